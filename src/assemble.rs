@@ -1,7 +1,7 @@
 //! The only file that names concrete parts: which store, which clock, which client.
 
 mod counted;
-mod full;
+mod disk_full;
 pub mod import;
 mod key;
 pub mod keys;
@@ -11,10 +11,10 @@ pub mod reading;
 pub mod servers;
 pub mod values;
 
-pub use ktsu_ledger::Place as LedgerPlace;
+pub use ktsu_ledger::LedgerPlace;
 pub use ledger::readers;
 
-use counted::{Counted, ORCHESTRATOR};
+use counted::{ConnectionCounts, ORCHESTRATOR};
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -24,7 +24,7 @@ use std::sync::{Arc, OnceLock};
 use axum::Router;
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened};
-use ktsu_ledger::lock::{Holder, LockError, OwnerLock};
+use ktsu_ledger::lock::{LockError, LockHolder, OwnerLock};
 use ktsu_ledger::store::StoreError;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -33,20 +33,21 @@ use tokio::task::JoinHandle;
 use ktsu_api::access::Access;
 use ktsu_api::routes;
 use ktsu_config::fault::Faults;
-use ktsu_egress::{self as egress, Policy};
+use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_environment::{self as environment, Environment, ResolveError};
-use ktsu_evidence::notary::{Feed, Notary, Parts as Notarial};
+use ktsu_evidence::notary::{Feed, Notary, NotaryParts as Notarial};
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::Kit;
 use ktsu_orchestrator::{
-    Clock, MAX_ACTIVE, Orchestrator, Parts, Recovered, Standing, clock, rebuild_index,
+    LedgerHealth, MAX_ACTIVE, MicrosClock, Orchestrator, OrchestratorParts, Recovered, clock,
+    rebuild_index,
 };
 use ktsu_peer::Peer;
 use ktsu_runtime::{self as runtime, Callbacks, Runtime};
-use ktsu_server::{self as server, BindError, Limits};
+use ktsu_server::{self as server, BindError, ServerLimits};
 use ktsu_telemetry::{Metrics, Telemetry};
-use ktsu_tools::Tools;
+use ktsu_tools::McpClient;
 use ktsu_workflow::admit::ENGINE;
 
 /// Frames are made on one thread and freed on another, some hundred small pieces a step. The
@@ -67,7 +68,7 @@ pub struct Setup {
     /// Where to listen; loopback only where no principals are configured (decision H5).
     pub listen: SocketAddr,
     /// The time; the machine's, unless a test stops it.
-    pub clock: Option<Clock>,
+    pub clock: Option<MicrosClock>,
     /// Where agents run.
     pub agents: Agents,
     /// Where runtimes reach this engine, if not where it listens.
@@ -110,7 +111,7 @@ impl Agents {
 }
 
 /// What a start with this environment would refuse of its `evidence`, in words.
-pub fn unfit(environment: &Environment, process: &BTreeMap<String, String>) -> Vec<String> {
+pub fn mismatch(environment: &Environment, process: &BTreeMap<String, String>) -> Vec<String> {
     let witness = notary::place(Some(environment), process).map(|_| ());
     let key = values::put_signing_key(Some(environment), &mut process.clone());
     let refused = [witness, key].into_iter().filter_map(Result::err);
@@ -143,10 +144,10 @@ pub struct Engine {
 
 /// Why an engine does not start.
 #[derive(Debug, thiserror::Error)]
-pub enum NotOpened {
+pub enum OpenEngineError {
     /// Another process owns the ledger.
     #[error("another process owns the ledger")]
-    Owned(Option<Holder>),
+    Owned(Option<LockHolder>),
     /// The lock file cannot be used.
     #[error(transparent)]
     Lock(LockError),
@@ -166,7 +167,7 @@ pub enum NotOpened {
     Principals(Faults),
     /// `egress.allow` has an entry that is none.
     #[error(transparent)]
-    Egress(#[from] egress::BadEntry),
+    Egress(#[from] egress::AllowlistEntryError),
     /// The address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
@@ -182,7 +183,7 @@ pub enum NotOpened {
 ///
 /// # Errors
 /// [`NotOpened`].
-pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
+pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
     values::put_signing_key(setup.environment.as_ref(), &mut setup.process)?;
     let known = (setup.environment.clone(), setup.process.clone());
@@ -196,7 +197,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let groups = gateway.group_names().map(str::to_owned);
     let groups = here.then(|| groups.collect());
     let gateway = gateway::router(gateway);
-    let ledger::Opened {
+    let ledger::OpenedLedger {
         mut lock,
         mut store,
         readers,
@@ -204,7 +205,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         damage,
         reserve,
     } = ledger::open(&setup.ledger)?;
-    let full = lock.as_ref().is_some_and(OwnerLock::found_disk_full);
+    let full = lock.as_ref().is_some_and(OwnerLock::opened_on_full_disk);
     let tokens = key::of(&setup.ledger)?;
     if let Err(error) = rebuild_index(store.as_mut()) {
         store.abandon();
@@ -217,9 +218,9 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     let url = url_of(&listener)?;
     if let Some(lock) = &mut lock {
         lock.set_url(&url)
-            .map_err(|error| NotOpened::Other(error.to_string()))?;
+            .map_err(|error| OpenEngineError::Other(error.to_string()))?;
     }
-    let clock = setup.clock.clone().unwrap_or_else(clock::system);
+    let clock = setup.clock.clone().unwrap_or_else(clock::system_clock);
     let place = notary::place(setup.environment.as_ref(), &setup.process)?;
     let feed = Feed::default();
     let metrics = Metrics::default();
@@ -232,7 +233,8 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
     };
     let (appender, thread) = Appender::start(store, options)?;
     if let Some(lock) = &mut lock {
-        lock.opened(appender.epoch().0).map_err(NotOpened::Lock)?;
+        lock.set_log_epoch(appender.epoch().0)
+            .map_err(OpenEngineError::Lock)?;
     }
     ledger::stop_when_damaged(&damage, &appender, &setup.ledger);
     // From here on nobody else writes, not even an owner whose lock was taken from it.
@@ -243,7 +245,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         epoch: appender.epoch().0,
         pid: std::process::id(),
     });
-    note(&facts, opened).await?;
+    note_parts(&facts, opened).await?;
     let parts = Notarial {
         readers: readers.clone(),
         store: Arc::clone(&facts),
@@ -251,13 +253,13 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         witness: place.map(|place| notary::witness(place, &egress)),
     };
     let notary = Notary::start(feed, parts, found.size)
-        .map_err(|error| NotOpened::Other(error.to_string()))?;
+        .map_err(|error| OpenEngineError::Other(error.to_string()))?;
     let notary = Arc::new(notary);
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
     let agents = agents(&setup.agents, &gateway, &way_back, &egress);
-    let counted = Counted::of(agents.listening.iter().map(|(name, _, _)| *name));
-    let parts = Parts {
+    let counted = ConnectionCounts::of(agents.listening.iter().map(|(name, _, _)| *name));
+    let parts = OrchestratorParts {
         telemetry: Telemetry::new(metrics, &appender, counted.all()),
         appender: appender.clone(),
         readers: readers.clone(),
@@ -277,9 +279,9 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         groups,
         tokens,
         own_url: setup.own_url.unwrap_or_else(|| url.clone()),
-        notary: notary.shown(),
+        notary: notary.status(),
         resume_unfinished: setup.resume_unfinished && !full,
-        standing: Standing::of(damage.clone(), full),
+        standing: LedgerHealth::owner(damage.clone(), full),
         secret: Arc::new(move |variable| {
             let declared = std::slice::from_ref(variable);
             let resolved = environment::resolve(known.0.as_ref(), declared, &known.1).ok();
@@ -288,11 +290,11 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         provider_keys,
     };
     let started = Orchestrator::start(parts).await;
-    if let Some(why) = damage.why() {
+    if let Some(why) = damage.reason() {
         return Err(StoreError::Damaged(why.to_owned()).into());
     }
-    let (orchestrator, recovered) = started.map_err(NotOpened::Other)?;
-    full::note_recovered(&facts, recovered).await?;
+    let (orchestrator, recovered) = started.map_err(OpenEngineError::Other)?;
+    disk_full::note_recovered(&facts, recovered).await?;
     let access = |within| Access {
         principals: Arc::clone(&principals),
         within,
@@ -319,7 +321,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, NotOpened> {
         let stopped = stopped(&stop);
         serving.push(tokio::spawn(async move { runtime.beat(stopped).await }));
     }
-    let later = full::Later {
+    let later = disk_full::DeferredStart {
         orchestrator: orchestrator.clone(),
         appender: appender.clone(),
         notary: Arc::clone(&notary),
@@ -373,10 +375,10 @@ fn agents(
             runtime: runtime_at,
             gateway: gateway_at,
         } => {
-            let runtime = Runtime::new(runtime::Parts {
+            let runtime = Runtime::new(runtime::RuntimeParts {
                 gateway: Peer::Local(gateway.clone()),
                 orchestrator: Callbacks::Local(Arc::clone(way_back)),
-                tools: Arc::new(Tools::new(egress.clone())),
+                tools: Arc::new(McpClient::new(egress.clone())),
             });
             let listens = |name, at: &Option<SocketAddr>, router: Router| {
                 at.map(|address| (name, address, router))
@@ -415,12 +417,12 @@ pub async fn open_runtime(
     gateway: &str,
     token: Option<String>,
     environment: Option<&Environment>,
-) -> Result<Service, NotOpened> {
+) -> Result<Service, OpenEngineError> {
     let egress = egress::Client::new(&policy(environment))?;
-    let runtime = Runtime::new(runtime::Parts {
+    let runtime = Runtime::new(runtime::RuntimeParts {
         gateway: Peer::remote(gateway, None),
         orchestrator: Callbacks::remote_as(orchestrator, token),
-        tools: Arc::new(Tools::new(egress)),
+        tools: Arc::new(McpClient::new(egress)),
     });
     let mut service = open_service(listen, runtime.router()).await?;
     let (beating, stopped) = (runtime.clone(), stopped(&service.stop));
@@ -430,12 +432,12 @@ pub async fn open_runtime(
     Ok(service)
 }
 
-async fn open_service(listen: SocketAddr, router: Router) -> Result<Service, NotOpened> {
+async fn open_service(listen: SocketAddr, router: Router) -> Result<Service, OpenEngineError> {
     let listener = server::bind_loopback(listen).await?;
     let stop = watch::Sender::new(false);
     Ok(Service {
         url: url_of(&listener)?,
-        serving: vec![serve(listener, router, Limits::default(), &stop)],
+        serving: vec![serve(listener, router, ServerLimits::default(), &stop)],
         runtime: None,
         stop,
     })
@@ -455,9 +457,9 @@ impl Service {
 }
 
 /// Where a listener is reached from this machine.
-fn url_of(listener: &TcpListener) -> Result<String, NotOpened> {
+fn url_of(listener: &TcpListener) -> Result<String, OpenEngineError> {
     let address = listener.local_addr();
-    let mut address = address.map_err(|error| NotOpened::Other(error.to_string()))?;
+    let mut address = address.map_err(|error| OpenEngineError::Other(error.to_string()))?;
     // Every address is none that one could connect to.
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -471,7 +473,7 @@ fn url_of(listener: &TcpListener) -> Result<String, NotOpened> {
 fn serve(
     listener: TcpListener,
     router: Router,
-    limits: Limits,
+    limits: ServerLimits,
     stop: &watch::Sender<bool>,
 ) -> JoinHandle<()> {
     let stopped = stopped(stop);
@@ -480,9 +482,9 @@ fn serve(
     })
 }
 
-fn server_limits(connections: Option<usize>) -> Limits {
-    let usual = Limits::default();
-    Limits {
+fn server_limits(connections: Option<usize>) -> ServerLimits {
+    let usual = ServerLimits::default();
+    ServerLimits {
         connections: connections.unwrap_or(usual.connections),
         ..usual
     }
@@ -490,8 +492,8 @@ fn server_limits(connections: Option<usize>) -> Limits {
 
 /// What may be called. Without principals everything is local, and so is what it may call
 /// (decision K6).
-fn policy(environment: Option<&Environment>) -> Policy {
-    Policy {
+fn policy(environment: Option<&Environment>) -> EgressPolicy {
+    EgressPolicy {
         allow: environment
             .map(|one| one.egress_allow.clone())
             .unwrap_or_default(),
@@ -527,11 +529,11 @@ impl Engine {
         let waits = *self.waiting.borrow();
         let finished = tokio::task::spawn_blocking(move || {
             match waits {
-                true => notary.leave(),
+                true => notary.abandon(),
                 false => notary.finish(),
             }
             if let Some(lock) = &mut lock {
-                lock.closes();
+                lock.clear_log_epoch();
             }
             let outcome = thread.shutdown();
             // Given back last: closing it drops the locks that SQLite has on the same file.
@@ -553,13 +555,13 @@ impl Engine {
 
 impl Setup {
     /// The gateway of this process, if agents run here.
-    fn gateway(&self, egress: &egress::Client) -> Result<Gateway, NotOpened> {
+    fn gateway(&self, egress: &egress::Client) -> Result<Gateway, OpenEngineError> {
         let file = self.gateway.clone();
         let file = file.unwrap_or_else(|| self.kit.root.join("gateway.yaml"));
         let wanted = matches!(self.agents, Agents::Here { .. });
         match wanted && (self.gateway.is_some() || file.is_file()) {
             true => Gateway::load(&file, self.environment.as_ref(), &self.process, egress)
-                .map_err(NotOpened::Gateway),
+                .map_err(OpenEngineError::Gateway),
             false => Ok(Gateway::empty()),
         }
     }
@@ -574,19 +576,19 @@ pub async fn open_gateway(
     file: &Path,
     environment: Option<&Environment>,
     process: &BTreeMap<String, String>,
-) -> Result<Service, NotOpened> {
+) -> Result<Service, OpenEngineError> {
     let egress = egress::Client::new(&policy(environment))?;
     let gateway = Gateway::load(file, environment, process, &egress);
-    let gateway = gateway.map_err(NotOpened::Gateway)?;
+    let gateway = gateway.map_err(OpenEngineError::Gateway)?;
     open_service(listen, gateway::router(gateway)).await
 }
 
 /// Appends a fact about the ledger as a whole.
-async fn note(facts: &Arc<StoreStream>, event: StoreEvent) -> Result<(), NotOpened> {
+async fn note_parts(facts: &Arc<StoreStream>, event: StoreEvent) -> Result<(), OpenEngineError> {
     let facts = Arc::clone(facts);
     let noted = tokio::task::spawn_blocking(move || facts.append(vec![(Vec::new(), event)]));
     match noted.await {
-        Ok(outcome) => outcome.map(|_| ()).map_err(NotOpened::Other),
-        Err(error) => Err(NotOpened::Other(error.to_string())),
+        Ok(outcome) => outcome.map(|_| ()).map_err(OpenEngineError::Other),
+        Err(error) => Err(OpenEngineError::Other(error.to_string())),
     }
 }

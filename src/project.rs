@@ -11,15 +11,15 @@ use std::path::{Path, PathBuf};
 use crate::assemble;
 use ktsu_config::fault::{Fault, Faults};
 use ktsu_egress as egress;
-use ktsu_environment::principals::Declared;
+use ktsu_environment::principals::PrincipalDeclaration;
 use ktsu_environment::{self as environment, Environment, Principals};
 use ktsu_gateway::{self as gateway, Gateway};
-use ktsu_kit::asked::{self, Approvers};
+use ktsu_kit::approval_checks::{self, Approvers};
 use ktsu_kit::{self as kit, GATEWAY, Kit};
 
 /// What was found.
 #[derive(Debug)]
-pub struct Judged {
+pub struct CheckedProject {
     /// The kit, if its own files are sound.
     pub kit: Option<Kit>,
     /// Whatever is wrong with any file, by file and place.
@@ -28,7 +28,7 @@ pub struct Judged {
     pub unset: Vec<String>,
 }
 
-impl Judged {
+impl CheckedProject {
     /// Whether nothing hinders a start.
     pub fn is_sound(&self) -> bool {
         self.kit.is_some() && !self.faults.has_errors() && self.unset.is_empty()
@@ -42,7 +42,7 @@ impl Judged {
 
 /// What a folder is judged with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Under<'a> {
+pub enum CheckWith<'a> {
     /// Nothing: whether variables have values is not asked.
     Nothing,
     /// The process environment alone, as a start without an environment file.
@@ -55,30 +55,30 @@ const ENVIRONMENTS: &str = "environments";
 
 /// Judges a folder, and what it would be started with: whether every value is there. `locked`: whether
 /// nothing but what its lock says may be used.
-pub fn judge(
+pub fn check(
     dir: &Path,
-    under: Under<'_>,
+    under: CheckWith<'_>,
     process: &BTreeMap<String, String>,
     locked: bool,
-) -> Judged {
+) -> CheckedProject {
     let (kit, faults) = match kit::load(dir) {
         Ok(kit) => {
             let mut found = kit.warnings.clone();
             if locked {
-                insist(&kit, &mut found);
+                require_sound(&kit, &mut found);
             }
             (Some(kit), found)
         }
         Err(faults) => (None, faults),
     };
-    let mut judged = Judged {
+    let mut judged = CheckedProject {
         kit,
         faults,
         unset: Vec::new(),
     };
     let environment = match under {
-        Under::File(path) => Some(path),
-        Under::Nothing | Under::Process => None,
+        CheckWith::File(path) => Some(path),
+        CheckWith::Nothing | CheckWith::Process => None,
     };
     let chosen = environment.map(Environment::load);
     let (chosen, broken) = match chosen {
@@ -87,10 +87,10 @@ pub fn judge(
         None => (None, None),
     };
     let own = own_environments(dir, environment);
-    alone(&mut judged, chosen.as_ref(), own.is_empty());
+    check_files(&mut judged, chosen.as_ref(), own.is_empty());
     // What stands in a file that cannot be read is not known, so nothing is missed in it.
-    let starts = under == Under::Process || chosen.is_some();
-    let gateway = judge_gateway(dir, chosen.as_ref(), starts.then_some(process));
+    let starts = under == CheckWith::Process || chosen.is_some();
+    let gateway = check_gateway(dir, chosen.as_ref(), starts.then_some(process));
     let unpriced = judged.kit.as_ref();
     let unpriced = unpriced.map(|kit| budgets::unpriced(kit, dir, chosen.as_ref()));
     judged.faults.faults.extend(unpriced.unwrap_or_default());
@@ -111,7 +111,7 @@ pub fn judge(
 }
 
 /// Drift is no warning where nothing but what is locked may be used.
-fn insist(kit: &Kit, found: &mut Faults) {
+fn require_sound(kit: &Kit, found: &mut Faults) {
     if let Err(refused) = kit.must_be_locked() {
         let again = |fault: &Fault| {
             let mut others = refused.faults.iter();
@@ -125,18 +125,19 @@ fn insist(kit: &Kit, found: &mut Faults) {
 }
 
 /// What nobody could approve: in the chosen environment, or where there is none at all.
-fn alone(judged: &mut Judged, chosen: Option<&Environment>, no_other: bool) {
+fn check_files(judged: &mut CheckedProject, chosen: Option<&Environment>, no_other: bool) {
     let Some(kit) = judged.kit.as_ref().filter(|_| chosen.is_some() || no_other) else {
         return;
     };
     let principals = chosen.map(|one| one.principals.as_slice());
-    let found = asked::by(kit, &approvers(principals.unwrap_or_default()));
+    let found =
+        approval_checks::unmeetable_policies(kit, &approvers(principals.unwrap_or_default()));
     judged.faults.faults.extend(found);
 }
 
 /// Who decides where these may ask. Without principals there is one, who is whoever started the run.
-fn approvers(principals: &[Declared]) -> Approvers {
-    let approves = |one: &&Declared| one.roles.iter().any(|role| role.approves());
+fn approvers(principals: &[PrincipalDeclaration]) -> Approvers {
+    let approves = |one: &&PrincipalDeclaration| one.roles.iter().any(|role| role.approves());
     match principals.is_empty() {
         true => Approvers::Anybody,
         false => Approvers::Named(principals.iter().filter(approves).count()),
@@ -184,14 +185,14 @@ fn values(
         Some(format!("workflow {name}: {error}"))
     });
     let mut unset: Vec<String> = unset.collect();
-    let unfit = environment.map(|environment| assemble::unfit(environment, &process));
+    let unfit = environment.map(|environment| assemble::mismatch(environment, &process));
     unset.extend(unfit.into_iter().flatten());
     Ok(unset)
 }
 
 /// What is wrong with the kit's `gateway.yaml`, as this environment would use it. `process`: what it
 /// would be started with, if it is to be.
-fn judge_gateway(
+fn check_gateway(
     dir: &Path,
     environment: Option<&Environment>,
     process: Option<&BTreeMap<String, String>>,
@@ -205,7 +206,7 @@ fn judge_gateway(
         Err(faults) => return faults,
     };
     // Keys and addresses have values only where they are used.
-    let client = egress::Client::new(&egress::Policy::default());
+    let client = egress::Client::new(&egress::EgressPolicy::default());
     match (process, client) {
         (Some(process), Ok(client)) => {
             let built = Gateway::new(&config, environment, process, &client);

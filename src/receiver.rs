@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use ktsu_server::body;
-use ktsu_server::{self as server, BindError, Limits};
+use ktsu_server::{self as server, BindError, ServerLimits};
 
 /// One request that was received.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,12 @@ impl Receiver {
             // Told to stop, or the receiver was dropped: both mean the same.
             let _ = stopped.await;
         };
-        let server = tokio::spawn(server::serve(listener, router, Limits::default(), shutdown));
+        let server = tokio::spawn(server::serve(
+            listener,
+            router,
+            ServerLimits::default(),
+            shutdown,
+        ));
         Ok(Self {
             address,
             log,
@@ -170,10 +175,10 @@ mod tests {
     use axum::body::Bytes;
 
     use super::*;
-    use ktsu_egress::{Client, Policy, Request};
+    use ktsu_egress::{Client, EgressPolicy, EgressRequest};
 
     async fn send(method: Method, url: String, id: Option<&str>) -> (u16, Vec<u8>) {
-        let policy = Policy {
+        let policy = EgressPolicy {
             allow: Vec::new(),
             loopback: true,
         };
@@ -183,7 +188,7 @@ mod tests {
         }
         let body = Bytes::from_static(b"{}");
         let timeout = Duration::from_secs(20);
-        let request = Request {
+        let request = EgressRequest {
             method,
             url,
             headers,

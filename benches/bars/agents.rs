@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use ktsu::assemble::Engine;
-use ktsu_egress::{Client, Policy};
+use ktsu_egress::{Client, EgressPolicy};
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_peer::Peer;
 use serde_json::{Value, json};
@@ -130,7 +130,7 @@ pub(crate) fn one_step(effort: Effort, table: &mut Table) {
 
 /// The gateway alone.
 pub(crate) fn provider(folder: &Path) -> Peer {
-    let policy = Policy {
+    let policy = EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
@@ -148,7 +148,7 @@ pub(crate) async fn call(provider: &Peer, params: &Value) -> Duration {
     ]});
     let started = Instant::now();
     let request = Request::post("/invoke").body(Body::from(body.to_string()));
-    let (status, _) = provider.whole(request.unwrap()).await.unwrap();
+    let (status, _) = provider.call_and_read(request.unwrap()).await.unwrap();
     assert_eq!(status, 200);
     started.elapsed()
 }

@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use ktsu::assemble::Engine;
-use ktsu_evidence::export::{self, Wanted};
+use ktsu_evidence::export::{self, ExportSelection};
 use ktsu_history as history;
-use ktsu_history::provenance::{self, Story};
+use ktsu_history::provenance::{self, TracedRun};
 use ktsu_ledger::merkle::Node;
 use ktsu_ledger::store::{Audit as _, Entry, MAX_PAGE, Reader, SqliteReader, SqliteStore, Store};
-use ktsu_ledger::verify::Options;
+use ktsu_ledger::verify::VerifyOptions;
 use ktsu_ledger::{Hash, StreamId};
 use ktsu_workflow::definition::Definition;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub(crate) fn verify(effort: Effort, table: &mut Table) {
     let (_folder, path) = signed(wanted);
     let bare = hashed(&path);
     let (started, busy) = (Instant::now(), processor());
-    let report = history::verify::ledger(&path, &Options::default(), &mut |_| {}).unwrap();
+    let report = history::verify::ledger(&path, &VerifyOptions::default(), &mut |_| {}).unwrap();
     let (time, busy) = (started.elapsed(), processor() - busy);
     assert!(report.is_sound(), "{:?}", report.problems);
     assert!(report.frames >= wanted as u64 && report.signed_frames > 0);
@@ -58,9 +58,9 @@ pub(crate) fn export(effort: Effort, table: &mut Table) {
     let (_folder, path) = signed(wanted);
     let bare = hashed(&path);
     let reader = SqliteReader::open(&path).unwrap();
-    let all = Wanted {
+    let all = ExportSelection {
         all: true,
-        ..Wanted::default()
+        ..ExportSelection::default()
     };
     let started = Instant::now();
     let made = export::export(&reader, &all).unwrap();
@@ -239,7 +239,7 @@ pub(crate) fn of(effort: Effort, table: &mut Table) {
     let mut origins = 0;
     for _ in 0..5 {
         let started = Instant::now();
-        let story = Story::of(&frames).unwrap();
+        let story = TracedRun::of(&frames).unwrap();
         story_times.push(started.elapsed());
         let started = Instant::now();
         let answer = provenance::answer(&story, "", "output.last.result[0].number").unwrap();

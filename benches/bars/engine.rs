@@ -45,7 +45,7 @@ pub(crate) async fn open(folder: &Path, kit: Arc<Kit>) -> Engine {
 
 /// Starts a run; gives its id once it is acknowledged.
 pub(crate) async fn invoke(orchestrator: &Orchestrator, workflow: &str) -> String {
-    let request = orchestrator::Request {
+    let request = orchestrator::InvokeRequest {
         workflow: workflow.to_owned(),
         body: plans::params(),
         idempotency_key: None,

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use ktsu_ledger::event::Why;
+use ktsu_ledger::event::ContinueReason;
 use ktsu_ledger::{Frame, Hash, Record};
 use ktsu_projections::{Lineage, RunState};
 use ktsu_workflow::definition::Definition;
@@ -76,7 +76,7 @@ fn fold(definition: &Definition, first: &Frame, records: &[&Record], check: bool
 }
 
 fn trace(recorded: &Recorded, table: &mut Table) {
-    let lineage = Lineage::of(recorded.sealed.iter().map(|sealed| &sealed.frame));
+    let lineage = Lineage::from_frames(recorded.sealed.iter().map(|sealed| &sealed.frame));
     let last = recorded.sealed.len() as u64 - 1;
     let mut reached = 0;
     let mut times: Vec<Duration> = (0..9)
@@ -129,10 +129,10 @@ pub(crate) fn late_steps(_: Effort, table: &mut Table) {
 
 /// A turn of one step, as a run's task takes it: three frames with the one that continues it.
 fn one_step(definition: &Definition, recorded: &mut Recorded) -> Duration {
-    let input = turn::continued(&recorded.state, Why::Bound);
+    let input = turn::continuation(&recorded.state, ContinueReason::Bound);
     let at = recorded.state.at();
     let started = Instant::now();
-    let taken = turn::take(definition, &mut recorded.state, input, at, &recorded.memo);
+    let taken = turn::apply_input(definition, &mut recorded.state, input, at, &recorded.memo);
     let time = started.elapsed();
     assert_eq!(taken.unwrap().sealed.len(), 3);
     time

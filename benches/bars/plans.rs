@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use ktsu_kit::{Kit, KitWorkflow};
 use ktsu_ledger::event::plan::{
-    FORMAT, Op, OutputPlan, Plan, Policy, StepPlan, TransformPlan, Visibility, WebhookPlan,
-    Webhooks, Work, WorkflowPlan,
+    FORMAT, Op, OutputPlan, Plan, Policy, StepPlan, StepWork, TransformPlan, Visibility,
+    WebhookPlan, Webhooks, WorkflowPlan,
 };
-use ktsu_ledger::event::{Limits, Principal, RunEvent, Why};
-use ktsu_ledger::{Event, Json, Sealed, StreamId, Timestamp};
+use ktsu_ledger::event::{ContinueReason, Limits, Principal, RunEvent};
+use ktsu_ledger::{CanonicalJson, Event, Sealed, StreamId, Timestamp};
 use ktsu_projections::RunState;
 use ktsu_workflow::admit::{self, Invocation};
 use ktsu_workflow::definition::Definition;
@@ -40,7 +40,7 @@ fn transform(at: u32) -> StepPlan {
         id: format!("s{at}"),
         needs: at.checked_sub(1).into_iter().collect(),
         schema: None,
-        work: Work::Transform(TransformPlan {
+        work: StepWork::Transform(TransformPlan {
             inputs: vec![input],
             ops: vec![Op::Map {
                 expr: map.to_owned(),
@@ -56,8 +56,8 @@ fn webhook(at: u32, url: &str) -> StepPlan {
         id: "call".to_owned(),
         needs: at.checked_sub(1).into_iter().collect(),
         schema: None,
-        work: Work::Webhook(WebhookPlan {
-            body: Some(Json::from_value(&body).unwrap()),
+        work: StepWork::Webhook(WebhookPlan {
+            body: Some(CanonicalJson::from_value(&body).unwrap()),
             method: "POST".to_owned(),
             on_approval: false,
             retry: None,
@@ -84,7 +84,7 @@ pub(crate) fn chain_as(name: &str, transforms: u32, url: Option<&str>) -> Arc<De
         invoke: None,
         name: name.to_owned(),
         output: Some(OutputPlan {
-            map: Some(Json::from_value(&output).unwrap()),
+            map: Some(CanonicalJson::from_value(&output).unwrap()),
             schema: None,
         }),
         params: None,
@@ -168,8 +168,8 @@ fn decide(definition: &Definition, frames: usize, limits: Limits) -> Recorded {
     let (mut state, mut turn) = turn::begin(definition, stream, created, at, &memo).unwrap();
     let mut sealed = turn.sealed;
     while turn.more && sealed.len() < frames {
-        let input = turn::continued(&state, Why::Bound);
-        turn = turn::take(definition, &mut state, input, at, &memo).unwrap();
+        let input = turn::continuation(&state, ContinueReason::Bound);
+        turn = turn::apply_input(definition, &mut state, input, at, &memo).unwrap();
         sealed.append(&mut turn.sealed);
     }
     Recorded {

@@ -76,7 +76,7 @@ pub(crate) fn fill(folder: &Path, definition: &Definition, runs: usize) -> usize
 
 /// The row that the engine keeps of a run.
 pub(crate) fn row(recorded: &Recorded) -> IndexRow {
-    let row = RunRow::of(&recorded.state);
+    let row = RunRow::from_state(&recorded.state);
     IndexRow {
         stream: recorded.state.stream().clone(),
         workflow: row.workflow.clone(),

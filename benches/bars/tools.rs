@@ -16,8 +16,8 @@ use axum::body::{Body, Bytes};
 use axum::http::{Response, StatusCode};
 use axum::routing::post;
 use ktsu::assemble::Engine;
-use ktsu_egress::{Client, Policy};
-use ktsu_tools::{Server, Tools};
+use ktsu_egress::{Client, EgressPolicy};
+use ktsu_tools::{McpClient, McpServer};
 use serde_json::{Map, Value, json};
 
 use crate::agents::{call, provider, resident, run};
@@ -102,8 +102,8 @@ async fn answer(body: Bytes) -> Response<Body> {
 }
 
 /// The same session without an engine.
-async fn session(tools: &Tools, url: &str) -> Duration {
-    let server = Server {
+async fn session(tools: &McpClient, url: &str) -> Duration {
+    let server = McpServer {
         name: "desk".to_owned(),
         url: url.to_owned(),
         auth: None,
@@ -121,16 +121,16 @@ async fn session(tools: &Tools, url: &str) -> Duration {
     started.elapsed()
 }
 
-async fn open(folder: &Path) -> (Engine, Tools, String) {
+async fn open(folder: &Path) -> (Engine, McpClient, String) {
     let url = desk().await;
     kit(folder, &url);
     let kit = ktsu_kit::load(folder).unwrap_or_else(|_| panic!("the kit of the bench is sound"));
     let engine = engine::open(folder, Arc::new(kit)).await;
-    let policy = Policy {
+    let policy = EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
-    (engine, Tools::new(Client::new(&policy).unwrap()), url)
+    (engine, McpClient::new(Client::new(&policy).unwrap()), url)
 }
 
 /// One run after the other, less the time of its model and its tools without an engine.

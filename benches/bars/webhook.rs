@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use axum::http::{HeaderMap, HeaderValue, Method, header};
 use ktsu::receiver::Receiver;
-use ktsu_egress::{Client, Policy, Request};
+use ktsu_egress::{Client, EgressPolicy, EgressRequest};
 
 use crate::table::{Row, Table, median, ms};
 use crate::{Effort, disk, engine, plans};
@@ -21,7 +21,7 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
         let url = format!("{}/hook", receiver.url());
         let kit = plans::kit(&[("call", &plans::chain(0, Some(&url)))]);
         let engine = engine::open(folder.path(), kit).await;
-        let policy = Policy {
+        let policy = EgressPolicy {
             allow: Vec::new(),
             loopback: true,
         };
@@ -53,9 +53,9 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
     });
 }
 
-fn request(url: &str) -> Request {
+fn request(url: &str) -> EgressRequest {
     let json = HeaderValue::from_static("application/json");
-    Request {
+    EgressRequest {
         method: Method::POST,
         url: url.to_owned(),
         headers: HeaderMap::from_iter([(header::CONTENT_TYPE, json)]),

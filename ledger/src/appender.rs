@@ -28,12 +28,12 @@ use std::time::Duration;
 
 use crate::disk_space::DiskSpace;
 use crate::hash::Hash;
-use crate::store::{Entry, Epoch, Refused, Store, StoreError};
+use crate::store::{AppendRefusal, Entry, Epoch, Store, StoreError};
 use queue::Queue;
 
 /// Told the outcome of one entry, on the appender's thread: it must be quick. Where the appender
 /// has already stopped, it is told on the caller's.
-pub type Done = Box<dyn FnOnce(Result<Committed, AppendError>) + Send>;
+pub type AppendCallback = Box<dyn FnOnce(Result<Committed, AppendError>) + Send>;
 
 /// Given what a transaction made durable, on the appender's thread: it must be quick.
 pub type OnCommit = Box<dyn FnMut(Commit) + Send>;
@@ -70,7 +70,7 @@ pub struct Committed {
 pub enum AppendError {
     /// The store refused it; nothing of it is stored.
     #[error(transparent)]
-    Refused(#[from] Refused),
+    Refused(#[from] AppendRefusal),
     /// The appender has stopped. What this entry held may be on the disk or not.
     #[error("the ledger takes nothing any more: {reason}")]
     Stopped {
@@ -121,7 +121,7 @@ impl Default for Options {
 }
 
 /// Below this many free bytes new runs are refused, unless told otherwise.
-pub const LOW_WATER: u64 = 64 * 1024 * 1024;
+pub const MIN_FREE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A handle; any number of threads may hold one.
 #[derive(Clone)]
@@ -134,11 +134,11 @@ struct Shared {
     queue: Queue,
     epoch: Epoch,
     disk_space: DiskSpace,
-    counts: Counts,
+    counts: AppendCounts,
 }
 
 #[derive(Default)]
-struct Counts {
+struct AppendCounts {
     commits: AtomicU64,
     entries: AtomicU64,
     frames: AtomicU64,
@@ -199,12 +199,12 @@ impl Appender {
             queue: Queue::new(options.queue_bytes),
             epoch,
             disk_space: options.disk_space,
-            counts: Counts {
+            counts: AppendCounts {
                 log_warning_bytes: AtomicU64::new(options.log_warning_bytes),
-                ..Counts::default()
+                ..AppendCounts::default()
             },
         });
-        let worker = worker::Worker {
+        let worker = worker::AppendWorker {
             store,
             shared: Arc::clone(&shared),
             transaction_bytes: options.transaction_bytes,
@@ -226,7 +226,7 @@ impl Appender {
     }
 
     /// Hands an entry over, and returns once it is in the queue; blocks while that is full.
-    pub fn submit(&self, entry: Entry, done: Done) {
+    pub fn submit(&self, entry: Entry, done: AppendCallback) {
         if let Err((done, reason)) = self.shared.queue.push(entry, done) {
             done(Err(AppendError::Stopped { reason }));
         }
@@ -261,7 +261,7 @@ impl Appender {
             queue,
             epoch: Epoch(0),
             disk_space: DiskSpace::unlimited(),
-            counts: Counts::default(),
+            counts: AppendCounts::default(),
         };
         Self {
             shared: Arc::new(shared),

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::event::{BranchCreated, Event, RunEvent};
 use crate::frame::{Frame, FrameError, Record};
 use crate::hash::Hash;
@@ -18,25 +18,25 @@ const MAX_FORKS: usize = 10_000;
 
 /// Which stream holds which frames of an effective stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Path {
+pub struct Ancestry {
     /// From the run down to the stream itself, each with the number its part begins at.
     parts: Vec<(u64, StreamId)>,
 }
 
-impl Path {
+impl Ancestry {
     /// The way from a stream up to the run it was forked from.
     ///
     /// # Errors
     /// [`StoreError`]; [`StoreError::Damaged`] for a branch whose beginning cannot be read.
     pub fn of(reader: &dyn Reader, stream: &StreamId) -> Result<Self, StoreError> {
-        Self::found(
+        Self::of_row(
             &mut |stream, from, limit| reader.read(stream, from, limit),
             stream,
         )
     }
 
     /// As [`Path::of`], by whatever reads the frames of a stream.
-    pub(crate) fn found(read: Read<'_>, stream: &StreamId) -> Result<Self, StoreError> {
+    pub(crate) fn of_row(read: ReadResult<'_>, stream: &StreamId) -> Result<Self, StoreError> {
         let mut parts = Vec::new();
         let mut stream = stream.clone();
         let mut until = u64::MAX;
@@ -97,10 +97,15 @@ impl Path {
             from,
             limit,
         );
-        told(reader, read)
+        fork_error(reader, read)
     }
 
-    fn read_by(&self, read: Read<'_>, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+    fn read_by(
+        &self,
+        read: ReadResult<'_>,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<Record>, StoreError> {
         let at = self.parts.partition_point(|(first, _)| *first <= from);
         let Some((_, stream)) = at.checked_sub(1).and_then(|at| self.parts.get(at)) else {
             return Ok(Vec::new());
@@ -125,7 +130,11 @@ impl Path {
     }
 
     /// The hash of a frame, if there is such a frame.
-    pub(crate) fn hash_at(&self, read: Read<'_>, seq: u64) -> Result<Option<Hash>, StoreError> {
+    pub(crate) fn hash_at(
+        &self,
+        read: ReadResult<'_>,
+        seq: u64,
+    ) -> Result<Option<Hash>, StoreError> {
         let found = self.read_by(read, seq, 1)?;
         let found = found.first().filter(|record| record.seq == seq);
         Ok(found.map(|record| record.hash))
@@ -133,11 +142,14 @@ impl Path {
 }
 
 /// Whatever reads frames of a stream: from a number, at most so many.
-pub(crate) type Read<'a> =
+pub(crate) type ReadResult<'a> =
     &'a mut dyn FnMut(&StreamId, u64, usize) -> Result<Vec<Record>, StoreError>;
 
 /// What a branch says about its beginning; nothing for streams of any other kind.
-fn beginning(read: Read<'_>, stream: &StreamId) -> Result<Option<Box<BranchCreated>>, StoreError> {
+fn beginning(
+    read: ReadResult<'_>,
+    stream: &StreamId,
+) -> Result<Option<Box<BranchCreated>>, StoreError> {
     if stream.kind() != "branch" {
         return Ok(None);
     }
@@ -158,12 +170,12 @@ fn damaged(stream: &StreamId, why: &dyn std::fmt::Display) -> StoreError {
     StoreError::Damaged(format!("{stream}: {why}"))
 }
 
-fn unread(stream: &StreamId, record: &Record, error: &FrameError) -> StoreError {
+fn blob_error(stream: &StreamId, record: &Record, error: &FrameError) -> StoreError {
     StoreError::Damaged(format!("{stream}#{}: {error}", record.seq))
 }
 
 /// Tells the reader of damage that was found in what it gave.
-fn told<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, StoreError> {
+fn fork_error<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, StoreError> {
     if let Err(StoreError::Damaged(why)) = &read {
         reader.found_damage(why);
     }
@@ -172,13 +184,13 @@ fn told<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, StoreE
 
 /// What the next frame of a stream has to be: the one after the frame that was read last.
 #[derive(Debug, Clone)]
-pub struct Order {
+pub struct BranchOrder {
     next: u64,
     /// The hash of the frame before it; none where there is no such frame yet.
     before: Option<Hash>,
 }
 
-impl Order {
+impl BranchOrder {
     /// From the beginning of a stream.
     pub fn new() -> Self {
         Self {
@@ -192,13 +204,13 @@ impl Order {
     /// # Errors
     /// [`StoreError`]; [`StoreError::Damaged`] if the frame before it is missing, and later ones are
     /// not.
-    pub fn from(reader: &dyn Reader, path: &Path, next: u64) -> Result<Self, StoreError> {
+    pub fn from(reader: &dyn Reader, path: &Ancestry, next: u64) -> Result<Self, StoreError> {
         let Some(last) = next.checked_sub(1) else {
             return Ok(Self::new());
         };
         let found = path.read(reader, last, 1)?;
         match found.first() {
-            Some(record) if record.seq != last => told(reader, Err(path.missing(last))),
+            Some(record) if record.seq != last => fork_error(reader, Err(path.missing(last))),
             found => Ok(Self {
                 next,
                 before: found.map(|record| record.hash),
@@ -214,12 +226,12 @@ impl Order {
     pub fn take(
         &mut self,
         reader: &dyn Reader,
-        path: &Path,
+        path: &Ancestry,
         record: &Record,
         frame: &Frame,
     ) -> Result<(), StoreError> {
         if record.seq != self.next {
-            return told(reader, Err(path.missing(self.next)));
+            return fork_error(reader, Err(path.missing(self.next)));
         }
         let follows = self.before.is_none_or(|before| frame.prev == before);
         let is_own = path.owner(record.seq) == Some(&frame.stream);
@@ -227,7 +239,7 @@ impl Order {
             let stream = path.owner(record.seq).unwrap_or(&frame.stream);
             let seq = record.seq;
             let words = format!("frame {seq} does not follow from what is before it");
-            return told(reader, Err(damaged(stream, &words)));
+            return fork_error(reader, Err(damaged(stream, &words)));
         }
         self.next = record.seq.saturating_add(1);
         self.before = Some(record.hash);
@@ -235,7 +247,7 @@ impl Order {
     }
 }
 
-impl Default for Order {
+impl Default for BranchOrder {
     fn default() -> Self {
         Self::new()
     }
@@ -250,11 +262,14 @@ pub fn records(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, St
     Ok(read(reader, stream)?.map_or_else(Vec::new, |(_, records)| records))
 }
 
-fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<(Path, Vec<Record>)>, StoreError> {
+fn read(
+    reader: &dyn Reader,
+    stream: &StreamId,
+) -> Result<Option<(Ancestry, Vec<Record>)>, StoreError> {
     if reader.tail(stream)?.is_none() {
         return Ok(None);
     }
-    let path = Path::of(reader, stream)?;
+    let path = Ancestry::of(reader, stream)?;
     let mut records: Vec<Record> = Vec::new();
     loop {
         let next = records.last().map_or(0, |last| last.seq.saturating_add(1));
@@ -264,7 +279,7 @@ fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<(Path, Vec<Reco
         }
         let gap = (next..).zip(&page).find(|(seq, record)| *seq != record.seq);
         if let Some((seq, _)) = gap {
-            return told(reader, Err(path.missing(seq)));
+            return fork_error(reader, Err(path.missing(seq)));
         }
         records.extend(page);
     }
@@ -278,11 +293,11 @@ pub fn own(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, StoreE
     let Some((path, mut records)) = read(reader, stream)? else {
         return Ok(Vec::new());
     };
-    let mut order = Order::new();
+    let mut order = BranchOrder::new();
     for record in &records {
         let frame = record.decode_bare();
-        let frame = frame.map_err(|error| unread(stream, record, &error));
-        order.take(reader, &path, record, &told(reader, frame)?)?;
+        let frame = frame.map_err(|error| blob_error(stream, record, &error));
+        order.take(reader, &path, record, &fork_error(reader, frame)?)?;
     }
     records.retain(|record| path.owner(record.seq) == Some(stream));
     Ok(records)
@@ -297,7 +312,7 @@ pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, Stor
     let Some((path, records)) = read(reader, stream)? else {
         return Ok(Vec::new());
     };
-    let mut order = Order::new();
+    let mut order = BranchOrder::new();
     let follow = |record: &Record| {
         let frame = blobs.decode(stream, record)?;
         order.take(reader, &path, record, &frame)?;
@@ -309,7 +324,7 @@ pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, Stor
 /// Puts blobs back into frames, reading each blob once.
 pub struct Blobs<'a> {
     reader: &'a dyn Reader,
-    seen: HashMap<Hash, Json>,
+    seen: HashMap<Hash, CanonicalJson>,
 }
 
 impl<'a> Blobs<'a> {
@@ -334,28 +349,28 @@ impl<'a> Blobs<'a> {
             if let Some(text) = &text {
                 self.seen.insert(*hash, text.clone());
             }
-            Ok::<_, Failed>(text)
+            Ok::<_, BranchReadError>(text)
         });
         let decoded = decoded.map_err(|failed| match failed {
-            Failed::Store(error) => error,
-            Failed::Frame(error) => unread(stream, record, &error),
+            BranchReadError::Store(error) => error,
+            BranchReadError::Frame(error) => blob_error(stream, record, &error),
         });
-        told(self.reader, decoded)
+        fork_error(self.reader, decoded)
     }
 }
 
-enum Failed {
+enum BranchReadError {
     Store(StoreError),
     Frame(FrameError),
 }
 
-impl From<FrameError> for Failed {
+impl From<FrameError> for BranchReadError {
     fn from(error: FrameError) -> Self {
         Self::Frame(error)
     }
 }
 
-impl From<StoreError> for Failed {
+impl From<StoreError> for BranchReadError {
     fn from(error: StoreError) -> Self {
         Self::Store(error)
     }
@@ -383,7 +398,7 @@ mod tests {
     #[test]
     fn a_million_forks_of_forks_are_refused_where_a_ledger_has_no_more() {
         let mut asked = 0u64;
-        let path = Path::found(
+        let path = Ancestry::of_row(
             &mut |stream, _, _| {
                 asked += 1;
                 let at = stream.name().trim_start_matches("branch_");

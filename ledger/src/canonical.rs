@@ -22,7 +22,7 @@ pub const MAX_DEPTH: usize = 64;
 
 /// Compact JSON text with sorted keys, shared. See the module documentation.
 #[derive(Clone)]
-pub struct Json(Arc<RawValue>);
+pub struct CanonicalJson(Arc<RawValue>);
 
 /// Why a value was refused at the door.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -42,7 +42,7 @@ pub enum JsonError {
     Depth,
 }
 
-impl Json {
+impl CanonicalJson {
     /// Reads text from outside: strictly, into canonical form.
     pub fn parse(text: &[u8]) -> Result<Self, JsonError> {
         Self::from_value(&parse_strict(text)?)
@@ -97,47 +97,47 @@ impl Json {
     }
 }
 
-impl From<Box<RawValue>> for Json {
+impl From<Box<RawValue>> for CanonicalJson {
     /// Takes text this crate wrote; it is not checked again.
     fn from(raw: Box<RawValue>) -> Self {
         Self(Arc::from(raw))
     }
 }
 
-impl Default for Json {
+impl Default for CanonicalJson {
     fn default() -> Self {
         Self::null()
     }
 }
 
-impl PartialEq for Json {
+impl PartialEq for CanonicalJson {
     fn eq(&self, other: &Self) -> bool {
         self.as_str() == other.as_str()
     }
 }
 
-impl Eq for Json {}
+impl Eq for CanonicalJson {}
 
-impl fmt::Debug for Json {
+impl fmt::Debug for CanonicalJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl fmt::Display for Json {
+impl fmt::Display for CanonicalJson {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
     }
 }
 
-impl Serialize for Json {
+impl Serialize for CanonicalJson {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         // The text passes through untouched: this is what makes frames cheap to write.
         self.0.serialize(serializer)
     }
 }
 
-impl<'de> Deserialize<'de> for Json {
+impl<'de> Deserialize<'de> for CanonicalJson {
     /// Keeps the text as it stands. Meant for bytes this crate wrote; text from outside goes
     /// through [`Json::parse`].
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -152,7 +152,7 @@ pub fn parse_strict(text: &[u8]) -> Result<Value, JsonError> {
         return Err(too_large_at(text, at));
     }
     let mut deserializer = serde_json::Deserializer::from_slice(text);
-    let value = Strict { depth: 0 }
+    let value = StrictValue { depth: 0 }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value));
     value.map_err(|error| {
@@ -237,11 +237,11 @@ const TOO_DEEP: &str = "nested too deep";
 
 /// A value under construction at a depth.
 #[derive(Clone, Copy)]
-struct Strict {
+struct StrictValue {
     depth: usize,
 }
 
-impl Strict {
+impl StrictValue {
     fn inner<E: de::Error>(self) -> Result<Self, E> {
         if self.depth == MAX_DEPTH {
             return Err(E::custom(TOO_DEEP));
@@ -252,7 +252,7 @@ impl Strict {
     }
 }
 
-impl<'de> DeserializeSeed<'de> for Strict {
+impl<'de> DeserializeSeed<'de> for StrictValue {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
@@ -260,7 +260,7 @@ impl<'de> DeserializeSeed<'de> for Strict {
     }
 }
 
-impl<'de> Visitor<'de> for Strict {
+impl<'de> Visitor<'de> for StrictValue {
     type Value = Value;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn keys_come_out_sorted_and_numbers_exact() {
-        let json = Json::parse(br#" {"b":1, "a":[ 9007199254740993, 0.1, 1e2, -0] } "#);
+        let json = CanonicalJson::parse(br#" {"b":1, "a":[ 9007199254740993, 0.1, 1e2, -0] } "#);
         assert_eq!(
             json.map(|json| json.to_string()),
             Ok(r#"{"a":[9007199254740993,0.1,100.0,-0.0],"b":1}"#.to_owned())
@@ -343,7 +343,7 @@ mod tests {
             "[1] 2",
             "",
         ] {
-            assert!(Json::parse(text.as_bytes()).is_err(), "{text}");
+            assert!(CanonicalJson::parse(text.as_bytes()).is_err(), "{text}");
         }
     }
 
@@ -356,17 +356,17 @@ mod tests {
             "-9.3e18",
             r#""18446744073709551616""#,
         ] {
-            let json = Json::parse(text.as_bytes()).unwrap();
+            let json = CanonicalJson::parse(text.as_bytes()).unwrap();
             assert_eq!(
-                Json::parse(json.as_str().as_bytes()),
+                CanonicalJson::parse(json.as_str().as_bytes()),
                 Ok(json.clone()),
                 "{text}"
             );
             assert_eq!(crate::strict::check_value(json.as_str()), Ok(()), "{json}");
         }
-        let exact = Json::parse(b"[18446744073709551615,-9223372036854775808]");
+        let exact = CanonicalJson::parse(b"[18446744073709551615,-9223372036854775808]");
         assert!(exact.is_ok());
-        let at = Json::parse(b"{\"a\":\n [99999999999999999999]}");
+        let at = CanonicalJson::parse(b"{\"a\":\n [99999999999999999999]}");
         assert!(
             matches!(
                 at,
@@ -383,14 +383,20 @@ mod tests {
     #[test]
     fn sixty_four_levels_pass_and_sixty_five_do_not() {
         let nested = |levels: usize| "[".repeat(levels) + &"]".repeat(levels);
-        assert!(Json::parse(nested(64).as_bytes()).is_ok());
-        assert_eq!(Json::parse(nested(65).as_bytes()), Err(JsonError::Depth));
-        assert_eq!(Json::parse(nested(4000).as_bytes()), Err(JsonError::Depth));
+        assert!(CanonicalJson::parse(nested(64).as_bytes()).is_ok());
+        assert_eq!(
+            CanonicalJson::parse(nested(65).as_bytes()),
+            Err(JsonError::Depth)
+        );
+        assert_eq!(
+            CanonicalJson::parse(nested(4000).as_bytes()),
+            Err(JsonError::Depth)
+        );
     }
 
     #[test]
     fn a_pointer_reaches_into_the_text() {
-        let json = Json::parse(br#"{"a":{"b/c":[1,2]}}"#).unwrap_or_default();
+        let json = CanonicalJson::parse(br#"{"a":{"b/c":[1,2]}}"#).unwrap_or_default();
         assert_eq!(json.pointer("/a/b~1c/1"), Some(Value::from(2)));
         assert_eq!(json.pointer("/a/x"), None);
     }

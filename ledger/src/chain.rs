@@ -18,7 +18,7 @@ pub struct Chain {
 
 /// Where a chain breaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Break {
+pub enum ChainError {
     /// The stored hash is not that of the stored bytes.
     #[error("its hash is not that of its bytes")]
     Hash,
@@ -60,29 +60,33 @@ impl Chain {
     ///
     /// # Errors
     /// [`Break`].
-    pub fn follow(&mut self, record: &Record, frame: &Frame) -> Result<(), Break> {
+    pub fn push(&mut self, record: &Record, frame: &Frame) -> Result<(), ChainError> {
         let hashed = Hash::of(record.body.as_bytes()) == record.hash;
-        let followed = self.follow_hashed(record, frame);
-        if hashed { followed } else { Err(Break::Hash) }
+        let followed = self.push_hashed(record, frame);
+        if hashed {
+            followed
+        } else {
+            Err(ChainError::Hash)
+        }
     }
 
     /// Follows one more frame whose hash is known to be that of its bytes.
-    pub(crate) fn follow_hashed(&mut self, record: &Record, frame: &Frame) -> Result<(), Break> {
-        let followed = self.judge(record, frame);
+    pub(crate) fn push_hashed(&mut self, record: &Record, frame: &Frame) -> Result<(), ChainError> {
+        let followed = self.check(record, frame);
         self.next = record.seq.saturating_add(1);
         self.prev = record.hash;
         followed
     }
 
-    fn judge(&self, record: &Record, frame: &Frame) -> Result<(), Break> {
+    fn check(&self, record: &Record, frame: &Frame) -> Result<(), ChainError> {
         if frame.stream != self.stream || frame.seq != record.seq {
-            Err(Break::Columns)
+            Err(ChainError::Columns)
         } else if record.seq != self.next {
-            Err(Break::Gap {
+            Err(ChainError::Gap {
                 expected: self.next,
             })
         } else if frame.prev != self.prev {
-            Err(Break::Prev)
+            Err(ChainError::Prev)
         } else {
             Ok(())
         }
@@ -133,26 +137,26 @@ mod tests {
         let second = sealed(1, first.record.hash)?;
         let third = sealed(2, second.record.hash)?;
         let mut chain = Chain::new(stream());
-        assert_eq!(chain.follow(&first.record, &first.frame), Ok(()));
+        assert_eq!(chain.push(&first.record, &first.frame), Ok(()));
         let mut changed = second.record.clone();
         changed.body.push(' ');
-        assert_eq!(chain.follow(&changed, &second.frame), Err(Break::Hash));
-        assert_eq!(chain.follow(&third.record, &third.frame), Ok(()));
-        let gap = chain.follow(&second.record, &second.frame);
-        assert_eq!(gap, Err(Break::Gap { expected: 3 }));
-        assert_eq!(chain.follow(&third.record, &third.frame), Ok(()));
+        assert_eq!(chain.push(&changed, &second.frame), Err(ChainError::Hash));
+        assert_eq!(chain.push(&third.record, &third.frame), Ok(()));
+        let gap = chain.push(&second.record, &second.frame);
+        assert_eq!(gap, Err(ChainError::Gap { expected: 3 }));
+        assert_eq!(chain.push(&third.record, &third.frame), Ok(()));
 
         let tail = Tail {
             seq: 0,
             hash: Hash::of(b"another"),
         };
         let mut other = Chain::after(stream(), tail);
-        let prev = other.follow(&second.record, &second.frame);
-        assert_eq!(prev, Err(Break::Prev));
+        let prev = other.push(&second.record, &second.frame);
+        assert_eq!(prev, Err(ChainError::Prev));
         let mut store = Chain::new(StreamId::store());
         assert_eq!(store.tail(), None);
-        let columns = store.follow(&first.record, &first.frame);
-        assert_eq!(columns, Err(Break::Columns));
+        let columns = store.push(&first.record, &first.frame);
+        assert_eq!(columns, Err(ChainError::Columns));
         Ok(())
     }
 }

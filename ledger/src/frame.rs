@@ -20,7 +20,7 @@ use serde::de::{DeserializeSeed, Error as _, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::event::Event;
 use crate::hash::Hash;
 use crate::id::{Actor, Cause, StreamId};
@@ -86,7 +86,7 @@ pub struct Blob {
     /// BLAKE3 of the text.
     pub hash: Hash,
     /// Canonical JSON.
-    pub text: Json,
+    pub text: CanonicalJson,
 }
 
 /// What somebody wants to append, before it has a place.
@@ -226,7 +226,7 @@ impl Record {
     /// [`FrameError`]; `E` is whatever reading a blob may fail with.
     pub fn decode<E: From<FrameError>>(
         &self,
-        blobs: &mut dyn FnMut(&Hash) -> Result<Option<Json>, E>,
+        blobs: &mut dyn FnMut(&Hash) -> Result<Option<CanonicalJson>, E>,
     ) -> Result<Frame, E> {
         let mut frame = self.decode_bare().map_err(E::from)?;
         if frame.ext.is_empty() {
@@ -406,7 +406,7 @@ fn move_out(
         });
         blobs.push(Blob {
             hash,
-            text: Json::from(raw),
+            text: CanonicalJson::from(raw),
         });
     }
     ext.sort_by(|left: &External, right| left.path.cmp(&right.path));

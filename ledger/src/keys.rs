@@ -18,7 +18,7 @@ pub fn origin_of(first: &Hash) -> String {
 
 /// One key and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Known {
+pub struct TrustedKey {
     /// The key.
     pub key: PublicKey,
     /// Whether the key before it vouches for it; of the first key, that there was none before.
@@ -31,7 +31,7 @@ pub struct Known {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Keys {
     origin: String,
-    keys: Vec<Known>,
+    keys: Vec<TrustedKey>,
 }
 
 impl Keys {
@@ -49,12 +49,12 @@ impl Keys {
     }
 
     /// All of them.
-    pub fn all(&self) -> &[Known] {
+    pub fn all(&self) -> &[TrustedKey] {
         &self.keys
     }
 
     /// The one that signs now.
-    pub fn in_force(&self) -> Option<&Known> {
+    pub fn in_force(&self) -> Option<&TrustedKey> {
         self.keys.last().filter(|last| last.revoked.is_none())
     }
 
@@ -87,7 +87,7 @@ impl Keys {
         }
         let vouched = self.keys.is_empty() || by != key;
         let revoked = None;
-        self.keys.push(Known {
+        self.keys.push(TrustedKey {
             key,
             vouched,
             revoked,

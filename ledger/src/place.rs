@@ -15,11 +15,13 @@ use crate::store::sqlite::lock::{self, LockError, OwnerLock};
 use crate::store::sqlite::reserve::Reserve;
 use crate::store::sqlite::verification;
 use crate::store::{MemoryStore, Reader, SqliteReader, SqliteStore, Store, StoreError};
-use crate::verify::{Onlooker, Options, Progress, ProgressOnly, Report, verify_before};
+use crate::verify::{
+    ProgressOnly, VerifyObserver, VerifyOptions, VerifyProgress, VerifyReport, verify_before,
+};
 
 /// Where a ledger is.
 #[derive(Debug, Clone)]
-pub enum Place {
+pub enum LedgerPlace {
     /// A file, made by its first owner.
     File(PathBuf),
     /// Memory: gone with the process.
@@ -28,20 +30,20 @@ pub enum Place {
     Backend(Arc<dyn Backend>),
 }
 
-impl From<&Path> for Place {
+impl From<&Path> for LedgerPlace {
     fn from(path: &Path) -> Self {
         Self::File(path.to_owned())
     }
 }
 
-impl From<&PathBuf> for Place {
+impl From<&PathBuf> for LedgerPlace {
     fn from(path: &PathBuf) -> Self {
         Self::File(path.clone())
     }
 }
 
-impl From<&Place> for Place {
-    fn from(place: &Place) -> Self {
+impl From<&LedgerPlace> for LedgerPlace {
+    fn from(place: &LedgerPlace) -> Self {
         place.clone()
     }
 }
@@ -74,11 +76,11 @@ impl Backend for MemoryStore {
 /// A ledger at a place. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Ledger {
-    kept: Kept,
+    kept: OpenedBackend,
 }
 
 #[derive(Debug, Clone)]
-enum Kept {
+enum OpenedBackend {
     File(PathBuf),
     Elsewhere(Arc<dyn Backend>),
 }
@@ -109,11 +111,11 @@ pub enum OwnError {
 
 impl Ledger {
     /// The ledger at a place. Of a file nothing is opened yet; a ledger in memory begins here.
-    pub fn open(place: impl Into<Place>) -> Self {
+    pub fn open(place: impl Into<LedgerPlace>) -> Self {
         let kept = match place.into() {
-            Place::File(path) => Kept::File(path),
-            Place::Memory => Kept::Elsewhere(Arc::new(MemoryStore::new())),
-            Place::Backend(backend) => Kept::Elsewhere(backend),
+            LedgerPlace::File(path) => OpenedBackend::File(path),
+            LedgerPlace::Memory => OpenedBackend::Elsewhere(Arc::new(MemoryStore::new())),
+            LedgerPlace::Backend(backend) => OpenedBackend::Elsewhere(backend),
         };
         Self { kept }
     }
@@ -121,8 +123,8 @@ impl Ledger {
     /// Its file, if it is kept in one.
     pub fn file(&self) -> Option<&Path> {
         match &self.kept {
-            Kept::File(path) => Some(path),
-            Kept::Elsewhere(_) => None,
+            OpenedBackend::File(path) => Some(path),
+            OpenedBackend::Elsewhere(_) => None,
         }
     }
 
@@ -132,8 +134,8 @@ impl Ledger {
     /// [`StoreError`], [`StoreError::Missing`] above all.
     pub fn reader(&self) -> Result<Box<dyn Reader>, StoreError> {
         match &self.kept {
-            Kept::File(path) => Ok(Box::new(SqliteReader::open(path)?)),
-            Kept::Elsewhere(backend) => backend.reader(),
+            OpenedBackend::File(path) => Ok(Box::new(SqliteReader::open(path)?)),
+            OpenedBackend::Elsewhere(backend) => backend.reader(),
         }
     }
 
@@ -144,7 +146,7 @@ impl Ledger {
     /// [`OwnError`].
     pub fn own(&self, low_water: u64) -> Result<Owned, OwnError> {
         match &self.kept {
-            Kept::File(path) => {
+            OpenedBackend::File(path) => {
                 let lock = lock::try_own(path)?;
                 Ok(Owned {
                     store: Box::new(SqliteStore::open(path)?),
@@ -153,7 +155,7 @@ impl Ledger {
                     lock: Some(lock),
                 })
             }
-            Kept::Elsewhere(backend) => Ok(Owned {
+            OpenedBackend::Elsewhere(backend) => Ok(Owned {
                 store: backend.store()?,
                 disk_space: DiskSpace::unlimited(),
                 reserve: None,
@@ -169,12 +171,12 @@ impl Ledger {
     /// damaged to be opened is a [`Report`].
     pub fn verify(
         &self,
-        options: &Options,
-        onlooker: &mut dyn Onlooker,
-    ) -> Result<Report, StoreError> {
+        options: &VerifyOptions,
+        onlooker: &mut dyn VerifyObserver,
+    ) -> Result<VerifyReport, StoreError> {
         match &self.kept {
-            Kept::File(path) => verification::verify_file(path, options, onlooker),
-            Kept::Elsewhere(backend) => {
+            OpenedBackend::File(path) => verification::verify_file(path, options, onlooker),
+            OpenedBackend::Elsewhere(backend) => {
                 Ok(verify_before(backend.reader()?.as_ref(), options, onlooker))
             }
         }
@@ -187,8 +189,8 @@ impl Ledger {
 /// As there.
 pub fn verify_file(
     path: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report, StoreError> {
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<VerifyReport, StoreError> {
     Ledger::open(path).verify(options, &mut ProgressOnly(progress))
 }

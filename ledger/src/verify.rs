@@ -24,7 +24,7 @@ mod report;
 
 use std::collections::BTreeSet;
 
-pub use report::{Kind, Problem, Report};
+pub use report::{ProblemKind, VerifyProblem, VerifyReport};
 
 use crate::frame::Frame;
 use crate::hash::Hash;
@@ -47,29 +47,29 @@ pub struct Head {
 }
 
 /// A checkpoint that somebody else has kept: the ledger must go on from it.
-pub type Held = crate::note::Checkpoint;
+pub type TrustedCheckpoint = crate::note::Checkpoint;
 
 /// What is wrong with a frame.
-type Wrong = (Kind, String);
+type Findings = (ProblemKind, String);
 
 /// What a ledger is verified against.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct VerifyOptions {
     /// Heads recorded elsewhere.
     pub heads: Vec<Head>,
     /// Checkpoints kept elsewhere. Whoever gives one knows whose signature it bears.
-    pub checkpoints: Vec<Held>,
+    pub checkpoints: Vec<TrustedCheckpoint>,
 }
 
 /// How far verification has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Progress {
+pub struct VerifyProgress {
     /// Frames looked at.
     pub frames: u64,
 }
 
 /// Whoever wants to see frames while they are verified, and at hand anyway.
-pub trait Onlooker {
+pub trait VerifyObserver {
     /// So many frames were looked at.
     fn progress(&mut self, frames: u64) {
         let _ = frames;
@@ -83,55 +83,55 @@ pub trait Onlooker {
 }
 
 /// An onlooker that is only told how far verification has come.
-pub(crate) struct ProgressOnly<'a>(pub(crate) &'a mut dyn FnMut(Progress));
+pub(crate) struct ProgressOnly<'a>(pub(crate) &'a mut dyn FnMut(VerifyProgress));
 
-impl Onlooker for ProgressOnly<'_> {
+impl VerifyObserver for ProgressOnly<'_> {
     fn progress(&mut self, frames: u64) {
-        (self.0)(Progress { frames });
+        (self.0)(VerifyProgress { frames });
     }
 }
 
 /// Verifies whatever a reader reads.
 pub fn verify(
     reader: &dyn Reader,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress),
-) -> Report {
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> VerifyReport {
     verify_before(reader, options, &mut ProgressOnly(progress))
 }
 
 /// As [`verify`], before an onlooker.
 pub(crate) fn verify_before(
     reader: &dyn Reader,
-    options: &Options,
-    onlooker: &mut dyn Onlooker,
-) -> Report {
-    let mut report = Report::default();
+    options: &VerifyOptions,
+    onlooker: &mut dyn VerifyObserver,
+) -> VerifyReport {
+    let mut report = VerifyReport::default();
     let mut frames = Frames::new(options);
     frames.scan(reader, &mut report, onlooker);
     frames.blobs.check(reader, &mut report);
     let inspection = reader.audit().map(Audit::inspect).unwrap_or_default();
     for problem in inspection.problems {
-        report.find(None, None, Kind::Container, problem);
+        report.find(None, None, ProblemKind::Container, problem);
     }
     // No type of event gives anybody the authority to remove a run yet, so nobody had it.
     for (stream, count) in inspection.removed {
         let message =
             format!("{count} frames are said to have been removed, by nobody's authority");
-        report.find(Some(&stream), None, Kind::Container, message);
+        report.find(Some(&stream), None, ProblemKind::Container, message);
     }
     frames.finish(inspection.epoch, &mut report);
     look_up(reader, &frames, &mut report);
-    report.say_what_is_not_covered(options, &frames.unknown);
+    report.note_not_covered(options, &frames.unknown);
     report
 }
 
 /// Asks what readers will be asked, and holds it against what was read.
-fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut Report) {
+fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut VerifyReport) {
     for (name, tail) in frames.tails() {
         let Ok(stream) = name.parse::<StreamId>() else {
             let said = "this does not name a stream".to_owned();
-            report.find(Some(name), None, Kind::Column, said);
+            report.find(Some(name), None, ProblemKind::Column, said);
             continue;
         };
         let seq = tail.map(|tail| tail.seq);
@@ -139,18 +139,18 @@ fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut Report) {
             Ok(true) => {}
             Ok(false) => {
                 let message = "a look-up by name does not find it".to_owned();
-                report.find(Some(name), seq, Kind::Container, message);
+                report.find(Some(name), seq, ProblemKind::Container, message);
             }
             // A frame that was found damaged is not found as it should be either.
             Err(StoreError::Damaged(_)) if report.names(name) => {}
-            Err(error) => report.find(Some(name), seq, Kind::Container, error.to_string()),
+            Err(error) => report.find(Some(name), seq, ProblemKind::Container, error.to_string()),
         }
     }
     if let Err(error) = look_up_names(reader, frames, report) {
-        report.find(None, None, Kind::Container, error.to_string());
+        report.find(None, None, ProblemKind::Container, error.to_string());
     }
     if let Err(error) = look_up_rows(reader, report) {
-        report.find(None, None, Kind::Index, error.to_string());
+        report.find(None, None, ProblemKind::Index, error.to_string());
     }
 }
 
@@ -174,7 +174,7 @@ fn look_up_tail(
 fn look_up_names(
     reader: &dyn Reader,
     frames: &Frames,
-    report: &mut Report,
+    report: &mut VerifyReport,
 ) -> Result<(), StoreError> {
     let mut listed = BTreeSet::new();
     loop {
@@ -188,17 +188,17 @@ fn look_up_names(
         let found = name.parse().is_ok_and(|name| listed.contains(&name));
         if !found {
             let message = "it is not in the list of streams".to_owned();
-            report.find(Some(name), None, Kind::Container, message);
+            report.find(Some(name), None, ProblemKind::Container, message);
         }
     }
     Ok(())
 }
 
 /// Index rows can be made again at any time; a wrong one is still told.
-fn look_up_rows(reader: &dyn Reader, report: &mut Report) -> Result<(), StoreError> {
+fn look_up_rows(reader: &dyn Reader, report: &mut VerifyReport) -> Result<(), StoreError> {
     let wrong = reader.wrong_rows()?;
     for (name, why) in &wrong {
-        report.find(Some(name), None, Kind::Index, why.clone());
+        report.find(Some(name), None, ProblemKind::Index, why.clone());
     }
     if !wrong.is_empty() {
         // A list stops at the first of them.
@@ -211,7 +211,7 @@ fn look_up_rows(reader: &dyn Reader, report: &mut Report) -> Result<(), StoreErr
             let name = Some(row.stream.as_str());
             if reader.tail(&row.stream)?.is_none() {
                 let message = "an index row of a stream without frames".to_owned();
-                report.find(name, None, Kind::Index, message);
+                report.find(name, None, ProblemKind::Index, message);
             }
             let by_key = match &row.key {
                 Some(key) => reader
@@ -221,7 +221,7 @@ fn look_up_rows(reader: &dyn Reader, report: &mut Report) -> Result<(), StoreErr
             };
             if reader.row(&row.stream)?.is_none() || !by_key {
                 let message = "its index row is not found by stream or key".to_owned();
-                report.find(name, None, Kind::Index, message);
+                report.find(name, None, ProblemKind::Index, message);
             }
         }
         cursor = page.next;

@@ -9,11 +9,11 @@ use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 use ktsu_ledger::appender::{AppendError, Appender, Options};
-use ktsu_ledger::canonical::Json;
+use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::store::{
-    Audit, Backlog, Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore, Page,
-    Refused, SqliteStore, Tail, read_all,
+    AppendRefusal, Audit, Backlog, Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance,
+    MemoryStore, Page, SqliteStore, Tail, read_all,
 };
 use ktsu_ledger::{Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
 use support::{completed, ended, entry, payload, run};
@@ -53,7 +53,7 @@ impl Store for Staged {
         &mut self,
         epoch: Epoch,
         entries: &[Entry],
-    ) -> Result<Vec<Result<u64, Refused>>, StoreError> {
+    ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
         let mut held = self.stage.held.lock().unwrap();
         while *held {
             held = self.stage.released.wait(held).unwrap();
@@ -116,7 +116,7 @@ impl Reader for Staged {
         self.inner.streams(after, limit)
     }
 
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         self.inner.blob_get(hash)
     }
 
@@ -233,7 +233,7 @@ fn a_conflict_rejects_its_entry_alone() {
     stage.hold(false);
     let outcomes: Vec<Outcome> = told.iter().map(|(_, outcome)| outcome).collect();
     assert_eq!(outcomes[0].as_ref().unwrap().last, 0);
-    let conflict = Refused::Conflict {
+    let conflict = AppendRefusal::Conflict {
         stream: run("a"),
         expected: None,
         actual: Some(0),

@@ -11,8 +11,8 @@ use std::path::Path;
 
 use ktsu_ledger::appender::{AppendError, Appender, Options};
 use ktsu_ledger::store::{
-    Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore, Refused, SqliteReader,
-    SqliteStore, read_all,
+    AppendRefusal, Checkpoint, Cursor, Entry, Filter, IndexRow, Maintenance, MemoryStore,
+    SqliteReader, SqliteStore, read_all,
 };
 use ktsu_ledger::{Backend, Blob, Cause, Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
 use late::Remote;
@@ -135,7 +135,7 @@ impl Model {
         }
     }
 
-    fn append(&mut self, entries: &[Entry]) -> Vec<Result<u64, Refused>> {
+    fn append(&mut self, entries: &[Entry]) -> Vec<Result<u64, AppendRefusal>> {
         let durable: BTreeMap<StreamId, u64> = self
             .streams
             .iter()
@@ -151,13 +151,13 @@ impl Model {
         &mut self,
         entry: &Entry,
         durable: &BTreeMap<StreamId, u64>,
-    ) -> Result<u64, Refused> {
+    ) -> Result<u64, AppendRefusal> {
         let stream = entry.stream().clone();
         let tail = self.tail(&stream);
         let actual = tail.map(|tail| tail.0);
         if actual != entry.expected() {
             let expected = entry.expected();
-            return Err(Refused::Conflict {
+            return Err(AppendRefusal::Conflict {
                 stream,
                 expected,
                 actual,
@@ -166,14 +166,14 @@ impl Model {
         let first = entry.records()[0].decode_bare().unwrap();
         if first.prev != tail.map_or(Hash::ZERO, |tail| tail.1) {
             let seq = first.seq;
-            return Err(Refused::Unchained { stream, seq });
+            return Err(AppendRefusal::Unchained { stream, seq });
         }
         for cause in &first.cause {
             if let Cause::There(other, seq) = cause
                 && durable.get(other).is_none_or(|last| last < seq)
             {
                 let cause = cause.clone();
-                return Err(Refused::NoSuchCause { stream, cause });
+                return Err(AppendRefusal::NoSuchCause { stream, cause });
             }
         }
         if let Some(row) = entry.index() {
@@ -182,7 +182,7 @@ impl Model {
             });
             if let Some(owner) = owner {
                 let owner = owner.stream.clone();
-                return Err(Refused::KeyTaken { owner });
+                return Err(AppendRefusal::KeyTaken { owner });
             }
             self.rows.insert(stream.clone(), row.clone());
         }
@@ -461,7 +461,7 @@ fn a_frame_without_its_blob_is_refused() {
     for mut store in stores {
         let epoch = store.acquire().unwrap();
         let answers = store.append(epoch, &[bare.clone(), whole.clone()]).unwrap();
-        let refused = Refused::NoSuchBlob {
+        let refused = AppendRefusal::NoSuchBlob {
             stream: stream.clone(),
             hash: blob.hash,
         };

@@ -8,8 +8,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use ktsu_ledger::branch::frames;
+use ktsu_ledger::hard_links::{SecondName, second_name};
 use ktsu_ledger::lock::{LockError, holder, missing_log, try_own};
-use ktsu_ledger::names::{SecondName, second_name};
 use ktsu_ledger::reserve::{RESERVE_BYTES, Reserve};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
 use ktsu_ledger::{Hash, Reader, Store, StoreError};
@@ -373,7 +373,7 @@ fn a_ledger_that_was_not_closed_has_no_owner_without_its_log() {
     let mut lock = try_own(&path).unwrap();
     let mut store = SqliteStore::open(&path).unwrap();
     let epoch = store.acquire().unwrap();
-    lock.opened(epoch.0).unwrap();
+    lock.set_log_epoch(epoch.0).unwrap();
     let first = entry(&run("a"), None, vec![ended()]);
     store.append(epoch, &[first]).unwrap();
     assert_eq!(missing_log(&path), None, "somebody owns it");
@@ -410,7 +410,7 @@ fn a_ledger_that_was_not_closed_has_no_owner_without_its_log() {
     assert_eq!(missing_log(&left), None);
     drop(try_own(&left).unwrap());
     // A ledger that is closed has no log.
-    lock.closes();
+    lock.clear_log_epoch();
     drop(store);
     assert!(!folder.path().join("ledger.db-wal").exists());
     drop(lock);

@@ -7,14 +7,14 @@ mod support;
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::event::lock::{self, Entry, Kind, Lock, Prices};
 use ktsu_ledger::store::{FORMAT, SqliteStore};
-use ktsu_ledger::{Cause, Draft, Event, Hash, Json, Link, Sealed, Timestamp};
+use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Hash, Link, Sealed, Timestamp};
 use support::{caused, completed, created, run};
 
 const DOCUMENT: &str = include_str!("../../docs/ledger-format.md");
 
 fn example() -> Vec<Sealed> {
     let (mut prev, mut frames) = (Hash::ZERO, Vec::new());
-    let output = Json::parse(r#"{"city":"Zürich","total":12}"#.as_bytes()).unwrap();
+    let output = CanonicalJson::parse(r#"{"city":"Zürich","total":12}"#.as_bytes()).unwrap();
     let drafts: [Draft; 2] = [
         created("triage"),
         caused(completed("sum", output), vec![Cause::Here(0)]),
@@ -79,7 +79,7 @@ fn a_lock_is_written_as_the_document_says_and_kept_beside_the_definition() {
             version: "2026-11".to_owned(),
         },
     };
-    let json = Json::from_value(&serde_json::to_value(&lock).unwrap()).unwrap();
+    let json = CanonicalJson::from_value(&serde_json::to_value(&lock).unwrap()).unwrap();
     holds(&format!("\n{json}\n"));
     assert_eq!(serde_json::from_str::<Lock>(json.as_str()).unwrap(), lock);
     bare.lock = Some(json.clone());

@@ -14,19 +14,19 @@ use ktsu_ledger::frame::{MAX_BODY, MAX_INLINE};
 use ktsu_ledger::merkle::Node;
 use ktsu_ledger::strict::{check_body, check_value};
 use ktsu_ledger::{
-    Actor, Blob, Cause, Draft, Entry, Event, FrameError, Hash, Json, Link, Record, Sealed,
+    Actor, Blob, CanonicalJson, Cause, Draft, Entry, Event, FrameError, Hash, Link, Record, Sealed,
     StreamId, Timestamp,
 };
 use proptest::prelude::*;
 use support::{created, payload, run};
 
-fn json(text: &str) -> Json {
-    Json::parse(text.as_bytes()).unwrap()
+fn json(text: &str) -> CanonicalJson {
+    CanonicalJson::parse(text.as_bytes()).unwrap()
 }
 
 /// A verdict with all that is optional, a null that was there among it.
-fn compared(text: &str, value: &Json) -> RecomputeCompared {
-    let change = |before: Option<&Json>, after: Option<&Json>| ValueChange {
+fn compared(text: &str, value: &CanonicalJson) -> RecomputeCompared {
+    let change = |before: Option<&CanonicalJson>, after: Option<&CanonicalJson>| ValueChange {
         after: after.cloned(),
         before: before.cloned(),
         path: format!("/{text}"),
@@ -35,9 +35,9 @@ fn compared(text: &str, value: &Json) -> RecomputeCompared {
         status: Sameness::ValueChanged,
         tasks: vec![ComparedTask {
             diff: vec![
-                change(Some(value), Some(&Json::null())),
+                change(Some(value), Some(&CanonicalJson::null())),
                 change(None, Some(value)),
-                change(Some(&Json::null()), None),
+                change(Some(&CanonicalJson::null()), None),
             ],
             item: Some(3),
             reason: Some(text.to_owned()),
@@ -54,7 +54,7 @@ fn compared(text: &str, value: &Json) -> RecomputeCompared {
 }
 
 /// Every type, with all that is optional there and with none of it.
-fn samples(text: &str, value: &Json) -> Vec<Event> {
+fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
     let name = || text.to_owned();
     let reference = || Reference {
         frame: 3,
@@ -89,18 +89,18 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             digest: name(),
             is_error: full,
             item: 1,
-            not_sent: full.then_some(NotSent::Rejected),
+            not_sent: full.then_some(UnsentReason::Rejected),
             recorded: recorded(),
             step: name(),
             structured: full.then(|| value.clone()),
         })
         .to_vec();
     let given = BTreeMap::from([
-        ("/b".to_owned(), Given::Ref(reference())),
-        ("/a".to_owned(), Given::Template(name())),
+        ("/b".to_owned(), StepInput::Ref(reference())),
+        ("/a".to_owned(), StepInput::Template(name())),
         (
             "/c".to_owned(),
-            Given::Value {
+            StepInput::Value {
                 from: vec![1, 2],
                 value: value.clone(),
             },
@@ -110,7 +110,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         auth: "none".to_owned(),
         id: name(),
     };
-    let word = || RunWord {
+    let word = || RunCommand {
         by: person(),
         reason: Some(name()),
     };
@@ -119,7 +119,11 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
         attempt: 1,
         code: full.then(name),
         duration_ms: 12,
-        response: if full { value.clone() } else { Json::null() },
+        response: if full {
+            value.clone()
+        } else {
+            CanonicalJson::null()
+        },
         sending: 2,
         status: full.then_some(503),
         step: name(),
@@ -140,7 +144,9 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
             plan: Some(name()),
             webhooks: Some(Webhooks::Suppress),
         })),
-        Event::Run(RunEvent::Continued(Continued { why: Why::Bound })),
+        Event::Run(RunEvent::Continued(Continued {
+            why: ContinueReason::Bound,
+        })),
         Event::Run(RunEvent::Resumed(RunResumed {
             by: person(),
             from: Some(name()),
@@ -328,7 +334,7 @@ fn samples(text: &str, value: &Json) -> Vec<Event> {
 }
 
 /// Every type about agents, items and workers.
-fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
+fn samples_of_agents(text: &str, value: &CanonicalJson, full: bool) -> Vec<Event> {
     let name = || text.to_owned();
     let item = full.then_some(2);
     let reference = full.then(|| Reference {
@@ -431,7 +437,7 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
                 usize::from(full)
             ],
             cached: full,
-            content: full.then(|| Json::string(text)),
+            content: full.then(|| CanonicalJson::string(text)),
             cost_micro_usd: 270,
             duration_ms: 12,
             error: (!full).then_some(error),
@@ -482,7 +488,7 @@ fn samples_of_agents(text: &str, value: &Json, full: bool) -> Vec<Event> {
             duration_ms: 12,
             is_error: full,
             item,
-            not_sent: (!full).then_some(NotSent::InvalidArguments),
+            not_sent: (!full).then_some(UnsentReason::InvalidArguments),
             recorded: full.then(|| {
                 Box::new(RecordedAt {
                     seq: 7,
@@ -643,7 +649,7 @@ fn reads_back(event: Event) {
 
 #[test]
 fn there_is_a_sample_of_every_type() {
-    let seen: BTreeSet<String> = samples("s", &Json::null())
+    let seen: BTreeSet<String> = samples("s", &CanonicalJson::null())
         .iter()
         .filter(|event| event.is_known())
         .map(|event| event.kind().to_owned())
@@ -678,7 +684,7 @@ proptest! {
 
     #[test]
     fn every_type_reads_back(text in any::<String>(), value in values()) {
-        for event in samples(&text, &Json::from_value(&value).unwrap()) {
+        for event in samples(&text, &CanonicalJson::from_value(&value).unwrap()) {
             // An absent output and a null one are the same to an event that may lack it.
             if !value.is_null() {
                 reads_back(event);
@@ -722,7 +728,7 @@ fn large_members_move_out_and_come_back() {
         let ext = sealed.frame.ext.iter();
         ext.map(|external| external.path.clone()).collect()
     };
-    let event = |output: &Json| support::completed("s", output.clone()).event;
+    let event = |output: &CanonicalJson| support::completed("s", output.clone()).event;
     let sealed = seal(event(&large)).unwrap();
     assert_eq!(names(&sealed), vec!["/output"]);
     assert!(sealed.record.body.contains(r#""output":null"#));
@@ -743,7 +749,7 @@ fn large_members_move_out_and_come_back() {
 #[test]
 fn collections_move_out_and_come_back() {
     let large = payload(MAX_INLINE + 1, 2);
-    let input = Given::Value {
+    let input = StepInput::Value {
         from: vec![1],
         value: large.clone(),
     };
@@ -784,7 +790,7 @@ fn members_with_odd_names_move_out_and_come_back() {
         let data = serde_json::json!({ name: "y".repeat(MAX_INLINE + 1), "z": 1 });
         let event = Event::Foreign {
             kind: "x.kit.large".to_owned(),
-            data: Json::from_value(&data).unwrap(),
+            data: CanonicalJson::from_value(&data).unwrap(),
         };
         assert_eq!(seal(event.clone()).unwrap().frame.ext.len(), 1);
         reads_back(event);
@@ -797,7 +803,7 @@ fn many_middling_members_move_until_the_frame_fits_and_crumbs_are_refused() {
         let members = (0..count).map(|place| (format!("m{place}"), "y".repeat(bytes).into()));
         Event::Foreign {
             kind: "x.kit.large".to_owned(),
-            data: Json::from_value(&serde_json::Value::Object(members.collect())).unwrap(),
+            data: CanonicalJson::from_value(&serde_json::Value::Object(members.collect())).unwrap(),
         }
     };
     let sealed = seal(of(10, 60_000)).unwrap();
@@ -853,7 +859,7 @@ fn an_entry_that_is_wrong_in_itself_cannot_be_made() {
     misplaced(support::seal(&run("a"), None, vec![itself]));
     let unknown = Event::Foreign {
         kind: "run.danced".to_owned(),
-        data: Json::null(),
+        data: CanonicalJson::null(),
     };
     let made = Entry::from_sealed(vec![seal(unknown).unwrap()]).map(drop);
     assert!(

@@ -4,9 +4,12 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{
-    Continued, Given, Reference, RunEvent, RunStarted, StepCompleted, StepEvent, StepStarted, Why,
+    ContinueReason, Continued, Reference, RunEvent, RunStarted, StepCompleted, StepEvent,
+    StepInput, StepStarted,
 };
-use ktsu_ledger::{Actor, Cause, Draft, Event, FrameError, Hash, Json, Link, StreamId, Timestamp};
+use ktsu_ledger::{
+    Actor, CanonicalJson, Cause, Draft, Event, FrameError, Hash, Link, StreamId, Timestamp,
+};
 
 fn link() -> Link {
     Link {
@@ -28,7 +31,7 @@ fn draft(event: Event) -> Draft {
     }
 }
 
-fn completed(output: Json) -> Event {
+fn completed(output: CanonicalJson) -> Event {
     Event::Step(StepEvent::Completed(StepCompleted {
         attempt: 1,
         output: Some(output),
@@ -43,14 +46,17 @@ fn started() -> Event {
         frame: 0,
         path: "/params".to_owned(),
     };
-    let computed = Given::Value {
+    let computed = StepInput::Value {
         from: vec![1, 2],
-        value: Json::null(),
+        value: CanonicalJson::null(),
     };
     let input = BTreeMap::from([
-        ("/inputs/0".to_owned(), Given::Ref(reference)),
+        ("/inputs/0".to_owned(), StepInput::Ref(reference)),
         ("/inputs/1".to_owned(), computed),
-        ("/url".to_owned(), Given::Template("{{ env.X }}".to_owned())),
+        (
+            "/url".to_owned(),
+            StepInput::Template("{{ env.X }}".to_owned()),
+        ),
     ]);
     Event::Step(StepEvent::Started(StepStarted {
         attempt: 1,
@@ -62,18 +68,20 @@ fn started() -> Event {
 
 #[test]
 fn a_sealed_frame_is_what_its_bytes_say() {
-    let large = Json::string(&"x".repeat(70_000));
+    let large = CanonicalJson::string(&"x".repeat(70_000));
     let foreign = Event::Foreign {
         kind: "x.kit.\"odd\"".to_owned(),
-        data: Json::null(),
+        data: CanonicalJson::null(),
     };
     for event in [
-        completed(Json::null()),
-        completed(Json::string("é\n\u{0}")),
+        completed(CanonicalJson::null()),
+        completed(CanonicalJson::string("é\n\u{0}")),
         completed(large),
         started(),
         Event::Run(RunEvent::Started(RunStarted::default())),
-        Event::Run(RunEvent::Continued(Continued { why: Why::Bound })),
+        Event::Run(RunEvent::Continued(Continued {
+            why: ContinueReason::Bound,
+        })),
         foreign,
     ] {
         let at = Timestamp::from_micros(1_790_000_000_123_456);
@@ -88,7 +96,7 @@ fn a_sealed_frame_is_what_its_bytes_say() {
 
 #[test]
 fn an_output_of_null_reads_back_as_none_and_so_is_held_live() {
-    let sealed = draft(completed(Json::null())).seal(link(), Timestamp::default());
+    let sealed = draft(completed(CanonicalJson::null())).seal(link(), Timestamp::default());
     let Event::Step(StepEvent::Completed(held)) = sealed.unwrap().frame.event else {
         panic!("another event");
     };

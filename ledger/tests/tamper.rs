@@ -8,12 +8,12 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use ktsu_ledger::backup::backup;
-use ktsu_ledger::canonical::Json;
+use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
     Audit, Cursor, Entry, Filter, IndexRow, Inspection, MemoryStore, Page, RawBlob, RawFrame,
     SqliteReader, SqliteStore, Tail, read_all,
 };
-use ktsu_ledger::verify::{Head, Kind, Options, Report, verify};
+use ktsu_ledger::verify::{Head, ProblemKind, VerifyOptions, VerifyReport, verify};
 use ktsu_ledger::{Cause, Hash, Reader, Record, Store, StoreError, StreamId, verify_file};
 use support::{caused, completed, created, ended, entry, opened, payload, row, run, store_stream};
 
@@ -50,16 +50,16 @@ fn fill(store: &mut dyn Store) {
     }
 }
 
-fn check(reader: &dyn Reader) -> Report {
-    verify(reader, &Options::default(), &mut |_| {})
+fn check(reader: &dyn Reader) -> VerifyReport {
+    verify(reader, &VerifyOptions::default(), &mut |_| {})
 }
 
-fn check_file(path: &Path) -> Report {
-    verify_file(path, &Options::default(), &mut |_| {}).unwrap()
+fn check_file(path: &Path) -> VerifyReport {
+    verify_file(path, &VerifyOptions::default(), &mut |_| {}).unwrap()
 }
 
 /// Whether a report names a frame.
-fn names(report: &Report, stream: &str, seq: i64) -> bool {
+fn names(report: &VerifyReport, stream: &str, seq: i64) -> bool {
     report.problems.iter().any(|problem| {
         problem.stream.as_deref() == Some(stream) && problem.seq == u64::try_from(seq).ok()
     })
@@ -106,7 +106,7 @@ impl Reader for Changed {
         self.inner.streams(after, limit)
     }
 
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         self.inner.blob_get(hash)
     }
 
@@ -447,7 +447,7 @@ fn rows_before_the_first_position_are_found() {
         let report = check_file(&path);
         let told = report.problems.iter().any(|problem| {
             let at = format!("stands at {position},");
-            problem.kind == Kind::Blob && problem.message.contains(&at)
+            problem.kind == ProblemKind::Blob && problem.message.contains(&at)
         });
         assert!(told, "{position}: {:?}", report.problems);
     }
@@ -478,8 +478,9 @@ fn nobody_may_remove_a_run_yet() {
         forge(&path, script);
         let report = check_file(&path);
         let named = |name: &str| {
-            let of =
-                |problem: &ktsu_ledger::verify::Problem| problem.stream.as_deref() == Some(name);
+            let of = |problem: &ktsu_ledger::verify::VerifyProblem| {
+                problem.stream.as_deref() == Some(name)
+            };
             report.problems.iter().any(of)
         };
         assert!(named("run:b"), "{script}: {:?}", report.problems);
@@ -525,9 +526,9 @@ fn a_cut_tail_is_found_only_with_a_head() {
         seq: tail.seq,
         hash: tail.hash,
     };
-    let with_head = Options {
+    let with_head = VerifyOptions {
         heads: vec![head],
-        ..Options::default()
+        ..VerifyOptions::default()
     };
     assert!(
         verify_file(&path, &with_head, &mut |_| {})
@@ -539,7 +540,7 @@ fn a_cut_tail_is_found_only_with_a_head() {
     assert!(without.is_sound());
     assert!(without.not_covered[0].contains("cut off"));
     let report = verify_file(&path, &with_head, &mut |_| {}).unwrap();
-    assert_eq!(report.problems[0].kind, Kind::Head);
+    assert_eq!(report.problems[0].kind, ProblemKind::Head);
     assert!(names(&report, "run:a", 3));
 }
 
@@ -577,8 +578,8 @@ fn every_wrong_index_row_is_named_and_none_stops_a_writer() {
     forge(&path, "UPDATE index_rows SET status = 'else'");
     let report = check_file(&path);
     for name in ["run:a", "run:b"] {
-        let named = |it: &&ktsu_ledger::verify::Problem| {
-            it.kind == Kind::Index && it.stream.as_deref() == Some(name)
+        let named = |it: &&ktsu_ledger::verify::VerifyProblem| {
+            it.kind == ProblemKind::Index && it.stream.as_deref() == Some(name)
         };
         assert_eq!(report.problems.iter().filter(named).count(), 1, "{name}");
     }
@@ -622,9 +623,9 @@ fn what_cannot_be_opened_any_more_is_a_finding() {
     }
     let missing = verify_file(
         &folder.path().join("none"),
-        &Options::default(),
+        &VerifyOptions::default(),
         &mut |_| {},
     );
     assert!(matches!(missing, Err(StoreError::Missing(_))));
-    assert!(verify_file(folder.path(), &Options::default(), &mut |_| {}).is_err());
+    assert!(verify_file(folder.path(), &VerifyOptions::default(), &mut |_| {}).is_err());
 }

@@ -10,9 +10,9 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use ktsu_ledger::appender::{AppendError, Appender, AppenderThread, Committed, Options};
-use ktsu_ledger::store::{Entry, Refused, read_all};
+use ktsu_ledger::store::{AppendRefusal, Entry, read_all};
 use ktsu_ledger::verify::{self, verify};
-use ktsu_ledger::{Backend as _, Ledger, Place, Reader, StreamId};
+use ktsu_ledger::{Backend as _, Ledger, LedgerPlace, Reader, StreamId};
 use late::{Fate, Remote};
 use support::{completed, ended, entry, payload, run};
 
@@ -54,7 +54,7 @@ fn before() -> Entry {
 }
 
 fn is_sound(reader: &dyn Reader) {
-    let report = verify(reader, &verify::Options::default(), &mut |_| {});
+    let report = verify(reader, &verify::VerifyOptions::default(), &mut |_| {});
     assert_eq!(report.problems, vec![]);
 }
 
@@ -209,7 +209,7 @@ fn a_refusal_is_still_one_where_the_outcome_was_not_known() {
         for (place, expected, actual) in
             [(2, None, Some(0)), (3, None, Some(0)), (4, Some(3), None)]
         {
-            let Err(AppendError::Refused(Refused::Conflict {
+            let Err(AppendError::Refused(AppendRefusal::Conflict {
                 expected: e,
                 actual: a,
                 ..
@@ -249,7 +249,7 @@ fn an_owner_that_was_fenced_while_an_outcome_was_unknown_sends_nothing_more() {
 fn nothing_acknowledged_is_lost_over_random_histories() {
     for seed in 1..=25u64 {
         let remote = Remote::lossy(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let ledger = Ledger::open(Place::Backend(Arc::new(remote.clone())));
+        let ledger = Ledger::open(LedgerPlace::Backend(Arc::new(remote.clone())));
         let streams: Vec<StreamId> = ["a", "b", "c", "d"].map(run).to_vec();
         for owner in 0..3u64 {
             let store = ledger.own(0).unwrap().store;
@@ -285,7 +285,7 @@ fn nothing_acknowledged_is_lost_over_random_histories() {
         }
         is_sound(&remote.kept());
         let report = ledger
-            .verify(&verify::Options::default(), &mut Nobody)
+            .verify(&verify::VerifyOptions::default(), &mut Nobody)
             .unwrap();
         assert_eq!((report.frames, report.problems), (36, vec![]), "{seed}");
     }
@@ -293,4 +293,4 @@ fn nothing_acknowledged_is_lost_over_random_histories() {
 
 struct Nobody;
 
-impl verify::Onlooker for Nobody {}
+impl verify::VerifyObserver for Nobody {}

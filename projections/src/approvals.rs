@@ -11,7 +11,7 @@ use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
 use ktsu_ledger::event::{
     AgentEvent, ApprovalDecided, Decision, DoubtReason, Principal, RunEvent, StepEvent, ToolCalled,
 };
-use ktsu_ledger::{Event, Frame, Hash, Json, StreamId, Timestamp};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -19,11 +19,11 @@ use crate::lineage::item_name;
 
 /// A call that people were asked about.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Record {
+pub struct ApprovalRecord {
     /// `apr_…`.
     pub approval_id: String,
     /// Whether it is asked before the call, or after one that may have happened.
-    pub kind: Kind,
+    pub kind: ApprovalKind,
     /// `run_…` or `branch_…`; with the path of an inline child behind it.
     pub run_id: String,
     /// The step; for an item `STEP.INDEX`.
@@ -50,7 +50,7 @@ pub struct Record {
     /// Whether whoever started the run may not approve.
     pub not_by_proposer: bool,
     /// Where it stands.
-    pub status: Status,
+    pub status: ApprovalStatus,
     /// When it was asked.
     pub created_at: Timestamp,
     /// Until when a decision is waited for.
@@ -63,7 +63,7 @@ pub struct Record {
     pub proposer: String,
     /// What people said, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub votes: Vec<Vote>,
+    pub votes: Vec<ApprovalVote>,
     /// The frame that asks.
     pub request: u64,
     /// The `tool.called` that was made on it; of a call in doubt, the one that sent it again.
@@ -76,7 +76,7 @@ pub struct Record {
 
 /// What a person said.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Vote {
+pub struct ApprovalVote {
     /// Who.
     pub by: String,
     /// How it is known who that is: `none` where nobody was asked.
@@ -100,7 +100,7 @@ pub struct Vote {
 /// What is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ApprovalKind {
     /// Whether a call may be made.
     Approval,
     /// What became of one that may have been made.
@@ -110,7 +110,7 @@ pub enum Kind {
 /// Where a record stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum ApprovalStatus {
     /// It waits for people.
     Pending,
     /// Enough of them approved.
@@ -125,7 +125,7 @@ pub enum Status {
     Void,
 }
 
-impl Status {
+impl ApprovalStatus {
     /// As it is shown.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -152,10 +152,10 @@ pub fn approval_id(stream: &StreamId, request: u64) -> String {
 /// The fold behind the records of a run.
 #[derive(Debug, Clone, Default)]
 pub struct Approvals {
-    records: Vec<Record>,
+    records: Vec<ApprovalRecord>,
     proposer: String,
     /// What replies ask for, by their frames.
-    asked: BTreeMap<u64, Json>,
+    requested_calls: BTreeMap<u64, CanonicalJson>,
     calls: BTreeMap<u64, ToolCalled>,
     /// The reply and the call that a `tool.in_doubt` is about.
     doubts: BTreeMap<u64, (u64, u32)>,
@@ -163,7 +163,7 @@ pub struct Approvals {
 
 impl Approvals {
     /// The records of a run, in the order they were asked.
-    pub fn fold<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Vec<Record> {
+    pub fn fold<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Vec<ApprovalRecord> {
         let mut fold = Self::default();
         for frame in frames {
             fold.apply(frame);
@@ -179,12 +179,12 @@ impl Approvals {
         match &frame.event {
             Event::Run(RunEvent::Branched(branch)) => {
                 self.proposer.clone_from(&branch.by.id);
-                self.end(frame, |_| true);
+                self.void_pending(frame, |_| true);
             }
             Event::Step(StepEvent::Reset(reset)) => {
-                self.end(frame, |step| step == reset.step);
+                self.void_pending(frame, |step| step == reset.step);
             }
-            Event::Agent(event) => self.take(frame, event),
+            Event::Agent(event) => self.apply_agent(frame, event),
             Event::Run(RunEvent::ClockJumped(jumped)) => {
                 self.postpone(jumped.forward_ms.unwrap_or_default());
             }
@@ -206,25 +206,25 @@ impl Approvals {
 
     /// Everybody who is asked has as much more time.
     fn postpone(&mut self, by_ms: u64) {
-        let pending = |record: &&mut Record| record.status == Status::Pending;
+        let pending = |record: &&mut ApprovalRecord| record.status == ApprovalStatus::Pending;
         for record in self.records.iter_mut().filter(pending) {
             let until = record.expires_at;
             record.expires_at = until.map(|until| until.plus_millis(by_ms));
         }
     }
 
-    fn take(&mut self, frame: &Frame, event: &AgentEvent) {
+    fn apply_agent(&mut self, frame: &Frame, event: &AgentEvent) {
         match event {
             AgentEvent::Response(answer) => {
                 if let Some(calls) = &answer.tool_calls {
-                    self.asked.insert(frame.seq, calls.clone());
+                    self.requested_calls.insert(frame.seq, calls.clone());
                 }
             }
             AgentEvent::ApprovalRequested(asked) => {
                 let place = (asked.response, asked.call);
                 let name = item_name(&asked.step, asked.item);
-                let record = self.record(frame, Kind::Approval, name, place, &asked.policy);
-                self.records.push(Record {
+                let record = self.record(frame, ApprovalKind::Approval, name, place, &asked.policy);
+                self.records.push(ApprovalRecord {
                     server: asked.server.clone(),
                     tool_name: asked.tool.clone(),
                     digest: asked.digest.clone(),
@@ -234,10 +234,10 @@ impl Approvals {
             AgentEvent::ToolCalled(called) => {
                 let place = (called.response, called.call);
                 if let Some(approval) = called.approval {
-                    self.executed(approval, frame.seq);
+                    self.mark_executed(approval, frame.seq);
                 }
-                if let (Some(_), Some(doubt)) = (called.again, self.settled(place)) {
-                    self.executed(doubt, frame.seq);
+                if let (Some(_), Some(doubt)) = (called.again, self.resolved_doubt(place)) {
+                    self.mark_executed(doubt, frame.seq);
                 }
                 self.calls.insert(frame.seq, (**called).clone());
             }
@@ -254,24 +254,24 @@ impl Approvals {
                 let place = (called.response, called.call);
                 self.doubts.insert(frame.seq, place);
                 let name = item_name(&doubt.step, doubt.item);
-                let record = self.record(frame, Kind::InDoubt, name, place, &policy);
-                self.records.push(Record {
+                let record = self.record(frame, ApprovalKind::InDoubt, name, place, &policy);
+                self.records.push(ApprovalRecord {
                     server: called.server.clone(),
                     tool_name: called.tool.clone(),
                     digest: called.digest.clone(),
                     ..record
                 });
             }
-            AgentEvent::ApprovalDecided(decided) => self.decided(frame, decided),
+            AgentEvent::ApprovalDecided(decided) => self.record_vote(frame, decided),
             AgentEvent::ApprovalExpired(expired) => {
                 if let Some(record) = self.pending(expired.request) {
-                    record.status = Status::Timeout;
+                    record.status = ApprovalStatus::Timeout;
                     record.decided_at = Some(frame.at);
                 }
             }
             AgentEvent::Finished(finished) => {
                 let name = item_name(&finished.step, finished.item);
-                self.end(frame, |step| step == name);
+                self.void_pending(frame, |step| step == name);
             }
             AgentEvent::Request(_)
             | AgentEvent::Decided(_)
@@ -285,12 +285,15 @@ impl Approvals {
     fn record(
         &self,
         frame: &Frame,
-        kind: Kind,
+        kind: ApprovalKind,
         step_id: String,
         (response, call): (u64, u32),
         policy: &ApprovalPolicy,
-    ) -> Record {
-        let asked = self.asked.get(&response).map(Json::to_value);
+    ) -> ApprovalRecord {
+        let asked = self
+            .requested_calls
+            .get(&response)
+            .map(CanonicalJson::to_value);
         let wanted = asked.and_then(|mut calls| Some(calls.get_mut(call as usize)?.take()));
         let mut wanted = wanted.unwrap_or_default();
         let timeout = policy.timeout.as_ref();
@@ -298,7 +301,7 @@ impl Approvals {
             "" => frame.stream.name().to_owned(),
             scope => format!("{}/{scope}", frame.stream.name()),
         };
-        Record {
+        ApprovalRecord {
             approval_id: approval_id(&frame.stream, frame.seq),
             kind,
             run_id,
@@ -313,7 +316,7 @@ impl Approvals {
             timeout_behavior: timeout.map(|timeout| timeout.behavior.as_str().to_owned()),
             quorum: policy.quorum,
             not_by_proposer: policy.not_by_proposer,
-            status: Status::Pending,
+            status: ApprovalStatus::Pending,
             created_at: frame.at,
             expires_at: timeout.map(|timeout| frame.at.plus_millis(timeout.ms)),
             decided_at: None,
@@ -325,12 +328,12 @@ impl Approvals {
         }
     }
 
-    fn decided(&mut self, frame: &Frame, decided: &ApprovalDecided) {
+    fn record_vote(&mut self, frame: &Frame, decided: &ApprovalDecided) {
         let proposer = self.proposer.clone();
         let Some(record) = self.pending(decided.request) else {
             return;
         };
-        record.votes.push(Vote {
+        record.votes.push(ApprovalVote {
             by: decided.by.id.clone(),
             auth: decided.by.auth.clone(),
             decision: decided.decision.as_str().to_owned(),
@@ -343,31 +346,33 @@ impl Approvals {
         let approvals = record.votes.len();
         let status = match decided.decision {
             Decision::Approved if approvals < record.quorum.max(1) as usize => return,
-            Decision::Approved => Status::Approved,
-            Decision::Rejected => Status::Rejected,
-            Decision::Happened => Status::Happened,
+            Decision::Approved => ApprovalStatus::Approved,
+            Decision::Rejected => ApprovalStatus::Rejected,
+            Decision::Happened => ApprovalStatus::Happened,
         };
         record.status = status;
         record.decided_at = Some(frame.at);
     }
 
-    fn pending(&mut self, request: u64) -> Option<&mut Record> {
+    fn pending(&mut self, request: u64) -> Option<&mut ApprovalRecord> {
         let mut records = self.records.iter_mut();
-        records.find(|record| record.request == request && record.status == Status::Pending)
+        records.find(|record| record.request == request && record.status == ApprovalStatus::Pending)
     }
 
     /// The doubt about a call that somebody settled by having it sent again, which has not happened
     /// yet.
-    fn settled(&self, place: (u64, u32)) -> Option<u64> {
+    fn resolved_doubt(&self, place: (u64, u32)) -> Option<u64> {
         let about = |request| self.doubts.get(&request) == Some(&place);
         let mut records = self.records.iter();
         let found = records.find(|record| {
-            about(record.request) && record.status == Status::Approved && record.executed.is_none()
+            about(record.request)
+                && record.status == ApprovalStatus::Approved
+                && record.executed.is_none()
         });
         found.map(|record| record.request)
     }
 
-    fn executed(&mut self, approval: u64, called: u64) {
+    fn mark_executed(&mut self, approval: u64, called: u64) {
         let mut records = self.records.iter_mut();
         if let Some(record) = records.find(|record| record.request == approval) {
             record.executed = record.executed.or(Some(called));
@@ -375,7 +380,7 @@ impl Approvals {
     }
 
     /// What waits in a scope, at steps that hold, waits no more.
-    fn end(&mut self, frame: &Frame, holds: impl Fn(&str) -> bool) {
+    fn void_pending(&mut self, frame: &Frame, holds: impl Fn(&str) -> bool) {
         let scope = &frame.scope;
         for record in &mut self.records {
             let there = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
@@ -383,11 +388,11 @@ impl Approvals {
             let here =
                 there == scope && (holds(step) || step.split('.').next().is_some_and(&holds));
             let within = matches!(frame.event, Event::Run(_));
-            if record.status == Status::Pending && (here || within) {
-                record.status = Status::Void;
+            if record.status == ApprovalStatus::Pending && (here || within) {
+                record.status = ApprovalStatus::Void;
                 record.decided_at = Some(frame.at);
             }
-            let approved = record.status == Status::Approved && record.executed.is_none();
+            let approved = record.status == ApprovalStatus::Approved && record.executed.is_none();
             if approved && here && !within {
                 record.not_called = Some(STEP_ENDED.to_owned());
             }

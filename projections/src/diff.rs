@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::envelope::{Envelope, EnvelopeFold};
+use crate::normalize::{self, FrameKey, NormalizedFrame};
 use crate::run::{FoldError, RunState};
-use crate::timeless::{self, Kept, Key};
 use crate::value_diff::{self, Change};
 
 /// One of the two.
@@ -30,71 +30,71 @@ pub struct Diff {
     pub shared: u64,
     /// The first place where something differs that both could have in common.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub first: Option<First>,
+    pub first: Option<FirstDifference>,
     /// The envelopes, field by field; steps by id.
     pub envelope: Vec<Change>,
     /// Steps whose status differs, children's too, by path.
-    pub steps: Vec<StepStatus>,
+    pub steps: Vec<StepStatusChange>,
     /// Frames that stand in the first only.
-    pub only_a: Vec<Told>,
+    pub only_a: Vec<UnmatchedFrame>,
     /// Frames that stand in the second only.
-    pub only_b: Vec<Told>,
+    pub only_b: Vec<UnmatchedFrame>,
     /// Frames that stand in both and say something else.
-    pub changed: Vec<Changed>,
+    pub changed: Vec<FrameChange>,
     /// What each used.
-    pub used: Used,
+    pub used: UsageComparison,
 }
 
 /// Where two runs part.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct First {
+pub struct FirstDifference {
     /// The number.
     pub seq: u64,
     /// The frame the first has there, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub a: Option<Shown>,
+    pub a: Option<ComparedFrame>,
     /// The frame the second has there, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub b: Option<Shown>,
+    pub b: Option<ComparedFrame>,
 }
 
 /// A frame, shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Shown {
+pub struct ComparedFrame {
     /// What it is about.
     #[serde(flatten)]
-    pub key: Key,
+    pub key: FrameKey,
     /// What it says, without what no two runs share.
     pub data: Value,
 }
 
 /// A frame, named.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct UnmatchedFrame {
     /// Its number.
     pub seq: u64,
     /// What it is about.
     #[serde(flatten)]
-    pub key: Key,
+    pub key: FrameKey,
 }
 
 /// A frame that both have.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Changed {
+pub struct FrameChange {
     /// Its number in the first.
     pub a: u64,
     /// Its number in the second.
     pub b: u64,
     /// What it is about.
     #[serde(flatten)]
-    pub key: Key,
+    pub key: FrameKey,
     /// Its `data`, place by place.
     pub changes: Vec<Change>,
 }
 
 /// A step that ended otherwise.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct StepStatus {
+pub struct StepStatusChange {
     /// Its path: `triage`, `child/triage`.
     pub step: String,
     /// Its status in the first; absent: there is no such step.
@@ -107,18 +107,18 @@ pub struct StepStatus {
 
 /// What two runs used. A difference in what was used alone is no difference between them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Used {
+pub struct UsageComparison {
     /// The first.
-    pub a: Amounts,
+    pub a: UsageTotals,
     /// The second.
-    pub b: Amounts,
+    pub b: UsageTotals,
     /// The second less the first.
-    pub difference: Amounts,
+    pub difference: UsageTotals,
 }
 
 /// Cost and calls.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Amounts {
+pub struct UsageTotals {
     /// Millionths of a US dollar.
     pub cost_micro_usd: i64,
     /// Model calls.
@@ -131,7 +131,7 @@ pub struct Amounts {
 
 /// Why two runs cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotCompared {
+pub enum CompareError {
     /// One does not fold.
     #[error(transparent)]
     Fold(#[from] FoldError),
@@ -159,10 +159,10 @@ impl Diff {
     #[must_use]
     pub fn inverse(self) -> Self {
         let turned = |changes: Vec<Change>| changes.into_iter().map(Change::inverse).collect();
-        let mut changed: Vec<Changed> = self
+        let mut changed: Vec<FrameChange> = self
             .changed
             .into_iter()
-            .map(|one| Changed {
+            .map(|one| FrameChange {
                 a: one.b,
                 b: one.a,
                 key: one.key,
@@ -172,7 +172,7 @@ impl Diff {
         changed.sort_by(order);
         Self {
             shared: self.shared,
-            first: self.first.map(|first| First {
+            first: self.first.map(|first| FirstDifference {
                 seq: first.seq,
                 a: first.b,
                 b: first.a,
@@ -181,7 +181,7 @@ impl Diff {
             steps: self
                 .steps
                 .into_iter()
-                .map(|one| StepStatus {
+                .map(|one| StepStatusChange {
                     step: one.step,
                     a: one.b,
                     b: one.a,
@@ -190,7 +190,7 @@ impl Diff {
             only_a: self.only_b,
             only_b: self.only_a,
             changed,
-            used: Used::of(self.used.b, self.used.a),
+            used: UsageComparison::of(self.used.b, self.used.a),
         }
     }
 }
@@ -199,7 +199,7 @@ impl Diff {
 ///
 /// # Errors
 /// [`NotCompared`].
-pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, NotCompared> {
+pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, CompareError> {
     let (fold_a, fold_b) = (EnvelopeFold::of(a.frames)?, EnvelopeFold::of(b.frames)?);
     diff_of_folds((a, &fold_a), (b, &fold_b))
 }
@@ -211,44 +211,46 @@ pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, NotCompared> {
 pub fn diff_of_folds(
     (a, fold_a): (Side<'_>, &EnvelopeFold),
     (b, fold_b): (Side<'_>, &EnvelopeFold),
-) -> Result<Diff, NotCompared> {
+) -> Result<Diff, CompareError> {
     let (seen_a, seen_b) = (seen(a, fold_a)?, seen(b, fold_b)?);
-    let changes = value_diff::diff(&timeless::envelope(&seen_a), &timeless::envelope(&seen_b));
-    let changes = changes.into_iter().filter(|change| !is_spent(change));
+    let changes = value_diff::diff(&normalize::envelope(&seen_a), &normalize::envelope(&seen_b));
+    let changes = changes
+        .into_iter()
+        .filter(|change| !is_usage_change(change));
     let (kept_a, kept_b) = (
-        timeless::frames(a.frames, a.scope),
-        timeless::frames(b.frames, b.scope),
+        normalize::frames(a.frames, a.scope),
+        normalize::frames(b.frames, b.scope),
     );
-    let (only_a, only_b, changed) = matched(&kept_a, &kept_b);
+    let (only_a, only_b, changed) = match_frames(&kept_a, &kept_b);
     let numbers = only_a.iter().chain(&only_b).map(|one| one.seq);
     let numbers = numbers.chain(changed.iter().map(|one| one.a.min(one.b)));
-    let first = numbers.min().map(|seq| First {
+    let first = numbers.min().map(|seq| FirstDifference {
         seq,
-        a: shown(&kept_a, seq),
-        b: shown(&kept_b, seq),
+        a: frame_at(&kept_a, seq),
+        b: frame_at(&kept_b, seq),
     });
     Ok(Diff {
-        shared: shared(a.frames, b.frames),
+        shared: shared_prefix_length(a.frames, b.frames),
         first,
         envelope: changes.collect(),
         steps: steps(fold_a, a.scope, fold_b, b.scope),
         only_a,
         only_b,
         changed,
-        used: Used::of(Amounts::of(&seen_a), Amounts::of(&seen_b)),
+        used: UsageComparison::of(UsageTotals::of(&seen_a), UsageTotals::of(&seen_b)),
     })
 }
 
-fn seen(side: Side<'_>, fold: &EnvelopeFold) -> Result<Envelope, NotCompared> {
+fn seen(side: Side<'_>, fold: &EnvelopeFold) -> Result<Envelope, CompareError> {
     let envelope = fold.envelope(side.scope);
-    envelope.ok_or_else(|| NotCompared::NoChild {
+    envelope.ok_or_else(|| CompareError::NoChild {
         run: fold.state().stream().name().to_owned(),
         scope: side.scope.to_owned(),
     })
 }
 
 /// What was used stands apart, in [`Used`].
-fn is_spent(change: &Change) -> bool {
+fn is_usage_change(change: &Change) -> bool {
     let mut path = change.path.split('/').skip(1);
     match path.next() {
         Some("totals") => true,
@@ -265,23 +267,27 @@ fn is_spent(change: &Change) -> bool {
 }
 
 /// How many frames are the same frames. Each frame's hash covers the one before it.
-fn shared(a: &[Frame], b: &[Frame]) -> u64 {
+fn shared_prefix_length(a: &[Frame], b: &[Frame]) -> u64 {
     let same = |(a, b): &(&Frame, &Frame)| a.hash == b.hash && a.hash != Hash::ZERO;
     a.iter().zip(b).take_while(same).count() as u64
 }
 
-fn matched(a: &[Kept<'_>], b: &[Kept<'_>]) -> (Vec<Told>, Vec<Told>, Vec<Changed>) {
-    let mut by_key: HashMap<&Key, &Kept<'_>> = b.iter().map(|kept| (&kept.key, kept)).collect();
+fn match_frames(
+    a: &[NormalizedFrame<'_>],
+    b: &[NormalizedFrame<'_>],
+) -> (Vec<UnmatchedFrame>, Vec<UnmatchedFrame>, Vec<FrameChange>) {
+    let mut by_key: HashMap<&FrameKey, &NormalizedFrame<'_>> =
+        b.iter().map(|kept| (&kept.key, kept)).collect();
     let mut only_a = Vec::new();
     let mut changed = Vec::new();
     for one in a {
         match by_key.remove(&one.key) {
-            None => only_a.push(told(one)),
+            None => only_a.push(unmatched(one)),
             Some(other) if one.frame.hash == other.frame.hash => {}
             Some(other) => {
                 let changes = value_diff::diff(&one.data, &other.data);
                 if !changes.is_empty() {
-                    changed.push(Changed {
+                    changed.push(FrameChange {
                         a: one.frame.seq,
                         b: other.frame.seq,
                         key: one.key.clone(),
@@ -293,35 +299,35 @@ fn matched(a: &[Kept<'_>], b: &[Kept<'_>]) -> (Vec<Told>, Vec<Told>, Vec<Changed
     }
     let only_b = b.iter().filter(|kept| by_key.contains_key(&kept.key));
     changed.sort_by(order);
-    (only_a, only_b.map(told).collect(), changed)
+    (only_a, only_b.map(unmatched).collect(), changed)
 }
 
 /// The same from either side.
-fn order(one: &Changed, other: &Changed) -> std::cmp::Ordering {
-    let place = |changed: &Changed| (changed.a.min(changed.b), changed.a.max(changed.b));
+fn order(one: &FrameChange, other: &FrameChange) -> std::cmp::Ordering {
+    let place = |changed: &FrameChange| (changed.a.min(changed.b), changed.a.max(changed.b));
     place(one)
         .cmp(&place(other))
         .then_with(|| one.key.cmp(&other.key))
 }
 
-fn told(kept: &Kept<'_>) -> Told {
-    Told {
+fn unmatched(kept: &NormalizedFrame<'_>) -> UnmatchedFrame {
+    UnmatchedFrame {
         seq: kept.frame.seq,
         key: kept.key.clone(),
     }
 }
 
-fn shown(kept: &[Kept<'_>], seq: u64) -> Option<Shown> {
+fn frame_at(kept: &[NormalizedFrame<'_>], seq: u64) -> Option<ComparedFrame> {
     let at = kept
         .binary_search_by_key(&seq, |kept| kept.frame.seq)
         .ok()?;
-    kept.get(at).map(|kept| Shown {
+    kept.get(at).map(|kept| ComparedFrame {
         key: kept.key.clone(),
         data: kept.data.clone(),
     })
 }
 
-fn steps(a: &EnvelopeFold, of_a: &str, b: &EnvelopeFold, of_b: &str) -> Vec<StepStatus> {
+fn steps(a: &EnvelopeFold, of_a: &str, b: &EnvelopeFold, of_b: &str) -> Vec<StepStatusChange> {
     let (a, b) = (statuses(a.state(), of_a), statuses(b.state(), of_b));
     let mut paths: Vec<&String> = a.keys().chain(b.keys()).collect();
     paths.sort_unstable();
@@ -330,7 +336,7 @@ fn steps(a: &EnvelopeFold, of_a: &str, b: &EnvelopeFold, of_b: &str) -> Vec<Step
         .into_iter()
         .filter(|path| a.get(*path) != b.get(*path));
     differ
-        .map(|path| StepStatus {
+        .map(|path| StepStatusChange {
             step: path.clone(),
             a: a.get(path).map(|status| (*status).to_owned()),
             b: b.get(path).map(|status| (*status).to_owned()),
@@ -342,7 +348,7 @@ fn steps(a: &EnvelopeFold, of_a: &str, b: &EnvelopeFold, of_b: &str) -> Vec<Step
 fn statuses(state: &RunState, outer: &str) -> BTreeMap<String, &'static str> {
     let mut statuses = BTreeMap::new();
     for scope in state.scopes() {
-        let Some(below) = timeless::relative(&scope.path, outer) else {
+        let Some(below) = normalize::relative(&scope.path, outer) else {
             continue;
         };
         for (plan, step) in scope.shape.plan.steps.iter().zip(&scope.steps) {
@@ -356,7 +362,7 @@ fn statuses(state: &RunState, outer: &str) -> BTreeMap<String, &'static str> {
     statuses
 }
 
-impl Amounts {
+impl UsageTotals {
     fn of(envelope: &Envelope) -> Self {
         let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
         Self {
@@ -368,12 +374,12 @@ impl Amounts {
     }
 }
 
-impl Used {
-    fn of(a: Amounts, b: Amounts) -> Self {
+impl UsageComparison {
+    fn of(a: UsageTotals, b: UsageTotals) -> Self {
         Self {
             a,
             b,
-            difference: Amounts {
+            difference: UsageTotals {
                 cost_micro_usd: b.cost_micro_usd.saturating_sub(a.cost_micro_usd),
                 llm_calls: b.llm_calls.saturating_sub(a.llm_calls),
                 tokens_in: b.tokens_in.saturating_sub(a.tokens_in),

@@ -3,16 +3,16 @@
 //! The envelope of an inline child is the same projection, seen from its scope.
 
 mod fold;
-mod one;
+mod lookup;
 mod scope;
-mod waited;
+mod wait_time;
 
 pub use fold::EnvelopeFold;
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::Work;
-use ktsu_ledger::{Json, Timestamp};
+use ktsu_ledger::event::plan::StepWork;
+use ktsu_ledger::{CanonicalJson, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -38,7 +38,7 @@ pub struct Envelope {
     pub branch: Option<BranchView>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<ErrorView>,
     /// Validated params, with defaults.
     pub params: Value,
     /// Declared variables; secret ones as [`REDACTED`].
@@ -47,9 +47,9 @@ pub struct Envelope {
     pub steps: Vec<StepView>,
     /// The workflow's output, made of what its steps gave with what people laid over it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub output: Option<Json>,
+    pub output: Option<CanonicalJson>,
     /// What all of it used.
-    pub totals: Metrics,
+    pub totals: UsageView,
     /// When it was accepted or, for a child, begun.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created_at: Option<Timestamp>,
@@ -71,7 +71,7 @@ pub struct BranchView {
 
 /// An error in an envelope.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Fault {
+pub struct ErrorView {
     /// A stable code.
     pub code: String,
     /// For people.
@@ -102,41 +102,41 @@ pub struct StepView {
     pub ended_at: Option<Timestamp>,
     /// Its effective output; for a skipped step, its marker (decision S3).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub output: Option<Json>,
+    pub output: Option<CanonicalJson>,
     /// Its output as it was computed, where a person laid something over it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub computed: Option<Json>,
+    pub computed: Option<CanonicalJson>,
     /// What a person laid over its output, by field (seed 004).
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub overlay: BTreeMap<String, Json>,
+    pub overlay: BTreeMap<String, CanonicalJson>,
     /// The output that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub raw_output: Option<Json>,
+    pub raw_output: Option<CanonicalJson>,
     /// Why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip_reason: Option<String>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<ErrorView>,
     /// For agent steps: whether an agent looked at its draft once more; of a fan-out, in any item.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reflected: Option<bool>,
     /// What its agent said beside its output; of a fan-out its items tell.
     #[serde(flatten)]
-    pub said: Said,
+    pub said: AgentRemarks,
     /// For fan-outs that have begun: how their items ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub counts: Option<Counts>,
+    pub counts: Option<ItemCountsView>,
     /// For fan-outs that have begun: the items that were started, by index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<ItemView>>,
     /// What it used.
-    pub metrics: Metrics,
+    pub metrics: UsageView,
 }
 
 /// What an agent said beside its output, and which model spoke.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Said {
+pub struct AgentRemarks {
     /// `ktsu_flags`, as far as they are strings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flags: Vec<String>,
@@ -145,7 +145,7 @@ pub struct Said {
     pub rationale: Option<String>,
     /// `ktsu_confidence`, as the agent gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub confidence: Option<Json>,
+    pub confidence: Option<CanonicalJson>,
     /// `provider/model` of its last call that was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<String>,
@@ -153,7 +153,7 @@ pub struct Said {
 
 /// How the items of a fan-out ended. In one that has ended they are as many as there are items.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct ItemCountsView {
     /// With an output.
     pub succeeded: u32,
     /// Badly, or stopped by the engine.
@@ -182,28 +182,28 @@ pub struct ItemView {
     pub ended_at: Option<Timestamp>,
     /// Its output; for a skipped item, its marker in the results (decision R4).
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub output: Option<Json>,
+    pub output: Option<CanonicalJson>,
     /// The output that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub raw_output: Option<Json>,
+    pub raw_output: Option<CanonicalJson>,
     /// Its agent's reason to skip it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub skip_reason: Option<String>,
     /// Why it failed; `stopped` where the engine ended it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<ErrorView>,
     /// Whether its agent looked at its draft once more.
     pub reflected: bool,
     /// What its agent said beside its output.
     #[serde(flatten)]
-    pub said: Said,
+    pub said: AgentRemarks,
     /// What it used.
-    pub metrics: Metrics,
+    pub metrics: UsageView,
 }
 
 /// What was used, as it is shown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Metrics {
+pub struct UsageView {
     /// Milliseconds at work: without those in which only people could move it.
     pub duration_ms: u64,
     /// Milliseconds in which only people could move it.
@@ -229,7 +229,7 @@ pub struct Metrics {
     pub repair_calls: u64,
 }
 
-impl Metrics {
+impl UsageView {
     fn of(usage: &Usage) -> Self {
         let micros = usage.cost_micro_usd;
         let dollars = micros as f64 / 1_000_000.0;
@@ -253,17 +253,17 @@ impl Metrics {
 }
 
 /// The name of a primitive.
-pub fn kind_of(work: &Work) -> &'static str {
+pub fn step_kind(work: &StepWork) -> &'static str {
     match work {
-        Work::Agent(_) => "agent",
-        Work::Transform(_) => "transform",
-        Work::Webhook(_) => "webhook",
-        Work::Workflow(_) => "workflow",
+        StepWork::Agent(_) => "agent",
+        StepWork::Transform(_) => "transform",
+        StepWork::Webhook(_) => "webhook",
+        StepWork::Workflow(_) => "workflow",
     }
 }
 
 /// The marker later steps see in place of an output, if the step was skipped (decision S3).
-pub fn marker(value: &Effective<'_>) -> Option<Value> {
+pub fn skip_marker(value: &Effective<'_>) -> Option<Value> {
     match value {
         Effective::Skipped(reason) => Some(json!({"skipped": true, "reason": reason})),
         Effective::Suppressed(reason) => {

@@ -1,6 +1,6 @@
 //! One row a run: what lists show and filters ask for. Rebuilt from frames at any time.
 
-use ktsu_ledger::{Json, Timestamp};
+use ktsu_ledger::{CanonicalJson, Timestamp};
 use serde::{Deserialize, Serialize};
 
 use crate::run::RunState;
@@ -43,11 +43,11 @@ pub struct RunRow {
 
 impl RunRow {
     /// The row of a run as it stands.
-    pub fn of(state: &RunState) -> Self {
+    pub fn from_state(state: &RunState) -> Self {
         let plan = &state.outline().root().plan;
         let fork = state.fork();
         Self {
-            approvals: u32::try_from(state.asked().len()).unwrap_or(u32::MAX),
+            approvals: u32::try_from(state.pending_decisions().len()).unwrap_or(u32::MAX),
             created_at: fork.map_or(state.created().at, |fork| fork.at),
             fork_position: fork.map(|fork| fork.position),
             paused_at: state.paused().map(|pause| pause.at),
@@ -66,7 +66,7 @@ impl RunRow {
     }
 
     /// What a repeated request is looked up by: the key, as one client uses it for one workflow.
-    pub fn key(state: &RunState) -> Option<String> {
+    pub fn idempotency_key(state: &RunState) -> Option<String> {
         if state.fork().is_some() {
             // The key is its run's.
             return None;
@@ -81,10 +81,10 @@ impl RunRow {
     }
 
     /// As a store keeps it.
-    pub fn to_json(&self) -> Json {
+    pub fn to_json(&self) -> CanonicalJson {
         serde_json::to_value(self)
             .ok()
-            .and_then(|value| Json::from_value(&value).ok())
+            .and_then(|value| CanonicalJson::from_value(&value).ok())
             .unwrap_or_default()
     }
 }

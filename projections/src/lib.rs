@@ -11,9 +11,9 @@ pub mod diff;
 pub mod envelope;
 pub mod index;
 pub mod lineage;
-pub mod name;
+pub mod normalize;
 pub mod run;
-pub mod timeless;
+pub mod step_name;
 pub mod usage;
 pub mod value_diff;
 

@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, DoubtReason, ItemEvent, KvEvent, LlmResponse, LostReason, NotSent,
+    AgentEvent, AgentFinished, DoubtReason, ItemEvent, KvEvent, LlmResponse, LostReason,
     PersonEvent, Purpose, RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent,
-    ToolReturned, Verdict, WebhookEvent, WorkerEvent,
+    ToolReturned, UnsentReason, Verdict, WebhookEvent, WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -13,13 +13,13 @@ use serde::Serialize;
 /// The causal graph of one stream.
 #[derive(Debug, Clone, Default)]
 pub struct Lineage {
-    nodes: Vec<Node>,
+    nodes: Vec<LineageNode>,
     effects: Vec<Vec<u64>>,
 }
 
 /// A frame in the graph.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Node {
+pub struct LineageNode {
     /// Its number.
     pub seq: u64,
     /// Its type.
@@ -49,7 +49,7 @@ pub struct Node {
 
 impl Lineage {
     /// The graph of a whole stream.
-    pub fn of<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Self {
+    pub fn from_frames<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Self {
         let mut lineage = Self::default();
         for frame in frames {
             lineage.apply(frame);
@@ -75,7 +75,7 @@ impl Lineage {
         let missing = cause.iter().filter(|seq| **seq >= frame.seq);
         let missing = missing.map(u64::to_string).collect();
         let (step, detail) = describe(&frame.event);
-        self.nodes.push(Node {
+        self.nodes.push(LineageNode {
             seq: frame.seq,
             kind: frame.event.kind().to_owned(),
             scope: frame.scope.clone(),
@@ -91,17 +91,17 @@ impl Lineage {
     }
 
     /// All frames, in order.
-    pub fn nodes(&self) -> &[Node] {
+    pub fn nodes(&self) -> &[LineageNode] {
         &self.nodes
     }
 
     /// All frames, for whoever knows more of them: which causes in other streams are missing.
-    pub fn nodes_mut(&mut self) -> &mut [Node] {
+    pub fn nodes_mut(&mut self) -> &mut [LineageNode] {
         &mut self.nodes
     }
 
     /// One frame.
-    pub fn node(&self, seq: u64) -> Option<&Node> {
+    pub fn node(&self, seq: u64) -> Option<&LineageNode> {
         self.nodes.get(usize::try_from(seq).ok()?)
     }
 
@@ -213,8 +213,8 @@ fn describe_run(event: &RunEvent) -> String {
         RunEvent::Created(created) => describe_created(created),
         RunEvent::Started(started) => started.plan.clone().unwrap_or_default(),
         RunEvent::Continued(continued) => match continued.why {
-            ktsu_ledger::event::Why::Bound => "the turn before was full".to_owned(),
-            ktsu_ledger::event::Why::Restart => "after a restart".to_owned(),
+            ktsu_ledger::event::ContinueReason::Bound => "the turn before was full".to_owned(),
+            ktsu_ledger::event::ContinueReason::Restart => "after a restart".to_owned(),
         },
         RunEvent::Resumed(resumed) => {
             let from = resumed.from.as_ref();
@@ -374,12 +374,12 @@ fn describe_result(returned: &ToolReturned) -> String {
         None => format!("{error} after {} ms", returned.duration_ms),
         Some(why) => {
             let why = match why {
-                NotSent::UnknownTool => "no server offers it",
-                NotSent::InvalidArguments => "the arguments do not fit",
-                NotSent::SecretInArguments => "the arguments hold a secret",
-                NotSent::Rejected => "rejected",
-                NotSent::InDoubt => "in doubt, and not sent again",
-                NotSent::SuppressedInBranch => "suppressed in the branch",
+                UnsentReason::UnknownTool => "no server offers it",
+                UnsentReason::InvalidArguments => "the arguments do not fit",
+                UnsentReason::SecretInArguments => "the arguments hold a secret",
+                UnsentReason::Rejected => "rejected",
+                UnsentReason::InDoubt => "in doubt, and not sent again",
+                UnsentReason::SuppressedInBranch => "suppressed in the branch",
             };
             format!("not sent: {why}")
         }
@@ -472,8 +472,8 @@ fn describe_webhook(event: &WebhookEvent) -> String {
 mod tests {
     use super::*;
 
-    fn node(seq: u64, cause: Vec<u64>) -> Node {
-        Node {
+    fn node(seq: u64, cause: Vec<u64>) -> LineageNode {
+        LineageNode {
             seq,
             kind: String::new(),
             scope: String::new(),

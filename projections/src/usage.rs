@@ -81,7 +81,7 @@ impl Usage {
         match (began, was_over) {
             (true, true) => self.over_ms += since,
             (true, false) => self.still_ms += since,
-            (false, _) if still && ends_a_wait(&frame.event) => self.still_ms += since,
+            (false, _) if still && ends_wait_for_people(&frame.event) => self.still_ms += since,
             (false, _) => {}
         }
         self.is_over = !began && (self.is_over || ends(frame));
@@ -146,7 +146,7 @@ fn ends(frame: &Frame) -> bool {
 
 /// Whether a wait for people ends here, or part of it: by what they decide, or by a word about the
 /// whole run.
-pub(crate) fn ends_a_wait(event: &Event) -> bool {
+pub(crate) fn ends_wait_for_people(event: &Event) -> bool {
     matches!(
         event,
         Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))

@@ -21,9 +21,9 @@ use super::routes::policy::{self, Policy};
 use ktsu_codes::ErrorCode;
 use ktsu_contract::TOKEN_HEADER;
 use ktsu_environment::Principals;
-use ktsu_environment::people::{BY_TOKEN, Known};
-use ktsu_environment::principals::{LOCAL, Role};
-use ktsu_server::Problem;
+use ktsu_environment::authentication::{ResolvedPrincipal, TOKEN_AUTHENTICATION};
+use ktsu_environment::principals::{LOCAL, PrincipalRole};
+use ktsu_server::ProblemDetails;
 use ktsu_server::body::BodyLimit;
 
 /// How a router tells who asks.
@@ -39,17 +39,17 @@ pub struct Access {
 
 /// Who asks; an axum extractor. A handler that wants to know and was not told refuses.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asker {
+pub struct Caller {
     /// As frames record it.
     pub principal: Principal,
     /// Whether nothing of what others own is closed to it.
     pub is_admin: bool,
     /// Whether it may steer what others started.
-    pub operates: bool,
-    roles: BTreeSet<Role>,
+    pub may_operate: bool,
+    roles: BTreeSet<PrincipalRole>,
 }
 
-impl Asker {
+impl Caller {
     /// Whoever is at this machine, where nobody is asked for a token.
     fn local() -> Self {
         Self {
@@ -58,15 +58,15 @@ impl Asker {
                 id: LOCAL.to_owned(),
             },
             is_admin: true,
-            operates: true,
-            roles: BTreeSet::from([Role::Admin]),
+            may_operate: true,
+            roles: BTreeSet::from([PrincipalRole::Admin]),
         }
     }
 
     /// Whether it may call a route of this policy.
     pub fn may(&self, policy: Policy) -> bool {
         match policy {
-            Policy::Public | Policy::Welcome => true,
+            Policy::Public | Policy::Optional => true,
             Policy::Attempt => false,
             Policy::Roles(roles) => roles.iter().any(|role| self.roles.contains(role)),
         }
@@ -74,17 +74,17 @@ impl Asker {
 
     /// Whether it showed a token.
     pub fn is_by_token(&self) -> bool {
-        self.principal.auth == BY_TOKEN
+        self.principal.auth == TOKEN_AUTHENTICATION
     }
 
-    fn of(known: &Known) -> Self {
+    fn of(known: &ResolvedPrincipal) -> Self {
         Self {
             principal: Principal {
-                auth: BY_TOKEN.to_owned(),
+                auth: TOKEN_AUTHENTICATION.to_owned(),
                 id: known.name.clone(),
             },
-            is_admin: known.roles.contains(&Role::Admin),
-            operates: [Role::Operator, Role::Admin]
+            is_admin: known.roles.contains(&PrincipalRole::Admin),
+            may_operate: [PrincipalRole::Operator, PrincipalRole::Admin]
                 .iter()
                 .any(|role| known.roles.contains(role)),
             roles: known.roles.clone(),
@@ -92,23 +92,23 @@ impl Asker {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Asker {
-    type Rejection = Problem;
+impl<S: Send + Sync> FromRequestParts<S> for Caller {
+    type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let told = parts.extensions.get::<Self>().cloned();
         told.ok_or_else(|| ErrorCode::Unauthorized.into())
     }
 }
 
 /// Lets a request through to its route if whoever sends it may call it.
-pub async fn judge(access: Access, mut request: Request<Body>, next: Next) -> Response {
+pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
     let path = path.map_or("", MatchedPath::as_str);
     let Some(policy) = policy::of(request.method(), path) else {
         return not_allowed(path);
     };
-    match access.asker(policy, request.headers()) {
+    match access.caller(policy, request.headers()) {
         Ok(Some(asker)) => drop(request.extensions_mut().insert(asker)),
         Ok(None) => {}
         Err(problem) => return problem.into_response(),
@@ -121,7 +121,7 @@ pub async fn judge(access: Access, mut request: Request<Body>, next: Next) -> Re
 
 /// Another method than the route has, or no route that anybody thought of.
 fn not_allowed(path: &str) -> Response {
-    let mut response = Problem::from(ErrorCode::MethodNotAllowed).into_response();
+    let mut response = ProblemDetails::from(ErrorCode::MethodNotAllowed).into_response();
     if let Ok(methods) = HeaderValue::try_from(policy::methods(path)) {
         response.headers_mut().insert(header::ALLOW, methods);
     }
@@ -130,51 +130,58 @@ fn not_allowed(path: &str) -> Response {
 
 impl Access {
     /// Who asks, if the route wants to know.
-    fn asker(&self, policy: Policy, headers: &HeaderMap) -> Result<Option<Asker>, Problem> {
+    fn caller(
+        &self,
+        policy: Policy,
+        headers: &HeaderMap,
+    ) -> Result<Option<Caller>, ProblemDetails> {
         let roles = match policy {
             Policy::Public | Policy::Attempt => return Ok(None),
-            Policy::Welcome => return Ok(self.known(headers)),
+            Policy::Optional => return Ok(self.optional_caller(headers)),
             Policy::Roles(roles) => roles,
         };
         if self.principals.is_empty() {
-            return Ok(Some(Asker::local()));
+            return Ok(Some(Caller::local()));
         }
         let Some(token) = token(headers).map_err(|Malformed| unauthorized())? else {
             return match self.within {
-                true => Ok(Some(Asker::local())),
+                true => Ok(Some(Caller::local())),
                 false => Err(unauthorized()),
             };
         };
-        let known = self.principals.who(token).ok_or_else(unauthorized)?;
+        let known = self
+            .principals
+            .authenticate(token)
+            .ok_or_else(unauthorized)?;
         if roles.iter().any(|role| known.roles.contains(role)) {
-            return Ok(Some(Asker::of(known)));
+            return Ok(Some(Caller::of(known)));
         }
         let needed: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
         let words = match needed.as_slice() {
             [one] => format!("this needs the role {one}"),
             some => format!("this needs one of the roles {}", some.join(", ")),
         };
-        Err(Problem::new(ErrorCode::Forbidden, words)
+        Err(ProblemDetails::new(ErrorCode::Forbidden, words)
             .with_hint("roles stand under principals in the environment file"))
     }
 }
 
 impl Access {
     /// Who asks, as far as that can be told.
-    fn known(&self, headers: &HeaderMap) -> Option<Asker> {
+    fn optional_caller(&self, headers: &HeaderMap) -> Option<Caller> {
         if self.principals.is_empty() {
-            return Some(Asker::local());
+            return Some(Caller::local());
         }
         match token(headers).ok()? {
-            Some(token) => self.principals.who(token).map(Asker::of),
-            None => self.within.then(Asker::local),
+            Some(token) => self.principals.authenticate(token).map(Caller::of),
+            None => self.within.then(Caller::local),
         }
     }
 }
 
 /// What is missing and what is wrong are told alike: who knows no token learns nothing.
-fn unauthorized() -> Problem {
-    Problem::from(ErrorCode::Unauthorized)
+fn unauthorized() -> ProblemDetails {
+    ProblemDetails::from(ErrorCode::Unauthorized)
         .with_hint("Authorization: Bearer TOKEN; the commands of ktsu send KTSU_TOKEN")
 }
 
@@ -228,7 +235,7 @@ mod tests {
             .route("/secrets", get(async || "all of them"))
             .route("/health", get(async || "fine").post(async || "done"))
             .layer(from_fn(move |request, next| {
-                judge(access.clone(), request, next)
+                authorize(access.clone(), request, next)
             }));
         for (method, path, expected) in [
             ("GET", "/health", 200),

@@ -3,152 +3,178 @@
 use ktsu_ledger::{StoreError, event};
 
 use ktsu_codes::ErrorCode;
-use ktsu_history::Unreadable;
-use ktsu_history::diff::Failed;
-use ktsu_orchestrator::recompute::NotBegun;
-use ktsu_orchestrator::{CommandError, InvokeError, NotTaken};
-use ktsu_schema::placed;
-use ktsu_server::{Problem, Violation};
-use ktsu_workflow::admit::approval::NotDecided;
-use ktsu_workflow::admit::person::NotSaid;
-use ktsu_workflow::recompute::NotRecomputed;
+use ktsu_history::RunReadError;
+use ktsu_history::diff::DiffError;
+use ktsu_orchestrator::recompute::RecomputeStartError;
+use ktsu_orchestrator::{CommandError, InvokeError, ReportError};
+use ktsu_schema::message_at;
+use ktsu_server::{FieldViolation, ProblemDetails};
+use ktsu_workflow::admit::approval::ApprovalDecisionError;
+use ktsu_workflow::admit::intervention::InterventionError;
+use ktsu_workflow::recompute::RecomputeError;
 
-pub(crate) fn unreadable_run(error: Unreadable) -> Problem {
+pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
     match &error {
-        Unreadable::Store(error) => unreadable(error),
-        _ => Problem::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify"),
+        RunReadError::Store(error) => store_error(error),
+        _ => ProblemDetails::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify"),
     }
 }
 
-pub(crate) fn not_decided(refused: NotDecided) -> Problem {
+pub(crate) fn decide_error(refused: ApprovalDecisionError) -> ProblemDetails {
     let words = refused.to_string();
     match refused {
-        NotDecided::NotPending { .. } => Problem::new(ErrorCode::ApprovalNotFound, words),
-        NotDecided::Several { .. } => Problem::new(ErrorCode::ApprovalRefused, words)
-            .with_hint("give the approval_id of one of them"),
-        NotDecided::OtherArguments { .. } => {
-            Problem::new(ErrorCode::ApprovalRefused, words).with_hint("look at the arguments again")
+        ApprovalDecisionError::NotPending { .. } => {
+            ProblemDetails::new(ErrorCode::ApprovalNotFound, words)
         }
-        NotDecided::Expired { .. } => Problem::new(ErrorCode::ApprovalExpired, words),
-        NotDecided::Proposer { .. } => Problem::new(ErrorCode::ApproverIsProposer, words),
-        NotDecided::Twice { .. } | NotDecided::NotInDoubt { .. } => {
-            Problem::new(ErrorCode::ApprovalRefused, words)
+        ApprovalDecisionError::Several { .. } => {
+            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
+                .with_hint("give the approval_id of one of them")
+        }
+        ApprovalDecisionError::OtherArguments { .. } => {
+            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
+                .with_hint("look at the arguments again")
+        }
+        ApprovalDecisionError::Expired { .. } => {
+            ProblemDetails::new(ErrorCode::ApprovalExpired, words)
+        }
+        ApprovalDecisionError::Proposer { .. } => {
+            ProblemDetails::new(ErrorCode::ApproverIsProposer, words)
+        }
+        ApprovalDecisionError::Twice { .. } | ApprovalDecisionError::NotInDoubt { .. } => {
+            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
         }
     }
 }
 
-pub(crate) fn not_started(refused: InvokeError) -> Problem {
+pub(crate) fn invoke_error(refused: InvokeError) -> ProblemDetails {
     let words = refused.to_string();
     match refused {
         InvokeError::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
-        InvokeError::Params(found) => {
-            Problem::new(ErrorCode::InvalidParams, named(&found)).with_errors(violations(found))
-        }
-        InvokeError::NoRuntime(_) => Problem::new(ErrorCode::RuntimeUnconfigured, words)
+        InvokeError::Params(found) => ProblemDetails::new(ErrorCode::InvalidParams, named(&found))
+            .with_errors(violations(found)),
+        InvokeError::NoRuntime(_) => ProblemDetails::new(ErrorCode::RuntimeUnconfigured, words)
             .with_hint("start the orchestrator with --runtime-url"),
-        InvokeError::NoKey { .. } => Problem::new(ErrorCode::Forbidden, words)
+        InvokeError::NoKey { .. } => ProblemDetails::new(ErrorCode::Forbidden, words)
             .with_hint("ask as a principal that has one: KTSU_TOKEN"),
         InvokeError::KeyReused => ErrorCode::IdempotencyConflict.into(),
         InvokeError::DiskFull => ErrorCode::DiskFull.into(),
-        InvokeError::LedgerStopped(reason) => Problem::new(ErrorCode::LedgerStopped, reason),
-        InvokeError::Overloaded => Problem::new(ErrorCode::Overloaded, words),
-        InvokeError::Internal(reason) => Problem::new(ErrorCode::Internal, reason),
+        InvokeError::LedgerStopped(reason) => ProblemDetails::new(ErrorCode::LedgerStopped, reason),
+        InvokeError::Overloaded => ProblemDetails::new(ErrorCode::Overloaded, words),
+        InvokeError::Internal(reason) => ProblemDetails::new(ErrorCode::Internal, reason),
     }
 }
 
-pub(crate) fn not_begun(refused: NotBegun) -> Problem {
+pub(crate) fn recompute_start_error(refused: RecomputeStartError) -> ProblemDetails {
     let words = refused.to_string();
     match refused {
-        NotBegun::Run(NotRecomputed::NoSuchStep(_)) => Problem::new(ErrorCode::StepNotFound, words),
-        NotBegun::Run(_) => Problem::new(ErrorCode::NotRecomputable, words),
-        NotBegun::LacksGroup(_) => Problem::new(ErrorCode::NotRecomputable, words)
-            .with_hint("start the engine with the kit the run is of"),
-        NotBegun::Engine(refused) => not_started(refused),
-        NotBegun::Store(words) => Problem::new(ErrorCode::Internal, words).with_hint("ktsu verify"),
+        RecomputeStartError::Run(RecomputeError::NoSuchStep(_)) => {
+            ProblemDetails::new(ErrorCode::StepNotFound, words)
+        }
+        RecomputeStartError::Run(_) => ProblemDetails::new(ErrorCode::NotRecomputable, words),
+        RecomputeStartError::LacksGroup(_) => {
+            ProblemDetails::new(ErrorCode::NotRecomputable, words)
+                .with_hint("start the engine with the kit the run is of")
+        }
+        RecomputeStartError::Engine(refused) => invoke_error(refused),
+        RecomputeStartError::Store(words) => {
+            ProblemDetails::new(ErrorCode::Internal, words).with_hint("ktsu verify")
+        }
     }
 }
 
-pub(crate) fn not_taken(refused: NotTaken) -> Problem {
+pub(crate) fn report_error(refused: ReportError) -> ProblemDetails {
     let code = match refused {
-        NotTaken::Unauthorized => ErrorCode::Unauthorized,
-        NotTaken::Stale => ErrorCode::StaleReport,
-        NotTaken::Malformed(_) => ErrorCode::InvalidReport,
-        NotTaken::Unavailable(_) => ErrorCode::Unavailable,
+        ReportError::Unauthorized => ErrorCode::Unauthorized,
+        ReportError::Stale => ErrorCode::StaleReport,
+        ReportError::Malformed(_) => ErrorCode::InvalidReport,
+        ReportError::Unavailable(_) => ErrorCode::Unavailable,
     };
-    Problem::new(code, refused.to_string())
+    ProblemDetails::new(code, refused.to_string())
 }
 
-pub(crate) fn not_compared(failed: Failed) -> Problem {
+pub(crate) fn compare_error(failed: DiffError) -> ProblemDetails {
     match failed {
-        Failed::Store(error) => unreadable(&error),
-        Failed::NotCompared(other) => {
-            Problem::new(ErrorCode::Internal, other.to_string()).with_hint("ktsu verify")
+        DiffError::Store(error) => store_error(&error),
+        DiffError::NotCompared(other) => {
+            ProblemDetails::new(ErrorCode::Internal, other.to_string()).with_hint("ktsu verify")
         }
     }
 }
 
-pub(crate) fn not_done(refused: CommandError) -> Problem {
+pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
     let words = refused.to_string();
     match refused {
-        CommandError::Stale { actual, .. } => Problem::new(ErrorCode::StaleRevision, words)
+        CommandError::Stale { actual, .. } => ProblemDetails::new(ErrorCode::StaleRevision, words)
             .with_hint(format!("look again, then If-Match: {actual}")),
-        CommandError::NotSaid(refused) => not_said(refused),
-        CommandError::NotDecided(refused) => not_decided(refused),
-        CommandError::NotInvoked(refused) => not_started(refused),
+        CommandError::NotSaid(refused) => refused_command(refused),
+        CommandError::NotDecided(refused) => decide_error(refused),
+        CommandError::NotInvoked(refused) => invoke_error(refused),
         CommandError::Unreadable(_) => {
-            Problem::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
+            ProblemDetails::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
         }
-        CommandError::HoldsSecret => Problem::new(ErrorCode::ForkRefused, words)
+        CommandError::HoldsSecret => ProblemDetails::new(ErrorCode::ForkRefused, words)
             .with_hint("declare it under env, and use it as {{ env.NAME }}"),
-        CommandError::NoGroup(_) => Problem::new(ErrorCode::RuntimeUnconfigured, words)
+        CommandError::NoGroup(_) => ProblemDetails::new(ErrorCode::RuntimeUnconfigured, words)
             .with_hint("start the engine with the kit of the run"),
     }
 }
 
-pub(crate) fn not_said(refused: NotSaid) -> Problem {
+pub(crate) fn refused_command(refused: InterventionError) -> ProblemDetails {
     let words = refused.to_string();
     match refused {
         // A 404 never repeats the name.
-        NotSaid::NoStep(_) => ErrorCode::StepNotFound.into(),
-        NotSaid::NotComplete { .. } => Problem::new(ErrorCode::StepNotComplete, words),
-        NotSaid::NotAnObject(_) | NotSaid::Reserved(_) | NotSaid::TooDeep => {
-            Problem::new(ErrorCode::OverlayRefused, words)
+        InterventionError::NoStep(_) => ErrorCode::StepNotFound.into(),
+        InterventionError::NotComplete { .. } => {
+            ProblemDetails::new(ErrorCode::StepNotComplete, words)
         }
-        NotSaid::NoField(no) => Problem::new(ErrorCode::OverlayRefused, words).with_hint(no.hint()),
-        NotSaid::NoParam(no) => Problem::new(ErrorCode::InvalidParams, words).with_hint(no.hint()),
-        NotSaid::Refused {
+        InterventionError::NotAnObject(_)
+        | InterventionError::Reserved(_)
+        | InterventionError::TooDeep => ProblemDetails::new(ErrorCode::OverlayRefused, words),
+        InterventionError::NoField(no) => {
+            ProblemDetails::new(ErrorCode::OverlayRefused, words).with_hint(no.hint())
+        }
+        InterventionError::NoParam(no) => {
+            ProblemDetails::new(ErrorCode::InvalidParams, words).with_hint(no.hint())
+        }
+        InterventionError::Refused {
             violations: found, ..
         } => {
             let words = format!("{words}: {}", named(&found));
-            Problem::new(ErrorCode::OverlayRefused, words).with_errors(violations(found))
+            ProblemDetails::new(ErrorCode::OverlayRefused, words).with_errors(violations(found))
         }
-        NotSaid::Params(found) => {
+        InterventionError::Params(found) => {
             let words = format!("{words}: {}", named(&found));
-            Problem::new(ErrorCode::InvalidParams, words).with_errors(violations(found))
+            ProblemDetails::new(ErrorCode::InvalidParams, words).with_errors(violations(found))
         }
-        NotSaid::Rules(_) => Problem::new(ErrorCode::NotResumable, words)
+        InterventionError::Rules(_) => ProblemDetails::new(ErrorCode::NotResumable, words)
             .with_hint("use the version of ktsu that recorded it"),
-        NotSaid::ChangesNothing { .. } => Problem::new(ErrorCode::InvalidRunState, words),
-        NotSaid::NotYours => Problem::new(ErrorCode::Forbidden, words)
-            .with_hint("whoever started the run may do this, or an operator"),
-        NotSaid::NotResumable(_)
-        | NotSaid::Paused
-        | NotSaid::IsRecompute
-        | NotSaid::EndedWithoutFrom
-        | NotSaid::Inside(_) => Problem::new(ErrorCode::NotResumable, words),
-        NotSaid::LeavesAFailure { failed, .. } => Problem::new(ErrorCode::NotResumable, words)
-            .with_hint(format!("begin again with {failed}")),
-        NotSaid::Position { .. } | NotSaid::NoValue(_) | NotSaid::NotARoot => {
-            Problem::new(ErrorCode::ForkRefused, words)
+        InterventionError::ChangesNothing { .. } => {
+            ProblemDetails::new(ErrorCode::InvalidRunState, words)
         }
-        NotSaid::Fold(_) => Problem::new(ErrorCode::Internal, words).with_hint("ktsu verify"),
-        NotSaid::Broken(_) => Problem::new(ErrorCode::Internal, words),
+        InterventionError::NotYours => ProblemDetails::new(ErrorCode::Forbidden, words)
+            .with_hint("whoever started the run may do this, or an operator"),
+        InterventionError::NotResumable(_)
+        | InterventionError::Paused
+        | InterventionError::IsRecompute
+        | InterventionError::EndedWithoutFrom
+        | InterventionError::Inside(_) => ProblemDetails::new(ErrorCode::NotResumable, words),
+        InterventionError::LeavesAFailure { failed, .. } => {
+            ProblemDetails::new(ErrorCode::NotResumable, words)
+                .with_hint(format!("begin again with {failed}"))
+        }
+        InterventionError::Position { .. }
+        | InterventionError::NoValue(_)
+        | InterventionError::NotARoot => ProblemDetails::new(ErrorCode::ForkRefused, words),
+        InterventionError::Fold(_) => {
+            ProblemDetails::new(ErrorCode::Internal, words).with_hint("ktsu verify")
+        }
+        InterventionError::Broken(_) => ProblemDetails::new(ErrorCode::Internal, words),
     }
 }
 
 /// Findings as they stand in an answer.
-pub(crate) fn violations(found: Vec<event::Violation>) -> Vec<Violation> {
-    let shown = |one: event::Violation| Violation {
+pub(crate) fn violations(found: Vec<event::Violation>) -> Vec<FieldViolation> {
+    let shown = |one: event::Violation| FieldViolation {
         path: one.path,
         message: one.message,
         rule: one.rule,
@@ -161,7 +187,7 @@ pub(crate) fn named(found: &[event::Violation]) -> String {
     let Some(first) = found.first() else {
         return String::new();
     };
-    let what = placed(&first.message, &first.path);
+    let what = message_at(&first.message, &first.path);
     match found.len() {
         1 => what,
         count => format!("{what} (and {} more)", count - 1),
@@ -169,10 +195,10 @@ pub(crate) fn named(found: &[event::Violation]) -> String {
 }
 
 /// The store failed while reading.
-pub(crate) fn unreadable(error: &StoreError) -> Problem {
+pub(crate) fn store_error(error: &StoreError) -> ProblemDetails {
     let code = match error {
         StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,
         _ => ErrorCode::Internal,
     };
-    Problem::new(code, error.to_string()).with_hint("ktsu verify")
+    ProblemDetails::new(code, error.to_string()).with_hint("ktsu verify")
 }

@@ -9,12 +9,12 @@ mod diff;
 mod frames;
 mod health;
 mod home;
+mod interventions;
 mod invoke;
 mod metrics;
 mod parameter;
 mod paths;
-mod people;
-mod placed;
+mod pointer_errors;
 pub mod policy;
 mod query;
 mod recompute;
@@ -42,16 +42,16 @@ use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use self::query::{Nothing, Query};
+use self::query::{NoParameters, Query};
 use super::access::{self, Access};
 use super::ids::RunPath;
-use crate::problems::unreadable;
+use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
-use ktsu_history::find::{self, Found};
+use ktsu_history::find::{self, RunMatch};
 use ktsu_orchestrator::Orchestrator;
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 use ktsu_server::document;
-use ktsu_server::origin::Names;
+use ktsu_server::origin::AllowedHosts;
 
 #[derive(OpenApi)]
 #[openapi(info(
@@ -69,15 +69,15 @@ pub fn router(orchestrator: Orchestrator) -> Router {
 /// The routes, for those who may call them.
 pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
     let names = match access.principals.is_empty() || access.within {
-        true => Names::Loopback,
-        false => Names::Any,
+        true => AllowedHosts::Loopback,
+        false => AllowedHosts::Any,
     };
-    let (router, _) = described().split_for_parts();
+    let (router, _) = documented_router().split_for_parts();
     let router = router
         .route("/openapi.json", get(openapi_json))
         .with_state(orchestrator)
         .layer(from_fn(move |request, next| {
-            access::judge(access.clone(), request, next)
+            access::authorize(access.clone(), request, next)
         }));
     let router = ktsu_server::guarded_as(router, names);
     // `R/call` may be written with raw slashes; the routes below know one segment a run.
@@ -86,20 +86,20 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
 }
 
 /// The description as JSON: it never changes, so it is made once.
-async fn openapi_json(_: Query<Nothing>) -> axum::response::Response {
-    static TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(served().to_string()));
-    document::answer(&TEXT)
+async fn openapi_json(_: Query<NoParameters>) -> axum::response::Response {
+    static TEXT: LazyLock<Bytes> = LazyLock::new(|| Bytes::from(openapi_document().to_string()));
+    document::response(&TEXT)
 }
 
 /// The description alone.
 pub fn openapi() -> utoipa::openapi::OpenApi {
-    let mut api = described().split_for_parts().1;
+    let mut api = documented_router().split_for_parts().1;
     policy::describe(&mut api);
     api
 }
 
 /// The description as it is served: what its shapes cannot say by themselves is put in.
-fn served() -> &'static Value {
+fn openapi_document() -> &'static Value {
     static SERVED: LazyLock<Value> = LazyLock::new(|| {
         let mut document = serde_json::to_value(openapi()).unwrap_or_default();
         shape::refine(&mut document);
@@ -108,24 +108,24 @@ fn served() -> &'static Value {
     &SERVED
 }
 
-fn described() -> OpenApiRouter<Orchestrator> {
+fn documented_router() -> OpenApiRouter<Orchestrator> {
     OpenApiRouter::with_openapi(Api::openapi())
         .routes(routes!(home::home))
         .routes(routes!(health::health))
         .routes(routes!(metrics::metrics))
         .routes(routes!(invoke::invoke))
         .routes(routes!(runs::list))
-        .routes(routes!(runs::get))
+        .routes(routes!(runs::get_run))
         .routes(routes!(runs::envelope))
         .routes(routes!(steps::step))
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
         .routes(routes!(diff::diff))
         .routes(routes!(replay::replay))
-        .routes(routes!(people::fork))
-        .routes(routes!(people::overlay))
-        .routes(routes!(people::resume))
-        .routes(routes!(people::retry))
+        .routes(routes!(interventions::fork))
+        .routes(routes!(interventions::overlay))
+        .routes(routes!(interventions::resume))
+        .routes(routes!(interventions::retry))
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::terminate))
         .routes(routes!(steer::pause))
@@ -143,35 +143,38 @@ fn described() -> OpenApiRouter<Orchestrator> {
 }
 
 /// The run a path names, found by its id or by a part of it.
-struct Run {
+struct RunTarget {
     stream: StreamId,
     scope: String,
 }
 
-impl FromRequestParts<Orchestrator> for Run {
-    type Rejection = Problem;
+impl FromRequestParts<Orchestrator> for RunTarget {
+    type Rejection = ProblemDetails;
 
     async fn from_request_parts(
         parts: &mut Parts,
         orchestrator: &Orchestrator,
-    ) -> Result<Self, Problem> {
+    ) -> Result<Self, ProblemDetails> {
         let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
         let asked = path.ok().and_then(|path| RunPath::parse(&path.0));
-        found(orchestrator, &asked.ok_or_else(no_such_run)?).await
+        find_run(orchestrator, &asked.ok_or_else(no_such_run)?).await
     }
 }
 
 /// A run, found by its id or by a part of it.
-async fn found(orchestrator: &Orchestrator, asked: &RunPath) -> Result<Run, Problem> {
+async fn find_run(
+    orchestrator: &Orchestrator,
+    asked: &RunPath,
+) -> Result<RunTarget, ProblemDetails> {
     let text = asked.to_string();
     let found = orchestrator
         .readers()
         .with(move |reader| find::run(reader, &text))
         .await;
-    match found.map_err(|error| unreadable(&error))? {
-        Found::One(stream, scope) => Ok(Run { stream, scope }),
-        Found::None => Err(no_such_run()),
-        Found::Many(some) => Err(Problem::new(
+    match found.map_err(|error| store_error(&error))? {
+        RunMatch::One(stream, scope) => Ok(RunTarget { stream, scope }),
+        RunMatch::None => Err(no_such_run()),
+        RunMatch::Many(some) => Err(ProblemDetails::new(
             ErrorCode::AmbiguousId,
             format!("several runs match, among them {}", some.join(", ")),
         )
@@ -179,7 +182,7 @@ async fn found(orchestrator: &Orchestrator, asked: &RunPath) -> Result<Run, Prob
     }
 }
 
-fn no_such_run() -> Problem {
+fn no_such_run() -> ProblemDetails {
     ErrorCode::RunNotFound.into()
 }
 
@@ -195,7 +198,7 @@ mod tests {
     #[tokio::test]
     async fn the_description_is_made_once_and_not_for_each_who_asks() {
         let text = async || {
-            let answer = openapi_json(Query(Nothing)).await;
+            let answer = openapi_json(Query(NoParameters)).await;
             let text = axum::body::to_bytes(answer.into_body(), usize::MAX).await;
             text.unwrap()
         };

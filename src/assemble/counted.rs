@@ -3,15 +3,15 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
 
-use ktsu_server::Limits;
+use ktsu_server::ServerLimits;
 
 /// The service that always listens.
 pub(super) const ORCHESTRATOR: &str = "orchestrator";
 
 /// The connections of each service that listens.
-pub(super) struct Counted(Vec<(&'static str, Arc<AtomicUsize>)>);
+pub(super) struct ConnectionCounts(Vec<(&'static str, Arc<AtomicUsize>)>);
 
-impl Counted {
+impl ConnectionCounts {
     /// The orchestrator's, and those of others.
     pub(super) fn of(others: impl Iterator<Item = &'static str>) -> Self {
         let names = std::iter::once(ORCHESTRATOR).chain(others);
@@ -24,9 +24,9 @@ impl Counted {
     }
 
     /// The limits of a service, with its own count.
-    pub(super) fn limits(&self, service: &str, limits: &Limits) -> Limits {
+    pub(super) fn limits(&self, service: &str, limits: &ServerLimits) -> ServerLimits {
         let own = self.0.iter().find(|(name, _)| *name == service);
-        Limits {
+        ServerLimits {
             open: own.map(|(_, open)| open.clone()).unwrap_or_default(),
             ..limits.clone()
         }

@@ -7,9 +7,9 @@ use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::store::Reader;
 
-use super::{NotOpened, ledger as place, readers};
+use super::{OpenEngineError, ledger as place, readers};
 use ktsu_evidence::store_stream::StoreStream;
-use ktsu_evidence::transfer::{self, Checked};
+use ktsu_evidence::transfer::{self, ImportPlan};
 use ktsu_orchestrator::clock;
 use ktsu_workflow::admit::ENGINE;
 
@@ -27,7 +27,7 @@ pub struct Imported {
 /// The first frame of a ledger names it: that of an imported run would name every ledger that took
 /// it in first.
 fn open(appender: &Appender) -> Result<(), String> {
-    let stream = StoreStream::new(appender.clone(), clock::system(), Actor::Cli, None);
+    let stream = StoreStream::new(appender.clone(), clock::system_clock(), Actor::Cli, None);
     let opened = StoreOpened {
         engine: ENGINE.to_owned(),
         epoch: appender.epoch().0,
@@ -39,16 +39,16 @@ fn open(appender: &Appender) -> Result<(), String> {
 
 /// Why nothing was taken in.
 #[derive(Debug, thiserror::Error)]
-pub enum NotImported {
+pub enum ImportError {
     /// It is about the lines, or about what they and the ledger say of the same run.
     #[error("{0}")]
     Lines(String),
     /// The ledger cannot be used.
     #[error(transparent)]
-    Ledger(#[from] NotOpened),
+    Ledger(#[from] OpenEngineError),
 }
 
-impl From<String> for NotImported {
+impl From<String> for ImportError {
     fn from(why: String) -> Self {
         Self::Lines(why)
     }
@@ -58,24 +58,24 @@ impl From<String> for NotImported {
 ///
 /// # Errors
 /// Why nothing was written.
-pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, NotImported> {
+pub fn import(ledger: &Path, lines: impl AsRef<[u8]>) -> Result<Imported, ImportError> {
     let text = lines.as_ref();
     let checked = if ledger.is_file() {
-        let opened = readers(ledger).map_err(NotOpened::from)?;
+        let opened = readers(ledger).map_err(OpenEngineError::from)?;
         let check = |reader: &dyn Reader| Ok(transfer::check(text, Some(reader)));
         opened
             .with_blocking::<_, ktsu_ledger::StoreError>(check)
-            .map_err(NotOpened::from)??
+            .map_err(OpenEngineError::from)??
     } else {
         transfer::check(text, None)?
     };
-    let Checked {
+    let ImportPlan {
         entries,
         frames,
-        known,
+        already_present: known,
     } = checked;
     let streams = entries.len() as u64;
-    let place::Opened { lock, store, .. } = place::open_with_room(ledger)?;
+    let place::OpenedLedger { lock, store, .. } = place::open_with_room(ledger)?;
     let reader: &dyn Reader = store.as_ref();
     let first = reader
         .scan_frames(1, 1)

@@ -2,26 +2,26 @@
 
 use std::path::Path;
 
-use super::{LedgerPlace, NotOpened};
+use super::{LedgerPlace, OpenEngineError};
 use ktsu_orchestrator::TokenKey;
 use ktsu_secret::file;
 
 /// The key behind the tokens of attempts: in a file beside the ledger that nobody else reads, made
 /// where there is none (decision W1).
-pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, NotOpened> {
+pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, OpenEngineError> {
     let failed = |what: &str, path: &Path, why: &dyn std::fmt::Display| {
-        NotOpened::Other(format!("the key file {} {what}: {why}", path.display()))
+        OpenEngineError::Other(format!("the key file {} {what}: {why}", path.display()))
     };
     let mut key = [0; 32];
     let LedgerPlace::File(path) = ledger else {
-        getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
+        getrandom::fill(&mut key).map_err(|error| OpenEngineError::Other(error.to_string()))?;
         return Ok(TokenKey::new(key));
     };
-    let path = file::beside(path, ".key");
+    let path = file::sibling_path(path, ".key");
     match std::fs::read(&path) {
         Ok(bytes) => match <[u8; 32]>::try_from(bytes.as_slice()) {
             Ok(key) => {
-                file::keep_to_owner(&path)
+                file::restrict_to_owner(&path)
                     .map_err(|error| failed("is open to others", &path, &error))?;
                 Ok(TokenKey::new(key))
             }
@@ -32,7 +32,7 @@ pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, NotOpened> {
             )),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
+            getrandom::fill(&mut key).map_err(|error| OpenEngineError::Other(error.to_string()))?;
             file::write(&path, &key).map_err(|error| failed("cannot be written", &path, &error))?;
             Ok(TokenKey::new(key))
         }

@@ -7,12 +7,12 @@ use ktsu_ledger::Actor;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::event::{KeyAdded, KeyRevoked, StoreEvent};
-use ktsu_ledger::keys::{Keys, Known};
+use ktsu_ledger::keys::{Keys, TrustedKey};
 use ktsu_ledger::lock::OwnerLock;
 use ktsu_ledger::note::{self, SigningKey};
 use ktsu_ledger::store::{Reader, Store};
 
-use super::{NotOpened, ledger as place};
+use super::{OpenEngineError, ledger as place};
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_evidence::{facts, signing_key};
 use ktsu_orchestrator::clock;
@@ -21,7 +21,10 @@ use ktsu_orchestrator::clock;
 ///
 /// # Errors
 /// Why not, and what to type.
-pub fn rotate(ledger: &Path, process: &BTreeMap<String, String>) -> Result<Vec<Known>, String> {
+pub fn rotate(
+    ledger: &Path,
+    process: &BTreeMap<String, String>,
+) -> Result<Vec<TrustedKey>, String> {
     if process
         .get(signing_key::VARIABLE)
         .is_some_and(|key| !key.is_empty())
@@ -34,7 +37,8 @@ pub fn rotate(ledger: &Path, process: &BTreeMap<String, String>) -> Result<Vec<K
         ));
     }
     change(ledger, |keys| {
-        let old = signing_key::of(Some(ledger), process).map_err(|error| error.to_string())?;
+        let old = signing_key::load_or_create(Some(ledger), process)
+            .map_err(|error| error.to_string())?;
         in_force(keys, &old)?;
         let new = signing_key::make_next(ledger).map_err(|error| error.to_string())?;
         let (public, origin) = (new.public(keys.origin()), keys.origin());
@@ -46,7 +50,7 @@ pub fn rotate(ledger: &Path, process: &BTreeMap<String, String>) -> Result<Vec<K
         }))
     })?;
     signing_key::promote(ledger).map_err(|error| error.to_string())?;
-    known(ledger)
+    read_keys(ledger)
 }
 
 /// Revokes an earlier key.
@@ -58,9 +62,10 @@ pub fn revoke(
     process: &BTreeMap<String, String>,
     id: &str,
     reason: &str,
-) -> Result<Vec<Known>, String> {
+) -> Result<Vec<TrustedKey>, String> {
     change(ledger, |keys| {
-        let ours = signing_key::of(Some(ledger), process).map_err(|error| error.to_string())?;
+        let ours = signing_key::load_or_create(Some(ledger), process)
+            .map_err(|error| error.to_string())?;
         in_force(keys, &ours)?;
         let found = keys.all().iter().find(|known| known.key.id_text() == id);
         let found = found.ok_or(format!("there is no key {id}: see ktsu evidence key show"))?;
@@ -80,7 +85,7 @@ pub fn revoke(
             signed_by: ours.public(origin).to_base64(),
         }))
     })?;
-    known(ledger)
+    read_keys(ledger)
 }
 
 fn in_force(keys: &Keys, ours: &SigningKey) -> Result<(), String> {
@@ -102,10 +107,10 @@ fn change(
         return Err(format!("there is no ledger at {}", ledger.display()));
     }
     let opened = place::open_with_room(ledger).map_err(|error| match error {
-        NotOpened::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
+        OpenEngineError::Owned(_) => "an engine owns the ledger: stop it first".to_owned(),
         other => other.to_string(),
     });
-    let place::Opened { lock, store, .. } = opened?;
+    let place::OpenedLedger { lock, store, .. } = opened?;
     let facts = facts::read(store.as_ref()).map_err(|error| error.to_string())?;
     if facts.keys.all().is_empty() {
         return Err("this ledger has no signing key yet: it gets one with its next run".to_owned());
@@ -125,14 +130,14 @@ fn append(
 ) -> Result<(), String> {
     let started = Appender::start(store, Options::default());
     let (appender, thread) = started.map_err(|error| error.to_string())?;
-    let stream = StoreStream::new(appender, clock::system(), Actor::Cli, tail);
+    let stream = StoreStream::new(appender, clock::system_clock(), Actor::Cli, tail);
     let appended = stream.append(vec![(Vec::new(), fact)]);
     drop(stream);
     place::close(lock, thread)?;
     appended.map(|_| ())
 }
 
-fn known(ledger: &Path) -> Result<Vec<Known>, String> {
+fn read_keys(ledger: &Path) -> Result<Vec<TrustedKey>, String> {
     let readers = super::readers(ledger).map_err(|error| error.to_string())?;
     let read = |reader: &dyn Reader| facts::read(reader);
     let facts = readers

@@ -3,22 +3,22 @@
 
 use std::path::{Path, PathBuf};
 
-use ktsu_ledger::appender::{Appender, AppenderThread, LOW_WATER, OnFatal};
+use ktsu_ledger::appender::{Appender, AppenderThread, MIN_FREE_BYTES, OnFatal};
 use ktsu_ledger::disk_space::DiskSpace;
 use ktsu_ledger::lock::{self, LockError, OwnerLock};
 use ktsu_ledger::reserve::Reserve;
 use ktsu_ledger::store::{Reader, Store, StoreError};
 use ktsu_ledger::{Ledger, OwnError, Owned};
 
-use super::{LedgerPlace, NotOpened};
-use ktsu_damage::{self as damage, Damage, Watched};
-use ktsu_readers::Readers;
+use super::{LedgerPlace, OpenEngineError};
+use ktsu_damage::{self as damage, Damage, DamageReportingReader};
+use ktsu_readers::ReaderPool;
 
 /// A ledger in the hands of its owner.
-pub(super) struct Opened {
+pub(super) struct OpenedLedger {
     pub(super) store: Box<dyn Store>,
     /// What they meet becomes known.
-    pub(super) readers: Readers,
+    pub(super) readers: ReaderPool,
     pub(super) disk_space: DiskSpace,
     pub(super) damage: Damage,
     /// Space set aside, for a file.
@@ -31,7 +31,7 @@ pub(super) struct Opened {
 ///
 /// # Errors
 /// [`NotOpened`]; [`StoreError::Damaged`] if the search has found something.
-pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
+pub(super) fn open(place: &LedgerPlace) -> Result<OpenedLedger, OpenEngineError> {
     let ledger = Ledger::open(place);
     // The lock is bound first, so that it is given back last.
     let Owned {
@@ -39,20 +39,22 @@ pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
         mut store,
         disk_space,
         reserve,
-    } = ledger.own(LOW_WATER).map_err(|refused| match refused {
-        OwnError::Lock(LockError::Held(_)) => {
-            NotOpened::Owned(ledger.file().and_then(lock::holder))
-        }
-        OwnError::Lock(other) => NotOpened::Lock(other),
-        OwnError::Store(error) => error.into(),
-    })?;
+    } = ledger
+        .own(MIN_FREE_BYTES)
+        .map_err(|refused| match refused {
+            OwnError::Lock(LockError::Held(_)) => {
+                OpenEngineError::Owned(ledger.file().and_then(lock::holder))
+            }
+            OwnError::Lock(other) => OpenEngineError::Lock(other),
+            OwnError::Store(error) => error.into(),
+        })?;
     if let Err(damaged) = must_be_sound(&ledger, store.as_ref()) {
         store.abandon();
         return Err(damaged.into());
     }
     let damage = Damage::default();
-    Ok(Opened {
-        readers: watched(ledger, &damage)?,
+    Ok(OpenedLedger {
+        readers: watch_damage(ledger, &damage)?,
         store,
         disk_space,
         reserve,
@@ -65,12 +67,16 @@ pub(super) fn open(place: &LedgerPlace) -> Result<Opened, NotOpened> {
 ///
 /// # Errors
 /// As [`open`], or that the disk is full.
-pub(super) fn open_with_room(ledger: &Path) -> Result<Opened, NotOpened> {
+pub(super) fn open_with_room(ledger: &Path) -> Result<OpenedLedger, OpenEngineError> {
     let opened = open(&LedgerPlace::File(ledger.to_owned()))?;
-    match opened.lock.as_ref().is_some_and(OwnerLock::found_disk_full) {
+    match opened
+        .lock
+        .as_ref()
+        .is_some_and(OwnerLock::opened_on_full_disk)
+    {
         true => {
             let words = "the disk is full, and nothing was written";
-            Err(NotOpened::Other(words.to_owned()))
+            Err(OpenEngineError::Other(words.to_owned()))
         }
         false => Ok(opened),
     }
@@ -83,7 +89,7 @@ pub(super) fn open_with_room(ledger: &Path) -> Result<Opened, NotOpened> {
 pub(super) fn close(lock: Option<OwnerLock>, thread: AppenderThread) -> Result<(), String> {
     let mut lock = lock;
     if let Some(lock) = &mut lock {
-        lock.closes();
+        lock.clear_log_epoch();
     }
     thread.shutdown().map_err(|error| error.to_string())
 }
@@ -93,7 +99,7 @@ fn must_be_sound(ledger: &Ledger, store: &dyn Store) -> Result<(), StoreError> {
     let Some(path) = ledger.file().filter(|path| damage::is_searched(path)) else {
         return Ok(());
     };
-    match damage::search(store) {
+    match damage::find_damage(store) {
         Some(why) => Err(StoreError::Damaged(why)),
         None => {
             damage::unmark(path);
@@ -107,7 +113,7 @@ pub(super) fn on_fatal(damage: &Damage) -> OnFatal {
     let damage = damage.clone();
     Box::new(move |error| {
         if let StoreError::Damaged(why) = error {
-            damage.found(why);
+            damage.report(why);
         }
     })
 }
@@ -119,7 +125,7 @@ pub(super) fn stop_when_damaged(damage: &Damage, appender: &Appender, place: &Le
         LedgerPlace::File(path) => Some(path.clone()),
         LedgerPlace::Memory | LedgerPlace::Backend(_) => None,
     };
-    damage.on_found(move |why| {
+    damage.on_damage(move |why| {
         appender.stop(&StoreError::Damaged(why.to_owned()).to_string());
         if let Some(path) = &path {
             damage::mark(path, why);
@@ -131,20 +137,20 @@ pub(super) fn stop_when_damaged(damage: &Damage, appender: &Appender, place: &Le
 ///
 /// # Errors
 /// [`StoreError`] if there is no ledger at the path.
-pub fn readers(path: &Path) -> Result<Readers, StoreError> {
-    watched(Ledger::open(path), &Damage::default())
+pub fn readers(path: &Path) -> Result<ReaderPool, StoreError> {
+    watch_damage(Ledger::open(path), &Damage::default())
 }
 
-fn watched(ledger: Ledger, damage: &Damage) -> Result<Readers, StoreError> {
+fn watch_damage(ledger: Ledger, damage: &Damage) -> Result<ReaderPool, StoreError> {
     let first = ledger.reader()?;
     drop(first);
     let damage = damage.clone();
-    Ok(Readers::new(move || {
+    Ok(ReaderPool::new(move || {
         let opened = ledger.reader();
         if let Err(StoreError::Damaged(why)) = &opened {
-            damage.found(why);
+            damage.report(why);
         }
-        let reader: Box<dyn Reader> = Box::new(Watched::new(opened?, damage.clone()));
+        let reader: Box<dyn Reader> = Box::new(DamageReportingReader::new(opened?, damage.clone()));
         Ok(reader)
     }))
 }

@@ -11,19 +11,19 @@ use ktsu_ledger::note::SigningKey;
 use ktsu_ledger::store::{Reader, Tail};
 use ktsu_ledger::{Actor, StreamId};
 
-use super::{LedgerPlace, NotOpened, Setup};
+use super::{LedgerPlace, OpenEngineError, Setup};
 use ktsu_egress as egress;
 use ktsu_environment::Environment;
 use ktsu_evidence::store_stream::StoreStream;
-use ktsu_evidence::witness::{Place, Post, Witness};
+use ktsu_evidence::witness::{Post, Witness, WitnessTarget};
 use ktsu_evidence::{facts, signing_key};
-use ktsu_orchestrator::Clock;
+use ktsu_orchestrator::MicrosClock;
 
 /// The variable that names a witness; it goes before the environment file.
 pub(super) const WITNESS: &str = "KTSU_WITNESS";
 
 /// What a new owner finds.
-pub(super) struct Found {
+pub(super) struct KeyFile {
     pub(super) key: Result<SigningKey, String>,
     /// How many frames the ledger holds.
     pub(super) size: u64,
@@ -34,19 +34,21 @@ pub(super) struct Found {
 pub(super) fn place(
     environment: Option<&Environment>,
     process: &BTreeMap<String, String>,
-) -> Result<Option<Place>, NotOpened> {
+) -> Result<Option<WitnessTarget>, OpenEngineError> {
     let file = environment.and_then(|file| file.evidence.witness.as_ref());
     let (from, witness) = match process.get(WITNESS) {
         Some(witness) => (WITNESS, Some(witness)),
         None => ("evidence.witness", file),
     };
     let place = witness.filter(|place| !place.is_empty());
-    let place = place.map(|place| place.parse::<Place>()).transpose();
-    place.map_err(|error| NotOpened::Other(format!("{from}: {error}")))
+    let place = place
+        .map(|place| place.parse::<WitnessTarget>())
+        .transpose();
+    place.map_err(|error| OpenEngineError::Other(format!("{from}: {error}")))
 }
 
 /// Looks at a ledger that nobody but its new owner writes to, and nothing of that yet.
-pub(super) fn look(setup: &Setup, reader: &dyn Reader) -> Result<Found, NotOpened> {
+pub(super) fn look(setup: &Setup, reader: &dyn Reader) -> Result<KeyFile, OpenEngineError> {
     let path = match &setup.ledger {
         LedgerPlace::File(path) => Some(path.as_path()),
         LedgerPlace::Memory | LedgerPlace::Backend(_) => None,
@@ -54,8 +56,8 @@ pub(super) fn look(setup: &Setup, reader: &dyn Reader) -> Result<Found, NotOpene
     if let Some(path) = path {
         finish_rotation(path, reader)?;
     }
-    let key = signing_key::of(path, &setup.process);
-    Ok(Found {
+    let key = signing_key::load_or_create(path, &setup.process);
+    Ok(KeyFile {
         key: key.map_err(|error| error.to_string()),
         size: facts::size(reader)?,
         tail: reader.tail(&StreamId::store())?,
@@ -63,9 +65,9 @@ pub(super) fn look(setup: &Setup, reader: &dyn Reader) -> Result<Found, NotOpene
 }
 
 /// Puts a key in its place that the ledger knows already, if something stopped in between.
-fn finish_rotation(path: &std::path::Path, reader: &dyn Reader) -> Result<(), NotOpened> {
-    let failed = |error: signing_key::NoKey| NotOpened::Other(error.to_string());
-    let Some(next) = signing_key::waiting(path).map_err(failed)? else {
+fn finish_rotation(path: &std::path::Path, reader: &dyn Reader) -> Result<(), OpenEngineError> {
+    let failed = |error: signing_key::SigningKeyError| OpenEngineError::Other(error.to_string());
+    let Some(next) = signing_key::pending(path).map_err(failed)? else {
         return Ok(());
     };
     let keys = facts::read(reader)?.keys;
@@ -76,9 +78,9 @@ fn finish_rotation(path: &std::path::Path, reader: &dyn Reader) -> Result<(), No
     }
 }
 
-impl Found {
+impl KeyFile {
     /// The one place that appends to the stream `store`.
-    pub(super) fn stream(&self, appender: &Appender, clock: &Clock) -> Arc<StoreStream> {
+    pub(super) fn stream(&self, appender: &Appender, clock: &MicrosClock) -> Arc<StoreStream> {
         let (appender, clock) = (appender.clone(), Arc::clone(clock));
         let actor = Actor::Orchestrator;
         Arc::new(StoreStream::new(appender, clock, actor, self.tail))
@@ -86,23 +88,23 @@ impl Found {
 }
 
 /// A witness at a place, reached by the one way out.
-pub(super) fn witness(place: Place, egress: &egress::Client) -> Witness {
+pub(super) fn witness(place: WitnessTarget, egress: &egress::Client) -> Witness {
     Witness::new(place, post(egress))
 }
 
 /// How long a witness may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const WITNESS_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Posts by the one way out, from a thread that may block.
 fn post(egress: &egress::Client) -> Post {
     let (egress, runtime) = (egress.clone(), tokio::runtime::Handle::current());
     Box::new(move |url, note| {
-        let request = egress::Request {
+        let request = egress::EgressRequest {
             method: Method::POST,
             url: url.to_owned(),
             headers: HeaderMap::new(),
             body: Bytes::from(note),
-            timeout: PATIENCE,
+            timeout: WITNESS_TIMEOUT,
             keep: 0,
         };
         let answer = runtime.block_on(egress.send(request));

@@ -8,32 +8,34 @@ use std::time::Duration;
 use ktsu_ledger::Ledger;
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::verify::{Kind, Options};
+use ktsu_ledger::verify::{ProblemKind, VerifyOptions};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use super::counted::{Counted, ORCHESTRATOR};
-use super::{NotOpened, Setup, policy, serve, server_limits, url_of, values};
+use super::counted::{ConnectionCounts, ORCHESTRATOR};
+use super::{OpenEngineError, Setup, policy, serve, server_limits, url_of, values};
 use ktsu_api::access::Access;
 use ktsu_api::routes;
-use ktsu_damage::{self as damage, Damage, Watched};
+use ktsu_damage::{self as damage, Damage, DamageReportingReader};
 use ktsu_egress as egress;
 use ktsu_environment::Principals;
-use ktsu_history::listed::Listed;
+use ktsu_history::indexed_reader::IndexedReader;
 use ktsu_history::verify;
-use ktsu_orchestrator::{MAX_ACTIVE, Orchestrator, Parts, Standing, TokenKey, clock};
-use ktsu_readers::Readers;
-use ktsu_server::{self as server, Limits};
+use ktsu_orchestrator::{
+    LedgerHealth, MAX_ACTIVE, Orchestrator, OrchestratorParts, TokenKey, clock,
+};
+use ktsu_readers::ReaderPool;
+use ktsu_server::{self as server, ServerLimits};
 use ktsu_telemetry::{Metrics, Telemetry};
 
 /// How long answers under way may take at the end.
-const GRACE: Duration = Duration::from_secs(1);
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Why nothing is written, as everything that would write is told.
-const REASON: &str = "this engine was started with --read-only";
+const NO_TOKENS_REASON: &str = "this engine was started with --read-only";
 
 /// An engine that answers questions.
-pub struct Reading {
+pub struct ReadOnlyEngine {
     /// Where it listens.
     pub url: String,
     /// What is known to be damaged at the start, if anything is.
@@ -46,7 +48,7 @@ pub struct Reading {
 ///
 /// # Errors
 /// [`NotOpened`]; [`StoreError`] if so much is damaged that the file cannot be opened at all.
-pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
+pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
     let file = setup.environment.as_ref();
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
@@ -56,9 +58,9 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
         false => server::bind(setup.listen).await?,
     };
     let url = url_of(&listener)?;
-    let appender = Appender::stopped(REASON);
-    let counted = Counted::of(std::iter::empty());
-    let parts = Parts {
+    let appender = Appender::stopped(NO_TOKENS_REASON);
+    let counted = ConnectionCounts::of(std::iter::empty());
+    let parts = OrchestratorParts {
         telemetry: Telemetry::new(Metrics::default(), &appender, counted.all()),
         appender,
         readers: readers(ledger, &damage),
@@ -68,7 +70,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
         max_active: MAX_ACTIVE,
         tool_servers: Default::default(),
         egress: egress::Client::new(&policy(file))?,
-        clock: setup.clock.unwrap_or_else(clock::system),
+        clock: setup.clock.unwrap_or_else(clock::system_clock),
         runtime: None,
         groups: None,
         gateway: None,
@@ -76,11 +78,13 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
         tokens: no_tokens()?,
         own_url: url.clone(),
         resume_unfinished: false,
-        standing: Standing::reading(damage.clone()),
+        standing: LedgerHealth::reader(damage.clone()),
         secret: Arc::new(|_| None),
         provider_keys: Vec::new(),
     };
-    let (orchestrator, _) = Orchestrator::start(parts).await.map_err(NotOpened::Other)?;
+    let (orchestrator, _) = Orchestrator::start(parts)
+        .await
+        .map_err(OpenEngineError::Other)?;
     let access = Access {
         principals: Arc::<Principals>::clone(&principals),
         within: false,
@@ -89,19 +93,19 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<Reading, NotOpened> {
     let router = routes::router_for(orchestrator, access);
     let stop = watch::Sender::new(false);
     // Whoever follows a run that another engine goes on with is not waited for at the end.
-    let most = Limits {
-        grace: GRACE,
+    let most = ServerLimits {
+        grace: SHUTDOWN_TIMEOUT,
         ..counted.limits(ORCHESTRATOR, &server_limits(limits.connections))
     };
-    Ok(Reading {
+    Ok(ReadOnlyEngine {
         url,
-        damaged: damage.why().map(str::to_owned),
+        damaged: damage.reason().map(str::to_owned),
         serving: serve(listener, router, most, &stop),
         stop,
     })
 }
 
-impl Reading {
+impl ReadOnlyEngine {
     /// Stops.
     pub async fn close(self) {
         self.stop.send_replace(true);
@@ -115,27 +119,27 @@ fn search(ledger: &Path) -> Result<Damage, StoreError> {
     let damage = Damage::default();
     drop(Ledger::open(ledger).reader()?);
     if damage::is_searched(ledger) {
-        let report = verify::ledger(ledger, &Options::default(), &mut |_| {})?;
+        let report = verify::ledger(ledger, &VerifyOptions::default(), &mut |_| {})?;
         let mut problems = report.problems.iter();
-        if let Some(problem) = problems.find(|problem| problem.kind != Kind::Index) {
-            damage.found(&damage::in_words(problem));
+        if let Some(problem) = problems.find(|problem| problem.kind != ProblemKind::Index) {
+            damage.report(&damage::describe_problem(problem));
         }
     }
     Ok(damage)
 }
 
-fn readers(ledger: &Path, damage: &Damage) -> Readers {
+fn readers(ledger: &Path, damage: &Damage) -> ReaderPool {
     let (ledger, damage) = (Ledger::open(ledger), damage.clone());
-    Readers::new(move || {
-        let watched = Watched::new(ledger.reader()?, damage.clone());
-        let reader: Box<dyn Reader> = Box::new(Listed::knowing(watched, damage.clone()));
+    ReaderPool::new(move || {
+        let watched = DamageReportingReader::new(ledger.reader()?, damage.clone());
+        let reader: Box<dyn Reader> = Box::new(IndexedReader::with_damage(watched, damage.clone()));
         Ok(reader)
     })
 }
 
 /// A key that nobody has: no attempt reports to an engine that only reads.
-fn no_tokens() -> Result<TokenKey, NotOpened> {
+fn no_tokens() -> Result<TokenKey, OpenEngineError> {
     let mut key = [0; 32];
-    getrandom::fill(&mut key).map_err(|error| NotOpened::Other(error.to_string()))?;
+    getrandom::fill(&mut key).map_err(|error| OpenEngineError::Other(error.to_string()))?;
     Ok(TokenKey::new(key))
 }

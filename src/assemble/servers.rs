@@ -1,32 +1,32 @@
 //! The tool servers of a kit, asked for their tools outside any run: for `ktsu lock --tools`.
 
-mod asked;
+mod server_query;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use axum::http::HeaderName;
 
-use self::asked::{Asked, asked, known};
+use self::server_query::{ServerQuery, resolve_variables, server_query};
 use super::policy;
 use ktsu_egress as egress;
 use ktsu_environment::{Environment, Principals};
 use ktsu_kit::Kit;
 use ktsu_kit::server::KitServer;
 use ktsu_secret::Redactor;
-use ktsu_tools::{self as tools, LeftOut};
+use ktsu_tools::{self as tools, ExcludedTool};
 
-pub use self::asked::NotAsked;
+pub use self::server_query::ListToolsError;
 
 /// The digests of tools, by name.
-pub type Digests = BTreeMap<String, String>;
+pub type ToolDigests = BTreeMap<String, String>;
 
 /// What a server offers to the agents of a kit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedTools {
     /// The tools that an agent may call.
-    pub digests: Digests,
+    pub digests: ToolDigests,
     /// Those that an agent may call by its allowlist, and that are not offered.
-    pub left_out: Vec<LeftOut>,
+    pub left_out: Vec<ExcludedTool>,
 }
 
 /// Asks every tool server of a kit for its tools, by the path of the server; or says why there are
@@ -39,17 +39,17 @@ pub async fn tools(
     kit: &Kit,
     environment: Option<&Environment>,
     process: &BTreeMap<String, String>,
-) -> Result<Vec<(String, Result<Listed, NotAsked>)>, String> {
+) -> Result<Vec<(String, Result<ListedTools, ListToolsError>)>, String> {
     let client = egress::Client::new(&policy(environment)).map_err(|error| error.to_string())?;
     // Nobody is asked who they are here; keys of their own are those of runs.
     let principals = Principals::resolve(environment, process).unwrap_or_default();
-    let known = known(kit, &principals, environment, process);
+    let known = resolve_variables(kit, &principals, environment, process);
     let secrets = known.values().flat_map(|one| one.values.secrets.values());
     let redactor = Redactor::new(secrets.chain(principals.secrets()));
     let mut found = Vec::new();
     for (path, server) in kit.servers.iter().filter(|(_, one)| !one.url.is_empty()) {
-        let listed = match asked(kit, path, server, environment, &known) {
-            Ok(asked) => list(&client, &asked).await.map_err(NotAsked::Failed),
+        let listed = match server_query(kit, path, server, environment, &known) {
+            Ok(asked) => list(&client, &asked).await.map_err(ListToolsError::Failed),
             Err(why) => Err(why),
         };
         let listed = listed.map(|mut listed| {
@@ -65,7 +65,7 @@ pub async fn tools(
 }
 
 /// The tools a server offers.
-async fn list(client: &egress::Client, asked: &Asked) -> Result<Listed, String> {
+async fn list(client: &egress::Client, asked: &ServerQuery) -> Result<ListedTools, String> {
     let auth = match &asked.auth {
         None => None,
         Some((header, value)) => {
@@ -74,21 +74,21 @@ async fn list(client: &egress::Client, asked: &Asked) -> Result<Listed, String> 
             Some((name, value.clone()))
         }
     };
-    let server = tools::Server {
+    let server = tools::McpServer {
         name: asked.name.clone(),
         url: asked.url.clone(),
         auth,
         params: asked.params.clone(),
     };
-    let session = tools::Tools::new(client.clone()).open(&server).await;
+    let session = tools::McpClient::new(client.clone()).open(&server).await;
     let session = session.map_err(|error| error.to_string())?;
     let offered = session.tools();
     let digests = offered
         .iter()
         .map(|tool| (tool.name.clone(), tool.digest.clone()));
-    let listed = Listed {
+    let listed = ListedTools {
         digests: digests.collect(),
-        left_out: session.left_out().to_vec(),
+        left_out: session.excluded_tools().to_vec(),
     };
     session.close().await;
     Ok(listed)
@@ -104,7 +104,7 @@ fn permitted(kit: &Kit, path: &str, server: &KitServer, tool: &str) -> bool {
 }
 
 /// What differs between the tools a server was locked with and those it offers, in words.
-pub fn difference(locked: &Digests, offered: &Digests) -> Option<String> {
+pub fn difference(locked: &ToolDigests, offered: &ToolDigests) -> Option<String> {
     let names: BTreeSet<&String> = locked.keys().chain(offered.keys()).collect();
     let words = names
         .into_iter()
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn what_differs_is_named() {
-        let digests = |pairs: &[(&str, &str)]| -> Digests {
+        let digests = |pairs: &[(&str, &str)]| -> ToolDigests {
             let pairs = pairs.iter();
             pairs
                 .map(|(name, digest)| ((*name).to_owned(), (*digest).to_owned()))

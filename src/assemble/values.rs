@@ -5,24 +5,27 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{NotOpened, Setup};
-use ktsu_environment::{self as environment, Environment, Principals, ResolveError, Resolved};
+use super::{OpenEngineError, Setup};
+use ktsu_environment::{
+    self as environment, Environment, Principals, ResolveError, VariableValues,
+};
 use ktsu_evidence::signing_key;
 use ktsu_kit::Kit;
 use ktsu_secret::{Redactor, Secret};
-use ktsu_workflow::definition::Workflow;
+use ktsu_workflow::definition::CompiledWorkflow;
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
 /// Who may ask, and the values every root workflow of the kit declares.
 pub(super) fn of(
     setup: &Setup,
-) -> Result<(Arc<Principals>, BTreeMap<String, Resolved>), NotOpened> {
+) -> Result<(Arc<Principals>, BTreeMap<String, VariableValues>), OpenEngineError> {
     let file = setup.environment.as_ref();
-    let principals = Principals::resolve(file, &setup.process).map_err(NotOpened::Principals)?;
+    let principals =
+        Principals::resolve(file, &setup.process).map_err(OpenEngineError::Principals)?;
     let mut all = BTreeMap::new();
     for (workflow, resolved) in resolve(&setup.kit, &principals, file, &setup.process) {
-        let resolved = resolved.map_err(|error| NotOpened::Environment {
+        let resolved = resolved.map_err(|error| OpenEngineError::Environment {
             workflow: workflow.clone(),
             error,
         })?;
@@ -37,7 +40,7 @@ pub fn resolve(
     principals: &Principals,
     environment: Option<&Environment>,
     process: &BTreeMap<String, String>,
-) -> Vec<(String, Result<Resolved, ResolveError>)> {
+) -> Vec<(String, Result<VariableValues, ResolveError>)> {
     let roots = kit.workflows.iter().filter_map(|(name, workflow)| {
         let root = workflow.definition.root()?;
         let declared = &root.plan.env;
@@ -53,7 +56,10 @@ pub fn resolve(
 
 /// Refuses plain variables in whose value any secret of this engine stands: runs record plain
 /// values as they are.
-fn keep_secret(all: &mut [(String, Result<Resolved, ResolveError>)], principals: &Principals) {
+fn keep_secret(
+    all: &mut [(String, Result<VariableValues, ResolveError>)],
+    principals: &Principals,
+) {
     let found = all
         .iter()
         .filter_map(|(_, resolved)| resolved.as_ref().ok());
@@ -78,14 +84,14 @@ fn keep_secret(all: &mut [(String, Result<Resolved, ResolveError>)], principals:
 /// # Errors
 /// [`NotOpened::Environment`], for the first workflow that has such a variable.
 pub(super) fn shows_none_of(
-    all: &BTreeMap<String, Resolved>,
+    all: &BTreeMap<String, VariableValues>,
     secrets: &[Secret],
-) -> Result<(), NotOpened> {
+) -> Result<(), OpenEngineError> {
     let redactor = Redactor::new(secrets);
     for (workflow, resolved) in all {
         let shown = shown(resolved, &redactor);
         if !shown.is_empty() {
-            return Err(NotOpened::Environment {
+            return Err(OpenEngineError::Environment {
                 workflow: workflow.clone(),
                 error: ResolveError {
                     shown,
@@ -98,7 +104,7 @@ pub(super) fn shows_none_of(
 }
 
 /// The plain variables in whose value a secret stands.
-fn shown(resolved: &Resolved, redactor: &Redactor) -> Vec<String> {
+fn shown(resolved: &VariableValues, redactor: &Redactor) -> Vec<String> {
     let values = resolved.values.iter();
     let shown = values.filter(|(_, value)| redactor.finds(value));
     shown.map(|(name, _)| name.clone()).collect()
@@ -106,7 +112,7 @@ fn shown(resolved: &Resolved, redactor: &Redactor) -> Vec<String> {
 
 /// The variables that need a value for everybody: what callers of the workflow must show is one
 /// secret, whoever they are.
-fn common(root: &Workflow) -> Vec<String> {
+fn common(root: &CompiledWorkflow) -> Vec<String> {
     let auth = root.plan.invoke.as_ref();
     let template = auth.and_then(|auth| Template::text(&auth.secret).ok());
     let roots = template.as_ref().map(Template::roots);
@@ -125,7 +131,7 @@ fn common(root: &Workflow) -> Vec<String> {
 pub fn put_signing_key(
     environment: Option<&Environment>,
     process: &mut BTreeMap<String, String>,
-) -> Result<(), NotOpened> {
+) -> Result<(), OpenEngineError> {
     let path = environment.and_then(|file| file.evidence.signing_key.as_deref());
     let Some(path) = path else {
         return Ok(());
@@ -139,10 +145,10 @@ pub fn put_signing_key(
 }
 
 /// A key from a file: as text, or as the 32 bytes of a key file beside a ledger.
-fn read_key(path: &Path) -> Result<String, NotOpened> {
+fn read_key(path: &Path) -> Result<String, OpenEngineError> {
     let failed = |words: String| {
         let path = path.display();
-        NotOpened::Other(format!("evidence.signing_key: {path} {words}"))
+        OpenEngineError::Other(format!("evidence.signing_key: {path} {words}"))
     };
     let text = signing_key::text_of(path);
     text.map_err(|error| failed(error.to_string()))

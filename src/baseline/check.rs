@@ -1,18 +1,20 @@
 //! Baselines held against fresh outputs, and the report of many.
 
-use ktsu_ledger::event::plan::{AgentFile, AgentPlan, Plan, StepPlan, Work};
+use ktsu_ledger::event::plan::{AgentFile, AgentPlan, Plan, StepPlan, StepWork};
 use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
 use ktsu_ledger::jcs;
 use serde::Serialize;
 use serde_json::Value;
 
 use super::Baseline;
-use ktsu_workflow::recompute::{Before, End, Shape, Task, judge, named, noted};
+use ktsu_workflow::recompute::{
+    OutputSchemas, PriorOutput, RecordedTask, TaskEnd, compare_task, with_notes, with_original_name,
+};
 use ktsu_workflow::rules::DecisionRules;
 
 /// The step of a plan that a baseline is of.
 #[derive(Debug, Clone, Copy)]
-pub struct Found<'a> {
+pub struct BaselineStep<'a> {
     /// The step.
     pub step: &'a StepPlan,
     /// What its agent is.
@@ -20,7 +22,7 @@ pub struct Found<'a> {
 }
 
 /// Finds the agent step at a path: `triage`, `call/inner`.
-pub fn find<'a>(plan: &'a Plan, path: &str) -> Option<Found<'a>> {
+pub fn find_step<'a>(plan: &'a Plan, path: &str) -> Option<BaselineStep<'a>> {
     let mut workflow = plan.workflows.get(&plan.root)?;
     let (scopes, last) = match path.rsplit_once('/') {
         Some((scopes, last)) => (Some(scopes), last),
@@ -28,15 +30,15 @@ pub fn find<'a>(plan: &'a Plan, path: &str) -> Option<Found<'a>> {
     };
     for id in scopes.into_iter().flat_map(|scopes| scopes.split('/')) {
         let step = workflow.steps.iter().find(|step| step.id == id)?;
-        let Work::Workflow(child) = &step.work else {
+        let StepWork::Workflow(child) = &step.work else {
             return None;
         };
         workflow = plan.workflows.get(&child.workflow)?;
     }
     let step = workflow.steps.iter().find(|step| step.id == last)?;
     match &step.work {
-        Work::Agent(agent) => Some(Found { step, agent }),
-        Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => None,
+        StepWork::Agent(agent) => Some(BaselineStep { step, agent }),
+        StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
     }
 }
 
@@ -44,27 +46,27 @@ pub fn find<'a>(plan: &'a Plan, path: &str) -> Option<Found<'a>> {
 ///
 /// Where the file has the hash of an output alone, the same hash is the same value, and any other
 /// says nothing about what differs. `agent` is the one the kit has now.
-pub fn held(
+pub fn compare(
     baseline: &Baseline,
-    fresh: Option<&Task>,
+    fresh: Option<&RecordedTask>,
     step: &StepPlan,
     agent: Option<&AgentFile>,
 ) -> ComparedTask {
     let end = fresh.and_then(|task| task.end.as_ref());
-    let nothing = |words: &str, output| Before::Nothing(words.to_owned(), output);
+    let nothing = |words: &str, output| PriorOutput::NotComparable(words.to_owned(), output);
     let before = match (&baseline.snapshot.output, &baseline.snapshot.output_hash) {
         (output, None) => nothing(WITHOUT_HASH, output.clone()),
-        (Some(output), Some(_)) => Before::Value(output.clone()),
+        (Some(output), Some(_)) => PriorOutput::Value(output.clone()),
         (None, Some(_)) => nothing(OTHER_HASH, None),
     };
-    let shape = Shape {
+    let shape = OutputSchemas {
         output: agent.map(|agent| &agent.output),
         rules: DecisionRules::NEWEST,
         // A fan-out's own schema judges its results as a whole.
         step: Some(step).filter(|_| baseline.metadata.item.is_none()),
     };
-    let mut task = judge(&before, end, shape);
-    let value = end.and_then(End::value);
+    let mut task = compare_task(&before, end, shape);
+    let value = end.and_then(TaskEnd::value);
     let is_captured = |value: &Value| {
         let hash = baseline.snapshot.output_hash.as_deref();
         hash == Some(jcs::digest(value).as_str())
@@ -76,16 +78,16 @@ pub fn held(
         task.status = Sameness::Clean;
         task.reason = None;
     }
-    if matches!(end, Some(End::Failed { code, .. }) if code == "invalid_params") {
+    if matches!(end, Some(TaskEnd::Failed { code, .. }) if code == "invalid_params") {
         let reason = task.reason.unwrap_or_default();
         task.reason = Some(format!("{reason}; capture it again"));
     }
     let task = ComparedTask {
         item: baseline.metadata.item,
         step: baseline.snapshot.step.clone(),
-        ..noted(task, fresh)
+        ..with_notes(task, fresh)
     };
-    named(task, fresh)
+    with_original_name(task, fresh)
 }
 
 const WITHOUT_HASH: &str = "the baseline has no outputHash; capture it again";
@@ -93,7 +95,7 @@ const OTHER_HASH: &str = "another output than the one whose hash the baseline ha
 
 /// One baseline in a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Held {
+pub struct BaselineResult {
     /// What differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diff: Vec<ValueChange>,
@@ -122,7 +124,7 @@ pub struct Held {
     pub workflow: String,
 }
 
-impl Held {
+impl BaselineResult {
     /// What was compared, without where it came from.
     pub fn task(&self) -> ComparedTask {
         ComparedTask {
@@ -156,7 +158,7 @@ impl Held {
 /// How many came out how.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Counts {
+pub struct BaselineCounts {
     /// All of them.
     pub total: usize,
     /// The same again.
@@ -176,7 +178,7 @@ pub struct Counts {
 /// The verdict over all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Status {
+pub enum BaselineVerdict {
     /// Everything is as it was.
     Pass,
     /// Something is not.
@@ -187,26 +189,26 @@ pub enum Status {
 
 /// What a test of baselines came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct BaselineReport {
     /// 1.
     pub version: u32,
     /// The step, if all are of one.
     pub step: Option<String>,
     /// The verdict.
-    pub status: Status,
+    pub status: BaselineVerdict,
     /// In a line.
     pub summary: String,
     /// How many came out how.
-    pub counts: Counts,
+    pub counts: BaselineCounts,
     /// In the order of their files.
-    pub baselines: Vec<Held>,
+    pub baselines: Vec<BaselineResult>,
 }
 
-impl Report {
+impl BaselineReport {
     /// The report of some baselines; `bears` says which of them do not count against it.
-    pub fn of(baselines: Vec<Held>, bears: impl Fn(Sameness) -> bool) -> Self {
+    pub fn of(baselines: Vec<BaselineResult>, bears: impl Fn(Sameness) -> bool) -> Self {
         let count = |wanted: Sameness| baselines.iter().filter(|one| one.status == wanted).count();
-        let counts = Counts {
+        let counts = BaselineCounts {
             total: baselines.len(),
             passed: count(Sameness::Clean),
             changed: count(Sameness::ValueChanged),
@@ -215,13 +217,13 @@ impl Report {
             commands_changed: 0,
             diff_unavailable: count(Sameness::NotComparable),
         };
-        let against = |one: &Held| one.status != Sameness::Clean && !bears(one.status);
+        let against = |one: &BaselineResult| one.status != Sameness::Clean && !bears(one.status);
         let status = if counts.failed > 0 {
-            Status::Error
+            BaselineVerdict::Error
         } else if baselines.iter().any(against) {
-            Status::Fail
+            BaselineVerdict::Fail
         } else {
-            Status::Pass
+            BaselineVerdict::Pass
         };
         let first = baselines.first().map(|one| one.step.clone());
         let step = first.filter(|step| baselines.iter().all(|one| one.step == *step));

@@ -11,15 +11,18 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::canonical::{JsonError, parse_strict};
 use ktsu_ledger::event::RecordedResult;
-use ktsu_ledger::{Json, Timestamp, jcs};
-use ktsu_projections::name::StepName;
+use ktsu_ledger::{CanonicalJson, Timestamp, jcs};
+use ktsu_projections::step_name::StepName;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-pub use check::{Counts, Found, Held, Report, Status, find, held};
+pub use check::{
+    BaselineCounts, BaselineReport, BaselineResult, BaselineStep, BaselineVerdict, compare,
+    find_step,
+};
 pub use results::ToolResult;
 
-use ktsu_workflow::recompute::{Recorded, Task};
+use ktsu_workflow::recompute::{RecordedRun, RecordedTask};
 
 /// The form of these files. 1: as declared here.
 pub const FORMAT: &str = "ktsu-baseline@1";
@@ -98,7 +101,7 @@ fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Value>, D
 
 /// Why a file is no baseline that can be used. Each is one line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotABaseline {
+pub enum BaselineError {
     /// Too large to be one.
     #[error("larger than {MAX_FILE} bytes")]
     TooLarge,
@@ -139,38 +142,38 @@ impl Baseline {
     ///
     /// # Errors
     /// [`NotABaseline`].
-    pub fn read(bytes: &[u8]) -> Result<Self, NotABaseline> {
+    pub fn read(bytes: &[u8]) -> Result<Self, BaselineError> {
         if bytes.len() > MAX_FILE {
-            return Err(NotABaseline::TooLarge);
+            return Err(BaselineError::TooLarge);
         }
         let malformed = |words: String| {
             let plain: String = words.chars().take(200).map(one_line).collect();
-            NotABaseline::Malformed(plain)
+            BaselineError::Malformed(plain)
         };
         let value = parse_strict(bytes).map_err(|unfit| malformed(unfit.to_string()))?;
         let format = value.get("format").and_then(Value::as_str);
         if let Some(other) = format.filter(|format| *format != FORMAT) {
-            return Err(NotABaseline::Format(other.chars().take(64).collect()));
+            return Err(BaselineError::Format(other.chars().take(64).collect()));
         }
         let read: Result<Self, _> = serde_json::from_value(value);
         let read = read.map_err(|error| malformed(error.to_string()))?;
         let actual = jcs::digest(&Value::Object(read.snapshot.input.clone()));
-        let said = shown(&read.snapshot.input_hash);
+        let said = display_digest(&read.snapshot.input_hash);
         if actual != read.snapshot.input_hash {
-            return Err(NotABaseline::InputHash { said, actual });
+            return Err(BaselineError::InputHash { said, actual });
         }
         let actual = results::hash_of(&read.snapshot.tool_results);
         if actual != read.snapshot.tool_results_hash {
-            let word = |hash: Option<&str>| hash.map_or_else(|| "none".to_owned(), shown);
-            return Err(NotABaseline::ToolsHash {
+            let word = |hash: Option<&str>| hash.map_or_else(|| "none".to_owned(), display_digest);
+            return Err(BaselineError::ToolsHash {
                 said: word(read.snapshot.tool_results_hash.as_deref()),
                 actual: word(actual.as_deref()),
             });
         }
         match (&read.snapshot.output, &read.snapshot.output_hash) {
             (Some(output), Some(hash)) if jcs::digest(output) != *hash => {
-                Err(NotABaseline::OutputHash {
-                    said: shown(hash),
+                Err(BaselineError::OutputHash {
+                    said: display_digest(hash),
                     actual: jcs::digest(output),
                 })
             }
@@ -187,7 +190,7 @@ impl Baseline {
     /// [`JsonError`] if it could not be read again.
     pub fn write(&self) -> Result<String, JsonError> {
         let value = serde_json::to_value(self).unwrap_or_default();
-        let text = Json::from_value(&value)?;
+        let text = CanonicalJson::from_value(&value)?;
         if text.as_str().len() > MAX_FILE / 2 {
             // Indented it may be twice as long.
             return Err(JsonError::Syntax {
@@ -222,7 +225,7 @@ impl Baseline {
 
 /// What to capture, and what to write beside it.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted {
+pub struct CaptureOptions {
     /// This step only, or this item of one, as people name them.
     pub step: Option<String>,
     /// See [`Metadata::label`].
@@ -235,11 +238,11 @@ pub struct Wanted {
 
 /// The baselines of a recorded run, in the order its tasks began; and the tasks that have none,
 /// since no output of theirs is recorded.
-pub fn capture(recorded: &Recorded, wanted: &Wanted) -> (Vec<Baseline>, Vec<String>) {
+pub fn capture(recorded: &RecordedRun, wanted: &CaptureOptions) -> (Vec<Baseline>, Vec<String>) {
     let (mut made, mut left) = (Vec::new(), Vec::new());
     let tasks = recorded.ended();
-    let name = wanted.step.as_deref().map(StepName::of);
-    let is_meant = |task: &&Task| {
+    let name = wanted.step.as_deref().map(StepName::parse);
+    let is_meant = |task: &&RecordedTask| {
         name.as_ref().is_none_or(|name| {
             name.path == task.path() && (name.item.is_none() || name.item == task.item)
         })
@@ -256,7 +259,11 @@ pub fn capture(recorded: &Recorded, wanted: &Wanted) -> (Vec<Baseline>, Vec<Stri
     (made, left)
 }
 
-fn captured(recorded: &Recorded, task: &Task, wanted: &Wanted) -> Option<Baseline> {
+fn captured(
+    recorded: &RecordedRun,
+    task: &RecordedTask,
+    wanted: &CaptureOptions,
+) -> Option<Baseline> {
     let output = task.end.as_ref()?.value()?;
     let Value::Object(input) = task.input() else {
         return None;
@@ -286,7 +293,7 @@ fn captured(recorded: &Recorded, task: &Task, wanted: &Wanted) -> Option<Baselin
 }
 
 /// A digest as far as it is worth showing: what stands in its place may be anything.
-fn shown(digest: &str) -> String {
+fn display_digest(digest: &str) -> String {
     if is_digest(digest) {
         return digest.to_owned();
     }

@@ -2,8 +2,8 @@
 //! held against a kit, so that no ledger is needed for it.
 
 use ktsu_ledger::canonical::JsonError;
-use ktsu_ledger::event::{NotSent, RecordedAt, RecordedResult};
-use ktsu_ledger::{Json, jcs};
+use ktsu_ledger::event::{RecordedAt, RecordedResult, UnsentReason};
+use ktsu_ledger::{CanonicalJson, jcs};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,7 +20,7 @@ pub struct ToolResult {
     pub is_error: bool,
     /// Why the call was not sent, if it was not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_sent: Option<NotSent>,
+    pub not_sent: Option<UnsentReason>,
     /// Where it stands, and whose result it is.
     pub recorded: RecordedAt,
     /// Its structured content.
@@ -40,15 +40,15 @@ impl ToolResult {
             is_error: result.is_error,
             not_sent: result.not_sent,
             recorded: result.recorded.clone(),
-            structured: result.structured.as_ref().map(Json::to_value),
+            structured: result.structured.as_ref().map(CanonicalJson::to_value),
         }
     }
 
     /// As a recompute takes it; the task is the recompute's to say.
     pub(super) fn to_recorded(&self) -> Result<RecordedResult, JsonError> {
-        let structured = self.structured.as_ref().map(Json::from_value);
+        let structured = self.structured.as_ref().map(CanonicalJson::from_value);
         Ok(RecordedResult {
-            content: Json::from_value(&self.content)?,
+            content: CanonicalJson::from_value(&self.content)?,
             digest: self.arguments_hash.clone(),
             is_error: self.is_error,
             item: 0,

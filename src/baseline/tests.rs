@@ -9,7 +9,7 @@ fn baseline() -> Baseline {
         arguments_hash: "7".repeat(64),
         content: json!([{"type": "text", "text": "ordered"}]),
         is_error: true,
-        not_sent: Some(ktsu_ledger::event::NotSent::Rejected),
+        not_sent: Some(ktsu_ledger::event::UnsentReason::Rejected),
         recorded: ktsu_ledger::event::RecordedAt {
             seq: 9,
             server: "shop".to_owned(),
@@ -93,7 +93,7 @@ fn what_was_changed_is_told_in_one_line() {
         assert!(!error.contains('\n') && error.len() < 400, "{error}");
     }
     let large = vec![b' '; MAX_FILE + 1];
-    assert_eq!(Baseline::read(&large), Err(NotABaseline::TooLarge));
+    assert_eq!(Baseline::read(&large), Err(BaselineError::TooLarge));
 }
 
 /// Whatever becomes of the bytes: either the same input and output are read, or a line says why not.

@@ -9,16 +9,18 @@ use ktsu_ledger::{Ledger, StreamId};
 use ktsu_projections::lineage::item_name;
 use serde_json::{Value, json};
 
-use super::output::{BAD, BOLD, DIM, GOOD, ODD, line, painted, words};
+use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, words};
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
-use ktsu_history::against::{self, Held, Kit, NotHeld, Wanted};
-use ktsu_history::many;
+use ktsu_history::kit_comparison::{
+    self, KitComparison, KitComparisonError, KitDefinitions, RunSelection,
+};
+use ktsu_history::parallel;
 use ktsu_kit as kit;
-use ktsu_workflow::rehearse::{Divergence, NotRehearsed};
 use ktsu_workflow::replay::Definitions;
+use ktsu_workflow::simulate::{Divergence, SimulationError};
 
-type Told = Vec<Result<Held, (String, NotHeld)>>;
+type SimulatedRuns = Vec<Result<KitComparison, (String, KitComparisonError)>>;
 
 /// Holds runs against a kit.
 pub(super) fn run(
@@ -27,23 +29,24 @@ pub(super) fn run(
     kit: &kit::Kit,
     streams: &[StreamId],
     all: bool,
-    wanted: &Wanted,
+    wanted: &RunSelection,
 ) -> Result<ExitCode, Failure> {
     let workflows = kit.workflows.iter();
-    let kit: Kit = workflows
+    let kit: KitDefinitions = workflows
         .map(|(name, one)| (name.clone(), std::sync::Arc::clone(&one.definition)))
         .collect();
     let begin = || {
         let reader = Ledger::open(ledger).reader()?;
         Ok::<_, StoreError>((reader, Definitions::default()))
     };
-    let told = many::each(streams, begin, |(reader, definitions), stream| {
-        let held = against::held(reader, stream, &kit, wanted, definitions);
+    let told = parallel::each(streams, begin, |(reader, definitions), stream| {
+        let held = kit_comparison::compare_run(reader, stream, &kit, wanted, definitions);
         held.map_err(|why| (stream.name().to_owned(), why))
     })?;
-    let told: Told = told.into_iter().filter_map(Result::transpose).collect();
+    let told: SimulatedRuns = told.into_iter().filter_map(Result::transpose).collect();
     // Whoever asks for all of them did not ask for those that cannot be tried.
-    let (skipped, told): (Told, Told) = told.into_iter().partition(|one| all && is_disturbed(one));
+    let (skipped, told): (SimulatedRuns, SimulatedRuns) =
+        told.into_iter().partition(|one| all && was_steered(one));
     let code = told.iter().map(code).max().unwrap_or(0);
     if common.json {
         line(&shape::pretty(&body(&told, skipped.len()).to_string()));
@@ -54,15 +57,15 @@ pub(super) fn run(
 }
 
 /// Whether a run is a branch, or a person changed it on the way.
-fn is_disturbed(told: &Result<Held, (String, NotHeld)>) -> bool {
-    use NotRehearsed::{Disturbed, NoInvocation};
-    let Err((_, NotHeld::NotRehearsed(why))) = told else {
+fn was_steered(told: &Result<KitComparison, (String, KitComparisonError)>) -> bool {
+    use SimulationError::{Disturbed, NoInvocation};
+    let Err((_, KitComparisonError::NotRehearsed(why))) = told else {
         return false;
     };
     matches!(why, Disturbed(..) | NoInvocation)
 }
 
-fn code(told: &Result<Held, (String, NotHeld)>) -> u8 {
+fn code(told: &Result<KitComparison, (String, KitComparisonError)>) -> u8 {
     match told {
         Ok(held) if held.divergences.is_empty() => 0,
         Ok(_) => EXIT_VERDICT,
@@ -71,7 +74,7 @@ fn code(told: &Result<Held, (String, NotHeld)>) -> u8 {
 }
 
 /// How many divergences of each kind there are, and in how many runs.
-fn summary(told: &Told) -> BTreeMap<String, (usize, usize)> {
+fn summary(told: &SimulatedRuns) -> BTreeMap<String, (usize, usize)> {
     let mut kinds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
     for held in told.iter().flatten() {
         let mut of_run: BTreeMap<String, usize> = BTreeMap::new();
@@ -87,12 +90,12 @@ fn summary(told: &Told) -> BTreeMap<String, (usize, usize)> {
     kinds
 }
 
-fn counts(told: &Told) -> (usize, usize, usize) {
+fn counts(told: &SimulatedRuns) -> (usize, usize, usize) {
     let of = |wanted: u8| told.iter().filter(|one| code(one) == wanted).count();
     (of(0), of(EXIT_VERDICT), of(EXIT_COULD_NOT_RUN))
 }
 
-fn body(told: &Told, skipped: usize) -> Value {
+fn body(told: &SimulatedRuns, skipped: usize) -> Value {
     let (same, diverged, failed) = counts(told);
     let kinds: BTreeMap<String, Value> = summary(told)
         .into_iter()
@@ -117,7 +120,7 @@ fn body(told: &Told, skipped: usize) -> Value {
     })
 }
 
-fn print(told: &Told, skipped: usize) {
+fn print(told: &SimulatedRuns, skipped: usize) {
     for one in told {
         match one {
             Ok(held) if held.divergences.is_empty() => {}
@@ -139,7 +142,7 @@ fn print(told: &Told, skipped: usize) {
                 let run = text::line(run);
                 let why = text::line(&why);
                 words(
-                    &format!("{} {run}: {why}", painted(ODD, "could not run")),
+                    &format!("{} {run}: {why}", painted(WARN, "could not run")),
                     2,
                 );
             }
@@ -148,7 +151,7 @@ fn print(told: &Told, skipped: usize) {
     let (same, diverged, failed) = counts(told);
     let mark = match (diverged, failed) {
         (0, 0) => painted(GOOD, "no divergence"),
-        (0, _) => painted(ODD, "could not run"),
+        (0, _) => painted(WARN, "could not run"),
         (_, _) => painted(BAD, "diverged"),
     };
     line(&format!(

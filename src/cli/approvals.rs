@@ -5,22 +5,22 @@ use std::process::ExitCode;
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::id::BRANCH;
 use ktsu_ledger::store::Reader;
-use ktsu_projections::approvals::{Kind, Record, Status};
+use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus};
 use serde_json::{Value, json};
 
+use super::interventions::follow_until_waiting;
 use super::layout::Column;
 use super::output::{DIM, line, note, painted};
-use super::owner::{Owner, Where};
-use super::people::see_until_it_waits;
+use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open, open_at};
 use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::ErrorCode;
 use ktsu_history::approvals;
-use ktsu_orchestrator::clock::system;
+use ktsu_orchestrator::clock::system_clock;
 
 /// Runs that are looked at for `--all` and `--reviews`.
-const LOOKED_AT: usize = 10_000;
+const DEFAULT_RUNS: usize = 10_000;
 
 /// What `approvals` takes.
 #[derive(Debug, clap::Args)]
@@ -53,7 +53,7 @@ pub(super) struct Approve {
     #[arg(long, value_name = "DIGEST")]
     digest: Option<String>,
     #[command(flatten)]
-    engine: Where,
+    engine: EngineArguments,
 }
 
 /// What `reject` takes.
@@ -65,7 +65,7 @@ pub(super) struct Reject {
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
     #[command(flatten)]
-    engine: Where,
+    engine: EngineArguments,
 }
 
 /// Lists what waits for people.
@@ -78,16 +78,16 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
     let mut records = match &asked.run {
         Some(run) => {
             let (stream, scope) = find_run(&reader, run)?;
-            let mut records = approvals::of(&reader, &stream)?;
+            let mut records = approvals::of_run(&reader, &stream)?;
             let within = format!("{}/{scope}", stream.name());
             records.retain(|record| scope.is_empty() || record.run_id == within);
             records
         }
-        None if asked.all => approvals::all(&reader, workflow, LOOKED_AT)?,
+        None if asked.all => approvals::all(&reader, workflow, DEFAULT_RUNS)?,
         None => approvals::pending(&reader, workflow)?,
     };
     if !asked.all {
-        records.retain(|record| record.status == Status::Pending);
+        records.retain(|record| record.status == ApprovalStatus::Pending);
     }
     if common.json {
         line(&shape::pretty(&json!(records).to_string()));
@@ -126,7 +126,7 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
     }
     if let Some(first) = records
         .iter()
-        .find(|record| record.status == Status::Pending)
+        .find(|record| record.status == ApprovalStatus::Pending)
     {
         note("");
         note(&painted(
@@ -147,10 +147,10 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(record: &Record) -> Vec<String> {
+fn row(record: &ApprovalRecord) -> Vec<String> {
     let by: Vec<&str> = record.votes.iter().map(|vote| vote.by.as_str()).collect();
     let status = match (record.status, record.kind) {
-        (Status::Pending, Kind::InDoubt) => "in doubt",
+        (ApprovalStatus::Pending, ApprovalKind::InDoubt) => "in doubt",
         (_, _) if record.not_called.is_some() => "approved, not called: step ended",
         (status, _) => status.as_str(),
     };
@@ -171,7 +171,7 @@ fn row(record: &Record) -> Vec<String> {
 /// Until when people may decide; nobody may once that is over, though no timer has fired yet.
 fn until(at: Timestamp) -> String {
     let shown = text::moment(at);
-    match at <= system()() {
+    match at <= system_clock()() {
         true => format!("{shown} (over)"),
         false => shown,
     }
@@ -188,7 +188,7 @@ fn reviews(
     reader: &dyn Reader,
     workflow: Option<&str>,
 ) -> Result<ExitCode, Failure> {
-    let found = approvals::reviews(reader, workflow, LOOKED_AT)?;
+    let found = approvals::reviews(reader, workflow, DEFAULT_RUNS)?;
     if common.json {
         line(&shape::pretty(&json!(found).to_string()));
         return Ok(ExitCode::SUCCESS);
@@ -238,24 +238,24 @@ pub(super) async fn reject(common: &Common, asked: Reject) -> Result<ExitCode, F
 async fn decide(
     common: &Common,
     approval: &str,
-    engine: Where,
+    engine: EngineArguments,
     reason: Option<String>,
     mut body: Value,
 ) -> Result<ExitCode, Failure> {
-    let place = Owner::place(common, &engine)?;
-    let record = meant(&open_at(&place.path)?, approval)?;
+    let place = EngineHandle::ledger_location(common, &engine)?;
+    let record = find_record(&open_at(&place.path)?, approval)?;
     body["approval_id"] = Value::from(record.approval_id.as_str());
     if let Some(reason) = reason {
         body["reason"] = Value::from(reason);
     }
-    let owner = Owner::find(place, &engine, true).await?;
+    let owner = EngineHandle::open(place, &engine, true).await?;
     let path = path_of(&record);
     let decided = match owner.post(&path, &body, None).await {
         Ok(decided) => decided,
         Err(late) if owner.is_ours() && late.problem() == Some(ErrorCode::ApprovalExpired) => {
             // That is recorded now, and the run goes on with what its policy says of it.
             let run = record.run_id.split('/').next().unwrap_or_default();
-            see_until_it_waits(common, owner, run).await?;
+            follow_until_waiting(common, owner, run).await?;
             return Err(late);
         }
         Err(failure) => {
@@ -265,8 +265,8 @@ async fn decide(
     };
     if owner.is_ours() {
         let run = record.run_id.split('/').next().unwrap_or_default();
-        note(&painted(DIM, &said(&record, &decided)));
-        return see_until_it_waits(common, owner, run).await;
+        note(&painted(DIM, &decision_text(&record, &decided)));
+        return follow_until_waiting(common, owner, run).await;
     }
     let flag = owner.place.flag.clone();
     owner.close().await?;
@@ -274,7 +274,7 @@ async fn decide(
         line(&shape::pretty(&decided.to_string()));
         return Ok(ExitCode::SUCCESS);
     }
-    line(&said(&record, &decided));
+    line(&decision_text(&record, &decided));
     note(&painted(
         DIM,
         &format!("  ktsu trace {}{flag}", record.run_id),
@@ -283,40 +283,43 @@ async fn decide(
 }
 
 /// Where a decision about a call goes.
-pub(super) fn path_of(record: &Record) -> String {
+pub(super) fn path_of(record: &ApprovalRecord) -> String {
     let run = record.run_id.replace('/', "%2F");
     format!("/runs/{run}/steps/{}/approval/decide", record.step_id)
 }
 
-fn said(record: &Record, decided: &Value) -> String {
+fn decision_text(record: &ApprovalRecord, decided: &Value) -> String {
     let status = decided["status"].as_str().unwrap_or_default();
     let votes = decided["votes"].as_array().map_or(0, Vec::len);
     match status {
-        "pending" => so_far(record, votes),
+        "pending" => votes_text(record, votes),
         status => format!("{}: {status}", text::line(&record.tool_name)),
     }
 }
 
 /// That more people have to approve.
-pub(super) fn so_far(record: &Record, votes: usize) -> String {
+pub(super) fn votes_text(record: &ApprovalRecord, votes: usize) -> String {
     let (tool, of) = (text::line(&record.tool_name), record.quorum);
     format!("{tool}: {votes} of {of} have approved")
 }
 
 /// The fewest characters of an id that mean something.
-const SHORTEST: usize = 3;
+const MIN_ID_CHARS: usize = 3;
 
 /// The record that a text means: by its id, or the only one of a run that waits.
-fn meant(reader: &dyn Reader, asked: &str) -> Result<Record, Failure> {
+fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failure> {
     let given = asked.trim();
-    if bare(split(given).0).1.len() < SHORTEST {
+    if without_prefix(split(given).0).1.len() < MIN_ID_CHARS {
         let words = format!("{asked:?} is too short to say which call is meant");
         return Err(Failure::could_not_run(words).hint(
             "give three characters of the id behind its apr_ or run_: ktsu approvals lists them",
         ));
     }
     let pending = approvals::pending(reader, None)?;
-    let found: Vec<&Record> = pending.iter().filter(|one| means(given, one)).collect();
+    let found: Vec<&ApprovalRecord> = pending
+        .iter()
+        .filter(|one| matches_id(given, one))
+        .collect();
     match found.as_slice() {
         [one] => Ok((*one).clone()),
         [] => Err(Failure::could_not_run(format!(
@@ -333,10 +336,10 @@ fn meant(reader: &dyn Reader, asked: &str) -> Result<Record, Failure> {
 
 /// Whether a text is any part of the beginning or end of a record's id, or of its run's; of that of
 /// an inline child with its whole path behind. What every id begins with means none of them.
-fn means(asked: &str, record: &Record) -> bool {
+fn matches_id(asked: &str, record: &ApprovalRecord) -> bool {
     let fits = |asked: &str, id: &str| {
-        let (kind, part) = bare(asked);
-        let (of, id) = bare(id);
+        let (kind, part) = without_prefix(asked);
+        let (of, id) = without_prefix(id);
         let same = kind.is_empty() || kind == of;
         same && (id.starts_with(part) || (kind.is_empty() && id.ends_with(part)))
     };
@@ -352,7 +355,7 @@ fn split(run: &str) -> (&str, &str) {
 }
 
 /// What an id begins with, and what tells it from others.
-fn bare(id: &str) -> (&str, &str) {
+fn without_prefix(id: &str) -> (&str, &str) {
     let kinds = ["apr_", "run_", BRANCH];
     let kind = kinds.into_iter().find(|kind| id.starts_with(kind));
     kind.map_or(("", id), |kind| id.split_at(kind.len()))

@@ -5,24 +5,24 @@ use std::process::ExitCode;
 
 use ktsu_ledger::backup::{self, BackupError};
 use ktsu_ledger::lock;
-use ktsu_ledger::verify::Report;
+use ktsu_ledger::verify::VerifyReport;
 use serde_json::json;
 
-use super::engine::{place_nearby, quoted};
+use super::engine::{nearby_ledger, quoted};
 use super::output::{GOOD, line, note, painted, symbols};
-use super::reading::{must_be_seen_in_full, warn_of_second_name};
+use super::reading::{must_see_all, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
 
 /// What `backup` takes.
 #[derive(Debug, clap::Args)]
-pub(super) struct Backup {
+pub(super) struct BackupArguments {
     /// The copy, which must not exist yet
     file: PathBuf,
 }
 
 /// What `restore` takes.
 #[derive(Debug, clap::Args)]
-pub(super) struct Restore {
+pub(super) struct RestoreArguments {
     /// The copy to restore from
     file: PathBuf,
     /// The ledger to create, which must not exist yet [default: the usual one]
@@ -31,9 +31,9 @@ pub(super) struct Restore {
 }
 
 /// Copies a ledger, in use or not.
-pub(super) fn backup(common: &Common, arguments: &Backup) -> Result<ExitCode, Failure> {
-    let place = place_nearby(common)?;
-    must_be_seen_in_full(&place.path)?;
+pub(super) fn backup(common: &Common, arguments: &BackupArguments) -> Result<ExitCode, Failure> {
+    let place = nearby_ledger(common)?;
+    must_see_all(&place.path)?;
     warn_of_second_name(&place.path);
     let copied = backup::backup(&place.path, &arguments.file, true);
     let report = copied.map_err(explain)?.unwrap_or_default();
@@ -43,10 +43,10 @@ pub(super) fn backup(common: &Common, arguments: &Backup) -> Result<ExitCode, Fa
 }
 
 /// Makes a ledger out of a copy.
-pub(super) fn restore(common: &Common, arguments: &Restore) -> Result<ExitCode, Failure> {
+pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<ExitCode, Failure> {
     let to = match &arguments.to {
         Some(to) => to.clone(),
-        None => place_nearby(common)?.path,
+        None => nearby_ledger(common)?.path,
     };
     let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Some(folder) = folder
@@ -67,7 +67,7 @@ pub(super) fn restore(common: &Common, arguments: &Restore) -> Result<ExitCode, 
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(common: &Common, report: &Report, name: &str, verb: &str) {
+fn tell(common: &Common, report: &VerifyReport, name: &str, verb: &str) {
     if common.json {
         let body = json!({"file": name, "report": report});
         line(&shape::pretty(&body.to_string()));

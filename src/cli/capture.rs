@@ -10,9 +10,9 @@ use super::files::put;
 use super::output::{line, note};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json as shape, text};
-use ktsu_baseline::{Baseline, Wanted, capture};
+use ktsu_baseline::{Baseline, CaptureOptions, capture};
 use ktsu_history as history;
-use ktsu_workflow::recompute::Recorded;
+use ktsu_workflow::recompute::RecordedRun;
 
 /// What `capture` takes.
 #[derive(Debug, clap::Args)]
@@ -53,8 +53,8 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
         return Err(Failure::could_not_run("a child is captured with its run").hint(hint));
     }
     let frames = history::frames(&reader, &stream)?;
-    let recorded = Recorded::of(&frames).map_err(history::Unreadable::from)?;
-    let wanted = Wanted {
+    let recorded = RecordedRun::from_frames(&frames).map_err(history::RunReadError::from)?;
+    let wanted = CaptureOptions {
         step: arguments.step,
         label: arguments.label,
         meta: BTreeMap::from_iter(arguments.meta),
@@ -71,7 +71,7 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
         return Err(Failure::could_not_run("there is nothing to capture")
             .hint(format!("the steps agents worked on: {paths}")));
     }
-    let texts = made.iter().map(written);
+    let texts = made.iter().map(write_files);
     let texts = texts.collect::<Result<Vec<String>, Failure>>()?;
     let Some(output) = &arguments.output else {
         return print(common, &texts);
@@ -129,7 +129,7 @@ fn print(common: &Common, texts: &[String]) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn written(baseline: &Baseline) -> Result<String, Failure> {
+fn write_files(baseline: &Baseline) -> Result<String, Failure> {
     baseline.write().map_err(|unfit| {
         let name = text::line(&baseline.snapshot.step).into_owned();
         Failure::could_not_run(format!("{name} cannot be captured: {unfit}"))

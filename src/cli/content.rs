@@ -4,7 +4,7 @@ mod tools;
 mod webhooks;
 
 use ktsu_ledger::event::{AgentEvent, CallAttempt, LlmRequest, LlmResponse, Purpose};
-use ktsu_ledger::{Event, Frame, Json};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
 use serde_json::Value;
 
 use super::output::{BOLD, DIM, line, painted, symbols};
@@ -179,7 +179,7 @@ fn reply(answer: &LlmResponse, all: &str) {
         let words = format!("{}: {}{again}", error.code, error.message);
         return block("no reply", &words, all);
     }
-    match answer.content.as_ref().map(Json::to_value) {
+    match answer.content.as_ref().map(CanonicalJson::to_value) {
         None => {}
         Some(Value::String(words)) => block("reply", &words, all),
         Some(other) => block("reply", &json::pretty(&other.to_string()), all),

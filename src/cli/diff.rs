@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
-use ktsu_projections::diff::{Amounts, Changed, Diff, Shown, Told};
+use ktsu_projections::diff::{ComparedFrame, Diff, FrameChange, UnmatchedFrame, UsageTotals};
 use ktsu_projections::value_diff::Change;
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use super::output::{BAD, BOLD, DIM, GOOD, line, painted, sheet, symbols, width, 
 use super::reading::{find_run, open};
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::EXIT_VERDICT;
-use ktsu_history::diff::{self, Failed};
+use ktsu_history::diff::{self, DiffError};
 
 /// What `diff` takes.
 #[derive(Debug, clap::Args)]
@@ -26,14 +26,14 @@ pub(super) struct Arguments {
 /// From this width on, both sides stand next to each other.
 const WIDE: usize = 100;
 /// How many frames of a kind are shown; `--json` has all of them.
-const SHOWN: usize = 20;
+const MAX_SHOWN: usize = 20;
 
 /// Compares two runs.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (reader, _) = open(common)?;
     let a = find_run(&reader, &arguments.a)?;
     let b = find_run(&reader, &arguments.b)?;
-    let diff = diff::between(&reader, &a, &b)?;
+    let diff = diff::compare_runs(&reader, &a, &b)?;
     if common.json {
         let mut body = json!({"a": name(&a), "b": name(&b), "same": diff.is_empty()});
         if let (Value::Object(body), Ok(Value::Object(rest))) =
@@ -43,7 +43,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         }
         line(&shape::pretty(&body.to_string()));
     } else {
-        Page { width: width() }.print(&name(&a), &name(&b), &diff);
+        DiffPage { width: width() }.print(&name(&a), &name(&b), &diff);
     }
     Ok(match diff.is_empty() {
         true => ExitCode::SUCCESS,
@@ -59,11 +59,11 @@ fn name((stream, scope): &(StreamId, String)) -> String {
 }
 
 /// Where it is printed.
-struct Page {
+struct DiffPage {
     width: usize,
 }
 
-impl Page {
+impl DiffPage {
     fn print(&self, a: &str, b: &str, diff: &Diff) {
         let (one, other) = (text::line(a), text::line(b));
         // Ids are never folded.
@@ -129,25 +129,25 @@ impl Page {
                 continue;
             }
             heading(title);
-            for one in frames.iter().take(SHOWN) {
-                words(&format!("  {}", named(one)), 4);
+            for one in frames.iter().take(MAX_SHOWN) {
+                words(&format!("  {}", frame_line(one)), 4);
             }
-            rest(frames.len());
+            print_more(frames.len());
         }
         if diff.changed.is_empty() {
             return;
         }
         heading("Frames that say something else");
-        for one in diff.changed.iter().take(SHOWN) {
-            words(&format!("  {}", both(one)), 4);
+        for one in diff.changed.iter().take(MAX_SHOWN) {
+            words(&format!("  {}", changed_line(one)), 4);
             one.changes.iter().for_each(|change| self.change(change));
         }
-        rest(diff.changed.len());
+        print_more(diff.changed.len());
     }
 
     fn used(&self, diff: &Diff) {
         let used = &diff.used;
-        if used.a == Amounts::default() && used.b == Amounts::default() {
+        if used.a == UsageTotals::default() && used.b == UsageTotals::default() {
             return;
         }
         heading("Used");
@@ -210,12 +210,12 @@ fn heading(title: &str) {
     line(&painted(BOLD, title));
 }
 
-fn rest(count: usize) {
-    if count > SHOWN {
+fn print_more(count: usize) {
+    if count > MAX_SHOWN {
         let words = format!(
             "  {} {} more; --json has all of them",
             symbols().ellipsis(),
-            count - SHOWN
+            count - MAX_SHOWN
         );
         line(&painted(DIM, &words));
     }
@@ -228,7 +228,7 @@ fn value(value: Option<&Value>) -> String {
     }
 }
 
-fn frame(shown: Option<&Shown>) -> String {
+fn frame(shown: Option<&ComparedFrame>) -> String {
     match shown {
         None => "(no such frame)".to_owned(),
         Some(shown) => {
@@ -238,12 +238,12 @@ fn frame(shown: Option<&Shown>) -> String {
     }
 }
 
-fn named(told: &Told) -> String {
+fn frame_line(told: &UnmatchedFrame) -> String {
     let key = told.key.to_string();
     format!("{:>5}  {}", told.seq, text::line(&key))
 }
 
-fn both(changed: &Changed) -> String {
+fn changed_line(changed: &FrameChange) -> String {
     let key = changed.key.to_string();
     let numbers = match changed.a == changed.b {
         true => changed.a.to_string(),
@@ -252,7 +252,7 @@ fn both(changed: &Changed) -> String {
     format!("{numbers}  {}", text::line(&key))
 }
 
-fn amounts(amounts: &Amounts) -> String {
+fn amounts(amounts: &UsageTotals) -> String {
     let micros = amounts.cost_micro_usd;
     let sign = if micros < 0 { "-" } else { "" };
     format!(
@@ -264,11 +264,11 @@ fn amounts(amounts: &Amounts) -> String {
     )
 }
 
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Self {
+impl From<DiffError> for Failure {
+    fn from(failed: DiffError) -> Self {
         match failed {
-            Failed::Store(error) => error.into(),
-            Failed::NotCompared(other) => Self::could_not_run(other.to_string())
+            DiffError::Store(error) => error.into(),
+            DiffError::NotCompared(other) => Self::could_not_run(other.to_string())
                 .hint("ktsu trace RUN shows the children of a run"),
         }
     }

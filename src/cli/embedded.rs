@@ -7,18 +7,19 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use ktsu_ledger::event::plan::AuthScheme;
 
-use super::asking::Asking;
+use super::approval_prompt::ApprovalPrompt;
 use super::engine::{
-    Place, any_port, open, own_header, peer_of, process_environment, quoted, receiver, warn_of,
+    LedgerLocation, any_port, open, peer_of, process_environment, quoted, receiver, token_header,
+    warn_of,
 };
-use super::envelope::{self, Shown};
+use super::envelope::{self, EnvelopeView};
 use super::explain;
-use super::follow::{Asked, Viewer, follow, invoke};
+use super::follow::{Invocation, Viewer, follow, invoke};
 use super::layout::columns;
 use super::live::Live;
 use super::logging::{self, LogFormat};
 use super::output::{
-    DIM, complain, is_live, is_terminal, line, note, note_commands, note_sheet, painted,
+    DIM, is_live, is_terminal, line, note, note_commands, note_sheet, painted, print_failure,
 };
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
@@ -28,20 +29,20 @@ use ktsu_environment::Environment;
 use ktsu_kit::Kit;
 
 /// What to run, and where.
-pub(super) struct Job {
+pub(super) struct EmbeddedRun {
     pub(super) kit: Arc<Kit>,
     pub(super) workflow: String,
     pub(super) input: String,
     pub(super) key: Option<String>,
     pub(super) environment: Option<Environment>,
     /// None: memory.
-    pub(super) ledger: Option<Place>,
+    pub(super) ledger: Option<LedgerLocation>,
 }
 
 /// Runs it, shows it, and gives the exit code.
-pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> {
-    logging::start(LogFormat::Text, logging::usual("warn"))?;
-    let token = own_header()?;
+pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, Failure> {
+    logging::start(LogFormat::Text, logging::default_level("warn"))?;
+    let token = token_header()?;
     let mut signals = Signals::new()?;
     let mut process = process_environment();
     let receiver = receiver(
@@ -103,7 +104,7 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
     };
     closed.map_err(Failure::could_not_run)?;
     if let Some((count, kept)) = received.filter(|(count, _)| *count > 0) {
-        received_here(count, &kept);
+        was_received_here(count, &kept);
     }
     finish(common, &run_id, &envelope, job.ledger.as_ref())
 }
@@ -111,16 +112,16 @@ pub(super) async fn run(common: &Common, job: Job) -> Result<ExitCode, Failure> 
 /// The run's id and envelope; nothing if it was interrupted.
 async fn run_and_follow(
     engine: &Engine,
-    job: &Job,
+    job: &EmbeddedRun,
     token: Option<HeaderValue>,
     signals: &mut Signals,
 ) -> Result<Option<(String, String)>, Failure> {
     let peer = peer_of(engine, token);
-    let asked = Asked {
+    let asked = Invocation {
         workflow: &job.workflow,
         input: job.input.clone(),
         key: job.key.as_deref(),
-        headers: own_secret(engine, job),
+        headers: invoke_secret(engine, job),
     };
     let run_id = invoke(&peer, asked).await?;
     let workflow = text::line(&job.workflow);
@@ -136,7 +137,7 @@ async fn run_and_follow(
     }
     let mut live = Live::new();
     let flag = job.ledger.as_ref().map_or("", |place| place.flag.as_str());
-    let mut asking = Asking::new(&peer, &run_id, flag);
+    let mut asking = ApprovalPrompt::new(&peer, &run_id, flag);
     let viewer = Viewer {
         live: Some(&mut live),
         asking: Some(&mut asking),
@@ -163,7 +164,7 @@ async fn run_and_follow(
 }
 
 /// Whoever runs the engine holds its secrets, the one callers of the workflow must show included.
-fn own_secret(engine: &Engine, job: &Job) -> Vec<(String, String)> {
+fn invoke_secret(engine: &Engine, job: &EmbeddedRun) -> Vec<(String, String)> {
     let root = job.kit.workflows.get(&job.workflow);
     let auth = root
         .and_then(|one| one.definition.root())
@@ -181,7 +182,7 @@ fn own_secret(engine: &Engine, job: &Job) -> Vec<(String, String)> {
     header.into_iter().collect()
 }
 
-fn received_here(count: u64, kept: &[Delivery]) {
+fn was_received_here(count: u64, kept: &[Delivery]) {
     let webhooks = if count == 1 { "webhook" } else { "webhooks" };
     note(&painted(
         DIM,
@@ -194,17 +195,17 @@ fn received_here(count: u64, kept: &[Delivery]) {
     }
 }
 
-fn interrupted(run_id: &str, kit: &Path, ledger: Option<&Place>) {
+fn interrupted(run_id: &str, kit: &Path, ledger: Option<&LedgerLocation>) {
     match ledger {
         Some(place) => {
             let (kit, flag) = (quoted(kit), &place.flag);
-            complain(&format!(
+            print_failure(&format!(
                 "interrupted: {run_id} is kept\n  \
                  ktsu resume {run_id} --kit {kit}{flag}  to go on with it\n  \
                  ktsu cancel {run_id}{flag}  to end it"
             ));
         }
-        None => complain(&format!(
+        None => print_failure(&format!(
             "interrupted: {run_id} is gone with its ledger in memory"
         )),
     }
@@ -215,7 +216,7 @@ pub(super) fn finish(
     common: &Common,
     run_id: &str,
     envelope: &str,
-    ledger: Option<&Place>,
+    ledger: Option<&LedgerLocation>,
 ) -> Result<ExitCode, Failure> {
     if common.json {
         line(&json::pretty(envelope));
@@ -232,7 +233,7 @@ pub(super) fn finish(
     }
     envelope::print(
         envelope,
-        Shown {
+        EnvelopeView {
             steps: !seen,
             all: &all,
         },

@@ -9,14 +9,14 @@ use std::sync::Arc;
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::middleware::map_request;
-use ktsu_ledger::lock::{Holder, LockError};
+use ktsu_ledger::lock::{LockError, LockHolder};
 use ktsu_ledger::reserve::is_disk_full;
 use ktsu_ledger::store::StoreError;
 
-use super::reading::{CLOSED, way_back};
+use super::reading::{UNSERVABLE_HINT, restore_hint};
 use super::{Common, Failure, folder};
-use crate::assemble::reading::Reading;
-use crate::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
+use crate::assemble::reading::ReadOnlyEngine;
+use crate::assemble::{self, Engine, LedgerPlace, OpenEngineError, Setup};
 use crate::receiver::Receiver;
 use ktsu_config::fault::{Faults, Severity};
 use ktsu_config::render;
@@ -27,11 +27,11 @@ use ktsu_peer::Peer;
 use ktsu_server::BindError;
 
 /// Where the ledger is, unless said otherwise.
-const LEDGER: &str = ".ktsu/ledger.db";
+const DEFAULT_LEDGER: &str = ".ktsu/ledger.db";
 
 /// A ledger, as commands name it.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct LedgerLocation {
     /// The file.
     pub(super) path: PathBuf,
     /// What to add to a command so that it finds the ledger: nothing, or ` --ledger FILE`.
@@ -40,10 +40,13 @@ pub(super) struct Place {
 
 /// The ledger: the one named, else the environment's, else the usual one below the working
 /// directory.
-pub(super) fn place(common: &Common, environment: Option<&Environment>) -> Place {
+pub(super) fn ledger_location(
+    common: &Common,
+    environment: Option<&Environment>,
+) -> LedgerLocation {
     let found = |environment: Option<&Environment>| {
         let named = environment.and_then(|environment| environment.ledger.as_ref());
-        named.map_or_else(|| PathBuf::from(LEDGER), PathBuf::from)
+        named.map_or_else(|| PathBuf::from(DEFAULT_LEDGER), PathBuf::from)
     };
     let path = match &common.ledger {
         Some(path) => path.clone(),
@@ -52,26 +55,26 @@ pub(super) fn place(common: &Common, environment: Option<&Environment>) -> Place
     // What a command without the flag would look at.
     let usual = match std::env::var_os("KTSU_LEDGER").filter(|path| !path.is_empty()) {
         Some(path) => PathBuf::from(path),
-        None => found(nearby().ok().flatten().as_ref()),
+        None => found(nearby_environment().ok().flatten().as_ref()),
     };
     let flag = if path == usual {
         String::new()
     } else {
         format!(" --ledger {}", quoted(&path))
     };
-    Place { path, flag }
+    LedgerLocation { path, flag }
 }
 
 /// The ledger a command without a kit means.
-pub(super) fn place_nearby(common: &Common) -> Result<Place, Failure> {
+pub(super) fn nearby_ledger(common: &Common) -> Result<LedgerLocation, Failure> {
     let environment = match common.ledger {
         Some(_) => None,
-        None => nearby()?,
+        None => nearby_environment()?,
     };
-    Ok(place(common, environment.as_ref()))
+    Ok(ledger_location(common, environment.as_ref()))
 }
 
-fn nearby() -> Result<Option<Environment>, Failure> {
+fn nearby_environment() -> Result<Option<Environment>, Failure> {
     let kit = folder::of_process().unwrap_or_else(|| PathBuf::from("."));
     load_environment(environment_of_process().as_deref(), &kit)
 }
@@ -106,19 +109,19 @@ pub(super) fn load_kit_as(dir: &Path, locked: bool) -> Result<Arc<Kit>, Failure>
 
 /// What `validate` would refuse.
 pub(super) fn invalid(faults: &Faults, dir: &Path) -> Failure {
-    let words = in_words("the kit is not valid", faults);
+    let words = faults_text("the kit is not valid", faults);
     Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
 }
 
 /// What is not what was locked.
 fn not_locked(faults: &Faults, dir: &Path) -> Failure {
-    let words = in_words("the kit is not what its lock says", faults);
+    let words = faults_text("the kit is not what its lock says", faults);
     let hint = format!("to lock it as it is now: ktsu lock {}", quoted(dir));
     Failure::could_not_run(words).hint(hint)
 }
 
 /// Faults below what they come to.
-pub(super) fn in_words(verdict: &str, faults: &Faults) -> String {
+pub(super) fn faults_text(verdict: &str, faults: &Faults) -> String {
     let shown = render::text(faults, false);
     format!("{verdict}\n\n{}", shown.trim_end())
 }
@@ -190,24 +193,24 @@ pub(super) fn warn_of(warnings: &Faults) {
 
 /// The token commands show where principals are configured. One that cannot be sent is an error:
 /// without it a command would speak as somebody else.
-pub(super) fn own_token() -> Result<Option<String>, Failure> {
+pub(super) fn client_token() -> Result<Option<String>, Failure> {
     let Some(given) = std::env::var_os("KTSU_TOKEN").filter(|token| !token.is_empty()) else {
         return Ok(None);
     };
     let token = given.into_string().ok();
     match token.filter(|token| HeaderValue::from_str(token).is_ok()) {
         Some(token) => Ok(Some(token)),
-        None => Err(unsendable()),
+        None => Err(header_failure()),
     }
 }
 
 /// As [`own_token`], as a header carries it.
-pub(super) fn own_header() -> Result<Option<HeaderValue>, Failure> {
-    let token = own_token()?.map(HeaderValue::try_from);
-    token.transpose().map_err(|_| unsendable())
+pub(super) fn token_header() -> Result<Option<HeaderValue>, Failure> {
+    let token = client_token()?.map(HeaderValue::try_from);
+    token.transpose().map_err(|_| header_failure())
 }
 
-fn unsendable() -> Failure {
+fn header_failure() -> Failure {
     let words = "KTSU_TOKEN holds what no token can: an end of a line, a control character, or bytes that are not UTF-8";
     Failure::could_not_run(words).hint("export KTSU_TOKEN=\"$(cat FILE)\", or unset KTSU_TOKEN")
 }
@@ -229,7 +232,7 @@ pub(super) fn peer_of(engine: &Engine, token: Option<HeaderValue>) -> Peer {
 /// The process environment of a command that signs without a kit.
 pub(super) fn signing_environment() -> Result<BTreeMap<String, String>, Failure> {
     let mut process = process_environment();
-    let put = assemble::values::put_signing_key(nearby()?.as_ref(), &mut process);
+    let put = assemble::values::put_signing_key(nearby_environment()?.as_ref(), &mut process);
     put.map_err(|refused| Failure::could_not_run(refused.to_string()))?;
     Ok(process)
 }
@@ -248,7 +251,7 @@ pub(super) fn any_port() -> SocketAddr {
 }
 
 /// How many deliveries a local receiver remembers.
-const DELIVERIES: usize = 20;
+const MAX_DELIVERIES: usize = 20;
 
 /// Starts the webhook receiver the environment asks for, unless its variable has a value already.
 pub(super) async fn receiver(
@@ -269,7 +272,7 @@ pub(super) async fn receiver(
         .as_ref()
         .and_then(|path| std::fs::read_to_string(path).ok());
     let port: Option<u16> = before.and_then(|port| port.trim().parse().ok());
-    let receiver = Receiver::start_at(port.unwrap_or(0), DELIVERIES).await;
+    let receiver = Receiver::start_at(port.unwrap_or(0), MAX_DELIVERIES).await;
     let receiver = receiver.map_err(|error| Failure::could_not_run(error.to_string()))?;
     let url = receiver.url();
     if let (Some(path), None) = (&noted, port) {
@@ -283,11 +286,11 @@ pub(super) async fn receiver(
 }
 
 /// Opens an engine that only reads.
-pub(super) async fn open_reading(setup: Setup, ledger: &Path) -> Result<Reading, Failure> {
+pub(super) async fn open_reading(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, Failure> {
     let opened = assemble::reading::open(setup, ledger).await;
     opened.map_err(|refused| match refused {
-        NotOpened::Store(error @ StoreError::Damaged(_)) => {
-            Failure::could_not_run(error.to_string()).hint(CLOSED)
+        OpenEngineError::Store(error @ StoreError::Damaged(_)) => {
+            Failure::could_not_run(error.to_string()).hint(UNSERVABLE_HINT)
         }
         refused => explain(refused, &ledger.display().to_string()),
     })
@@ -297,37 +300,38 @@ pub(super) async fn open_reading(setup: Setup, ledger: &Path) -> Result<Reading,
 pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
     let path = match &setup.ledger {
         LedgerPlace::File(path) => path.display().to_string(),
-        LedgerPlace::Memory | LedgerPlace::Backend(_) => "memory".to_owned(),
+        LedgerPlace::Memory => "memory".to_owned(),
+        LedgerPlace::Backend(_) => "backend".to_owned(),
     };
     assemble::open(setup).await.map_err(|refused| {
-        let full = wants_room(&refused) && is_disk_full(Path::new(&path));
+        let full = may_be_disk_full(&refused) && is_disk_full(Path::new(&path));
         let failure = explain(refused, &path);
         match full {
-            true => failure.hint(FULL),
+            true => failure.hint(DISK_FULL_HINT),
             false => failure,
         }
     })
 }
 
 /// What to do where not even a start has room.
-const FULL: &str =
+const DISK_FULL_HINT: &str =
     "the disk is full: make room, or look at what is there with ktsu start --read-only";
 
 /// Whether this is what a disk without room comes to.
-fn wants_room(refused: &NotOpened) -> bool {
+fn may_be_disk_full(refused: &OpenEngineError) -> bool {
     matches!(
         refused,
-        NotOpened::Store(StoreError::Failed { .. })
-            | NotOpened::Lock(LockError::Io { .. } | LockError::NotMade(_))
-            | NotOpened::Other(_)
+        OpenEngineError::Store(StoreError::Failed { .. })
+            | OpenEngineError::Lock(LockError::Io { .. } | LockError::NotMade(_))
+            | OpenEngineError::Other(_)
     )
 }
 
 /// Why a ledger or an engine was not opened, and what to type.
-pub(super) fn explain(refused: NotOpened, path: &str) -> Failure {
+pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
     match refused {
-        NotOpened::Owned(holder) => owned(path, holder.as_ref()),
-        NotOpened::Environment { workflow, error } => {
+        OpenEngineError::Owned(holder) => owned(path, holder.as_ref()),
+        OpenEngineError::Environment { workflow, error } => {
             let name = error.first().unwrap_or_default();
             let hint = match error.without.iter().any(|(other, _)| other == name) {
                 true => format!("export {name}=… for everybody, or name it under each `secrets`"),
@@ -337,7 +341,7 @@ pub(super) fn explain(refused: NotOpened, path: &str) -> Failure {
             };
             Failure::could_not_run(format!("workflow {workflow}: {error}")).hint(hint)
         }
-        NotOpened::Bind(error) => {
+        OpenEngineError::Bind(error) => {
             let failure = Failure::could_not_run(error.to_string());
             match error {
                 BindError::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
@@ -348,18 +352,18 @@ pub(super) fn explain(refused: NotOpened, path: &str) -> Failure {
                 BindError::System { .. } => failure,
             }
         }
-        NotOpened::Gateway(faults) => {
+        OpenEngineError::Gateway(faults) => {
             let shown = render::text(&faults, false);
             let words = format!("the gateway is not configured well\n\n{}", shown.trim_end());
             Failure::could_not_run(words)
         }
-        NotOpened::Principals(faults) => {
+        OpenEngineError::Principals(faults) => {
             let shown = render::text(&faults, false);
             let words = format!("principals cannot be told\n\n{}", shown.trim_end());
             Failure::could_not_run(words)
         }
-        NotOpened::Lock(refused) => not_locked_as_owner(&refused),
-        NotOpened::Store(error) => error.into(),
+        OpenEngineError::Lock(refused) => not_locked_as_owner(&refused),
+        OpenEngineError::Store(error) => error.into(),
         other => Failure::could_not_run(chain(&other)),
     }
 }
@@ -373,7 +377,7 @@ fn not_locked_as_owner(refused: &LockError) -> Failure {
              work on: ktsu backup FILE",
         ),
         LockError::HeldElsewhere(_) => failure.hint("use the name that its owner uses"),
-        LockError::Emptied { path, .. } => failure.hint(way_back(path)),
+        LockError::Emptied { path, .. } => failure.hint(restore_hint(path)),
         LockError::LogMissing { log, lock, .. } => failure.hint(format!(
             "put {} back beside it; or bring a copy back: ktsu restore BACKUP --to FILE; or, to go \
              on with what is there, remove {}",
@@ -385,12 +389,12 @@ fn not_locked_as_owner(refused: &LockError) -> Failure {
 }
 
 /// Why a service without a ledger does not start.
-pub(super) fn refused(refused: NotOpened) -> Failure {
+pub(super) fn start_failure(refused: OpenEngineError) -> Failure {
     explain(refused, "")
 }
 
 /// Another process has the ledger: who it is, and what to type.
-fn owned(path: &str, holder: Option<&Holder>) -> Failure {
+fn owned(path: &str, holder: Option<&LockHolder>) -> Failure {
     let who = match holder {
         Some(holder) if holder.pid > 0 => format!("process {}", holder.pid),
         Some(_) | None => "another process".to_owned(),

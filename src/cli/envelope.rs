@@ -7,22 +7,22 @@ use serde_json::Value;
 
 use super::layout::Column;
 use super::output::{
-    BAD, BOLD, DIM, GOOD, ODD, line, painted, sheet, symbols, words as print_words,
+    BAD, BOLD, DIM, GOOD, WARN, line, painted, sheet, symbols, words as print_words,
 };
 use super::table::{Reason, Rows};
 use super::{Failure, agents, json, text};
-use ktsu_history::steered::Word;
+use ktsu_history::steering::SteeringView;
 
 /// More lines of an output are not shown at once.
-const LINES: usize = 60;
+const MAX_LINES: usize = 60;
 /// More items that failed, were skipped or flagged are not shown at once.
-const ODD_ITEMS: usize = 10;
+const MAX_NOTABLE_ITEMS: usize = 10;
 /// Nor more characters of one line.
-const WIDTH: usize = 400;
+const MAX_LINE_CHARS: usize = 400;
 
 /// What to show of it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Shown<'a> {
+pub(super) struct EnvelopeView<'a> {
     /// The steps, unless they have just been seen.
     pub(super) steps: bool,
     /// What to type to see everything.
@@ -30,7 +30,7 @@ pub(super) struct Shown<'a> {
 }
 
 /// Prints an envelope; text that is none is a failure.
-pub(super) fn print(envelope: &str, shown: Shown<'_>) -> Result<(), Failure> {
+pub(super) fn print(envelope: &str, shown: EnvelopeView<'_>) -> Result<(), Failure> {
     let value = parse(envelope)?;
     headline(&value);
     steered(&value);
@@ -75,16 +75,16 @@ fn parse(envelope: &str) -> Result<Value, Failure> {
 
 /// That a run is paused, since when, by whom and why. Who ended one stands in its error.
 fn steered(value: &Value) {
-    if let Ok(word) = Word::deserialize(&value["paused"]) {
+    if let Ok(word) = SteeringView::deserialize(&value["paused"]) {
         paused(&word);
     }
 }
 
 /// `paused since 2026-11-22 14:00:00Z by olga: why`.
-pub(super) fn paused(word: &Word) {
+pub(super) fn paused(word: &SteeringView) {
     let words = word.to_string();
     print_words(
-        &format!("{} {}", painted(ODD, "paused"), text::line(&words)),
+        &format!("{} {}", painted(WARN, "paused"), text::line(&words)),
         2,
     );
 }
@@ -129,7 +129,7 @@ pub(super) fn mark(status: &str) -> String {
         "failed" => painted(BAD, symbols.bad()),
         "skipped" | "cancelled" => painted(DIM, symbols.skipped()),
         "pending" => painted(DIM, symbols.dot()),
-        _ => painted(ODD, symbols.going()),
+        _ => painted(WARN, symbols.going()),
     }
 }
 
@@ -183,7 +183,7 @@ fn steps(value: &Value) {
     });
     rows.print_with(&failed.collect::<Vec<_>>());
     for step in steps {
-        odd_items(step);
+        notable_items(step);
     }
 }
 
@@ -210,7 +210,7 @@ fn row(step: &Value) -> Vec<String> {
         attempt,
         ended(step),
         counts.unwrap_or_default(),
-        said(step),
+        agent_notes(step),
         calls,
         text::waited(step["metrics"]["waited_ms"].as_u64().unwrap_or_default()),
     ]);
@@ -240,7 +240,7 @@ fn ended(one: &Value) -> String {
 }
 
 /// What an agent said beside its output.
-fn said(one: &Value) -> String {
+fn agent_notes(one: &Value) -> String {
     let flags = one["flags"].as_array().map(Vec::as_slice);
     let reflected = one["counts"].is_null() && one["reflected"] == true;
     let confidence = match &one["confidence"] {
@@ -255,7 +255,7 @@ fn said(one: &Value) -> String {
 }
 
 /// The items of a fan-out that a person wants to see: failed ones, skipped ones, flagged ones.
-fn odd_items(step: &Value) {
+fn notable_items(step: &Value) {
     let items = step["items"].as_array().map(Vec::as_slice);
     let items = items.unwrap_or_default().iter();
     let odd: Vec<&Value> = items
@@ -264,18 +264,18 @@ fn odd_items(step: &Value) {
             is_odd || item["flags"].is_array()
         })
         .collect();
-    for item in odd.iter().take(ODD_ITEMS) {
+    for item in odd.iter().take(MAX_NOTABLE_ITEMS) {
         let text = |name: &str| item[name].as_str().unwrap_or_default();
         let words = format!(
             "  {} {} {}",
             mark(text("status")),
             text::line(text("id")),
-            painted(DIM, &agents::joined([ended(item), said(item)]))
+            painted(DIM, &agents::joined([ended(item), agent_notes(item)]))
         );
         print_words(&words, 4);
     }
-    if odd.len() > ODD_ITEMS {
-        let more = odd.len() - ODD_ITEMS;
+    if odd.len() > MAX_NOTABLE_ITEMS {
+        let more = odd.len() - MAX_NOTABLE_ITEMS;
         line(&painted(
             DIM,
             &format!("  {} {more} more such items", symbols().ellipsis()),
@@ -287,8 +287,8 @@ fn output(output: &str, all: &str) {
     let shown = json::pretty(output);
     let total = shown.lines().count();
     let (mut kept, mut cut) = (0, false);
-    for one in shown.lines().take(LINES) {
-        let short = text::short(one, WIDTH);
+    for one in shown.lines().take(MAX_LINES) {
+        let short = text::short(one, MAX_LINE_CHARS);
         cut |= short.len() != one.len();
         kept += 1;
         if !line(&short) {
@@ -357,7 +357,7 @@ mod tests {
             "confidence": evil, "skip_reason": evil,
             "error": {"code": evil, "message": evil}, "metrics": {}});
         for cell in row(&step) {
-            assert!(!cell.contains(text::is_steering), "{cell:?}");
+            assert!(!cell.contains(text::is_control), "{cell:?}");
         }
     }
 }

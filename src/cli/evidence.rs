@@ -9,31 +9,31 @@ use ktsu_ledger::Timestamp;
 use ktsu_ledger::note::PublicKey;
 use serde_json::json;
 
-use super::engine::{place_nearby, quoted};
-use super::output::{BAD, GOOD, ODD, line, note, painted, symbols};
-use super::reading::{find_run, open, open_in_full};
-use super::verify::held;
+use super::engine::{nearby_ledger, quoted};
+use super::output::{BAD, GOOD, WARN, line, note, painted, symbols};
+use super::reading::{find_run, open, open_seeing_all};
+use super::verify::read_checkpoints;
 use super::{Common, Failure, json as shape, text};
 use crate::assemble::keys;
 use ktsu_codes::EXIT_VERDICT;
-use ktsu_evidence::check::{self, Against, Outcome, Verdict};
-use ktsu_evidence::export::{self, NotExported, Wanted};
+use ktsu_evidence::check::{self, ClaimVerdict, EvidenceReport, VerifyOptions};
+use ktsu_evidence::export::{self, ExportError, ExportSelection};
 
 /// What `evidence` takes.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Arguments {
+pub(super) enum EvidenceCommand {
     /// Writes runs, with the proof that they are what was recorded, to one archive
-    Export(Export),
+    Export(ExportArguments),
     /// Checks an archive: what is proven, what is not covered, what failed
-    Verify(Verify),
+    Verify(VerifyArguments),
     /// Shows or changes the key that signs checkpoints
     #[command(subcommand)]
-    Key(Key),
+    Key(KeyCommand),
 }
 
 /// What `evidence export` takes.
 #[derive(Debug, clap::Args)]
-pub(super) struct Export {
+pub(super) struct ExportArguments {
     /// The runs; their branches, and the runs they were forked from, are included
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     runs: Vec<String>,
@@ -53,7 +53,7 @@ pub(super) struct Export {
 
 /// What `evidence verify` takes.
 #[derive(Debug, clap::Args)]
-pub(super) struct Verify {
+pub(super) struct VerifyArguments {
     /// The archive
     file: PathBuf,
     /// Signed checkpoints kept elsewhere: the ledger must continue from each
@@ -69,7 +69,7 @@ pub(super) struct Verify {
 
 /// What `evidence key` takes.
 #[derive(Debug, clap::Subcommand)]
-pub(super) enum Key {
+pub(super) enum KeyCommand {
     /// Shows the public keys; auditors keep the one in force
     Show,
     /// Generates a new key, which the previous one vouches for
@@ -85,18 +85,20 @@ pub(super) enum Key {
 }
 
 /// Does it.
-pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+pub(super) async fn run(common: &Common, arguments: EvidenceCommand) -> Result<ExitCode, Failure> {
     match arguments {
-        Arguments::Export(arguments) => export(common, &arguments),
-        Arguments::Verify(arguments) => verify(common, &arguments),
-        Arguments::Key(Key::Show) => show(common),
-        Arguments::Key(change) => {
-            let place = place_nearby(common)?;
+        EvidenceCommand::Export(arguments) => export(common, &arguments),
+        EvidenceCommand::Verify(arguments) => verify(common, &arguments),
+        EvidenceCommand::Key(KeyCommand::Show) => show(common),
+        EvidenceCommand::Key(change) => {
+            let place = nearby_ledger(common)?;
             let process = super::engine::signing_environment()?;
             let done = tokio::task::spawn_blocking(move || match change {
-                Key::Rotate => keys::rotate(&place.path, &process),
-                Key::Revoke { id, reason } => keys::revoke(&place.path, &process, &id, &reason),
-                Key::Show => Ok(Vec::new()),
+                KeyCommand::Rotate => keys::rotate(&place.path, &process),
+                KeyCommand::Revoke { id, reason } => {
+                    keys::revoke(&place.path, &process, &id, &reason)
+                }
+                KeyCommand::Show => Ok(Vec::new()),
             });
             let known = done
                 .await
@@ -108,25 +110,25 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     }
 }
 
-impl From<NotExported> for Failure {
-    fn from(error: NotExported) -> Self {
+impl From<ExportError> for Failure {
+    fn from(error: ExportError) -> Self {
         match error {
-            NotExported::Store(error) => error.into(),
-            NotExported::Damaged(_) => Self::verdict(error.to_string()).hint("ktsu verify"),
+            ExportError::Store(error) => error.into(),
+            ExportError::Damaged(_) => Self::verdict(error.to_string()).hint("ktsu verify"),
         }
     }
 }
 
-fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
-    let (reader, _) = open_in_full(common)?;
+fn export(common: &Common, arguments: &ExportArguments) -> Result<ExitCode, Failure> {
+    let (reader, _) = open_seeing_all(common)?;
     for time in arguments.from.iter().chain(&arguments.to) {
         is_time(time)?;
     }
-    let mut wanted = Wanted {
+    let mut wanted = ExportSelection {
         all: arguments.all,
         from: arguments.from.clone(),
         to: arguments.to.clone(),
-        ..Wanted::default()
+        ..ExportSelection::default()
     };
     for run in &arguments.runs {
         wanted.streams.push(find_run(&reader, run)?.0);
@@ -166,7 +168,7 @@ fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
     ));
     if exported.unsigned > 0 {
         note(&painted(
-            ODD,
+            WARN,
             &format!("{} frames are not signed yet", exported.unsigned),
         ));
     }
@@ -217,10 +219,10 @@ fn exists(path: &Path) -> Failure {
     Failure::could_not_run(words).hint("give another name: -o FILE")
 }
 
-fn verify(common: &Common, arguments: &Verify) -> Result<ExitCode, Failure> {
-    let against = Against {
+fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
+    let against = VerifyOptions {
         held: match &arguments.checkpoint {
-            Some(path) => held(path)?,
+            Some(path) => read_checkpoints(path)?,
             None => Vec::new(),
         },
         key: arguments.key.as_deref().map(key).transpose()?,
@@ -248,7 +250,7 @@ fn verify(common: &Common, arguments: &Verify) -> Result<ExitCode, Failure> {
     })
 }
 
-fn print(outcome: &Outcome, name: &str) {
+fn print(outcome: &EvidenceReport, name: &str) {
     let (mark, word) = match outcome.is_sound() {
         true => (painted(GOOD, symbols().good()), "nothing failed"),
         false => (painted(BAD, symbols().bad()), "it is not what was recorded"),
@@ -262,9 +264,9 @@ fn print(outcome: &Outcome, name: &str) {
     ));
     for claim in &outcome.claims {
         let verdict = match claim.verdict {
-            Verdict::Proven => painted(GOOD, "proven     "),
-            Verdict::NotCovered => painted(ODD, "not covered"),
-            Verdict::Failed => painted(BAD, "FAILED     "),
+            ClaimVerdict::Proven => painted(GOOD, "proven     "),
+            ClaimVerdict::NotCovered => painted(WARN, "not covered"),
+            ClaimVerdict::Failed => painted(BAD, "FAILED     "),
         };
         let place = claim.frame.as_ref().map(|frame| format!("{frame}: "));
         let words = format!("{}{}", place.unwrap_or_default(), claim.reason);
@@ -305,9 +307,9 @@ fn show(common: &Common) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_keys(common: &Common, known: &[ktsu_ledger::keys::Known]) {
+fn print_keys(common: &Common, known: &[ktsu_ledger::keys::TrustedKey]) {
     let last = known.len().saturating_sub(1);
-    let state = |at: usize, known: &ktsu_ledger::keys::Known| match &known.revoked {
+    let state = |at: usize, known: &ktsu_ledger::keys::TrustedKey| match &known.revoked {
         Some(reason) => format!("revoked: {reason}"),
         None if at == last => "in force".to_owned(),
         None => "replaced".to_owned(),

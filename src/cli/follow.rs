@@ -9,26 +9,26 @@ use serde_json::Value;
 use tokio::time::Instant;
 
 use super::Failure;
-use super::asking::Asking;
+use super::approval_prompt::ApprovalPrompt;
 use super::live::Live;
-use ktsu_peer::{Peer, Unreachable};
-use ktsu_schema::placed;
+use ktsu_peer::{Peer, PeerError};
+use ktsu_schema::message_at;
 
 /// How often the last line of the live view is drawn.
-const TICK: Duration = Duration::from_millis(120);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(120);
 
-impl From<Unreachable> for Failure {
-    fn from(error: Unreachable) -> Self {
+impl From<PeerError> for Failure {
+    fn from(error: PeerError) -> Self {
         Self::could_not_run(error.to_string())
     }
 }
 
 /// How long the engine may say nothing at all about a run that is followed. It says that it is there
 /// every 15 seconds.
-pub(super) const SILENCE: Duration = Duration::from_secs(60);
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to start.
-pub(super) struct Asked<'a> {
+pub(super) struct Invocation<'a> {
     /// The workflow.
     pub(super) workflow: &'a str,
     /// The params, as JSON.
@@ -40,7 +40,7 @@ pub(super) struct Asked<'a> {
 }
 
 /// Starts a run, and gives its id.
-pub(super) async fn invoke(peer: &Peer, asked: Asked<'_>) -> Result<String, Failure> {
+pub(super) async fn invoke(peer: &Peer, asked: Invocation<'_>) -> Result<String, Failure> {
     let mut request = Request::post(format!("/invoke/{}", asked.workflow));
     if let Some(key) = asked.key {
         request = request.header("idempotency-key", key);
@@ -50,7 +50,7 @@ pub(super) async fn invoke(peer: &Peer, asked: Asked<'_>) -> Result<String, Fail
     }
     let request = request.body(Body::from(asked.input));
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
-    let (status, body) = peer.whole(request).await?;
+    let (status, body) = peer.call_and_read(request).await?;
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     match body["run_id"].as_str() {
         Some(run_id) if (200..300).contains(&status) => Ok(run_id.to_owned()),
@@ -68,7 +68,7 @@ pub(super) struct Viewer<'a> {
     /// What is shown.
     pub(super) live: Option<&'a mut Live>,
     /// Who is asked about calls that wait for people.
-    pub(super) asking: Option<&'a mut Asking>,
+    pub(super) asking: Option<&'a mut ApprovalPrompt>,
     /// Whether to stop looking once only people elsewhere can move the run.
     pub(super) leaves_waiting: bool,
     /// How long the engine may be silent, if it is another process.
@@ -83,16 +83,16 @@ pub(super) async fn follow(
 ) -> Result<String, Failure> {
     let path = format!("/runs/{run_id}/frames");
     let silence = viewer.silence;
-    let response = heard(silence, async {
+    let response = within(silence, async {
         Ok(peer.get(&path, "text/event-stream").await?)
     });
     let response = response.await?;
     watch(peer, run_id, response, viewer).await?;
-    heard(silence, envelope(peer, run_id)).await
+    within(silence, envelope(peer, run_id)).await
 }
 
 /// What the engine says, if it says it in time.
-async fn heard<T>(
+async fn within<T>(
     silence: Option<Duration>,
     saying: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
@@ -111,7 +111,7 @@ async fn heard<T>(
 async fn envelope(peer: &Peer, run_id: &str) -> Result<String, Failure> {
     let request = Request::get(format!("/runs/{run_id}/envelope")).body(Body::empty());
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
-    let (status, body) = peer.whole(request).await?;
+    let (status, body) = peer.call_and_read(request).await?;
     let text = String::from_utf8_lossy(&body).into_owned();
     if status == 200 {
         return Ok(text);
@@ -130,14 +130,14 @@ async fn watch(
 ) -> Result<(), Failure> {
     let mut body = response.into_body().into_data_stream();
     let mut pending = Vec::new();
-    let mut ticks = tokio::time::interval(TICK);
+    let mut ticks = tokio::time::interval(REDRAW_INTERVAL);
     let (silence, mut last) = (viewer.silence, Instant::now());
     // Whether anything happened since it was last asked whether the run waits.
     let mut moved = false;
     loop {
         // Whichever comes first ends the others: nothing here may be half done when it is dropped.
         tokio::select! {
-            chunk = heard(until(silence, last), next(&mut body)) => {
+            chunk = within(until(silence, last), next(&mut body)) => {
                 last = Instant::now();
                 let Some(chunk) = chunk? else { break };
                 for frame in frames(&mut pending, &chunk) {
@@ -213,7 +213,7 @@ impl Viewer<'_> {
 
     /// Whether to stop looking, if only people can move the run.
     fn may_leave(&self) -> bool {
-        let elsewhere = |asking: &&mut Asking| asking.waits_elsewhere();
+        let elsewhere = |asking: &&mut ApprovalPrompt| asking.waits_elsewhere();
         self.leaves_waiting && self.asking.as_ref().is_some_and(elsewhere)
     }
 
@@ -247,10 +247,13 @@ pub(super) fn problem(status: u16, body: &Value) -> Failure {
     // One alone is the message already.
     for error in errors.filter(|some| some.len() > 1).unwrap_or_default() {
         let text = |name: &str| error[name].as_str().unwrap_or_default();
-        words.push_str(&format!("\n  {}", placed(text("message"), text("path"))));
+        words.push_str(&format!(
+            "\n  {}",
+            message_at(text("message"), text("path"))
+        ));
     }
     let code = body["code"].as_str().and_then(|code| code.parse().ok());
-    let failure = Failure::could_not_run(words).answered(code);
+    let failure = Failure::could_not_run(words).with_problem(code);
     match body["hint"].as_str() {
         // The name that the command line has for it.
         Some(hint) => failure.hint(hint.replace("If-Match: ", "--expect ")),

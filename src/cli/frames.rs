@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ktsu_ledger::branch::Path;
+use ktsu_ledger::branch::Ancestry;
 use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId, lock};
 use ktsu_projections::Lineage;
@@ -11,10 +11,10 @@ use ktsu_projections::Lineage;
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json, text};
-use ktsu_history::shown::{self, Bound, Page};
+use ktsu_history::frame_page::{self, FramePage, PageLimit};
 
 /// How often a ledger is asked for more while nothing comes.
-const PAUSE: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What `frames` takes.
 #[derive(Debug, clap::Args)]
@@ -44,9 +44,9 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     while left > 0 {
         // Asked before reading: what is appended meanwhile is read by the next round.
         let ended = !arguments.follow || has_ended(&reader, &stream)?;
-        let limit = left.min(shown::MAX_FRAMES);
-        let bound = Bound::frames(limit);
-        let page = shown::page(&reader, &stream, &scope, from, bound, arguments.expand)?;
+        let limit = left.min(frame_page::MAX_FRAMES);
+        let bound = PageLimit::frames(limit);
+        let page = frame_page::page(&reader, &stream, &scope, from, bound, arguments.expand)?;
         left -= page.frames.len();
         from = page.after;
         let all = if common.json || arguments.expand {
@@ -54,7 +54,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
                 .iter()
                 .all(|(_, frame)| line(&json::compact(frame)))
         } else {
-            in_words(&reader, &stream, &page)?
+            frame_text(&reader, &stream, &page)?
         };
         if !all {
             break;
@@ -67,7 +67,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
                 note("nobody owns the ledger: the run goes on at the next start");
                 break;
             }
-            tokio::time::sleep(PAUSE).await;
+            tokio::time::sleep(POLL_INTERVAL).await;
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -78,8 +78,8 @@ fn has_ended(reader: &dyn Reader, stream: &StreamId) -> Result<bool, Failure> {
 }
 
 /// One line a frame; false once nobody reads them.
-fn in_words(reader: &dyn Reader, stream: &StreamId, page: &Page) -> Result<bool, Failure> {
-    let path = Path::of(reader, stream)?;
+fn frame_text(reader: &dyn Reader, stream: &StreamId, page: &FramePage) -> Result<bool, Failure> {
+    let path = Ancestry::of(reader, stream)?;
     let mut wanted = page.frames.iter().map(|(seq, _)| *seq).peekable();
     while let Some(first) = wanted.peek().copied() {
         for record in path.read(reader, first, 1000)? {
@@ -100,7 +100,7 @@ fn in_words(reader: &dyn Reader, stream: &StreamId, page: &Page) -> Result<bool,
 }
 
 fn in_one_line(frame: &Frame) -> String {
-    let lineage = Lineage::of(std::iter::once(frame));
+    let lineage = Lineage::from_frames(std::iter::once(frame));
     let node = lineage.nodes().first();
     let step = node
         .and_then(|node| node.step.as_deref())

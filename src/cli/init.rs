@@ -63,7 +63,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         .map(|(path, text)| (path.replace(NAME, &name), text.replace(NAME, &name)))
         .collect();
     for (path, _) in &files {
-        free(dir, path)?;
+        must_be_free(dir, path)?;
     }
     let mut written = Vec::new();
     for (path, text) in &files {
@@ -132,7 +132,7 @@ fn name_of(dir: &Path) -> String {
 
 /// Characters that no name has become one hyphen, and a name begins with a letter or a digit.
 fn named(folder: &str) -> String {
-    const LONGEST: usize = 64;
+    const MAX_NAME_CHARS: usize = 64;
     let mut name = String::new();
     for one in folder.chars() {
         match one.to_ascii_lowercase() {
@@ -142,7 +142,7 @@ fn named(folder: &str) -> String {
             _ => name.push('-'),
         }
     }
-    name.truncate(LONGEST);
+    name.truncate(MAX_NAME_CHARS);
     let name = name.trim_end_matches(['-', '_']);
     match name {
         "" => "kit".to_owned(),
@@ -151,7 +151,7 @@ fn named(folder: &str) -> String {
 }
 
 /// Refuses a place where something is, and one that a link leads away from.
-fn free(dir: &Path, path: &str) -> Result<(), Failure> {
+fn must_be_free(dir: &Path, path: &str) -> Result<(), Failure> {
     let full = dir.join(path);
     if full.symlink_metadata().is_ok() {
         let words = format!("{} exists already, and nothing was written", full.display());

@@ -49,7 +49,7 @@ pub(super) fn input_of(kit: &Kit, workflow: &str, given: Option<&str>) -> Result
         && kit.default_root() == Some(workflow)
         && let Some(path) = kit.examples.get("default")
     {
-        return read(path).and_then(checked);
+        return read(path).and_then(check_input);
     }
     given_input(given)
 }
@@ -57,8 +57,8 @@ pub(super) fn input_of(kit: &Kit, workflow: &str, given: Option<&str>) -> Result
 /// The params as JSON: those given, else none.
 pub(super) fn given_input(given: Option<&str>) -> Result<String, Failure> {
     match given.map(|given| (given, given.strip_prefix('@'))) {
-        Some((_, Some(path))) => read(Path::new(path)).and_then(checked),
-        Some((text, None)) => checked(text.to_owned()).map_err(|failure| {
+        Some((_, Some(path))) => read(Path::new(path)).and_then(check_input),
+        Some((text, None)) => check_input(text.to_owned()).map_err(|failure| {
             if Path::new(text).is_file() {
                 failure.hint(format!("for a file: --input @{text}"))
             } else {
@@ -98,7 +98,7 @@ pub(super) fn with_goal(
     }
 }
 
-fn checked(text: String) -> Result<String, Failure> {
+fn check_input(text: String) -> Result<String, Failure> {
     let text = if text.trim().is_empty() {
         "{}".to_owned()
     } else {

@@ -11,13 +11,15 @@ use ktsu_ledger::lock;
 use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
-use super::asking::Asking;
-use super::embedded::{self, Job};
-use super::engine::{Place, load_environment, load_kit, own_token, place, place_nearby};
-use super::follow::{Asked, SILENCE, Viewer, follow, invoke};
+use super::approval_prompt::ApprovalPrompt;
+use super::embedded::{self, EmbeddedRun};
+use super::engine::{
+    LedgerLocation, client_token, ledger_location, load_environment, load_kit, nearby_ledger,
+};
+use super::follow::{Invocation, SILENCE_TIMEOUT, Viewer, follow, invoke};
 use super::input::{given_input, workflow_of};
 use super::live::Live;
-use super::output::{complain, line, note};
+use super::output::{line, note, print_failure};
 use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
@@ -27,7 +29,7 @@ use ktsu_peer::Peer;
 
 /// The time an engine has to answer that a run is accepted. It answers once the run is durable, which
 /// takes milliseconds.
-const ANSWER_SECONDS: u64 = 30;
+const ANSWER_TIMEOUT_SECONDS: u64 = 30;
 
 /// What `invoke` takes.
 #[derive(Debug, clap::Args)]
@@ -64,7 +66,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
     /// Seconds to wait for the answer of the engine
-    #[arg(long, value_name = "SECONDS", default_value_t = ANSWER_SECONDS, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    #[arg(long, value_name = "SECONDS", default_value_t = ANSWER_TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
     /// An additional header, such as the secret that a workflow requires from its callers
     #[arg(long = "header", value_name = "NAME: VALUE")]
@@ -83,9 +85,9 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let place = match &arguments.kit {
         Some(kit) => {
             let environment = load_environment(arguments.env.as_deref(), kit)?;
-            place(common, environment.as_ref())
+            ledger_location(common, environment.as_ref())
         }
-        None => place_nearby(common)?,
+        None => nearby_ledger(common)?,
     };
     if let Some(holder) = lock::holder(&place.path) {
         let Some(url) = holder.url else {
@@ -111,7 +113,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     }
     embedded::run(
         common,
-        Job {
+        EmbeddedRun {
             kit,
             workflow,
             input,
@@ -128,11 +130,11 @@ async fn remote(
     arguments: &Arguments,
     input: String,
     url: &str,
-    place: Option<&Place>,
+    place: Option<&LedgerLocation>,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let peer = Peer::remote(url.trim_end_matches('/'), own_token()?);
-    let asked = Asked {
+    let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
+    let asked = Invocation {
         workflow: &arguments.workflow,
         input,
         key: arguments.idempotency_key.as_deref(),
@@ -143,8 +145,8 @@ async fn remote(
         Ok(invoked) => invoked,
         Err(_) => Err(no_answer(url, arguments)),
     };
-    let run_id =
-        invoked.map_err(|failure| failure.or_hint(|| meant(&arguments.workflow, place)))?;
+    let run_id = invoked
+        .map_err(|failure| failure.or_hint(|| with_suggestion(&arguments.workflow, place)))?;
     if !arguments.wait {
         line(&match common.json {
             true => json!({"run_id": run_id, "status": "accepted"}).to_string(),
@@ -154,12 +156,12 @@ async fn remote(
     }
     let mut live = Live::new();
     let flag = place.map_or("", |place| place.flag.as_str());
-    let mut asking = Asking::new(&peer, &run_id, flag);
+    let mut asking = ApprovalPrompt::new(&peer, &run_id, flag);
     let viewer = Viewer {
         live: Some(&mut live),
         asking: Some(&mut asking),
         leaves_waiting: false,
-        silence: Some(time.max(SILENCE)),
+        silence: Some(time.max(SILENCE_TIMEOUT)),
     };
     let envelope = tokio::select! {
         envelope = follow(&peer, &run_id, viewer) => Some(envelope?),
@@ -167,7 +169,7 @@ async fn remote(
     };
     let Some(envelope) = envelope else {
         live.finish();
-        complain(&format!(
+        print_failure(&format!(
             "not waiting any longer: {run_id} goes on at {url}; ktsu cancel {run_id}{flag} ends it"
         ));
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
@@ -188,7 +190,7 @@ fn no_answer(url: &str, arguments: &Arguments) -> Failure {
 }
 
 /// A workflow with a similar name, among those that ran on the ledger before.
-fn meant(workflow: &str, place: Option<&Place>) -> Option<String> {
+fn with_suggestion(workflow: &str, place: Option<&LedgerLocation>) -> Option<String> {
     let reader = open_at(&place?.path).ok()?;
     let page = reader.list(&Filter::default(), None, 1000).ok()?;
     let names = page.rows.iter().map(|row| row.workflow.as_str());

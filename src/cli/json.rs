@@ -7,15 +7,15 @@ use super::text;
 
 /// Indented by two spaces. The text is JSON.
 pub(super) fn pretty(json: &str) -> String {
-    laid_out(json, Some("  "))
+    layout(json, Some("  "))
 }
 
 /// On one line, as it was written.
 pub(super) fn compact(json: &str) -> String {
-    laid_out(json, None)
+    layout(json, None)
 }
 
-fn laid_out(json: &str, indent: Option<&str>) -> String {
+fn layout(json: &str, indent: Option<&str>) -> String {
     let mut out = String::with_capacity(json.len() + json.len() / 4);
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     let mut characters = json.chars().peekable();
@@ -68,7 +68,7 @@ fn laid_out(json: &str, indent: Option<&str>) -> String {
 }
 
 fn put(out: &mut String, character: char) {
-    if !text::is_steering(character) {
+    if !text::is_control(character) {
         return out.push(character);
     }
     for unit in character.encode_utf16(&mut [0; 2]) {

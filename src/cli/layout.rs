@@ -164,7 +164,7 @@ fn narrow(
 
 /// How many columns a text takes on a screen; colours take none.
 pub(super) fn columns(text: &str) -> usize {
-    Pieces(text).map(|piece| piece.columns()).sum()
+    TextPieces(text).map(|piece| piece.columns()).sum()
 }
 
 /// A text in at most so many columns, the last of them an ellipsis if something was left out.
@@ -179,15 +179,15 @@ pub(super) fn fit(text: &str, width: usize, ellipsis: &str) -> String {
     };
     let room = width.saturating_sub(columns(ellipsis));
     let (mut out, mut taken, mut full) = (String::new(), 0, false);
-    for piece in Pieces(text) {
+    for piece in TextPieces(text) {
         match piece {
-            Piece::Colour(sequence) => out.push_str(sequence),
-            Piece::Shown(_, _) if full => {}
-            Piece::Shown(shown, wide) if taken + wide <= room => {
+            TextPiece::Colour(sequence) => out.push_str(sequence),
+            TextPiece::Shown(_, _) if full => {}
+            TextPiece::Shown(shown, wide) if taken + wide <= room => {
                 out.push_str(shown);
                 taken += wide;
             }
-            Piece::Shown(_, _) => {
+            TextPiece::Shown(_, _) => {
                 full = true;
                 out.push_str(ellipsis);
             }
@@ -200,7 +200,7 @@ pub(super) fn fit(text: &str, width: usize, ellipsis: &str) -> String {
 /// then; nothing is left out.
 pub(super) fn fold(text: &str, width: usize) -> Vec<String> {
     let (mut lines, mut line, mut taken) = (Vec::new(), String::new(), 0);
-    for piece in Pieces(text) {
+    for piece in TextPieces(text) {
         let wide = piece.columns();
         if taken > 0 && taken + wide > width {
             let space = line.rfind(' ').map_or(0, |space| space + 1);
@@ -231,16 +231,16 @@ pub(super) fn padded(text: &str, width: usize, right: bool) -> String {
 }
 
 /// A text in pieces that are not to be cut.
-struct Pieces<'a>(&'a str);
+struct TextPieces<'a>(&'a str);
 
-enum Piece<'a> {
+enum TextPiece<'a> {
     /// A colour of ours; text from data has no escape sequence.
     Colour(&'a str),
     /// A character and the marks that belong to it, and its width.
     Shown(&'a str, usize),
 }
 
-impl<'a> Piece<'a> {
+impl<'a> TextPiece<'a> {
     fn text(&self) -> &'a str {
         match self {
             Self::Colour(text) | Self::Shown(text, _) => text,
@@ -255,8 +255,8 @@ impl<'a> Piece<'a> {
     }
 }
 
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Piece<'a>;
+impl<'a> Iterator for TextPieces<'a> {
+    type Item = TextPiece<'a>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let mut characters = self.0.char_indices();
@@ -265,7 +265,7 @@ impl<'a> Iterator for Pieces<'a> {
             let end = self.0.find('m').map_or(self.0.len(), |end| end + 1);
             let (sequence, rest) = self.0.split_at(end);
             self.0 = rest;
-            return Some(Piece::Colour(sequence));
+            return Some(TextPiece::Colour(sequence));
         }
         let mut wide = first.width().unwrap_or(0);
         let mut end = self.0.len();
@@ -280,7 +280,7 @@ impl<'a> Iterator for Pieces<'a> {
         }
         let (shown, rest) = self.0.split_at(end);
         self.0 = rest;
-        Some(Piece::Shown(shown, wide))
+        Some(TextPiece::Shown(shown, wide))
     }
 }
 

@@ -16,20 +16,20 @@ use ktsu_ledger::Timestamp;
 use serde_json::Value;
 
 use self::tally::{Items, Tally};
-use self::tools::Tools;
+use self::tools::OpenCalls;
 use self::waits::Waits;
 use super::layout::{columns, fit};
-use super::output::{BAD, DIM, GOOD, ODD, is_live, note, note_sheet, painted, transient};
+use super::output::{BAD, DIM, GOOD, WARN, is_live, note, note_sheet, painted, transient};
 use super::symbols::Symbols;
-use super::table::Sheet;
+use super::table::Terminal;
 use super::{agents, text};
 
 /// Names are padded to this many columns.
-const NAMES: usize = 22;
+const NAME_COLUMNS: usize = 22;
 /// Where a step is takes this many columns of the last line.
-const PATHS: usize = 40;
+const PATH_COLUMNS: usize = 40;
 /// How many steps the last line names.
-const NAMED: usize = 4;
+const MAX_STEPS_NAMED: usize = 4;
 
 /// What has been shown, and what is going on.
 pub(super) struct Live {
@@ -38,13 +38,13 @@ pub(super) struct Live {
     /// What all model calls cost, in millionths of a US dollar.
     cost_micro_usd: u64,
     /// Calls of tools that are under way.
-    tools: Tools,
+    tools: OpenCalls,
     /// How long what is under way waited for people.
     waits: Waits,
     /// Where lines go.
     out: Box<dyn Fn(&str)>,
     /// What they are shown on. It is asked for every line, since a terminal may change its size.
-    sheet: fn() -> Sheet,
+    sheet: fn() -> Terminal,
 }
 
 struct Running {
@@ -61,7 +61,7 @@ struct Running {
 }
 
 /// How a step ended.
-struct End<'a> {
+struct StepEnd<'a> {
     mark: fn(Symbols) -> String,
     word: &'a str,
     detail: String,
@@ -74,7 +74,7 @@ impl Live {
             terminal: is_live(),
             running: Vec::new(),
             cost_micro_usd: 0,
-            tools: Tools::default(),
+            tools: OpenCalls::default(),
             waits: Waits::default(),
             out: Box::new(note),
             sheet: note_sheet,
@@ -116,21 +116,21 @@ impl Live {
                 self.each(scope, step, data, |tally| {
                     tally.doing = "reflects".to_owned()
                 });
-                self.happened(scope, step, data, "reflects");
+                self.print_in_pipe(scope, step, data, "reflects");
             }
             "budget.exhausted" => {
                 let money = |name: &str| text::cost(data[name].as_u64().unwrap_or_default());
                 let (spent, limit) = (money("cost_micro_usd"), money("limit_micro_usd"));
                 let words = format!("budget exhausted: {spent} of {limit} spent");
-                self.matters(scope, step, data, &words);
+                self.print_notable(scope, step, data, &words);
             }
             "worker.lost" => {
                 let words = format!("lost its worker: {}", text_of(&data["reason"]));
-                self.matters(scope, step, data, &words);
+                self.print_notable(scope, step, data, &words);
             }
             "worker.dispatched" if data["attempt"].as_u64() > Some(1) => {
                 let attempt = data["attempt"].as_u64().unwrap_or_default();
-                self.matters(scope, step, data, &format!("attempt {attempt}"));
+                self.print_notable(scope, step, data, &format!("attempt {attempt}"));
             }
             "webhook.sent" => {
                 let call = format!("{} {}", text_of(&data["method"]), text_of(&data["target"]));
@@ -143,17 +143,17 @@ impl Live {
                 });
             }
             "webhook.failed" => self.sending_failed(scope, step, data),
-            "step.completed" => self.end(scope, step, at, &End::complete()),
+            "step.completed" => self.end(scope, step, at, &StepEnd::complete()),
             "step.skipped" => {
                 let words = match data["detail"].as_str() {
                     Some(detail) => format!("{}: {detail}", text_of(&data["reason"])),
                     None => text_of(&data["reason"]).to_owned(),
                 };
-                self.end(scope, step, at, &End::skipped(words));
+                self.end(scope, step, at, &StepEnd::skipped(words));
             }
             "step.failed" => {
                 let words = format!("{}: {}", text_of(&data["code"]), text_of(&data["message"]));
-                self.end(scope, step, at, &End::failed(words));
+                self.end(scope, step, at, &StepEnd::failed(words));
             }
             _ => {}
         }
@@ -167,23 +167,28 @@ impl Live {
         if self.running.is_empty() {
             return transient("");
         }
-        transient(&painted(DIM, &self.going_on()));
+        transient(&painted(DIM, &self.progress_line()));
     }
 
     /// What is going on, in one line that leaves the last column free: a line that is full may go on
     /// below it.
-    fn going_on(&self) -> String {
+    fn progress_line(&self) -> String {
         let sheet = (self.sheet)();
         let ellipsis = sheet.symbols.ellipsis();
-        let named = self.running.iter().rev().take(NAMED).map(|running| {
-            let took = text::duration(millis(running.since));
-            let named = path(&running.scope, &running.step);
-            let named = fit(&text::line(&named), PATHS, ellipsis);
-            match running.doing() {
-                doing if doing.is_empty() => format!("{named} {took}"),
-                doing => format!("{named} {doing}, {took}"),
-            }
-        });
+        let named = self
+            .running
+            .iter()
+            .rev()
+            .take(MAX_STEPS_NAMED)
+            .map(|running| {
+                let took = text::duration(millis(running.since));
+                let named = path(&running.scope, &running.step);
+                let named = fit(&text::line(&named), PATH_COLUMNS, ellipsis);
+                match running.activity() {
+                    doing if doing.is_empty() => format!("{named} {took}"),
+                    doing => format!("{named} {doing}, {took}"),
+                }
+            });
         let named = named.collect::<Vec<_>>().join("; ");
         let cost = match self.cost_micro_usd {
             0 => String::new(),
@@ -211,7 +216,7 @@ impl Live {
             return;
         }
         let (outer, step) = scope.rsplit_once('/').unwrap_or(("", scope));
-        self.say(&format!(
+        self.print(&format!(
             "{}{} {}",
             indent(outer),
             painted(DIM, self.symbols().going()),
@@ -276,10 +281,10 @@ impl Live {
         let end = match (kind, skipped) {
             ("item.failed", _) => {
                 let words = format!("{}: {}", text_of(&data["code"]), text_of(&data["message"]));
-                End::failed(words)
+                StepEnd::failed(words)
             }
-            (_, Some(why)) => End::skipped(why.to_owned()),
-            (_, None) => End::complete(),
+            (_, Some(why)) => StepEnd::skipped(why.to_owned()),
+            (_, None) => StepEnd::complete(),
         };
         // A terminal counts what went as it should.
         if self.terminal && end.word == "complete" && !tally.is_flagged() {
@@ -293,7 +298,7 @@ impl Live {
             text::waited(waited),
         ];
         let detail = agents::joined(words);
-        self.told(scope, &format!("{step}.{index}"), took, &end, &detail);
+        self.print_end(scope, &format!("{step}.{index}"), took, &end, &detail);
     }
 
     fn agent(&mut self, scope: &str, step: &str, kind: &str, data: &Value) {
@@ -301,7 +306,7 @@ impl Live {
             "llm.request" => {
                 self.each(scope, step, data, |tally| tally.ask(data));
                 if data["purpose"] == "repair" {
-                    self.happened(scope, step, data, "repairs its draft");
+                    self.print_in_pipe(scope, step, data, "repairs its draft");
                 }
             }
             "llm.response" => {
@@ -310,11 +315,11 @@ impl Live {
                 let error = &data["error"];
                 if error.is_null() {
                     let words = format!("replied {}", tally::reply(data));
-                    self.happened(scope, step, data, &words);
+                    self.print_in_pipe(scope, step, data, &words);
                 } else {
                     let text = |name: &str| text_of(&error[name]);
                     let words = format!("got no reply: {}: {}", text("code"), text("message"));
-                    self.matters(scope, step, data, &words);
+                    self.print_notable(scope, step, data, &words);
                 }
             }
             "agent.finished" => {
@@ -334,8 +339,8 @@ impl Live {
             tally.doing.clone_from(&word.doing);
         });
         match word.matters {
-            true => self.matters(scope, step, data, &word.line),
-            false => self.happened(scope, step, data, &word.line),
+            true => self.print_notable(scope, step, data, &word.line),
+            false => self.print_in_pipe(scope, step, data, &word.line),
         }
     }
 
@@ -345,23 +350,23 @@ impl Live {
     }
 
     /// A line that only a pipe gets: a terminal has it in its last line.
-    fn happened(&self, scope: &str, step: &str, data: &Value, words: &str) {
+    fn print_in_pipe(&self, scope: &str, step: &str, data: &Value, words: &str) {
         if !self.terminal {
-            self.matters(scope, step, data, words);
+            self.print_notable(scope, step, data, words);
         }
     }
 
-    fn matters(&self, scope: &str, step: &str, data: &Value, words: &str) {
+    fn print_notable(&self, scope: &str, step: &str, data: &Value, words: &str) {
         let index = data["item"].as_u64().map(|item| format!(".{item}"));
         let name = format!("{step}{}", index.unwrap_or_default());
         let words = text::line(words);
         if self.terminal {
-            let named = format!("{:<1$}", text::line(&name), NAMES);
+            let named = format!("{:<1$}", text::line(&name), NAME_COLUMNS);
             let indent = indent(scope);
-            let words = format!("{indent}{} {named} {words}", painted(ODD, "!"));
-            self.say_whole(&words, indent.len() + 2);
+            let words = format!("{indent}{} {named} {words}", painted(WARN, "!"));
+            self.print_whole(&words, indent.len() + 2);
         } else {
-            self.say(&format!("step {} {words}", text::line(&path(scope, &name))));
+            self.print(&format!("step {} {words}", text::line(&path(scope, &name))));
         }
     }
 
@@ -384,8 +389,8 @@ impl Live {
         let words = format!("run {word}{from} by {by}{reason}{next}");
         let words = text::line(&words);
         match self.terminal {
-            true => self.say_whole(&format!("  {} {words}", painted(ODD, "!")), 4),
-            false => self.say(&words),
+            true => self.print_whole(&format!("  {} {words}", painted(WARN, "!")), 4),
+            false => self.print(&words),
         }
     }
 
@@ -397,10 +402,10 @@ impl Live {
         };
         let sending = data["sending"].as_u64().unwrap_or_default();
         let words = format!("sending {sending} failed: {why}");
-        self.matters(scope, step, &Value::Null, &words);
+        self.print_notable(scope, step, &Value::Null, &words);
     }
 
-    fn end(&mut self, scope: &str, step: &str, at: Option<Timestamp>, end: &End<'_>) {
+    fn end(&mut self, scope: &str, step: &str, at: Option<Timestamp>, end: &StepEnd<'_>) {
         let known = self
             .running
             .iter()
@@ -410,20 +415,27 @@ impl Live {
         let took = running
             .as_ref()
             .and_then(|running| Some(at?.millis_since(running.at?).saturating_sub(waited)));
-        let came = running.map(|running| running.words()).unwrap_or_default();
+        let came = running.map(|running| running.summary()).unwrap_or_default();
         let detail = match end.detail.is_empty() {
             true => text::line(&came.call).into_owned(),
             false => text::line(&end.detail).into_owned(),
         };
         let detail = agents::joined([detail, came.items, came.agent, text::waited(waited)]);
-        self.told(scope, step, took, end, &detail);
+        self.print_end(scope, step, took, end, &detail);
     }
 
     /// The line of an end; `detail` is clean.
-    fn told(&self, scope: &str, name: &str, took: Option<u64>, end: &End<'_>, detail: &str) {
+    fn print_end(
+        &self,
+        scope: &str,
+        name: &str,
+        took: Option<u64>,
+        end: &StepEnd<'_>,
+        detail: &str,
+    ) {
         let took = took.map(text::duration).unwrap_or_default();
         let words = if self.terminal {
-            let width = NAMES.saturating_sub(2 * depth(scope));
+            let width = NAME_COLUMNS.saturating_sub(2 * depth(scope));
             let detail = painted(DIM, detail);
             format!(
                 "{}{} {:<width$} {took:>9}  {detail}",
@@ -436,13 +448,13 @@ impl Live {
             format!("step {} {} {took} {detail}", text::line(&named), end.word).replace("  ", " ")
         };
         match end.word {
-            "failed" => self.say_whole(words.trim_end(), indent(scope).len() + 2),
-            _ => self.say(words.trim_end()),
+            "failed" => self.print_whole(words.trim_end(), indent(scope).len() + 2),
+            _ => self.print(words.trim_end()),
         }
     }
 
     /// Words that are not cut: on a terminal they go on below, indented.
-    fn say_whole(&self, words: &str, indent: usize) {
+    fn print_whole(&self, words: &str, indent: usize) {
         if !self.terminal {
             return (self.out)(words);
         }
@@ -452,7 +464,7 @@ impl Live {
         }
     }
 
-    fn say(&self, words: &str) {
+    fn print(&self, words: &str) {
         if !self.terminal {
             return (self.out)(words);
         }
@@ -467,7 +479,7 @@ impl Live {
 
 /// What a step came to, in words that are clean.
 #[derive(Default)]
-struct Came {
+struct StepSummary {
     call: String,
     items: String,
     agent: String,
@@ -475,15 +487,15 @@ struct Came {
 
 impl Running {
     /// What goes on in it; nothing if there is no more to say than its name.
-    fn doing(&self) -> String {
+    fn activity(&self) -> String {
         match &self.items {
             Some(items) => items.progress(),
             None => self.tally.doing.clone(),
         }
     }
 
-    fn words(self) -> Came {
-        Came {
+    fn summary(self) -> StepSummary {
+        StepSummary {
             items: self.items.map(|items| items.words()).unwrap_or_default(),
             agent: self.tally.words(),
             call: self.call,
@@ -491,7 +503,7 @@ impl Running {
     }
 }
 
-impl End<'_> {
+impl StepEnd<'_> {
     fn complete() -> Self {
         Self {
             mark: |symbols| painted(GOOD, symbols.good()),

@@ -7,15 +7,15 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::engine::{in_words, invalid, no_kit, quoted};
+use super::engine::{faults_text, invalid, no_kit, quoted};
 use super::files::put;
 use super::folder::Folder;
-use super::output::{BAD, DIM, GOOD, ODD, is_coloured, line, note, painted};
+use super::output::{BAD, DIM, GOOD, WARN, is_coloured, line, note, painted};
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::EXIT_VERDICT;
 use ktsu_config::fault::Faults;
 use ktsu_config::render;
-use ktsu_kit::lock::{self, Drift, FILE};
+use ktsu_kit::lock::{self, FILE, LockDrift};
 use ktsu_kit::{self as kit, Kit};
 
 /// What `lock` takes.
@@ -50,32 +50,32 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     // What the lock that is there says, if it can be read, tells what changes.
     let before = kit::load(dir).ok().and_then(|kit| kit.lock);
     let kit = kit::load_unlocked(dir).map_err(|faults| invalid(&faults, dir))?;
-    let mut made = lock::made(&kit).map_err(|faults| {
-        let words = in_words("the kit cannot be locked", &faults);
+    let mut made = lock::generate(&kit).map_err(|faults| {
+        let words = faults_text("the kit cannot be locked", &faults);
         Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
     })?;
     let lost = match &before {
-        Some(before) => lock::keep_tools(&mut made, &before.lock),
+        Some(before) => lock::carry_over_tools(&mut made, &before.lock),
         None => tools::unread(&kit.root.join(FILE)),
     };
     if !arguments.tools && !lost.is_empty() {
-        return Err(tools::forgotten(&lost, dir));
+        return Err(tools::removed_servers(&lost, dir));
     }
     let mut retold = Vec::new();
     let mut left_out = Vec::new();
     if arguments.tools {
-        let asked = tools::ask(&kit, arguments).await?;
+        let asked = tools::list_tools(&kit, arguments).await?;
         retold = tools::differences(&made, &asked.offered);
         left_out = asked.left_out;
         tools::put(&mut made, asked.offered);
     }
     let drift = before.map(|held| held.drift).unwrap_or_default();
     let file = kit.root.join(FILE);
-    let text = lock::written(&made);
+    let text = lock::to_yaml(&made);
     let same = std::fs::read_to_string(&file).is_ok_and(|before| before == text);
     if !same {
         put(&file, &text)?;
-        reads_back(&kit, &made)?;
+        must_read_back(&kit, &made)?;
     }
     let shown = dir.join(FILE).display().to_string();
     if common.json {
@@ -96,7 +96,7 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
         note(&format!("  {}", text::line(&one.to_string())));
     }
     for one in &retold {
-        note(&format!("  {}", text::line(&one.written())));
+        note(&format!("  {}", text::line(&one.written_text())));
     }
     let count = match made.entries.len() {
         1 => "1 file".to_owned(),
@@ -116,10 +116,10 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
 }
 
 /// What was written is what was meant: a kit whose lock nobody could read is not locked.
-fn reads_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Failure> {
+fn must_read_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Failure> {
     let words = format!("{FILE} does not read back as what was written");
     let again = kit::load(&kit.root);
-    let again = again.map_err(|faults| Failure::could_not_run(in_words(&words, &faults)))?;
+    let again = again.map_err(|faults| Failure::could_not_run(faults_text(&words, &faults)))?;
     match again.lock.is_some_and(|held| held.lock == *made) {
         true => Ok(()),
         false => {
@@ -134,7 +134,7 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {
             if let (true, Some(held)) = (arguments.tools, &kit.lock) {
-                let asked = tools::ask(&kit, arguments).await?;
+                let asked = tools::list_tools(&kit, arguments).await?;
                 retold = tools::differences(&held.lock, &asked.offered);
                 left_out = asked.left_out;
             }
@@ -153,7 +153,7 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     if common.json {
         let none = (Faults::default(), None);
         let (faults, drift) = held.as_ref().err().unwrap_or(&none);
-        let drift: &[Drift] = drift.as_deref().unwrap_or_default();
+        let drift: &[LockDrift] = drift.as_deref().unwrap_or_default();
         let body = json!({
             "lock": dir.join(FILE).display().to_string(),
             "locked": held.is_ok() && retold.is_empty(),
@@ -165,7 +165,7 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
         line(&shape::pretty(&body.to_string()));
     } else {
         warn(&left_out);
-        tell(
+        print_drift(
             held.as_ref().err().map(|(faults, _)| faults),
             &retold,
             &name,
@@ -179,14 +179,14 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
 }
 
 /// Says which tools of the servers no model is told of. That is nothing a lock could change.
-fn warn(left_out: &[tools::LeftOut]) {
+fn warn(left_out: &[tools::ToolNotOffered]) {
     for one in left_out {
-        let warning = painted(ODD, "warning");
+        let warning = painted(WARN, "warning");
         note(&format!("{warning}: {}", text::line(&one.words())));
     }
 }
 
-fn tell(faults: Option<&Faults>, retold: &[tools::Retold], name: &str, dir: &Path) {
+fn print_drift(faults: Option<&Faults>, retold: &[tools::ToolDrift], name: &str, dir: &Path) {
     let name = text::line(name);
     if faults.is_none() && retold.is_empty() {
         line(&format!("kit {name}: {}", painted(GOOD, "as locked")));

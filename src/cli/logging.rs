@@ -29,7 +29,7 @@ pub(super) enum LogFormat {
 
 /// What a service logs where `KTSU_LOG` does not say it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Otherwise {
+pub(super) enum DefaultFilter {
     /// Errors alone.
     Errors,
     /// What `RUST_LOG` lets through, else this level of the environment file, else `info`.
@@ -37,14 +37,14 @@ pub(super) enum Otherwise {
 }
 
 /// The log of a service; what waits is written before it is dropped.
-pub(super) struct Logs {
+pub(super) struct ServiceLog {
     _guard: WorkerGuard,
     dropped: ErrorCounter,
     reported: usize,
 }
 
 /// What is logged where nothing else is said: errors alone where standard error is for nothing else.
-pub(super) fn usual(level: &'static str) -> &'static str {
+pub(super) fn default_level(level: &'static str) -> &'static str {
     match is_quiet() {
         true => "error",
         false => level,
@@ -61,7 +61,7 @@ pub(super) fn start(format: LogFormat, usual: &str) -> Result<(), Failure> {
 }
 
 /// Logs of a service from now on: what `KTSU_LOG` lets through, else as is said here.
-pub(super) fn serve(format: LogFormat, otherwise: Otherwise) -> Result<Logs, Failure> {
+pub(super) fn serve(format: LogFormat, otherwise: DefaultFilter) -> Result<ServiceLog, Failure> {
     let (filter, ignored) = service_filter(otherwise)?;
     let builder = NonBlockingBuilder::default().lossy(true);
     let builder = builder.buffered_lines_limit(MAX_LINES);
@@ -71,14 +71,14 @@ pub(super) fn serve(format: LogFormat, otherwise: Otherwise) -> Result<Logs, Fai
     if let Some(ignored) = ignored {
         tracing::warn!("{ignored}");
     }
-    Ok(Logs {
+    Ok(ServiceLog {
         _guard: guard,
         dropped,
         reported: 0,
     })
 }
 
-impl Logs {
+impl ServiceLog {
     /// Says how many lines were dropped since it was last said.
     pub(super) fn report_dropped(&mut self) {
         let dropped = self.dropped.dropped_lines();
@@ -140,13 +140,13 @@ fn named_filter(named: &str) -> Result<EnvFilter, Failure> {
 }
 
 /// The filter of a service, and what is to be said about a source that was passed over.
-fn service_filter(otherwise: Otherwise) -> Result<(EnvFilter, Option<String>), Failure> {
+fn service_filter(otherwise: DefaultFilter) -> Result<(EnvFilter, Option<String>), Failure> {
     if let Some(named) = variable("KTSU_LOG") {
         return Ok((named_filter(&named)?, None));
     }
     let log_level = match otherwise {
-        Otherwise::Errors => return Ok((EnvFilter::new("error"), None)),
-        Otherwise::Level(level) => level,
+        DefaultFilter::Errors => return Ok((EnvFilter::new("error"), None)),
+        DefaultFilter::Level(level) => level,
     };
     // It may be meant for another program.
     if let Some(rust_log) = variable("RUST_LOG") {

@@ -6,11 +6,11 @@
 
 mod against;
 mod agents;
+mod approval_prompt;
 mod approvals;
-mod asking;
 mod backup;
 mod capture;
-mod compared;
+mod comparison;
 mod completions;
 mod content;
 mod diff;
@@ -25,6 +25,7 @@ mod follow;
 mod frames;
 mod init;
 mod input;
+mod interventions;
 mod invoke;
 mod json;
 mod layout;
@@ -34,7 +35,6 @@ mod logging;
 mod origin;
 mod output;
 mod owner;
-mod people;
 mod reading;
 mod recompute;
 mod replay;
@@ -65,7 +65,7 @@ use ktsu_ledger::store::FORMAT;
 pub use output::Failure;
 use output::line;
 
-use ktsu_workflow::admit::steer::Steer;
+use ktsu_workflow::admit::steer::RunControl;
 
 /// Runs AI-agent workflows and keeps a record of them that an auditor can check.
 ///
@@ -138,12 +138,12 @@ enum Command {
     /// Shows what followed from what in a run, or where a frame or a value comes from
     Trace(trace::Arguments),
     /// Makes a branch of a run: shares its frames up to a point, then continues differently
-    Fork(people::Fork),
+    Fork(interventions::ForkArguments),
     /// Replaces a field of a step's output, in a person's name
-    Overlay(people::Overlay),
+    Overlay(interventions::OverlayArguments),
     /// Continues a paused run, a branch or an unfinished run, or restarts steps of an ended run
     #[command(visible_alias = "retry")]
-    Resume(people::Resume),
+    Resume(interventions::ResumeArguments),
     /// Holds a run: nothing new starts and deadlines are suspended until `resume`
     Pause(steer::Arguments),
     /// Ends a run: nothing new starts, and its workers are told to stop
@@ -172,15 +172,15 @@ enum Command {
     Verify(verify::Arguments),
     /// Exports and verifies archives for auditors, and manages the signing key
     #[command(subcommand)]
-    Evidence(evidence::Arguments),
+    Evidence(evidence::EvidenceCommand),
     /// Writes runs as JSON lines, for another ledger or for an event collector
-    Export(transfer::Export),
+    Export(transfer::ExportRunArguments),
     /// Reads the output of `export` into a ledger; refuses it as a whole if it does not verify
-    Import(transfer::Import),
+    Import(transfer::ImportArguments),
     /// Copies a ledger into one file, in use or not, and verifies the copy
-    Backup(backup::Backup),
+    Backup(backup::BackupArguments),
     /// Restores a ledger from a copy, which is verified first
-    Restore(backup::Restore),
+    Restore(backup::RestoreArguments),
     /// Explains an error code: its cause, how to check it, and how to fix it
     Explain(explain::Arguments),
     /// Prints a completion script for a shell
@@ -190,7 +190,7 @@ enum Command {
 }
 
 /// Threads for blocking work at the most. Beyond that it waits its turn.
-const BLOCKING: usize = 16;
+const MAX_BLOCKING_THREADS: usize = 16;
 
 /// Runs the command line, and tells how it went (decision C1: 0 fine, 1 a verdict against, 2 could
 /// not run).
@@ -211,7 +211,7 @@ pub fn main() -> ExitCode {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // The ledger is read on threads of its own (`ktsu_readers`).
-        .max_blocking_threads(BLOCKING)
+        .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -229,14 +229,14 @@ pub fn main() -> ExitCode {
 fn parsed() -> Arguments {
     let command = without_empty(Arguments::command());
     // Looked for before anything is read: what is wrong with the arguments has colours, too.
-    let color = asked_color(std::env::args_os().skip(1)).unwrap_or(ColorChoice::Auto);
+    let color = requested_color(std::env::args_os().skip(1)).unwrap_or(ColorChoice::Auto);
     output::choose_color(color);
     let matches = command.get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
 /// What arguments say about colours, whatever else is wrong with them.
-fn asked_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorChoice> {
+fn requested_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorChoice> {
     let mut arguments = arguments
         .take_while(|argument| argument != "--")
         .map(|argument| argument.to_string_lossy().into_owned());
@@ -287,12 +287,14 @@ async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
-        Command::Fork(arguments) => people::fork(&common, arguments).await,
-        Command::Overlay(arguments) => people::overlay(&common, arguments).await,
-        Command::Resume(arguments) => people::resume(&common, arguments).await,
-        Command::Pause(arguments) => steer::run(&common, Steer::Pause, arguments).await,
-        Command::Cancel(arguments) => steer::run(&common, Steer::Cancel, arguments).await,
-        Command::Terminate(arguments) => steer::run(&common, Steer::Terminate, arguments).await,
+        Command::Fork(arguments) => interventions::fork(&common, arguments).await,
+        Command::Overlay(arguments) => interventions::overlay(&common, arguments).await,
+        Command::Resume(arguments) => interventions::resume(&common, arguments).await,
+        Command::Pause(arguments) => steer::run(&common, RunControl::Pause, arguments).await,
+        Command::Cancel(arguments) => steer::run(&common, RunControl::Cancel, arguments).await,
+        Command::Terminate(arguments) => {
+            steer::run(&common, RunControl::Terminate, arguments).await
+        }
         Command::Approvals(arguments) => approvals::list(&common, &arguments),
         Command::Approve(arguments) => approvals::approve(&common, arguments).await,
         Command::Reject(arguments) => approvals::reject(&common, arguments).await,

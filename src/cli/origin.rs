@@ -3,22 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::Frame;
-use ktsu_projections::name::StepName;
+use ktsu_projections::step_name::StepName;
 
 use super::output::{BOLD, DIM, line, painted, row, symbols, words as print_words};
 use super::{Failure, text};
 use ktsu_codes::nearest;
-use ktsu_history::Unreadable;
-use ktsu_history::provenance::{self, Answer, Decider, NoSuchField, Origin, Story, Why};
-use ktsu_history::why::{self, WhyNot};
+use ktsu_history::RunReadError;
+use ktsu_history::provenance::{
+    self, Decider, DeciderRole, FieldNotFoundError, ProvenanceAnswer, TracedRun, ValueOrigin,
+};
+use ktsu_history::why_not::{self, WhyNot};
 
 /// How many places of a kind are told; `--json` has all.
-const TOLD: usize = 20;
+const MAX_PLACES: usize = 20;
 /// How much of a value is told on a line.
-const VALUE: usize = 100;
+const MAX_VALUE_CHARS: usize = 100;
 
-impl From<NoSuchField> for Failure {
-    fn from(error: NoSuchField) -> Self {
+impl From<FieldNotFoundError> for Failure {
+    fn from(error: FieldNotFoundError) -> Self {
         let failure = Self::could_not_run(error.message);
         match error.there.is_empty() {
             true => failure,
@@ -28,16 +30,20 @@ impl From<NoSuchField> for Failure {
 }
 
 /// Asks where a field came from.
-pub(super) fn of(frames: &[Frame], scope: &str, path: &str) -> Result<Answer, Failure> {
-    let story = Story::of(frames).map_err(|error: Unreadable| Failure::from(error))?;
+pub(super) fn field_origin(
+    frames: &[Frame],
+    scope: &str,
+    path: &str,
+) -> Result<ProvenanceAnswer, Failure> {
+    let story = TracedRun::of(frames).map_err(|error: RunReadError| Failure::from(error))?;
     Ok(provenance::answer(&story, scope, path)?)
 }
 
 /// Asks why a step is where it is.
 pub(super) fn why_not(frames: &[Frame], scope: &str, step: &str) -> Result<WhyNot, Failure> {
-    let story = Story::of(frames).map_err(|error: Unreadable| Failure::from(error))?;
-    why::why_not(&story, scope, step).map_err(|error| {
-        let near = near(&error, step);
+    let story = TracedRun::of(frames).map_err(|error: RunReadError| Failure::from(error))?;
+    why_not::why_not(&story, scope, step).map_err(|error| {
+        let near = similar_step(&error, step);
         let failure = Failure::from(error);
         match near {
             Some(near) => failure.hint(near),
@@ -47,16 +53,16 @@ pub(super) fn why_not(frames: &[Frame], scope: &str, step: &str) -> Result<WhyNo
 }
 
 /// What to say of a step that a run does not have; nothing of one that it has.
-pub(super) fn meant(frames: &[Frame], step: &str) -> Option<String> {
-    let story = Story::of(frames).ok()?;
-    let error = why::why_not(&story, "", step).err()?;
+pub(super) fn suggest_step(frames: &[Frame], step: &str) -> Option<String> {
+    let story = TracedRun::of(frames).ok()?;
+    let error = why_not::why_not(&story, "", step).err()?;
     let known = (!error.there.is_empty()).then(|| format!("there is {}", error.there.join(", ")));
-    near(&error, step).or(known)
+    similar_step(&error, step).or(known)
 }
 
 /// The step that was probably meant.
-fn near(error: &NoSuchField, step: &str) -> Option<String> {
-    let path = StepName::of(step).path;
+fn similar_step(error: &FieldNotFoundError, step: &str) -> Option<String> {
+    let path = StepName::parse(step).path;
     let (scope, id) = path.rsplit_once('/').unwrap_or(("", &path));
     let near = nearest(id, error.there.iter().map(String::as_str))?;
     Some(match scope {
@@ -66,7 +72,7 @@ fn near(error: &NoSuchField, step: &str) -> Option<String> {
 }
 
 /// Prints the answer.
-pub(super) fn print(answer: &Answer) {
+pub(super) fn print(answer: &ProvenanceAnswer) {
     let value = answer.value.to_string();
     let named = painted(BOLD, &text::line(&answer.path));
     let value = text::short(&value, 400);
@@ -74,7 +80,7 @@ pub(super) fn print(answer: &Answer) {
     if !answer.chain.is_empty() {
         heading("made by");
     }
-    for hop in answer.chain.iter().take(TOLD) {
+    for hop in answer.chain.iter().take(MAX_PLACES) {
         let frame = hop
             .frame
             .map_or_else(String::new, |frame| frame.to_string());
@@ -90,16 +96,16 @@ pub(super) fn print(answer: &Answer) {
         [] => heading("made of nothing recorded: it stands in the definition, or says how it went"),
         _ => heading("made of"),
     }
-    answer.origins.iter().take(TOLD).for_each(origin);
+    answer.origins.iter().take(MAX_PLACES).for_each(origin);
     more(answer.origins.len());
-    let chose = |one: &&Decider| one.why == Why::Chose;
+    let chose = |one: &&Decider| one.why == DeciderRole::Chose;
     let count = answer.deciders.iter().filter(chose).count();
     let chosen = plainest(answer.deciders.iter().filter(chose).map(|one| &one.place));
     if !chosen.is_empty() {
         heading("decided by, without being part of it");
     }
-    let chosen = alike(chosen);
-    chosen.iter().take(TOLD).for_each(|(one, count)| {
+    let chosen = group_alike(chosen);
+    chosen.iter().take(MAX_PLACES).for_each(|(one, count)| {
         origin(one);
         if *count > 1 {
             heading(&format!(
@@ -137,16 +143,16 @@ pub(super) fn print_why(why: &WhyNot) {
         print_words(&words, 9);
         plainest(reason.values.iter())
             .into_iter()
-            .take(TOLD)
+            .take(MAX_PLACES)
             .for_each(origin);
     }
 }
 
 /// The places without those that only hold others of them.
-fn plainest<'a>(all: impl Iterator<Item = &'a Origin>) -> Vec<&'a Origin> {
-    let all: Vec<&Origin> = all.collect();
+fn plainest<'a>(all: impl Iterator<Item = &'a ValueOrigin>) -> Vec<&'a ValueOrigin> {
+    let all: Vec<&ValueOrigin> = all.collect();
     let known: BTreeSet<(u64, &str)> = all.iter().map(|one| (one.frame, one.at.as_str())).collect();
-    let holds_another = |one: &Origin| {
+    let holds_another = |one: &ValueOrigin| {
         let below = format!("{}/", one.at);
         let mut after = known.range((one.frame, below.as_str())..);
         after
@@ -158,8 +164,8 @@ fn plainest<'a>(all: impl Iterator<Item = &'a Origin>) -> Vec<&'a Origin> {
 
 /// One place of those that differ in an index alone, and how many they are: the latest first, since
 /// what decided last is what people look for.
-fn alike(all: Vec<&Origin>) -> Vec<(&Origin, usize)> {
-    let pattern = |one: &Origin| {
+fn group_alike(all: Vec<&ValueOrigin>) -> Vec<(&ValueOrigin, usize)> {
+    let pattern = |one: &ValueOrigin| {
         let parts = one.name.split(['.', ' ', ':']);
         let parts = parts.map(|part| match part.parse::<u64>() {
             Ok(_) => "*",
@@ -167,7 +173,7 @@ fn alike(all: Vec<&Origin>) -> Vec<(&Origin, usize)> {
         });
         parts.collect::<Vec<_>>().join(" ")
     };
-    let mut groups: BTreeMap<String, Vec<&Origin>> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Vec<&ValueOrigin>> = BTreeMap::new();
     for one in all {
         groups.entry(pattern(one)).or_default().push(one);
     }
@@ -186,16 +192,16 @@ fn heading(words: &str) {
 }
 
 fn more(count: usize) {
-    if count > TOLD {
+    if count > MAX_PLACES {
         heading(&format!(
             "   {} and {} more; --json has all",
             symbols().ellipsis(),
-            count - TOLD
+            count - MAX_PLACES
         ));
     }
 }
 
-fn origin(origin: &Origin) {
+fn origin(origin: &ValueOrigin) {
     let reply = origin
         .reply
         .map_or_else(String::new, |seq| format!(" (reply: frame {seq})"));
@@ -204,7 +210,7 @@ fn origin(origin: &Origin) {
         origin.frame,
         text::line(&origin.name),
         painted(DIM, "="),
-        text::short(&origin.value.to_string(), VALUE),
+        text::short(&origin.value.to_string(), MAX_VALUE_CHARS),
         painted(DIM, &reply),
     ));
 }

@@ -17,7 +17,7 @@ use terminal_size::{Width, terminal_size_of};
 
 use super::layout::columns;
 use super::symbols::Symbols;
-use super::table::Sheet;
+use super::table::Terminal;
 use super::text;
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 
@@ -26,7 +26,7 @@ pub(super) const GOOD: Style = AnsiColor::Green.on_default();
 /// For what is not.
 pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
 /// For what needs attention.
-pub(super) const ODD: Style = AnsiColor::Yellow.on_default();
+pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
 /// For what matters less.
 pub(super) const DIM: Style = Style::new().dimmed();
 /// For what matters more.
@@ -62,7 +62,7 @@ impl Failure {
     }
 
     /// An engine answered with this.
-    pub(super) fn answered(mut self, problem: Option<ErrorCode>) -> Self {
+    pub(super) fn with_problem(mut self, problem: Option<ErrorCode>) -> Self {
         self.problem = problem;
         self
     }
@@ -125,7 +125,7 @@ pub(super) fn is_quiet() -> bool {
 
 /// Says why, on standard error. Messages may quote data.
 pub(super) fn fail(failure: &Failure) -> ExitCode {
-    complain(&format!(
+    print_failure(&format!(
         "{}: {}",
         painted(BAD, "error"),
         text::clean(&failure.message)
@@ -133,10 +133,10 @@ pub(super) fn fail(failure: &Failure) -> ExitCode {
     if let Some(hint) = &failure.hint {
         let hint = text::clean(hint);
         let hint = note_sheet().symbols.words(&hint).into_owned();
-        complain(&format!("{}: {hint}", painted(GOOD, "hint")));
+        print_failure(&format!("{}: {hint}", painted(GOOD, "hint")));
     }
     if let Some(code) = failure.problem.map(ErrorCode::as_str) {
-        complain(&painted(DIM, &format!("  ktsu explain {code}")));
+        print_failure(&painted(DIM, &format!("  ktsu explain {code}")));
     }
     ExitCode::from(failure.code)
 }
@@ -164,7 +164,7 @@ pub(super) fn words(text: &str, indent: usize) -> bool {
 /// Prints a line on standard error: what is not the answer itself.
 pub(super) fn note(text: &str) {
     if !is_quiet() {
-        complain(text);
+        print_failure(text);
     }
 }
 
@@ -191,7 +191,7 @@ pub(super) fn note_commands(commands: &[(String, &str)]) {
 
 /// Prints a line on standard error, also where only errors are wanted: why a command ends with
 /// another code than 0.
-pub(super) fn complain(text: &str) {
+pub(super) fn print_failure(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{text}");
 }
 
@@ -227,43 +227,43 @@ pub(super) fn is_terminal() -> bool {
 /// a pipe is taken for a narrow one.
 pub(super) fn width() -> usize {
     const NARROW: usize = 80;
-    told_width().or(sheet().width).unwrap_or(NARROW)
+    columns_variable().or(sheet().width).unwrap_or(NARROW)
 }
 
-fn told_width() -> Option<usize> {
+fn columns_variable() -> Option<usize> {
     let told = std::env::var("COLUMNS").ok()?.parse().ok();
     told.filter(|width| *width > 0)
 }
 
 /// What standard output is printed on.
-pub(super) fn sheet() -> Sheet {
+pub(super) fn sheet() -> Terminal {
     let out = std::io::stdout();
     match out.is_terminal() {
-        true => terminal_sheet(told_width().or_else(|| width_of(out))),
+        true => terminal_sheet(columns_variable().or_else(|| width_of(out))),
         false => PIPE,
     }
 }
 
 /// What standard error is printed on. It is asked every time, since a terminal may change its size,
 /// which a variable does not tell.
-pub(super) fn note_sheet() -> Sheet {
+pub(super) fn note_sheet() -> Terminal {
     let err = std::io::stderr();
     match err.is_terminal() {
-        true => terminal_sheet(width_of(err).or_else(told_width)),
+        true => terminal_sheet(width_of(err).or_else(columns_variable)),
         false => PIPE,
     }
 }
 
 /// A pipe has no bounds, and is UTF-8 as all data is.
-const PIPE: Sheet = Sheet {
+const PIPE: Terminal = Terminal {
     width: None,
     symbols: Symbols::Unicode,
 };
 
-fn terminal_sheet(width: Option<usize>) -> Sheet {
+fn terminal_sheet(width: Option<usize>) -> Terminal {
     static SYMBOLS: OnceLock<Symbols> = OnceLock::new();
     let of_locale = || Symbols::of_locale(|name| std::env::var(name).ok());
-    Sheet {
+    Terminal {
         width,
         symbols: *SYMBOLS.get_or_init(of_locale),
     }

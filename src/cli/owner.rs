@@ -10,8 +10,8 @@ use ktsu_ledger::lock;
 use serde_json::Value;
 
 use super::engine::{
-    Place, any_port, load_environment, load_kit, open, own_header, own_token, peer_of, place,
-    process_environment, receiver,
+    LedgerLocation, any_port, client_token, ledger_location, load_environment, load_kit, open,
+    peer_of, process_environment, receiver, token_header,
 };
 use super::follow::problem;
 use super::logging::{self, LogFormat};
@@ -24,7 +24,7 @@ use ktsu_peer::Peer;
 
 /// Where to find an engine, or what to make one of.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Where {
+pub(super) struct EngineArguments {
     /// The kit to continue with, if no process owns the ledger
     #[arg(
         long,
@@ -40,17 +40,17 @@ pub(super) struct Where {
 }
 
 /// An engine that can be asked.
-pub(super) struct Owner {
+pub(super) struct EngineHandle {
     /// How.
     pub(super) peer: Peer,
     /// The ledger.
-    pub(super) place: Place,
+    pub(super) place: LedgerLocation,
     /// Ours, if nobody else's.
     engine: Option<Engine>,
     _receiver: Option<Receiver>,
 }
 
-impl Where {
+impl EngineArguments {
     /// Without the kit, where nothing goes on with it; its environment keeps what it says about
     /// principals, secrets and limits.
     pub(super) fn without_kit(self) -> Self {
@@ -60,25 +60,32 @@ impl Where {
     }
 }
 
-impl Owner {
+impl EngineHandle {
     /// The ledger that is meant.
-    pub(super) fn place(common: &Common, wanted: &Where) -> Result<Place, Failure> {
+    pub(super) fn ledger_location(
+        common: &Common,
+        wanted: &EngineArguments,
+    ) -> Result<LedgerLocation, Failure> {
         match &wanted.kit {
             Some(kit) => {
                 let environment = load_environment(wanted.env.as_deref(), kit)?;
-                Ok(place(common, environment.as_ref()))
+                Ok(ledger_location(common, environment.as_ref()))
             }
-            None if common.ledger.is_some() => Ok(place(common, None)),
+            None if common.ledger.is_some() => Ok(ledger_location(common, None)),
             None => {
                 let environment = load_environment(wanted.env.as_deref(), Path::new("."))?;
-                Ok(place(common, environment.as_ref()))
+                Ok(ledger_location(common, environment.as_ref()))
             }
         }
     }
 
     /// The owner of a ledger. An engine of our own takes up nothing of what is unfinished: it is
     /// there for what is said to it. `runs`: whether something goes on with it, which needs a kit.
-    pub(super) async fn find(place: Place, wanted: &Where, runs: bool) -> Result<Self, Failure> {
+    pub(super) async fn open(
+        place: LedgerLocation,
+        wanted: &EngineArguments,
+        runs: bool,
+    ) -> Result<Self, Failure> {
         if let Some(holder) = lock::holder(&place.path) {
             let Some(url) = holder.url else {
                 let words = format!(
@@ -88,7 +95,7 @@ impl Owner {
                 return Err(Failure::could_not_run(words).hint("try again in a moment"));
             };
             return Ok(Self {
-                peer: Peer::remote(url, own_token()?),
+                peer: Peer::remote(url, client_token()?),
                 place,
                 engine: None,
                 _receiver: None,
@@ -98,8 +105,8 @@ impl Owner {
             let words = format!("nobody owns {}, so nobody can run it", place.path.display());
             return Err(Failure::could_not_run(words).hint("say with which kit: --kit DIR"));
         }
-        let token = own_header()?;
-        logging::start(LogFormat::Text, logging::usual("warn"))?;
+        let token = token_header()?;
+        logging::start(LogFormat::Text, logging::default_level("warn"))?;
         let (kit, environment, agents) = match &wanted.kit {
             Some(kit) => {
                 let environment = load_environment(wanted.env.as_deref(), kit)?;
@@ -153,7 +160,7 @@ impl Owner {
         }
         let request = request.body(Body::from(body.to_string()));
         let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
-        let (status, answer) = self.peer.whole(request).await?;
+        let (status, answer) = self.peer.call_and_read(request).await?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
         match (200..300).contains(&status) {
             true => Ok(answer),

@@ -2,30 +2,30 @@
 
 use std::path::Path;
 
+use ktsu_ledger::hard_links::second_name;
 use ktsu_ledger::lock::is_held_elsewhere;
-use ktsu_ledger::names::second_name;
 use ktsu_ledger::store::{Reader, SIDE_FILES, StoreError};
 use ktsu_ledger::{Ledger, StreamId};
 
-use super::engine::{Place, place_nearby, quoted};
+use super::engine::{LedgerLocation, nearby_ledger, quoted};
 use super::output::note;
 use super::{Common, Failure, text};
-use ktsu_history::Unreadable;
-use ktsu_history::find::{self, Found};
-use ktsu_history::listed::Listed;
+use ktsu_history::RunReadError;
+use ktsu_history::find::{self, RunMatch};
+use ktsu_history::indexed_reader::IndexedReader;
 
 /// What to do about a damaged ledger.
-pub(super) const DAMAGED: &str = "ktsu verify says what is damaged, ktsu start --read-only serves what \
+pub(super) const DAMAGED_HINT: &str = "ktsu verify says what is damaged, ktsu start --read-only serves what \
                                   can be read, ktsu restore BACKUP --to FILE brings a copy back";
 /// The same where not even that can be served.
-pub(super) const CLOSED: &str =
+pub(super) const UNSERVABLE_HINT: &str =
     "ktsu verify says what is damaged, ktsu restore BACKUP --to FILE brings a copy back";
 
 /// No ledger has fewer bytes.
-const SHORTEST: u64 = 100;
+const MIN_LEDGER_BYTES: u64 = 100;
 
 /// What to do about a file that was a ledger.
-pub(super) fn way_back(path: &Path) -> String {
+pub(super) fn restore_hint(path: &Path) -> String {
     format!(
         "if this was a ledger, bring the file back as it was; or from a copy: move it and what has \
          its name ({}) away, then ktsu restore BACKUP --to {}",
@@ -37,15 +37,15 @@ pub(super) fn way_back(path: &Path) -> String {
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         if let StoreError::NotALedger { path, .. } = &error
-            && std::fs::metadata(path).is_ok_and(|found| found.len() < SHORTEST)
+            && std::fs::metadata(path).is_ok_and(|found| found.len() < MIN_LEDGER_BYTES)
         {
-            return Self::could_not_run(error.to_string()).hint(way_back(path));
+            return Self::could_not_run(error.to_string()).hint(restore_hint(path));
         }
         let hint = match &error {
             StoreError::Missing(_) => {
                 Some("make one: ktsu run kits/hello; or name it: --ledger FILE")
             }
-            StoreError::Damaged(_) => Some(DAMAGED),
+            StoreError::Damaged(_) => Some(DAMAGED_HINT),
             StoreError::WrongRow(_) => Some("the next start makes the list of runs again"),
             StoreError::NotALedger { .. }
             | StoreError::NewerFormat { .. }
@@ -62,11 +62,11 @@ impl From<StoreError> for Failure {
     }
 }
 
-impl From<Unreadable> for Failure {
-    fn from(error: Unreadable) -> Self {
+impl From<RunReadError> for Failure {
+    fn from(error: RunReadError) -> Self {
         match error {
-            Unreadable::Store(error) => error.into(),
-            Unreadable::Cut | Unreadable::Fold(_) | Unreadable::Definition(_) => {
+            RunReadError::Store(error) => error.into(),
+            RunReadError::Cut | RunReadError::Fold(_) | RunReadError::Definition(_) => {
                 Self::could_not_run(error.to_string()).hint("ktsu verify says what is damaged")
             }
         }
@@ -74,20 +74,24 @@ impl From<Unreadable> for Failure {
 }
 
 /// The ledger a command means, opened for reading.
-pub(super) fn open(common: &Common) -> Result<(Listed<Box<dyn Reader>>, Place), Failure> {
-    let place = place_nearby(common)?;
+pub(super) fn open(
+    common: &Common,
+) -> Result<(IndexedReader<Box<dyn Reader>>, LedgerLocation), Failure> {
+    let place = nearby_ledger(common)?;
     Ok((open_at(&place.path)?, place))
 }
 
 /// As [`open`], for what is kept elsewhere and must not be an old state.
-pub(super) fn open_in_full(common: &Common) -> Result<(Listed<Box<dyn Reader>>, Place), Failure> {
-    let place = place_nearby(common)?;
-    must_be_seen_in_full(&place.path)?;
+pub(super) fn open_seeing_all(
+    common: &Common,
+) -> Result<(IndexedReader<Box<dyn Reader>>, LedgerLocation), Failure> {
+    let place = nearby_ledger(common)?;
+    must_see_all(&place.path)?;
     Ok((open_at(&place.path)?, place))
 }
 
 /// Refuses a ledger of which only an old state may be seen: who owns it has its log by another name.
-pub(super) fn must_be_seen_in_full(ledger: &Path) -> Result<(), Failure> {
+pub(super) fn must_see_all(ledger: &Path) -> Result<(), Failure> {
     if !is_held_elsewhere(ledger) {
         return Ok(());
     }
@@ -99,10 +103,10 @@ pub(super) fn must_be_seen_in_full(ledger: &Path) -> Result<(), Failure> {
 }
 
 /// A ledger, opened for reading.
-pub(super) fn open_at(path: &Path) -> Result<Listed<Box<dyn Reader>>, Failure> {
+pub(super) fn open_at(path: &Path) -> Result<IndexedReader<Box<dyn Reader>>, Failure> {
     let reader = Ledger::open(path).reader()?;
     warn_of_second_name(path);
-    Ok(Listed::at(reader, path))
+    Ok(IndexedReader::searching_damage(reader, path))
 }
 
 /// Says so where another name of the file may have a log that is not seen by this one.
@@ -127,13 +131,13 @@ pub(super) fn find_run(reader: &dyn Reader, asked: &str) -> Result<(StreamId, St
         );
     }
     match find::run(reader, asked)? {
-        Found::One(stream, scope) => Ok((stream, scope)),
-        Found::None => Err(
+        RunMatch::One(stream, scope) => Ok((stream, scope)),
+        RunMatch::None => Err(
             Failure::could_not_run(format!("there is no run {asked}")).hint(
                 "ktsu runs lists them; three characters of an id are enough if no other has them",
             ),
         ),
-        Found::Many(some) => Err(Failure::could_not_run(format!(
+        RunMatch::Many(some) => Err(Failure::could_not_run(format!(
             "{asked} fits several runs:\n  {}",
             some.join("\n  ")
         ))

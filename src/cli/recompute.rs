@@ -6,17 +6,17 @@ use axum::body::Body;
 use axum::http::Request;
 use serde_json::{Value, json};
 
-use super::compared::{self, Shape};
-use super::engine::own_token;
+use super::comparison::{self, OutputFormat};
+use super::engine::client_token;
 use super::follow::{Viewer, follow, problem};
-use super::output::{DIM, complain, line, note, painted};
-use super::owner::{Owner, Where};
-use super::people::whole_step;
+use super::interventions::is_whole_step;
+use super::output::{DIM, line, note, painted, print_failure};
+use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure};
 use ktsu_codes::EXIT_COULD_NOT_RUN;
-use ktsu_history::recompute::Recomputed;
+use ktsu_history::recompute::RecomputeReport;
 use ktsu_peer::Peer;
 
 /// What `recompute` takes.
@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     #[arg(long)]
     wait: bool,
     #[command(flatten)]
-    engine: Where,
+    engine: EngineArguments,
     /// The engine to send the request to [default: the owner of the ledger]
     #[arg(
         long,
@@ -51,10 +51,10 @@ pub(super) struct Arguments {
 /// Starts a recompute, on whatever engine owns the ledger.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(url) = &arguments.orchestrator {
-        let peer = Peer::remote(url.trim_end_matches('/'), own_token()?);
-        return elsewhere(common, &arguments, &arguments.run, &peer).await;
+        let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
+        return at_engine(common, &arguments, &arguments.run, &peer).await;
     }
-    let place = Owner::place(common, &arguments.engine)?;
+    let place = EngineHandle::ledger_location(common, &arguments.engine)?;
     // Looked for first: an engine is not started for a run that does not exist.
     let (stream, scope) = find_run(&open_at(&place.path)?, &arguments.run)?;
     if !scope.is_empty() {
@@ -62,19 +62,19 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         let hint = format!("ktsu recompute {} --step {scope}/STEP", stream.name());
         return Err(Failure::could_not_run(words).hint(hint));
     }
-    let owner = Owner::find(place, &arguments.engine, true).await?;
+    let owner = EngineHandle::open(place, &arguments.engine, true).await?;
     if !owner.is_ours() {
-        return elsewhere(common, &arguments, stream.name(), &owner.peer).await;
+        return at_engine(common, &arguments, stream.name(), &owner.peer).await;
     }
     let mut signals = Signals::new()?;
     let verdict = tokio::select! {
-        verdict = whole(&owner.peer, stream.name(), &arguments) => Some(verdict),
+        verdict = recompute_and_wait(&owner.peer, stream.name(), &arguments) => Some(verdict),
         () = signals.next() => None,
     };
     let flag = owner.place.flag.clone();
     let closed = signals.unless_again(owner.close()).await;
     let Some(verdict) = verdict else {
-        complain("interrupted: the recompute is recorded and goes on at the next start");
+        print_failure("interrupted: the recompute is recorded and goes on at the next start");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     let verdict = verdict?;
@@ -83,7 +83,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
 }
 
 /// Asks an engine that stays.
-async fn elsewhere(
+async fn at_engine(
     common: &Common,
     arguments: &Arguments,
     run: &str,
@@ -92,9 +92,9 @@ async fn elsewhere(
     if arguments.wait {
         let mut signals = Signals::new()?;
         let verdict = tokio::select! {
-            verdict = whole(peer, run, arguments) => verdict?,
+            verdict = recompute_and_wait(peer, run, arguments) => verdict?,
             () = signals.next() => {
-                complain("not waiting any longer: the recompute goes on");
+                print_failure("not waiting any longer: the recompute goes on");
                 return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
             }
         };
@@ -109,13 +109,17 @@ async fn elsewhere(
 }
 
 /// Starts it, waits for it, and reads its verdict.
-async fn whole(peer: &Peer, run: &str, arguments: &Arguments) -> Result<Recomputed, Failure> {
+async fn recompute_and_wait(
+    peer: &Peer,
+    run: &str,
+    arguments: &Arguments,
+) -> Result<RecomputeReport, Failure> {
     let id = begin(peer, run, arguments).await?;
     note(&painted(DIM, &format!("{run} again as {id}")));
     follow(peer, &id, Viewer::default()).await?;
     let request = Request::get(format!("/runs/{id}/recompute")).body(Body::empty());
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
-    let (status, body) = peer.whole(request).await?;
+    let (status, body) = peer.call_and_read(request).await?;
     if status != 200 {
         let body = serde_json::from_slice(&body).unwrap_or_default();
         return Err(problem(status, &body));
@@ -127,7 +131,7 @@ async fn whole(peer: &Peer, run: &str, arguments: &Arguments) -> Result<Recomput
 /// Starts it, and gives its id.
 async fn begin(peer: &Peer, run: &str, arguments: &Arguments) -> Result<String, Failure> {
     let step = arguments.step.as_deref();
-    let step = step.map(|step| whole_step(step, "ktsu recompute RUN --step"));
+    let step = step.map(|step| is_whole_step(step, "ktsu recompute RUN --step"));
     let body = match step.transpose()? {
         Some(step) => json!({ "step": step }),
         None => json!({}),
@@ -135,7 +139,7 @@ async fn begin(peer: &Peer, run: &str, arguments: &Arguments) -> Result<String, 
     let request = Request::post(format!("/runs/{run}/recompute"));
     let request = request.body(Body::from(body.to_string()));
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
-    let (status, body) = peer.whole(request).await?;
+    let (status, body) = peer.call_and_read(request).await?;
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     match body["recompute_id"].as_str() {
         Some(id) => Ok(id.to_owned()),
@@ -146,20 +150,20 @@ async fn begin(peer: &Peer, run: &str, arguments: &Arguments) -> Result<String, 
 fn show(
     common: &Common,
     arguments: &Arguments,
-    verdict: &Recomputed,
+    verdict: &RecomputeReport,
     flag: &str,
 ) -> Result<ExitCode, Failure> {
     let shape = match (common.json, arguments.markdown) {
-        (true, _) => Shape::Json,
-        (false, true) => Shape::Markdown,
-        (false, false) => Shape::Text,
+        (true, _) => OutputFormat::Json,
+        (false, true) => OutputFormat::Markdown,
+        (false, false) => OutputFormat::Text,
     };
-    compared::print(verdict, shape)?;
-    if shape == Shape::Text {
+    comparison::print(verdict, shape)?;
+    if shape == OutputFormat::Text {
         let command = format!("ktsu trace {}{flag}", verdict.recompute_id);
         note(&painted(DIM, &format!("\nthe fresh calls: {command}")));
     }
-    Ok(compared::exit_code(
+    Ok(comparison::exit_code(
         &verdict.status,
         arguments.allow_not_comparable,
     ))

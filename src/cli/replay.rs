@@ -7,16 +7,16 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
 use serde_json::{Value, json};
 
-use super::engine::{load_kit_as, place_nearby};
-use super::envelope::{self, Shown};
-use super::output::{BAD, DIM, GOOD, ODD, line, painted, row};
+use super::engine::{load_kit_as, nearby_ledger};
+use super::envelope::{self, EnvelopeView};
+use super::output::{BAD, DIM, GOOD, WARN, line, painted, row};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, against, json as shape, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
-use ktsu_history::against::Wanted;
-use ktsu_history::replay::{self, Failed, Replayed};
-use ktsu_history::{self as history, Unreadable, many};
-use ktsu_workflow::replay::{Definitions, Stopped};
+use ktsu_history::kit_comparison::RunSelection;
+use ktsu_history::replay::{self, ReplayReport, RunReplayError};
+use ktsu_history::{self as history, RunReadError, parallel};
+use ktsu_workflow::replay::{Definitions, ReplayError};
 
 /// What `replay` takes.
 #[derive(Debug, clap::Args)]
@@ -51,22 +51,22 @@ pub(super) struct Arguments {
 
 /// Replays runs.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let place = place_nearby(common)?;
+    let place = nearby_ledger(common)?;
     let reader = open_at(&place.path)?;
-    let streams = named(&reader, arguments)?;
+    let streams = against_named(&reader, arguments)?;
     if let Some(dir) = &arguments.against {
-        let wanted = wanted(arguments)?;
+        let wanted = against(arguments)?;
         let kit = load_kit_as(dir, arguments.locked)?;
         return against::run(common, &place.path, &kit, &streams, arguments.all, &wanted);
     }
     if let ([stream], false) = (streams.as_slice(), arguments.strict) {
-        return fold(common, &reader, stream);
+        return fold_one(common, &reader, stream);
     }
-    let told = told(&place.path, &streams, arguments.strict)?;
+    let told = replay_all(&place.path, &streams, arguments.strict)?;
     print(common, &streams, &told, arguments.strict)
 }
 
-fn wanted(arguments: &Arguments) -> Result<Wanted, Failure> {
+fn against(arguments: &Arguments) -> Result<RunSelection, Failure> {
     let since = arguments.since.as_deref().map(|since| {
         let whole = match since.contains('T') {
             true => since.to_owned(),
@@ -78,14 +78,14 @@ fn wanted(arguments: &Arguments) -> Result<Wanted, Failure> {
             .parse()
             .map_err(|_| Failure::could_not_run(words()).hint(hint))
     });
-    Ok(Wanted {
+    Ok(RunSelection {
         workflow: arguments.workflow.clone(),
         since: since.transpose()?,
     })
 }
 
 /// The runs that are meant, each once.
-fn named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<StreamId>, Failure> {
+fn against_named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<StreamId>, Failure> {
     if arguments.all {
         return Ok(replay::streams(reader)?);
     }
@@ -104,7 +104,7 @@ fn named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<StreamId>, Fa
 }
 
 /// One run, folded and shown.
-fn fold(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<ExitCode, Failure> {
+fn fold_one(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<ExitCode, Failure> {
     let told = replay::folded(reader, stream)?;
     let fold = history::envelope(reader, stream)?;
     let shown = fold.as_ref().and_then(|fold| fold.envelope(""));
@@ -117,7 +117,7 @@ fn fold(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<ExitC
         let all = format!("ktsu runs get {} --json", stream.name());
         let json = json!(shown).to_string();
         let steps = true;
-        envelope::print(&json, Shown { steps, all: &all })?;
+        envelope::print(&json, EnvelopeView { steps, all: &all })?;
     }
     line(&format!(
         "{} {} frames, head {}",
@@ -128,14 +128,14 @@ fn fold(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<ExitC
     Ok(ExitCode::SUCCESS)
 }
 
-type Told = Vec<Result<Replayed, Failed>>;
+type ReplayedRuns = Vec<Result<ReplayReport, RunReplayError>>;
 
-fn told(path: &Path, streams: &[StreamId], strict: bool) -> Result<Told, StoreError> {
+fn replay_all(path: &Path, streams: &[StreamId], strict: bool) -> Result<ReplayedRuns, StoreError> {
     let begin = || {
         let reader = ktsu_ledger::Ledger::open(path).reader()?;
         Ok::<_, StoreError>((reader, Definitions::default()))
     };
-    many::each(streams, begin, |(reader, definitions), stream| {
+    parallel::each(streams, begin, |(reader, definitions), stream| {
         if strict {
             replay::strict(reader, stream, definitions)
         } else {
@@ -148,7 +148,7 @@ fn told(path: &Path, streams: &[StreamId], strict: bool) -> Result<Told, StoreEr
 fn print(
     common: &Common,
     streams: &[StreamId],
-    told: &Told,
+    told: &ReplayedRuns,
     strict: bool,
 ) -> Result<ExitCode, Failure> {
     let code = told.iter().map(|one| one.as_ref().map_or_else(code, |_| 0));
@@ -163,7 +163,7 @@ fn print(
         return Ok(ExitCode::from(code));
     }
     for (stream, one) in streams.iter().zip(told) {
-        let words = in_words(stream, one);
+        let words = verdict_text(stream, one);
         // Why one is not as it should be is never cut.
         let read = match one {
             Ok(_) => row(&words),
@@ -180,7 +180,7 @@ fn print(
     Ok(ExitCode::from(code))
 }
 
-fn in_words(stream: &StreamId, told: &Result<Replayed, Failed>) -> String {
+fn verdict_text(stream: &StreamId, told: &Result<ReplayReport, RunReplayError>) -> String {
     let name = text::line(stream.name());
     match told {
         Ok(told) => format!(
@@ -194,27 +194,29 @@ fn in_words(stream: &StreamId, told: &Result<Replayed, Failed>) -> String {
             let words = text::line(&failed.to_string()).into_owned();
             let mark = match code(failed) {
                 EXIT_VERDICT => painted(BAD, "diverged"),
-                _ => painted(ODD, "could not run"),
+                _ => painted(WARN, "could not run"),
             };
             format!("{mark} {name}: {words}")
         }
     }
 }
 
-fn code(failed: &Failed) -> u8 {
+fn code(failed: &RunReplayError) -> u8 {
     match failed {
-        Failed::Stopped(Stopped::Diverged(_)) => EXIT_VERDICT,
-        Failed::Stopped(_) | Failed::Unreadable(_) => EXIT_COULD_NOT_RUN,
+        RunReplayError::Stopped(ReplayError::Diverged(_)) => EXIT_VERDICT,
+        RunReplayError::Stopped(_) | RunReplayError::Unreadable(_) => EXIT_COULD_NOT_RUN,
     }
 }
 
-impl From<Failed> for Failure {
-    fn from(failed: Failed) -> Self {
+impl From<RunReplayError> for Failure {
+    fn from(failed: RunReplayError) -> Self {
         match failed {
-            Failed::Unreadable(Unreadable::Store(error)) => error.into(),
-            Failed::Unreadable(other) => other.into(),
-            Failed::Stopped(Stopped::Diverged(diverged)) => Self::verdict(diverged.to_string()),
-            Failed::Stopped(other) => Self::could_not_run(other.to_string()),
+            RunReplayError::Unreadable(RunReadError::Store(error)) => error.into(),
+            RunReplayError::Unreadable(other) => other.into(),
+            RunReplayError::Stopped(ReplayError::Diverged(diverged)) => {
+                Self::verdict(diverged.to_string())
+            }
+            RunReplayError::Stopped(other) => Self::could_not_run(other.to_string()),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use super::embedded::{self, Job};
-use super::engine::{load_environment, load_kit_as, place};
+use super::embedded::{self, EmbeddedRun};
+use super::engine::{ledger_location, load_environment, load_kit_as};
 use super::input::{input_of, with_goal, workflow_of};
 use super::{Common, Failure, folder};
 
@@ -47,10 +47,10 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let input = input_of(&kit, &workflow, arguments.input.as_deref())?;
     let input = with_goal(&kit, &workflow, input, arguments.goal.as_deref())?;
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
-    let ledger = (!arguments.ephemeral).then(|| place(common, environment.as_ref()));
+    let ledger = (!arguments.ephemeral).then(|| ledger_location(common, environment.as_ref()));
     embedded::run(
         common,
-        Job {
+        EmbeddedRun {
             kit,
             workflow,
             input,

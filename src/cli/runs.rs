@@ -7,7 +7,7 @@ use ktsu_ledger::store::{Cursor, Filter, Reader};
 use ktsu_projections::envelope::Envelope;
 use serde_json::{Value, json};
 
-use super::envelope::{self, Shown};
+use super::envelope::{self, EnvelopeView};
 use super::layout::Column;
 use super::output::{DIM, is_terminal, line, note, painted};
 use super::reading::{find_run, no_such_child, open};
@@ -15,16 +15,16 @@ use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use ktsu_config::read::duration_ms;
 use ktsu_history as history;
-use ktsu_history::steered::Steered;
+use ktsu_history::steering::SteeringState;
 use ktsu_orchestrator::clock;
-use ktsu_rows::listed;
+use ktsu_run_index::listed_kinds;
 
 /// What `runs` takes.
 #[derive(Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub(super) struct Arguments {
     #[command(subcommand)]
-    one: Option<One>,
+    one: Option<RunsCommand>,
     /// Only runs of this kind [default: runs and their branches]
     #[arg(long, value_parser = ["run", "branch", "recompute"])]
     kind: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, clap::Subcommand)]
-enum One {
+enum RunsCommand {
     /// Shows the envelope of a run: its input, the outputs of its steps, how it ended
     ///
     /// On a terminal, prints a summary; with --json and in pipes, the whole envelope as indented JSON.
@@ -56,7 +56,7 @@ enum One {
 /// A moment, or how long ago it was.
 fn since(text: &str) -> Result<Timestamp, String> {
     if let Some(ago) = duration_ms(text) {
-        let now = (clock::system())().as_micros();
+        let now = (clock::system_clock())().as_micros();
         return Ok(Timestamp::from_micros(now.saturating_sub(ago * 1000)));
     }
     let whole = text.strip_suffix('Z').map(|text| match text.contains('.') {
@@ -73,7 +73,7 @@ const INTERNAL: [&str; 1] = ["idempotency_digest"];
 /// Lists runs, or shows one.
 pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     match &arguments.one {
-        Some(One::Get { run }) => get(common, run),
+        Some(RunsCommand::Get { run }) => get(common, run),
         None => list(common, arguments),
     }
 }
@@ -86,7 +86,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         || arguments.status.is_some()
         || arguments.since.is_some();
     let filter = Filter {
-        kinds: arguments.kind.map_or_else(listed, |kind| vec![kind]),
+        kinds: arguments.kind.map_or_else(listed_kinds, |kind| vec![kind]),
         workflow: arguments.workflow,
         status: arguments.status,
         open: None,
@@ -164,20 +164,21 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
 
 /// An envelope, with what people said about the whole run.
 #[derive(serde::Serialize)]
-struct View {
+struct RunJson {
     #[serde(flatten)]
     envelope: Envelope,
     #[serde(flatten)]
-    steered: Steered,
+    steered: SteeringState,
 }
 
 fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     let (stream, scope) = find_run(&reader, run)?;
     let fold = history::envelope(&reader, &stream)?;
-    let told = fold.and_then(|fold| Some((fold.envelope(&scope)?, Steered::of(fold.state()))));
+    let told =
+        fold.and_then(|fold| Some((fold.envelope(&scope)?, SteeringState::of(fold.state()))));
     let (envelope, steered) = told.ok_or_else(|| no_such_child(&stream, &scope))?;
-    let shown = View { envelope, steered };
+    let shown = RunJson { envelope, steered };
     let json =
         serde_json::to_string(&shown).map_err(|error| Failure::could_not_run(error.to_string()))?;
     if common.json || !is_terminal() {
@@ -190,7 +191,7 @@ fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
     );
     envelope::print(
         &json,
-        Shown {
+        EnvelopeView {
             steps: true,
             all: &all,
         },

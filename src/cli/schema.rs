@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::output::line;
 use super::{Common, Failure, json as shape};
-use ktsu_config::shape::Shape;
+use ktsu_config::shape::MapShape;
 use ktsu_config::shape::json::document;
 use ktsu_environment::shape::ENVIRONMENT;
 use ktsu_gateway as gateway;
@@ -18,12 +18,12 @@ use ktsu_kit::shape::{agent, kit, server, workflow};
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// The kind of file
-    kind: Kind,
+    kind: SchemaKind,
 }
 
 /// A kind of file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
+enum SchemaKind {
     /// agents/NAME.agent.yaml
     Agent,
     /// environments/NAME.env.yaml
@@ -44,8 +44,8 @@ enum Kind {
     Workflow,
 }
 
-impl Kind {
-    fn shape(self) -> (&'static str, &'static Shape) {
+impl SchemaKind {
+    fn shape(self) -> (&'static str, &'static MapShape) {
         match self {
             Self::Agent => ("An agent of ktsu", &agent::AGENT),
             Self::Environment => ("An environment of ktsu", &ENVIRONMENT),

@@ -10,27 +10,27 @@ use clap::ValueEnum;
 use serde_json::json;
 
 use super::engine::{
-    load_environment, load_kit_as, open, open_reading, own_token, place, process_environment,
-    receiver, refused, warn_of,
+    client_token, ledger_location, load_environment, load_kit_as, open, open_reading,
+    process_environment, receiver, start_failure, warn_of,
 };
-use super::logging::{self, LogFormat, Logs, Otherwise};
+use super::logging::{self, DefaultFilter, LogFormat, ServiceLog};
 use super::output::{is_quiet, line, note};
-use super::reading::{DAMAGED, warn_of_second_name};
+use super::reading::{DAMAGED_HINT, warn_of_second_name};
 use super::signals::Signals;
 use super::{Common, Failure};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
-use ktsu_environment::settings::Listen;
+use ktsu_environment::settings::ListenSettings;
 use ktsu_kit::Kit;
 use ktsu_orchestrator::LedgerState;
 
 /// How often the ledger is asked whether it still works.
-const LOOK: Duration = Duration::from_millis(250);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What `start` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
     /// The service [default: all of them in one process]
-    service: Option<Service>,
+    service: Option<ServiceArguments>,
     /// Starts orchestrator, runtime and gateway in one process
     #[arg(long, conflicts_with = "service")]
     all: bool,
@@ -137,7 +137,7 @@ pub(super) struct Arguments {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Service {
+enum ServiceArguments {
     Orchestrator,
     Runtime,
     Gateway,
@@ -160,17 +160,17 @@ impl Arguments {
 
     /// What is logged unless `KTSU_LOG` says it. A program that reads `--json` asks for logs by
     /// their form.
-    fn otherwise(&self, common: &Common) -> Otherwise {
+    fn default_filter(&self, common: &Common) -> DefaultFilter {
         match self.quiet || (common.json && self.log_format.is_none()) {
-            true => Otherwise::Errors,
-            false => Otherwise::Level(self.log_level()),
+            true => DefaultFilter::Errors,
+            false => DefaultFilter::Level(self.log_level()),
         }
     }
 
     /// What the environment file says about logs. What is wrong with the file is said by whoever
     /// needs it.
     fn log_level(&self) -> Option<String> {
-        if self.service == Some(Service::Runtime) && self.env.is_none() {
+        if self.service == Some(ServiceArguments::Runtime) && self.env.is_none() {
             return None;
         }
         let file = load_environment(self.env.as_deref(), &self.kit).ok()??;
@@ -178,8 +178,8 @@ impl Arguments {
     }
 
     /// Where agents run.
-    fn agents(&self, listen: &Listen) -> Result<Agents, Failure> {
-        if self.service == Some(Service::Orchestrator) {
+    fn agents(&self, listen: &ListenSettings) -> Result<Agents, Failure> {
+        if self.service == Some(ServiceArguments::Orchestrator) {
             let gateway = self.gateway_url.clone();
             let remote = self.runtime_url.clone();
             return Ok(remote.map_or(Agents::Nowhere, |runtime| Agents::Remote {
@@ -206,20 +206,25 @@ impl Arguments {
 /// Starts, and stays until it is told to stop.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let format = arguments.log_format.unwrap_or(LogFormat::Text);
-    let logs = logging::serve(format, arguments.otherwise(common))?;
+    let logs = logging::serve(format, arguments.default_filter(common))?;
     // What is typed is judged before what is read.
     arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
-    let keeps_ledger = matches!(arguments.service, None | Some(Service::Orchestrator));
+    let keeps_ledger = matches!(
+        arguments.service,
+        None | Some(ServiceArguments::Orchestrator)
+    );
     if arguments.read_only && !keeps_ledger {
         let words = "--read-only is about the ledger, which only the orchestrator has";
         return Err(Failure::could_not_run(words).hint("ktsu start --read-only"));
     }
     match arguments.service {
-        _ if arguments.read_only => reading(common, arguments, signals).await,
-        Some(Service::Runtime) => runtime(common, arguments, signals).await,
-        Some(Service::Gateway) => gateway(common, arguments, signals).await,
-        Some(Service::Orchestrator) | None => orchestrator(common, arguments, signals, logs).await,
+        _ if arguments.read_only => start_read_only(common, arguments, signals).await,
+        Some(ServiceArguments::Runtime) => runtime(common, arguments, signals).await,
+        Some(ServiceArguments::Gateway) => gateway(common, arguments, signals).await,
+        Some(ServiceArguments::Orchestrator) | None => {
+            orchestrator(common, arguments, signals, logs).await
+        }
     }
 }
 
@@ -245,9 +250,9 @@ async fn runtime(
         "http://127.0.0.1:5050",
     )?;
     let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
-    let (token, environment) = (own_token()?, environment.as_ref());
+    let (token, environment) = (client_token()?, environment.as_ref());
     let service = assemble::open_runtime(listen, &orchestrator, &gateway, token, environment).await;
-    stay(common, "runtime", service.map_err(refused)?, signals).await
+    serve_until_stopped(common, "runtime", service.map_err(start_failure)?, signals).await
 }
 
 async fn gateway(
@@ -262,7 +267,7 @@ async fn gateway(
     let listen = arguments.listen(arguments.gateway_port, file, 5052)?;
     let process = process_environment();
     let service = assemble::open_gateway(listen, &config, environment.as_ref(), &process).await;
-    stay(common, "gateway", service.map_err(refused)?, signals).await
+    serve_until_stopped(common, "gateway", service.map_err(start_failure)?, signals).await
 }
 
 /// Says where it listens: programs always, people unless they want to hear of errors alone.
@@ -275,7 +280,7 @@ fn ready(common: &Common, name: &str, url: &str) {
 }
 
 /// Says where a service listens, and waits for a signal.
-async fn stay(
+async fn serve_until_stopped(
     common: &Common,
     name: &str,
     service: assemble::Service,
@@ -292,7 +297,7 @@ async fn orchestrator(
     common: &Common,
     arguments: Arguments,
     mut signals: Signals,
-    logs: Logs,
+    logs: ServiceLog,
 ) -> Result<ExitCode, Failure> {
     let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     warn_of(&kit.warnings);
@@ -304,7 +309,7 @@ async fn orchestrator(
     let own_port = arguments.orchestrator_port;
     let listen = arguments.listen(own_port, listening.orchestrator, 5050)?;
     let agents = arguments.agents(&listening)?;
-    let ledger = place(common, environment.as_ref());
+    let ledger = ledger_location(common, environment.as_ref());
     let mut process = process_environment();
     if let Some(witness) = arguments.witness {
         process.insert("KTSU_WITNESS".to_owned(), witness);
@@ -345,7 +350,7 @@ async fn orchestrator(
 }
 
 /// Serves reading of a ledger. No kit is needed for that; the environment says who may read.
-async fn reading(
+async fn start_read_only(
     common: &Common,
     arguments: Arguments,
     mut signals: Signals,
@@ -355,7 +360,7 @@ async fn reading(
         .as_ref()
         .and_then(|file| file.listen.orchestrator);
     let listen = arguments.listen(arguments.orchestrator_port, file, 5050)?;
-    let ledger = place(common, environment.as_ref());
+    let ledger = ledger_location(common, environment.as_ref());
     let setup = Setup {
         kit: Arc::new(Kit::empty()),
         environment,
@@ -383,8 +388,12 @@ async fn reading(
     Ok(ExitCode::SUCCESS)
 }
 
-async fn serve(engine: Engine, signals: &mut Signals, mut logs: Logs) -> Result<ExitCode, Failure> {
-    let mut looks = tokio::time::interval(LOOK);
+async fn serve(
+    engine: Engine,
+    signals: &mut Signals,
+    mut logs: ServiceLog,
+) -> Result<ExitCode, Failure> {
+    let mut looks = tokio::time::interval(SIGNAL_POLL_INTERVAL);
     let failed = loop {
         tokio::select! {
             () = signals.next() => break None,
@@ -403,7 +412,7 @@ async fn serve(engine: Engine, signals: &mut Signals, mut logs: Logs) -> Result<
     if let Some(why) = failed.or_else(|| closed.err()) {
         let failure = Failure::could_not_run(format!("the ledger has stopped: {why}"));
         return Err(match damaged {
-            true => failure.hint(DAMAGED),
+            true => failure.hint(DAMAGED_HINT),
             false => failure.hint("ktsu verify, then start again"),
         });
     }

@@ -7,16 +7,16 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Cursor, Filter, Reader};
 use serde_json::{Map, Value, json};
 
-use super::output::{DIM, complain, is_quiet, line, note, painted};
-use super::owner::{Owner, Where};
+use super::output::{DIM, is_quiet, line, note, painted, print_failure};
+use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, json as shape, output};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
-use ktsu_rows::listed;
-use ktsu_workflow::admit::steer::Steer;
+use ktsu_run_index::listed_kinds;
+use ktsu_workflow::admit::steer::RunControl;
 
 /// The statuses of runs that have not ended.
-const UNFINISHED: [&str; 3] = ["pending", "running", "waiting"];
+const UNFINISHED_STATUSES: [&str; 3] = ["pending", "running", "waiting"];
 
 /// What the three take.
 #[derive(Debug, clap::Args)]
@@ -28,7 +28,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "WORKFLOW")]
     workflow: Option<String>,
     /// With --workflow: only runs with this status
-    #[arg(long, requires = "workflow", conflicts_with = "run", value_parser = UNFINISHED)]
+    #[arg(long, requires = "workflow", conflicts_with = "run", value_parser = UNFINISHED_STATUSES)]
     status: Option<String>,
     /// Does not ask for confirmation
     #[arg(long, requires = "workflow", conflicts_with = "run")]
@@ -40,22 +40,22 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "FRAME", conflicts_with = "workflow")]
     expect: Option<u64>,
     #[command(flatten)]
-    engine: Where,
+    engine: EngineArguments,
 }
 
 /// Says one of them about a run, or about many.
 pub(super) async fn run(
     common: &Common,
-    steer: Steer,
+    steer: RunControl,
     asked: Arguments,
 ) -> Result<ExitCode, Failure> {
-    let place = Owner::place(common, &asked.engine)?;
+    let place = EngineHandle::ledger_location(common, &asked.engine)?;
     let reader = open_at(&place.path)?;
     let (runs, one) = match (&asked.run, &asked.workflow) {
         (Some(run), _) => (vec![whole(&reader, steer, run)?], true),
         (None, workflow) => {
             let filter = Filter {
-                kinds: listed(),
+                kinds: listed_kinds(),
                 workflow: workflow.clone(),
                 status: asked.status.clone(),
                 open: None,
@@ -74,15 +74,15 @@ pub(super) async fn run(
         };
         return Ok(ExitCode::SUCCESS);
     }
-    if !one && !asked.yes && !agreed(steer, &runs)? {
-        complain("nothing was done");
+    if !one && !asked.yes && !confirm(steer, &runs)? {
+        print_failure("nothing was done");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     }
     let mut body = Map::new();
     body.extend(asked.reason.map(|why| ("reason".to_owned(), json!(why))));
     let body = Value::Object(body);
-    let owner = Owner::find(place, &asked.engine.without_kit(), false).await?;
-    let told = tell(&owner, steer, &runs, (&body, asked.expect)).await;
+    let owner = EngineHandle::open(place, &asked.engine.without_kit(), false).await?;
+    let told = send_to_all(&owner, steer, &runs, (&body, asked.expect)).await;
     let flag = owner.place.flag.clone();
     owner.close().await?;
     if one {
@@ -90,9 +90,9 @@ pub(super) async fn run(
         let said = said.unwrap_or_default();
         line(&match common.json {
             true => said.to_string(),
-            false => in_words(&said),
+            false => outcome_text(&said),
         });
-        if steer == Steer::Pause && !common.json {
+        if steer == RunControl::Pause && !common.json {
             let run = said["run_id"].as_str().unwrap_or_default();
             let next = format!("  ktsu resume {run} --kit DIR{flag}");
             note(&painted(DIM, &next));
@@ -121,7 +121,7 @@ fn print_all(common: &Common, runs: &[String], told: Vec<Result<Value, Failure>>
         line(&shape::pretty(&all.to_string()));
     } else {
         for said in &done {
-            line(&in_words(said));
+            line(&outcome_text(said));
         }
     }
     let verdict = match refused.is_empty() {
@@ -134,9 +134,9 @@ fn print_all(common: &Common, runs: &[String], told: Vec<Result<Value, Failure>>
     verdict
 }
 
-async fn tell(
-    owner: &Owner,
-    steer: Steer,
+async fn send_to_all(
+    owner: &EngineHandle,
+    steer: RunControl,
     runs: &[String],
     (body, expected): (&Value, Option<u64>),
 ) -> Vec<Result<Value, Failure>> {
@@ -149,13 +149,13 @@ async fn tell(
 }
 
 /// `run_… cancelled`.
-fn in_words(said: &Value) -> String {
+fn outcome_text(said: &Value) -> String {
     let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
     format!("{} {}", text("run_id"), text("status"))
 }
 
 /// The run that is meant: a whole one.
-fn whole(reader: &dyn Reader, steer: Steer, run: &str) -> Result<String, Failure> {
+fn whole(reader: &dyn Reader, steer: RunControl, run: &str) -> Result<String, Failure> {
     let (stream, scope) = find_run(reader, run)?;
     let (verb, id) = (steer.as_str(), stream.name());
     if scope.is_empty() {
@@ -169,7 +169,7 @@ fn whole(reader: &dyn Reader, steer: Steer, run: &str) -> Result<String, Failure
 fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failure> {
     let asked = filter.status.as_deref();
     let mut found = Vec::new();
-    for status in UNFINISHED
+    for status in UNFINISHED_STATUSES
         .iter()
         .filter(|one| asked.is_none_or(|asked| asked == **one))
     {
@@ -199,7 +199,7 @@ fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failu
 }
 
 /// Whether somebody at the terminal says yes.
-fn agreed(steer: Steer, runs: &[String]) -> Result<bool, Failure> {
+fn confirm(steer: RunControl, runs: &[String]) -> Result<bool, Failure> {
     let (verb, count) = (steer.as_str(), runs.len());
     if is_quiet() || !std::io::stdin().is_terminal() {
         let words = format!("{count} runs are meant, and nobody is here to be asked");

@@ -1,7 +1,7 @@
 //! The steps of a run as a tree, with what they called and the children they ran.
 
 use ktsu_ledger::event::CallAttempt;
-use ktsu_projections::envelope::{Metrics, Said};
+use ktsu_projections::envelope::{AgentRemarks, UsageView};
 
 use super::envelope::{mark, paused};
 use super::layout::Column;
@@ -10,16 +10,16 @@ use super::output::{
 };
 use super::table::{Reason, Rows};
 use super::{agents, text};
-use ktsu_history::steps::{Call, Item, Step, Told};
-use ktsu_history::webhooks::Request;
+use ktsu_history::steps::{ItemTimeline, RunTimeline, StepTimeline, TimelineEntry};
+use ktsu_history::webhooks::WebhookRequest;
 
 /// The most characters of a webhook's body at a terminal, which shows as many as it has room for.
-const BODY: usize = 1000;
+const MAX_BODY_CHARS: usize = 1000;
 /// From this many items on, those in a row that went as they should share a row.
-const MANY: usize = 24;
+const MAX_ORDINARY_ITEMS: usize = 24;
 
 /// A row: a branch of the tree, and what stands beside it.
-struct Row {
+struct StepRow {
     /// How far the name is from the edge, as lines of the tree.
     lines: String,
     mark: String,
@@ -32,7 +32,7 @@ struct Row {
     wrong: bool,
 }
 
-impl Row {
+impl StepRow {
     fn cells(&self) -> Vec<String> {
         let (lines, mark, name) = (&self.lines, &self.mark, &self.name);
         let note = text::line(&self.note);
@@ -49,7 +49,7 @@ impl Row {
 }
 
 /// Prints a run.
-pub(super) fn print(told: &Told) {
+pub(super) fn print(told: &RunTimeline) {
     let words = format!(
         "{} {} {}",
         mark(&told.status),
@@ -119,13 +119,13 @@ pub(super) fn print(told: &Told) {
 }
 
 /// Children are as deep as workflows are nested, which the kit bounds.
-fn steps(all: &[Step], lines: &str, rows: &mut Vec<Row>) {
+fn steps(all: &[StepTimeline], lines: &str, rows: &mut Vec<StepRow>) {
     for (position, step) in all.iter().enumerate() {
         let (here, below) = branch(lines, position + 1 == all.len());
         rows.push(step_row(step, here));
         let children = step.child.as_ref().map_or(&[][..], |child| &child.steps);
         let groups = groups(&step.items);
-        let shown: Vec<&Call> = step.calls.iter().filter(|call| !call.is_plain).collect();
+        let shown: Vec<&TimelineEntry> = step.calls.iter().filter(|call| !call.is_plain).collect();
         for (position, call) in shown.iter().enumerate() {
             let last = position + 1 == shown.len() && children.is_empty() && groups.is_empty();
             call_rows(call, &below, last, rows);
@@ -145,28 +145,28 @@ fn branch(lines: &str, last: bool) -> (String, String) {
 }
 
 /// Items that share a row, in order.
-fn groups(items: &[Item]) -> Vec<&[Item]> {
-    if items.len() <= MANY {
+fn groups(items: &[ItemTimeline]) -> Vec<&[ItemTimeline]> {
+    if items.len() <= MAX_ORDINARY_ITEMS {
         return items.chunks(1).collect();
     }
-    let alike = |one: &Item, other: &Item| is_ordinary(one) && is_ordinary(other);
+    let alike = |one: &ItemTimeline, other: &ItemTimeline| is_ordinary(one) && is_ordinary(other);
     items.chunk_by(alike).collect()
 }
 
 /// Whether an item went as it should, with nothing more to say.
-fn is_ordinary(item: &Item) -> bool {
+fn is_ordinary(item: &ItemTimeline) -> bool {
     let shown = item.calls.iter().filter(|call| !call.is_plain).count();
     let one_model = item.calls.iter().all(|call| attempts(call).is_empty());
     let one_call = shown <= 1 && one_model;
     item.status == "complete" && item.attempt <= 1 && item.said.flags.is_empty() && one_call
 }
 
-fn items(group: &[Item], lines: &str, last: bool, rows: &mut Vec<Row>) {
+fn items(group: &[ItemTimeline], lines: &str, last: bool, rows: &mut Vec<StepRow>) {
     let (here, below) = branch(lines, last);
     let [item] = group else {
         return rows.extend(group_row(group, here));
     };
-    let shown: Vec<&Call> = item.calls.iter().filter(|call| !call.is_plain).collect();
+    let shown: Vec<&TimelineEntry> = item.calls.iter().filter(|call| !call.is_plain).collect();
     let mut row = item_row(item, here);
     // One call is told beside the item.
     if let [call] = shown.as_slice()
@@ -184,7 +184,7 @@ fn items(group: &[Item], lines: &str, last: bool, rows: &mut Vec<Row>) {
 }
 
 /// A call, and the models that were asked for its reply where it was more than one, or one in vain.
-fn call_rows(call: &Call, lines: &str, last: bool, rows: &mut Vec<Row>) {
+fn call_rows(call: &TimelineEntry, lines: &str, last: bool, rows: &mut Vec<StepRow>) {
     let (here, below) = branch(lines, last);
     rows.push(call_row(call, here));
     let attempts = attempts(call);
@@ -194,15 +194,15 @@ fn call_rows(call: &Call, lines: &str, last: bool, rows: &mut Vec<Row>) {
     }
 }
 
-fn attempts(call: &Call) -> &[CallAttempt] {
+fn attempts(call: &TimelineEntry) -> &[CallAttempt] {
     let answer = call.answer.as_ref();
     answer.map_or(&[], |answer| answer.attempts.as_slice())
 }
 
 /// Many items in one row; none if there are none.
-fn group_row(group: &[Item], lines: String) -> Option<Row> {
+fn group_row(group: &[ItemTimeline], lines: String) -> Option<StepRow> {
     let (first, last) = (group.first()?, group.last()?);
-    let sum = |of: fn(&Metrics) -> u64| group.iter().map(|item| of(&item.metrics)).sum::<u64>();
+    let sum = |of: fn(&UsageView) -> u64| group.iter().map(|item| of(&item.metrics)).sum::<u64>();
     let tokens = (sum(|used| used.tokens_in), sum(|used| used.tokens_out));
     let calls = agents::calls(
         sum(|used| used.llm_calls),
@@ -211,7 +211,7 @@ fn group_row(group: &[Item], lines: String) -> Option<Row> {
         sum(|used| used.repair_calls),
     );
     let count = u64::try_from(group.len()).unwrap_or(u64::MAX);
-    Some(Row {
+    Some(StepRow {
         lines,
         mark: mark("complete"),
         name: text::line(&format!(
@@ -230,7 +230,7 @@ fn group_row(group: &[Item], lines: String) -> Option<Row> {
     })
 }
 
-fn item_row(item: &Item, lines: String) -> Row {
+fn item_row(item: &ItemTimeline, lines: String) -> StepRow {
     let mut note = match (&item.error, &item.skip_reason) {
         (Some(error), _) => format!("{}: {}", error.code, error.message),
         (None, Some(reason)) => format!("skipped: {reason}"),
@@ -241,7 +241,7 @@ fn item_row(item: &Item, lines: String) -> Row {
         note = agents::joined([format!("attempt {}", item.attempt), note]);
     }
     let note = agents::joined([note, text::waited(item.metrics.waited_ms)]);
-    Row {
+    StepRow {
         lines,
         mark: mark(&item.status),
         name: text::line(&item.id).into_owned(),
@@ -253,13 +253,13 @@ fn item_row(item: &Item, lines: String) -> Row {
         },
         cost: cost(item.metrics.cost_micro_usd),
         wrong: item.error.is_some(),
-        note: agents::joined([note, said(&item.said, item.reflected)]),
+        note: agents::joined([note, reply_text(&item.said, item.reflected)]),
     }
 }
 
-fn call_row(call: &Call, lines: String) -> Row {
+fn call_row(call: &TimelineEntry, lines: String) -> StepRow {
     let answer = call.answer.as_ref();
-    Row {
+    StepRow {
         lines,
         mark: painted(DIM, symbols().dot()),
         name: text::line(&call.kind).into_owned(),
@@ -277,9 +277,9 @@ fn call_row(call: &Call, lines: String) -> Row {
 }
 
 /// One model that the gateway asked.
-fn attempt_row(attempt: &CallAttempt, lines: String) -> Row {
+fn attempt_row(attempt: &CallAttempt, lines: String) -> StepRow {
     let used = &attempt.usage;
-    Row {
+    StepRow {
         lines,
         mark: painted(DIM, symbols().dot()),
         name: text::line(&attempt.model).into_owned(),
@@ -295,7 +295,7 @@ fn attempt_row(attempt: &CallAttempt, lines: String) -> Row {
     }
 }
 
-fn call_note(call: &Call) -> String {
+fn call_note(call: &TimelineEntry) -> String {
     if let Some(request) = &call.request {
         return request_note(request);
     }
@@ -317,7 +317,7 @@ fn call_note(call: &Call) -> String {
 }
 
 /// `POST https://…, signed: {…}`, in a pipe whole.
-fn request_note(request: &Request) -> String {
+fn request_note(request: &WebhookRequest) -> String {
     let url = request.url.as_deref().unwrap_or_default();
     let url = text::line(url);
     let signed = match request.is_signed() {
@@ -326,7 +326,9 @@ fn request_note(request: &Request) -> String {
     };
     let body = request.body.as_ref().map(|body| body.as_str());
     let body = match (body, request.body_bytes) {
-        (Some(body), _) if sheet().width.is_some() => format!(": {}", text::short(body, BODY)),
+        (Some(body), _) if sheet().width.is_some() => {
+            format!(": {}", text::short(body, MAX_BODY_CHARS))
+        }
         (Some(body), _) => format!(": {}", text::line(body)),
         (None, Some(bytes)) => format!(": {bytes} bytes"),
         (None, None) => String::new(),
@@ -337,7 +339,7 @@ fn request_note(request: &Request) -> String {
 }
 
 /// What an agent said beside its output.
-fn said(said: &Said, reflected: bool) -> String {
+fn reply_text(said: &AgentRemarks, reflected: bool) -> String {
     let confidence = said.confidence.as_ref();
     agents::joined([
         if reflected { "reflected" } else { "" }.to_owned(),
@@ -348,7 +350,7 @@ fn said(said: &Said, reflected: bool) -> String {
     ])
 }
 
-fn calls_of(used: &Metrics) -> String {
+fn calls_of(used: &UsageView) -> String {
     agents::calls(
         used.llm_calls,
         (used.tokens_in, used.tokens_out),
@@ -368,7 +370,7 @@ fn cost(micro_usd: u64) -> String {
     }
 }
 
-fn step_row(step: &Step, lines: String) -> Row {
+fn step_row(step: &StepTimeline, lines: String) -> StepRow {
     let ended = !matches!(
         step.status.as_str(),
         "pending" | "running" | "pending_approval"
@@ -388,7 +390,7 @@ fn step_row(step: &Step, lines: String) -> Row {
         note = agents::joined([note, of]);
     }
     let reflected = step.reflected.unwrap_or(false) && step.counts.is_none();
-    note = agents::joined([note, said(&step.said, reflected)]);
+    note = agents::joined([note, reply_text(&step.said, reflected)]);
     note = agents::joined([note, text::waited(step.metrics.waited_ms)]);
     if !step.after.is_empty() {
         let after = format!("after {}", step.after.join(", "));
@@ -401,7 +403,7 @@ fn step_row(step: &Step, lines: String) -> Row {
     if step.attempt > 1 {
         note = agents::joined([format!("attempt {}", step.attempt), note]);
     }
-    Row {
+    StepRow {
         lines,
         mark: mark(&step.status),
         name: text::line(&step.id).into_owned(),

@@ -18,14 +18,14 @@ const BETWEEN: &str = "  ";
 
 /// What is printed on.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Sheet {
+pub(super) struct Terminal {
     /// How many columns a line has; a pipe has no bounds.
     pub(super) width: Option<usize>,
     /// What can be shown.
     pub(super) symbols: Symbols,
 }
 
-impl Sheet {
+impl Terminal {
     /// Whether lists of frames have to do without what is said elsewhere, too.
     pub(super) fn is_narrow(&self) -> bool {
         self.width.is_some_and(|width| width < 80)
@@ -85,7 +85,7 @@ pub(super) struct Reason {
 }
 
 /// A table as it is shown.
-pub(super) struct Shown {
+pub(super) struct LaidOutTable {
     pub(super) lines: Vec<String>,
     /// Where each row begins among them.
     starts: Vec<usize>,
@@ -93,7 +93,7 @@ pub(super) struct Shown {
     pub(super) hidden: Vec<&'static str>,
 }
 
-impl Shown {
+impl LaidOutTable {
     /// Whether a text stands whole in a row.
     fn holds(&self, row: usize, text: &str) -> bool {
         let start = self.starts.get(row).copied().unwrap_or(0);
@@ -155,7 +155,7 @@ impl Rows {
     }
 
     /// Lays it out.
-    pub(super) fn shown(&self, sheet: &Sheet) -> Shown {
+    pub(super) fn shown(&self, sheet: &Terminal) -> LaidOutTable {
         let all = self.natural();
         let Some(width) = sheet.width else {
             return self.columns(&Widths(all.iter().copied().map(Some).collect()), sheet);
@@ -168,14 +168,14 @@ impl Rows {
         {
             return self.lined(&found, sheet.symbols);
         }
-        match widths(&self.spared(), &all, width, BETWEEN.len()) {
+        match widths(&self.drop_spare_columns(), &all, width, BETWEEN.len()) {
             Some(found) => self.columns(&found, sheet),
             None => self.records(sheet),
         }
     }
 
     /// The columns, those that say nothing being the first to do without.
-    fn spared(&self) -> Vec<Column> {
+    fn drop_spare_columns(&self) -> Vec<Column> {
         let columns = self.head.iter().enumerate();
         let columns = columns.map(|(place, column)| match self.is_filled(place) {
             true => *column,
@@ -194,7 +194,7 @@ impl Rows {
         self.head.iter().enumerate().map(wide).collect()
     }
 
-    fn lined(&self, widths: &Widths, symbols: Symbols) -> Shown {
+    fn lined(&self, widths: &Widths, symbols: Symbols) -> LaidOutTable {
         let mut table = Table::new();
         table
             .load_style(match symbols {
@@ -215,7 +215,7 @@ impl Rows {
             }
         }
         let lines: Vec<String> = table.trim_fmt().lines().map(str::to_owned).collect();
-        Shown {
+        LaidOutTable {
             // A line above the headings, and one below them; a row is a line.
             starts: (3..).take(self.rows.len()).collect(),
             lines,
@@ -223,7 +223,7 @@ impl Rows {
         }
     }
 
-    fn columns(&self, widths: &Widths, sheet: &Sheet) -> Shown {
+    fn columns(&self, widths: &Widths, sheet: &Terminal) -> LaidOutTable {
         let joined = |row: &mut dyn Iterator<Item = &str>| {
             let cells = row.zip(&self.head).zip(&widths.0);
             let cells = cells.filter_map(|((cell, column), width)| {
@@ -243,7 +243,7 @@ impl Rows {
         let rows = rows.map(|row| joined(&mut row.iter().map(String::as_str)));
         let hidden = self.head.iter().enumerate().zip(&widths.0);
         let hidden = hidden.filter(|((place, _), width)| width.is_none() && self.is_filled(*place));
-        Shown {
+        LaidOutTable {
             lines: std::iter::once(head).chain(rows).collect(),
             starts: (1..).take(self.rows.len()).collect(),
             hidden: hidden.map(|((_, column), _)| column.name).collect(),
@@ -251,7 +251,7 @@ impl Rows {
     }
 
     /// A block a row. What is whole stays so, whatever the width.
-    fn records(&self, sheet: &Sheet) -> Shown {
+    fn records(&self, sheet: &Terminal) -> LaidOutTable {
         let names = self.head.iter().map(|column| columns(column.name));
         let names = names.max().unwrap_or(0);
         let (mut lines, mut starts) = (Vec::new(), Vec::new());
@@ -273,7 +273,7 @@ impl Rows {
                 });
             }
         }
-        Shown {
+        LaidOutTable {
             lines,
             starts,
             hidden: Vec::new(),

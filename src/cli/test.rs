@@ -9,29 +9,32 @@ use clap::ValueEnum;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use ktsu_ledger::event::{Principal, Sameness};
 
-use super::compared::{markdown, print_named, word};
+use super::comparison::{markdown, print_named, status_text};
 use super::engine::{
-    any_port, load_environment, load_kit_as, open, place, process_environment, receiver,
+    any_port, ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
 };
 use super::logging::{self, LogFormat};
-use super::output::{DIM, complain, line, painted, words};
+use super::output::{DIM, line, painted, print_failure, words};
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
-use ktsu_baseline::{Baseline, Held, MAX_FILE, NotABaseline, Report, Status, find, held};
+use ktsu_baseline::{
+    Baseline, BaselineError, BaselineReport, BaselineResult, BaselineVerdict, MAX_FILE, compare,
+    find_step,
+};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_history as history;
 use ktsu_kit::Kit;
-use ktsu_workflow::recompute::{Recorded, prepare_one};
+use ktsu_workflow::recompute::{RecordedRun, prepare_task};
 
 /// How many baselines are asked for at once.
-const AT_ONCE: usize = 10;
+const MAX_CONCURRENT: usize = 10;
 /// The most baselines of one test.
-const MOST: usize = 10_000;
+const MAX_BASELINES: usize = 10_000;
 
 /// How to print it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ReportFormat {
     /// For people
     Text,
     /// For programs
@@ -61,7 +64,7 @@ pub(super) struct Arguments {
     env: Option<PathBuf>,
     /// How to print the report
     #[arg(long, value_enum)]
-    format: Option<Format>,
+    format: Option<ReportFormat>,
     /// Exits with 0 if values differ; a schema violation still counts
     #[arg(long)]
     no_fail_on_diff: bool,
@@ -77,7 +80,7 @@ pub(super) struct Arguments {
 }
 
 /// A baseline and the file it was read from.
-struct Given {
+struct BaselineFile {
     file: String,
     baseline: Baseline,
 }
@@ -90,12 +93,12 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     for one in &given {
         step_of(&kit, one)?;
     }
-    logging::start(LogFormat::Text, logging::usual("warn"))?;
+    logging::start(LogFormat::Text, logging::default_level("warn"))?;
     let mut signals = Signals::new()?;
     let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
     let file = arguments
         .record
-        .then(|| place(common, environment.as_ref()).path);
+        .then(|| ledger_location(common, environment.as_ref()).path);
     let mut process = process_environment();
     let _receiver = receiver(environment.as_ref(), &mut process, file.as_deref()).await?;
     let engine = open(Setup {
@@ -113,12 +116,12 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     .await?;
     let asked = stream::iter(&given).map(|one| ask(&engine, &kit, one));
     let results = tokio::select! {
-        results = asked.buffered(AT_ONCE).try_collect::<Vec<Held>>() => Some(results),
+        results = asked.buffered(MAX_CONCURRENT).try_collect::<Vec<BaselineResult>>() => Some(results),
         () = signals.next() => None,
     };
     let closed = signals.unless_again(engine.close()).await;
     let Some(results) = results else {
-        complain("interrupted");
+        print_failure("interrupted");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     let results = results?;
@@ -128,21 +131,21 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         Sameness::NotComparable => arguments.allow_not_comparable,
         Sameness::Clean | Sameness::SchemaViolation | Sameness::Failed => false,
     };
-    let report = Report::of(results, bears);
+    let report = BaselineReport::of(results, bears);
     let format = arguments.format.unwrap_or(match common.json {
-        true => Format::Json,
-        false => Format::Text,
+        true => ReportFormat::Json,
+        false => ReportFormat::Text,
     });
     print(&report, format)?;
     Ok(match report.status {
-        Status::Pass => ExitCode::SUCCESS,
-        Status::Fail => ExitCode::from(EXIT_VERDICT),
-        Status::Error => ExitCode::from(EXIT_COULD_NOT_RUN),
+        BaselineVerdict::Pass => ExitCode::SUCCESS,
+        BaselineVerdict::Fail => ExitCode::from(EXIT_VERDICT),
+        BaselineVerdict::Error => ExitCode::from(EXIT_COULD_NOT_RUN),
     })
 }
 
 /// The files that are named, those of folders included, in the order of their names.
-fn read_all(named: &[PathBuf]) -> Result<Vec<Given>, Failure> {
+fn read_all(named: &[PathBuf]) -> Result<Vec<BaselineFile>, Failure> {
     let mut files = Vec::new();
     for path in named {
         if !path.is_dir() {
@@ -162,24 +165,24 @@ fn read_all(named: &[PathBuf]) -> Result<Vec<Given>, Failure> {
         return Err(Failure::could_not_run("there are no baselines")
             .hint("make some: ktsu capture RUN -o DIR"));
     }
-    if files.len() > MOST {
-        let words = format!("{} baselines are more than {MOST}", files.len());
+    if files.len() > MAX_BASELINES {
+        let words = format!("{} baselines are more than {MAX_BASELINES}", files.len());
         return Err(Failure::could_not_run(words));
     }
     files.iter().map(|file| read(file)).collect()
 }
 
-fn read(file: &Path) -> Result<Given, Failure> {
+fn read(file: &Path) -> Result<BaselineFile, Failure> {
     let mut bytes = Vec::new();
     let opened = std::fs::File::open(file).and_then(|open| {
         let most = u64::try_from(MAX_FILE).unwrap_or(u64::MAX);
         open.take(most.saturating_add(1)).read_to_end(&mut bytes)
     });
     opened.map_err(|error| unreadable(file, &error))?;
-    let baseline = Baseline::read(&bytes).map_err(|wrong: NotABaseline| {
+    let baseline = Baseline::read(&bytes).map_err(|wrong: BaselineError| {
         Failure::could_not_run(format!("{}: {wrong}", file.display()))
     })?;
-    Ok(Given {
+    Ok(BaselineFile {
         file: file.display().to_string(),
         baseline,
     })
@@ -192,11 +195,11 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
 /// The definition and the step a baseline is of.
 fn step_of<'a>(
     kit: &'a Kit,
-    given: &Given,
+    given: &BaselineFile,
 ) -> Result<
     (
         &'a ktsu_workflow::definition::Definition,
-        ktsu_baseline::Found<'a>,
+        ktsu_baseline::BaselineStep<'a>,
     ),
     Failure,
 > {
@@ -209,7 +212,7 @@ fn step_of<'a>(
         );
         Failure::could_not_run(words).hint("--kit DIR")
     })?;
-    let found = find(&workflow.definition.plan, &snapshot.step);
+    let found = find_step(&workflow.definition.plan, &snapshot.step);
     let found = found.ok_or_else(|| {
         Failure::could_not_run(format!(
             "{}: workflow {} has no agent step {}",
@@ -221,7 +224,7 @@ fn step_of<'a>(
 }
 
 /// Asks for one baseline's input again.
-async fn ask(engine: &Engine, kit: &Kit, given: &Given) -> Result<Held, Failure> {
+async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<BaselineResult, Failure> {
     let (definition, found) = step_of(kit, given)?;
     let snapshot = &given.baseline.snapshot;
     let principal = Principal {
@@ -231,7 +234,7 @@ async fn ask(engine: &Engine, kit: &Kit, given: &Given) -> Result<Held, Failure>
     let failed = |words: String| Failure::could_not_run(format!("{}: {words}", given.file));
     let results = given.baseline.results();
     let results = results.map_err(|unfit| failed(unfit.to_string()))?;
-    let prepared = prepare_one(
+    let prepared = prepare_task(
         definition,
         found.agent,
         &snapshot.step,
@@ -250,27 +253,34 @@ async fn ask(engine: &Engine, kit: &Kit, given: &Given) -> Result<Held, Failure>
         history::frames(reader, &stream)
     });
     let frames = read.await?;
-    let fresh = Recorded::of(&frames).map_err(|error| failed(error.to_string()))?;
+    let fresh = RecordedRun::from_frames(&frames).map_err(|error| failed(error.to_string()))?;
     let agent = fresh.plan.agents.get(&found.agent.file);
-    let task = held(&given.baseline, fresh.tasks.first(), found.step, agent);
-    Ok(Held::of(given.file.clone(), &given.baseline, task))
+    let task = compare(&given.baseline, fresh.tasks.first(), found.step, agent);
+    Ok(BaselineResult::of(
+        given.file.clone(),
+        &given.baseline,
+        task,
+    ))
 }
 
-fn print(report: &Report, format: Format) -> Result<(), Failure> {
+fn print(report: &BaselineReport, format: ReportFormat) -> Result<(), Failure> {
     match format {
-        Format::Json => {
+        ReportFormat::Json => {
             let text = serde_json::to_string(report);
             let text = text.map_err(|error| Failure::could_not_run(error.to_string()))?;
             line(&json::pretty(&text));
         }
-        Format::Text => {
+        ReportFormat::Text => {
             for one in &report.baselines {
                 print_named(&text::line(&one.file), &one.task());
             }
             let summary = painted(DIM, &report.summary);
-            words(&format!("{}  {summary}", word(status(report.status))), 2);
+            words(
+                &format!("{}  {summary}", status_text(status(report.status))),
+                2,
+            );
         }
-        Format::Markdown => {
+        ReportFormat::Markdown => {
             line(&format!(
                 "## Baselines: {}\n\n{}\n",
                 status(report.status),
@@ -290,10 +300,10 @@ fn print(report: &Report, format: Format) -> Result<(), Failure> {
     Ok(())
 }
 
-fn status(status: Status) -> &'static str {
+fn status(status: BaselineVerdict) -> &'static str {
     match status {
-        Status::Pass => "pass",
-        Status::Fail => "fail",
-        Status::Error => "error",
+        BaselineVerdict::Pass => "pass",
+        BaselineVerdict::Fail => "fail",
+        BaselineVerdict::Error => "error",
     }
 }

@@ -15,12 +15,12 @@ use super::output::symbols;
 /// Text in which nothing steers a terminal: line breaks and tabs stay, every other control
 /// character, escape sequence, direction override and invisible mark is shown as its code.
 pub fn clean(text: &str) -> Cow<'_, str> {
-    shown(text, |character| matches!(character, '\n' | '\t'))
+    escape_where(text, |character| matches!(character, '\n' | '\t'))
 }
 
 /// As [`clean`], and on one line.
 pub fn line(text: &str) -> Cow<'_, str> {
-    shown(text, |_| false)
+    escape_where(text, |_| false)
 }
 
 /// As [`clean`], for text that was coloured by us: colours stay, no other sequence does.
@@ -105,8 +105,8 @@ pub fn cost(micro_usd: u64) -> String {
     )
 }
 
-fn shown(text: &str, passes: impl Fn(char) -> bool) -> Cow<'_, str> {
-    let steers = |character: char| is_steering(character) && !passes(character);
+fn escape_where(text: &str, passes: impl Fn(char) -> bool) -> Cow<'_, str> {
+    let steers = |character: char| is_control(character) && !passes(character);
     if !text.contains(steers) {
         return Cow::Borrowed(text);
     }
@@ -123,7 +123,7 @@ fn shown(text: &str, passes: impl Fn(char) -> bool) -> Cow<'_, str> {
 }
 
 /// Characters that do something instead of showing something.
-pub(super) fn is_steering(character: char) -> bool {
+pub(super) fn is_control(character: char) -> bool {
     character.is_control()
         || matches!(character,
             // Soft hyphen, Arabic letter mark, Mongolian vowel separator.
@@ -189,8 +189,8 @@ mod tests {
     fn no_character_but_newline_and_tab_is_a_control_afterwards() {
         let all: String = (0..=0x10_ffff).filter_map(char::from_u32).collect();
         let kept = clean(&all);
-        assert_eq!(kept.matches(is_steering).collect::<String>(), "\t\n");
-        assert!(!line(&all).contains(is_steering));
+        assert_eq!(kept.matches(is_control).collect::<String>(), "\t\n");
+        assert!(!line(&all).contains(is_control));
     }
 
     #[test]

@@ -9,15 +9,15 @@ use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::EnvelopeFold;
-use ktsu_projections::lineage::Node;
+use ktsu_projections::lineage::LineageNode;
 use serde_json::json;
 
 use super::layout::columns;
-use super::output::{BOLD, DIM, ODD, line, painted, row, sheet, symbols};
+use super::output::{BOLD, DIM, WARN, line, painted, row, sheet, symbols};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
-use ktsu_history::shown::{self, Bound, is_within};
-use ktsu_history::trace::{self, Wanted};
+use ktsu_history::frame_page::{self, PageLimit, is_within};
+use ktsu_history::trace::{self, TraceFilter};
 use ktsu_history::{self as history, report, steps, webhooks};
 
 /// What `trace` takes.
@@ -65,8 +65,8 @@ pub(super) struct Arguments {
 }
 
 impl Arguments {
-    fn wanted(&self) -> Wanted {
-        Wanted {
+    fn frame_filter(&self) -> TraceFilter {
+        TraceFilter {
             step: self.step.clone(),
             kinds: self.kinds.clone(),
             since: self.since,
@@ -87,9 +87,9 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let (stream, scope) = find_run(&reader, run)?;
     let frames = history::frames(&reader, &stream)?;
     if let Some(path) = &arguments.of {
-        let answer = origin::of(&frames, &scope, path)?;
+        let answer = origin::field_origin(&frames, &scope, path)?;
         if common.json {
-            return told_json(&answer);
+            return print_json(&answer);
         }
         origin::print(&answer);
         return Ok(ExitCode::SUCCESS);
@@ -97,7 +97,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     if let Some(step) = &arguments.why_not {
         let why = origin::why_not(&frames, &scope, step)?;
         if common.json {
-            return told_json(&why);
+            return print_json(&why);
         }
         origin::print_why(&why);
         return Ok(ExitCode::SUCCESS);
@@ -105,14 +105,14 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     if arguments.mermaid || arguments.html.is_some() {
         return write_report(&stream, &frames, &scope, arguments.html.as_deref());
     }
-    let wanted = arguments.wanted();
+    let wanted = arguments.frame_filter();
     if let Some(step) = arguments.step.as_deref() {
         is_known(&frames, step)?;
     }
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
             let seq = number(&stream, &frames, frame)?;
-            let page = shown::page(&reader, &stream, "", seq, Bound::frames(1), true)?;
+            let page = frame_page::page(&reader, &stream, "", seq, PageLimit::frames(1), true)?;
             let whole = page.frames.first().filter(|(found, _)| *found == seq);
             let whole = whole.map(|(_, text)| text.as_str());
             let ways = match arguments.descendants {
@@ -120,8 +120,11 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
                 false => trace::ancestors(&frames, seq),
             };
             let mut ways = ways.ok_or_else(|| no_such_frame(&stream, &frames, seq))?;
-            trace::say_what_is_missing(&reader, &mut ways)?;
-            let ways = ways.into_iter().filter(|node| wanted.wants(node)).collect();
+            trace::mark_missing_causes(&reader, &mut ways)?;
+            let ways = ways
+                .into_iter()
+                .filter(|node| wanted.matches(node))
+                .collect();
             chain(common, &stream, &frames, seq, ways, whole, &place.flag)
         }
         None if arguments.descendants => Err(Failure::could_not_run("--descendants needs a frame")
@@ -129,20 +132,20 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         None if arguments.frames || !wanted.is_all() => {
             tree(common, &reader, (&stream, &frames), &scope, &wanted)
         }
-        None => told(common, &stream, &frames, &scope),
+        None => print_steps(common, &stream, &frames, &scope),
     }
 }
 
 /// Refuses a step or an item that the run does not have: one without frames is none of them.
 fn is_known(frames: &[Frame], step: &str) -> Result<(), Failure> {
-    let only = Wanted {
+    let only = TraceFilter {
         step: Some(step.to_owned()),
-        ..Wanted::default()
+        ..TraceFilter::default()
     };
-    match Lineage::of(frames)
+    match Lineage::from_frames(frames)
         .nodes()
         .iter()
-        .any(|node| only.wants(node))
+        .any(|node| only.matches(node))
     {
         true => Ok(()),
         false => origin::why_not(frames, "", step).map(drop),
@@ -156,8 +159,8 @@ fn write_report(
     scope: &str,
     file: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
-    let fold = |error| Failure::from(history::Unreadable::from(error));
-    let told = steps::told(frames, scope).map_err(fold)?;
+    let fold = |error| Failure::from(history::RunReadError::from(error));
+    let told = steps::timeline(frames, scope).map_err(fold)?;
     let told = told.ok_or_else(|| no_such_child(stream, scope))?;
     let uses = history::tools::uses(frames);
     let Some(file) = file else {
@@ -191,29 +194,29 @@ fn number(stream: &StreamId, frames: &[Frame], frame: &str) -> Result<u64, Failu
         return Err(Failure::could_not_run(words));
     }
     number.parse().map_err(|_| {
-        let near = near(stream, frames);
+        let near = nearest_frames(stream, frames);
         Failure::could_not_run(format!("{frame} is not a frame"))
             .hint(format!("a frame is its number; {near}"))
     })
 }
 
-fn told(
+fn print_steps(
     common: &Common,
     stream: &StreamId,
     frames: &[Frame],
     scope: &str,
 ) -> Result<ExitCode, Failure> {
-    let told = steps::told(frames, scope);
-    let told = told.map_err(|error| Failure::from(history::Unreadable::from(error)))?;
+    let told = steps::timeline(frames, scope);
+    let told = told.map_err(|error| Failure::from(history::RunReadError::from(error)))?;
     let told = told.ok_or_else(|| no_such_child(stream, scope))?;
     if common.json {
-        return told_json(&told);
+        return print_json(&told);
     }
     super::steps::print(&told);
     Ok(ExitCode::SUCCESS)
 }
 
-fn told_json(told: &impl serde::Serialize) -> Result<ExitCode, Failure> {
+fn print_json(told: &impl serde::Serialize) -> Result<ExitCode, Failure> {
     let json = serde_json::to_string(told);
     let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
     line(&shape::pretty(&json));
@@ -225,7 +228,7 @@ fn chain(
     stream: &StreamId,
     frames: &[Frame],
     seq: u64,
-    chain: Vec<Node>,
+    chain: Vec<LineageNode>,
     whole: Option<&str>,
     flag: &str,
 ) -> Result<ExitCode, Failure> {
@@ -267,7 +270,7 @@ fn chain(
 }
 
 /// A frame of a chain, and what it follows from: ids of frames elsewhere, too, so never cut.
-fn hop(node: &Node, causes: &str) -> bool {
+fn hop(node: &LineageNode, causes: &str) -> bool {
     let places = if sheet().is_narrow() { 14 } else { 24 };
     let words = format!(
         "{:>5}  {} {:<places$}",
@@ -287,11 +290,11 @@ fn hop(node: &Node, causes: &str) -> bool {
 
 fn no_such_frame(stream: &StreamId, frames: &[Frame], seq: u64) -> Failure {
     let words = format!("{} has no frame {seq}", stream.name());
-    Failure::could_not_run(words).hint(near(stream, frames))
+    Failure::could_not_run(words).hint(nearest_frames(stream, frames))
 }
 
 /// The frames that come nearest to one that is not there: numbers leave none out, so the last.
-fn near(stream: &StreamId, frames: &[Frame]) -> String {
+fn nearest_frames(stream: &StreamId, frames: &[Frame]) -> String {
     let last = frames.iter().rev().take(3).rev();
     let last = last.map(|frame| format!("{} ({})", frame.seq, frame.event.kind()));
     let last = last.collect::<Vec<_>>().join(", ");
@@ -306,12 +309,12 @@ fn tree(
     reader: &dyn Reader,
     (stream, frames): (&StreamId, &[Frame]),
     scope: &str,
-    wanted: &Wanted,
+    wanted: &TraceFilter,
 ) -> Result<ExitCode, Failure> {
-    let mut lineage = Lineage::of(frames);
-    trace::say_what_is_missing(reader, lineage.nodes_mut())?;
-    let inside = |node: &&Node| is_within(&node.scope, scope) && wanted.wants(node);
-    let nodes: Vec<&Node> = lineage.nodes().iter().filter(inside).collect();
+    let mut lineage = Lineage::from_frames(frames);
+    trace::mark_missing_causes(reader, lineage.nodes_mut())?;
+    let inside = |node: &&LineageNode| is_within(&node.scope, scope) && wanted.matches(node);
+    let nodes: Vec<&LineageNode> = lineage.nodes().iter().filter(inside).collect();
     if nodes.is_empty() && wanted.is_all() {
         return Err(no_such_child(stream, scope));
     }
@@ -321,7 +324,7 @@ fn tree(
         return Ok(ExitCode::SUCCESS);
     }
     // From the last frame to the first: what follows from a frame comes after it.
-    let mut below: BTreeMap<u64, Vec<Below<'_>>> = BTreeMap::new();
+    let mut below: BTreeMap<u64, Vec<Subtree<'_>>> = BTreeMap::new();
     let mut open = Vec::new();
     for node in nodes.iter().rev() {
         let effects = below.get(&node.seq).map_or(&[][..], Vec::as_slice);
@@ -329,20 +332,20 @@ fn tree(
         let causes = node.cause.iter().filter_map(|seq| lineage.node(*seq));
         let cause = causes.filter(inside).map(|cause| cause.seq).max();
         match cause {
-            Some(cause) => below.entry(cause).or_default().push(Below { node, size }),
+            Some(cause) => below.entry(cause).or_default().push(Subtree { node, size }),
             None => open.push((*node, 0)),
         }
     }
     while let Some((node, depth)) = open.pop() {
         let indent = format!("{} ", symbols().bar()).repeat(depth.min(20));
-        if !row(in_words(node, &indent).trim_end()) {
+        if !row(node_text(node, &indent).trim_end()) {
             break;
         }
         let mut effects = below.remove(&node.seq).unwrap_or_default();
         effects.sort_by_key(|one| (std::cmp::Reverse(one.size), one.node.seq));
         let mut effects = effects.into_iter();
         open.extend(effects.next().map(|one| (one.node, depth)));
-        let mut others: Vec<&Node> = effects.map(|one| one.node).collect();
+        let mut others: Vec<&LineageNode> = effects.map(|one| one.node).collect();
         others.sort_by_key(|node| std::cmp::Reverse(node.seq));
         open.extend(others.into_iter().map(|node| (node, depth + 1)));
     }
@@ -350,18 +353,18 @@ fn tree(
 }
 
 /// A frame, and how many stand in the tree from it on.
-struct Below<'a> {
-    node: &'a Node,
+struct Subtree<'a> {
+    node: &'a LineageNode,
     size: usize,
 }
 
-fn in_words(node: &Node, indent: &str) -> String {
+fn node_text(node: &LineageNode, indent: &str) -> String {
     let width = 24usize.saturating_sub(indent.chars().count());
     let missing = match node.missing.as_slice() {
         [] => String::new(),
         causes => format!(
             "  {}: {}",
-            painted(ODD, "its cause is missing"),
+            painted(WARN, "its cause is missing"),
             causes.join(", ")
         ),
     };
@@ -377,7 +380,7 @@ fn in_words(node: &Node, indent: &str) -> String {
 }
 
 /// Where a frame belongs: `step`, `child/step`, or `child/` for what concerns a child as a whole.
-fn place_of(node: &Node) -> String {
+fn place_of(node: &LineageNode) -> String {
     let step = node.step.as_deref().unwrap_or_default();
     match node.scope.as_str() {
         "" => step.to_owned(),

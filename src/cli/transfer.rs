@@ -6,18 +6,18 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde_json::json;
 
-use super::engine::{explain, place_nearby};
+use super::engine::{explain, nearby_ledger};
 use super::evidence::write_new;
 use super::output::{GOOD, line, painted};
-use super::reading::{find_run, open_in_full};
+use super::reading::{find_run, open_seeing_all};
 use super::{Common, Failure, json as shape, text};
-use crate::assemble::import::{self, NotImported};
-use ktsu_evidence::export::Wanted;
+use crate::assemble::import::{self, ImportError};
+use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::transfer;
 
 /// The format of the frames.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Format {
+enum ExportFormat {
     /// The stored bytes, for `ktsu import`
     Jsonl,
     /// CloudEvents 1.0, for event collectors; cannot be imported
@@ -26,7 +26,7 @@ enum Format {
 
 /// What `export` takes.
 #[derive(Debug, clap::Args)]
-pub(super) struct Export {
+pub(super) struct ExportRunArguments {
     /// The runs; their branches, and the runs they were forked from, are included
     #[arg(required_unless_present = "all", conflicts_with = "all")]
     runs: Vec<String>,
@@ -35,7 +35,7 @@ pub(super) struct Export {
     all: bool,
     /// The format of the frames
     #[arg(long, value_enum, default_value = "jsonl")]
-    format: Format,
+    format: ExportFormat,
     /// A file, which must not exist yet [default: standard output]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
@@ -43,24 +43,24 @@ pub(super) struct Export {
 
 /// What `import` takes.
 #[derive(Debug, clap::Args)]
-pub(super) struct Import {
+pub(super) struct ImportArguments {
     /// A file written by `ktsu export`
     file: PathBuf,
 }
 
 /// Writes the lines.
-pub(super) fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Failure> {
-    let (reader, _) = open_in_full(common)?;
-    let mut wanted = Wanted {
+pub(super) fn export(common: &Common, arguments: &ExportRunArguments) -> Result<ExitCode, Failure> {
+    let (reader, _) = open_seeing_all(common)?;
+    let mut wanted = ExportSelection {
         all: arguments.all,
-        ..Wanted::default()
+        ..ExportSelection::default()
     };
     for run in &arguments.runs {
         wanted.streams.push(find_run(&reader, run)?.0);
     }
     let lines = match arguments.format {
-        Format::Jsonl => transfer::export(&reader, &wanted)?,
-        Format::Cloudevents => transfer::cloud_events(&reader, &wanted)?,
+        ExportFormat::Jsonl => transfer::export(&reader, &wanted)?,
+        ExportFormat::Cloudevents => transfer::cloud_events(&reader, &wanted)?,
     };
     match &arguments.output {
         Some(path) => write_new(path, lines.as_bytes())?,
@@ -78,8 +78,11 @@ pub(super) fn export(common: &Common, arguments: &Export) -> Result<ExitCode, Fa
 }
 
 /// Takes runs in.
-pub(super) async fn import(common: &Common, arguments: Import) -> Result<ExitCode, Failure> {
-    let place = place_nearby(common)?;
+pub(super) async fn import(
+    common: &Common,
+    arguments: ImportArguments,
+) -> Result<ExitCode, Failure> {
+    let place = nearby_ledger(common)?;
     let name = arguments.file.display().to_string();
     let failed = |why: String| {
         Failure::could_not_run(format!("{name} is not taken in: {why}"))
@@ -98,8 +101,8 @@ pub(super) async fn import(common: &Common, arguments: Import) -> Result<ExitCod
     let done = tokio::task::spawn_blocking(move || import::import(&place.path, &lines));
     let done = done.await.map_err(|error| failed(error.to_string()))?;
     let imported = done.map_err(|refused| match refused {
-        NotImported::Lines(why) => failed(why),
-        NotImported::Ledger(refused) => explain(refused, &ledger),
+        ImportError::Lines(why) => failed(why),
+        ImportError::Ledger(refused) => explain(refused, &ledger),
     })?;
     if common.json {
         let body = json!({

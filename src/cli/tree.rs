@@ -11,7 +11,7 @@ use super::output::{line, row, symbols};
 use super::symbols::Symbols;
 use super::{Common, Failure, json as shape, text};
 use ktsu_kit::builtin;
-use ktsu_kit::tree::{Branch, branch};
+use ktsu_kit::tree::{TreeNode, branch};
 
 /// What `workflow` takes.
 #[derive(Debug, clap::Subcommand)]
@@ -58,7 +58,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     if common.json {
         line(&shape::pretty(&whole(&kit.root, &tree).to_string()));
     } else {
-        for one in text::clean(&tree.text(palette(symbols()))).lines() {
+        for one in text::clean(&tree.text(color_variables(symbols()))).lines() {
             row(one);
         }
     }
@@ -66,7 +66,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
 }
 
 /// The lines between what calls and what is called.
-fn palette(symbols: Symbols) -> GlyphPalette {
+fn color_variables(symbols: Symbols) -> GlyphPalette {
     match symbols {
         Symbols::Unicode => GlyphPalette::new(),
         Symbols::Ascii => GlyphPalette {
@@ -95,7 +95,7 @@ fn named(file: &Path, project_dir: Option<&Path>) -> PathBuf {
 }
 
 /// With whole paths, for programs that are somewhere else.
-fn whole(root: &Path, branch: &Branch) -> Value {
+fn whole(root: &Path, branch: &TreeNode) -> Value {
     // An agent of this program is no file.
     let path = match builtin::text(&branch.path) {
         Some(_) => branch.path.clone(),

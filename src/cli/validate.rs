@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ktsu_ledger::event::plan::{Plan, Visibility, WorkflowPlan};
-use ktsu_projections::envelope::kind_of;
+use ktsu_projections::envelope::step_kind;
 use serde_json::json;
 
 use super::engine::{
@@ -13,7 +13,7 @@ use super::engine::{
 use super::folder::Folder;
 use super::output::{BAD, DIM, GOOD, is_coloured, line, note, note_sheet, painted, symbols};
 use super::{Common, Failure, json as shape, text};
-use crate::project::{self, Judged, Under};
+use crate::project::{self, CheckWith, CheckedProject};
 use ktsu_codes::EXIT_VERDICT;
 use ktsu_config::fault::Severity;
 use ktsu_config::render;
@@ -50,13 +50,13 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         must_be_file(path)?;
     }
     let under = match &environment {
-        Some(path) => Under::File(path),
-        None if arguments.no_env => Under::Nothing,
-        None => Under::Process,
+        Some(path) => CheckWith::File(path),
+        None if arguments.no_env => CheckWith::Nothing,
+        None => CheckWith::Process,
     };
-    let judged = project::judge(&dir, under, &process_environment(), arguments.locked);
+    let judged = project::check(&dir, under, &process_environment(), arguments.locked);
     let sound = judged.is_sound();
-    let Judged { kit, faults, unset } = judged;
+    let CheckedProject { kit, faults, unset } = judged;
     let errors = faults.faults.iter();
     let errors = errors.filter(|fault| fault.severity == Severity::Error);
     let error_count = errors.count() + unset.len();
@@ -181,7 +181,7 @@ fn mermaid(plan: &Plan) -> String {
     let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).collect();
     let nodes: Vec<String> = (0..ids.len()).map(|place| node(&ids, place)).collect();
     for (step, node) in steps.iter().zip(&nodes) {
-        let kind = kind_of(&step.work);
+        let kind = step_kind(&step.work);
         out.push_str(&format!("    {node}[\"{} [{kind}]\"]\n", step.id));
     }
     for (step, node) in steps.iter().zip(&nodes) {
@@ -195,7 +195,7 @@ fn mermaid(plan: &Plan) -> String {
 }
 
 /// Words that Mermaid reads as its own where a node's name is expected.
-const WORDS: [&str; 18] = [
+const MERMAID_KEYWORDS: [&str; 18] = [
     "_blank",
     "_parent",
     "_self",
@@ -222,7 +222,7 @@ fn node(ids: &[&str], place: usize) -> String {
     let id = ids.get(place).copied().unwrap_or_default();
     let is_word = id.split('-').any(|part| {
         let part = part.to_ascii_lowercase();
-        part.is_empty() || WORDS.contains(&part.as_str())
+        part.is_empty() || MERMAID_KEYWORDS.contains(&part.as_str())
     });
     if !is_word {
         return id.to_owned();

@@ -9,19 +9,19 @@ use std::process::ExitCode;
 use ktsu_ledger::lock::{is_held_elsewhere, missing_log};
 use ktsu_ledger::note::Checkpoint;
 use ktsu_ledger::store::Reader;
-use ktsu_ledger::verify::{Head, Options, Problem, Report};
+use ktsu_ledger::verify::{Head, VerifyOptions, VerifyProblem, VerifyReport};
 use ktsu_ledger::{Hash, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::engine::place_nearby;
+use super::engine::nearby_ledger;
 use super::output::{
-    BAD, DIM, GOOD, ODD, is_live, line, note, note_sheet, painted, symbols, transient,
+    BAD, DIM, GOOD, WARN, is_live, line, note, note_sheet, painted, symbols, transient,
 };
 use super::reading::{find_run, open_at, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::EXIT_VERDICT;
-use ktsu_history::verify::{self, End};
+use ktsu_history::verify::{self, StreamEnd};
 
 /// What `verify` takes.
 #[derive(Debug, clap::Args)]
@@ -41,13 +41,13 @@ pub(super) struct Arguments {
 
 /// A file of heads.
 #[derive(Debug, Serialize, Deserialize)]
-struct Heads {
-    heads: Vec<Written>,
+struct HeadsFile {
+    heads: Vec<WrittenHead>,
 }
 
 /// A head, as it is written down.
 #[derive(Debug, Serialize, Deserialize)]
-struct Written {
+struct WrittenHead {
     hash: Hash,
     seq: u64,
     stream: String,
@@ -55,19 +55,19 @@ struct Written {
 
 /// Verifies a ledger.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    let place = place_nearby(common)?;
+    let place = nearby_ledger(common)?;
     // Asked before the file is opened.
     let elsewhere = is_held_elsewhere(&place.path);
     warn_of_second_name(&place.path);
-    let options = Options {
+    let options = VerifyOptions {
         heads: arguments
             .heads
             .as_deref()
-            .map(read)
+            .map(read_heads)
             .transpose()?
             .unwrap_or_default(),
         checkpoints: match &arguments.checkpoint {
-            Some(path) => held(path)?,
+            Some(path) => read_checkpoints(path)?,
             None => Vec::new(),
         },
     };
@@ -123,13 +123,17 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         return Ok(ExitCode::from(EXIT_VERDICT));
     }
     if let Some(path) = &arguments.write_heads {
-        write(path, &verify::heads(&open_at(&place.path)?)?)?;
+        write_heads(path, &verify::heads(&open_at(&place.path)?)?)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// Where the streams end that are named: the run that was asked about, and those with a problem.
-fn ends(reader: &dyn Reader, asked: Option<&StreamId>, problems: &[Problem]) -> Vec<End> {
+fn ends(
+    reader: &dyn Reader,
+    asked: Option<&StreamId>,
+    problems: &[VerifyProblem],
+) -> Vec<StreamEnd> {
     let named = problems
         .iter()
         .filter_map(|problem| problem.stream.as_ref());
@@ -141,7 +145,7 @@ fn ends(reader: &dyn Reader, asked: Option<&StreamId>, problems: &[Problem]) -> 
         .collect()
 }
 
-fn print_end(end: &End) {
+fn print_end(end: &StreamEnd) {
     let shared = match end.shared {
         0 => String::new(),
         some => format!(" ({some} of them shared)"),
@@ -153,7 +157,7 @@ fn print_end(end: &End) {
     line(&format!("  {}", text::line(&words)));
 }
 
-fn print(report: &Report, ledger: &Path, stream: Option<&str>, ends: &[End]) {
+fn print(report: &VerifyReport, ledger: &Path, stream: Option<&str>, ends: &[StreamEnd]) {
     let what = stream.map_or_else(|| ledger.display().to_string(), str::to_owned);
     let what = text::line(&what).into_owned();
     let of_all = match stream {
@@ -206,14 +210,14 @@ fn print(report: &Report, ledger: &Path, stream: Option<&str>, ends: &[End]) {
     for one in &report.not_covered {
         line(&format!(
             "{} {}",
-            painted(ODD, "not covered:"),
+            painted(WARN, "not covered:"),
             text::line(one)
         ));
     }
 }
 
 /// The checkpoints in a file: one note, or many as a witness appends them.
-pub(super) fn held(path: &Path) -> Result<Vec<Checkpoint>, Failure> {
+pub(super) fn read_checkpoints(path: &Path) -> Result<Vec<Checkpoint>, Failure> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::could_not_run(format!(
             "cannot use the checkpoints in {}: {why}",
@@ -226,13 +230,13 @@ pub(super) fn held(path: &Path) -> Result<Vec<Checkpoint>, Failure> {
     Ok(notes)
 }
 
-fn read(path: &Path) -> Result<Vec<Head>, Failure> {
+fn read_heads(path: &Path) -> Result<Vec<Head>, Failure> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::could_not_run(format!("cannot use the heads in {}: {why}", path.display()))
             .hint("ktsu verify --write-heads FILE makes such a file")
     };
     let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
-    let written: Heads = serde_json::from_str(&text).map_err(|error| failed(&error))?;
+    let written: HeadsFile = serde_json::from_str(&text).map_err(|error| failed(&error))?;
     let heads = written.heads.into_iter().map(|one| {
         Ok(Head {
             stream: one
@@ -247,16 +251,16 @@ fn read(path: &Path) -> Result<Vec<Head>, Failure> {
 }
 
 /// Never over a file that exists: what is recorded earlier is what counts.
-fn write(path: &Path, heads: &[Head]) -> Result<(), Failure> {
+fn write_heads(path: &Path, heads: &[Head]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
     };
-    let heads = heads.iter().map(|head| Written {
+    let heads = heads.iter().map(|head| WrittenHead {
         hash: head.hash,
         seq: head.seq,
         stream: head.stream.to_string(),
     });
-    let heads = Heads {
+    let heads = HeadsFile {
         heads: heads.collect(),
     };
     let json = serde_json::to_string(&heads);

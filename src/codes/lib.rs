@@ -226,14 +226,16 @@ impl fmt::Display for ErrorCode {
 /// The text is not the code of an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("not an error code")]
-pub struct NotACode;
+pub struct ParseErrorCodeError;
 
 impl FromStr for ErrorCode {
-    type Err = NotACode;
+    type Err = ParseErrorCodeError;
 
-    fn from_str(text: &str) -> Result<Self, NotACode> {
+    fn from_str(text: &str) -> Result<Self, ParseErrorCodeError> {
         let mut codes = Self::all().iter().copied();
-        codes.find(|code| code.as_str() == text).ok_or(NotACode)
+        codes
+            .find(|code| code.as_str() == text)
+            .ok_or(ParseErrorCodeError)
     }
 }
 
@@ -284,6 +286,9 @@ mod tests {
             assert_eq!(text.parse(), Ok(*code));
             assert!((400..600).contains(&code.status()));
         }
-        assert_eq!("child_failed".parse::<ErrorCode>(), Err(NotACode));
+        assert_eq!(
+            "child_failed".parse::<ErrorCode>(),
+            Err(ParseErrorCodeError)
+        );
     }
 }

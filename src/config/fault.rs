@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::yaml::{Node, Place};
+use super::yaml::{SourceSpan, YamlNode};
 
 macro_rules! fault_codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -236,12 +236,12 @@ pub struct Fault {
     pub severity: Severity,
     /// Where a secret is, or may be, written out, which no report shows.
     #[serde(skip)]
-    pub hidden: Box<[Place]>,
+    pub hidden: Box<[SourceSpan]>,
 }
 
 impl Fault {
     /// An error without a file yet.
-    pub fn new(code: FaultCode, place: Place, message: impl Into<String>) -> Self {
+    pub fn new(code: FaultCode, place: SourceSpan, message: impl Into<String>) -> Self {
         Self {
             file: PathBuf::new(),
             line: place.line.max(1),
@@ -257,20 +257,20 @@ impl Fault {
 
     /// About a secret that is written out at a place: no report shows it.
     #[must_use]
-    pub fn hiding(mut self, place: Place) -> Self {
+    pub fn hiding(mut self, place: SourceSpan) -> Self {
         self.hide([place]);
         self
     }
 
     /// About a value in which a secret may be written out, whatever its type.
     #[must_use]
-    pub fn hiding_all_of(mut self, node: &Node) -> Self {
+    pub fn hiding_all_of(mut self, node: &YamlNode) -> Self {
         self.hide(node.scalars());
         self
     }
 
     /// Keeps more places out of reports.
-    pub fn hide(&mut self, places: impl IntoIterator<Item = Place>) {
+    pub fn hide(&mut self, places: impl IntoIterator<Item = SourceSpan>) {
         let known = std::mem::take(&mut self.hidden).into_vec();
         self.hidden = known.into_iter().chain(places).collect();
     }

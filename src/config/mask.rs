@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::fault::Fault;
-use super::yaml::Place;
+use super::yaml::SourceSpan;
 
 /// What is hidden of one file, in bytes.
 #[derive(Debug, Default)]
@@ -42,7 +42,7 @@ impl Mask {
 }
 
 /// The bytes of a place.
-fn range(text: &str, place: Place) -> Option<Range<usize>> {
+fn range(text: &str, place: SourceSpan) -> Option<Range<usize>> {
     let rest = text.get(place.offset..)?;
     let end = rest.char_indices().nth(place.length);
     Some(place.offset..place.offset + end.map_or(rest.len(), |(at, _)| at))
@@ -209,7 +209,7 @@ mod tests {
         let mask = Mask {
             ranges: range(
                 text,
-                Place {
+                SourceSpan {
                     line: 3,
                     column: 3,
                     length: 14,

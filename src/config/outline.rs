@@ -5,7 +5,7 @@
 //! the parser found to be a key is shown. Where it found nothing, since the text is no YAML, nothing
 //! is.
 
-use super::yaml::{self, Data, Node};
+use super::yaml::{self, YamlNode, YamlValue};
 
 /// The text with a star for every character that is neither white space nor part of a key. Lines and
 /// columns are those of the text.
@@ -32,32 +32,38 @@ pub fn of(text: &str, values: &str) -> String {
 }
 
 /// Where the keys of a tree stand and where its brackets open, in bytes.
-fn collect(text: &str, node: &Node, values: &str, depth: usize, shown: &mut Vec<(usize, usize)>) {
+fn collect(
+    text: &str,
+    node: &YamlNode,
+    values: &str,
+    depth: usize,
+    shown: &mut Vec<(usize, usize)>,
+) {
     match &node.data {
-        Data::Map(members) => {
+        YamlValue::Map(members) => {
             shown.extend(bracket(text, node));
             for (key, member) in members {
                 shown.extend(range(text, key));
                 if depth > 0 || key.text != values {
                     collect(text, member, values, depth + 1, shown);
-                } else if let Data::Map(entries) = &member.data {
+                } else if let YamlValue::Map(entries) = &member.data {
                     shown.extend(bracket(text, member));
                     let names = entries.iter().filter(|(key, _)| is_name(&key.text));
                     shown.extend(names.filter_map(|(key, _)| range(text, key)));
                 }
             }
         }
-        Data::List(items) => {
+        YamlValue::List(items) => {
             shown.extend(bracket(text, node));
             for item in items {
                 collect(text, item, values, depth + 1, shown);
             }
         }
-        Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => {}
+        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) | YamlValue::Text(_) => {}
     }
 }
 
-fn bracket(text: &str, node: &Node) -> Option<(usize, usize)> {
+fn bracket(text: &str, node: &YamlNode) -> Option<(usize, usize)> {
     let offset = node.place.offset;
     let opens = text.get(offset..)?.starts_with(['{', '[']);
     opens.then(|| (from(text, offset), offset + 1))
@@ -75,7 +81,7 @@ fn is_name(text: &str) -> bool {
 
 /// From the beginning of a key to behind its colon. Only what is the key letter by letter, and has its
 /// colon, is one: an alias is none, nor is what stands behind a comma.
-fn range(text: &str, key: &yaml::Key) -> Option<(usize, usize)> {
+fn range(text: &str, key: &yaml::YamlKey) -> Option<(usize, usize)> {
     let rest = text.get(key.place.offset..)?;
     let quote = rest.chars().next().filter(|one| "\"'".contains(*one));
     let quotes = quote.map_or(0, char::len_utf8);

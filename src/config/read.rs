@@ -6,8 +6,8 @@ use super::fault::{Fault, FaultCode, Faults};
 use ktsu_codes::nearest;
 use ktsu_ledger::id::is_name;
 
-use super::shape::{FieldType, Shape};
-use super::yaml::{self, Data, Key, Node, Place};
+use super::shape::{FieldType, MapShape};
+use super::yaml::{self, SourceSpan, YamlKey, YamlNode, YamlValue};
 
 /// The text of a file that holds YAML, kept for reports under the name it is `shown` by.
 pub fn source(path: &Path, shown: &Path, faults: &mut Faults) -> Option<String> {
@@ -26,14 +26,14 @@ pub fn source(path: &Path, shown: &Path, faults: &mut Faults) -> Option<String> 
             Some(text)
         }
         Err((code, words)) => {
-            faults.add(Fault::new(code, Place::default(), words).in_file(shown));
+            faults.add(Fault::new(code, SourceSpan::default(), words).in_file(shown));
             None
         }
     }
 }
 
 /// Whether a path stays in a folder, links followed. Where nothing is, nothing leads out.
-pub fn stays(folder: &Path, path: &Path) -> bool {
+pub fn is_within(folder: &Path, path: &Path) -> bool {
     let folder = match folder.as_os_str().is_empty() {
         true => Path::new("."),
         false => folder,
@@ -47,7 +47,7 @@ pub fn stays(folder: &Path, path: &Path) -> bool {
 }
 
 /// The tree of such a text.
-pub fn tree(text: &str, shown: &Path, faults: &mut Faults) -> Option<Node> {
+pub fn tree(text: &str, shown: &Path, faults: &mut Faults) -> Option<YamlNode> {
     match yaml::parse(text) {
         Ok(node) => Some(node),
         Err(fault) => {
@@ -58,7 +58,7 @@ pub fn tree(text: &str, shown: &Path, faults: &mut Faults) -> Option<Node> {
 }
 
 /// Headers that carry no secret of a workflow or a server.
-const TAKEN: [&str; 12] = [
+const RESERVED_HEADERS: [&str; 12] = [
     "accept",
     "connection",
     "content-length",
@@ -74,10 +74,10 @@ const TAKEN: [&str; 12] = [
 ];
 
 /// A year.
-const LONGEST_DURATION: u64 = 31_536_000_000;
+const MAX_DURATION_MS: u64 = 31_536_000_000;
 
 /// Reads one file and gathers its faults.
-pub struct Reader<'a> {
+pub struct ConfigReader<'a> {
     /// The file, as reports show it.
     pub file: &'a Path,
     /// The text of the file.
@@ -89,27 +89,27 @@ pub struct Reader<'a> {
 /// The members of a map whose keys are known.
 pub struct Fields<'n> {
     /// The place of the map.
-    pub place: Place,
-    members: Vec<(&'n Key, &'n Node)>,
+    pub place: SourceSpan,
+    members: Vec<(&'n YamlKey, &'n YamlNode)>,
 }
 
 impl<'n> Fields<'n> {
     /// The value of a key that is there and not null.
-    pub fn get(&self, name: &str) -> Option<&'n Node> {
+    pub fn get(&self, name: &str) -> Option<&'n YamlNode> {
         let found = self.members.iter().find(|(key, _)| key.text == name);
         found
             .map(|(_, node)| *node)
-            .filter(|node| !matches!(node.data, Data::Null))
+            .filter(|node| !matches!(node.data, YamlValue::Null))
     }
 
     /// The place of a key that is there, null or not.
-    pub fn key(&self, name: &str) -> Option<Place> {
+    pub fn key(&self, name: &str) -> Option<SourceSpan> {
         let found = self.members.iter().find(|(key, _)| key.text == name);
         found.map(|(key, _)| key.place)
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ConfigReader<'a> {
     /// A reader of a file that has found no faults.
     pub fn new(file: &'a Path, text: &'a str) -> Self {
         Self {
@@ -124,20 +124,25 @@ impl<'a> Reader<'a> {
         self.faults.push(fault.in_file(self.file));
     }
 
-    fn wrong_type<T>(&mut self, node: &Node, what: &str, wanted: &str) -> Option<T> {
+    fn wrong_type<T>(&mut self, node: &YamlNode, what: &str, wanted: &str) -> Option<T> {
         let words = format!("{what} must be {wanted}, got {}", node.kind());
         self.fault(Fault::new(FaultCode::WrongType, node.place, words));
         None
     }
 
     /// Reports a value that does not fit, and reads nothing.
-    pub fn bad_value<T>(&mut self, node: &Node, words: impl Into<String>) -> Option<T> {
+    pub fn bad_value<T>(&mut self, node: &YamlNode, words: impl Into<String>) -> Option<T> {
         self.fault(Fault::new(FaultCode::BadValue, node.place, words));
         None
     }
 
     /// A map with these keys and no others; none of them twice.
-    pub fn map<'n>(&mut self, node: &'n Node, what: &str, known: &[&str]) -> Option<Fields<'n>> {
+    pub fn map<'n>(
+        &mut self,
+        node: &'n YamlNode,
+        what: &str,
+        known: &[&str],
+    ) -> Option<Fields<'n>> {
         let fields = self.open_map(node, what)?;
         for (key, node) in &fields.members {
             if !known.contains(&key.text.as_str()) {
@@ -154,7 +159,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A map of a shape: no other keys, none of them twice, and those that must be there.
-    pub fn shaped<'n>(&mut self, node: &'n Node, shape: &Shape) -> Option<Fields<'n>> {
+    pub fn shaped<'n>(&mut self, node: &'n YamlNode, shape: &MapShape) -> Option<Fields<'n>> {
         let fields = self.map(node, shape.what, &shape.names())?;
         for key in shape.keys {
             if key.required {
@@ -168,7 +173,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reports a key that is not known, with a hint.
-    pub fn unknown_key(&mut self, key: &Key, what: &str, known: &[&str]) {
+    pub fn unknown_key(&mut self, key: &YamlKey, what: &str, known: &[&str]) {
         let words = format!("unknown key {:?} in {what}", key.text);
         let fault = Fault::new(FaultCode::UnknownKey, key.place, words);
         let fault = match (key.text.as_str(), nearest(&key.text, known.iter().copied())) {
@@ -190,7 +195,7 @@ impl<'a> Reader<'a> {
 
     /// Keeps what stands behind an unknown key out of reports, where the key may be a slip for
     /// `secret`.
-    fn hide_if_secret(&mut self, key: &Key, node: &Node, known: &[&str]) {
+    fn hide_if_secret(&mut self, key: &YamlKey, node: &YamlNode, known: &[&str]) {
         let near = nearest(&key.text, known.iter().copied()).unwrap_or("secret");
         if let (true, "secret", Some(fault)) =
             (known.contains(&"secret"), near, self.faults.last_mut())
@@ -200,7 +205,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A part that is about a secret: where it is no map, whatever it is may be the secret.
-    pub fn secretive<'n>(&mut self, node: &'n Node, shape: &Shape) -> Option<Fields<'n>> {
+    pub fn secret_map<'n>(&mut self, node: &'n YamlNode, shape: &MapShape) -> Option<Fields<'n>> {
         let before = self.faults.len();
         let fields = self.shaped(node, shape);
         if let (None, Some(fault)) = (&fields, self.faults.get_mut(before)) {
@@ -210,8 +215,8 @@ impl<'a> Reader<'a> {
     }
 
     /// The text of a secret. One of another type is a secret as well, and no report shows it.
-    pub fn secret_text<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
-        if let Data::Text(text) = &node.data {
+    pub fn secret_text<'n>(&mut self, node: &'n YamlNode, what: &str) -> Option<&'n str> {
+        if let YamlValue::Text(text) = &node.data {
             return Some(text);
         }
         let words = format!("{what} must be text, got {}", node.kind());
@@ -220,18 +225,18 @@ impl<'a> Reader<'a> {
     }
 
     /// A map with any keys, none of them twice.
-    pub fn open_map<'n>(&mut self, node: &'n Node, what: &str) -> Option<Fields<'n>> {
-        let Data::Map(members) = &node.data else {
+    pub fn open_map<'n>(&mut self, node: &'n YamlNode, what: &str) -> Option<Fields<'n>> {
+        let YamlValue::Map(members) = &node.data else {
             return self.wrong_type(node, what, "a map");
         };
-        self.twice(members);
+        self.report_duplicates(members);
         Some(Fields {
             place: node.place,
             members: members.iter().map(|(key, node)| (key, node)).collect(),
         })
     }
 
-    fn twice(&mut self, members: &[(Key, Node)]) {
+    fn report_duplicates(&mut self, members: &[(YamlKey, YamlNode)]) {
         for (position, (key, _)) in members.iter().enumerate() {
             let earlier = members[..position]
                 .iter()
@@ -245,16 +250,18 @@ impl<'a> Reader<'a> {
     }
 
     /// Keys twice anywhere in a free tree (schemas, bodies).
-    pub fn twice_within(&mut self, node: &Node) {
+    pub fn report_nested_duplicates(&mut self, node: &YamlNode) {
         match &node.data {
-            Data::Map(members) => {
-                self.twice(members);
+            YamlValue::Map(members) => {
+                self.report_duplicates(members);
                 members
                     .iter()
-                    .for_each(|(_, member)| self.twice_within(member));
+                    .for_each(|(_, member)| self.report_nested_duplicates(member));
             }
-            Data::List(items) => items.iter().for_each(|item| self.twice_within(item)),
-            Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => {}
+            YamlValue::List(items) => items
+                .iter()
+                .for_each(|item| self.report_nested_duplicates(item)),
+            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) | YamlValue::Text(_) => {}
         }
     }
 
@@ -264,7 +271,7 @@ impl<'a> Reader<'a> {
         fields: &Fields<'n>,
         name: &str,
         what: &str,
-    ) -> Option<&'n Node> {
+    ) -> Option<&'n YamlNode> {
         let found = fields.get(name);
         if found.is_none() {
             let place = fields.key(name).unwrap_or(fields.place);
@@ -275,37 +282,44 @@ impl<'a> Reader<'a> {
     }
 
     /// A list.
-    pub fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
+    pub fn list<'n>(&mut self, node: &'n YamlNode, what: &str) -> Option<&'n [YamlNode]> {
         match &node.data {
-            Data::List(items) => Some(items),
-            Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Map(_) => {
-                self.wrong_type(node, what, "a list")
-            }
+            YamlValue::List(items) => Some(items),
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::Map(_) => self.wrong_type(node, what, "a list"),
         }
     }
 
     /// Text.
-    pub fn string<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n str> {
+    pub fn string<'n>(&mut self, node: &'n YamlNode, what: &str) -> Option<&'n str> {
         match &node.data {
-            Data::Text(text) => Some(text),
-            Data::Number(_) | Data::Bool(_) => {
+            YamlValue::Text(text) => Some(text),
+            YamlValue::Number(_) | YamlValue::Bool(_) => {
                 let words = format!("{what} must be text, got {}", node.kind());
                 let fault = Fault::new(FaultCode::WrongType, node.place, words);
                 self.fault(fault.hint("put it in quotes"));
                 None
             }
-            Data::Null | Data::List(_) | Data::Map(_) => self.wrong_type(node, what, "text"),
+            YamlValue::Null | YamlValue::List(_) | YamlValue::Map(_) => {
+                self.wrong_type(node, what, "text")
+            }
         }
     }
 
     /// The name of an HTTP header.
-    pub fn header(&mut self, node: &Node) -> Option<String> {
+    pub fn header(&mut self, node: &YamlNode) -> Option<String> {
         let header = self.string(node, "header")?;
         let token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
         if header.is_empty() || !header.chars().all(token) {
             return self.bad_value(node, format!("{header:?} is not the name of a header"));
         }
-        if TAKEN.iter().any(|taken| header.eq_ignore_ascii_case(taken)) {
+        if RESERVED_HEADERS
+            .iter()
+            .any(|taken| header.eq_ignore_ascii_case(taken))
+        {
             let words = format!("the header {header} means something else in every request");
             let fault = Fault::new(FaultCode::BadValue, node.place, words);
             self.fault(fault.hint("header: X-Api-Key, for instance"));
@@ -315,7 +329,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A name from outside (decision S1), and its place.
-    pub fn name(&mut self, fields: &Fields<'_>) -> Option<(String, Place)> {
+    pub fn name(&mut self, fields: &Fields<'_>) -> Option<(String, SourceSpan)> {
         let node = fields.get("name")?;
         let name = self.string(node, "name")?;
         if !is_name(name) {
@@ -327,7 +341,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A semantic version.
-    pub fn version(&mut self, node: &Node) -> Option<String> {
+    pub fn version(&mut self, node: &YamlNode) -> Option<String> {
         let version = self.string(node, "version")?;
         if semver::Version::parse(version).is_err() {
             let words = format!("{version:?} is not a semantic version");
@@ -339,18 +353,20 @@ impl<'a> Reader<'a> {
     }
 
     /// True or false.
-    pub fn flag(&mut self, node: &Node, what: &str) -> Option<bool> {
+    pub fn flag(&mut self, node: &YamlNode, what: &str) -> Option<bool> {
         match &node.data {
-            Data::Bool(flag) => Some(*flag),
-            Data::Null | Data::Number(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => {
-                self.wrong_type(node, what, "true or false")
-            }
+            YamlValue::Bool(flag) => Some(*flag),
+            YamlValue::Null
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::List(_)
+            | YamlValue::Map(_) => self.wrong_type(node, what, "true or false"),
         }
     }
 
     /// A number between two bounds, both included.
-    pub fn number(&mut self, node: &Node, what: &str, least: f64, most: f64) -> Option<f64> {
-        let Data::Number(number) = &node.data else {
+    pub fn number(&mut self, node: &YamlNode, what: &str, least: f64, most: f64) -> Option<f64> {
+        let YamlValue::Number(number) = &node.data else {
             return self.wrong_type(node, what, "a number");
         };
         let float = number.as_f64().unwrap_or(f64::INFINITY);
@@ -361,8 +377,8 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number between two bounds, both included.
-    pub fn whole(&mut self, node: &Node, what: &str, least: i64, most: i64) -> Option<i64> {
-        let Data::Number(number) = &node.data else {
+    pub fn integer(&mut self, node: &YamlNode, what: &str, least: i64, most: i64) -> Option<i64> {
+        let YamlValue::Number(number) = &node.data else {
             return self.wrong_type(node, what, "a whole number");
         };
         match number
@@ -378,25 +394,25 @@ impl<'a> Reader<'a> {
     }
 
     /// Seconds, more than none, as milliseconds.
-    pub fn seconds(&mut self, node: &Node, what: &str) -> Option<u64> {
-        const LONGEST: f64 = 31_536_000.0;
-        let seconds = self.number(node, what, 0.001, LONGEST)?;
+    pub fn seconds(&mut self, node: &YamlNode, what: &str) -> Option<u64> {
+        const MAX_SECONDS: f64 = 31_536_000.0;
+        let seconds = self.number(node, what, 0.001, MAX_SECONDS)?;
         Some(rounded(seconds * 1_000.0))
     }
 
     /// A duration such as `1m30s` or `500ms`, as milliseconds.
-    pub fn duration(&mut self, node: &Node, what: &str) -> Option<u64> {
-        self.duration_up_to(node, what, ("8760h, a year", LONGEST_DURATION))
+    pub fn duration(&mut self, node: &YamlNode, what: &str) -> Option<u64> {
+        self.duration_up_to(node, what, ("8760h, a year", MAX_DURATION_MS))
     }
 
     /// The same up to a bound, which has words.
     pub fn duration_up_to(
         &mut self,
-        node: &Node,
+        node: &YamlNode,
         what: &str,
         (words, longest): (&str, u64),
     ) -> Option<u64> {
-        if let Data::Number(number) = &node.data {
+        if let YamlValue::Number(number) = &node.data {
             let words =
                 format!("{what} must be a duration such as 500ms, 2s or 1m30s, got a number");
             let fault = Fault::new(FaultCode::WrongType, node.place, words);
@@ -415,7 +431,12 @@ impl<'a> Reader<'a> {
     }
 
     /// One of a few words.
-    pub fn word<T: Copy>(&mut self, node: &Node, what: &str, words: &[(&str, T)]) -> Option<T> {
+    pub fn keyword<T: Copy>(
+        &mut self,
+        node: &YamlNode,
+        what: &str,
+        words: &[(&str, T)],
+    ) -> Option<T> {
         let text = self.string(node, what)?;
         let found = words.iter().find(|(word, _)| *word == text);
         if let Some((_, meaning)) = found {

@@ -130,11 +130,11 @@ mod tests {
     use std::path::PathBuf;
 
     use super::super::fault::FaultCode;
-    use super::super::yaml::Place;
+    use super::super::yaml::SourceSpan;
     use super::*;
 
     fn faults() -> Faults {
-        let place = Place {
+        let place = SourceSpan {
             line: 2,
             column: 5,
             length: 3,

@@ -12,11 +12,11 @@ pub mod json;
 
 /// A map whose keys are known.
 #[derive(Debug)]
-pub struct Shape {
+pub struct MapShape {
     /// As faults call it: `the step`.
     pub what: &'static str,
     /// The keys, in the order of the documentation.
-    pub keys: &'static [Key],
+    pub keys: &'static [KeyShape],
     /// Of each of these groups of keys exactly one is there. The reader doc so, in its own words.
     pub one_of: &'static [&'static [&'static str]],
     /// Of these keys at least one is there, likewise.
@@ -25,7 +25,7 @@ pub struct Shape {
 
 /// A key of a map.
 #[derive(Debug)]
-pub struct Key {
+pub struct KeyShape {
     /// As it is written.
     pub name: &'static str,
     /// The type of its value.
@@ -48,15 +48,15 @@ pub enum FieldType {
     /// Text for readers, of which nothing else is made.
     Note,
     /// Text of this form: a regular expression that JSON Schema and Rust read alike.
-    Form(&'static str),
+    Pattern(&'static str),
     /// One of these words.
-    Words(&'static [&'static str]),
+    Keywords(&'static [&'static str]),
     /// True or false.
     Flag,
     /// A number between two bounds, both included.
     Number(f64, f64),
     /// A whole number between two bounds, both included.
-    Whole(i64, i64),
+    Integer(i64, i64),
     /// A JSON Schema.
     Schema,
     /// A list of such values.
@@ -64,14 +64,14 @@ pub enum FieldType {
     /// A map with keys of one's own.
     Each(&'static FieldType),
     /// A map of a shape.
-    Map(&'static Shape),
+    Map(&'static MapShape),
     /// A value of one of these types.
     Either(&'static [FieldType]),
 }
 
-impl Shape {
+impl MapShape {
     /// A shape without groups of keys.
-    pub const fn new(what: &'static str, keys: &'static [Key]) -> Self {
+    pub const fn new(what: &'static str, keys: &'static [KeyShape]) -> Self {
         Self {
             what,
             keys,
@@ -98,7 +98,7 @@ impl Shape {
     }
 }
 
-impl Key {
+impl KeyShape {
     /// A key that need not be there.
     pub const fn new(name: &'static str, of: FieldType, doc: &'static str) -> Self {
         Self {
@@ -124,35 +124,36 @@ impl Key {
 }
 
 /// Names from outside (decision S1).
-pub const NAME: FieldType = FieldType::Form("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
+pub const NAME: FieldType = FieldType::Pattern("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
 /// Names of variables.
-pub const VARIABLE: FieldType = FieldType::Form("^[A-Za-z_][A-Za-z0-9_]{0,63}$");
+pub const VARIABLE: FieldType = FieldType::Pattern("^[A-Za-z_][A-Za-z0-9_]{0,63}$");
 /// Semantic versions; their reader is stricter about leading zeros.
 pub const VERSION: FieldType =
-    FieldType::Form("^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?(\\+[0-9A-Za-z.-]+)?$");
+    FieldType::Pattern("^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?(\\+[0-9A-Za-z.-]+)?$");
 /// `500ms`, `2s`, `1m30s`.
-pub const DURATION: FieldType = FieldType::Form("^\\s*([0-9.]+(ms|s|m|h))+\\s*$");
+pub const DURATION: FieldType = FieldType::Pattern("^\\s*([0-9.]+(ms|s|m|h))+\\s*$");
 /// Seconds, more than none, at most a year.
 pub const SECONDS: FieldType = FieldType::Number(0.001, 31_536_000.0);
 /// Names of HTTP headers.
-pub const HEADER: FieldType = FieldType::Form("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
+pub const HEADER: FieldType = FieldType::Pattern("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
 /// How a secret stands in its header.
-pub const SCHEME: FieldType = FieldType::Words(&["bearer", "raw"]);
+pub const SCHEME: FieldType = FieldType::Keywords(&["bearer", "raw"]);
 /// Text that is not literal.
-pub const TEMPLATE: FieldType = FieldType::Form("\\{\\{");
+pub const TEMPLATE: FieldType = FieldType::Pattern("\\{\\{");
 /// Whether webhooks are sent.
-pub const WEBHOOKS: FieldType = FieldType::Words(&["execute", "suppress"]);
+pub const WEBHOOKS: FieldType = FieldType::Keywords(&["execute", "suppress"]);
 
 /// How often `retry:` asks in all, wherever it stands.
-pub const ATTEMPTS: Key = Key::new("attempts", FieldType::Whole(2, 10), "In all").required();
+pub const ATTEMPTS: KeyShape =
+    KeyShape::new("attempts", FieldType::Integer(2, 10), "In all").required();
 /// The pauses of `retry:`.
-pub const BACKOFF: Key = Key::new(
+pub const BACKOFF: KeyShape = KeyShape::new(
     "backoff",
     DURATION,
     "The first pause, which doubles; 1s by default",
 );
 /// The failures that `retry:` can name.
-pub const FAILURES: FieldType = FieldType::List(&FieldType::Words(&[
+pub const FAILURES: FieldType = FieldType::List(&FieldType::Keywords(&[
     "rate_limited",
     "server_error",
     "timeout",
@@ -160,9 +161,9 @@ pub const FAILURES: FieldType = FieldType::List(&FieldType::Words(&[
 ]));
 
 /// `params: {schema}`.
-pub const PARAMS: Shape = Shape::new(
+pub const PARAMS: MapShape = MapShape::new(
     "params",
-    &[Key::new(
+    &[KeyShape::new(
         "schema",
         FieldType::Schema,
         "JSON Schema of the params, an object",
@@ -171,17 +172,17 @@ pub const PARAMS: Shape = Shape::new(
 );
 
 /// A variable that a file declares.
-pub const DECLARED: Shape = Shape::new(
+pub const DECLARED: MapShape = MapShape::new(
     "the variable",
     &[
-        Key::new(
+        KeyShape::new(
             "default",
             FieldType::Text,
             "The value where no other is set",
         ),
-        Key::new("description", FieldType::Note, "For readers"),
-        Key::new("name", VARIABLE, "Its name in the process environment").required(),
-        Key::new(
+        KeyShape::new("description", FieldType::Note, "For readers"),
+        KeyShape::new("name", VARIABLE, "Its name in the process environment").required(),
+        KeyShape::new(
             "secret",
             FieldType::Flag,
             "Never recorded, at least 6 characters",

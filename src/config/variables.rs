@@ -3,13 +3,13 @@
 use ktsu_ledger::event::plan::Variable;
 
 use super::fault::{Fault, FaultCode};
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::shape::DECLARED;
-use super::yaml::{Node, Place};
+use super::yaml::{SourceSpan, YamlNode};
 
 /// The variables of an `env:` list, each with its place.
-pub fn declared(reader: &mut Reader<'_>, node: &Node) -> Vec<(Variable, Place)> {
-    let mut variables: Vec<(Variable, Place)> = Vec::new();
+pub fn declared(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<(Variable, SourceSpan)> {
+    let mut variables: Vec<(Variable, SourceSpan)> = Vec::new();
     for node in reader.list(node, "env").unwrap_or_default() {
         let Some(variable) = variable(reader, node) else {
             continue;
@@ -26,7 +26,7 @@ pub fn declared(reader: &mut Reader<'_>, node: &Node) -> Vec<(Variable, Place)> 
     variables
 }
 
-fn variable(reader: &mut Reader<'_>, node: &Node) -> Option<Variable> {
+fn variable(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Variable> {
     let fields = reader.shaped(node, &DECLARED)?;
     let secret = fields
         .get("secret")

@@ -20,7 +20,7 @@ pub const MAX_FILE: u64 = 1 << 20;
 
 /// Where something stands in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Place {
+pub struct SourceSpan {
     /// Counted from 1.
     pub line: usize,
     /// Counted from 1, in characters.
@@ -33,25 +33,25 @@ pub struct Place {
 
 /// A value and its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Node {
+pub struct YamlNode {
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceSpan,
     /// What it is.
-    pub data: Data,
+    pub data: YamlValue,
 }
 
 /// A key and its place.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Key {
+pub struct YamlKey {
     /// Where it stands.
-    pub place: Place,
+    pub place: SourceSpan,
     /// The text.
     pub text: String,
 }
 
 /// What stands at a node.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Data {
+pub enum YamlValue {
     /// Nothing, `null` or `~`.
     Null,
     /// `true` or `false`.
@@ -61,19 +61,19 @@ pub enum Data {
     /// Text.
     Text(String),
     /// A sequence.
-    List(Vec<Node>),
+    List(Vec<YamlNode>),
     /// A mapping, in file order, keys possibly twice.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(YamlKey, YamlNode)>),
 }
 
-impl Node {
+impl YamlNode {
     /// The places of all that is written out within: texts, numbers, and keys of maps.
-    pub fn scalars(&self) -> Vec<Place> {
+    pub fn scalars(&self) -> Vec<SourceSpan> {
         match &self.data {
-            Data::Null => Vec::new(),
-            Data::Bool(_) | Data::Number(_) | Data::Text(_) => vec![self.place],
-            Data::List(items) => items.iter().flat_map(Self::scalars).collect(),
-            Data::Map(members) => {
+            YamlValue::Null => Vec::new(),
+            YamlValue::Bool(_) | YamlValue::Number(_) | YamlValue::Text(_) => vec![self.place],
+            YamlValue::List(items) => items.iter().flat_map(Self::scalars).collect(),
+            YamlValue::Map(members) => {
                 let members = members.iter();
                 let members = members
                     .flat_map(|(key, node)| std::iter::once(key.place).chain(node.scalars()));
@@ -85,24 +85,24 @@ impl Node {
     /// The word for what it is.
     pub fn kind(&self) -> &'static str {
         match self.data {
-            Data::Null => "nothing",
-            Data::Bool(_) => "a boolean",
-            Data::Number(_) => "a number",
-            Data::Text(_) => "text",
-            Data::List(_) => "a list",
-            Data::Map(_) => "a map",
+            YamlValue::Null => "nothing",
+            YamlValue::Bool(_) => "a boolean",
+            YamlValue::Number(_) => "a number",
+            YamlValue::Text(_) => "text",
+            YamlValue::List(_) => "a list",
+            YamlValue::Map(_) => "a map",
         }
     }
 
     /// As plain JSON; of a key that stands twice the first counts.
     pub fn to_value(&self) -> Value {
         match &self.data {
-            Data::Null => Value::Null,
-            Data::Bool(flag) => Value::Bool(*flag),
-            Data::Number(number) => Value::Number(number.clone()),
-            Data::Text(text) => Value::String(text.clone()),
-            Data::List(items) => Value::Array(items.iter().map(Self::to_value).collect()),
-            Data::Map(members) => {
+            YamlValue::Null => Value::Null,
+            YamlValue::Bool(flag) => Value::Bool(*flag),
+            YamlValue::Number(number) => Value::Number(number.clone()),
+            YamlValue::Text(text) => Value::String(text.clone()),
+            YamlValue::List(items) => Value::Array(items.iter().map(Self::to_value).collect()),
+            YamlValue::Map(members) => {
                 let mut map = Map::new();
                 for (key, member) in members {
                     map.entry(key.text.clone())
@@ -119,12 +119,15 @@ impl Node {
         for segment in pointer.split('/').skip(1) {
             let name = segment.replace("~1", "/").replace("~0", "~");
             let next = match &node.data {
-                Data::List(items) => name.parse::<usize>().ok().and_then(|n| items.get(n)),
-                Data::Map(members) => members
+                YamlValue::List(items) => name.parse::<usize>().ok().and_then(|n| items.get(n)),
+                YamlValue::Map(members) => members
                     .iter()
                     .find(|(key, _)| key.text == name)
                     .map(|(_, node)| node),
-                Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) => None,
+                YamlValue::Null
+                | YamlValue::Bool(_)
+                | YamlValue::Number(_)
+                | YamlValue::Text(_) => None,
             };
             match next {
                 Some(next) => node = next,
@@ -137,17 +140,17 @@ impl Node {
 
 /// Reading goes down with the text, and a level takes up to 50 KiB of stack: what could be deep is
 /// read where there is room for all levels that are allowed, whoever asks.
-const ROOM: usize = 8 << 20;
+const PARSER_STACK_BYTES: usize = 8 << 20;
 /// Fewer levels than these fit on any stack.
-const SHALLOW: usize = 24;
+const MAX_SHALLOW_LEVELS: usize = 24;
 
 /// Reads a file's text; the one fault that ends the reading is without a file name.
-pub fn parse(text: &str) -> Result<Node, Box<Fault>> {
+pub fn parse(text: &str) -> Result<YamlNode, Box<Fault>> {
     if !could_be_deep(text) {
         return read(text);
     }
     std::thread::scope(|scope| {
-        let reading = std::thread::Builder::new().stack_size(ROOM);
+        let reading = std::thread::Builder::new().stack_size(PARSER_STACK_BYTES);
         match reading
             .spawn_scoped(scope, || read(text))
             .map(ScopedJoinHandle::join)
@@ -156,7 +159,7 @@ pub fn parse(text: &str) -> Result<Node, Box<Fault>> {
             Ok(Err(panic)) => std::panic::resume_unwind(panic),
             Err(_) => Err(Box::new(Fault::new(
                 FaultCode::YamlLimit,
-                Place::default(),
+                SourceSpan::default(),
                 "there is no room to read a file that is nested so deeply",
             ))),
         }
@@ -173,11 +176,13 @@ fn could_be_deep(text: &str) -> bool {
             .take_while(|byte| matches!(byte, b' ' | b'\t' | b'-' | b'?' | b':'));
         steps.count()
     };
-    brackets.take(SHALLOW + 1).count() > SHALLOW
-        || text.split(['\n', '\r']).any(|line| indent(line) > SHALLOW)
+    brackets.take(MAX_SHALLOW_LEVELS + 1).count() > MAX_SHALLOW_LEVELS
+        || text
+            .split(['\n', '\r'])
+            .any(|line| indent(line) > MAX_SHALLOW_LEVELS)
 }
 
-fn read(text: &str) -> Result<Node, Box<Fault>> {
+fn read(text: &str) -> Result<YamlNode, Box<Fault>> {
     let options = serde_yaml::options! {
         strict_booleans: true,
         leading_zero_numbers_as_strings: true,
@@ -197,7 +202,7 @@ fn read(text: &str) -> Result<Node, Box<Fault>> {
             max_aliases: limits::MAX_ALIASES,
         },
     };
-    let read: Result<Spanned<Data>, _> = serde_yaml::from_str_with_options(text, options);
+    let read: Result<Spanned<YamlValue>, _> = serde_yaml::from_str_with_options(text, options);
     match read {
         Ok(read) => Ok(node(read)),
         Err(error) => Err(Box::new(refusal(text, &error))),
@@ -209,10 +214,10 @@ fn refusal(text: &str, error: &serde_yaml::Error) -> Fault {
     if let Some(words) = limits::words(error) {
         let alias = || {
             let (line, column) = limits::last_alias(text)?;
-            Some(Place {
+            Some(SourceSpan {
                 line,
                 column,
-                ..Place::default()
+                ..SourceSpan::default()
             })
         };
         // What is found only once all is read stands behind the last line.
@@ -245,14 +250,14 @@ fn refusal(text: &str, error: &serde_yaml::Error) -> Fault {
 }
 
 /// The last line on which something is written.
-fn last_line(text: &str) -> Place {
+fn last_line(text: &str) -> SourceSpan {
     let lines = text.lines().enumerate();
     let last = lines.filter(|(_, line)| !line.trim().is_empty()).last();
     let Some((at, line)) = last else {
-        return Place::default();
+        return SourceSpan::default();
     };
     let indent = line.chars().count() - line.trim_start().chars().count();
-    Place {
+    SourceSpan {
         line: at + 1,
         column: indent + 1,
         length: line.trim().chars().count(),
@@ -261,10 +266,10 @@ fn last_line(text: &str) -> Place {
     }
 }
 
-fn place(location: &Location) -> Place {
+fn place(location: &Location) -> SourceSpan {
     let number = |n: u64| usize::try_from(n).unwrap_or(usize::MAX);
     let span = location.span();
-    Place {
+    SourceSpan {
         line: number(location.line()).max(1),
         column: number(location.column()).max(1),
         length: number(span.len()).max(1),
@@ -272,81 +277,81 @@ fn place(location: &Location) -> Place {
     }
 }
 
-fn node(read: Spanned<Data>) -> Node {
-    Node {
+fn node(read: Spanned<YamlValue>) -> YamlNode {
+    YamlNode {
         place: place(&read.referenced),
         data: read.value,
     }
 }
 
-impl<'de> Deserialize<'de> for Data {
+impl<'de> Deserialize<'de> for YamlValue {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Reader)
+        deserializer.deserialize_any(YamlVisitor)
     }
 }
 
-struct Reader;
+struct YamlVisitor;
 
-impl<'de> Visitor<'de> for Reader {
-    type Value = Data;
+impl<'de> Visitor<'de> for YamlVisitor {
+    type Value = YamlValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_unit<E>(self) -> Result<Data, E> {
-        Ok(Data::Null)
+    fn visit_unit<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_none<E>(self) -> Result<Data, E> {
-        Ok(Data::Null)
+    fn visit_none<E>(self) -> Result<YamlValue, E> {
+        Ok(YamlValue::Null)
     }
 
-    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Data, D::Error> {
-        Data::deserialize(deserializer)
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<YamlValue, D::Error> {
+        YamlValue::deserialize(deserializer)
     }
 
-    fn visit_bool<E>(self, flag: bool) -> Result<Data, E> {
-        Ok(Data::Bool(flag))
+    fn visit_bool<E>(self, flag: bool) -> Result<YamlValue, E> {
+        Ok(YamlValue::Bool(flag))
     }
 
-    fn visit_i64<E>(self, number: i64) -> Result<Data, E> {
-        Ok(Data::Number(number.into()))
+    fn visit_i64<E>(self, number: i64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Number(number.into()))
     }
 
-    fn visit_u64<E>(self, number: u64) -> Result<Data, E> {
-        Ok(Data::Number(number.into()))
+    fn visit_u64<E>(self, number: u64) -> Result<YamlValue, E> {
+        Ok(YamlValue::Number(number.into()))
     }
 
-    fn visit_f64<E: de::Error>(self, number: f64) -> Result<Data, E> {
+    fn visit_f64<E: de::Error>(self, number: f64) -> Result<YamlValue, E> {
         Number::from_f64(number)
-            .map(Data::Number)
+            .map(YamlValue::Number)
             .ok_or_else(|| E::custom("this number cannot be kept"))
     }
 
-    fn visit_str<E>(self, text: &str) -> Result<Data, E> {
-        Ok(Data::Text(text.to_owned()))
+    fn visit_str<E>(self, text: &str) -> Result<YamlValue, E> {
+        Ok(YamlValue::Text(text.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Data, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<YamlValue, A::Error> {
         let mut list = Vec::new();
         while let Some(item) = items.next_element()? {
             list.push(node(item));
         }
-        Ok(Data::List(list))
+        Ok(YamlValue::List(list))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Data, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<YamlValue, A::Error> {
         let mut map = Vec::new();
         while let Some(key) = members.next_key::<Spanned<String>>()? {
             let value = members.next_value()?;
-            let key = Key {
+            let key = YamlKey {
                 place: place(&key.referenced),
                 text: key.value,
             };
             map.push((key, node(value)));
         }
-        Ok(Data::Map(map))
+        Ok(YamlValue::Map(map))
     }
 }
 
@@ -363,13 +368,13 @@ mod tests {
             (3, 10, 2)
         );
         let n = root.at("/list/0/n");
-        assert!(matches!(&n.data, Data::Text(text) if text == "012"));
+        assert!(matches!(&n.data, YamlValue::Text(text) if text == "012"));
         let quoted = root.at("/list/1");
         assert_eq!(
             (quoted.place.line, quoted.place.column, quoted.place.length),
             (4, 5, 3)
         );
-        let Data::Map(members) = &root.data else {
+        let YamlValue::Map(members) = &root.data else {
             panic!()
         };
         assert_eq!((members[1].0.place.line, members[1].0.place.column), (2, 1));

@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 /// A model call. The header `idempotency-key`, if there is one, names it: a gateway that has
 /// answered a call of that name lately gives the same reply and asks no provider.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Invoke {
+pub struct InvokeModel {
     /// The run, for logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
@@ -17,7 +17,7 @@ pub struct Invoke {
     /// The model group.
     pub group: String,
     /// The conversation.
-    pub messages: Vec<Message>,
+    pub messages: Vec<ChatMessage>,
     /// The most tokens of the reply.
     pub max_tokens: u32,
     /// Only sent on if it is given.
@@ -25,7 +25,7 @@ pub struct Invoke {
     pub temperature: Option<f64>,
     /// Tools the model may ask for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tools: Vec<Tool>,
+    pub tools: Vec<ToolDefinition>,
     /// Asks only models whose price is known: another is refused with `budget_unpriced`.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub priced_only: bool,
@@ -33,7 +33,7 @@ pub struct Invoke {
 
 /// A tool, as a model is told of it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Tool {
+pub struct ToolDefinition {
     /// The name the model asks for it by.
     pub name: String,
     /// What it does.
@@ -46,7 +46,7 @@ pub struct Tool {
 
 /// A message of a conversation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Message {
+pub struct ChatMessage {
     /// `system`, `user`, `assistant` or `tool`.
     pub role: String,
     /// The text.
@@ -77,7 +77,7 @@ pub struct ToolCall {
 
 /// 200: the model replied.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Reply {
+pub struct ModelReply {
     /// The text.
     #[serde(default)]
     pub content: String,
@@ -121,7 +121,7 @@ pub struct Reply {
 
 /// Any other status: there is no reply. What the call used counts all the same (decision F4).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NoReply {
+pub struct ModelCallFailure {
     /// A stable code.
     pub error: String,
     /// For people.
@@ -197,7 +197,7 @@ fn is_zero(count: &u64) -> bool {
 }
 
 /// What a model wrote, without the one Markdown fence that may stand around it.
-pub fn unfenced(text: &str) -> &str {
+pub fn strip_code_fence(text: &str) -> &str {
     let text = text.trim();
     let Some(inner) = text.strip_prefix("```") else {
         return text;

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use super::gateway::{Message, ModelAttempt, ToolCall};
-use super::runtime::Recorded;
+use super::gateway::{ChatMessage, ModelAttempt, ToolCall};
+use super::runtime::RecordedFrame;
 
 /// Something happened to a task. Answered once it is durable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -18,13 +18,13 @@ pub struct Report {
     pub n: u32,
     /// What happened, in order.
     #[schema(min_items = 1)]
-    pub events: Vec<Event>,
+    pub events: Vec<ReportEvent>,
 }
 
 /// What a runtime reports.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(tag = "type", content = "data")]
-pub enum Event {
+pub enum ReportEvent {
     /// A model is about to be called. Stands alone in its report, or last.
     #[serde(rename = "llm.request")]
     Request(LlmRequest),
@@ -62,18 +62,18 @@ pub struct LlmRequest {
     /// The most tokens of the reply.
     pub max_tokens: u32,
     /// The messages; with `base`, those that are new.
-    pub messages: Vec<Told>,
+    pub messages: Vec<RequestMessage>,
     /// `turn`, `repair` or `reflect`.
     pub purpose: Purpose,
     /// The tools the model is told of; absent: those of the base, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Vec<Offered>>,
+    pub tools: Option<Vec<OfferedTool>>,
 }
 
 /// A message of a request: its text, or the frame it stands in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
-pub enum Told {
+pub enum RequestMessage {
     /// What an `llm.response` (role `assistant`) or a `tool.returned` (role `tool`) says.
     Frame {
         /// Its number.
@@ -82,12 +82,12 @@ pub enum Told {
         role: String,
     },
     /// Written out.
-    Text(Message),
+    Text(ChatMessage),
 }
 
 /// A tool, as a model is told of it, and whose it is.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Offered {
+pub struct OfferedTool {
     /// What it does.
     #[serde(default)]
     pub description: String,
@@ -184,7 +184,7 @@ pub struct LlmResponse {
     pub content: Option<String>,
     /// Why there is no reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Failure>,
+    pub error: Option<FailureDetails>,
     /// The model that answered.
     #[serde(default)]
     pub model: String,
@@ -245,12 +245,12 @@ pub struct Finished {
     /// `error`.
     pub reason: String,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: TaskOutcome,
 }
 
 /// What came of a task (seed 004; decision W5): an output, or an error.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Outcome {
+pub struct TaskOutcome {
     /// A JSON object, reserved fields included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
@@ -262,7 +262,7 @@ pub struct Outcome {
     pub commands: Vec<Value>,
     /// Why there is no output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub error: Option<Failure>,
+    pub error: Option<FailureDetails>,
     /// The text that could not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_output: Option<String>,
@@ -270,7 +270,7 @@ pub struct Outcome {
 
 /// A structured failure.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Failure {
+pub struct FailureDetails {
     /// A stable code.
     pub code: String,
     /// For people.
@@ -283,11 +283,11 @@ pub struct Failure {
 
 /// 200: the report is durable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Answer {
+pub struct ReportAck {
     /// As in the report.
     pub n: u32,
     /// What is recorded of it, redacted: go on with this, not with what was sent.
-    pub events: Vec<Recorded>,
+    pub events: Vec<RecordedFrame>,
     /// After `agent.decided`: whether to reflect (decision R2).
     #[serde(default)]
     pub reflect: bool,
@@ -297,12 +297,12 @@ pub struct Answer {
     pub suspended: bool,
     /// The model call that was asked for may not be made. Report `agent.finished` with this error.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub refused: Option<Failure>,
+    pub refused: Option<FailureDetails>,
 }
 
 /// The end of a task, from a runtime that reports nothing else.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Complete {
+pub struct TaskCompletion {
     /// As in the dispatch.
     #[serde(default)]
     pub run_id: String,
@@ -371,12 +371,12 @@ pub struct Heartbeat {
     pub runtime_id: String,
     /// What it works on.
     #[serde(default)]
-    pub active: Vec<Task>,
+    pub active: Vec<HeartbeatTask>,
 }
 
 /// A task in a heartbeat.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
-pub struct Task {
+pub struct HeartbeatTask {
     /// As in the dispatch.
     pub run_id: String,
     /// As in the dispatch: `STEP` or `STEP.INDEX`.
@@ -388,14 +388,14 @@ pub struct Task {
 
 /// 200 to a heartbeat.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Heard {
+pub struct HeartbeatAck {
     /// Tasks of the beat that nobody waits for any more: the runtime may drop them.
     #[serde(default)]
-    pub stop: Vec<Task>,
+    pub stop: Vec<HeartbeatTask>,
     /// Tasks of the beat whose run is paused: their time stands still.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub paused: Vec<Task>,
+    pub paused: Vec<HeartbeatTask>,
 }
 
 /// Seconds between two heartbeats (decision W3).
-pub const BEAT_SECONDS: u64 = 5;
+pub const HEARTBEAT_INTERVAL_SECONDS: u64 = 5;

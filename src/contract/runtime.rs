@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 /// One task of an agent: a step, or an item of a fan-out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Invoke {
+pub struct InvokeAgent {
     /// `run_…`, or `run_…/call` for a step of an inline child.
     pub run_id: String,
     /// The step; for an item `STEP.INDEX`.
@@ -36,7 +36,7 @@ pub struct Invoke {
     #[serde(default = "ten")]
     pub max_turns: u32,
     /// What to ask the gateway for.
-    pub model: Model,
+    pub model: ModelSettings,
     /// Tool servers, and what may be called there.
     #[serde(default)]
     pub tool_servers: Vec<ToolServer>,
@@ -51,7 +51,7 @@ pub struct Invoke {
     pub report_url: Option<String>,
     /// What is recorded of the task so far, of earlier attempts too, in order.
     #[serde(default)]
-    pub history: Vec<Recorded>,
+    pub history: Vec<RecordedFrame>,
     /// What is left of the run's time, in milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
@@ -127,7 +127,7 @@ impl std::fmt::Debug for ToolServer {
 
 /// What to ask the gateway for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Model {
+pub struct ModelSettings {
     /// The model group.
     pub group: String,
     /// The most tokens of a reply.
@@ -140,7 +140,7 @@ pub struct Model {
 
 /// A frame of the task, as it stands in the ledger.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
-pub struct Recorded {
+pub struct RecordedFrame {
     /// Its number; a later report names it.
     pub seq: u64,
     /// Its type: `llm.request`, `llm.response`, `agent.decided`, `reflect.started`, …
@@ -152,7 +152,7 @@ pub struct Recorded {
 
 /// 202: the runtime works on it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Accepted {
+pub struct TaskAccepted {
     /// As in the request.
     pub run_id: String,
     /// As in the request.
@@ -166,7 +166,7 @@ pub struct Accepted {
 
 /// An error of runtime or gateway.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Refused {
+pub struct TaskRefused {
     /// A stable code.
     pub error: String,
     /// For people.

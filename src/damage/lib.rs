@@ -13,48 +13,48 @@
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
-use ktsu_ledger::canonical::Json;
+use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
     Audit, Cursor, Filter, IndexRow, Inspection, Page, RawBlob, RawFrame, Reader, StoreError, Tail,
     stored_bytes,
 };
-use ktsu_ledger::verify::{Kind, Options, Problem, verify};
+use ktsu_ledger::verify::{ProblemKind, VerifyOptions, VerifyProblem, verify};
 use ktsu_ledger::{Hash, Record, StreamId};
 
-use ktsu_secret::file::beside;
+use ktsu_secret::file::sibling_path;
 
 /// Up to this many bytes, its log included, a ledger is searched whenever it is opened.
-pub const SEARCHED_BYTES: u64 = 8 * 1024 * 1024;
+pub const MAX_SEARCHED_BYTES: u64 = 8 * 1024 * 1024;
 
 /// What is done when damage becomes known.
-type Act = Box<dyn Fn(&str) + Send + Sync>;
+type DamageHandler = Box<dyn Fn(&str) + Send + Sync>;
 
 /// Whether a ledger is known to be damaged. Cheap to clone.
 #[derive(Clone, Default)]
 pub struct Damage {
-    inner: Arc<Inner>,
+    inner: Arc<DamageState>,
 }
 
 #[derive(Default)]
-struct Inner {
+struct DamageState {
     why: OnceLock<String>,
-    act: OnceLock<Act>,
+    act: OnceLock<DamageHandler>,
 }
 
 impl std::fmt::Debug for Damage {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_tuple("Damage").field(&self.why()).finish()
+        f.debug_tuple("Damage").field(&self.reason()).finish()
     }
 }
 
 impl Damage {
     /// What is known to be damaged, if anything is.
-    pub fn why(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         self.inner.why.get().map(String::as_str)
     }
 
     /// Damage was found. The first finding counts.
-    pub fn found(&self, why: &str) {
+    pub fn report(&self, why: &str) {
         let mut is_first = false;
         let why = self.inner.why.get_or_init(|| {
             is_first = true;
@@ -69,32 +69,32 @@ impl Damage {
     }
 
     /// What to do when damage is found: at once, if it was. Set once.
-    pub fn on_found(&self, act: impl Fn(&str) + Send + Sync + 'static) {
+    pub fn on_damage(&self, act: impl Fn(&str) + Send + Sync + 'static) {
         let set = self.inner.act.set(Box::new(act));
-        if let (Ok(()), Some(why), Some(act)) = (set, self.why(), self.inner.act.get()) {
+        if let (Ok(()), Some(why), Some(act)) = (set, self.reason(), self.inner.act.get()) {
             act(why);
         }
     }
 
     fn note<T>(&self, read: Result<T, StoreError>) -> Result<T, StoreError> {
         if let Err(StoreError::Damaged(why)) = &read {
-            self.found(why);
+            self.report(why);
         }
         read
     }
 }
 
 /// Reads everything once, and gives the first thing that is wrong with what was appended.
-pub fn search(reader: &dyn Reader) -> Option<String> {
-    let report = verify(reader, &Options::default(), &mut |_| {});
+pub fn find_damage(reader: &dyn Reader) -> Option<String> {
+    let report = verify(reader, &VerifyOptions::default(), &mut |_| {});
     let mut problems = report.problems.iter();
     problems
-        .find(|problem| problem.kind != Kind::Index)
-        .map(in_words)
+        .find(|problem| problem.kind != ProblemKind::Index)
+        .map(describe_problem)
 }
 
 /// A problem, with its place.
-pub fn in_words(problem: &Problem) -> String {
+pub fn describe_problem(problem: &VerifyProblem) -> String {
     match (&problem.stream, problem.seq) {
         (Some(stream), Some(seq)) => format!("{stream}#{seq}: {}", problem.message),
         (Some(stream), None) => format!("{stream}: {}", problem.message),
@@ -104,7 +104,7 @@ pub fn in_words(problem: &Problem) -> String {
 
 /// Whether a ledger is searched before anything rests on it.
 pub fn is_searched(ledger: &Path) -> bool {
-    stored_bytes(ledger) <= SEARCHED_BYTES || marker(ledger).exists()
+    stored_bytes(ledger) <= MAX_SEARCHED_BYTES || marker(ledger).exists()
 }
 
 /// Leaves a note beside a ledger that is too large to be searched at every start. A disk that takes
@@ -121,23 +121,23 @@ pub fn unmark(ledger: &Path) {
 }
 
 fn marker(ledger: &Path) -> PathBuf {
-    beside(ledger, ".damaged")
+    sibling_path(ledger, ".damaged")
 }
 
 /// A reader that tells [`Damage`] of what it meets.
-pub struct Watched<R> {
+pub struct DamageReportingReader<R> {
     reader: R,
     damage: Damage,
 }
 
-impl<R: Reader> Watched<R> {
+impl<R: Reader> DamageReportingReader<R> {
     /// A reader around another one.
     pub fn new(reader: R, damage: Damage) -> Self {
         Self { reader, damage }
     }
 }
 
-impl<R: Reader> Reader for Watched<R> {
+impl<R: Reader> Reader for DamageReportingReader<R> {
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
         self.damage.note(self.reader.read(stream, from, limit))
     }
@@ -150,7 +150,7 @@ impl<R: Reader> Reader for Watched<R> {
         self.damage.note(self.reader.streams(after, limit))
     }
 
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         self.damage.note(self.reader.blob_get(hash))
     }
 
@@ -172,7 +172,7 @@ impl<R: Reader> Reader for Watched<R> {
     }
 
     fn found_damage(&self, why: &str) {
-        self.damage.found(why);
+        self.damage.report(why);
     }
 
     fn audit(&self) -> Option<&dyn Audit> {
@@ -180,13 +180,13 @@ impl<R: Reader> Reader for Watched<R> {
     }
 }
 
-impl<R: Reader> Watched<R> {
+impl<R: Reader> DamageReportingReader<R> {
     fn inner(&self) -> &dyn Reader {
         &self.reader
     }
 }
 
-impl<R: Reader> Audit for Watched<R> {
+impl<R: Reader> Audit for DamageReportingReader<R> {
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         self.damage.note(self.inner().is_indexed(kind))
     }
@@ -222,15 +222,15 @@ mod tests {
             let heard = Arc::clone(&acted);
             let act = move |why: &str| heard.lock().unwrap().push(why.to_owned());
             if known_before {
-                damage.found("first");
-                damage.on_found(act);
+                damage.report("first");
+                damage.on_damage(act);
             } else {
-                damage.on_found(act);
-                assert_eq!(damage.why(), None);
-                damage.found("first");
+                damage.on_damage(act);
+                assert_eq!(damage.reason(), None);
+                damage.report("first");
             }
-            damage.found("second");
-            assert_eq!(damage.why(), Some("first"));
+            damage.report("second");
+            assert_eq!(damage.reason(), Some("first"));
             assert_eq!(*acted.lock().unwrap(), ["first"]);
         }
     }
@@ -241,7 +241,7 @@ mod tests {
         let path = folder.path().join("ledger.db");
         let file = std::fs::File::create(&path).unwrap();
         assert!(is_searched(&path));
-        file.set_len(SEARCHED_BYTES + 1).unwrap();
+        file.set_len(MAX_SEARCHED_BYTES + 1).unwrap();
         assert!(!is_searched(&path));
         mark(&path, "a frame is not what was appended");
         assert!(is_searched(&path));

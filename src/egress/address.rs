@@ -9,11 +9,11 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use reqwest::Url;
 
-use super::{Failure, FailureCode};
+use super::{EgressError, EgressErrorCode};
 
 /// What an address is for, as far as it concerns whether to connect to it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum AddressKind {
     /// Anywhere on the internet.
     Public,
     /// This machine.
@@ -38,7 +38,7 @@ pub enum Kind {
     Multicast,
 }
 
-impl Kind {
+impl AddressKind {
     /// What an address is for.
     pub fn of(address: IpAddr) -> Self {
         match address {
@@ -48,7 +48,7 @@ impl Kind {
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for AddressKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Public => "a public address",
@@ -66,69 +66,71 @@ impl fmt::Display for Kind {
     }
 }
 
-fn of_v4(address: Ipv4Addr) -> Kind {
+fn of_v4(address: Ipv4Addr) -> AddressKind {
     match address.octets() {
         [169, 254, 169, 254] | [168, 63, 129, 16] | [100, 100, 100, 200] | [192, 0, 0, 192] => {
-            Kind::Metadata
+            AddressKind::Metadata
         }
-        [0, ..] => Kind::Unspecified,
-        [127, ..] => Kind::Loopback,
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Kind::Private,
-        [169, 254, ..] => Kind::LinkLocal,
-        [100, 64..=127, ..] => Kind::Shared,
+        [0, ..] => AddressKind::Unspecified,
+        [127, ..] => AddressKind::Loopback,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => AddressKind::Private,
+        [169, 254, ..] => AddressKind::LinkLocal,
+        [100, 64..=127, ..] => AddressKind::Shared,
         [192, 0, 0 | 2, _]
         | [192, 88, 99, _]
         | [198, 18 | 19, ..]
         | [198, 51, 100, _]
         | [203, 0, 113, _]
-        | [240..=255, ..] => Kind::Reserved,
-        [224..=239, ..] => Kind::Multicast,
-        [..] => Kind::Public,
+        | [240..=255, ..] => AddressKind::Reserved,
+        [224..=239, ..] => AddressKind::Multicast,
+        [..] => AddressKind::Public,
     }
 }
 
-fn of_v6(address: Ipv6Addr) -> Kind {
+fn of_v6(address: Ipv6Addr) -> AddressKind {
     if let Some(inner) = address.to_ipv4_mapped() {
         let kind = of_v4(inner);
-        return if kind == Kind::Public {
-            Kind::Mapped
+        return if kind == AddressKind::Public {
+            AddressKind::Mapped
         } else {
             kind
         };
     }
     let segments = address.segments();
     match segments {
-        [0, 0, 0, 0, 0, 0, 0, 0] => Kind::Unspecified,
-        [0, 0, 0, 0, 0, 0, 0, 1] => Kind::Loopback,
+        [0, 0, 0, 0, 0, 0, 0, 0] => AddressKind::Unspecified,
+        [0, 0, 0, 0, 0, 0, 0, 1] => AddressKind::Loopback,
         // NAT64: what an IPv6-only network uses to reach IPv4, so the inner address counts.
         [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
             of_v4(Ipv4Addr::from(u32::from(high) << 16 | u32::from(low)))
         }
-        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => Kind::Metadata,
-        [0xfc00..=0xfdff, ..] => Kind::UniqueLocal,
-        [0xfe80..=0xfebf, ..] => Kind::LinkLocal,
-        [0xfec0..=0xfeff, ..] => Kind::Private,
-        [0xff00..=0xffff, ..] => Kind::Multicast,
+        [0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254] => AddressKind::Metadata,
+        [0xfc00..=0xfdff, ..] => AddressKind::UniqueLocal,
+        [0xfe80..=0xfebf, ..] => AddressKind::LinkLocal,
+        [0xfec0..=0xfeff, ..] => AddressKind::Private,
+        [0xff00..=0xffff, ..] => AddressKind::Multicast,
         // Teredo and other protocol assignments, documentation, 6to4.
-        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => Kind::Reserved,
-        [0x2000..=0x3fff, ..] => Kind::Public,
-        [..] => Kind::Reserved,
+        [0x2001, 0..=0x1ff | 0xdb8, ..] | [0x2002, ..] | [0x3fff, 0..=0xfff, ..] => {
+            AddressKind::Reserved
+        }
+        [0x2000..=0x3fff, ..] => AddressKind::Public,
+        [..] => AddressKind::Reserved,
     }
 }
 
 /// An entry of [`super::Policy::allow`] that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a host, a host with a port, nor an address range")]
-pub struct BadEntry(pub String);
+pub struct AllowlistEntryError(pub String);
 
 /// Whether a text can stand in a policy.
 pub fn is_entry(text: &str) -> bool {
-    Rules::default().add(text).is_some()
+    AddressRules::default().add(text).is_some()
 }
 
 /// A policy, read.
 #[derive(Debug, Default)]
-pub(super) struct Rules {
+pub(super) struct AddressRules {
     /// Lower case, without a trailing dot; with a port or for any.
     hosts: Vec<(String, Option<u16>)>,
     ranges: Vec<(IpAddr, u8)>,
@@ -137,7 +139,7 @@ pub(super) struct Rules {
 
 /// A URL that may be sent to, as far as can be told before its name is resolved.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct RequestTarget {
     pub(super) url: Url,
     /// Host and port: what shares connections and places.
     pub(super) place: String,
@@ -145,14 +147,16 @@ pub(super) struct Target {
     pub(super) listed: bool,
 }
 
-impl Rules {
-    pub(super) fn new(allow: &[String], loopback: bool) -> Result<Self, BadEntry> {
+impl AddressRules {
+    pub(super) fn new(allow: &[String], loopback: bool) -> Result<Self, AllowlistEntryError> {
         let mut rules = Self {
             loopback,
             ..Self::default()
         };
         for entry in allow {
-            rules.add(entry).ok_or_else(|| BadEntry(entry.clone()))?;
+            rules
+                .add(entry)
+                .ok_or_else(|| AllowlistEntryError(entry.clone()))?;
         }
         Ok(rules)
     }
@@ -186,8 +190,8 @@ impl Rules {
     }
 
     /// Reads and judges a URL. A name is judged again when it resolves, see [`Rules::permits`].
-    pub(super) fn target(&self, url: &str) -> Result<Target, Failure> {
-        let refused = |message: String| Failure::new(FailureCode::Refused, message);
+    pub(super) fn target(&self, url: &str) -> Result<RequestTarget, EgressError> {
+        let refused = |message: String| EgressError::new(EgressErrorCode::Refused, message);
         let url = Url::parse(url).map_err(|_| refused("the URL cannot be read".to_owned()))?;
         if !matches!(url.scheme(), "http" | "https") {
             return Err(refused("only http and https are sent to".to_owned()));
@@ -201,25 +205,25 @@ impl Rules {
                 .map_err(|kind| refused(format!("{address} is {kind}")))?;
         }
         let place = format!("{host}:{port}");
-        Ok(Target { url, place, listed })
+        Ok(RequestTarget { url, place, listed })
     }
 
     /// Whether an address may be connected to; `listed` if its host stands in the policy by name.
-    pub(super) fn permits(&self, address: IpAddr, listed: bool) -> Result<(), Kind> {
-        let kind = Kind::of(address);
+    pub(super) fn permits(&self, address: IpAddr, listed: bool) -> Result<(), AddressKind> {
+        let kind = AddressKind::of(address);
         match kind {
-            Kind::Public => Ok(()),
+            AddressKind::Public => Ok(()),
             // No entry makes these a host one could mean.
-            Kind::Unspecified | Kind::Multicast => Err(kind),
-            Kind::Loopback if self.loopback => Ok(()),
-            Kind::Loopback
-            | Kind::Private
-            | Kind::UniqueLocal
-            | Kind::LinkLocal
-            | Kind::Shared
-            | Kind::Metadata
-            | Kind::Mapped
-            | Kind::Reserved => {
+            AddressKind::Unspecified | AddressKind::Multicast => Err(kind),
+            AddressKind::Loopback if self.loopback => Ok(()),
+            AddressKind::Loopback
+            | AddressKind::Private
+            | AddressKind::UniqueLocal
+            | AddressKind::LinkLocal
+            | AddressKind::Shared
+            | AddressKind::Metadata
+            | AddressKind::Mapped
+            | AddressKind::Reserved => {
                 let canonical = address.to_canonical();
                 let within = |range: &(IpAddr, u8)| contains(*range, canonical);
                 (listed || self.ranges.iter().any(within))

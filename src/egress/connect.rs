@@ -8,12 +8,12 @@ use std::time::Duration;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect;
 
-use super::address::{Kind, Rules, Target};
-use super::{Failure, FailureCode, Request};
+use super::address::{AddressKind, AddressRules, RequestTarget};
+use super::{EgressError, EgressErrorCode, EgressRequest};
 
 /// Who answers for names.
 #[derive(Clone)]
-pub(super) enum Names {
+pub(super) enum NameSource {
     /// The system's resolver.
     System,
     /// A table, so that tests can let a name point anywhere.
@@ -22,19 +22,19 @@ pub(super) enum Names {
 }
 
 /// The most time a connection takes to be made, TLS included. Who has less time says so himself.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Up to four clients, built when first needed. Plain HTTP needs no certificates, whose loading
 /// takes longer than a whole run of a small workflow; hosts listed by name have connections of
 /// their own, so that one opened to a listed host:port is never reused for an unlisted one.
-pub(super) struct Connections {
-    rules: Arc<Rules>,
-    names: Names,
+pub(super) struct GuardedConnections {
+    rules: Arc<AddressRules>,
+    names: NameSource,
     clients: [OnceLock<Option<reqwest::Client>>; 4],
 }
 
-impl Connections {
-    pub(super) fn new(rules: Arc<Rules>, names: Names) -> Self {
+impl GuardedConnections {
+    pub(super) fn new(rules: Arc<AddressRules>, names: NameSource) -> Self {
         let clients = Default::default();
         Self {
             rules,
@@ -46,15 +46,15 @@ impl Connections {
     /// Sends and waits for the head of the answer.
     pub(super) async fn send(
         &self,
-        target: Target,
-        request: Request,
-    ) -> Result<reqwest::Response, Failure> {
+        target: RequestTarget,
+        request: EgressRequest,
+    ) -> Result<reqwest::Response, EgressError> {
         let secure = target.url.scheme() == "https";
         let slot = usize::from(secure) * 2 + usize::from(target.listed);
         let client = self.clients[slot].get_or_init(|| self.build(secure, target.listed).ok());
         let Some(client) = client else {
             let message = "TLS is not available: no certificate authorities found";
-            return Err(Failure::new(FailureCode::Unreachable, message));
+            return Err(EgressError::new(EgressErrorCode::Unreachable, message));
         };
         client
             .request(request.method, target.url)
@@ -68,7 +68,7 @@ impl Connections {
     fn build(&self, secure: bool, listed: bool) -> reqwest::Result<reqwest::Client> {
         // reqwest takes the process's provider of cryptography; an error says one is there already.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let resolver = Judging {
+        let resolver = GuardedResolver {
             rules: Arc::clone(&self.rules),
             names: self.names.clone(),
             listed,
@@ -80,7 +80,7 @@ impl Connections {
             .no_proxy()
             .referer(false)
             .http1_only()
-            .connect_timeout(CONNECT)
+            .connect_timeout(CONNECT_TIMEOUT)
             .pool_idle_timeout(Duration::from_secs(30))
             .pool_max_idle_per_host(32)
             .user_agent(concat!("ktsu/", env!("CARGO_PKG_VERSION")));
@@ -95,18 +95,18 @@ impl Connections {
 
 /// A resolver that hands out permitted addresses only, so that the address judged is the address
 /// connected to. An address spelled out in the URL never comes here: [`Rules::target`] judged it.
-struct Judging {
-    rules: Arc<Rules>,
-    names: Names,
+struct GuardedResolver {
+    rules: Arc<AddressRules>,
+    names: NameSource,
     listed: bool,
 }
 
 /// Every address of a name is one we do not connect to.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Refused(String);
+struct RefusedAddressError(String);
 
-impl Resolve for Judging {
+impl Resolve for GuardedResolver {
     fn resolve(&self, name: Name) -> Resolving {
         let (rules, names, listed) = (Arc::clone(&self.rules), self.names.clone(), self.listed);
         Box::pin(async move {
@@ -117,13 +117,13 @@ impl Resolve for Judging {
                 .filter(|address| judge(address).is_ok())
                 .map(|address| SocketAddr::new(*address, 0))
                 .collect();
-            let refused: Option<(&IpAddr, Kind)> = found
+            let refused: Option<(&IpAddr, AddressKind)> = found
                 .iter()
                 .find_map(|address| judge(address).err().map(|kind| (address, kind)));
             match refused {
                 Some((address, kind)) if permitted.is_empty() => {
                     let message = format!("{} resolves to {address}, {kind}", name.as_str());
-                    Err(Refused(message).into())
+                    Err(RefusedAddressError(message).into())
                 }
                 Some(_) | None => Ok(Box::new(permitted.into_iter()) as Addrs),
             }
@@ -131,14 +131,14 @@ impl Resolve for Judging {
     }
 }
 
-async fn look_up(names: &Names, name: &str) -> io::Result<Vec<IpAddr>> {
+async fn look_up(names: &NameSource, name: &str) -> io::Result<Vec<IpAddr>> {
     match names {
-        Names::System => {
+        NameSource::System => {
             let found = tokio::net::lookup_host((name, 0)).await?;
             Ok(found.map(|address| address.ip()).collect())
         }
         #[cfg(test)]
-        Names::Table(table) => table
+        NameSource::Table(table) => table
             .get(name)
             .cloned()
             .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound)),
@@ -146,11 +146,11 @@ async fn look_up(names: &Names, name: &str) -> io::Result<Vec<IpAddr>> {
 }
 
 /// What went wrong before the head of the answer, in our words.
-fn failure(error: &reqwest::Error, place: &str) -> Failure {
+fn failure(error: &reqwest::Error, place: &str) -> EgressError {
     let mut cause = std::error::Error::source(error);
     while let Some(inner) = cause {
-        if let Some(Refused(message)) = inner.downcast_ref() {
-            return Failure::new(FailureCode::Refused, message.as_str());
+        if let Some(RefusedAddressError(message)) = inner.downcast_ref() {
+            return EgressError::new(EgressErrorCode::Refused, message.as_str());
         }
         cause = inner.source();
     }
@@ -162,7 +162,7 @@ fn failure(error: &reqwest::Error, place: &str) -> Failure {
         format!("no connection to {place}")
     } else {
         let message = format!("the connection to {place} broke before an answer");
-        return Failure::new(FailureCode::Unreachable, message).after_sending();
+        return EgressError::new(EgressErrorCode::Unreachable, message).after_sending();
     };
-    Failure::new(FailureCode::Unreachable, message)
+    EgressError::new(EgressErrorCode::Unreachable, message)
 }

@@ -30,23 +30,25 @@ use bytes::Bytes;
 use http::{HeaderMap, Method};
 use tokio::sync::Semaphore;
 
-pub use address::BadEntry;
-use address::{Rules, Target};
-use connect::{Connections, Names};
-pub use stream::{Broken, Head, KEPT_STREAMS, Place, Stream, Use};
+pub use address::AllowlistEntryError;
+use address::{AddressRules, RequestTarget};
+use connect::{GuardedConnections, NameSource};
+pub use stream::{
+    BodyError, RequestSlot, ResponseStream, SESSION_STREAMS_PER_REQUEST, SlotKind, StreamRequest,
+};
 
 /// The most bytes of an answer's body that are worth keeping. Who looks for something in it reads
 /// a little more, see [`Request::keep`].
-pub const KEPT_BYTES: usize = 64 * 1024;
+pub const MAX_KEPT_BYTES: usize = 64 * 1024;
 
 /// How many requests to one host and port are under way at once. It bounds the sockets and their
 /// buffers (some 20 KiB each) when thousands of runs call one receiver, and is more than one
 /// receiver can usefully work on.
-pub const PER_HOST: usize = 256;
+pub const MAX_CONNECTIONS_PER_HOST: usize = 256;
 
 /// Which addresses may be reached beyond the public ones (decision K6).
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Policy {
+pub struct EgressPolicy {
     /// Hosts (`intranet.example`), hosts with a port (`intranet.example:8080`, `10.1.2.3:80`),
     /// addresses (`10.1.2.3`, `fd00::1`) and ranges (`10.0.0.0/8`).
     pub allow: Vec<String>,
@@ -56,7 +58,7 @@ pub struct Policy {
 
 /// One sending.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct EgressRequest {
     /// The method.
     pub method: Method,
     /// The URL as it resolved; judged before anything is sent.
@@ -73,7 +75,7 @@ pub struct Request {
 
 /// An answer, whatever its status.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Response {
+pub struct EgressResponse {
     /// The HTTP status; redirects are answers too.
     pub status: u16,
     /// Its headers.
@@ -91,7 +93,7 @@ pub struct Response {
 
 /// Why there was no answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FailureCode {
+pub enum EgressErrorCode {
     /// The URL or its address is not allowed; nothing was sent.
     Refused,
     /// No status within the time.
@@ -103,9 +105,9 @@ pub enum FailureCode {
 /// No answer. The message is in our words and may stand in a frame.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
+pub struct EgressError {
     /// What kind of failure it is.
-    pub code: FailureCode,
+    pub code: EgressErrorCode,
     /// What happened, with the host at the most.
     pub message: String,
     /// Whether anything of the request may have reached the other side. False only where that is
@@ -113,9 +115,9 @@ pub struct Failure {
     pub sent: bool,
 }
 
-impl Failure {
+impl EgressError {
     /// A failure before anything was sent.
-    fn new(code: FailureCode, message: impl Into<String>) -> Self {
+    fn new(code: EgressErrorCode, message: impl Into<String>) -> Self {
         let message = message.into();
         let sent = false;
         Self {
@@ -137,16 +139,16 @@ impl Failure {
 pub struct Client(Arc<Inner>);
 
 struct Inner {
-    rules: Arc<Rules>,
-    connections: Connections,
+    rules: Arc<AddressRules>,
+    connections: GuardedConnections,
     places: Mutex<HashMap<String, Arc<Semaphore>>>,
     per_host: usize,
 }
 
 impl Client {
     /// A client for a policy. Connections and certificates are loaded when first needed.
-    pub fn new(policy: &Policy) -> Result<Self, BadEntry> {
-        Self::with(policy, Names::System, PER_HOST)
+    pub fn new(policy: &EgressPolicy) -> Result<Self, AllowlistEntryError> {
+        Self::with(policy, NameSource::System, MAX_CONNECTIONS_PER_HOST)
     }
 
     /// A client that opens at most `per_host` connections to a host at a time.
@@ -154,14 +156,21 @@ impl Client {
     /// # Errors
     ///
     /// As of [`Self::new`].
-    pub fn with_connections_per_host(policy: &Policy, per_host: usize) -> Result<Self, BadEntry> {
-        Self::with(policy, Names::System, per_host)
+    pub fn with_connections_per_host(
+        policy: &EgressPolicy,
+        per_host: usize,
+    ) -> Result<Self, AllowlistEntryError> {
+        Self::with(policy, NameSource::System, per_host)
     }
 
-    fn with(policy: &Policy, names: Names, per_host: usize) -> Result<Self, BadEntry> {
-        let rules = Arc::new(Rules::new(&policy.allow, policy.loopback)?);
+    fn with(
+        policy: &EgressPolicy,
+        names: NameSource,
+        per_host: usize,
+    ) -> Result<Self, AllowlistEntryError> {
+        let rules = Arc::new(AddressRules::new(&policy.allow, policy.loopback)?);
         Ok(Self(Arc::new(Inner {
-            connections: Connections::new(Arc::clone(&rules), names),
+            connections: GuardedConnections::new(Arc::clone(&rules), names),
             rules,
             places: Mutex::default(),
             per_host,
@@ -169,9 +178,9 @@ impl Client {
     }
 
     /// Sends once: never repeated, never redirected.
-    pub async fn send(&self, request: Request) -> Result<Response, Failure> {
+    pub async fn send(&self, request: EgressRequest) -> Result<EgressResponse, EgressError> {
         let target = self.0.rules.target(&request.url)?;
-        let places = self.places(&target.place, self.0.per_host);
+        let places = self.host_slots(&target.place, self.0.per_host);
         // The wait for a place comes before the clock starts. The queue is of our own making: a
         // receiver that answers promptly must not be reported as late because 10,000 runs called
         // it at once.
@@ -182,7 +191,11 @@ impl Client {
         answer
     }
 
-    async fn exchange(&self, target: Target, request: Request) -> Result<Response, Failure> {
+    async fn exchange(
+        &self,
+        target: RequestTarget,
+        request: EgressRequest,
+    ) -> Result<EgressResponse, EgressError> {
         let started = Instant::now();
         let deadline = tokio::time::Instant::from_std(started) + request.timeout;
         let place = target.place.clone();
@@ -193,14 +206,14 @@ impl Client {
             Ok(answer) => answer?,
             Err(_) => {
                 let message = format!("no answer from {place} within {limit} ms");
-                return Err(Failure::new(FailureCode::Timeout, message).after_sending());
+                return Err(EgressError::new(EgressErrorCode::Timeout, message).after_sending());
             }
         };
         let status = answer.status().as_u16();
         let headers = answer.headers().clone();
         let mut body = Vec::new();
         let kept = tokio::time::timeout_at(deadline, keep(&mut answer, &mut body, wanted)).await;
-        Ok(Response {
+        Ok(EgressResponse {
             status,
             headers,
             body,
@@ -211,7 +224,7 @@ impl Client {
     }
 
     /// The places at one host and port; hosts nobody waits for are forgotten now and then.
-    fn places(&self, name: &str, count: usize) -> Arc<Semaphore> {
+    fn host_slots(&self, name: &str, count: usize) -> Arc<Semaphore> {
         // Held for these lines only; a panic in them leaves a map that is still whole.
         let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
         if places.len() >= 1024 {

@@ -12,13 +12,13 @@ use http::{HeaderMap, Method, StatusCode};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
-use super::address::Target;
-use super::{Client, Failure, FailureCode, Request};
+use super::address::RequestTarget;
+use super::{Client, EgressError, EgressErrorCode, EgressRequest};
 
 /// What a place is for. Unless it says otherwise there are as many places at a host as there are for
 /// [`Client::send`], and whoever gets none waits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
+pub enum SlotKind {
     /// One request and its answer.
     Exchange,
     /// Listening to what the other side may say some day.
@@ -34,31 +34,31 @@ pub enum Use {
 
 /// How many streams are kept at a host for each request that may be under way there. They are
 /// silent most of the time, and there is one for each task that works with the server.
-pub const KEPT_STREAMS: usize = 16;
+pub const SESSION_STREAMS_PER_REQUEST: usize = 16;
 
-impl Use {
+impl SlotKind {
     /// What its places are called, and how many there are; nothing if it needs none.
     fn places(self, per_host: usize) -> Option<(&'static str, usize)> {
         match self {
             Self::Exchange => Some(("", per_host)),
             Self::Listening => Some((" listening", per_host)),
             Self::Control => Some((" control", per_host)),
-            Self::Session => Some((" session", per_host * KEPT_STREAMS)),
+            Self::Session => Some((" session", per_host * SESSION_STREAMS_PER_REQUEST)),
             Self::Part => None,
         }
     }
 }
 
 /// The right to send one request.
-pub struct Place {
+pub struct RequestSlot {
     client: Client,
-    target: Target,
+    target: RequestTarget,
     held: Option<OwnedSemaphorePermit>,
 }
 
 /// What is sent at a [`Place`], and the bounds of its answer.
 #[derive(Debug, Clone)]
-pub struct Head {
+pub struct StreamRequest {
     /// The method.
     pub method: Method,
     /// Headers beside `host`, `user-agent` and `content-length`.
@@ -70,11 +70,11 @@ pub struct Head {
     /// How long the body may be silent; `None` for as long as it likes.
     pub idle: Option<Duration>,
     /// The most bytes of the body.
-    pub most: u64,
+    pub max_bytes: u64,
 }
 
 /// An answer whose body has not been read.
-pub struct Stream {
+pub struct ResponseStream {
     /// The HTTP status; redirects are answers too.
     pub status: StatusCode,
     /// The headers.
@@ -87,13 +87,13 @@ pub struct Stream {
 
 /// Why a body has no end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum Broken {
+pub enum BodyError {
     /// Nothing came for as long as is allowed.
     #[error("nothing came for too long")]
-    Silent,
+    TimedOut,
     /// The connection broke, or the body is not what its head says.
     #[error("it broke off")]
-    Off,
+    Disconnected,
     /// There is more of it than is allowed.
     #[error("it is too large")]
     TooLarge,
@@ -105,22 +105,23 @@ impl Client {
     ///
     /// # Errors
     /// [`FailureCode::Refused`].
-    pub async fn place(&self, url: &str, of: Use) -> Result<Place, Failure> {
+    pub async fn acquire_slot(&self, url: &str, of: SlotKind) -> Result<RequestSlot, EgressError> {
         let target = self.0.rules.target(url)?;
         let held = match of.places(self.0.per_host) {
             None => None,
             Some((name, count)) => {
-                let places = self.places(&format!("{}{name}", target.place), count);
+                let places = self.host_slots(&format!("{}{name}", target.place), count);
                 let held = match of {
-                    Use::Session => places.try_acquire_owned().ok(),
-                    Use::Exchange | Use::Listening | Use::Control | Use::Part => {
-                        places.acquire_owned().await.ok()
-                    }
+                    SlotKind::Session => places.try_acquire_owned().ok(),
+                    SlotKind::Exchange
+                    | SlotKind::Listening
+                    | SlotKind::Control
+                    | SlotKind::Part => places.acquire_owned().await.ok(),
                 };
                 Some(held.ok_or_else(|| full(&target.place, count))?)
             }
         };
-        Ok(Place {
+        Ok(RequestSlot {
             client: self.clone(),
             target,
             held,
@@ -129,20 +130,20 @@ impl Client {
 }
 
 /// The bound is ours, and whoever meets it must not look for it at the other side.
-fn full(place: &str, count: usize) -> Failure {
+fn full(place: &str, count: usize) -> EgressError {
     let message = format!("{count} streams are open at {place}, which is as many as ktsu keeps");
-    Failure::new(FailureCode::Refused, message)
+    EgressError::new(EgressErrorCode::Refused, message)
 }
 
-impl Place {
+impl RequestSlot {
     /// Sends once, and waits for the head of the answer.
     ///
     /// # Errors
     /// [`Failure`]; any status is an answer.
-    pub async fn send(self, head: Head) -> Result<Stream, Failure> {
+    pub async fn send(self, head: StreamRequest) -> Result<ResponseStream, EgressError> {
         let host = self.target.place.clone();
         let limit = head.timeout;
-        let request = Request {
+        let request = EgressRequest {
             method: head.method,
             url: String::new(),
             headers: head.headers,
@@ -153,34 +154,34 @@ impl Place {
         let sending = Box::pin(self.client.0.connections.send(self.target, request));
         let Ok(answer) = timeout(limit, sending).await else {
             let message = format!("no answer from {host} within {} ms", limit.as_millis());
-            return Err(Failure::new(FailureCode::Timeout, message).after_sending());
+            return Err(EgressError::new(EgressErrorCode::Timeout, message).after_sending());
         };
         let mut answer = answer?;
-        Ok(Stream {
+        Ok(ResponseStream {
             status: answer.status(),
             headers: std::mem::take(answer.headers_mut()),
             body: answer,
             idle: head.idle,
-            left: head.most,
+            left: head.max_bytes,
             _held: self.held,
         })
     }
 }
 
-impl Stream {
+impl ResponseStream {
     /// The next bytes of the body; `None` at its end.
     ///
     /// # Errors
     /// [`Broken`].
-    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Broken> {
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         let next = self.body.chunk();
         let next = match self.idle {
             None => next.await,
-            Some(idle) => timeout(idle, next).await.map_err(|_| Broken::Silent)?,
+            Some(idle) => timeout(idle, next).await.map_err(|_| BodyError::TimedOut)?,
         };
-        let next = next.map_err(|_| Broken::Off)?;
+        let next = next.map_err(|_| BodyError::Disconnected)?;
         let bytes = next.as_ref().map_or(0, |chunk| chunk.len() as u64);
-        self.left = self.left.checked_sub(bytes).ok_or(Broken::TooLarge)?;
+        self.left = self.left.checked_sub(bytes).ok_or(BodyError::TooLarge)?;
         Ok(next)
     }
 }

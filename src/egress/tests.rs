@@ -66,29 +66,29 @@ fn ok(body: &str) -> Vec<u8> {
 }
 
 fn local() -> Client {
-    Client::new(&Policy {
+    Client::new(&EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     })
     .expect("a policy")
 }
 
-fn request(url: &str) -> Request {
-    Request {
+fn request(url: &str) -> EgressRequest {
+    EgressRequest {
         method: Method::POST,
         url: url.to_owned(),
         headers: HeaderMap::new(),
         body: Bytes::from_static(b"{\"a\":1}"),
         timeout: PATIENCE,
-        keep: KEPT_BYTES,
+        keep: MAX_KEPT_BYTES,
     }
 }
 
-async fn send(client: &Client, url: &str) -> Result<Response, Failure> {
+async fn send(client: &Client, url: &str) -> Result<EgressResponse, EgressError> {
     client.send(request(url)).await
 }
 
-fn code(answer: &Result<Response, Failure>) -> Option<FailureCode> {
+fn code(answer: &Result<EgressResponse, EgressError>) -> Option<EgressErrorCode> {
     answer.as_ref().err().map(|failure| failure.code)
 }
 
@@ -129,7 +129,7 @@ async fn a_receiver_that_says_nothing_is_a_timeout() {
     let mut request = request(&format!("http://{address}/"));
     request.timeout = Duration::from_millis(50);
     let answer = local().send(request).await;
-    assert_eq!(code(&answer), Some(FailureCode::Timeout));
+    assert_eq!(code(&answer), Some(EgressErrorCode::Timeout));
     let message = answer.map_err(|failure| failure.message);
     assert_eq!(
         message,
@@ -167,7 +167,7 @@ async fn no_listener_a_reset_and_garbage_are_unreachable() {
     let (gone, address) = listener().await;
     drop(gone);
     let answer = send(&local(), &format!("http://{address}/")).await;
-    assert_eq!(code(&answer), Some(FailureCode::Unreachable));
+    assert_eq!(code(&answer), Some(EgressErrorCode::Unreachable));
 
     for said in [
         &b""[..],
@@ -186,7 +186,11 @@ async fn no_listener_a_reset_and_garbage_are_unreachable() {
             }
         });
         let answer = send(&local(), &format!("http://{address}/")).await;
-        assert_eq!(code(&answer), Some(FailureCode::Unreachable), "{said:?}");
+        assert_eq!(
+            code(&answer),
+            Some(EgressErrorCode::Unreachable),
+            "{said:?}"
+        );
         assert_eq!(attempts.load(Ordering::SeqCst), 1, "sent once");
     }
 }
@@ -204,7 +208,7 @@ async fn tls_to_a_receiver_without_it_is_unreachable_and_says_no_more_than_the_h
         &format!("https://u:secret@{address}/path?key=secret"),
     )
     .await;
-    assert_eq!(code(&answer), Some(FailureCode::Unreachable));
+    assert_eq!(code(&answer), Some(EgressErrorCode::Unreachable));
     let message = answer
         .map_err(|failure| failure.message)
         .err()
@@ -228,14 +232,18 @@ async fn as_much_of_a_body_is_read_as_was_asked_for() {
 
 #[tokio::test]
 async fn only_the_beginning_of_a_long_body_is_kept() {
-    for (length, truncated) in [(KEPT_BYTES, false), (KEPT_BYTES + 1, true), (8 << 20, true)] {
+    for (length, truncated) in [
+        (MAX_KEPT_BYTES, false),
+        (MAX_KEPT_BYTES + 1, true),
+        (8 << 20, true),
+    ] {
         let (address, _seen) = answering(ok(&"x".repeat(length))).await;
         let answer = send(&local(), &format!("http://{address}/"))
             .await
             .expect("an answer");
         assert_eq!(
             (answer.body.len(), answer.truncated),
-            (KEPT_BYTES, truncated),
+            (MAX_KEPT_BYTES, truncated),
             "{length}"
         );
     }
@@ -252,16 +260,19 @@ async fn only_the_beginning_of_a_long_body_is_kept() {
     let answer = send(&local(), &format!("http://{address}/"))
         .await
         .expect("an answer");
-    assert_eq!((answer.body.len(), answer.truncated), (KEPT_BYTES, true));
+    assert_eq!(
+        (answer.body.len(), answer.truncated),
+        (MAX_KEPT_BYTES, true)
+    );
 }
 
 /// A client for which the name `name.test` points to `addresses`.
-fn named(policy: &Policy, addresses: &[&str]) -> Client {
+fn named(policy: &EgressPolicy, addresses: &[&str]) -> Client {
     let parsed = addresses
         .iter()
         .filter_map(|address| address.parse::<IpAddr>().ok());
     let table = BTreeMap::from([("name.test".to_owned(), parsed.collect())]);
-    Client::with(policy, Names::Table(table), PER_HOST).expect("a policy")
+    Client::with(policy, NameSource::Table(table), MAX_CONNECTIONS_PER_HOST).expect("a policy")
 }
 
 #[tokio::test]
@@ -276,9 +287,9 @@ async fn a_name_that_points_inside_is_refused_and_nothing_is_connected() {
         "::ffff:127.0.0.1",
         "fd00::1",
     ] {
-        let client = named(&Policy::default(), &[inside]);
+        let client = named(&EgressPolicy::default(), &[inside]);
         let answer = send(&client, &url).await;
-        assert_eq!(code(&answer), Some(FailureCode::Refused), "{inside}");
+        assert_eq!(code(&answer), Some(EgressErrorCode::Refused), "{inside}");
         let message = answer
             .map_err(|failure| failure.message)
             .err()
@@ -286,15 +297,15 @@ async fn a_name_that_points_inside_is_refused_and_nothing_is_connected() {
         assert!(message.starts_with("name.test resolves to "), "{message}");
     }
     assert!(seen.try_recv().is_err());
-    let unknown = send(&named(&Policy::default(), &[]), "http://other.test/").await;
-    assert_eq!(code(&unknown), Some(FailureCode::Unreachable));
+    let unknown = send(&named(&EgressPolicy::default(), &[]), "http://other.test/").await;
+    assert_eq!(code(&unknown), Some(EgressErrorCode::Unreachable));
     assert!(unknown.is_err_and(|failure| failure.message.contains("does not resolve")));
 }
 
 #[tokio::test]
 async fn of_a_mixed_answer_only_permitted_addresses_are_tried() {
     let (address, mut seen) = answering(ok("")).await;
-    let policy = Policy {
+    let policy = EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
@@ -314,7 +325,7 @@ async fn a_name_listed_with_a_port_is_reached_at_that_port_only() {
     let (other, _other_seen) = answering(ok("")).await;
     let allow = vec![format!("name.test:{}", address.port())];
     let client = named(
-        &Policy {
+        &EgressPolicy {
             allow,
             loopback: false,
         },
@@ -323,17 +334,17 @@ async fn a_name_listed_with_a_port_is_reached_at_that_port_only() {
     let answer = send(&client, &format!("http://name.test:{}/", address.port())).await;
     assert_eq!(answer.map(|answer| answer.status), Ok(200));
     let answer = send(&client, &format!("http://name.test:{}/", other.port())).await;
-    assert_eq!(code(&answer), Some(FailureCode::Refused));
+    assert_eq!(code(&answer), Some(EgressErrorCode::Refused));
 }
 
 #[tokio::test]
 async fn the_wait_for_a_place_does_not_count_as_the_receivers_time() {
     let (listener, address) = listener().await;
-    let policy = Policy {
+    let policy = EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
-    let client = Client::with(&policy, Names::System, 1).expect("a policy");
+    let client = Client::with(&policy, NameSource::System, 1).expect("a policy");
     let url = format!("http://{address}/");
     let first = tokio::spawn({
         let (client, url) = (client.clone(), url.clone());

@@ -1,7 +1,7 @@
 //! Environment files: what differs between one machine and the next, and nothing else (seed 000,
 //! invariant 13; decisions C3 and K3).
 
-pub mod people;
+pub mod authentication;
 pub mod principals;
 mod resolve;
 pub mod settings;
@@ -13,14 +13,14 @@ use std::path::{Path, PathBuf};
 
 pub use ktsu_ledger::event::plan::Variable;
 
+pub use authentication::Principals;
 use ktsu_config::fault::Faults;
 use ktsu_config::outline;
-use ktsu_config::read::{self, Fields, Reader};
-use ktsu_config::yaml::{self, Data, Node};
-pub use people::Principals;
-use principals::Declared;
-pub use resolve::{ResolveError, Resolved, resolve, resolve_each, resolve_for};
-use settings::{Evidence, Limits, Listen};
+use ktsu_config::read::{self, ConfigReader, Fields};
+use ktsu_config::yaml::{self, YamlNode, YamlValue};
+use principals::PrincipalDeclaration;
+pub use resolve::{ResolveError, VariableValues, resolve, resolve_each, resolve_for};
+use settings::{EvidenceSettings, LimitSettings, ListenSettings};
 
 /// One `environments/NAME.env.yaml`.
 #[derive(Clone, PartialEq)]
@@ -33,17 +33,17 @@ pub struct Environment {
     pub variables: BTreeMap<String, String>,
     /// Providers of the gateway, each as it stands, for the gateway to judge; they replace those of
     /// `gateway.yaml` by name.
-    pub providers: Vec<Node>,
+    pub providers: Vec<YamlNode>,
     /// The file as read, for whoever finds a fault in it later; [`Environment::outline`] is shown.
     pub text: String,
     /// Who may ask (decision H5). Empty: only this machine may, and nobody is asked who they are.
-    pub principals: Vec<Declared>,
+    pub principals: Vec<PrincipalDeclaration>,
     /// Where services listen.
-    pub listen: Listen,
+    pub listen: ListenSettings,
     /// The URL of each tool server, by its name.
     pub servers: BTreeMap<String, String>,
     /// How much an engine takes on.
-    pub limits: Limits,
+    pub limits: LimitSettings,
     /// Where the ledger is.
     pub ledger: Option<String>,
     /// The variable that gets the URL of a local webhook receiver, if `ktsu run` starts one.
@@ -51,7 +51,7 @@ pub struct Environment {
     /// Hosts that outgoing requests may reach although they are private (decision K6).
     pub egress_allow: Vec<String>,
     /// Who keeps checkpoints elsewhere, and what they are signed with.
-    pub evidence: Evidence,
+    pub evidence: EvidenceSettings,
     /// What is not wrong enough to refuse the file.
     pub warnings: Faults,
 }
@@ -115,14 +115,18 @@ impl Environment {
         let path = root.join(file);
         let text = read::source(&path, file, faults)?;
         let node = read::tree(&text, file, faults)?;
-        let mut reader = Reader::new(file, &text);
+        let mut reader = ConfigReader::new(file, &text);
         let environment = from_node(&mut reader, &path, &node);
         faults.faults.append(&mut reader.faults);
         environment
     }
 }
 
-fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<Environment> {
+fn from_node(
+    reader: &mut ConfigReader<'_>,
+    path: &Path,
+    node: &yaml::YamlNode,
+) -> Option<Environment> {
     let file = path
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());
@@ -135,16 +139,16 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
         providers: Vec::new(),
         text: reader.text.to_owned(),
         principals: Vec::new(),
-        listen: Listen::default(),
+        listen: ListenSettings::default(),
         servers: BTreeMap::new(),
-        limits: Limits::default(),
+        limits: LimitSettings::default(),
         ledger: None,
         receiver: None,
         egress_allow: Vec::new(),
-        evidence: Evidence::default(),
+        evidence: EvidenceSettings::default(),
         warnings: Faults::default(),
     };
-    if matches!(node.data, Data::Null) {
+    if matches!(node.data, YamlValue::Null) {
         return Some(environment);
     }
     let fields = reader.shaped(node, &shape::ENVIRONMENT)?;
@@ -194,11 +198,11 @@ fn from_node(reader: &mut Reader<'_>, path: &Path, node: &yaml::Node) -> Option<
     Some(environment)
 }
 
-fn variables(reader: &mut Reader<'_>, fields: &Fields<'_>) -> BTreeMap<String, String> {
+fn variables(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
     if let Some(node) = fields.get(VARIABLES)
         && reader.open_map(node, VARIABLES).is_some()
-        && let Data::Map(members) = &node.data
+        && let YamlValue::Map(members) = &node.data
     {
         for (key, node) in members {
             let value = reader.string(node, &key.text);

@@ -8,12 +8,12 @@ use ktsu_ledger::id::is_name;
 use super::shape;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::read::Reader;
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::read::ConfigReader;
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// What a principal may do. Each route says which of these it takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
+pub enum PrincipalRole {
     /// Looks at runs, envelopes, traces and differences.
     Viewer,
     /// Starts runs, and says something about recorded ones.
@@ -28,7 +28,7 @@ pub enum Role {
     Runtime,
 }
 
-impl Role {
+impl PrincipalRole {
     /// All of them.
     pub const ALL: [Self; 6] = [
         Self::Viewer,
@@ -73,28 +73,32 @@ pub const LOCAL: &str = "local";
 
 /// A variable that holds something secret: `{env: NAME}`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reference {
+pub struct SecretReference {
     /// The variable.
     pub variable: String,
     /// Where the file names it.
-    pub place: Place,
+    pub place: SourceSpan,
 }
 
 /// A principal as the file declares it: no value has been looked up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Declared {
+pub struct PrincipalDeclaration {
     /// The name, as frames record it behind `principal:`.
     pub name: String,
     /// Where the token is.
-    pub token: Reference,
+    pub token: SecretReference,
     /// What it may do.
-    pub roles: BTreeSet<Role>,
+    pub roles: BTreeSet<PrincipalRole>,
     /// Its own values for secret variables of workflows, by their names.
-    pub secrets: BTreeMap<String, Reference>,
+    pub secrets: BTreeMap<String, SecretReference>,
 }
 
 /// Reads the list. Whoever writes the key wants somebody kept out, so an empty one is a fault.
-pub(super) fn read(reader: &mut Reader<'_>, place: Place, node: Option<&Node>) -> Vec<Declared> {
+pub(super) fn read(
+    reader: &mut ConfigReader<'_>,
+    place: SourceSpan,
+    node: Option<&YamlNode>,
+) -> Vec<PrincipalDeclaration> {
     let list = node.map(|node| reader.list(node, "principals"));
     let entries = match list {
         Some(None) => return Vec::new(),
@@ -106,7 +110,7 @@ pub(super) fn read(reader: &mut Reader<'_>, place: Place, node: Option<&Node>) -
         let hint = "- {name: ada, token: {env: ADA_TOKEN}, roles: [operator]}; or remove the key";
         reader.fault(fault.hint(hint));
     }
-    let mut found: Vec<Declared> = Vec::new();
+    let mut found: Vec<PrincipalDeclaration> = Vec::new();
     let mut names: BTreeMap<String, usize> = BTreeMap::new();
     for node in entries {
         found.extend(principal(reader, node, &mut names));
@@ -115,10 +119,10 @@ pub(super) fn read(reader: &mut Reader<'_>, place: Place, node: Option<&Node>) -
 }
 
 fn principal(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
     names: &mut BTreeMap<String, usize>,
-) -> Option<Declared> {
+) -> Option<PrincipalDeclaration> {
     let fields = reader.shaped(node, &shape::PRINCIPAL)?;
     let name = fields.get("name");
     let name = name.and_then(|node| name_of(reader, node, names));
@@ -128,7 +132,7 @@ fn principal(
     let roles = roles.and_then(|node| roles_of(reader, node));
     let secrets = fields.get("secrets");
     let secrets = secrets.map(|node| secrets_of(reader, node));
-    Some(Declared {
+    Some(PrincipalDeclaration {
         name: name?,
         token: token?,
         roles: roles?,
@@ -137,8 +141,8 @@ fn principal(
 }
 
 fn name_of(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
     names: &mut BTreeMap<String, usize>,
 ) -> Option<String> {
     let name = reader.string(node, "name")?;
@@ -164,8 +168,8 @@ fn name_of(
     Some(name.to_owned())
 }
 
-fn roles_of(reader: &mut Reader<'_>, node: &Node) -> Option<BTreeSet<Role>> {
-    let known = Role::ALL.map(Role::as_str);
+fn roles_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<BTreeSet<PrincipalRole>> {
+    let known = PrincipalRole::ALL.map(PrincipalRole::as_str);
     let mut roles = BTreeSet::new();
     let mut sound = true;
     let entries = reader.list(node, "roles")?;
@@ -174,7 +178,10 @@ fn roles_of(reader: &mut Reader<'_>, node: &Node) -> Option<BTreeSet<Role>> {
             sound = false;
             continue;
         };
-        match Role::ALL.into_iter().find(|role| role.as_str() == word) {
+        match PrincipalRole::ALL
+            .into_iter()
+            .find(|role| role.as_str() == word)
+        {
             Some(role) => drop(roles.insert(role)),
             None => {
                 let words = format!("there is no role {word:?}");
@@ -195,12 +202,12 @@ fn roles_of(reader: &mut Reader<'_>, node: &Node) -> Option<BTreeSet<Role>> {
     sound.then_some(roles)
 }
 
-fn secrets_of(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, Reference> {
+fn secrets_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMap<String, SecretReference> {
     let mut secrets = BTreeMap::new();
     if reader.open_map(node, "secrets").is_none() {
         return secrets;
     }
-    let Data::Map(members) = &node.data else {
+    let YamlValue::Map(members) = &node.data else {
         return secrets;
     };
     for (key, node) in members {
@@ -220,16 +227,20 @@ fn secrets_of(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, Referenc
 
 /// `{env: NAME}` or `"{{ env.NAME }}"`. Any other text where this belongs is a secret written out,
 /// which the message does not repeat.
-fn reference(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Reference> {
-    if let Data::Text(text) = &node.data
+fn reference(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    what: &str,
+) -> Option<SecretReference> {
+    if let YamlValue::Text(text) = &node.data
         && let Some(variable) = only_variable(text)
     {
-        return Some(Reference {
+        return Some(SecretReference {
             variable: variable.to_owned(),
             place: node.place,
         });
     }
-    if !matches!(node.data, Data::Map(_)) {
+    if !matches!(node.data, YamlValue::Map(_)) {
         let words = format!("{what} is written out: a secret stands in a variable");
         let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
         reader.fault(fault.hint(format!("{what}: {{env: NAME_OF_A_VARIABLE}}")));
@@ -242,7 +253,7 @@ fn reference(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Referen
         let words = format!("{what}.env is not the name of a variable: letters, digits and _");
         return reader.bad_value(node, words);
     }
-    Some(Reference {
+    Some(SecretReference {
         variable: variable.to_owned(),
         place: node.place,
     })

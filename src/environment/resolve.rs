@@ -7,18 +7,18 @@ use std::fmt;
 use ktsu_ledger::event::plan::Variable;
 
 use super::Environment;
-use super::people::Principals;
+use super::authentication::Principals;
 use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
 
 /// Values of all declared variables.
 #[derive(Debug, Clone, Default)]
-pub struct Resolved {
+pub struct VariableValues {
     /// Those that may be shown.
     pub values: BTreeMap<String, String>,
     /// Those that may not.
     pub secrets: BTreeMap<String, Secret>,
     /// Secrets without a value for everybody: each principal has one of its own.
-    pub personal: Vec<String>,
+    pub principal_secrets: Vec<String>,
 }
 
 /// Why variables have no usable values: a boot error that names all of them.
@@ -107,7 +107,7 @@ pub fn resolve(
     environment: Option<&Environment>,
     declared: &[Variable],
     process: &BTreeMap<String, String>,
-) -> Result<Resolved, ResolveError> {
+) -> Result<VariableValues, ResolveError> {
     resolve_for(&Principals::default(), environment, declared, process, &[])
 }
 
@@ -122,7 +122,7 @@ pub fn resolve_for(
     declared: &[Variable],
     process: &BTreeMap<String, String>,
     common: &[String],
-) -> Result<Resolved, ResolveError> {
+) -> Result<VariableValues, ResolveError> {
     let (resolved, error) = resolve_each(principals, environment, declared, process, common);
     match error.is_empty() {
         true => Ok(resolved),
@@ -137,8 +137,8 @@ pub fn resolve_each(
     declared: &[Variable],
     process: &BTreeMap<String, String>,
     common: &[String],
-) -> (Resolved, ResolveError) {
-    let mut resolved = Resolved::default();
+) -> (VariableValues, ResolveError) {
+    let mut resolved = VariableValues::default();
     let mut error = ResolveError::default();
     for variable in declared {
         let name = &variable.name;
@@ -147,7 +147,7 @@ pub fn resolve_each(
             None if variable.secret && !common.contains(name) && principals.any_has(name) => {
                 let without = principals.invoking_without(name);
                 match without.is_empty() {
-                    true => resolved.personal.push(name.clone()),
+                    true => resolved.principal_secrets.push(name.clone()),
                     false => error.without.push((name.clone(), without)),
                 }
             }

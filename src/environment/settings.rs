@@ -10,23 +10,23 @@ use url::Url;
 
 use super::shape;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::read::{Fields, Reader};
-use ktsu_config::yaml::{Data, Node};
+use ktsu_config::read::{ConfigReader, Fields};
+use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_egress::address::is_entry;
 
 /// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
 /// within a gigabyte.
-pub const MOST_RUNS: usize = 50_000;
+pub const MAX_ACTIVE_RUNS: usize = 50_000;
 
 /// The most connections at once that can be asked for: what a machine has descriptors for.
-pub(super) const MOST_CONNECTIONS: usize = 65_536;
+pub(super) const MAX_CONNECTIONS: usize = 65_536;
 
 /// The most bytes of a request's body (decision H2).
-pub const MOST_BODY: usize = 1024 * 1024;
+pub const MAX_BODY_BYTES: usize = 1024 * 1024;
 
 /// Where services listen. What the command line says goes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listen {
+pub struct ListenSettings {
     /// The orchestrator; beyond loopback only where principals are configured (decision H5).
     pub orchestrator: Option<SocketAddr>,
     /// The runtime; on loopback.
@@ -37,7 +37,7 @@ pub struct Listen {
 
 /// How much an engine takes on. What is absent is as much as this version can.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Limits {
+pub struct LimitSettings {
     /// Runs under way at once; further requests are refused and may be repeated.
     pub active_runs: Option<usize>,
     /// Connections at once.
@@ -48,7 +48,7 @@ pub struct Limits {
 
 /// Who keeps checkpoints elsewhere, and what they are signed with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Evidence {
+pub struct EvidenceSettings {
     /// `file:PATH`, `command:…`, or a URL.
     pub witness: Option<String>,
     /// The file that holds the key.
@@ -57,11 +57,11 @@ pub struct Evidence {
 
 /// `{orchestrator, runtime, gateway}`, each `ADDRESS:PORT`. `open`: whether whoever asks must say
 /// who they are.
-pub(super) fn listen(reader: &mut Reader<'_>, node: &Node, open: bool) -> Listen {
+pub(super) fn listen(reader: &mut ConfigReader<'_>, node: &YamlNode, open: bool) -> ListenSettings {
     let Some(fields) = reader.shaped(node, &shape::LISTEN) else {
-        return Listen::default();
+        return ListenSettings::default();
     };
-    let listen = Listen {
+    let listen = ListenSettings {
         orchestrator: address(reader, &fields, "orchestrator", open),
         runtime: address(reader, &fields, "runtime", false),
         gateway: address(reader, &fields, "gateway", false),
@@ -84,7 +84,7 @@ pub(super) fn listen(reader: &mut Reader<'_>, node: &Node, open: bool) -> Listen
 }
 
 fn address(
-    reader: &mut Reader<'_>,
+    reader: &mut ConfigReader<'_>,
     fields: &Fields<'_>,
     name: &str,
     open: bool,
@@ -117,7 +117,7 @@ fn address(
 }
 
 /// `ledger: PATH`, or `state: {driver: sqlite, dsn: PATH}`, which the earlier ktsu wrote.
-pub(super) fn ledger(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
+pub(super) fn ledger(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<String> {
     let named = fields
         .get("ledger")
         .and_then(|node| reader.string(node, "ledger"));
@@ -148,12 +148,12 @@ pub(super) fn ledger(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Str
 }
 
 /// `NAME: {url}` for each tool server.
-pub(super) fn servers(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, String> {
+pub(super) fn servers(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMap<String, String> {
     let mut servers = BTreeMap::new();
     if reader.open_map(node, "servers").is_none() {
         return servers;
     }
-    let Data::Map(members) = &node.data else {
+    let YamlValue::Map(members) = &node.data else {
         return servers;
     };
     for (key, node) in members {
@@ -171,7 +171,7 @@ pub(super) fn servers(reader: &mut Reader<'_>, node: &Node) -> BTreeMap<String, 
     servers
 }
 
-fn server_url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+fn server_url(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<String> {
     let text = reader.string(node, "url")?;
     let wrong = match Url::parse(text) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => Some("is not an http or https URL"),
@@ -194,7 +194,7 @@ fn server_url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
 }
 
 /// `egress: {allow: […]}`.
-pub(super) fn egress(reader: &mut Reader<'_>, node: &Node) -> Vec<String> {
+pub(super) fn egress(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<String> {
     let mut hosts = Vec::new();
     let allow = reader
         .shaped(node, &shape::EGRESS)
@@ -219,26 +219,26 @@ pub(super) fn egress(reader: &mut Reader<'_>, node: &Node) -> Vec<String> {
 }
 
 /// `{active_runs, connections, body_bytes}`.
-pub(super) fn limits(reader: &mut Reader<'_>, node: &Node) -> Limits {
+pub(super) fn limits(reader: &mut ConfigReader<'_>, node: &YamlNode) -> LimitSettings {
     let Some(fields) = reader.shaped(node, &shape::LIMITS) else {
-        return Limits::default();
+        return LimitSettings::default();
     };
     let mut number = |name: &str, least: i64, most: usize| {
         let node = fields.get(name)?;
         let most = i64::try_from(most).unwrap_or(i64::MAX);
-        let whole = reader.whole(node, name, least, most)?;
+        let whole = reader.integer(node, name, least, most)?;
         usize::try_from(whole).ok()
     };
-    Limits {
-        active_runs: number("active_runs", 1, MOST_RUNS),
-        connections: number("connections", 1, MOST_CONNECTIONS),
-        body_bytes: number("body_bytes", 1024, MOST_BODY),
+    LimitSettings {
+        active_runs: number("active_runs", 1, MAX_ACTIVE_RUNS),
+        connections: number("connections", 1, MAX_CONNECTIONS),
+        body_bytes: number("body_bytes", 1024, MAX_BODY_BYTES),
     }
 }
 
 /// `{complete_days, failed_days}`: judged, and followed by nobody yet, which a warning says: who
 /// relies on it must not think that something is removed.
-pub(super) fn retention(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+pub(super) fn retention(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
     let Some(place) = fields.key("retention") else {
         return;
     };
@@ -251,15 +251,19 @@ pub(super) fn retention(reader: &mut Reader<'_>, fields: &Fields<'_>) {
     };
     for name in shape::RETENTION.names() {
         if let Some(node) = fields.get(name) {
-            reader.whole(node, name, 1, 36_500);
+            reader.integer(node, name, 1, 36_500);
         }
     }
 }
 
 /// `{witness, signing_key}`; a path is seen from the file's folder.
-pub(super) fn evidence(reader: &mut Reader<'_>, node: &Node, file: &Path) -> Evidence {
+pub(super) fn evidence(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    file: &Path,
+) -> EvidenceSettings {
     let Some(fields) = reader.shaped(node, &shape::EVIDENCE) else {
-        return Evidence::default();
+        return EvidenceSettings::default();
     };
     let mut text = |name: &str| {
         let node = fields.get(name)?;
@@ -270,7 +274,7 @@ pub(super) fn evidence(reader: &mut Reader<'_>, node: &Node, file: &Path) -> Evi
         Some(text.to_owned())
     };
     let folder = file.parent().unwrap_or(Path::new(""));
-    Evidence {
+    EvidenceSettings {
         witness: text("witness"),
         signing_key: text("signing_key").map(|path| folder.join(path)),
     }

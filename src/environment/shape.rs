@@ -1,61 +1,61 @@
 //! The shape of `environments/NAME.env.yaml`.
 
-use super::settings::{MOST_BODY, MOST_CONNECTIONS, MOST_RUNS};
-use ktsu_config::shape::{FieldType, Key, NAME, Shape, VARIABLE};
+use super::settings::{MAX_ACTIVE_RUNS, MAX_BODY_BYTES, MAX_CONNECTIONS};
+use ktsu_config::shape::{FieldType, KeyShape, MapShape, NAME, VARIABLE};
 
 /// The whole file.
-pub const ENVIRONMENT: Shape = Shape::new(
+pub const ENVIRONMENT: MapShape = MapShape::new(
     "the environment",
     &[
-        Key::new(
+        KeyShape::new(
             "egress",
             FieldType::Map(&EGRESS),
             "Private addresses that may be reached",
         ),
-        Key::new(
+        KeyShape::new(
             "evidence",
             FieldType::Map(&EVIDENCE),
             "Who keeps checkpoints, and their key",
         ),
-        Key::new("ledger", FieldType::Text, "Path of the ledger"),
-        Key::new(
+        KeyShape::new("ledger", FieldType::Text, "Path of the ledger"),
+        KeyShape::new(
             "limits",
             FieldType::Map(&LIMITS),
             "How much an engine takes on",
         ),
-        Key::new("listen", FieldType::Map(&LISTEN), "Where services listen"),
-        Key::new("name", FieldType::Text, "Otherwise that of the file"),
-        Key::new(
+        KeyShape::new("listen", FieldType::Map(&LISTEN), "Where services listen"),
+        KeyShape::new("name", FieldType::Text, "Otherwise that of the file"),
+        KeyShape::new(
             "principals",
             FieldType::List(&FieldType::Map(&PRINCIPAL)),
             "Who may ask, and what",
         ),
-        Key::new(
+        KeyShape::new(
             "providers",
             FieldType::List(&FieldType::Each(&FieldType::Any)),
             "Replace providers of gateway.yaml by name",
         ),
-        Key::new(
+        KeyShape::new(
             "receiver",
             FieldType::Map(&RECEIVER),
             "A local receiver of webhooks",
         ),
-        Key::new(
+        KeyShape::new(
             "retention",
             FieldType::Map(&RETENTION),
             "Judged, and followed by nobody yet",
         ),
-        Key::new(
+        KeyShape::new(
             "servers",
             FieldType::Each(&FieldType::Map(&SERVER)),
             "Where each tool server is",
         ),
-        Key::new(
+        KeyShape::new(
             "state",
             FieldType::Map(&STATE),
             "Another way to write ledger",
         ),
-        Key::new(
+        KeyShape::new(
             "variables",
             FieldType::Each(&FieldType::Text),
             "Values; the process environment goes before",
@@ -63,9 +63,9 @@ pub const ENVIRONMENT: Shape = Shape::new(
     ],
 );
 
-pub(super) const EGRESS: Shape = Shape::new(
+pub(super) const EGRESS: MapShape = MapShape::new(
     "egress",
-    &[Key::new(
+    &[KeyShape::new(
         "allow",
         FieldType::List(&FieldType::Text),
         "Hosts, addresses, ranges",
@@ -73,116 +73,121 @@ pub(super) const EGRESS: Shape = Shape::new(
     .required()],
 );
 
-pub(super) const EVIDENCE: Shape = Shape::new(
+pub(super) const EVIDENCE: MapShape = MapShape::new(
     "evidence",
     &[
-        Key::new(
+        KeyShape::new(
             "signing_key",
-            FieldType::Form("."),
+            FieldType::Pattern("."),
             "Path of the key, from this file's folder",
         ),
-        Key::new(
+        KeyShape::new(
             "witness",
-            FieldType::Form("."),
+            FieldType::Pattern("."),
             "file:PATH, command:… or a URL",
         ),
     ],
 );
 
-pub(super) const LIMITS: Shape = Shape::new(
+pub(super) const LIMITS: MapShape = MapShape::new(
     "limits",
     &[
-        Key::new(
+        KeyShape::new(
             "active_runs",
-            FieldType::Whole(1, MOST_RUNS as i64),
+            FieldType::Integer(1, MAX_ACTIVE_RUNS as i64),
             "Runs under way at once",
         ),
-        Key::new(
+        KeyShape::new(
             "body_bytes",
-            FieldType::Whole(1024, MOST_BODY as i64),
+            FieldType::Integer(1024, MAX_BODY_BYTES as i64),
             "Bytes of a request's body",
         ),
-        Key::new(
+        KeyShape::new(
             "connections",
-            FieldType::Whole(1, MOST_CONNECTIONS as i64),
+            FieldType::Integer(1, MAX_CONNECTIONS as i64),
             "Connections at once",
         ),
     ],
 );
 
-const ADDRESS: FieldType = FieldType::Form(":[0-9]+$");
+const ADDRESS: FieldType = FieldType::Pattern(":[0-9]+$");
 
-pub(super) const LISTEN: Shape = Shape::new(
+pub(super) const LISTEN: MapShape = MapShape::new(
     "listen",
     &[
-        Key::new("gateway", ADDRESS, "ADDRESS:PORT, on loopback"),
-        Key::new(
+        KeyShape::new("gateway", ADDRESS, "ADDRESS:PORT, on loopback"),
+        KeyShape::new(
             "orchestrator",
             ADDRESS,
             "ADDRESS:PORT; beyond loopback with principals only",
         ),
-        Key::new("runtime", ADDRESS, "ADDRESS:PORT, on loopback"),
+        KeyShape::new("runtime", ADDRESS, "ADDRESS:PORT, on loopback"),
     ],
 );
 
 /// A secret, named and never written out.
 const REFERENCE: FieldType = FieldType::Either(&[
     FieldType::Map(&VALUE),
-    FieldType::Form("^\\s*\\{\\{\\s*env\\.[A-Za-z_][A-Za-z0-9_]{0,63}\\s*\\}\\}\\s*$"),
+    FieldType::Pattern("^\\s*\\{\\{\\s*env\\.[A-Za-z_][A-Za-z0-9_]{0,63}\\s*\\}\\}\\s*$"),
 ]);
 
-pub(super) const VALUE: Shape = Shape::new(
+pub(super) const VALUE: MapShape = MapShape::new(
     "the reference",
-    &[Key::new("env", VARIABLE, "The variable that holds it").required()],
+    &[KeyShape::new("env", VARIABLE, "The variable that holds it").required()],
 );
 
-const ROLE: FieldType = FieldType::Words(&[
+const ROLE: FieldType = FieldType::Keywords(&[
     "viewer", "operator", "approver", "auditor", "admin", "runtime",
 ]);
 
-pub(super) const PRINCIPAL: Shape = Shape::new(
+pub(super) const PRINCIPAL: MapShape = MapShape::new(
     "the principal",
     &[
-        Key::new("name", NAME, "As frames record it").required(),
-        Key::new("roles", FieldType::List(&ROLE), "What it may do").required(),
-        Key::new(
+        KeyShape::new("name", NAME, "As frames record it").required(),
+        KeyShape::new("roles", FieldType::List(&ROLE), "What it may do").required(),
+        KeyShape::new(
             "secrets",
             FieldType::Each(&REFERENCE),
             "Values of its own for secret variables",
         ),
-        Key::new("token", REFERENCE, "{env: VARIABLE}").required(),
+        KeyShape::new("token", REFERENCE, "{env: VARIABLE}").required(),
     ],
 );
 
-pub(super) const RECEIVER: Shape = Shape::new(
+pub(super) const RECEIVER: MapShape = MapShape::new(
     "receiver",
-    &[Key::new("variable", FieldType::Text, "Gets the receiver's URL").required()],
+    &[KeyShape::new("variable", FieldType::Text, "Gets the receiver's URL").required()],
 );
 
-const DAYS: FieldType = FieldType::Whole(1, 36_500);
+const DAYS: FieldType = FieldType::Integer(1, 36_500);
 
-pub(super) const RETENTION: Shape = Shape::new(
+pub(super) const RETENTION: MapShape = MapShape::new(
     "retention",
     &[
-        Key::new("complete_days", DAYS, "For runs that are complete"),
-        Key::new("failed_days", DAYS, "For runs that failed"),
+        KeyShape::new("complete_days", DAYS, "For runs that are complete"),
+        KeyShape::new("failed_days", DAYS, "For runs that failed"),
     ],
 );
 
-pub(super) const SERVER: Shape = Shape::new(
+pub(super) const SERVER: MapShape = MapShape::new(
     "the server",
-    &[Key::new(
+    &[KeyShape::new(
         "url",
-        FieldType::Form("^\\s*[Hh][Tt][Tt][Pp][Ss]?:"),
+        FieldType::Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:"),
         "Where it is",
     )
     .required()],
 );
 
-pub(super) const STATE: Shape = Shape::new(
+pub(super) const STATE: MapShape = MapShape::new(
     "state",
     &[
-        Key::new("driver", FieldType::Words(&["sqlite"]), "The one there is").required(),
-        Key::new("dsn", FieldType::Form("."), "Path of the ledger").required(),
+        KeyShape::new(
+            "driver",
+            FieldType::Keywords(&["sqlite"]),
+            "The one there is",
+        )
+        .required(),
+        KeyShape::new("dsn", FieldType::Pattern("."), "Path of the ledger").required(),
     ],
 );

@@ -112,12 +112,12 @@ fn what_an_environment_says_of_places_and_bounds_is_read() {
 fn a_token_says_who_asks_and_what_is_theirs() {
     let (_, principals) = people(PEOPLE);
     let principals = principals.unwrap();
-    let ada = principals.who(b"ada-token").unwrap();
+    let ada = principals.authenticate(b"ada-token").unwrap();
     assert_eq!(ada.name, "ada");
-    assert!(ada.roles.contains(&principals::Role::Operator));
-    assert_eq!(principals.who(b"bea-token").unwrap().name, "bea");
+    assert!(ada.roles.contains(&principals::PrincipalRole::Operator));
+    assert_eq!(principals.authenticate(b"bea-token").unwrap().name, "bea");
     for wrong in [&b""[..], b"ada-toke", b"ada-token ", b"ADA-TOKEN"] {
-        assert!(principals.who(wrong).is_none());
+        assert!(principals.authenticate(wrong).is_none());
     }
     assert_eq!(
         principals.secret("ada", "KEY").unwrap().expose(),
@@ -138,8 +138,11 @@ fn the_process_goes_before_the_file_for_tokens_too() {
     let environment = Environment::load(&path).unwrap();
     let process = BTreeMap::from([("ADA".to_owned(), "another-token".to_owned())]);
     let principals = Principals::resolve(Some(&environment), &process).unwrap();
-    assert!(principals.who(b"ada-token").is_none());
-    assert_eq!(principals.who(b"another-token").unwrap().name, "ada");
+    assert!(principals.authenticate(b"ada-token").is_none());
+    assert_eq!(
+        principals.authenticate(b"another-token").unwrap().name,
+        "ada"
+    );
 }
 
 /// K3, with principals: a secret that each of those who may start runs has is nothing to miss.
@@ -153,7 +156,7 @@ fn a_secret_needs_no_value_for_everybody_where_each_has_their_own() {
         resolve_for(principals, Some(&environment), &declared, &none, common)
     };
     let resolved = with(&principals, &[]).unwrap();
-    assert_eq!(resolved.personal, ["KEY"]);
+    assert_eq!(resolved.principal_secrets, ["KEY"]);
     assert!(resolved.secrets.is_empty());
     let error = with(&principals, &["KEY".to_owned()]).unwrap_err();
     assert_eq!(error.to_string(), "no value for KEY");
@@ -236,7 +239,7 @@ fn every_environment_of_the_repository_is_sound() {
         let path = entry.unwrap().path();
         let environment = Environment::load(&path).unwrap_or_else(|faults| panic!("{faults}"));
         assert_eq!(environment.warnings.faults, []);
-        let value = |reference: &principals::Reference| {
+        let value = |reference: &principals::SecretReference| {
             let name = reference.variable.clone();
             (name.clone(), format!("value-of-{name}"))
         };

@@ -46,7 +46,7 @@ pub struct Manifest {
     /// Name and version of the engine that made it.
     pub engine: String,
     /// Every other file.
-    pub files: BTreeMap<String, File>,
+    pub files: BTreeMap<String, FileEntry>,
     /// [`FORMAT`].
     pub format: u32,
     /// Which ledger.
@@ -60,7 +60,7 @@ pub struct Manifest {
 /// A file of an archive.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct File {
+pub struct FileEntry {
     /// BLAKE3.
     pub blake3: String,
     /// How long it is.
@@ -97,21 +97,21 @@ pub struct Tree {
 }
 
 /// What the manifest says of a file.
-pub fn describe(name: &str, bytes: &[u8]) -> File {
-    let mut describing = Describing::default();
+pub fn describe(name: &str, bytes: &[u8]) -> FileEntry {
+    let mut describing = FileDigester::default();
     describing.take(bytes);
-    describing.done(name)
+    describing.finish(name)
 }
 
 /// What the manifest says of a file that comes in pieces.
 #[derive(Default)]
-pub struct Describing {
+pub struct FileDigester {
     blake3: blake3::Hasher,
     bytes: u64,
     sha256: Sha256,
 }
 
-impl Describing {
+impl FileDigester {
     /// The next piece.
     pub fn take(&mut self, piece: &[u8]) {
         self.blake3.update(piece);
@@ -120,9 +120,9 @@ impl Describing {
     }
 
     /// The end of the file.
-    pub fn done(self, name: &str) -> File {
+    pub fn finish(self, name: &str) -> FileEntry {
         let sha256 = Node::from_bytes(&self.sha256.finalize());
-        File {
+        FileEntry {
             blake3: self.blake3.finalize().to_hex().to_string(),
             bytes: self.bytes,
             derived: name.starts_with("derived/"),
@@ -133,7 +133,7 @@ impl Describing {
 
 /// A frame of an archive, read.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Placed {
+pub struct PositionedFrame {
     /// Its place in the order of appending, from 1.
     pub position: u64,
     /// The frame, without its blobs.
@@ -151,7 +151,7 @@ pub enum Extract {
 
 /// What stands in a frame and is put beside the frames for people and their tools: `checkpoints/`,
 /// `keys/`, `config/`. A verifier makes it again and compares.
-pub fn extracts(origin: &str, placed: &Placed) -> Vec<(String, Extract)> {
+pub fn extracts(origin: &str, placed: &PositionedFrame) -> Vec<(String, Extract)> {
     let mut files = Vec::new();
     let mut text = |name: String, text: String| {
         files.push((name, Extract::Text(text.into_bytes())));
@@ -183,9 +183,9 @@ pub fn extracts(origin: &str, placed: &Placed) -> Vec<(String, Extract)> {
 }
 
 /// `frames.csv`.
-pub fn places(frames: &[Placed]) -> String {
+pub fn frame_index(frames: &[PositionedFrame]) -> String {
     let mut text = format!("{COLUMNS}\n");
-    for Placed { position, frame } in frames {
+    for PositionedFrame { position, frame } in frames {
         let (stream, seq, hash) = (&frame.stream, frame.seq, frame.hash);
         let _ = writeln!(text, "{position},{stream},{seq},{hash}");
     }
@@ -193,9 +193,9 @@ pub fn places(frames: &[Placed]) -> String {
 }
 
 /// How much of each stream there is.
-pub fn ranges(frames: &[Placed]) -> BTreeMap<String, Range> {
+pub fn ranges(frames: &[PositionedFrame]) -> BTreeMap<String, Range> {
     let mut ranges: BTreeMap<String, Range> = BTreeMap::new();
-    for Placed { frame, .. } in frames {
+    for PositionedFrame { frame, .. } in frames {
         let fresh = || Range {
             first: frame.seq,
             frames: 0,
@@ -209,7 +209,7 @@ pub fn ranges(frames: &[Placed]) -> BTreeMap<String, Range> {
 }
 
 /// The keys the frames tell of, those that are damaged left out.
-pub fn keys(origin: &str, frames: &[Placed]) -> Keys {
+pub fn keys(origin: &str, frames: &[PositionedFrame]) -> Keys {
     let mut keys = Keys::new(origin);
     for placed in frames {
         if let Event::Store(event) = &placed.frame.event {

@@ -5,16 +5,16 @@ use std::fmt::Write as _;
 
 use ktsu_ledger::event::{AgentEvent, RunEvent};
 use ktsu_ledger::{Event, Frame};
-use ktsu_projections::approvals::{Approvals, Kind, Vote};
+use ktsu_projections::approvals::{ApprovalKind, ApprovalVote, Approvals};
 use serde_json::Value;
 
-use super::archive::Placed;
+use super::archive::PositionedFrame;
 
 /// The most rows of the timeline: what a browser still shows at once.
-const ROWS: usize = 10_000;
+const MAX_TIMELINE_ROWS: usize = 10_000;
 
 /// All of them, by their names in an archive.
-pub(super) fn files(frames: &[Placed]) -> [(&'static str, String); 5] {
+pub(super) fn files(frames: &[PositionedFrame]) -> [(&'static str, String); 5] {
     [
         ("derived/approvals.csv", approvals(frames)),
         ("derived/changes.csv", changes(frames)),
@@ -25,7 +25,7 @@ pub(super) fn files(frames: &[Placed]) -> [(&'static str, String); 5] {
 }
 
 /// What model calls cost, per stream.
-fn costs(frames: &[Placed]) -> String {
+fn costs(frames: &[PositionedFrame]) -> String {
     let mut sums: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
     for placed in frames {
         if let Event::Agent(AgentEvent::Response(response)) = &placed.frame.event {
@@ -49,9 +49,9 @@ fn costs(frames: &[Placed]) -> String {
 }
 
 /// Who changed what: forks, overlays, resumptions, with the person and how we know them.
-fn changes(frames: &[Placed]) -> String {
+fn changes(frames: &[PositionedFrame]) -> String {
     let mut text = "position,stream,seq,at,type,by,auth,what,reason\n".to_owned();
-    for Placed { position, frame } in frames {
+    for PositionedFrame { position, frame } in frames {
         let kind = frame.event.kind();
         if !matches!(
             kind,
@@ -74,7 +74,7 @@ fn changes(frames: &[Placed]) -> String {
 }
 
 /// Who approved what: a line for each word of a person, and one for each question without any.
-fn approvals(frames: &[Placed]) -> String {
+fn approvals(frames: &[PositionedFrame]) -> String {
     let mut text =
         "stream,asked,approval_id,kind,step,server,tool,digest,proposer,status,executed,\
                     decided,decision,by,auth,independent,latency_ms,reason,scope\n"
@@ -82,12 +82,12 @@ fn approvals(frames: &[Placed]) -> String {
     each_history(frames, &mut |own, history| {
         for record in Approvals::fold(history) {
             let stream = own.stream.as_str();
-            let votes: Vec<&Vote> = record.votes.iter().collect();
+            let votes: Vec<&ApprovalVote> = record.votes.iter().collect();
             let fresh = |frame: u64| frame >= own.seq;
             // Two children may have steps of the same name.
             let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
             let scope = quoted(scope);
-            let mut line = |vote: Option<&Vote>| {
+            let mut line = |vote: Option<&ApprovalVote>| {
                 let words = [
                     &record.approval_id,
                     as_str(record.kind),
@@ -128,17 +128,17 @@ fn approvals(frames: &[Placed]) -> String {
     text
 }
 
-fn as_str(kind: Kind) -> &'static str {
+fn as_str(kind: ApprovalKind) -> &'static str {
     match kind {
-        Kind::Approval => "approval",
-        Kind::InDoubt => "in_doubt",
+        ApprovalKind::Approval => "approval",
+        ApprovalKind::InDoubt => "in_doubt",
     }
 }
 
 /// What was called, with which arguments, on which approval, and what came of it.
-fn tools(frames: &[Placed]) -> String {
+fn tools(frames: &[PositionedFrame]) -> String {
     let mut ends: BTreeMap<(&str, u64), (u64, String, String)> = BTreeMap::new();
-    for Placed { frame, .. } in frames {
+    for PositionedFrame { frame, .. } in frames {
         let (called, outcome, duration) = match &frame.event {
             Event::Agent(AgentEvent::ToolReturned(it)) => {
                 let outcome = if it.is_error { "error" } else { "result" };
@@ -157,7 +157,7 @@ fn tools(frames: &[Placed]) -> String {
     let mut text = "position,stream,seq,at,scope,step,item,server,tool,digest,approval,again,\
                     outcome,answered,duration_ms\n"
         .to_owned();
-    for Placed { position, frame } in frames {
+    for PositionedFrame { position, frame } in frames {
         let Event::Agent(AgentEvent::ToolCalled(called)) = &frame.event else {
             continue;
         };
@@ -187,9 +187,12 @@ fn tools(frames: &[Placed]) -> String {
 
 /// The runs and branches, each by the first frame of its own, with all that they share; one at a
 /// time, since forks of forks share all that is before.
-fn each_history<'f>(frames: &'f [Placed], take: &mut dyn FnMut(&'f Frame, Vec<&'f Frame>)) {
+fn each_history<'f>(
+    frames: &'f [PositionedFrame],
+    take: &mut dyn FnMut(&'f Frame, Vec<&'f Frame>),
+) {
     let mut streams: BTreeMap<&str, Vec<&Frame>> = BTreeMap::new();
-    for Placed { frame, .. } in frames {
+    for PositionedFrame { frame, .. } in frames {
         streams
             .entry(frame.stream.as_str())
             .or_default()
@@ -251,13 +254,13 @@ fn cell(value: Option<&Value>) -> String {
 }
 
 /// The frames in their order, for a browser; without scripts.
-fn timeline(frames: &[Placed]) -> String {
+fn timeline(frames: &[PositionedFrame]) -> String {
     let mut text = "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Timeline</title>\n\
                     <style>body{font:14px sans-serif}td{padding:2px 8px}</style>\n\
                     <p>Made from frames.jsonl; it can be made again at any time.</p>\n<table>\n\
                     <tr><th>position<th>at<th>stream<th>seq<th>type<th>scope<th>actor</tr>\n"
         .to_owned();
-    for Placed { position, frame } in frames.iter().take(ROWS) {
+    for PositionedFrame { position, frame } in frames.iter().take(MAX_TIMELINE_ROWS) {
         let kind = escaped(frame.event.kind());
         let (scope, actor) = (escaped(&frame.scope), escaped(&frame.actor.to_string()));
         let (at, stream, seq) = (frame.at, &frame.stream, frame.seq);
@@ -267,11 +270,11 @@ fn timeline(frames: &[Placed]) -> String {
         );
     }
     text.push_str("</table>\n");
-    if frames.len() > ROWS {
+    if frames.len() > MAX_TIMELINE_ROWS {
         let _ = writeln!(
             text,
             "<p>{} more frames are not shown.</p>",
-            frames.len() - ROWS
+            frames.len() - MAX_TIMELINE_ROWS
         );
     }
     text

@@ -9,7 +9,7 @@ use ktsu_ledger::store::{MAX_PAGE, RawFrame, Reader, StoreError};
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId};
 
 use super::archive::{
-    self, Extract, FORMAT, FRAMES, MANIFEST, Manifest, PLACES, Placed, TREE, Tree,
+    self, Extract, FORMAT, FRAMES, MANIFEST, Manifest, PLACES, PositionedFrame, TREE, Tree,
 };
 use super::derived;
 use super::tar::{self, Files};
@@ -28,7 +28,7 @@ pub(super) const VERIFIER: [(&str, &str); 7] = [
 
 /// What to export.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ExportSelection {
     /// Every run, within the times below.
     pub all: bool,
     /// These runs and branches.
@@ -41,7 +41,7 @@ pub struct Wanted {
 
 /// Why there is no archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotExported {
+pub enum ExportError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -52,7 +52,7 @@ pub enum NotExported {
 
 /// What was put into an archive.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Exported {
+pub struct ExportedArchive {
     /// The archive.
     pub bytes: Vec<u8>,
     /// Frames in it.
@@ -67,7 +67,10 @@ pub struct Exported {
 ///
 /// # Errors
 /// [`NotExported`].
-pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<Exported, NotExported> {
+pub fn export(
+    reader: &dyn Reader,
+    wanted: &ExportSelection,
+) -> Result<ExportedArchive, ExportError> {
     let selected = select(reader, wanted)?;
     let mut found = scan(reader, &selected)?;
     let blobs = blobs(reader, &found.frames)?;
@@ -86,12 +89,12 @@ pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<Exported, NotExpor
         streams: archive::ranges(&found.frames),
     };
     let manifest = serde_json::to_vec_pretty(&manifest);
-    let manifest = manifest.map_err(|error| NotExported::Damaged(error.to_string()))?;
+    let manifest = manifest.map_err(|error| ExportError::Damaged(error.to_string()))?;
     files.insert(MANIFEST.to_owned(), [&manifest[..], b"\n"].concat());
     let size = found.last.as_ref().map_or(0, |(size, _)| *size);
-    let of_runs = |placed: &&Placed| placed.frame.stream != StreamId::store();
-    Ok(Exported {
-        bytes: tar::write(&files).map_err(NotExported::Damaged)?,
+    let of_runs = |placed: &&PositionedFrame| placed.frame.stream != StreamId::store();
+    Ok(ExportedArchive {
+        bytes: tar::write(&files).map_err(ExportError::Damaged)?,
         frames: found.frames.len() as u64,
         streams: selected.len() as u64,
         unsigned: found
@@ -107,8 +110,8 @@ pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<Exported, NotExpor
 /// forked from, runs with what was forked or recomputed from them.
 pub(super) fn select(
     reader: &dyn Reader,
-    wanted: &Wanted,
-) -> Result<BTreeSet<StreamId>, NotExported> {
+    wanted: &ExportSelection,
+) -> Result<BTreeSet<StreamId>, ExportError> {
     let mut links: Vec<(StreamId, StreamId)> = Vec::new();
     let mut selected: BTreeSet<StreamId> = wanted.streams.iter().cloned().collect();
     let mut after: Option<StreamId> = None;
@@ -168,8 +171,8 @@ fn connected(
 fn began_within(
     reader: &dyn Reader,
     stream: &StreamId,
-    wanted: &Wanted,
-) -> Result<bool, NotExported> {
+    wanted: &ExportSelection,
+) -> Result<bool, ExportError> {
     if wanted.from.is_none() && wanted.to.is_none() {
         return Ok(true);
     }
@@ -182,9 +185,9 @@ fn began_within(
 
 /// The streams that a stream hangs from: those its first frame names, and of one that several share
 /// those that any frame does.
-fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>, NotExported> {
+fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>, ExportError> {
     let mut parents = BTreeSet::new();
-    let (mut next, limit) = match shared(stream) {
+    let (mut next, limit) = match is_shared(stream) {
         true => (0, MAX_PAGE),
         false => (0, 1),
     };
@@ -195,8 +198,8 @@ fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>,
         };
         next = last.seq.saturating_add(1);
         let frames = page.iter().filter_map(|record| record.decode_bare().ok());
-        parents.extend(frames.flat_map(|frame| named(&frame)));
-        if !shared(stream) {
+        parents.extend(frames.flat_map(|frame| referenced_streams(&frame)));
+        if !is_shared(stream) {
             return Ok(parents);
         }
     }
@@ -204,12 +207,12 @@ fn parents(reader: &dyn Reader, stream: &StreamId) -> Result<BTreeSet<StreamId>,
 
 /// Whether runs write to a stream one after another. What they keep with `ktsu/kv` follows from each
 /// of them.
-pub(super) fn shared(stream: &StreamId) -> bool {
+pub(super) fn is_shared(stream: &StreamId) -> bool {
     stream.kind() == "kv"
 }
 
 /// The streams that a frame names.
-pub(super) fn named(frame: &Frame) -> Vec<StreamId> {
+pub(super) fn referenced_streams(frame: &Frame) -> Vec<StreamId> {
     let mut named = Vec::new();
     if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
         named.extend(branch.parent().ok());
@@ -223,9 +226,9 @@ pub(super) fn named(frame: &Frame) -> Vec<StreamId> {
 }
 
 /// What was found in the ledger.
-struct Found {
+struct ScannedLedger {
     origin: String,
-    frames: Vec<Placed>,
+    frames: Vec<PositionedFrame>,
     bodies: Vec<u8>,
     leaves: Vec<Node>,
     sizes: BTreeSet<u64>,
@@ -234,8 +237,8 @@ struct Found {
 }
 
 /// Reads the whole ledger once, in the order of appending.
-fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<Found, NotExported> {
-    let mut found = Found {
+fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<ScannedLedger, ExportError> {
+    let mut found = ScannedLedger {
         origin: String::new(),
         frames: Vec::new(),
         bodies: Vec::new(),
@@ -259,7 +262,7 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<Found, Not
                     "the frame at position {} is missing",
                     found.leaves.len() + 1
                 );
-                return Err(NotExported::Damaged(words));
+                return Err(ExportError::Damaged(words));
             }
             found.leaves.push(Node::leaf(&raw.body));
             if found.origin.is_empty() {
@@ -280,11 +283,11 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<Found, Not
     Ok(found)
 }
 
-impl Found {
-    fn take(&mut self, position: u64, raw: RawFrame) -> Result<(), NotExported> {
+impl ScannedLedger {
+    fn take(&mut self, position: u64, raw: RawFrame) -> Result<(), ExportError> {
         let (stream, seq) = (raw.stream.as_deref().unwrap_or_default(), raw.seq);
         let place = seq.map_or_else(|| stream.to_owned(), |seq| format!("{stream}#{seq}"));
-        let damaged = |why: &dyn std::fmt::Display| NotExported::Damaged(format!("{place}: {why}"));
+        let damaged = |why: &dyn std::fmt::Display| ExportError::Damaged(format!("{place}: {why}"));
         let body = String::from_utf8(raw.body).map_err(|error| damaged(&error))?;
         if body.contains('\n') {
             return Err(damaged(&"its bytes do not fit on a line"));
@@ -301,7 +304,7 @@ impl Found {
         }
         self.bodies.extend_from_slice(record.body.as_bytes());
         self.bodies.push(b'\n');
-        self.frames.push(Placed { position, frame });
+        self.frames.push(PositionedFrame { position, frame });
         Ok(())
     }
 
@@ -331,14 +334,17 @@ impl Found {
     }
 }
 
-fn blobs(reader: &dyn Reader, frames: &[Placed]) -> Result<BTreeMap<Hash, Vec<u8>>, NotExported> {
+fn blobs(
+    reader: &dyn Reader,
+    frames: &[PositionedFrame],
+) -> Result<BTreeMap<Hash, Vec<u8>>, ExportError> {
     let mut blobs = BTreeMap::new();
     for external in frames.iter().flat_map(|placed| &placed.frame.ext) {
         if blobs.contains_key(&external.hash) {
             continue;
         }
         let text = reader.blob_get(&external.hash)?;
-        let missing = || NotExported::Damaged(format!("the blob {} is missing", external.hash));
+        let missing = || ExportError::Damaged(format!("the blob {} is missing", external.hash));
         let text = text.ok_or_else(missing)?;
         blobs.insert(external.hash, text.as_str().as_bytes().to_vec());
     }
@@ -346,7 +352,7 @@ fn blobs(reader: &dyn Reader, frames: &[Placed]) -> Result<BTreeMap<Hash, Vec<u8
 }
 
 /// The files of an archive; the bodies go into one of them.
-fn files(found: &mut Found, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, NotExported> {
+fn files(found: &mut ScannedLedger, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, ExportError> {
     let mut files = Files::new();
     for placed in &found.frames {
         for (name, extract) in archive::extracts(&found.origin, placed) {
@@ -361,10 +367,10 @@ fn files(found: &mut Found, blobs: BTreeMap<Hash, Vec<u8>>) -> Result<Files, Not
         files.insert(format!("blobs/{hash}.json"), text);
     }
     let tree = serde_json::to_vec(&found.tree());
-    let tree = tree.map_err(|error| NotExported::Damaged(error.to_string()))?;
+    let tree = tree.map_err(|error| ExportError::Damaged(error.to_string()))?;
     let mut put = |name: &str, bytes: Vec<u8>| files.insert(name.to_owned(), bytes);
     put(FRAMES, std::mem::take(&mut found.bodies));
-    put(PLACES, archive::places(&found.frames).into_bytes());
+    put(PLACES, archive::frame_index(&found.frames).into_bytes());
     put(TREE, tree);
     for (name, text) in VERIFIER {
         put(name, text.as_bytes().to_vec());

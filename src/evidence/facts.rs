@@ -10,7 +10,7 @@ use ktsu_ledger::{Event, Hash, StreamId};
 
 /// The facts, as far as they were read.
 #[derive(Debug, Clone)]
-pub struct Facts {
+pub struct StoreFacts {
     /// The keys; those that are damaged are left out.
     pub keys: Keys,
     /// The last checkpoint and its number in the stream.
@@ -21,7 +21,7 @@ pub struct Facts {
     pub closed: BTreeMap<StreamId, String>,
 }
 
-impl Facts {
+impl StoreFacts {
     fn take_head(&mut self, head: &RunHead) {
         match head.status.as_str() {
             OPEN => self.closed.remove(&head.stream),
@@ -46,9 +46,9 @@ pub fn origin(reader: &dyn Reader) -> Result<Option<String>, StoreError> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn read(reader: &dyn Reader) -> Result<Facts, StoreError> {
+pub fn read(reader: &dyn Reader) -> Result<StoreFacts, StoreError> {
     let origin = origin(reader)?.unwrap_or_default();
-    let mut facts = Facts {
+    let mut facts = StoreFacts {
         keys: Keys::new(&origin),
         last: None,
         heads: BTreeMap::new(),

@@ -25,23 +25,23 @@ use ktsu_ledger::store::{Entry, Tail};
 use ktsu_ledger::{Cause, StreamId};
 
 use super::facts;
-use super::store_stream::{Fact, StoreStream};
+use super::store_stream::{StoreFact, StoreStream};
 use super::witness::Witness;
-use ktsu_readers::Readers;
+use ktsu_readers::ReaderPool;
 
 /// Beyond this many bytes waiting, bodies are read from the ledger instead.
-const WAITING: usize = 64 * 1024 * 1024;
+const MAX_WAITING_BYTES: usize = 64 * 1024 * 1024;
 /// A checkpoint at least this often while there is work.
-const EVERY: u64 = 1_000;
+const MAX_UNSIGNED_FRAMES: u64 = 1_000;
 /// The least time between two checkpoints: what ends in between is covered by one.
-const PAUSE: Duration = Duration::from_millis(100);
+const MIN_CHECKPOINT_INTERVAL: Duration = Duration::from_millis(100);
 /// How many heads one entry holds: far below what a transaction holds.
-const HEADS: usize = 1_000;
+const MAX_HEADS_PER_ENTRY: usize = 1_000;
 /// How many frames one look at the ledger reads.
 const PAGE: usize = 1_000;
 
 /// What the notary is told.
-enum Message {
+enum NotaryMessage {
     /// Frames were appended; without their entries where too much waits.
     Appended { frames: u64, entries: Vec<Entry> },
     /// Sign what there is, and end.
@@ -50,7 +50,7 @@ enum Message {
 
 /// How the notary is.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Status {
+pub struct NotaryStatus {
     /// How many frames the last checkpoint is over.
     pub signed_frames: u64,
     /// Why the last attempt to sign failed, if it did.
@@ -62,12 +62,12 @@ pub struct Status {
 }
 
 /// [`Status`], for others to look at.
-pub type Shown = Arc<Mutex<Status>>;
+pub type SharedStatus = Arc<Mutex<NotaryStatus>>;
 
 /// What a notary works with.
-pub struct Parts {
+pub struct NotaryParts {
     /// Where it reads what it was not given.
-    pub readers: Readers,
+    pub readers: ReaderPool,
     /// Where it writes.
     pub store: Arc<StoreStream>,
     /// What it signs with; or why there is nothing.
@@ -78,8 +78,8 @@ pub struct Parts {
 
 /// The way from the appender to the notary.
 pub struct Feed {
-    sender: mpsc::Sender<Message>,
-    receiver: mpsc::Receiver<Message>,
+    sender: mpsc::Sender<NotaryMessage>,
+    receiver: mpsc::Receiver<NotaryMessage>,
     waiting: Arc<AtomicUsize>,
 }
 
@@ -106,22 +106,22 @@ impl Feed {
                 .sum();
             let bytes: usize = entries.iter().map(Entry::bytes).sum();
             // In which order they are stored only the ledger can tell, perhaps.
-            if !commit.is_ordered || waiting.load(Ordering::Relaxed) + bytes > WAITING {
+            if !commit.is_ordered || waiting.load(Ordering::Relaxed) + bytes > MAX_WAITING_BYTES {
                 entries = Vec::new();
             } else {
                 waiting.fetch_add(bytes, Ordering::Relaxed);
             }
             // A notary that has ended needs nothing any more.
-            let _ = sender.send(Message::Appended { frames, entries });
+            let _ = sender.send(NotaryMessage::Appended { frames, entries });
         })
     }
 }
 
 /// A notary at work; whoever holds this ends it.
 pub struct Notary {
-    sender: mpsc::Sender<Message>,
+    sender: mpsc::Sender<NotaryMessage>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    shown: Shown,
+    shown: SharedStatus,
     /// Dropped when it may begin.
     hold: Mutex<Option<mpsc::Sender<()>>>,
     /// Set where it is to end without having begun.
@@ -134,11 +134,11 @@ impl Notary {
     ///
     /// # Errors
     /// What the system says.
-    pub fn start(feed: Feed, parts: Parts, size: u64) -> std::io::Result<Self> {
-        let shown = Shown::default();
+    pub fn start(feed: Feed, parts: NotaryParts, size: u64) -> std::io::Result<Self> {
+        let shown = SharedStatus::default();
         let sender = feed.sender.clone();
         let (hold, held) = mpsc::channel();
-        let work = Work {
+        let work = NotaryWorker {
             appended: size,
             tree: Frontier::default(),
             origin: String::new(),
@@ -183,19 +183,19 @@ impl Notary {
     }
 
     /// How it is.
-    pub fn shown(&self) -> Shown {
+    pub fn status(&self) -> SharedStatus {
         Arc::clone(&self.shown)
     }
 
     /// Signs what is not signed yet, and ends. Blocks.
     pub fn finish(&self) {
         self.begin();
-        let _ = self.sender.send(Message::Finish);
+        let _ = self.sender.send(NotaryMessage::Finish);
         self.join();
     }
 
     /// Ends it. If it has not begun, nothing is signed. Blocks.
-    pub fn leave(&self) {
+    pub fn abandon(&self) {
         self.leaves.store(true, Ordering::SeqCst);
         self.finish();
     }
@@ -208,10 +208,10 @@ impl Notary {
     }
 }
 
-struct Work {
+struct NotaryWorker {
     feed: Feed,
-    parts: Parts,
-    shown: Shown,
+    parts: NotaryParts,
+    shown: SharedStatus,
     /// How many frames the ledger has, as far as the appender has told.
     appended: u64,
     tree: Frontier,
@@ -234,7 +234,7 @@ struct Work {
     own: Option<u64>,
 }
 
-impl Work {
+impl NotaryWorker {
     fn run(mut self) {
         if let Err(why) = self.begin() {
             self.failed(&why);
@@ -244,7 +244,9 @@ impl Work {
             if !self.wait() {
                 return;
             }
-            let early = self.last.is_some_and(|last| last.elapsed() < PAUSE);
+            let early = self
+                .last
+                .is_some_and(|last| last.elapsed() < MIN_CHECKPOINT_INTERVAL);
             let due = self.due && !early || self.finish && self.uncovered;
             if due
                 && !self.broken
@@ -343,7 +345,9 @@ impl Work {
         let retry = self.parts.witness.as_ref().and_then(Witness::pause);
         let due = self.due.then(|| {
             let since = self.last.map(|last| last.elapsed());
-            since.map_or(Duration::ZERO, |since| PAUSE.saturating_sub(since))
+            since.map_or(Duration::ZERO, |since| {
+                MIN_CHECKPOINT_INTERVAL.saturating_sub(since)
+            })
         });
         match (retry, due) {
             (Some(retry), Some(due)) => Some(retry.min(due)),
@@ -351,10 +355,10 @@ impl Work {
         }
     }
 
-    fn take(&mut self, message: Message) {
+    fn take(&mut self, message: NotaryMessage) {
         let (frames, entries) = match message {
-            Message::Finish => return self.finish = true,
-            Message::Appended { frames, entries } => (frames, entries),
+            NotaryMessage::Finish => return self.finish = true,
+            NotaryMessage::Appended { frames, entries } => (frames, entries),
         };
         let before = self.appended;
         self.appended += frames;
@@ -392,7 +396,7 @@ impl Work {
             return;
         }
         self.uncovered = true;
-        self.due |= before / EVERY < self.tree.size() / EVERY;
+        self.due |= before / MAX_UNSIGNED_FRAMES < self.tree.size() / MAX_UNSIGNED_FRAMES;
         let row = entry.index().map(|row| (row.open, row.status.as_str()));
         self.due |= row.is_some_and(|(open, _)| !open);
         let waiting = self.ended.get(entry.stream()).map(|(_, status)| status);
@@ -447,7 +451,8 @@ impl Work {
         });
         let ended = read.map_err(|error| error.to_string())?;
         self.uncovered |= uncovered || !seen.is_empty();
-        self.due |= !ended.is_empty() || from / EVERY < self.tree.size() / EVERY;
+        self.due |= !ended.is_empty()
+            || from / MAX_UNSIGNED_FRAMES < self.tree.size() / MAX_UNSIGNED_FRAMES;
         self.ended.extend(ended);
         match self.tree.size() >= to {
             true => Ok(()),
@@ -458,8 +463,8 @@ impl Work {
     /// Heads first, and once they are hashed, too, the checkpoint over everything.
     fn sign(&mut self) -> Result<(), String> {
         while !self.ended.is_empty() {
-            let mut facts: Vec<Fact> = Vec::new();
-            while facts.len() < HEADS
+            let mut facts: Vec<StoreFact> = Vec::new();
+            while facts.len() < MAX_HEADS_PER_ENTRY
                 && let Some((stream, (tail, status))) = self.ended.pop_first()
             {
                 let cause = Cause::There(stream.clone(), tail.seq);
@@ -513,7 +518,7 @@ impl Work {
             status.signing = None;
         });
         if let Some(witness) = &mut self.parts.witness {
-            let outcome = witness.hand_over(note);
+            let outcome = witness.submit(note);
             self.witnessed(outcome);
         }
         Ok(())
@@ -532,7 +537,7 @@ impl Work {
         self.show(|status, _| status.witness = outcome.err());
     }
 
-    fn show(&self, change: impl FnOnce(&mut Status, &Parts)) {
+    fn show(&self, change: impl FnOnce(&mut NotaryStatus, &NotaryParts)) {
         let mut status = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut status, &self.parts);
     }

@@ -20,23 +20,26 @@ type Seed = Zeroizing<[u8; 32]>;
 /// Why there is no key. It never quotes one.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub struct NoKey(String);
+pub struct SigningKeyError(String);
 
 /// The file beside a ledger.
 pub fn path(ledger: &Path) -> PathBuf {
-    file::beside(ledger, ".signing-key")
+    file::sibling_path(ledger, ".signing-key")
 }
 
 /// Where a new key waits until the ledger knows it.
 fn next_path(ledger: &Path) -> PathBuf {
-    file::beside(ledger, ".signing-key.next")
+    file::sibling_path(ledger, ".signing-key.next")
 }
 
 /// The key of a ledger, made where there is none. A ledger in memory has one for its lifetime.
 ///
 /// # Errors
 /// [`NoKey`].
-pub fn of(ledger: Option<&Path>, process: &BTreeMap<String, String>) -> Result<SigningKey, NoKey> {
+pub fn load_or_create(
+    ledger: Option<&Path>,
+    process: &BTreeMap<String, String>,
+) -> Result<SigningKey, SigningKeyError> {
     if let Some(text) = process.get(VARIABLE).filter(|text| !text.is_empty()) {
         return Ok(SigningKey::from_seed(&*parse(text)?));
     }
@@ -74,7 +77,7 @@ pub fn text_of(path: &Path) -> std::io::Result<String> {
 ///
 /// # Errors
 /// [`NoKey`].
-pub fn make_next(ledger: &Path) -> Result<SigningKey, NoKey> {
+pub fn make_next(ledger: &Path) -> Result<SigningKey, SigningKeyError> {
     let seed = random()?;
     write(&next_path(ledger), &seed)?;
     Ok(SigningKey::from_seed(&seed))
@@ -84,7 +87,7 @@ pub fn make_next(ledger: &Path) -> Result<SigningKey, NoKey> {
 ///
 /// # Errors
 /// [`NoKey`].
-pub fn waiting(ledger: &Path) -> Result<Option<SigningKey>, NoKey> {
+pub fn pending(ledger: &Path) -> Result<Option<SigningKey>, SigningKeyError> {
     Ok(read(&next_path(ledger))?.map(|seed| SigningKey::from_seed(&seed)))
 }
 
@@ -92,13 +95,13 @@ pub fn waiting(ledger: &Path) -> Result<Option<SigningKey>, NoKey> {
 ///
 /// # Errors
 /// [`NoKey`].
-pub fn promote(ledger: &Path) -> Result<(), NoKey> {
+pub fn promote(ledger: &Path) -> Result<(), SigningKeyError> {
     let moved = std::fs::rename(next_path(ledger), path(ledger));
-    moved.map_err(|error| NoKey(format!("the new key cannot take its place: {error}")))
+    moved.map_err(|error| SigningKeyError(format!("the new key cannot take its place: {error}")))
 }
 
 /// 32 bytes in hexadecimal digits or base64.
-fn parse(text: &str) -> Result<Seed, NoKey> {
+fn parse(text: &str) -> Result<Seed, SigningKeyError> {
     let text = text.trim();
     if let Ok(hash) = text.to_ascii_lowercase().parse::<Hash>() {
         return Ok(Zeroizing::new(*hash.as_bytes()));
@@ -110,18 +113,18 @@ fn parse(text: &str) -> Result<Seed, NoKey> {
             "{VARIABLE} is not a key: give 32 bytes in base64 or hexadecimal digits, as \
              `openssl rand -base64 32` makes them"
         );
-        NoKey(words)
+        SigningKeyError(words)
     })
 }
 
-fn read(path: &Path) -> Result<Option<Seed>, NoKey> {
-    let failed = |what: &str| NoKey(format!("the key file {} {what}", path.display()));
+fn read(path: &Path) -> Result<Option<Seed>, SigningKeyError> {
+    let failed = |what: &str| SigningKeyError(format!("the key file {} {what}", path.display()));
     let bytes = match std::fs::read(path) {
         Ok(bytes) => Zeroizing::new(bytes),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(&format!("cannot be read: {error}"))),
     };
-    let kept = file::keep_to_owner(path);
+    let kept = file::restrict_to_owner(path);
     kept.map_err(|error| failed(&format!("is open to others: {error}")))?;
     let seed = <[u8; 32]>::try_from(bytes.as_slice());
     let damaged = "is damaged: bring it back, or remove it, and a key nobody vouches for is made";
@@ -129,9 +132,9 @@ fn read(path: &Path) -> Result<Option<Seed>, NoKey> {
         .map_err(|_| failed(damaged))
 }
 
-fn write(path: &Path, seed: &[u8; 32]) -> Result<(), NoKey> {
+fn write(path: &Path, seed: &[u8; 32]) -> Result<(), SigningKeyError> {
     let failed = |error| {
-        NoKey(format!(
+        SigningKeyError(format!(
             "the key file {} cannot be written: {error}",
             path.display()
         ))
@@ -139,10 +142,10 @@ fn write(path: &Path, seed: &[u8; 32]) -> Result<(), NoKey> {
     file::write(path, seed).map_err(failed)
 }
 
-fn random() -> Result<Seed, NoKey> {
+fn random() -> Result<Seed, SigningKeyError> {
     let mut seed = Zeroizing::new([0; 32]);
     let filled = getrandom::fill(&mut *seed);
-    filled.map_err(|error| NoKey(format!("no key can be made: {error}")))?;
+    filled.map_err(|error| SigningKeyError(format!("no key can be made: {error}")))?;
     Ok(seed)
 }
 
@@ -161,22 +164,28 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let ledger = folder.path().join("ledger.db");
         let none = BTreeMap::new();
-        let first = public(&of(Some(&ledger), &none).unwrap());
-        assert_eq!(public(&of(Some(&ledger), &none).unwrap()), first);
+        let first = public(&load_or_create(Some(&ledger), &none).unwrap());
+        assert_eq!(
+            public(&load_or_create(Some(&ledger), &none).unwrap()),
+            first
+        );
         let mode = std::fs::metadata(path(&ledger))
             .unwrap()
             .permissions()
             .mode();
         assert_eq!(mode & 0o777, 0o600);
         let next = public(&make_next(&ledger).unwrap());
-        assert_eq!(public(&of(Some(&ledger), &none).unwrap()), first);
         assert_eq!(
-            waiting(&ledger).unwrap().as_ref().map(public),
+            public(&load_or_create(Some(&ledger), &none).unwrap()),
+            first
+        );
+        assert_eq!(
+            pending(&ledger).unwrap().as_ref().map(public),
             Some(next.clone())
         );
         promote(&ledger).unwrap();
-        assert_eq!(public(&of(Some(&ledger), &none).unwrap()), next);
-        assert!(waiting(&ledger).unwrap().is_none());
+        assert_eq!(public(&load_or_create(Some(&ledger), &none).unwrap()), next);
+        assert!(pending(&ledger).unwrap().is_none());
     }
 
     #[test]
@@ -184,7 +193,7 @@ mod tests {
         let hex = "ab".repeat(32);
         let base64 = BASE64.encode([0xab; 32]);
         let of = |text: &str| {
-            of(
+            load_or_create(
                 None,
                 &BTreeMap::from([(VARIABLE.to_owned(), text.to_owned())]),
             )

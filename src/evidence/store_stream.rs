@@ -12,7 +12,7 @@ use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, StreamId, Timestamp};
 pub type Clock = std::sync::Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// A fact about the ledger, and what it follows from.
-pub type Fact = (Vec<Cause>, StoreEvent);
+pub type StoreFact = (Vec<Cause>, StoreEvent);
 
 /// The stream and where it ends.
 pub struct StoreStream {
@@ -38,7 +38,7 @@ impl StoreStream {
     ///
     /// # Errors
     /// Why they are not.
-    pub fn append(&self, facts: Vec<Fact>) -> Result<u64, String> {
+    pub fn append(&self, facts: Vec<StoreFact>) -> Result<u64, String> {
         let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
         let at = (self.clock)();
         let mut end = *tail;

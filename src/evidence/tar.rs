@@ -20,7 +20,7 @@ const MAX_SIZE: u64 = 0o777_7777_7777;
 /// Why bytes are not such an archive.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not an archive of evidence: {what}, at byte {at}")]
-pub struct NotAnArchive {
+pub struct ReadArchiveError {
     /// What is wrong.
     pub what: &'static str,
     /// Where.
@@ -83,9 +83,9 @@ fn header(name: &str, size: usize) -> [u8; BLOCK] {
 ///
 /// # Errors
 /// [`NotAnArchive`].
-pub fn read(bytes: &[u8]) -> Result<Files, NotAnArchive> {
+pub fn read(bytes: &[u8]) -> Result<Files, ReadArchiveError> {
     let archive = Archive::open(std::io::Cursor::new(bytes))?;
-    let file = |(name, place): (&String, &Place)| {
+    let file = |(name, place): (&String, &FileSpan)| {
         let from = usize::try_from(place.begin).ok()?;
         let size = usize::try_from(place.size).ok()?;
         let file = bytes.get(from..from.checked_add(size)?)?;
@@ -96,7 +96,7 @@ pub fn read(bytes: &[u8]) -> Result<Files, NotAnArchive> {
 
 /// Where a file stands in an archive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct FileSpan {
     /// Its first byte.
     pub begin: u64,
     /// How many there are.
@@ -104,35 +104,35 @@ pub struct Place {
 }
 
 /// Whatever an archive is read from.
-pub trait Source: Read + Seek {}
+pub trait ArchiveSource: Read + Seek {}
 
-impl<T: Read + Seek> Source for T {}
+impl<T: Read + Seek> ArchiveSource for T {}
 
 /// An archive, read piece by piece: what is held of it is where its files are.
 pub struct Archive<'a> {
-    source: RefCell<Box<dyn Source + 'a>>,
-    places: BTreeMap<String, Place>,
+    source: RefCell<Box<dyn ArchiveSource + 'a>>,
+    places: BTreeMap<String, FileSpan>,
 }
 
 /// How much of a file is read at once.
-const PIECE: usize = 64 * 1024;
+const CHUNK_BYTES: usize = 64 * 1024;
 
 impl<'a> Archive<'a> {
     /// Finds the files of an archive.
     ///
     /// # Errors
     /// [`NotAnArchive`].
-    pub fn open(source: impl Source + 'a) -> Result<Self, NotAnArchive> {
-        let mut source: Box<dyn Source + 'a> = Box::new(source);
-        let mut places: BTreeMap<String, Place> = BTreeMap::new();
-        let unread = |_| NotAnArchive {
+    pub fn open(source: impl ArchiveSource + 'a) -> Result<Self, ReadArchiveError> {
+        let mut source: Box<dyn ArchiveSource + 'a> = Box::new(source);
+        let mut places: BTreeMap<String, FileSpan> = BTreeMap::new();
+        let unread = |_| ReadArchiveError {
             what: "it cannot be read",
             at: 0,
         };
         let length = source.seek(SeekFrom::End(0)).map_err(unread)?;
         let mut at = 0;
         loop {
-            let wrong = |what| NotAnArchive { what, at };
+            let wrong = |what| ReadArchiveError { what, at };
             let block = part(&mut *source, at, BLOCK).map_err(|_| wrong("it ends early"))?;
             if block.iter().all(|byte| *byte == 0) {
                 let rest = part(&mut *source, at, 2 * BLOCK);
@@ -161,7 +161,7 @@ impl<'a> Archive<'a> {
             {
                 return Err(wrong("a name twice or out of order"));
             }
-            places.insert(name, Place { begin, size });
+            places.insert(name, FileSpan { begin, size });
             at = next;
         }
     }
@@ -172,7 +172,7 @@ impl<'a> Archive<'a> {
     }
 
     /// Where a file stands.
-    pub fn place(&self, name: &str) -> Option<Place> {
+    pub fn place(&self, name: &str) -> Option<FileSpan> {
         self.places.get(name).copied()
     }
 
@@ -196,11 +196,11 @@ impl<'a> Archive<'a> {
     ///
     /// # Errors
     /// What the system says.
-    pub fn pieces(&self, place: Place, mut take: impl FnMut(&[u8])) -> io::Result<()> {
+    pub fn pieces(&self, place: FileSpan, mut take: impl FnMut(&[u8])) -> io::Result<()> {
         let (mut at, end) = (place.begin, place.begin + place.size);
         while at < end {
-            let left = usize::try_from(end - at).unwrap_or(PIECE);
-            let piece = self.part(at, left.min(PIECE))?;
+            let left = usize::try_from(end - at).unwrap_or(CHUNK_BYTES);
+            let piece = self.part(at, left.min(CHUNK_BYTES))?;
             take(&piece);
             at += piece.len() as u64;
         }
@@ -208,7 +208,7 @@ impl<'a> Archive<'a> {
     }
 
     /// The lines of a file.
-    pub fn lines(&self, place: Place) -> Lines<'_, 'a> {
+    pub fn lines(&self, place: FileSpan) -> Lines<'_, 'a> {
         Lines {
             archive: self,
             begin: place.begin,
@@ -220,7 +220,7 @@ impl<'a> Archive<'a> {
     }
 }
 
-fn part(source: &mut dyn Source, begin: u64, length: usize) -> io::Result<Vec<u8>> {
+fn part(source: &mut dyn ArchiveSource, begin: u64, length: usize) -> io::Result<Vec<u8>> {
     source.seek(SeekFrom::Start(begin))?;
     let mut bytes = vec![0; length];
     source.read_exact(&mut bytes)?;
@@ -263,7 +263,7 @@ impl Lines<'_, '_> {
 }
 
 impl Iterator for Lines<'_, '_> {
-    type Item = io::Result<Place>;
+    type Item = io::Result<FileSpan>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -272,7 +272,7 @@ impl Iterator for Lines<'_, '_> {
                 self.looked_at += found + 1;
                 let behind = self.at - (self.piece.len() - self.looked_at) as u64;
                 let begin = std::mem::replace(&mut self.begin, behind);
-                return Some(Ok(Place {
+                return Some(Ok(FileSpan {
                     begin,
                     size: behind - 1 - begin,
                 }));
@@ -280,8 +280,8 @@ impl Iterator for Lines<'_, '_> {
             if self.at >= self.end {
                 return None;
             }
-            let left = usize::try_from(self.end - self.at).unwrap_or(PIECE);
-            match self.archive.part(self.at, left.min(PIECE)) {
+            let left = usize::try_from(self.end - self.at).unwrap_or(CHUNK_BYTES);
+            match self.archive.part(self.at, left.min(CHUNK_BYTES)) {
                 Ok(piece) => {
                     self.at += piece.len() as u64;
                     (self.piece, self.looked_at) = (piece, 0);

@@ -13,13 +13,13 @@ use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use ktsu_ledger::branch;
 use ktsu_ledger::store::{MemoryStore, Reader, Store, StoreError, read_all};
-use ktsu_ledger::{Blob, Entry, Hash, Json, Record, StreamId};
+use ktsu_ledger::{Blob, CanonicalJson, Entry, Hash, Record, StreamId};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::export::{NotExported, Wanted, named, select, shared};
+use super::export::{ExportError, ExportSelection, is_shared, referenced_streams, select};
 use super::facts;
-use ktsu_rows as rows;
+use ktsu_run_index as rows;
 
 /// The version of the format.
 const FORMAT: u32 = 1;
@@ -57,9 +57,9 @@ type Stream = (StreamId, Vec<Record>);
 ///
 /// # Errors
 /// [`NotExported`].
-pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotExported> {
+pub fn export(reader: &dyn Reader, wanted: &ExportSelection) -> Result<String, ExportError> {
     let streams = streams(reader, wanted)?;
-    let damaged = |why: &dyn std::fmt::Display| NotExported::Damaged(why.to_string());
+    let damaged = |why: &dyn std::fmt::Display| ExportError::Damaged(why.to_string());
     let mut blobs = BTreeMap::new();
     let mut frames = Vec::new();
     for (stream, records) in &streams {
@@ -110,14 +110,14 @@ pub fn export(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotExporte
 ///
 /// # Errors
 /// [`NotExported`].
-pub fn cloud_events(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotExported> {
+pub fn cloud_events(reader: &dyn Reader, wanted: &ExportSelection) -> Result<String, ExportError> {
     let source = facts::origin(reader)?.unwrap_or_default();
     let mut lines = String::new();
     for (stream, records) in streams(reader, wanted)? {
         for record in records {
             let frame = record.decode_bare();
             let frame =
-                frame.map_err(|error| NotExported::Damaged(format!("{stream}: {error}")))?;
+                frame.map_err(|error| ExportError::Damaged(format!("{stream}: {error}")))?;
             let mut event = serde_json::json!({
                 "specversion": "1.0",
                 "id": format!("{stream}/{}", frame.seq),
@@ -144,14 +144,14 @@ pub fn cloud_events(reader: &dyn Reader, wanted: &Wanted) -> Result<String, NotE
 }
 
 /// The frames of what is wanted and what belongs to it, parents before what hangs from them.
-fn streams(reader: &dyn Reader, wanted: &Wanted) -> Result<Vec<Stream>, NotExported> {
+fn streams(reader: &dyn Reader, wanted: &ExportSelection) -> Result<Vec<Stream>, ExportError> {
     let mut waiting = BTreeMap::new();
     for stream in select(reader, wanted)? {
         let records = branch::own(reader, &stream)?;
         rows::check_end(reader, &stream)?;
         waiting.insert(stream, records);
     }
-    in_order(waiting).map_err(NotExported::Damaged)
+    in_order(waiting).map_err(ExportError::Damaged)
 }
 
 /// Streams so that each stands behind those it hangs from.
@@ -201,36 +201,38 @@ fn parents_first(hung: &BTreeMap<StreamId, BTreeSet<StreamId>>) -> Option<Vec<St
 }
 
 fn parents(stream: &StreamId, records: &[Record]) -> BTreeSet<StreamId> {
-    let telling = if shared(stream) { records.len() } else { 1 };
+    let telling = if is_shared(stream) { records.len() } else { 1 };
     let telling = records.iter().take(telling);
     let frames = telling.filter_map(|record| record.decode_bare().ok());
-    let mut parents: BTreeSet<StreamId> = frames.flat_map(|frame| named(&frame)).collect();
+    let mut parents: BTreeSet<StreamId> = frames
+        .flat_map(|frame| referenced_streams(&frame))
+        .collect();
     parents.remove(stream);
     parents
 }
 
 /// What is to be appended, judged already.
 #[derive(Debug, Default)]
-pub struct Checked {
+pub struct ImportPlan {
     /// What is new here.
     pub entries: Vec<Entry>,
     /// Frames in them.
     pub frames: u64,
     /// Streams that are here already, frame for frame.
-    pub known: u64,
+    pub already_present: u64,
 }
 
 /// Judges lines against the ledger they are to go to, if there is one. Nothing is written.
 ///
 /// # Errors
 /// What is wrong with them, and where.
-pub fn check(lines: impl AsRef<[u8]>, target: Option<&dyn Reader>) -> Result<Checked, String> {
+pub fn check(lines: impl AsRef<[u8]>, target: Option<&dyn Reader>) -> Result<ImportPlan, String> {
     let (streams, blobs) = read(lines.as_ref())?;
     let failed = |error: StoreError| error.to_string();
     // Everything is appended to a ledger in memory first: what refuses it there would here.
     let mut trial = MemoryStore::new();
     let epoch = trial.acquire().map_err(failed)?;
-    let mut checked = Checked::default();
+    let mut checked = ImportPlan::default();
     for (stream, records) in in_order(streams)? {
         let found = match target {
             Some(target) => read_all(target, &stream, 0).map_err(failed)?,
@@ -246,7 +248,7 @@ pub fn check(lines: impl AsRef<[u8]>, target: Option<&dyn Reader>) -> Result<Che
             return Err(format!("{stream}: {refused}"));
         }
         if found == records {
-            checked.known += 1;
+            checked.already_present += 1;
             continue;
         }
         if !found.is_empty() {
@@ -268,7 +270,7 @@ fn with_row(
     if !rows::is_run(&stream) {
         return Ok(entry);
     }
-    let made = rows::make(trial, &stream).map_err(|error| error.to_string())?;
+    let made = rows::derive_row(trial, &stream).map_err(|error| error.to_string())?;
     if let Some(fault) = made.fault {
         return Err(format!("{stream}: {}", fault.why));
     }
@@ -290,7 +292,7 @@ fn with_row(
 }
 
 /// The blobs that frames name.
-fn needed(records: &[Record], blobs: &BTreeMap<Hash, Json>) -> Result<Vec<Blob>, String> {
+fn needed(records: &[Record], blobs: &BTreeMap<Hash, CanonicalJson>) -> Result<Vec<Blob>, String> {
     let mut named = BTreeMap::new();
     for record in records {
         let frame = record.decode_bare().map_err(|error| error.to_string())?;
@@ -309,21 +311,24 @@ fn needed(records: &[Record], blobs: &BTreeMap<Hash, Json>) -> Result<Vec<Blob>,
         .collect())
 }
 
-type Read = (BTreeMap<StreamId, Vec<Record>>, BTreeMap<Hash, Json>);
+type ParsedExport = (
+    BTreeMap<StreamId, Vec<Record>>,
+    BTreeMap<Hash, CanonicalJson>,
+);
 
 /// How much of a line is shown where it is wrong.
-const MAX_SHOWN: usize = 200;
+const MAX_EXCERPT_BYTES: usize = 200;
 
 /// What is wrong with a line: its number, why, and its beginning.
 fn wrong(number: usize, line: &[u8], why: &dyn std::fmt::Display) -> String {
-    let shown = line.get(..MAX_SHOWN).unwrap_or(line);
+    let shown = line.get(..MAX_EXCERPT_BYTES).unwrap_or(line);
     let more = if shown.len() < line.len() { "…" } else { "" };
     let shown = String::from_utf8_lossy(shown);
     format!("line {number}: {why}; it reads {shown:?}{more}")
 }
 
 /// Takes the lines apart. Every count must be right, so that a cut is found.
-fn read(text: &[u8]) -> Result<Read, String> {
+fn read(text: &[u8]) -> Result<ParsedExport, String> {
     let whole = text.ends_with(b"\n");
     let body = text.strip_suffix(b"\n").unwrap_or(text);
     let mut lines = (1..).zip(body.split(|byte| *byte == b'\n'));
@@ -351,7 +356,7 @@ fn read(text: &[u8]) -> Result<Read, String> {
         if line.starts_with("{\"blob\"") {
             let line: BlobLine<'_> = serde_json::from_str(line).map_err(|error| wrong(&error))?;
             let bytes = line.text.get().as_bytes();
-            let text = Json::parse(bytes).map_err(|error| wrong(&error))?;
+            let text = CanonicalJson::parse(bytes).map_err(|error| wrong(&error))?;
             if text.as_str().as_bytes() != bytes || Hash::of(bytes) != line.blob {
                 return Err(wrong(&"the blob is not what its hash says"));
             }

@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process_group};
 
 /// How long after a failure the witness is asked again.
-const AGAIN: Duration = Duration::from_secs(30);
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// How long a command may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const COMMAND_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Where checkpoints go.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum WitnessTarget {
     /// `file:PATH`: appended to.
     File(PathBuf),
     /// `command:…`: started with the note on its standard input.
@@ -31,24 +31,24 @@ pub enum Place {
 /// The text names no witness.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a witness is file:PATH, command:COMMAND, or a URL")]
-pub struct NotAWitness;
+pub struct ParseWitnessError;
 
-impl FromStr for Place {
-    type Err = NotAWitness;
+impl FromStr for WitnessTarget {
+    type Err = ParseWitnessError;
 
-    fn from_str(text: &str) -> Result<Self, NotAWitness> {
+    fn from_str(text: &str) -> Result<Self, ParseWitnessError> {
         match text.split_once(':') {
             Some(("file", path)) if !path.is_empty() => Ok(Self::File(PathBuf::from(path))),
             Some(("command", command)) if !command.trim().is_empty() => {
                 Ok(Self::Command(command.to_owned()))
             }
             Some(("http" | "https", _)) => Ok(Self::Url(text.to_owned())),
-            _ => Err(NotAWitness),
+            _ => Err(ParseWitnessError),
         }
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for WitnessTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::File(path) => write!(f, "file:{}", path.display()),
@@ -63,7 +63,7 @@ pub type Post = Box<dyn Fn(&str, String) -> Result<(), String> + Send>;
 
 /// A witness, and what it has not taken yet.
 pub struct Witness {
-    place: Place,
+    place: WitnessTarget,
     post: Post,
     waiting: Option<String>,
     failed: Option<Instant>,
@@ -73,7 +73,7 @@ pub struct Witness {
 
 impl Witness {
     /// A witness at a place.
-    pub fn new(place: Place, post: Post) -> Self {
+    pub fn new(place: WitnessTarget, post: Post) -> Self {
         Self {
             place,
             post,
@@ -87,7 +87,7 @@ impl Witness {
     ///
     /// # Errors
     /// Why it was not taken; it is tried again.
-    pub fn hand_over(&mut self, note: String) -> Result<(), String> {
+    pub fn submit(&mut self, note: String) -> Result<(), String> {
         self.waiting = Some(note);
         match self.pause() {
             // It failed a moment ago: this note waits with the others.
@@ -101,7 +101,7 @@ impl Witness {
     /// How long to wait before trying again, if there is anything to try.
     pub fn pause(&self) -> Option<Duration> {
         let failed = self.failed.filter(|_| self.waiting.is_some())?;
-        Some(AGAIN.saturating_sub(failed.elapsed()))
+        Some(RETRY_INTERVAL.saturating_sub(failed.elapsed()))
     }
 
     /// Tries again if it is time.
@@ -119,7 +119,7 @@ impl Witness {
         };
         let started = Instant::now();
         let outcome = self.give(note);
-        self.hung = started.elapsed() >= PATIENCE;
+        self.hung = started.elapsed() >= COMMAND_TIMEOUT;
         self.failed = outcome.is_err().then(Instant::now);
         if outcome.is_ok() {
             self.waiting = None;
@@ -134,7 +134,7 @@ impl Witness {
     /// Why it was not taken.
     pub fn finish(&mut self) -> Result<(), String> {
         match self.failed {
-            Some(failed) if self.hung && failed.elapsed() < AGAIN => {
+            Some(failed) if self.hung && failed.elapsed() < RETRY_INTERVAL => {
                 Err(format!("{} does not answer", self.place))
             }
             _ => self.flush(),
@@ -143,9 +143,9 @@ impl Witness {
 
     fn give(&self, note: &str) -> Result<(), String> {
         match &self.place {
-            Place::File(path) => append(path, note).map_err(|error| error.to_string()),
-            Place::Command(command) => start(command, note),
-            Place::Url(url) => (self.post)(url, note.to_owned()),
+            WitnessTarget::File(path) => append(path, note).map_err(|error| error.to_string()),
+            WitnessTarget::Command(command) => run_command(command, note),
+            WitnessTarget::Url(url) => (self.post)(url, note.to_owned()),
         }
     }
 }
@@ -161,7 +161,7 @@ fn append(path: &PathBuf, note: &str) -> std::io::Result<()> {
     file.sync_all()
 }
 
-fn start(command: &str, note: &str) -> Result<(), String> {
+fn run_command(command: &str, note: &str) -> Result<(), String> {
     use std::io::Write as _;
     let failed = |error: std::io::Error| error.to_string();
     let mut child = Command::new("sh")
@@ -183,7 +183,7 @@ fn start(command: &str, note: &str) -> Result<(), String> {
         match child.try_wait().map_err(failed)? {
             Some(status) if status.success() => return Ok(()),
             Some(status) => return Err(format!("it ended with {status}")),
-            None if started.elapsed() > PATIENCE => {
+            None if started.elapsed() > COMMAND_TIMEOUT => {
                 let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
                 let _ = group.map(|group| kill_process_group(group, Signal::KILL));
                 let _ = child.kill();
@@ -206,8 +206,8 @@ mod tests {
     #[test]
     fn what_hangs_is_not_asked_again_when_the_engine_ends_and_what_failed_is() {
         let mut witness = witness("command:false");
-        assert!(witness.hand_over("note".to_owned()).is_err());
-        witness.place = Place::Command("true".to_owned());
+        assert!(witness.submit("note".to_owned()).is_err());
+        witness.place = WitnessTarget::Command("true".to_owned());
         witness.hung = true;
         assert!(witness.finish().unwrap_err().contains("does not answer"));
         witness.hung = false;
@@ -223,7 +223,7 @@ mod tests {
         let root = "A".repeat(43) + "=";
         for size in 1..3 {
             let note = format!("ktsu/ledger/x\n{size}\n{root}\n\n\u{2014} x AAAA\n");
-            assert_eq!(witness.hand_over(note), Ok(()));
+            assert_eq!(witness.submit(note), Ok(()));
         }
         let text = std::fs::read_to_string(&file).unwrap();
         assert_eq!(crate::notes(&text).unwrap().len(), 2);

@@ -16,49 +16,52 @@ use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use super::bill::Bill;
-use super::config::Model;
-use super::error::{Cause, Code, Failure};
-use super::limit::{Entered, Shut};
-use super::provider::{Answer, Call, Provider};
+use super::config::ProviderModel;
+use super::error::{Code, ErrorCause, GatewayError};
+use super::limit::{Permit, Rejected};
+use super::provider::{Provider, ProviderCall, ProviderReply};
 use super::route::Route;
-use super::{Inner, Served};
-use ktsu_contract::gateway::Invoke;
+use super::{Inner, ProviderEntry};
+use ktsu_contract::gateway::InvokeModel;
 
 /// How long a call may take whose group names no deadline. One whose providers may take longer has
 /// as long as they.
-const DEADLINE: Duration = Duration::from_secs(300);
+const DEFAULT_DEADLINE: Duration = Duration::from_secs(300);
 
 /// Such a name cannot be redacted: it would be another tool's, and an id another call's.
 const NAMES_A_KEY: &str = "upstream sent a tool call whose name or id holds a key of the gateway's, \
                            so its reply is not given";
 
 /// What came of asking one model.
-struct Told<'r> {
-    model: &'r Model,
-    failure: Failure,
+struct CallRecord<'r> {
+    model: &'r ProviderModel,
+    failure: GatewayError,
 }
 
 /// Models of a round that were not asked yet.
-struct Left<'i, 'r> {
+struct RemainingModels<'i, 'r> {
     /// Nobody looked at their doors yet.
-    unseen: std::slice::Iter<'r, Model>,
+    unseen: std::slice::Iter<'r, ProviderModel>,
     /// Those whose provider was at its limit.
-    busy: Vec<(&'r Model, &'i Served)>,
+    busy: Vec<(&'r ProviderModel, &'i ProviderEntry)>,
 }
 
 /// A provider that may be asked now, with the place of the call there.
-type Admitted<'i> = (&'i Provider, Entered<'i>);
+type AdmittedProvider<'i> = (&'i Provider, Permit<'i>);
 
 impl Inner {
     /// Asks the models of a group until one answers.
     pub(super) async fn ask<'r>(
         &self,
         route: &'r Route,
-        invoke: Invoke,
-    ) -> Result<(&'r Model, Answer, Bill), Failure> {
+        invoke: InvokeModel,
+    ) -> Result<(&'r ProviderModel, ProviderReply, Bill), GatewayError> {
         let start = Instant::now();
-        let limit = route.group.deadline.unwrap_or_else(|| self.usual(route));
-        let asking = Asking {
+        let limit = route
+            .group
+            .deadline
+            .unwrap_or_else(|| self.default_deadline(route));
+        let asking = GroupCall {
             inner: self,
             route,
             run: invoke.run_id.clone().unwrap_or_default(),
@@ -70,22 +73,22 @@ impl Inner {
         let mut bill = Bill::default();
         match asking.rounds(asking.call(invoke), &mut bill).await {
             Ok((model, answer)) => Ok((model, answer, bill)),
-            Err(failure) => Err(Failure {
+            Err(failure) => Err(GatewayError {
                 bill: Box::new(bill),
                 ..failure
             }),
         }
     }
 
-    fn usual(&self, route: &Route) -> Duration {
+    fn default_deadline(&self, route: &Route) -> Duration {
         let models = route.group.models.iter();
         let served = models.filter_map(|model| self.providers.get(&model.provider));
         let longest = served.filter_map(|served| served.timeout).max();
-        longest.unwrap_or_default().max(DEADLINE)
+        longest.unwrap_or_default().max(DEFAULT_DEADLINE)
     }
 
     /// Whether a key of ours stands in the name or the id of a tool call, in any form.
-    fn names_a_key(&self, answer: &Answer) -> bool {
+    fn names_a_key(&self, answer: &ProviderReply) -> bool {
         let mut words = answer
             .tool_calls
             .iter()
@@ -99,7 +102,7 @@ impl Inner {
 }
 
 /// A call under way.
-struct Asking<'i, 'r> {
+struct GroupCall<'i, 'r> {
     inner: &'i Inner,
     route: &'r Route,
     run: String,
@@ -109,9 +112,9 @@ struct Asking<'i, 'r> {
     priced_only: bool,
 }
 
-impl<'i, 'r> Asking<'i, 'r> {
-    fn call(&self, invoke: Invoke) -> Call {
-        Call {
+impl<'i, 'r> GroupCall<'i, 'r> {
+    fn call(&self, invoke: InvokeModel) -> ProviderCall {
+        ProviderCall {
             group: invoke.group,
             model: String::new(),
             messages: invoke.messages,
@@ -123,9 +126,9 @@ impl<'i, 'r> Asking<'i, 'r> {
 
     async fn rounds(
         &self,
-        mut call: Call,
+        mut call: ProviderCall,
         bill: &mut Bill,
-    ) -> Result<(&'r Model, Answer), Failure> {
+    ) -> Result<(&'r ProviderModel, ProviderReply), GatewayError> {
         let turn = self.route.turn();
         let mut rounds = 0;
         loop {
@@ -136,7 +139,7 @@ impl<'i, 'r> Asking<'i, 'r> {
             };
             rounds += 1;
             let Some(pause) = self.pause(rounds, &told) else {
-                return Err(self.summed_up(told));
+                return Err(self.combined_failure(told));
             };
             sleep(pause).await;
         }
@@ -145,12 +148,12 @@ impl<'i, 'r> Asking<'i, 'r> {
     /// Asks each model once until one answers. No time is lost at a door while another stands open.
     async fn round(
         &self,
-        models: &'r [Model],
-        call: &mut Call,
+        models: &'r [ProviderModel],
+        call: &mut ProviderCall,
         bill: &mut Bill,
-    ) -> Result<(&'r Model, Answer), Vec<Told<'r>>> {
+    ) -> Result<(&'r ProviderModel, ProviderReply), Vec<CallRecord<'r>>> {
         let mut told = Vec::new();
-        let mut left = Left {
+        let mut left = RemainingModels {
             unseen: models.iter(),
             busy: Vec::new(),
         };
@@ -168,15 +171,17 @@ impl<'i, 'r> Asking<'i, 'r> {
             };
             let failure = match asked {
                 Ok(answer) => return Ok((model, answer)),
-                Err(failure) => self.told(model, failure),
+                Err(failure) => self.record_failure(model, failure),
             };
-            let goes_on = leads_on(&failure.failure);
+            let goes_on = should_try_next(&failure.failure);
             told.push(failure);
             if !goes_on {
                 break;
             }
             if Instant::now() >= self.deadline {
-                let late = |model: &'r Model| self.told(model, self.shut(model, Shut::TooLate));
+                let late = |model: &'r ProviderModel| {
+                    self.record_failure(model, self.rejection_failure(model, Rejected::TooLate))
+                };
                 told.extend(left.busy.into_iter().map(|(model, _)| late(model)));
                 break;
             }
@@ -188,18 +193,21 @@ impl<'i, 'r> Asking<'i, 'r> {
     /// where none of those left has any, the first that gets some.
     async fn next(
         &self,
-        left: &mut Left<'i, 'r>,
-    ) -> Option<(&'r Model, Result<Admitted<'i>, Failure>)> {
+        left: &mut RemainingModels<'i, 'r>,
+    ) -> Option<(
+        &'r ProviderModel,
+        Result<AdmittedProvider<'i>, GatewayError>,
+    )> {
         for model in left.unseen.by_ref() {
             if self.priced_only && self.route.group.prices.of(&model.id).is_none() {
                 return Some((model, Err(self.unpriced(model))));
             }
             let Some(served) = self.inner.providers.get(&model.provider) else {
                 let words = format!("there is no provider {:?}", model.provider);
-                let failure = Failure::new(Code::ProviderNotRegistered, words);
+                let failure = GatewayError::new(Code::ProviderNotRegistered, words);
                 return Some((model, Err(failure)));
             };
-            match served.door.enter_now() {
+            match served.limiter.try_acquire() {
                 Some(place) => return Some((model, Ok((&served.provider, place)))),
                 None => left.busy.push((model, served)),
             }
@@ -207,89 +215,97 @@ impl<'i, 'r> Asking<'i, 'r> {
         if left.busy.is_empty() {
             return None;
         }
-        let (entered, at) = self.first_open(&left.busy).await;
+        let (entered, at) = self.first_available(&left.busy).await;
         let (model, served) = left.busy.remove(at);
         let admitted = match entered {
             Ok(place) => Ok((&served.provider, place)),
-            Err(why) => Err(self.shut(model, why)),
+            Err(why) => Err(self.rejection_failure(model, why)),
         };
         Some((model, admitted))
     }
 
     /// Waits at all of these doors, of which there is one at least: the first that opens or is of no
     /// use, by the place of its model.
-    async fn first_open(
+    async fn first_available(
         &self,
-        busy: &[(&Model, &'i Served)],
-    ) -> (Result<Entered<'i>, Shut>, usize) {
+        busy: &[(&ProviderModel, &'i ProviderEntry)],
+    ) -> (Result<Permit<'i>, Rejected>, usize) {
         // In each line once, however many models are behind its door.
-        let is_another = |at: usize, served: &Served| {
+        let is_another = |at: usize, served: &ProviderEntry| {
             let mut before = busy.iter().take(at);
             before.all(|(_, one)| !std::ptr::eq(*one, served))
         };
         let doors = busy.iter().enumerate();
         let doors = doors.filter(|(at, (_, served))| is_another(*at, served));
         let waits = doors.map(|(at, (_, served))| {
-            Box::pin(async move { (served.door.enter(self.deadline).await, at) })
+            Box::pin(async move { (served.limiter.acquire(self.deadline).await, at) })
         });
         select_all(waits).await.0
     }
 
     /// How long to wait for another round; none if there is no other in time.
-    fn pause(&self, rounds: u32, told: &[Told<'_>]) -> Option<Duration> {
-        let failed: Vec<&Failure> = told.iter().map(|told| &told.failure).collect();
+    fn pause(&self, rounds: u32, told: &[CallRecord<'_>]) -> Option<Duration> {
+        let failed: Vec<&GatewayError> = told.iter().map(|told| &told.failure).collect();
         let pause = self.route.group.retry.as_ref()?.pause(rounds, &failed)?;
         let left = self.deadline.saturating_duration_since(Instant::now());
         (pause < left).then_some(pause)
     }
 
-    fn told(&self, model: &'r Model, mut failure: Failure) -> Told<'r> {
+    fn record_failure(
+        &self,
+        model: &'r ProviderModel,
+        mut failure: GatewayError,
+    ) -> CallRecord<'r> {
         failure.message = self.inner.redactor.redact_text(&failure.message);
         let (run, step) = (self.run.as_str(), self.step.as_str());
         // Without the provider's words: they can repeat what the gateway does not know to be secret.
         tracing::warn!(run, step, %model, error = failure.code.text(), "a model call failed");
-        Told { model, failure }
+        CallRecord { model, failure }
     }
 
-    fn unpriced(&self, model: &Model) -> Failure {
+    fn unpriced(&self, model: &ProviderModel) -> GatewayError {
         let (group, id) = (&self.route.group.name, &model.id);
         let words = format!(
             "{model} has no price, and the run has a budget: give it one as \
              pricing: [{{model: {id}, input_per_million_usd: …, output_per_million_usd: …}}] of the \
              group {group} in gateway.yaml, or let the workflow say unpriced: allow"
         );
-        Failure::new(Code::BudgetUnpriced, words)
+        GatewayError::new(Code::BudgetUnpriced, words)
     }
 
-    fn shut(&self, model: &Model, why: Shut) -> Failure {
+    fn rejection_failure(&self, model: &ProviderModel, why: Rejected) -> GatewayError {
         let provider = &model.provider;
         let words = match why {
-            Shut::TooLate => format!(
+            Rejected::TooLate => format!(
                 "the rate_limit of {provider} leaves no turn within {} ms",
                 self.limit.as_millis()
             ),
-            Shut::TooMany => format!("too many calls wait for {provider} already"),
+            Rejected::TooMany => format!("too many calls wait for {provider} already"),
         };
         let code = Code::NoModelsAvailable;
-        Failure::passing(code, Cause::RateLimited, words)
+        GatewayError::passing(code, ErrorCause::RateLimited, words)
     }
 
     async fn answer(
         &self,
         provider: &Provider,
-        _place: Entered<'_>,
-        call: &Call,
-    ) -> Result<Answer, Failure> {
+        _place: Permit<'_>,
+        call: &ProviderCall,
+    ) -> Result<ProviderReply, GatewayError> {
         let left = self.deadline.saturating_duration_since(Instant::now());
         let asked = timeout_at(self.deadline, provider.answer(call, left)).await;
         let answer = asked.unwrap_or_else(|_| {
             let limit = self.limit.as_millis();
             let words = format!("no reply within the deadline of {limit} ms");
-            Err(Failure::passing(Code::ProviderError, Cause::Timeout, words))
+            Err(GatewayError::passing(
+                Code::ProviderError,
+                ErrorCause::Timeout,
+                words,
+            ))
         })?;
         match self.inner.names_a_key(&answer) {
             true => {
-                let failure = Failure::new(Code::InternalError, NAMES_A_KEY);
+                let failure = GatewayError::new(Code::InternalError, NAMES_A_KEY);
                 Err(failure.having_used(answer.tokens()))
             }
             false => Ok(answer),
@@ -297,11 +313,11 @@ impl<'i, 'r> Asking<'i, 'r> {
     }
 
     /// What all failures of the last round come to.
-    fn summed_up(&self, mut told: Vec<Told<'_>>) -> Failure {
+    fn combined_failure(&self, mut told: Vec<CallRecord<'_>>) -> GatewayError {
         if !self.route.falls_back() || told.len() < 2 {
             let last = told.pop().map(|told| told.failure);
             return last.unwrap_or_else(|| {
-                Failure::new(Code::InvalidModelConfig, "the group has no model")
+                GatewayError::new(Code::InvalidModelConfig, "the group has no model")
             });
         }
         let all = |code: Code| told.iter().all(|told| told.failure.code == code);
@@ -314,21 +330,21 @@ impl<'i, 'r> Asking<'i, 'r> {
         let each: Vec<String> = each.collect();
         let retryable = told.iter().any(|told| told.failure.retryable);
         let words = format!("no model of the group answered: {}", each.join("; "));
-        Failure {
+        GatewayError {
             retryable,
-            ..Failure::new(code, words)
+            ..GatewayError::new(code, words)
         }
     }
 }
 
 /// Whether another model might answer where this failed: not where the request itself is at fault.
-fn leads_on(failure: &Failure) -> bool {
+fn should_try_next(failure: &GatewayError) -> bool {
     match failure.cause {
-        Cause::Request => false,
-        Cause::Provider
-        | Cause::RateLimited
-        | Cause::ServerError
-        | Cause::Timeout
-        | Cause::Unreachable => true,
+        ErrorCause::Request => false,
+        ErrorCause::Provider
+        | ErrorCause::RateLimited
+        | ErrorCause::ServerError
+        | ErrorCause::Timeout
+        | ErrorCause::Unreachable => true,
     }
 }

@@ -6,10 +6,10 @@
 
 use std::time::Duration;
 
-use super::config::{Group, Model};
-use super::error::Failure;
+use super::config::{Group, ProviderModel};
+use super::error::GatewayError;
 use super::price::Tokens;
-use super::provider::Answer;
+use super::provider::ProviderReply;
 use ktsu_contract::gateway::{AttemptUsage, MAX_ATTEMPTS_LISTED, ModelAttempt};
 
 /// The status of an attempt that gave the reply.
@@ -33,8 +33,8 @@ impl Bill {
     pub(super) fn add(
         &mut self,
         group: &Group,
-        model: &Model,
-        asked: &Result<Answer, Failure>,
+        model: &ProviderModel,
+        asked: &Result<ProviderReply, GatewayError>,
         duration: Duration,
     ) {
         let (status, tokens) = match asked {
@@ -75,7 +75,7 @@ impl Bill {
 
     /// The attempts, where they say more than the reply itself: not where the model that answered
     /// was the only one asked.
-    pub(super) fn listed(&self) -> Vec<ModelAttempt> {
+    pub(super) fn attempts(&self) -> Vec<ModelAttempt> {
         match self.attempts.as_slice() {
             [only] if only.status == OK => Vec::new(),
             all => all.to_vec(),
@@ -117,16 +117,16 @@ mod tests {
         }
     }
 
-    fn unusable(sent: u64) -> Result<Answer, Failure> {
+    fn unusable(sent: u64) -> Result<ProviderReply, GatewayError> {
         let tokens = Tokens {
             sent,
             ..Tokens::default()
         };
-        Err(Failure::upstream(500, "").having_used(tokens))
+        Err(GatewayError::upstream(500, "").having_used(tokens))
     }
 
-    fn model(id: &str) -> Model {
-        Model::parse(&format!("p/{id}")).unwrap()
+    fn model(id: &str) -> ProviderModel {
+        ProviderModel::parse(&format!("p/{id}")).unwrap()
     }
 
     #[test]
@@ -137,16 +137,16 @@ mod tests {
         }
         assert_eq!(bill.total.cost_micro_usd, 3 * 70);
         assert_eq!(bill.total.tokens_in, 3 * 70);
-        assert_eq!(bill.listed().len(), MAX_ATTEMPTS_LISTED);
+        assert_eq!(bill.attempts().len(), MAX_ATTEMPTS_LISTED);
         assert!(!bill.unpriced);
     }
 
     #[test]
     fn one_model_that_answers_needs_no_list_and_one_that_fails_does() {
         let (group, mut bill) = (group(), Bill::default());
-        let answer = Answer {
+        let answer = ProviderReply {
             tokens_out: 5,
-            ..Answer::default()
+            ..ProviderReply::default()
         };
         bill.add(
             &group,
@@ -154,12 +154,12 @@ mod tests {
             &Ok(answer.clone()),
             Duration::ZERO,
         );
-        assert_eq!((bill.listed().len(), bill.total.cost_micro_usd), (0, 10));
+        assert_eq!((bill.attempts().len(), bill.total.cost_micro_usd), (0, 10));
         let mut bill = Bill::default();
         bill.add(&group, &model("free"), &unusable(0), Duration::ZERO);
         assert!(!bill.unpriced, "it used nothing");
         bill.add(&group, &model("free"), &Ok(answer), Duration::ZERO);
-        let statuses = bill.listed();
+        let statuses = bill.attempts();
         let statuses: Vec<&str> = statuses.iter().map(|one| one.status.as_str()).collect();
         assert_eq!(statuses, ["server_error", "ok"]);
         assert!(bill.unpriced && bill.total.cost_micro_usd == 0);

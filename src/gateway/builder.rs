@@ -3,34 +3,38 @@
 
 use std::sync::Arc;
 
-use super::config::{Kind, Plan, Remote};
-use super::limit::Door;
+use super::config::{ProviderKind, ProviderPlan, RemoteProvider};
+use super::limit::RateLimiter;
 use super::provider::Provider;
 use super::provider::anthropic::{Anthropic, BASE_URL};
 use super::provider::openai::OpenAi;
-use super::provider::wire::Endpoint;
+use super::provider::wire::ProviderEndpoint;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_egress::Client;
-use ktsu_environment::Resolved;
+use ktsu_environment::VariableValues;
 use ktsu_secret::{MIN_LENGTH, Secret};
 
 /// A provider, ready to be asked.
-pub(super) struct Built {
+pub(super) struct BuiltProvider {
     pub(super) provider: Provider,
-    pub(super) door: Door,
+    pub(super) door: RateLimiter,
     /// Kept out of everything the gateway says.
     pub(super) api_key: Option<Secret>,
 }
 
 /// Builds a provider, or says everything that hinders it.
-pub(super) fn build(plan: &Plan, values: &Resolved, client: &Client) -> Result<Built, Vec<Fault>> {
+pub(super) fn build(
+    plan: &ProviderPlan,
+    values: &VariableValues,
+    client: &Client,
+) -> Result<BuiltProvider, Vec<Fault>> {
     let endpoint = |remote| endpoint(&plan.name, remote, values, client);
     let provider = match &plan.kind {
-        Kind::Scripted(script) => Provider::Scripted(Arc::clone(script)),
-        Kind::Anthropic(remote) => Provider::Anthropic(Arc::new(Anthropic {
+        ProviderKind::Scripted(script) => Provider::Scripted(Arc::clone(script)),
+        ProviderKind::Anthropic(remote) => Provider::Anthropic(Arc::new(Anthropic {
             endpoint: endpoint(remote)?,
         })),
-        Kind::OpenAi {
+        ProviderKind::OpenAi {
             remote,
             max_tokens_as,
         } => Provider::OpenAi(Arc::new(OpenAi {
@@ -39,19 +43,19 @@ pub(super) fn build(plan: &Plan, values: &Resolved, client: &Client) -> Result<B
         })),
     };
     let api_key = plan.remote().map(|remote| remote.api_key.fill(values));
-    Ok(Built {
+    Ok(BuiltProvider {
         provider,
-        door: Door::new(plan.limit),
+        door: RateLimiter::new(plan.limit),
         api_key: api_key.map(Secret::new),
     })
 }
 
 fn endpoint(
     name: &str,
-    remote: &Remote,
-    values: &Resolved,
+    remote: &RemoteProvider,
+    values: &VariableValues,
     client: &Client,
-) -> Result<Endpoint, Vec<Fault>> {
+) -> Result<ProviderEndpoint, Vec<Fault>> {
     let mut faults = Vec::new();
     let (key, place) = (remote.api_key.fill(values), remote.api_key.place);
     if key.is_empty() {
@@ -71,7 +75,7 @@ fn endpoint(
     if !faults.is_empty() {
         return Err(faults);
     }
-    Ok(Endpoint {
+    Ok(ProviderEndpoint {
         base_url: url,
         api_key: Secret::new(key),
         timeout: remote.timeout,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::bill::Bill;
 use super::price::Tokens;
-use ktsu_contract::gateway::NoReply;
+use ktsu_contract::gateway::ModelCallFailure;
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal,)*) => {
@@ -59,7 +59,7 @@ codes! {
 
 /// What it lies at, which decides whether to ask again and whether to ask another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cause {
+pub(super) enum ErrorCause {
     /// The request: every model would refuse it.
     Request,
     /// The provider, its account or the model: another might do.
@@ -77,14 +77,14 @@ pub(super) enum Cause {
 /// A model call that has no reply.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct Failure {
+pub struct GatewayError {
     /// What kind of failure it is.
     pub code: Code,
     /// For people.
     pub message: String,
     /// Whether another try might do.
     pub retryable: bool,
-    pub(super) cause: Cause,
+    pub(super) cause: ErrorCause,
     /// How long the provider says to wait.
     pub(super) retry_after: Option<Duration>,
     /// What the attempt used that failed like this.
@@ -93,18 +93,18 @@ pub struct Failure {
     pub(super) bill: Box<Bill>,
 }
 
-impl Failure {
+impl GatewayError {
     /// A failure that another try would meet again.
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let cause = match code {
-            Code::InvalidRequest | Code::UnknownGroup => Cause::Request,
+            Code::InvalidRequest | Code::UnknownGroup => ErrorCause::Request,
             Code::BudgetExceeded
             | Code::BudgetUnpriced
             | Code::NoModelsAvailable
             | Code::InvalidModelConfig
             | Code::ProviderNotRegistered
             | Code::ProviderError
-            | Code::InternalError => Cause::Provider,
+            | Code::InternalError => ErrorCause::Provider,
         };
         Self {
             code,
@@ -126,16 +126,16 @@ impl Failure {
     /// code.
     pub(super) fn status(&self) -> &'static str {
         match self.cause {
-            Cause::Request | Cause::Provider => self.code.text(),
-            Cause::RateLimited => "rate_limited",
-            Cause::ServerError => "server_error",
-            Cause::Timeout => "timeout",
-            Cause::Unreachable => "unreachable",
+            ErrorCause::Request | ErrorCause::Provider => self.code.text(),
+            ErrorCause::RateLimited => "rate_limited",
+            ErrorCause::ServerError => "server_error",
+            ErrorCause::Timeout => "timeout",
+            ErrorCause::Unreachable => "unreachable",
         }
     }
 
     /// A failure that another try might not meet.
-    pub(super) fn passing(code: Code, cause: Cause, message: impl Into<String>) -> Self {
+    pub(super) fn passing(code: Code, cause: ErrorCause, message: impl Into<String>) -> Self {
         Self {
             retryable: true,
             cause,
@@ -150,22 +150,22 @@ impl Failure {
             said => format!("upstream returned {status}: {said}"),
         };
         let cause = match status {
-            400 | 413 | 422 => Cause::Request,
-            429 => Cause::RateLimited,
-            500.. => Cause::ServerError,
-            _ => Cause::Provider,
+            400 | 413 | 422 => ErrorCause::Request,
+            429 => ErrorCause::RateLimited,
+            500.. => ErrorCause::ServerError,
+            _ => ErrorCause::Provider,
         };
         Self {
-            retryable: matches!(cause, Cause::RateLimited | Cause::ServerError),
+            retryable: matches!(cause, ErrorCause::RateLimited | ErrorCause::ServerError),
             cause,
             ..Self::new(Code::ProviderError, message)
         }
     }
 
     /// The body of the answer.
-    pub(super) fn body(&self) -> NoReply {
+    pub(super) fn body(&self) -> ModelCallFailure {
         let used = self.bill.total;
-        NoReply {
+        ModelCallFailure {
             error: self.code.text().to_owned(),
             message: self.message.clone(),
             retryable: self.retryable,
@@ -175,7 +175,7 @@ impl Failure {
             tokens_reasoning: used.tokens_reasoning,
             cost_micro_usd: used.cost_micro_usd,
             prices: self.bill.prices.clone(),
-            attempts: self.bill.listed(),
+            attempts: self.bill.attempts(),
         }
     }
 }

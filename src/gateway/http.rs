@@ -12,10 +12,10 @@ use utoipa::{OpenApi, ToSchema};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::error::{Code, Failure};
+use super::error::{Code, GatewayError};
 use super::{Gateway, price};
 use ktsu_codes::ErrorCode;
-use ktsu_contract::gateway::{Invoke, NoReply, Reply};
+use ktsu_contract::gateway::{InvokeModel, ModelCallFailure, ModelReply};
 use ktsu_server::{self as server, body, document};
 
 /// The most bytes of a request: a conversation with long documents in it.
@@ -36,7 +36,10 @@ struct Api;
 pub fn router(gateway: Gateway) -> Router {
     let (router, api) = described().split_for_parts();
     let text = document::text(&api);
-    let router = router.route("/openapi.json", get(async move || document::answer(&text)));
+    let router = router.route(
+        "/openapi.json",
+        get(async move || document::response(&text)),
+    );
     server::guarded(router.with_state(gateway))
 }
 
@@ -77,15 +80,15 @@ async fn health(State(gateway): State<Gateway>) -> Json<Health> {
     params(("Idempotency-Key" = Option<String>, Header,
         description = "The same request with the same key is put to a provider once within ten \
                        minutes")),
-    request_body(content = Invoke, description = "At most 8 MiB"),
+    request_body(content = InvokeModel, description = "At most 8 MiB"),
     responses(
-        (status = 200, body = Reply),
-        (status = 400, body = NoReply, description = "`invalid_request`, `unknown_group`"),
-        (status = 402, body = NoReply, description = "`budget_exceeded`, `budget_unpriced`"),
-        (status = 413, body = NoReply, description = "`invalid_request`: more than 8 MiB"),
-        (status = 500, body = NoReply, description = "`internal_error`"),
-        (status = 502, body = NoReply, description = "`provider_error`"),
-        (status = 503, body = NoReply, description = "`no_models_available`"),
+        (status = 200, body = ModelReply),
+        (status = 400, body = ModelCallFailure, description = "`invalid_request`, `unknown_group`"),
+        (status = 402, body = ModelCallFailure, description = "`budget_exceeded`, `budget_unpriced`"),
+        (status = 413, body = ModelCallFailure, description = "`invalid_request`: more than 8 MiB"),
+        (status = 500, body = ModelCallFailure, description = "`internal_error`"),
+        (status = 502, body = ModelCallFailure, description = "`provider_error`"),
+        (status = 503, body = ModelCallFailure, description = "`no_models_available`"),
     )
 )]
 async fn invoke(State(gateway): State<Gateway>, headers: HeaderMap, body: Body) -> Response {
@@ -101,7 +104,7 @@ async fn invoke(State(gateway): State<Gateway>, headers: HeaderMap, body: Body) 
 }
 
 /// A failure with the status it is answered with.
-struct Refusal(StatusCode, Failure);
+struct Refusal(StatusCode, GatewayError);
 
 impl Refusal {
     fn into_response(self) -> Response {
@@ -109,15 +112,15 @@ impl Refusal {
     }
 }
 
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
+impl From<GatewayError> for Refusal {
+    fn from(failure: GatewayError) -> Self {
         let status = StatusCode::from_u16(failure.code.status());
         Self(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), failure)
     }
 }
 
 fn invalid(words: impl Into<String>) -> Refusal {
-    Failure::new(Code::InvalidRequest, words).into()
+    GatewayError::new(Code::InvalidRequest, words).into()
 }
 
 fn key(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
@@ -134,13 +137,13 @@ fn key(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     }
 }
 
-async fn read(body: Body) -> Result<Invoke, Refusal> {
+async fn read(body: Body) -> Result<InvokeModel, Refusal> {
     let bytes = body::read_at_most(body, MAX_BODY).await;
     let members = bytes.and_then(|bytes| body::object(&bytes));
     let members = members.map_err(|problem| match problem.code {
         ErrorCode::BodyTooLarge => Refusal(
             StatusCode::PAYLOAD_TOO_LARGE,
-            Failure::new(Code::InvalidRequest, problem.detail),
+            GatewayError::new(Code::InvalidRequest, problem.detail),
         ),
         _ => invalid(problem.detail),
     })?;

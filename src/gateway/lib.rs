@@ -38,7 +38,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ktsu_config::fault::Faults;
-use ktsu_contract::gateway::{Invoke, Reply};
+use ktsu_contract::gateway::{InvokeModel, ModelReply};
 use ktsu_egress::Client;
 use ktsu_environment::Environment;
 use ktsu_secret::{Redactor, Secret};
@@ -46,12 +46,12 @@ use ktsu_secret::{Redactor, Secret};
 use bill::Bill;
 pub use config::Config;
 pub use config::shape::GATEWAY;
-use error::{Code, Failure};
+use error::{Code, GatewayError};
 pub use http::{MAX_BODY, openapi, router};
-use limit::Door;
+use limit::RateLimiter;
 pub use provider::scripted::shape::RULES;
-use provider::{Answer, Provider};
-use replay::{Name, Replies};
+use provider::{Provider, ProviderReply};
+use replay::{CallKey, ReplyCache};
 use route::Route;
 
 /// A gateway, ready to be asked. Cloning is cheap.
@@ -61,17 +61,17 @@ pub struct Gateway(Arc<Inner>);
 #[derive(Default)]
 struct Inner {
     routes: BTreeMap<String, Route>,
-    providers: BTreeMap<String, Served>,
+    providers: BTreeMap<String, ProviderEntry>,
     /// The keys of providers, and every other secret of the gateway's file.
     secrets: Vec<Secret>,
     redactor: Redactor,
-    replies: Arc<Replies>,
+    replies: Arc<ReplyCache>,
 }
 
 /// A provider, and the door to it.
-struct Served {
+struct ProviderEntry {
     provider: Provider,
-    door: Door,
+    limiter: RateLimiter,
     /// Of one call there, where it has one.
     timeout: Option<Duration>,
 }
@@ -103,9 +103,9 @@ impl Gateway {
             match builder::build(plan, &values, client) {
                 Ok(built) => {
                     secrets.extend(built.api_key);
-                    let served = Served {
+                    let served = ProviderEntry {
                         provider: built.provider,
-                        door: built.door,
+                        limiter: built.door,
                         timeout: plan.remote().map(|remote| remote.timeout),
                     };
                     providers.insert(plan.name.clone(), served);
@@ -120,7 +120,7 @@ impl Gateway {
             return Err(faults);
         }
         let routes = config.groups().iter().map(|group| {
-            tell_unpriced(group);
+            warn_unpriced(group);
             (group.name.clone(), Route::new(group.clone()))
         });
         Ok(Self(Arc::new(Inner {
@@ -153,7 +153,11 @@ impl Gateway {
     ///
     /// # Errors
     /// [`Failure`], without any key of a provider in it.
-    pub async fn invoke(&self, mut invoke: Invoke, key: Option<&str>) -> Result<Reply, Failure> {
+    pub async fn invoke(
+        &self,
+        mut invoke: InvokeModel,
+        key: Option<&str>,
+    ) -> Result<ModelReply, GatewayError> {
         check(&mut invoke)?;
         if !self.0.routes.contains_key(&invoke.group) {
             return Err(self.unknown_group(&invoke.group));
@@ -165,13 +169,13 @@ impl Gateway {
         let gateway = self.clone();
         let call = async move { gateway.call(invoke).await };
         let (reply, cached) = self.0.replies.ask(name, call).await?;
-        Ok(Reply {
+        Ok(ModelReply {
             cached,
-            ..Reply::clone(&reply)
+            ..ModelReply::clone(&reply)
         })
     }
 
-    async fn call(&self, invoke: Invoke) -> Result<Reply, Failure> {
+    async fn call(&self, invoke: InvokeModel) -> Result<ModelReply, GatewayError> {
         let Some(route) = self.0.routes.get(&invoke.group) else {
             return Err(self.unknown_group(&invoke.group));
         };
@@ -179,7 +183,13 @@ impl Gateway {
         Ok(self.reply(route, model, answer, &bill))
     }
 
-    fn reply(&self, route: &Route, model: &config::Model, answer: Answer, bill: &Bill) -> Reply {
+    fn reply(
+        &self,
+        route: &Route,
+        model: &config::ProviderModel,
+        answer: ProviderReply,
+        bill: &Bill,
+    ) -> ModelReply {
         let redactor = &self.0.redactor;
         let prices = &route.group.prices;
         let used = bill.total;
@@ -187,7 +197,7 @@ impl Gateway {
         for call in &mut tool_calls {
             redactor.redact_value(&mut call.arguments);
         }
-        Reply {
+        ModelReply {
             content: redactor.redact_reply(&answer.content),
             model_resolved: model.to_string(),
             tokens_in: used.tokens_in,
@@ -199,12 +209,12 @@ impl Gateway {
             prices: Some(prices.version(&model.id)),
             cached: false,
             tool_calls,
-            attempts: bill.listed(),
+            attempts: bill.attempts(),
             unpriced: bill.unpriced,
         }
     }
 
-    fn unknown_group(&self, name: &str) -> Failure {
+    fn unknown_group(&self, name: &str) -> GatewayError {
         let known: Vec<&str> = self.group_names().collect();
         let known = if known.is_empty() {
             "no groups are configured: gateway.yaml declares them under model_groups".to_owned()
@@ -213,7 +223,7 @@ impl Gateway {
         };
         let name: String = name.chars().take(64).collect();
         let message = format!("there is no model group {name:?}; {known}");
-        Failure::new(Code::UnknownGroup, self.0.redactor.redact_text(&message))
+        GatewayError::new(Code::UnknownGroup, self.0.redactor.redact_text(&message))
     }
 }
 
@@ -226,8 +236,8 @@ fn dollars(micro: u64) -> f64 {
 }
 
 /// The digest of a key and of all that a provider sees; ids for the log do not count.
-fn name(key: &str, invoke: &Invoke) -> Name {
-    let asked = Invoke {
+fn name(key: &str, invoke: &InvokeModel) -> CallKey {
+    let asked = InvokeModel {
         run_id: None,
         step_id: None,
         ..invoke.clone()
@@ -237,8 +247,8 @@ fn name(key: &str, invoke: &Invoke) -> Name {
 }
 
 /// What the types of a request cannot say.
-fn check(invoke: &mut Invoke) -> Result<(), Failure> {
-    let refuse = |words: String| Err(Failure::new(Code::InvalidRequest, words));
+fn check(invoke: &mut InvokeModel) -> Result<(), GatewayError> {
+    let refuse = |words: String| Err(GatewayError::new(Code::InvalidRequest, words));
     if invoke.messages.is_empty() {
         return refuse("messages is empty".to_owned());
     }
@@ -255,7 +265,7 @@ fn check(invoke: &mut Invoke) -> Result<(), Failure> {
 }
 
 /// Said once, when the gateway is built, and not with every call.
-fn tell_unpriced(group: &config::Group) {
+fn warn_unpriced(group: &config::Group) {
     let unpriced = group.models.iter();
     for model in unpriced.filter(|model| group.prices.of(&model.id).is_none()) {
         tracing::info!(group = group.name, %model, "no price is known: its calls count as free, and are refused under a budget");

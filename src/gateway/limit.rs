@@ -12,95 +12,95 @@ use std::time::Duration;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::config::Limit;
+use super::config::RateLimit;
 
 /// What the rate is counted over.
 const WINDOW: Duration = Duration::from_secs(60);
 /// The most calls that wait for one provider: some more than its host takes connections, far fewer
 /// than would hurt.
-const MOST_WAITING: usize = 1024;
+const MAX_WAITING: usize = 1024;
 
 /// The door to a provider.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct RateLimiter {
     places: Option<Semaphore>,
-    rate: Option<Rate>,
+    rate: Option<RateWindow>,
     seats: Semaphore,
 }
 
 /// A call that may go; held until it is answered.
 #[derive(Debug)]
-pub(super) struct Entered<'d> {
+pub(super) struct Permit<'d> {
     _place: Option<SemaphorePermit<'d>>,
 }
 
 /// Why a call may not go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shut {
+pub(super) enum Rejected {
     /// Its turn comes after its deadline.
     TooLate,
     /// Too many wait already.
     TooMany,
 }
 
-impl Door {
-    pub(super) fn new(limit: Limit) -> Self {
+impl RateLimiter {
+    pub(super) fn new(limit: RateLimit) -> Self {
         let most = |count: u32| usize::try_from(count).unwrap_or(usize::MAX);
         Self {
             places: limit.concurrent.map(|count| Semaphore::new(most(count))),
-            rate: limit.per_minute.map(|count| Rate::new(most(count))),
-            seats: Semaphore::new(MOST_WAITING),
+            rate: limit.per_minute.map(|count| RateWindow::new(most(count))),
+            seats: Semaphore::new(MAX_WAITING),
         }
     }
 
     /// A place and a turn if both are there now and nobody waits for them; never waits.
-    pub(super) fn enter_now(&self) -> Option<Entered<'_>> {
+    pub(super) fn try_acquire(&self) -> Option<Permit<'_>> {
         let place = match &self.places {
             Some(places) => Some(places.try_acquire().ok()?),
             None => None,
         };
-        let goes = self.rate.as_ref().is_none_or(Rate::turn_now);
-        goes.then_some(Entered { _place: place })
+        let goes = self.rate.as_ref().is_none_or(RateWindow::try_begin);
+        goes.then_some(Permit { _place: place })
     }
 
     /// Waits for a place and a turn, in the order of asking. A call whose turn comes too late, behind
     /// all those that wait already, does not wait for it.
-    pub(super) async fn enter(&self, deadline: Instant) -> Result<Entered<'_>, Shut> {
+    pub(super) async fn acquire(&self, deadline: Instant) -> Result<Permit<'_>, Rejected> {
         if self.places.is_none() && self.rate.is_none() {
-            return Ok(Entered { _place: None });
+            return Ok(Permit { _place: None });
         }
-        let _seat = self.seats.try_acquire().map_err(|_| Shut::TooMany)?;
+        let _seat = self.seats.try_acquire().map_err(|_| Rejected::TooMany)?;
         let in_line = match &self.rate {
-            Some(rate) => Some(rate.stand_in_line(deadline)?),
+            Some(rate) => Some(rate.enqueue(deadline)?),
             None => None,
         };
         let entering = async {
             // The place first: a turn that is taken is a call that goes now.
             let place = match &self.places {
-                Some(places) => Some(places.acquire().await.map_err(|_| Shut::TooMany)?),
+                Some(places) => Some(places.acquire().await.map_err(|_| Rejected::TooMany)?),
                 None => None,
             };
             if let Some(in_line) = in_line {
                 in_line.turn(deadline).await?;
             }
-            Ok(Entered { _place: place })
+            Ok(Permit { _place: place })
         };
         let entered = timeout_at(deadline, entering).await;
-        entered.unwrap_or(Err(Shut::TooLate))
+        entered.unwrap_or(Err(Rejected::TooLate))
     }
 }
 
 /// At most so many calls begin within any minute.
 #[derive(Debug)]
-struct Rate {
+struct RateWindow {
     /// One call at a time looks for its turn, in the order of asking.
     line: Semaphore,
-    turns: Mutex<Turns>,
+    turns: Mutex<WindowState>,
 }
 
 /// Turns that are taken, and those that are spoken for.
 #[derive(Debug)]
-struct Turns {
+struct WindowState {
     /// At least 1.
     most: usize,
     /// When the last calls began, the oldest first; never more than `most`.
@@ -109,9 +109,9 @@ struct Turns {
     waiting: usize,
 }
 
-impl Rate {
+impl RateWindow {
     fn new(most: usize) -> Self {
-        let turns = Turns {
+        let turns = WindowState {
             most: most.max(1),
             begun: VecDeque::new(),
             waiting: 0,
@@ -123,7 +123,7 @@ impl Rate {
     }
 
     /// Takes a turn that is free now and that nobody waits for.
-    fn turn_now(&self) -> bool {
+    fn try_begin(&self) -> bool {
         let mut turns = self.turns();
         let now = Instant::now();
         let is_free = turns.due(turns.waiting, now) <= now;
@@ -133,25 +133,25 @@ impl Rate {
         is_free
     }
 
-    fn stand_in_line(&self, deadline: Instant) -> Result<InLine<'_>, Shut> {
+    fn enqueue(&self, deadline: Instant) -> Result<QueuedCall<'_>, Rejected> {
         let mut turns = self.turns();
         if turns.due(turns.waiting, Instant::now()) > deadline {
-            return Err(Shut::TooLate);
+            return Err(Rejected::TooLate);
         }
         turns.waiting += 1;
-        Ok(InLine {
+        Ok(QueuedCall {
             rate: self,
             waits: true,
         })
     }
 
-    fn turns(&self) -> MutexGuard<'_, Turns> {
+    fn turns(&self) -> MutexGuard<'_, WindowState> {
         // Held for a few lines that look at a queue or move it on.
         self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Turns {
+impl WindowState {
     /// When a call may begin behind so many others, if each of them goes as soon as it may.
     fn due(&self, ahead: usize, now: Instant) -> Instant {
         // Every turn is a window behind the one `most` turns before it.
@@ -173,19 +173,19 @@ impl Turns {
 
 /// A call that waits for its turn. Who drops it leaves the line, and those behind move up.
 #[derive(Debug)]
-struct InLine<'r> {
-    rate: &'r Rate,
+struct QueuedCall<'r> {
+    rate: &'r RateWindow,
     waits: bool,
 }
 
-impl InLine<'_> {
-    async fn turn(mut self, deadline: Instant) -> Result<(), Shut> {
+impl QueuedCall<'_> {
+    async fn turn(mut self, deadline: Instant) -> Result<(), Rejected> {
         let rate = self.rate;
-        let _first = rate.line.acquire().await.map_err(|_| Shut::TooMany)?;
-        while let Some(due) = self.later() {
+        let _first = rate.line.acquire().await.map_err(|_| Rejected::TooMany)?;
+        while let Some(due) = self.try_begin_or_due() {
             // Those ahead may have been slower than they might.
             if due > deadline {
-                return Err(Shut::TooLate);
+                return Err(Rejected::TooLate);
             }
             sleep_until(due).await;
         }
@@ -194,7 +194,7 @@ impl InLine<'_> {
 
     /// When the turn of the first in line comes; none if it is taken with this. A call is never
     /// counted twice, as one that began and as one that waits.
-    fn later(&mut self) -> Option<Instant> {
+    fn try_begin_or_due(&mut self) -> Option<Instant> {
         let mut turns = self.rate.turns();
         let now = Instant::now();
         let due = turns.due(0, now);
@@ -208,7 +208,7 @@ impl InLine<'_> {
     }
 }
 
-impl Drop for InLine<'_> {
+impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         if self.waits {
             self.rate.turns().waiting -= 1;

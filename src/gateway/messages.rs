@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::error::{Code, Failure};
-use ktsu_contract::gateway::{Message, ToolCall};
+use super::error::{Code, GatewayError};
+use ktsu_contract::gateway::{ChatMessage, ToolCall};
 
 /// Refuses what is no conversation, with the place of the first thing that is wrong. Calls without
 /// arguments get none, in the form that every provider takes.
-pub(super) fn check(messages: &mut [Message]) -> Result<(), Failure> {
-    let mut open = Open::default();
+pub(super) fn check(messages: &mut [ChatMessage]) -> Result<(), GatewayError> {
+    let mut open = UnansweredCalls::default();
     for (at, message) in messages.iter_mut().enumerate() {
         let found = match message.role.as_str() {
             "tool" => open.answered(message),
@@ -28,16 +28,16 @@ pub(super) fn check(messages: &mut [Message]) -> Result<(), Failure> {
     left.map_err(|words| refused(&format!("messages ends{words}")))
 }
 
-fn refused(words: &str) -> Failure {
-    Failure::new(Code::InvalidRequest, words)
+fn refused(words: &str) -> GatewayError {
+    GatewayError::new(Code::InvalidRequest, words)
 }
 
 /// Calls whose results are due.
 #[derive(Default)]
-struct Open(BTreeSet<String>);
+struct UnansweredCalls(BTreeSet<String>);
 
-impl Open {
-    fn asked(&mut self, message: &mut Message) -> Result<(), String> {
+impl UnansweredCalls {
+    fn asked(&mut self, message: &mut ChatMessage) -> Result<(), String> {
         if message.tool_call_id.is_some() {
             return Err(" is of an assistant and has a tool_call_id".to_owned());
         }
@@ -55,7 +55,7 @@ impl Open {
         Ok(())
     }
 
-    fn answered(&mut self, message: &Message) -> Result<(), String> {
+    fn answered(&mut self, message: &ChatMessage) -> Result<(), String> {
         let Some(id) = &message.tool_call_id else {
             return Err(" is of a tool and has no tool_call_id".to_owned());
         };
@@ -81,7 +81,7 @@ fn has_arguments(call: &mut ToolCall) -> bool {
     call.arguments.is_object()
 }
 
-fn without_calls(message: &Message) -> Result<(), String> {
+fn without_calls(message: &ChatMessage) -> Result<(), String> {
     match message.tool_calls.is_empty() && message.tool_call_id.is_none() {
         true => Ok(()),
         false => Err(format!(" is of a {} and has tool calls", message.role)),
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
 
     fn told(messages: Value) -> Result<(), String> {
-        let mut messages: Vec<Message> = serde_json::from_value(messages).unwrap();
+        let mut messages: Vec<ChatMessage> = serde_json::from_value(messages).unwrap();
         check(&mut messages).map_err(|failure| failure.message)
     }
 
@@ -139,7 +139,7 @@ mod tests {
         let call = absent["tool_calls"][0].as_object_mut().unwrap();
         call.remove("arguments");
         for none in [absent, asked(Value::Null), asked(json!({}))] {
-            let mut messages: Vec<Message> =
+            let mut messages: Vec<ChatMessage> =
                 serde_json::from_value(json!([none, result("a")])).unwrap();
             check(&mut messages).unwrap();
             assert_eq!(messages[0].tool_calls[0].arguments, json!({}));

@@ -12,31 +12,31 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::error::Failure;
+use super::error::GatewayError;
 use super::price::Tokens;
-use ktsu_contract::gateway::{Message, Tool, ToolCall};
+use ktsu_contract::gateway::{ChatMessage, ToolCall, ToolDefinition};
 use ktsu_server::body;
 
 /// A call whose model is decided.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Call {
+pub(super) struct ProviderCall {
     /// The group it was asked of.
     pub(super) group: String,
     /// The provider's name of the model.
     pub(super) model: String,
     /// The conversation.
-    pub(super) messages: Vec<Message>,
+    pub(super) messages: Vec<ChatMessage>,
     /// The most tokens of the reply.
     pub(super) max_tokens: u32,
     /// Only if the request or the group gives one.
     pub(super) temperature: Option<f64>,
     /// `{name, description, input_schema}` each.
-    pub(super) tools: Vec<Tool>,
+    pub(super) tools: Vec<ToolDefinition>,
 }
 
 /// What a provider answered.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct ProviderReply {
     /// The text.
     pub(super) content: String,
     /// Tokens sent.
@@ -51,7 +51,7 @@ pub(super) struct Answer {
     pub(super) tool_calls: Vec<ToolCall>,
 }
 
-impl Answer {
+impl ProviderReply {
     /// The same, with what it used.
     fn having_used(self, tokens: Tokens) -> Self {
         Self {
@@ -75,7 +75,7 @@ impl Answer {
 }
 
 /// The schema of a tool's arguments; of one that names none, any object.
-fn schema(tool: &Tool) -> Value {
+fn schema(tool: &ToolDefinition) -> Value {
     match &tool.input_schema {
         Value::Null => json!({"type": "object"}),
         schema => schema.clone(),
@@ -98,14 +98,14 @@ fn raw(text: &str) -> Value {
 }
 
 /// Said of a reply that ran out of tokens before it had any text.
-fn cut_short(call: &Call) -> String {
+fn cut_short(call: &ProviderCall) -> String {
     let most = call.max_tokens;
     format!("the reply was cut off at {most} tokens before it had any text: raise max_tokens")
 }
 
 /// Calls whose ids are unique in a conversation: one that is missing or taken is `call_N`, where N
 /// goes on from the calls before.
-pub(super) fn numbered(calls: Vec<ToolCall>, messages: &[Message]) -> Vec<ToolCall> {
+pub(super) fn numbered(calls: Vec<ToolCall>, messages: &[ChatMessage]) -> Vec<ToolCall> {
     let before = messages.iter().flat_map(|message| &message.tool_calls);
     let mut taken: HashSet<String> = before.map(|call| call.id.clone()).collect();
     let mut own = |call: &ToolCall| !call.id.is_empty() && taken.insert(call.id.clone());
@@ -140,7 +140,11 @@ pub(super) enum Provider {
 
 impl Provider {
     /// Asks once. Nobody waits longer than `within`; a provider with a shorter limit keeps to that.
-    pub(super) async fn answer(&self, call: &Call, within: Duration) -> Result<Answer, Failure> {
+    pub(super) async fn answer(
+        &self,
+        call: &ProviderCall,
+        within: Duration,
+    ) -> Result<ProviderReply, GatewayError> {
         match self {
             Self::Anthropic(provider) => provider.answer(call, within).await,
             Self::OpenAi(provider) => provider.answer(call, within).await,

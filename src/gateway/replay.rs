@@ -12,46 +12,46 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use super::error::{Cause, Code, Failure};
-use ktsu_contract::gateway::{AttemptUsage, Reply};
+use super::error::{Code, ErrorCause, GatewayError};
+use ktsu_contract::gateway::{AttemptUsage, ModelReply};
 
 /// How long a reply is kept: longer than it takes to notice that a runtime is gone, to dispatch
 /// its step again and to come back to the call.
-const KEPT_FOR: Duration = Duration::from_secs(600);
+const REPLY_RETENTION: Duration = Duration::from_secs(600);
 /// How many replies are kept.
-const MOST_REPLIES: usize = 4096;
+const MAX_REPLIES: usize = 4096;
 /// How many bytes of replies are kept.
-const MOST_BYTES: usize = 64 << 20;
+const MAX_BYTES: usize = 64 << 20;
 
 /// The digest of a call's name together with what it asks for.
-pub(super) type Name = [u8; 32];
+pub(super) type CallKey = [u8; 32];
 
-type Outcome = Result<Arc<Reply>, Failure>;
+type ReplyOutcome = Result<Arc<ModelReply>, GatewayError>;
 
 /// The replies, and the calls under way.
 #[derive(Default)]
-pub(super) struct Replies(Mutex<State>);
+pub(super) struct ReplyCache(Mutex<CacheState>);
 
 #[derive(Default)]
-struct State {
-    slots: HashMap<Name, Slot>,
+struct CacheState {
+    slots: HashMap<CallKey, CacheSlot>,
     /// Kept replies, the oldest first, with their bytes.
-    order: VecDeque<(Name, Instant, usize)>,
+    order: VecDeque<(CallKey, Instant, usize)>,
     bytes: usize,
 }
 
-enum Slot {
-    UnderWay(watch::Receiver<Option<Outcome>>),
-    Done(Outcome),
+enum CacheSlot {
+    UnderWay(watch::Receiver<Option<ReplyOutcome>>),
+    Done(ReplyOutcome),
 }
 
-impl State {
-    fn keep(&mut self, name: Name, outcome: &Outcome, now: Instant) {
+impl CacheState {
+    fn keep(&mut self, name: CallKey, outcome: &ReplyOutcome, now: Instant) {
         let bytes = match outcome {
             Ok(reply) => size(reply),
             Err(failure) => 512 + failure.message.len() + failure.bill.size(),
         };
-        self.slots.insert(name, Slot::Done(outcome.clone()));
+        self.slots.insert(name, CacheSlot::Done(outcome.clone()));
         self.order.push_back((name, now, bytes));
         self.bytes += bytes;
         self.forget(now);
@@ -60,8 +60,8 @@ impl State {
     /// Lets go of what is too old or too much.
     fn forget(&mut self, now: Instant) {
         while let Some((name, at, bytes)) = self.order.front().copied() {
-            let old = now.saturating_duration_since(at) >= KEPT_FOR;
-            if !old && self.order.len() <= MOST_REPLIES && self.bytes <= MOST_BYTES {
+            let old = now.saturating_duration_since(at) >= REPLY_RETENTION;
+            if !old && self.order.len() <= MAX_REPLIES && self.bytes <= MAX_BYTES {
                 break;
             }
             self.order.pop_front();
@@ -71,19 +71,19 @@ impl State {
     }
 }
 
-impl Replies {
+impl ReplyCache {
     /// The reply to a call of this name, and whether it cost no call.
     pub(super) async fn ask<F>(
         self: &Arc<Self>,
-        name: Name,
+        name: CallKey,
         call: F,
-    ) -> Result<(Arc<Reply>, bool), Failure>
+    ) -> Result<(Arc<ModelReply>, bool), GatewayError>
     where
-        F: Future<Output = Result<Reply, Failure>> + Send + 'static,
+        F: Future<Output = Result<ModelReply, GatewayError>> + Send + 'static,
     {
         let (mut outcome, joined) = match self.enter(name, call) {
-            Entered::Kept(kept) => return kept.map(|reply| (reply, true)),
-            Entered::Waits { outcome, joined } => (outcome, joined),
+            CacheLookup::Cached(kept) => return kept.map(|reply| (reply, true)),
+            CacheLookup::InFlight { outcome, joined } => (outcome, joined),
         };
         match outcome.wait_for(Option::is_some).await {
             Ok(told) => match &*told {
@@ -95,22 +95,24 @@ impl Replies {
         }
     }
 
-    fn enter<F>(self: &Arc<Self>, name: Name, call: F) -> Entered
+    fn enter<F>(self: &Arc<Self>, name: CallKey, call: F) -> CacheLookup
     where
-        F: Future<Output = Result<Reply, Failure>> + Send + 'static,
+        F: Future<Output = Result<ModelReply, GatewayError>> + Send + 'static,
     {
         let mut state = self.state();
         state.forget(Instant::now());
         match state.slots.get(&name) {
-            Some(Slot::Done(kept)) => Entered::Kept(kept.clone()),
-            Some(Slot::UnderWay(outcome)) => Entered::Waits {
+            Some(CacheSlot::Done(kept)) => CacheLookup::Cached(kept.clone()),
+            Some(CacheSlot::UnderWay(outcome)) => CacheLookup::InFlight {
                 outcome: outcome.clone(),
                 joined: true,
             },
             None => {
                 let (tell, outcome) = watch::channel(None);
-                state.slots.insert(name, Slot::UnderWay(outcome.clone()));
-                let place = UnderWay {
+                state
+                    .slots
+                    .insert(name, CacheSlot::UnderWay(outcome.clone()));
+                let place = InFlightGuard {
                     replies: Arc::clone(self),
                     name,
                 };
@@ -120,7 +122,7 @@ impl Replies {
                     place.end(&outcome);
                     tell.send_replace(Some(outcome));
                 });
-                Entered::Waits {
+                CacheLookup::InFlight {
                     outcome,
                     joined: false,
                 }
@@ -128,29 +130,29 @@ impl Replies {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, CacheState> {
         // Held for a few lines that look up, insert or remove.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-enum Entered {
-    Kept(Outcome),
-    Waits {
-        outcome: watch::Receiver<Option<Outcome>>,
+enum CacheLookup {
+    Cached(ReplyOutcome),
+    InFlight {
+        outcome: watch::Receiver<Option<ReplyOutcome>>,
         joined: bool,
     },
 }
 
 /// The place of a call under way; given up even if the call panics.
-struct UnderWay {
-    replies: Arc<Replies>,
-    name: Name,
+struct InFlightGuard {
+    replies: Arc<ReplyCache>,
+    name: CallKey,
 }
 
-impl UnderWay {
-    fn end(self, outcome: &Outcome) {
-        let paid = |failure: &Failure| failure.bill.total != AttemptUsage::default();
+impl InFlightGuard {
+    fn end(self, outcome: &ReplyOutcome) {
+        let paid = |failure: &GatewayError| failure.bill.total != AttemptUsage::default();
         if outcome.as_ref().err().is_none_or(paid) {
             let mut state = self.replies.state();
             state.keep(self.name, outcome, Instant::now());
@@ -158,21 +160,25 @@ impl UnderWay {
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for InFlightGuard {
     fn drop(&mut self) {
         let mut state = self.replies.state();
-        if let Some(Slot::UnderWay(_)) = state.slots.get(&self.name) {
+        if let Some(CacheSlot::UnderWay(_)) = state.slots.get(&self.name) {
             state.slots.remove(&self.name);
         }
     }
 }
 
-fn lost() -> Failure {
-    Failure::passing(Code::InternalError, Cause::Provider, "the call broke off")
+fn lost() -> GatewayError {
+    GatewayError::passing(
+        Code::InternalError,
+        ErrorCause::Provider,
+        "the call broke off",
+    )
 }
 
 /// About how much memory a reply takes.
-fn size(reply: &Reply) -> usize {
+fn size(reply: &ModelReply) -> usize {
     let calls = reply.tool_calls.iter();
     let calls = calls.map(|call| call.name.len() + call.arguments.to_string().len());
     256 + reply.content.len() + reply.model_resolved.len() + calls.sum::<usize>()
@@ -185,8 +191,8 @@ mod tests {
 
     use super::*;
 
-    fn reply(content: &str) -> Reply {
-        Reply {
+    fn reply(content: &str) -> ModelReply {
+        ModelReply {
             content: content.to_owned(),
             model_resolved: "p/m".to_owned(),
             tokens_in: 1,
@@ -203,7 +209,7 @@ mod tests {
         }
     }
 
-    fn name(n: u16) -> Name {
+    fn name(n: u16) -> CallKey {
         let mut name = [0; 32];
         name[..2].copy_from_slice(&n.to_be_bytes());
         name
@@ -211,7 +217,7 @@ mod tests {
 
     #[tokio::test]
     async fn calls_of_one_name_at_the_same_time_are_one_call() {
-        let replies = Arc::new(Replies::default());
+        let replies = Arc::new(ReplyCache::default());
         let calls = Arc::new(AtomicUsize::new(0));
         let (open, door) = watch::channel(false);
         let ask = || {
@@ -237,7 +243,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_call_goes_on_when_nobody_waits_any_more() {
-        let replies = Arc::new(Replies::default());
+        let replies = Arc::new(ReplyCache::default());
         let (open, mut door) = watch::channel(false);
         let call = async move {
             door.wait_for(|open| *open).await.unwrap();
@@ -255,8 +261,8 @@ mod tests {
 
     #[tokio::test]
     async fn failures_and_panics_are_told_and_not_kept() {
-        let replies = Arc::new(Replies::default());
-        let fails = async { Err(Failure::upstream(500, "no")) };
+        let replies = Arc::new(ReplyCache::default());
+        let fails = async { Err(GatewayError::upstream(500, "no")) };
         let failure = replies.ask(name(1), fails).await.unwrap_err();
         assert_eq!(failure.message, "upstream returned 500: no");
         let panics = async { panic!("broken") };
@@ -274,9 +280,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_that_was_paid_for_is_told_again_and_not_paid_for_again() {
-        let replies = Arc::new(Replies::default());
+        let replies = Arc::new(ReplyCache::default());
         let fails = async {
-            let mut failure = Failure::new(Code::InternalError, "empty");
+            let mut failure = GatewayError::new(Code::InternalError, "empty");
             failure.bill.total.tokens_in = 5;
             Err(failure)
         };
@@ -288,25 +294,25 @@ mod tests {
     #[test]
     fn replies_are_forgotten_by_age_by_number_and_by_size() {
         let now = Instant::now();
-        let mut state = State::default();
+        let mut state = CacheState::default();
         state.keep(name(1), &Ok(Arc::new(reply("a"))), now);
-        state.forget(now + KEPT_FOR - Duration::from_secs(1));
+        state.forget(now + REPLY_RETENTION - Duration::from_secs(1));
         assert_eq!(state.slots.len(), 1);
-        state.forget(now + KEPT_FOR);
+        state.forget(now + REPLY_RETENTION);
         assert_eq!((state.slots.len(), state.bytes), (0, 0));
         for n in 0..5000 {
             state.keep(name(n), &Ok(Arc::new(reply("a"))), now);
         }
         assert_eq!(
             (state.slots.len(), state.order.len()),
-            (MOST_REPLIES, MOST_REPLIES)
+            (MAX_REPLIES, MAX_REPLIES)
         );
         assert!(!state.slots.contains_key(&name(0)) && state.slots.contains_key(&name(4999)));
-        let large = Ok(Arc::new(reply(&"x".repeat(MOST_BYTES / 4))));
+        let large = Ok(Arc::new(reply(&"x".repeat(MAX_BYTES / 4))));
         for n in 6000..6006 {
             state.keep(name(n), &large, now);
         }
-        assert!(state.bytes <= MOST_BYTES, "{}", state.bytes);
+        assert!(state.bytes <= MAX_BYTES, "{}", state.bytes);
         assert_eq!(state.slots.len(), state.order.len());
     }
 }

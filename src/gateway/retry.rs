@@ -4,24 +4,24 @@ use std::time::{Duration, SystemTime};
 
 use axum::http::HeaderMap;
 
-use super::error::{Cause, Failure};
-use ktsu_config::retry::On;
+use super::error::{ErrorCause, GatewayError};
+use ktsu_config::retry::RetryTrigger;
 
 /// What a group's `retry:` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Retry {
+pub struct RetryPolicy {
     /// In all.
     pub(super) attempts: u32,
     /// The first pause; each is twice as long as the one before.
     pub(super) backoff: Duration,
     /// What is worth another try.
-    pub(super) on: Vec<On>,
+    pub(super) on: Vec<RetryTrigger>,
 }
 
-impl Retry {
+impl RetryPolicy {
     /// How long to wait before asking again, after so many rounds, the last of which failed like
     /// this. A provider that names a time is not asked before.
-    pub(super) fn pause(&self, rounds: u32, failed: &[&Failure]) -> Option<Duration> {
+    pub(super) fn pause(&self, rounds: u32, failed: &[&GatewayError]) -> Option<Duration> {
         if rounds >= self.attempts {
             return None;
         }
@@ -33,13 +33,13 @@ impl Retry {
         Some(wait.max(self.backoff.saturating_mul(doubled)))
     }
 
-    fn is_worth_it(&self, failure: &Failure) -> bool {
+    fn is_worth_it(&self, failure: &GatewayError) -> bool {
         let on = match failure.cause {
-            Cause::Request | Cause::Provider => return false,
-            Cause::RateLimited => On::RateLimited,
-            Cause::ServerError => On::ServerError,
-            Cause::Timeout => On::Timeout,
-            Cause::Unreachable => On::Unreachable,
+            ErrorCause::Request | ErrorCause::Provider => return false,
+            ErrorCause::RateLimited => RetryTrigger::RateLimited,
+            ErrorCause::ServerError => RetryTrigger::ServerError,
+            ErrorCause::Timeout => RetryTrigger::Timeout,
+            ErrorCause::Unreachable => RetryTrigger::Unreachable,
         };
         failure.retryable && self.on.contains(&on)
     }
@@ -66,25 +66,25 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    fn retry(on: &[On]) -> Retry {
-        Retry {
+    fn retry(on: &[RetryTrigger]) -> RetryPolicy {
+        RetryPolicy {
             attempts: 4,
             backoff: Duration::from_millis(100),
             on: on.to_vec(),
         }
     }
 
-    fn busy(retry_after: Option<u64>) -> Failure {
-        Failure {
+    fn busy(retry_after: Option<u64>) -> GatewayError {
+        GatewayError {
             retry_after: retry_after.map(Duration::from_millis),
-            ..Failure::upstream(429, "busy")
+            ..GatewayError::upstream(429, "busy")
         }
     }
 
     #[test]
     fn pauses_double_and_end_with_the_attempts() {
-        let retry = retry(&[On::ServerError]);
-        let failed = Failure::upstream(503, "down");
+        let retry = retry(&[RetryTrigger::ServerError]);
+        let failed = GatewayError::upstream(503, "down");
         let pauses: Vec<_> = (1..=5)
             .map(|rounds| retry.pause(rounds, &[&failed]))
             .collect();
@@ -103,24 +103,24 @@ mod tests {
 
     #[test]
     fn only_what_the_file_names_is_tried_again() {
-        let passing = |cause| Failure::passing(Code::ProviderError, cause, "m");
+        let passing = |cause| GatewayError::passing(Code::ProviderError, cause, "m");
         let failures = [
-            (On::RateLimited, busy(None)),
-            (On::ServerError, Failure::upstream(500, "")),
-            (On::Timeout, passing(Cause::Timeout)),
-            (On::Unreachable, passing(Cause::Unreachable)),
+            (RetryTrigger::RateLimited, busy(None)),
+            (RetryTrigger::ServerError, GatewayError::upstream(500, "")),
+            (RetryTrigger::Timeout, passing(ErrorCause::Timeout)),
+            (RetryTrigger::Unreachable, passing(ErrorCause::Unreachable)),
         ];
         for (on, failure) in &failures {
             for (other, _) in &failures {
                 assert_eq!(retry(&[*other]).pause(1, &[failure]).is_some(), on == other);
             }
         }
-        let all: Vec<On> = failures.iter().map(|(on, _)| *on).collect();
+        let all: Vec<RetryTrigger> = failures.iter().map(|(on, _)| *on).collect();
         for failure in [
-            Failure::upstream(400, "no"),
-            Failure::upstream(401, "no"),
-            Failure::new(Code::BudgetExceeded, "pay"),
-            Failure::new(Code::InternalError, "empty"),
+            GatewayError::upstream(400, "no"),
+            GatewayError::upstream(401, "no"),
+            GatewayError::new(Code::BudgetExceeded, "pay"),
+            GatewayError::new(Code::InternalError, "empty"),
         ] {
             assert_eq!(retry(&all).pause(1, &[&failure]), None, "{failure}");
         }
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_provider_is_not_asked_before_the_time_it_names() {
-        let retry = retry(&[On::RateLimited]);
-        let pause = |failed: &[&Failure]| retry.pause(1, failed).unwrap().as_millis();
+        let retry = retry(&[RetryTrigger::RateLimited]);
+        let pause = |failed: &[&GatewayError]| retry.pause(1, failed).unwrap().as_millis();
         assert_eq!(pause(&[&busy(Some(2500))]), 2500);
         assert_eq!(
             pause(&[&busy(Some(10))]),
@@ -138,7 +138,7 @@ mod tests {
         );
         assert_eq!(pause(&[&busy(Some(2500)), &busy(Some(700))]), 700);
         assert_eq!(
-            pause(&[&busy(Some(2500)), &Failure::upstream(500, "")]),
+            pause(&[&busy(Some(2500)), &GatewayError::upstream(500, "")]),
             2500
         );
     }

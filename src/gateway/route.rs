@@ -3,20 +3,20 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::config::{Group, Model, Strategy};
+use super::config::{Group, ProviderModel, Strategy};
 
 /// A group with its turn.
 #[derive(Debug)]
 pub(super) struct Route {
     pub(super) group: Group,
     /// The models in the order in which they are asked.
-    order: Vec<Model>,
+    order: Vec<ProviderModel>,
     calls: AtomicUsize,
 }
 
 /// A call's own place in the turns of its group.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Turn(usize);
+pub(super) struct RouteTurn(usize);
 
 impl Route {
     pub(super) fn new(group: Group) -> Self {
@@ -36,12 +36,12 @@ impl Route {
     }
 
     /// The turn of the next call.
-    pub(super) fn turn(&self) -> Turn {
-        Turn(self.calls.fetch_add(1, Ordering::Relaxed))
+    pub(super) fn turn(&self) -> RouteTurn {
+        RouteTurn(self.calls.fetch_add(1, Ordering::Relaxed))
     }
 
     /// The models of a round, counted from 0, in the order in which they are asked.
-    pub(super) fn round(&self, turn: Turn, round: u32) -> &[Model] {
+    pub(super) fn round(&self, turn: RouteTurn, round: u32) -> &[ProviderModel] {
         match self.group.strategy {
             Strategy::Fallback | Strategy::CostOptimized => &self.order,
             Strategy::RoundRobin => {
@@ -65,7 +65,7 @@ mod tests {
     use crate::price::{Price, Prices};
 
     fn route(strategy: Strategy, prices: &[(&str, u64, u64)]) -> Route {
-        let models = ["a/1", "b/2", "c/x/y"].map(|name| Model::parse(name).unwrap());
+        let models = ["a/1", "b/2", "c/x/y"].map(|name| ProviderModel::parse(name).unwrap());
         let mut own = Prices::default();
         for (model, input, output) in prices {
             let price = Price {
@@ -89,7 +89,10 @@ mod tests {
     fn rounds(route: &Route, count: u32) -> Vec<String> {
         let turn = route.turn();
         let names = |round| {
-            let names = route.round(turn, round).iter().map(Model::to_string);
+            let names = route
+                .round(turn, round)
+                .iter()
+                .map(ProviderModel::to_string);
             names.collect::<Vec<_>>().join(" ")
         };
         (0..count).map(names).collect()

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::*;
-use ktsu_egress::Policy;
+use ktsu_egress::EgressPolicy;
 use ktsu_peer::Peer;
 
 pub(super) const KEY: &str = "sk-0123456789";
@@ -82,7 +82,7 @@ async fn one(status: u16, body: String) -> (String, mpsc::UnboundedReceiver<Aske
 }
 
 fn client() -> Client {
-    let policy = Policy {
+    let policy = EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
@@ -122,7 +122,7 @@ pub(super) async fn post(peer: &Peer, key: Option<&str>, body: impl Into<Body>) 
         request = request.header("idempotency-key", key);
     }
     let (status, body) = peer
-        .whole(request.body(body.into()).unwrap())
+        .call_and_read(request.body(body.into()).unwrap())
         .await
         .unwrap();
     (status, serde_json::from_slice(&body).unwrap())
@@ -389,7 +389,7 @@ async fn health_and_the_description_are_served() {
     let peer = scripted("rules: []");
     let get = async |path: &str| {
         let request = Request::get(path).body(Body::empty()).unwrap();
-        let (status, body) = peer.whole(request).await.unwrap();
+        let (status, body) = peer.call_and_read(request).await.unwrap();
         assert_eq!(status, 200, "{path}");
         serde_json::from_slice::<Value>(&body).unwrap()
     };

@@ -6,13 +6,13 @@ use std::str::FromStr;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::store::{Cursor, Filter, IndexRow, ParseCursorError, Reader, StoreError};
-use ktsu_projections::approvals::{Approvals, Record, Status};
+use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus, Approvals};
 use ktsu_projections::index::RunRow;
 use ktsu_projections::run::RunStatus;
 use serde::{Deserialize, Serialize};
 
 use ktsu_codes::ErrorCode;
-use ktsu_rows::listed;
+use ktsu_run_index::listed_kinds;
 
 /// Rows on a page of the index.
 const PAGE: usize = 1000;
@@ -35,7 +35,7 @@ pub struct Review {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn of(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, StoreError> {
+pub fn of_run(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<ApprovalRecord>, StoreError> {
     Ok(Approvals::fold(&frames(reader, stream)?))
 }
 
@@ -43,9 +43,12 @@ pub fn of(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Record>, StoreEr
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn pending(reader: &dyn Reader, workflow: Option<&str>) -> Result<Vec<Record>, StoreError> {
+pub fn pending(
+    reader: &dyn Reader,
+    workflow: Option<&str>,
+) -> Result<Vec<ApprovalRecord>, StoreError> {
     let filter = Filter {
-        kinds: listed(),
+        kinds: listed_kinds(),
         workflow: workflow.map(str::to_owned),
         status: None,
         open: Some(true),
@@ -53,26 +56,26 @@ pub fn pending(reader: &dyn Reader, workflow: Option<&str>) -> Result<Vec<Record
     let mut found = Vec::new();
     each(reader, &filter, None, usize::MAX, |row| {
         if read(row).is_some_and(|row| row.approvals > 0) {
-            let records = of(reader, &row.stream)?.into_iter();
-            found.extend(records.filter(|record| record.status == Status::Pending));
+            let records = of_run(reader, &row.stream)?.into_iter();
+            found.extend(records.filter(|record| record.status == ApprovalStatus::Pending));
         }
         Ok(())
     })?;
-    found.sort_by_cached_key(Place::of);
+    found.sort_by_cached_key(PendingCursor::of);
     Ok(found)
 }
 
 /// A place in the list of what waits: behind this record.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Place {
+pub struct PendingCursor {
     asked_us: u64,
     run: String,
     request: u64,
 }
 
-impl Place {
+impl PendingCursor {
     /// Behind a record.
-    pub fn of(record: &Record) -> Self {
+    pub fn of(record: &ApprovalRecord) -> Self {
         Self {
             asked_us: record.created_at.as_micros(),
             run: record.run_id.split('/').take(1).collect(),
@@ -81,13 +84,13 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for PendingCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}~run:{}#{}", self.asked_us, self.run, self.request)
     }
 }
 
-impl FromStr for Place {
+impl FromStr for PendingCursor {
     type Err = ParseCursorError;
 
     fn from_str(text: &str) -> Result<Self, ParseCursorError> {
@@ -110,16 +113,16 @@ impl FromStr for Place {
 pub fn pending_page(
     reader: &dyn Reader,
     workflow: Option<&str>,
-    after: Option<&Place>,
+    after: Option<&PendingCursor>,
     limit: usize,
-) -> Result<(Vec<Record>, Option<Place>), StoreError> {
+) -> Result<(Vec<ApprovalRecord>, Option<PendingCursor>), StoreError> {
     let mut records = pending(reader, workflow)?;
     if let Some(after) = after {
-        records.retain(|record| Place::of(record) > *after);
+        records.retain(|record| PendingCursor::of(record) > *after);
     }
     let more = records.len() > limit;
     records.truncate(limit);
-    let next = records.last().filter(|_| more).map(Place::of);
+    let next = records.last().filter(|_| more).map(PendingCursor::of);
     Ok((records, next))
 }
 
@@ -131,7 +134,7 @@ pub fn all(
     reader: &dyn Reader,
     workflow: Option<&str>,
     limit: usize,
-) -> Result<Vec<Record>, StoreError> {
+) -> Result<Vec<ApprovalRecord>, StoreError> {
     Ok(all_page(reader, workflow, None, limit)?.0)
 }
 
@@ -144,9 +147,9 @@ pub fn all_page(
     workflow: Option<&str>,
     from: Option<&Cursor>,
     limit: usize,
-) -> Result<(Vec<Record>, Option<Cursor>), StoreError> {
+) -> Result<(Vec<ApprovalRecord>, Option<Cursor>), StoreError> {
     let filter = Filter {
-        kinds: listed(),
+        kinds: listed_kinds(),
         workflow: workflow.map(str::to_owned),
         status: None,
         open: None,
@@ -154,8 +157,9 @@ pub fn all_page(
     let mut found = Vec::new();
     let next = each(reader, &filter, from, limit, |row| {
         // A branch shows what it shares with its run: that stands there.
-        let own = |record: &Record| record.run_id.split('/').next() == Some(row.stream.name());
-        found.extend(of(reader, &row.stream)?.into_iter().filter(own));
+        let own =
+            |record: &ApprovalRecord| record.run_id.split('/').next() == Some(row.stream.name());
+        found.extend(of_run(reader, &row.stream)?.into_iter().filter(own));
         Ok(())
     })?;
     Ok((found, next))
@@ -184,7 +188,7 @@ pub fn reviews_page(
     limit: usize,
 ) -> Result<(Vec<Review>, Option<Cursor>), StoreError> {
     let filter = Filter {
-        kinds: listed(),
+        kinds: listed_kinds(),
         workflow: workflow.map(str::to_owned),
         status: Some(RunStatus::Failed.as_str().to_owned()),
         open: None,

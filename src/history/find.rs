@@ -4,11 +4,11 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::id::{BRANCH, RECOMPUTE};
 use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
 
-use super::shown::{self, Bound};
+use super::frame_page::{self, PageLimit};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum RunMatch {
     /// One run, and the scope below it that was asked for (`R/call` asks for `call`).
     One(StreamId, String),
     /// None.
@@ -18,21 +18,21 @@ pub enum Found {
 }
 
 /// The fewest characters of an id that are worth a search.
-const SHORTEST: usize = 3;
+const MIN_ID_CHARS: usize = 3;
 /// How many candidates are named.
-const NAMED: usize = 5;
+const MAX_CANDIDATES: usize = 5;
 
 /// Finds a run; `asked` may end in the path of an inline child.
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn run(reader: &dyn Reader, asked: &str) -> Result<Found, StoreError> {
+pub fn run(reader: &dyn Reader, asked: &str) -> Result<RunMatch, StoreError> {
     let (id, scope) = asked.split_once('/').unwrap_or((asked, ""));
-    match root(reader, id)? {
-        Found::One(stream, _) if has_scope(reader, &stream, scope)? => {
-            Ok(Found::One(stream, scope.to_owned()))
+    match find_root(reader, id)? {
+        RunMatch::One(stream, _) if has_scope(reader, &stream, scope)? => {
+            Ok(RunMatch::One(stream, scope.to_owned()))
         }
-        Found::One(..) => Ok(Found::None),
+        RunMatch::One(..) => Ok(RunMatch::None),
         other => Ok(other),
     }
 }
@@ -42,18 +42,18 @@ fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool
     if scope.is_empty() {
         return Ok(true);
     }
-    let page = shown::page(reader, stream, scope, 0, Bound::frames(1), false)?;
+    let page = frame_page::page(reader, stream, scope, 0, PageLimit::frames(1), false)?;
     Ok(!page.frames.is_empty())
 }
 
-fn root(reader: &dyn Reader, id: &str) -> Result<Found, StoreError> {
+fn find_root(reader: &dyn Reader, id: &str) -> Result<RunMatch, StoreError> {
     if let Ok(stream) = StreamId::run(id)
         && reader.tail(&stream)?.is_some()
     {
-        return Ok(Found::One(stream, String::new()));
+        return Ok(RunMatch::One(stream, String::new()));
     }
-    if id.len() < SHORTEST {
-        return Ok(Found::None);
+    if id.len() < MIN_ID_CHARS {
+        return Ok(RunMatch::None);
     }
     let mut matches = Vec::new();
     let mut cursor: Option<Cursor> = None;
@@ -74,14 +74,14 @@ fn root(reader: &dyn Reader, id: &str) -> Result<Found, StoreError> {
         }
     }
     Ok(match matches.as_slice() {
-        [] => Found::None,
-        [one] => Found::One(one.clone(), String::new()),
+        [] => RunMatch::None,
+        [one] => RunMatch::One(one.clone(), String::new()),
         many => {
             let named = many
                 .iter()
-                .take(NAMED)
+                .take(MAX_CANDIDATES)
                 .map(|stream| stream.name().to_owned());
-            Found::Many(named.collect())
+            RunMatch::Many(named.collect())
         }
     })
 }

@@ -1,30 +1,30 @@
 //! Offline answers: what the ledger says, asked later. Nothing here can touch the world.
 
-pub mod against;
-mod alongside;
 pub mod approvals;
+mod current_output;
 pub mod diff;
 pub mod find;
-mod items;
-pub mod listed;
-pub mod many;
-mod overlaid;
+pub mod frame_page;
+pub mod indexed_reader;
+mod item_status;
+pub mod kit_comparison;
+pub mod parallel;
 pub mod provenance;
 pub mod recompute;
 pub mod replay;
 pub mod report;
-pub mod shown;
-pub mod steered;
+pub mod steering;
 pub mod steps;
 pub mod tools;
 pub mod trace;
+mod traversal;
+mod verification_fold;
 pub mod verify;
-mod walk;
 pub mod webhooks;
-pub mod why;
+pub mod why_not;
 
+pub use current_output::fold;
 pub use ktsu_ledger::branch::Blobs;
-pub use overlaid::fold;
 
 use ktsu_ledger::branch;
 use ktsu_ledger::store::{Reader, StoreError};
@@ -32,11 +32,11 @@ use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
 
-use ktsu_rows::{check_end, is_cut, listed_row};
+use ktsu_run_index::{check_end, is_cut, stored_row};
 
 /// Why a recorded run cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Unreadable {
+pub enum RunReadError {
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -68,8 +68,8 @@ pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, Stor
 pub fn envelope(
     reader: &dyn Reader,
     stream: &StreamId,
-) -> Result<Option<EnvelopeFold>, Unreadable> {
-    let listed = listed_row(reader, stream);
+) -> Result<Option<EnvelopeFold>, RunReadError> {
+    let listed = stored_row(reader, stream);
     let frames = branch::frames(reader, stream)?;
     if frames.is_empty() && listed.is_none() {
         return Ok(None);
@@ -80,7 +80,7 @@ pub fn envelope(
     let folded = fold(&frames)?;
     let status = folded.state().status().as_str();
     match listed.is_some_and(|row| is_cut(reader, stream, &row, status)) {
-        true => Err(Unreadable::Cut),
+        true => Err(RunReadError::Cut),
         false => Ok(Some(folded)),
     }
 }

@@ -9,7 +9,7 @@ use super::frames;
 
 /// A recompute and its verdict.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Recomputed {
+pub struct RecomputeReport {
     /// `recompute_…`.
     pub recompute_id: String,
     /// The run it is of.
@@ -31,7 +31,7 @@ pub struct Recomputed {
 pub fn recomputed(
     reader: &dyn Reader,
     stream: &StreamId,
-) -> Result<Option<Recomputed>, StoreError> {
+) -> Result<Option<RecomputeReport>, StoreError> {
     let frames = frames(reader, stream)?;
     let first = frames.first().map(|frame| &frame.event);
     let Some(Event::Recompute(RecomputeEvent::Created(created))) = first else {
@@ -43,7 +43,7 @@ pub fn recomputed(
     });
     let of = created.of.as_ref();
     let status = compared.map_or("running", |compared| Sameness::as_str(compared.status));
-    Ok(Some(Recomputed {
+    Ok(Some(RecomputeReport {
         recompute_id: stream.name().to_owned(),
         run_id: of.and_then(|of| Some(of.stream.split_once(':')?.1.to_owned())),
         status: status.to_owned(),

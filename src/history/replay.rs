@@ -11,13 +11,13 @@ use ktsu_projections::run::FoldError;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Unreadable;
-use ktsu_rows as rows;
-use ktsu_workflow::replay::{Definitions, Stopped, replay};
+use super::RunReadError;
+use ktsu_run_index as rows;
+use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
 /// A run that was told again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Replayed {
+pub struct ReplayReport {
     /// Its id.
     pub run_id: String,
     /// The status it comes to.
@@ -32,29 +32,29 @@ pub struct Replayed {
 
 /// Why a run was not told again to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Failed {
+pub enum RunReplayError {
     /// It cannot be read: a frame or a blob is missing or damaged.
     #[error(transparent)]
-    Unreadable(#[from] Unreadable),
+    Unreadable(#[from] RunReadError),
     /// It cannot be decided again, or came out otherwise.
     #[error(transparent)]
-    Stopped(#[from] Stopped),
+    Stopped(#[from] ReplayError),
 }
 
-impl From<StoreError> for Failed {
+impl From<StoreError> for RunReplayError {
     fn from(error: StoreError) -> Self {
         Self::Unreadable(error.into())
     }
 }
 
-impl From<FoldError> for Failed {
+impl From<FoldError> for RunReplayError {
     fn from(error: FoldError) -> Self {
         Self::Unreadable(error.into())
     }
 }
 
 /// What was told, or why it was not, for programs. A divergence is a verdict, not a failure.
-pub fn verdict(stream: &StreamId, told: Result<&Replayed, &Failed>) -> Value {
+pub fn verdict(stream: &StreamId, told: Result<&ReplayReport, &RunReplayError>) -> Value {
     let failed = match told {
         Ok(told) => {
             let mut body = json!(told);
@@ -68,9 +68,9 @@ pub fn verdict(stream: &StreamId, told: Result<&Replayed, &Failed>) -> Value {
         "verdict": "could_not_run",
         "message": failed.to_string(),
     });
-    if let Failed::Stopped(stopped) = failed {
+    if let RunReplayError::Stopped(stopped) = failed {
         body["why"] = json!(stopped.name());
-        if let Stopped::Diverged(diverged) = stopped {
+        if let ReplayError::Diverged(diverged) = stopped {
             body["verdict"] = json!("diverged");
             body["divergence"] = json!(diverged);
         }
@@ -82,8 +82,8 @@ pub fn verdict(stream: &StreamId, told: Result<&Replayed, &Failed>) -> Value {
 ///
 /// # Errors
 /// [`Failed::Unreadable`]; [`Stopped::NoRoot`] for frames that do not begin with a root.
-pub fn folded(reader: &dyn Reader, stream: &StreamId) -> Result<Replayed, Failed> {
-    told(reader, stream, |frames| {
+pub fn folded(reader: &dyn Reader, stream: &StreamId) -> Result<ReplayReport, RunReplayError> {
+    replay_with(reader, stream, |frames| {
         Ok(ktsu_projections::RunState::fold(frames)?.status().as_str())
     })
 }
@@ -96,28 +96,28 @@ pub fn strict(
     reader: &dyn Reader,
     stream: &StreamId,
     definitions: &mut Definitions,
-) -> Result<Replayed, Failed> {
-    told(reader, stream, |frames| {
+) -> Result<ReplayReport, RunReplayError> {
+    replay_with(reader, stream, |frames| {
         Ok(replay(frames, definitions)?.status().as_str())
     })
 }
 
-fn told(
+fn replay_with(
     reader: &dyn Reader,
     stream: &StreamId,
-    status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<&'static str, Failed>,
-) -> Result<Replayed, Failed> {
+    status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<&'static str, RunReplayError>,
+) -> Result<ReplayReport, RunReplayError> {
     // What is missing at the end is for the verdict to tell.
     let frames = branch::frames(reader, stream)?;
     let (Some(first), Some(last)) = (frames.first(), frames.last()) else {
-        return Err(Stopped::NoRoot("is empty".to_owned()).into());
+        return Err(ReplayError::NoRoot("is empty".to_owned()).into());
     };
     let kind = first.event.kind();
     if first.event.created().is_none() && kind != "branch.created" {
-        return Err(Stopped::NoRoot(format!("begins with {kind}")).into());
+        return Err(ReplayError::NoRoot(format!("begins with {kind}")).into());
     }
     let inputs = frames.iter().filter(|one| one.event.role() == Role::Input);
-    Ok(Replayed {
+    Ok(ReplayReport {
         run_id: stream.name().to_owned(),
         status: status(&frames)?.to_owned(),
         frames: frames.len() as u64,

@@ -9,19 +9,19 @@ use ktsu_ledger::event::{AgentEvent, CallAttempt, FinishReason, StepEvent, Verdi
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::{
-    Counts, Envelope, EnvelopeFold, Fault, ItemView, Metrics, Said, StepView,
+    AgentRemarks, Envelope, EnvelopeFold, ErrorView, ItemCountsView, ItemView, StepView, UsageView,
 };
-use ktsu_projections::lineage::{Node, item_name};
+use ktsu_projections::lineage::{LineageNode, item_name};
 use ktsu_projections::run::FoldError;
 use serde::Serialize;
 
-use super::shown::MAX_BYTES;
-use super::steered::Steered;
-use super::webhooks::{self, Request};
+use super::frame_page::MAX_BYTES;
+use super::steering::SteeringState;
+use super::webhooks::{self, WebhookRequest};
 
 /// A run or an inline child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Told {
+pub struct RunTimeline {
     /// `run_…`, or `run_…/call`.
     pub run_id: String,
     /// The workflow.
@@ -32,21 +32,21 @@ pub struct Told {
     pub status: String,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<ErrorView>,
     /// What people said about the whole run that holds now.
     #[serde(flatten)]
-    pub steered: Steered,
+    pub steered: SteeringState,
     /// Milliseconds since the run was created.
     pub after_ms: u64,
     /// What all of it used.
-    pub totals: Metrics,
+    pub totals: UsageView,
     /// Every step, in file order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<StepTimeline>,
 }
 
 /// A step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Step {
+pub struct StepTimeline {
     /// Its id.
     pub id: String,
     /// `agent`, `transform`, `webhook` or `workflow`.
@@ -69,32 +69,32 @@ pub struct Step {
     pub skip_reason: Option<String>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<ErrorView>,
     /// For agent steps: whether an agent looked at its draft once more.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reflected: Option<bool>,
     /// What its agent said beside its output.
     #[serde(flatten)]
-    pub said: Said,
+    pub said: AgentRemarks,
     /// How its items ended.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub counts: Option<Counts>,
+    pub counts: Option<ItemCountsView>,
     /// What it used.
-    pub metrics: Metrics,
+    pub metrics: UsageView,
     /// What left the process on its behalf, and what came of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<Call>,
+    pub calls: Vec<TimelineEntry>,
     /// The items that were started, by index.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub items: Vec<Item>,
+    pub items: Vec<ItemTimeline>,
     /// The child it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub child: Option<Box<Told>>,
+    pub child: Option<Box<RunTimeline>>,
 }
 
 /// An item of a fan-out.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Item {
+pub struct ItemTimeline {
     /// `STEP.INDEX`.
     pub id: String,
     /// `running`, `complete`, `failed` or `skipped`.
@@ -112,22 +112,22 @@ pub struct Item {
     pub skip_reason: Option<String>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub error: Option<Fault>,
+    pub error: Option<ErrorView>,
     /// Whether its agent looked at its draft once more.
     pub reflected: bool,
     /// What its agent said beside its output.
     #[serde(flatten)]
-    pub said: Said,
+    pub said: AgentRemarks,
     /// What it used.
-    pub metrics: Metrics,
+    pub metrics: UsageView,
     /// What left the process on its behalf, and what came of it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub calls: Vec<Call>,
+    pub calls: Vec<TimelineEntry>,
 }
 
 /// A model's answer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Answer {
+pub struct ModelAnswer {
     /// The request.
     pub request: u64,
     /// What was asked, at a glance.
@@ -153,7 +153,7 @@ pub struct Answer {
 
 /// A frame about a call, or about whoever makes the calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Call {
+pub struct TimelineEntry {
     /// The frame.
     pub frame: u64,
     /// Its type.
@@ -165,10 +165,10 @@ pub struct Call {
     pub detail: String,
     /// What a model answered.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub answer: Option<Answer>,
+    pub answer: Option<ModelAnswer>,
     /// What was sent to an endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Request>,
+    pub request: Option<WebhookRequest>,
     /// Whether it goes without saying: what stands beside it tells as much.
     #[serde(skip)]
     pub is_plain: bool,
@@ -178,17 +178,17 @@ pub struct Call {
 ///
 /// # Errors
 /// [`FoldError`].
-pub fn told(frames: &[Frame], scope: &str) -> Result<Option<Told>, FoldError> {
+pub fn timeline(frames: &[Frame], scope: &str) -> Result<Option<RunTimeline>, FoldError> {
     let fold = EnvelopeFold::of(frames)?;
-    let lineage = Lineage::of(frames);
-    let mut about: BTreeMap<(String, String), Vec<&Node>> = BTreeMap::new();
+    let lineage = Lineage::from_frames(frames);
+    let mut about: BTreeMap<(String, String), Vec<&LineageNode>> = BTreeMap::new();
     for node in lineage.nodes() {
         if let Some(step) = &node.step {
             let key = (node.scope.clone(), step.clone());
             about.entry(key).or_default().push(node);
         }
     }
-    let teller = Teller {
+    let teller = TimelineBuilder {
         frames,
         fold: &fold,
         lineage: &lineage,
@@ -199,37 +199,37 @@ pub fn told(frames: &[Frame], scope: &str) -> Result<Option<Told>, FoldError> {
     Ok(teller.run(scope))
 }
 
-struct Teller<'a> {
+struct TimelineBuilder<'a> {
     frames: &'a [Frame],
     fold: &'a EnvelopeFold,
     lineage: &'a Lineage,
     /// Frames by scope and by step or item.
-    about: BTreeMap<(String, String), Vec<&'a Node>>,
+    about: BTreeMap<(String, String), Vec<&'a LineageNode>>,
     /// What was sent to endpoints, by frame.
-    requests: BTreeMap<u64, Request>,
+    requests: BTreeMap<u64, WebhookRequest>,
     start: Option<Timestamp>,
 }
 
-impl Teller<'_> {
+impl TimelineBuilder<'_> {
     /// Children are as deep as their workflows are nested, which the kit bounds.
-    fn run(&self, scope: &str) -> Option<Told> {
+    fn run(&self, scope: &str) -> Option<RunTimeline> {
         let envelope: Envelope = self.fold.envelope(scope)?;
         let steps = envelope.steps.into_iter();
         let steps = steps.map(|step| self.step(scope, step)).collect();
-        Some(Told {
+        Some(RunTimeline {
             run_id: envelope.run_id,
             workflow: envelope.workflow,
             version: envelope.version,
             status: envelope.status,
             error: envelope.error,
-            steered: Steered::of(self.fold.state()),
+            steered: SteeringState::of(self.fold.state()),
             after_ms: envelope.created_at.map_or(0, |at| self.since(at)),
             totals: envelope.totals,
             steps,
         })
     }
 
-    fn step(&self, scope: &str, view: StepView) -> Step {
+    fn step(&self, scope: &str, view: StepView) -> StepTimeline {
         let about = self.about(scope, &view.id);
         let inner = if scope.is_empty() {
             view.id.clone()
@@ -237,8 +237,8 @@ impl Teller<'_> {
             format!("{scope}/{}", view.id)
         };
         let items = view.items.into_iter().flatten();
-        Step {
-            after: self.followed(scope, &view.id, about),
+        StepTimeline {
+            after: self.predecessors(scope, &view.id, about),
             frame: about.first().map(|node| node.seq),
             after_ms: about.first().map(|node| self.since(node.at)),
             calls: self.calls(about),
@@ -259,9 +259,9 @@ impl Teller<'_> {
         }
     }
 
-    fn item(&self, scope: &str, step: &str, view: ItemView) -> Item {
+    fn item(&self, scope: &str, step: &str, view: ItemView) -> ItemTimeline {
         let about = self.about(scope, &item_name(step, Some(view.item)));
-        Item {
+        ItemTimeline {
             frame: about.first().map(|node| node.seq),
             after_ms: about.first().map(|node| self.since(node.at)),
             calls: self.calls(about),
@@ -277,16 +277,16 @@ impl Teller<'_> {
     }
 
     /// The frames about a step, without those about its items, or about an item.
-    fn about(&self, scope: &str, name: &str) -> &[&Node] {
+    fn about(&self, scope: &str, name: &str) -> &[&LineageNode] {
         let about = self.about.get(&(scope.to_owned(), name.to_owned()));
         about.map_or(&[], Vec::as_slice)
     }
 
     /// Starts and ends are told by the step or the item itself.
-    fn calls(&self, about: &[&Node]) -> Vec<Call> {
+    fn calls(&self, about: &[&LineageNode]) -> Vec<TimelineEntry> {
         let tells = |kind: &str| !kind.starts_with("step.") && !kind.starts_with("item.");
         let calls = about.iter().filter(|node| tells(&node.kind));
-        let mut calls: Vec<Call> = calls.map(|node| self.call(node)).collect();
+        let mut calls: Vec<TimelineEntry> = calls.map(|node| self.call(node)).collect();
         let answers = calls.iter().filter_map(|call| call.answer.as_ref());
         let answered: BTreeSet<u64> = answers.map(|answer| answer.request).collect();
         for call in &mut calls {
@@ -296,7 +296,7 @@ impl Teller<'_> {
     }
 
     /// The steps whose frames caused the first frame of this one.
-    fn followed(&self, scope: &str, id: &str, about: &[&Node]) -> Vec<String> {
+    fn predecessors(&self, scope: &str, id: &str, about: &[&LineageNode]) -> Vec<String> {
         let causes = about.first().map_or(&[][..], |node| node.cause.as_slice());
         let steps = causes
             .iter()
@@ -310,10 +310,10 @@ impl Teller<'_> {
         steps.filter(|step| seen.insert(step.clone())).collect()
     }
 
-    fn call(&self, node: &Node) -> Call {
+    fn call(&self, node: &LineageNode) -> TimelineEntry {
         let frame = usize::try_from(node.seq).ok();
         let frame = frame.and_then(|seq| self.frames.get(seq));
-        Call {
+        TimelineEntry {
             frame: node.seq,
             kind: node.kind.clone(),
             after_ms: self.since(node.at),
@@ -324,13 +324,13 @@ impl Teller<'_> {
         }
     }
 
-    fn answer(&self, event: &Event) -> Option<Answer> {
+    fn answer(&self, event: &Event) -> Option<ModelAnswer> {
         let Event::Agent(AgentEvent::Response(answer)) = event else {
             return None;
         };
         let asked = self.lineage.node(answer.request);
         let error = answer.error.as_ref();
-        Some(Answer {
+        Some(ModelAnswer {
             request: answer.request,
             asked: asked.map(|node| node.detail.clone()).unwrap_or_default(),
             model: format!("{}/{}", answer.provider, answer.model),

@@ -4,13 +4,13 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{AgentEvent, ItemEvent, StepEvent};
-use ktsu_ledger::{Event, Frame, Json};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::item_name;
 
 /// A call that a model asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Use {
+pub struct ToolCallTrace {
     /// The inline child, or empty.
     pub scope: String,
     /// The step; for an item `STEP.INDEX`.
@@ -27,12 +27,12 @@ pub struct Use {
     pub failed: bool,
     /// The `tool.returned`.
     pub returned: Option<u64>,
-    stands: Stands,
+    stands: TraceProgress,
 }
 
 /// How far a call is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stands {
+enum TraceProgress {
     Asked,
     Approved,
     Called,
@@ -40,9 +40,9 @@ enum Stands {
 }
 
 /// The calls of a run and of its inline children, in the order they were first spoken of.
-pub fn uses(frames: &[Frame]) -> Vec<Use> {
-    let mut fold = Fold {
-        lineage: Lineage::of(frames),
+pub fn uses(frames: &[Frame]) -> Vec<ToolCallTrace> {
+    let mut fold = ToolCallFold {
+        lineage: Lineage::from_frames(frames),
         uses: Vec::new(),
         places: BTreeMap::new(),
         spoken: BTreeMap::new(),
@@ -54,18 +54,18 @@ pub fn uses(frames: &[Frame]) -> Vec<Use> {
     fold.uses
 }
 
-struct Fold {
+struct ToolCallFold {
     lineage: Lineage,
-    uses: Vec<Use>,
+    uses: Vec<ToolCallTrace>,
     /// By reply and place.
     places: BTreeMap<(u64, u32), usize>,
     /// By the frames that ask or tell of it.
     spoken: BTreeMap<u64, usize>,
     /// What replies ask for.
-    replies: BTreeMap<u64, Json>,
+    replies: BTreeMap<u64, CanonicalJson>,
 }
 
-impl Fold {
+impl ToolCallFold {
     fn take(&mut self, frame: &Frame) {
         match &frame.event {
             Event::Agent(event) => self.agent(frame, event),
@@ -102,24 +102,24 @@ impl Fold {
             AgentEvent::ApprovalRequested(asked) => {
                 let tool = format!("{}.{}", asked.server, asked.tool);
                 let one = self.at(frame, event, (asked.response, asked.call), Some(tool));
-                one.stands(Stands::Asked, "waits for people");
+                one.stands(TraceProgress::Asked, "waits for people");
             }
             AgentEvent::ToolCalled(called) => {
                 let tool = format!("{}.{}", called.server, called.tool);
                 let one = self.at(frame, event, (called.response, called.call), Some(tool));
-                one.stands(Stands::Called, "no answer yet");
+                one.stands(TraceProgress::Called, "no answer yet");
             }
             AgentEvent::ToolReturned(returned) => {
                 let words = self.detail(frame.seq);
                 let one = self.at(frame, event, (returned.response, returned.call), None);
-                one.stands(Stands::Over, &words);
+                one.stands(TraceProgress::Over, &words);
                 one.failed = returned.is_error;
                 one.returned = Some(frame.seq);
             }
             AgentEvent::ToolInDoubt(doubt) => {
                 let words = format!("in doubt: {}", self.detail(frame.seq));
                 if let Some(one) = self.spoken_of(doubt.called, frame.seq) {
-                    one.stands(Stands::Asked, &words);
+                    one.stands(TraceProgress::Asked, &words);
                     one.failed = true;
                 }
             }
@@ -128,8 +128,8 @@ impl Fold {
                 let said = format!("{word} by {}", decided.by.id);
                 if let Some(one) = self.spoken_of(decided.request, frame.seq) {
                     one.people.push(said);
-                    if one.stands == Stands::Asked && word == "approved" {
-                        one.stands(Stands::Approved, "not called yet");
+                    if one.stands == TraceProgress::Asked && word == "approved" {
+                        one.stands(TraceProgress::Approved, "not called yet");
                     }
                 }
             }
@@ -156,11 +156,11 @@ impl Fold {
         event: &AgentEvent,
         asked: (u64, u32),
         tool: Option<String>,
-    ) -> &mut Use {
+    ) -> &mut ToolCallTrace {
         let at = match self.places.get(&asked) {
             Some(at) => *at,
             None => {
-                self.uses.push(Use {
+                self.uses.push(ToolCallTrace {
                     scope: frame.scope.clone(),
                     step: item_name(event.step(), event.item()),
                     tool: tool.unwrap_or_else(|| self.name(asked)),
@@ -169,7 +169,7 @@ impl Fold {
                     outcome: String::new(),
                     failed: false,
                     returned: None,
-                    stands: Stands::Asked,
+                    stands: TraceProgress::Asked,
                 });
                 let at = self.uses.len() - 1;
                 self.places.insert(asked, at);
@@ -181,7 +181,7 @@ impl Fold {
     }
 
     /// The call that a frame tells of, which names an earlier one that does.
-    fn spoken_of(&mut self, earlier: u64, frame: u64) -> Option<&mut Use> {
+    fn spoken_of(&mut self, earlier: u64, frame: u64) -> Option<&mut ToolCallTrace> {
         let at = *self.spoken.get(&earlier)?;
         self.spoken.insert(frame, at);
         self.uses.get_mut(at)
@@ -189,7 +189,7 @@ impl Fold {
 
     /// The tool as the model names it.
     fn name(&self, (response, call): (u64, u32)) -> String {
-        let asked = self.replies.get(&response).map(Json::to_value);
+        let asked = self.replies.get(&response).map(CanonicalJson::to_value);
         let name =
             asked.and_then(|asked| Some(asked.get(call as usize)?["name"].as_str()?.to_owned()));
         name.unwrap_or_default()
@@ -207,32 +207,36 @@ impl Fold {
     /// What is not over in a step or an item that ends is over with it.
     fn end(&mut self, scope: &str, name: &str) {
         let items = format!("{name}.");
-        let here = |one: &&mut Use| {
+        let here = |one: &&mut ToolCallTrace| {
             one.scope == scope && (one.step == name || one.step.starts_with(&items))
         };
         for one in self.uses.iter_mut().filter(here) {
             match one.stands {
-                Stands::Asked if !one.failed => {
-                    one.stands(Stands::Over, "not called: its step ended")
+                TraceProgress::Asked if !one.failed => {
+                    one.stands(TraceProgress::Over, "not called: its step ended")
                 }
-                Stands::Approved => one.stands(Stands::Over, "not called: its step ended"),
-                Stands::Called => one.stands(Stands::Over, "no answer: its step ended"),
+                TraceProgress::Approved => {
+                    one.stands(TraceProgress::Over, "not called: its step ended")
+                }
+                TraceProgress::Called => {
+                    one.stands(TraceProgress::Over, "no answer: its step ended")
+                }
                 // A doubt that nobody settled stays one.
-                Stands::Asked | Stands::Over => continue,
+                TraceProgress::Asked | TraceProgress::Over => continue,
             }
             one.failed = true;
         }
     }
 }
 
-impl Use {
-    fn stands(&mut self, stands: Stands, outcome: &str) {
+impl ToolCallTrace {
+    fn stands(&mut self, stands: TraceProgress, outcome: &str) {
         self.stands = stands;
         outcome.clone_into(&mut self.outcome);
     }
 
     /// All of it: `desk.put, approved by ann: a result after 3 ms`.
-    pub fn words(&self) -> String {
+    pub fn summary(&self) -> String {
         let mut words = vec![self.tool.as_str()];
         words.extend(self.people.iter().map(String::as_str));
         format!("{}: {}", words.join(", "), self.outcome)

@@ -6,15 +6,15 @@ use ktsu_ledger::event::{AgentEvent, CallAttempt};
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Event, Frame, StreamId};
 use ktsu_projections::Lineage;
-use ktsu_projections::lineage::Node;
+use ktsu_projections::lineage::LineageNode;
 use serde::Serialize;
 
-use super::shown::MAX_BYTES;
-use super::webhooks::{self, Request};
+use super::frame_page::MAX_BYTES;
+use super::webhooks::{self, WebhookRequest};
 
 /// A frame in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Placed {
+pub struct TraceNode {
     /// The frame it stands under; none for a root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u64>,
@@ -22,10 +22,10 @@ pub struct Placed {
     pub after_ms: u64,
     /// The frame.
     #[serde(flatten)]
-    pub node: Node,
+    pub node: LineageNode,
     /// What was sent to an endpoint, where it says that something was.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub request: Option<Request>,
+    pub request: Option<WebhookRequest>,
     /// Every model that was asked, in order, where it is a reply that not one model alone gave.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<CallAttempt>,
@@ -37,14 +37,14 @@ pub struct Placed {
 /// A frame with several causes stands under the latest of them, so that each stands once. The tree
 /// is told as a list with parents: a chain of steps would nest as deep as it is long, and readers
 /// of JSON give up at a hundred levels.
-pub fn tree(frames: &[Frame], scope: &str, wanted: &Wanted) -> Vec<Placed> {
-    let lineage = Lineage::of(frames);
+pub fn tree(frames: &[Frame], scope: &str, wanted: &TraceFilter) -> Vec<TraceNode> {
+    let lineage = Lineage::from_frames(frames);
     let start = frames.first().map(|frame| frame.at);
-    let inside = |node: &Node| super::shown::is_within(&node.scope, scope);
-    let placed = |node: &Node| {
+    let inside = |node: &LineageNode| super::frame_page::is_within(&node.scope, scope);
+    let placed = |node: &LineageNode| {
         let causes = node.cause.iter().filter_map(|seq| lineage.node(*seq));
         let causes = causes.filter(|cause| inside(cause)).map(|cause| cause.seq);
-        Placed {
+        TraceNode {
             parent: causes.max(),
             after_ms: start.map_or(0, |start| node.at.millis_since(start)),
             node: node.clone(),
@@ -53,12 +53,12 @@ pub fn tree(frames: &[Frame], scope: &str, wanted: &Wanted) -> Vec<Placed> {
         }
     };
     let nodes = lineage.nodes().iter();
-    let nodes = nodes.filter(|node| inside(node) && wanted.wants(node));
+    let nodes = nodes.filter(|node| inside(node) && wanted.matches(node));
     nodes.map(placed).collect()
 }
 
 /// Puts the requests of webhooks into a tree.
-pub fn say_what_was_sent(frames: &[Frame], tree: &mut [Placed]) {
+pub fn attach_requests(frames: &[Frame], tree: &mut [TraceNode]) {
     let listed: HashSet<u64> = tree.iter().map(|placed| placed.node.seq).collect();
     let mut requests = webhooks::requests(frames, |seq| listed.contains(&seq), MAX_BYTES);
     for placed in tree {
@@ -76,8 +76,8 @@ fn attempts(frames: &[Frame], seq: u64) -> Vec<CallAttempt> {
 }
 
 /// A frame and everything it follows from, each once, latest first; none if there is no such frame.
-pub fn ancestors(frames: &[Frame], seq: u64) -> Option<Vec<Node>> {
-    let lineage = Lineage::of(frames);
+pub fn ancestors(frames: &[Frame], seq: u64) -> Option<Vec<LineageNode>> {
+    let lineage = Lineage::from_frames(frames);
     lineage.node(seq)?;
     let chain = lineage.ancestors(seq);
     Some(
@@ -89,8 +89,8 @@ pub fn ancestors(frames: &[Frame], seq: u64) -> Option<Vec<Node>> {
 }
 
 /// A frame and everything that follows from it, each once, in order; none if there is no such frame.
-pub fn descendants(frames: &[Frame], seq: u64) -> Option<Vec<Node>> {
-    let lineage = Lineage::of(frames);
+pub fn descendants(frames: &[Frame], seq: u64) -> Option<Vec<LineageNode>> {
+    let lineage = Lineage::from_frames(frames);
     lineage.node(seq)?;
     let chain = lineage.descendants(seq).into_iter();
     Some(chain.filter_map(|seq| lineage.node(seq).cloned()).collect())
@@ -100,9 +100,9 @@ pub fn descendants(frames: &[Frame], seq: u64) -> Option<Vec<Node>> {
 ///
 /// # Errors
 /// [`StoreError`].
-pub fn say_what_is_missing<'n>(
+pub fn mark_missing_causes<'n>(
     reader: &dyn Reader,
-    nodes: impl IntoIterator<Item = &'n mut Node>,
+    nodes: impl IntoIterator<Item = &'n mut LineageNode>,
 ) -> Result<(), StoreError> {
     let mut tails: HashMap<StreamId, Option<u64>> = HashMap::new();
     for node in nodes {
@@ -130,7 +130,7 @@ pub fn say_what_is_missing<'n>(
 
 /// Which frames are wanted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct TraceFilter {
     /// About this step, by path: `step`, `call/inner`; what is inside it counts too.
     pub step: Option<String>,
     /// Of a type that begins like one of these; a `*` at the end says so.
@@ -143,14 +143,14 @@ pub struct Wanted {
     pub failed: bool,
 }
 
-impl Wanted {
+impl TraceFilter {
     /// Whether everything is wanted.
     pub fn is_all(&self) -> bool {
         *self == Self::default()
     }
 
     /// Whether a frame is.
-    pub fn wants(&self, node: &Node) -> bool {
+    pub fn matches(&self, node: &LineageNode) -> bool {
         let kind = self.kinds.iter().map(|kind| kind.trim_end_matches('*'));
         let of_kind =
             self.kinds.is_empty() || kind.into_iter().any(|kind| node.kind.starts_with(kind));
@@ -165,7 +165,7 @@ impl Wanted {
 }
 
 /// Whether a frame is about a step, or about what is inside it.
-pub fn is_about(node: &Node, step: &str) -> bool {
+pub fn is_about(node: &LineageNode, step: &str) -> bool {
     let step = step.strip_prefix("step.").unwrap_or(step);
     let id = node.step.as_deref().unwrap_or_default();
     let path = match node.scope.as_str() {

@@ -8,16 +8,18 @@ use std::collections::{HashMap, HashSet};
 use std::path::Path;
 
 use ktsu_ledger::backup::{self, BackupError};
-use ktsu_ledger::branch::{self, Path as BranchPath};
+use ktsu_ledger::branch::{self, Ancestry as BranchPath};
 use ktsu_ledger::lock;
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::verify::{Head, Kind, Options, Problem, Progress, Report};
+use ktsu_ledger::verify::{
+    Head, ProblemKind, VerifyOptions, VerifyProblem, VerifyProgress, VerifyReport,
+};
 use ktsu_ledger::{Hash, Ledger, StreamId};
 use ktsu_projections::run::{FoldError, RunState};
 use serde::Serialize;
 
-use super::alongside::Alongside;
-use ktsu_rows as rows;
+use super::verification_fold::VerificationFold;
+use ktsu_run_index as rows;
 
 /// Verifies the ledger at a path, without any lock.
 ///
@@ -25,10 +27,10 @@ use ktsu_rows as rows;
 /// [`StoreError`] if there is nothing to verify; damage is in the report.
 pub fn ledger(
     path: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report, StoreError> {
-    let report = still(path, options, progress)?;
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<VerifyReport, StoreError> {
+    let report = verify_once(path, options, progress)?;
     if report.is_sound() || lock::holder(path).is_none() {
         return Ok(report);
     }
@@ -36,7 +38,7 @@ pub fn ledger(
     let copy = path.with_file_name(format!("{name}.verify-{}", std::process::id()));
     match backup::backup(path, &copy, false) {
         Ok(_) => {
-            let second = still(&copy, options, progress);
+            let second = verify_once(&copy, options, progress);
             let removed = std::fs::remove_file(&copy);
             drop(removed);
             second
@@ -67,7 +69,7 @@ pub fn heads(reader: &dyn Reader) -> Result<Vec<Head>, StoreError> {
 
 /// Where a stream ends, and how much of it there is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct End {
+pub struct StreamEnd {
     /// The stream.
     pub stream: String,
     /// The hash of its last frame.
@@ -83,7 +85,7 @@ pub struct End {
 }
 
 /// Where a stream ends; nothing where none of it can be read.
-pub fn end(reader: &dyn Reader, stream: &StreamId) -> Option<End> {
+pub fn end(reader: &dyn Reader, stream: &StreamId) -> Option<StreamEnd> {
     let tail = reader.tail(stream).ok()??;
     let path = BranchPath::of(reader, stream).ok();
     let mut blobs = HashSet::new();
@@ -97,7 +99,7 @@ pub fn end(reader: &dyn Reader, stream: &StreamId) -> Option<End> {
         let frames = page.iter().filter_map(|record| record.decode_bare().ok());
         blobs.extend(frames.flat_map(|frame| frame.ext).map(|one| one.hash));
     }
-    Some(End {
+    Some(StreamEnd {
         stream: stream.to_string(),
         head: tail.hash,
         seq: tail.seq,
@@ -109,7 +111,7 @@ pub fn end(reader: &dyn Reader, stream: &StreamId) -> Option<End> {
 
 /// Whether what is wrong concerns a run: it is about the ledger, about the run itself, or about a
 /// frame that the run shares with what it was forked from.
-pub fn concerns(reader: &dyn Reader, stream: &StreamId) -> impl Fn(&Problem) -> bool + use<> {
+pub fn concerns(reader: &dyn Reader, stream: &StreamId) -> impl Fn(&VerifyProblem) -> bool + use<> {
     let path = BranchPath::of(reader, stream).ok();
     let own = stream.to_string();
     move |problem| match (&problem.stream, problem.seq, &path) {
@@ -122,12 +124,12 @@ pub fn concerns(reader: &dyn Reader, stream: &StreamId) -> impl Fn(&Problem) -> 
     }
 }
 
-fn still(
+fn verify_once(
     path: &Path,
-    options: &Options,
-    progress: &mut dyn FnMut(Progress),
-) -> Result<Report, StoreError> {
-    let mut runs = Alongside::new(progress);
+    options: &VerifyOptions,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<VerifyReport, StoreError> {
+    let mut runs = VerificationFold::new(progress);
     let ledger = Ledger::open(path);
     let mut report = ledger.verify(options, &mut runs)?;
     // Where the file cannot be opened, that was reported.
@@ -137,9 +139,9 @@ fn still(
     let mut known = HashMap::new();
     for problem in &report.problems {
         if let Some(stream) = &problem.stream {
-            let found = known.entry(stream.clone()).or_insert(Known::Row);
-            if problem.kind != Kind::Index {
-                *found = Known::Frames;
+            let found = known.entry(stream.clone()).or_insert(KnownDamage::Row);
+            if problem.kind != ProblemKind::Index {
+                *found = KnownDamage::Frames;
             }
         }
     }
@@ -147,20 +149,20 @@ fn still(
     let folded = each_stream(&reader, |stream| {
         let known = known.get(stream.as_str());
         // Frames that do not chain would only be reported a second time.
-        if !rows::is_run(stream) || known == Some(&Known::Frames) {
+        if !rows::is_run(stream) || known == Some(&KnownDamage::Frames) {
             return Ok(());
         }
-        match folded(&reader, stream, &runs) {
-            Folded::Agrees => {}
-            Folded::WithoutRow => without_row += 1,
-            Folded::Wrong(problem) if problem.kind == Kind::Index && known.is_some() => {}
-            Folded::Wrong(problem) => report.problems.push(problem),
+        match check_row(&reader, stream, &runs) {
+            RowCheck::Agrees => {}
+            RowCheck::WithoutRow => without_row += 1,
+            RowCheck::Wrong(problem) if problem.kind == ProblemKind::Index && known.is_some() => {}
+            RowCheck::Wrong(problem) => report.problems.push(problem),
         }
         Ok(())
     });
     if let Err(error) = folded {
-        report.problems.push(Problem {
-            kind: Kind::Container,
+        report.problems.push(VerifyProblem {
+            kind: ProblemKind::Container,
             message: error.to_string(),
             seq: None,
             stream: None,
@@ -192,33 +194,33 @@ fn each_stream(
 
 /// What of a stream is known to be damaged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Known {
+enum KnownDamage {
     Row,
     Frames,
 }
 
 /// What a run's frames say, held against its row.
-enum Folded {
+enum RowCheck {
     Agrees,
     /// Rows may be deleted at any time.
     WithoutRow,
-    Wrong(Problem),
+    Wrong(VerifyProblem),
 }
 
 /// As [`fold_run`], where the run was folded already: only its row is looked at. What does not
 /// agree with it may have moved on since.
-fn folded(reader: &dyn Reader, stream: &StreamId, runs: &Alongside<'_>) -> Folded {
+fn check_row(reader: &dyn Reader, stream: &StreamId, runs: &VerificationFold<'_>) -> RowCheck {
     match (runs.digest(stream), reader.row(stream)) {
-        (Some(expected), Ok(Some(row))) if row.digest() == expected => Folded::Agrees,
-        (Some(_), Ok(None)) => Folded::WithoutRow,
+        (Some(expected), Ok(Some(row))) if row.digest() == expected => RowCheck::Agrees,
+        (Some(_), Ok(None)) => RowCheck::WithoutRow,
         _ => fold_run(reader, stream),
     }
 }
 
 /// Whether a run can be told from its frames, and its row with it.
-fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Folded {
+fn fold_run(reader: &dyn Reader, stream: &StreamId) -> RowCheck {
     let problem = |seq, kind, message: String| {
-        Folded::Wrong(Problem {
+        RowCheck::Wrong(VerifyProblem {
             kind,
             message,
             seq,
@@ -227,30 +229,30 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Folded {
     };
     let frames = match branch::frames(reader, stream) {
         Ok(frames) => frames,
-        Err(error) => return problem(None, Kind::Unreadable, error.to_string()),
+        Err(error) => return problem(None, ProblemKind::Unreadable, error.to_string()),
     };
     let state = match RunState::fold(&frames) {
         Ok(state) => state,
         Err(FoldError::Empty) => {
             let words = "all its frames are missing".to_owned();
-            return problem(Some(0), Kind::Gap, words);
+            return problem(Some(0), ProblemKind::Gap, words);
         }
         Err(error) => {
             let seq = match &error {
                 FoldError::Refused(seq, _) => Some(*seq),
                 FoldError::Empty | FoldError::Plan(_) => None,
             };
-            return problem(seq, Kind::Unreadable, error.to_string());
+            return problem(seq, ProblemKind::Unreadable, error.to_string());
         }
     };
     let row = match reader.row(stream) {
         Ok(Some(row)) => row,
-        Ok(None) => return Folded::WithoutRow,
-        Err(error) => return problem(None, Kind::Index, error.to_string()),
+        Ok(None) => return RowCheck::WithoutRow,
+        Err(error) => return problem(None, ProblemKind::Index, error.to_string()),
     };
     let expected = rows::row(&state);
     if row == expected {
-        return Folded::Agrees;
+        return RowCheck::Agrees;
     }
     // A row is written with the frame that changes it, so it is never ahead of its frames.
     if rows::is_ahead(&row.status, &expected.status) {
@@ -258,8 +260,8 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> Folded {
             "frames are missing from here on: the list of runs says {}, the frames before say {}",
             row.status, expected.status
         );
-        return problem(Some(state.next_seq()), Kind::Gap, words);
+        return problem(Some(state.next_seq()), ProblemKind::Gap, words);
     }
     let words = "its row in the list of runs does not say what its frames say";
-    problem(None, Kind::Index, words.to_owned())
+    problem(None, ProblemKind::Index, words.to_owned())
 }

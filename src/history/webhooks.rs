@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{WebhookEvent, WebhookSent};
-use ktsu_ledger::{Event, Frame, Hash, Json};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Hash};
 use ktsu_projections::run::{Outline, RunState};
 use serde::Serialize;
 
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, shown};
+use ktsu_workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, webhook_preview};
 use ktsu_workflow::replay::Definitions;
 
 /// A request to an endpoint.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Request {
+pub struct WebhookRequest {
     /// HTTP method.
     pub method: String,
     /// Where it went; absent if it cannot be rendered any more.
@@ -27,7 +27,7 @@ pub struct Request {
     pub headers: Vec<&'static str>,
     /// What it said; absent if it cannot be rendered any more, or where there is no more room.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub body: Option<Json>,
+    pub body: Option<CanonicalJson>,
     /// The length of what it said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<usize>,
@@ -36,7 +36,7 @@ pub struct Request {
     pub problem: Option<String>,
 }
 
-impl Request {
+impl WebhookRequest {
     /// Whether it carries a signature.
     pub fn is_signed(&self) -> bool {
         SIGNATURE_HEADERS
@@ -51,19 +51,19 @@ pub fn requests(
     frames: &[Frame],
     wanted: impl Fn(u64) -> bool,
     room: usize,
-) -> BTreeMap<u64, Request> {
+) -> BTreeMap<u64, WebhookRequest> {
     let sent = |frame: &&Frame| sent(frame).is_some() && wanted(frame.seq);
     let Some(last) = frames.iter().rposition(|frame| sent(&frame)) else {
         return BTreeMap::new();
     };
-    let mut teller = Teller {
-        room,
-        ..Teller::default()
+    let mut teller = RequestRenderer {
+        remaining_bytes: room,
+        ..RequestRenderer::default()
     };
     let mut found = BTreeMap::new();
     for frame in frames.iter().take(last + 1) {
         if sent(&frame) {
-            found.extend(teller.tell(frame).map(|request| (frame.seq, request)));
+            found.extend(teller.render(frame).map(|request| (frame.seq, request)));
         }
         teller.take(frame);
     }
@@ -71,7 +71,7 @@ pub fn requests(
 }
 
 /// The request that a frame announces, whole.
-pub fn request(frames: &[Frame], seq: u64) -> Option<Request> {
+pub fn request(frames: &[Frame], seq: u64) -> Option<WebhookRequest> {
     requests(frames, |one| one == seq, usize::MAX).remove(&seq)
 }
 
@@ -84,20 +84,20 @@ fn sent(frame: &Frame) -> Option<&WebhookSent> {
 
 /// A run on its way through its frames.
 #[derive(Default)]
-struct Teller {
+struct RequestRenderer {
     state: Option<RunState>,
     definition: Option<Arc<Definition>>,
     definitions: Definitions,
     /// Why nothing can be rendered from here on.
-    broken: Option<String>,
+    render_error: Option<String>,
     /// How many bytes of bodies may follow.
-    room: usize,
+    remaining_bytes: usize,
 }
 
-impl Teller {
-    fn tell(&mut self, frame: &Frame) -> Option<Request> {
+impl RequestRenderer {
+    fn render(&mut self, frame: &Frame) -> Option<WebhookRequest> {
         let sent = sent(frame)?;
-        let mut request = Request {
+        let mut request = WebhookRequest {
             method: sent.method.clone(),
             url: None,
             headers: REQUEST_HEADERS.to_vec(),
@@ -105,8 +105,8 @@ impl Teller {
             body_bytes: None,
             problem: None,
         };
-        let rendered = match (&self.definition, &self.state, &self.broken) {
-            (Some(definition), Some(state), None) => shown(
+        let rendered = match (&self.definition, &self.state, &self.render_error) {
+            (Some(definition), Some(state), None) => webhook_preview(
                 (definition, state),
                 (&frame.scope, &sent.step),
                 sent.approval,
@@ -130,31 +130,31 @@ impl Teller {
         }
         request.url = Some(without_password(rendered.url));
         request.body_bytes = Some(body.len());
-        if let Some(rest) = self.room.checked_sub(body.len()) {
-            self.room = rest;
+        if let Some(rest) = self.remaining_bytes.checked_sub(body.len()) {
+            self.remaining_bytes = rest;
             request.body = Some(rendered.body);
         }
         Some(request)
     }
 
     fn take(&mut self, frame: &Frame) {
-        if self.broken.is_some() {
+        if self.render_error.is_some() {
             return;
         }
         if let Err(why) = self.fold(frame) {
-            self.broken = Some(format!("frame {}: {why}", frame.seq));
+            self.render_error = Some(format!("frame {}: {why}", frame.seq));
         }
     }
 
     fn fold(&mut self, frame: &Frame) -> Result<(), String> {
-        let brought = self.definitions.brought(frame);
+        let brought = self.definitions.introduced_by(frame);
         if let Some(brought) = brought.map_err(|error| error.to_string())? {
             self.definition = Some(brought);
         }
         if let Some(state) = &mut self.state {
             return state.apply(frame).map_err(|refusal| refusal.to_string());
         }
-        let outline = Outline::begun_by(frame).map_err(|error| error.to_string())?;
+        let outline = Outline::from_first_frame(frame).map_err(|error| error.to_string())?;
         let outline = outline.ok_or("no run begins with it")?;
         let begun = RunState::begin(frame, outline).map_err(|refusal| refusal.to_string())?;
         self.state = Some(begun);

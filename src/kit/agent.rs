@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{AgentFile, Prompt};
 
-use super::read::{Fields, Reader};
+use super::read::{Fields, KitReader};
 use super::shape::PARAMS;
 use super::shape::agent::{AGENT, OUTPUT};
 use super::tools::ServerCall;
 use super::workflow::optional_params;
-use super::{marks, prompt, sealed, tools};
+use super::{env_isolation, prompt, secret_flow, tools};
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_schema as schema;
 use ktsu_workflow::params::ParamsSchema;
 
@@ -22,7 +22,7 @@ pub(super) struct AgentDraft {
     /// Its params, if it declares any.
     pub(super) params: Option<Params>,
     /// Of the model group.
-    pub(super) group: Place,
+    pub(super) group: SourceSpan,
     /// Whether the file itself says which version it is.
     pub(super) has_version: bool,
     /// The tool servers it names.
@@ -35,7 +35,7 @@ pub(super) struct Params {
     /// Marked `secret: true`.
     pub(super) secrets: Vec<String>,
     /// Where each property is declared.
-    pub(super) places: BTreeMap<String, Place>,
+    pub(super) places: BTreeMap<String, SourceSpan>,
 }
 
 impl AgentDraft {
@@ -66,8 +66,8 @@ const RESERVED: [&str; 8] = [
 const DEFAULT_TURNS: u32 = 10;
 
 /// Reads a file; nothing when it is too broken to be used by a step.
-pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
-    sealed::check(reader, root, sealed::AGENT);
+pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentDraft> {
+    env_isolation::check(reader, root, env_isolation::AGENT);
     let fields = reader.shaped(root, &AGENT)?;
     let name = reader.name(&fields);
     let version = reader.own_version(&fields, "the agent");
@@ -116,7 +116,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<AgentDraft> {
     })
 }
 
-fn group(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, Place)> {
+fn group(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<(String, SourceSpan)> {
     let node = fields.get("model")?;
     let group = reader.string(node, "model")?;
     if group.trim().is_empty() {
@@ -126,20 +126,20 @@ fn group(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(String, Place)
 }
 
 /// None and 0 are the default.
-fn max_turns(reader: &mut Reader<'_>, fields: &Fields<'_>) -> u32 {
+fn max_turns(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> u32 {
     let given = fields
         .get("max_turns")
-        .and_then(|node| reader.whole(node, "max_turns", 0, 1_000));
+        .and_then(|node| reader.integer(node, "max_turns", 0, 1_000));
     let given = given.and_then(|given| u32::try_from(given).ok());
     given.filter(|turns| *turns > 0).unwrap_or(DEFAULT_TURNS)
 }
 
-fn params(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Params, Json)> {
+fn params(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<(Params, CanonicalJson)> {
     let node = fields.get("params")?;
     let fields = reader.shaped(node, &PARAMS)?;
     let node = fields.get("schema")?;
     let secrets = secrets(reader, node);
-    marks::check_whole(reader, node);
+    secret_flow::check_whole(reader, node);
     optional_params(reader, node);
     let json = reader.params_schema(node)?;
     let schema = ParamsSchema::compile(&json).ok()?;
@@ -155,7 +155,7 @@ fn params(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<(Params, Json)
 }
 
 /// The params marked as secrets. Their values come from variables alone, so none has a default.
-fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
+fn secrets(reader: &mut KitReader<'_>, schema: &YamlNode) -> Vec<String> {
     let mut secrets = Vec::new();
     for (key, property) in members(member(Some(schema), "properties")) {
         let Some(mark) = member(Some(property), "secret") else {
@@ -177,7 +177,7 @@ fn secrets(reader: &mut Reader<'_>, schema: &Node) -> Vec<String> {
 }
 
 /// The value of a secret is nowhere when params are judged, so a schema can say nothing of it.
-fn unjudged(reader: &mut Reader<'_>, property: &Node) {
+fn unjudged(reader: &mut KitReader<'_>, property: &YamlNode) {
     const SAID: [&str; 6] = [
         "$comment",
         "default",
@@ -187,7 +187,7 @@ fn unjudged(reader: &mut Reader<'_>, property: &Node) {
         "type",
     ];
     for (key, node) in members(Some(property)) {
-        let text = matches!(&node.data, Data::Text(kind) if kind == "string");
+        let text = matches!(&node.data, YamlValue::Text(kind) if kind == "string");
         if SAID.contains(&key.text.as_str()) && (key.text != "type" || text) {
             continue;
         }
@@ -197,7 +197,7 @@ fn unjudged(reader: &mut Reader<'_>, property: &Node) {
     }
 }
 
-fn output(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Json> {
+fn output(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<CanonicalJson> {
     let node = fields.get("output")?;
     let fields = reader.shaped(node, &OUTPUT)?;
     let node = fields.get("schema")?;
@@ -219,15 +219,15 @@ fn output(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Json> {
 }
 
 /// Names that begin with `ktsu_` and mean nothing: what a model says there is dropped.
-pub(super) fn reserved_fields(reader: &mut Reader<'_>, schema: &Node) {
+pub(super) fn reserved_fields(reader: &mut KitReader<'_>, schema: &YamlNode) {
     let properties = members(member(Some(schema), "properties"));
-    let mut named: Vec<(&str, Place)> = properties
+    let mut named: Vec<(&str, SourceSpan)> = properties
         .iter()
         .map(|(key, _)| (key.text.as_str(), key.place))
         .collect();
-    if let Some(Data::List(items)) = member(Some(schema), "required").map(|node| &node.data) {
+    if let Some(YamlValue::List(items)) = member(Some(schema), "required").map(|node| &node.data) {
         for item in items {
-            if let Data::Text(name) = &item.data {
+            if let YamlValue::Text(name) = &item.data {
                 named.push((name, item.place));
             }
         }
@@ -247,17 +247,23 @@ pub(super) fn reserved_fields(reader: &mut Reader<'_>, schema: &Node) {
 }
 
 /// A member of a map, by name.
-pub(super) fn member<'n>(node: Option<&'n Node>, name: &str) -> Option<&'n Node> {
+pub(super) fn member<'n>(node: Option<&'n YamlNode>, name: &str) -> Option<&'n YamlNode> {
     let members = members(node);
     let found = members.iter().find(|(key, _)| key.text == name);
     found.map(|(_, node)| node)
 }
 
 /// The members of a map; none of anything else.
-pub(super) fn members(node: Option<&Node>) -> &[(ktsu_config::yaml::Key, Node)] {
+pub(super) fn members(node: Option<&YamlNode>) -> &[(ktsu_config::yaml::YamlKey, YamlNode)] {
     match node.map(|node| &node.data) {
-        Some(Data::Map(members)) => members,
-        Some(Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_))
+        Some(YamlValue::Map(members)) => members,
+        Some(
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::List(_),
+        )
         | None => &[],
     }
 }

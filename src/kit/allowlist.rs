@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use ktsu_ledger::event::plan::{ApprovalPolicy, ToolRule};
 
 use super::approval;
-use super::read::{Fields, Reader};
+use super::read::{Fields, KitReader};
 use super::shape::server as shape;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node};
+use ktsu_config::yaml::{YamlNode, YamlValue};
 
 /// The most entries of a list. Two lists are held against each other, entry by entry.
-const MOST: usize = 1_000;
+const MAX_ENTRIES: usize = 1_000;
 
 /// Tools that may be called.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,7 +57,7 @@ impl Allowlist {
 
     /// What both lists allow. Whoever asks a person first is heard in either.
     #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
+    pub fn intersection(&self, other: &Self) -> Self {
         let mut entries: Vec<ToolRule> = Vec::new();
         let mut known: HashMap<&str, usize> = HashMap::new();
         for (one, two) in self
@@ -114,7 +114,7 @@ impl Allowlist {
 
 /// The `access:` of a server, in the file of an agent or in its own. Where there is none every tool
 /// may be called; one of which nothing is left was a list once, and must not come to mean that.
-pub(super) fn of(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Allowlist> {
+pub(super) fn of(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<Allowlist> {
     match fields.get("access") {
         Some(node) => read(reader, node),
         None if is_emptied(
@@ -131,7 +131,12 @@ pub(super) fn of(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Allowli
 }
 
 /// Whether a key that restricts stands there without a value, which is told.
-fn is_emptied(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &'static str, hint: &str) -> bool {
+fn is_emptied(
+    reader: &mut KitReader<'_>,
+    fields: &Fields<'_>,
+    key: &'static str,
+    hint: &str,
+) -> bool {
     let place = fields.key(key).filter(|_| fields.get(key).is_none());
     if let Some(place) = place {
         let words = format!("{key} is there and says nothing");
@@ -141,12 +146,12 @@ fn is_emptied(reader: &mut Reader<'_>, fields: &Fields<'_>, key: &'static str, h
     place.is_some()
 }
 
-fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Allowlist> {
+fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Allowlist> {
     let fields = reader.shaped(node, &shape::ACCESS)?;
     let list = fields.get("allowlist")?;
     let list = reader.list(list, "access.allowlist")?;
-    if let Some(node) = list.get(MOST) {
-        let words = format!("the list has more than {MOST} entries");
+    if let Some(node) = list.get(MAX_ENTRIES) {
+        let words = format!("the list has more than {MAX_ENTRIES} entries");
         let fault = Fault::new(FaultCode::BadAllowlist, node.place, words);
         reader.fault(fault.hint("beginnings with a star (crm-*) say more with less"));
         return None;
@@ -154,20 +159,22 @@ fn read(reader: &mut Reader<'_>, node: &Node) -> Option<Allowlist> {
     let mut entries = Vec::new();
     for node in list {
         entries.extend(match &node.data {
-            Data::Map(_) => gated(reader, node),
-            Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_) => {
-                pattern(reader, node).map(|pattern| ToolRule {
-                    approval: None,
-                    pattern,
-                })
-            }
+            YamlValue::Map(_) => gated(reader, node),
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::List(_) => pattern(reader, node).map(|pattern| ToolRule {
+                approval: None,
+                pattern,
+            }),
         });
     }
     Some(Allowlist { entries })
 }
 
 /// An entry that asks a person first.
-fn gated(reader: &mut Reader<'_>, node: &Node) -> Option<ToolRule> {
+fn gated(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<ToolRule> {
     let fields = reader.shaped(node, &shape::GATED)?;
     let name = fields.get("name").and_then(|node| pattern(reader, node));
     let approval = match fields.get("require_approval") {
@@ -190,7 +197,7 @@ fn gated(reader: &mut Reader<'_>, node: &Node) -> Option<ToolRule> {
 }
 
 /// A whole name, the beginning of one with a star behind it, or a star for all.
-fn pattern(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+fn pattern(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     let text = reader.string(node, "an entry of the allowlist")?;
     let name = text.strip_suffix('*').unwrap_or(text);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/' | ':');
@@ -267,11 +274,11 @@ mod tests {
         ];
         for (one, two, both) in cases {
             let (one, two) = (Allowlist::of(one), Allowlist::of(two));
-            assert_eq!(one.and(&two), Allowlist::of(both));
+            assert_eq!(one.intersection(&two), Allowlist::of(both));
             for tool in ["a", "b", "crm-read", "crm-read-x", "crm-", "mail-send"] {
                 let each = one.permits(tool) && two.permits(tool);
-                assert_eq!(one.and(&two).permits(tool), each, "{tool}");
-                assert_eq!(two.and(&one).permits(tool), each, "{tool}");
+                assert_eq!(one.intersection(&two).permits(tool), each, "{tool}");
+                assert_eq!(two.intersection(&one).permits(tool), each, "{tool}");
             }
         }
     }
@@ -280,14 +287,14 @@ mod tests {
     fn a_person_is_asked_as_soon_as_one_entry_says_so() {
         let open = Allowlist::default();
         assert!(open.permits("x") && open.policies().next().is_none() && people(&open, "x") == 0);
-        let both = open.and(&list(&[("delete-*", 1)]));
+        let both = open.intersection(&list(&[("delete-*", 1)]));
         assert!(
             both.policies().count() == 1 && people(&both, "delete-a") == 1 && !both.permits("read")
         );
         let wide = list(&[("*", 0), ("delete-*", 2)]);
         for both in [
-            wide.and(&Allowlist::of(&["delete-*", "read"])),
-            Allowlist::of(&["delete-*", "read"]).and(&wide),
+            wide.intersection(&Allowlist::of(&["delete-*", "read"])),
+            Allowlist::of(&["delete-*", "read"]).intersection(&wide),
         ] {
             assert_eq!((people(&both, "delete-a"), people(&both, "read")), (2, 0));
         }
@@ -309,7 +316,7 @@ mod tests {
                 assert_eq!(people(&list(&order), tool), most, "{tool} {order:?}");
             }
         }
-        let both = list(&entries).and(&list(&[("crm-del-*", 2), ("crm-*", 0)]));
+        let both = list(&entries).intersection(&list(&[("crm-del-*", 2), ("crm-*", 0)]));
         for (tool, most) in [
             ("mail", 0),
             ("crm-read", 1),

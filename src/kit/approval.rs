@@ -3,25 +3,25 @@
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, ApprovalTimeout, OnReject, TimeoutBehavior};
 
-use super::read::{Fields, Reader, milliseconds};
+use super::read::{Fields, KitReader, milliseconds};
 use super::shape::server as shape;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node};
+use ktsu_config::yaml::{YamlNode, YamlValue};
 
 /// The most people that may have to approve.
-pub(super) const MOST_PEOPLE: i64 = 10;
+pub(super) const MAX_APPROVERS: i64 = 10;
 
 /// Reads a policy; nothing where something in it is wrong, which is told.
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<ApprovalPolicy> {
+pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<ApprovalPolicy> {
     let before = reader.faults.len();
     let fields = reader.shaped(node, &shape::APPROVAL)?;
     let on_reject = fields.get("on_reject").and_then(|node| {
         let words = [("fail", OnReject::Fail), ("recover", OnReject::Recover)];
-        reader.word(node, "on_reject", &words)
+        reader.keyword(node, "on_reject", &words)
     });
     let quorum = fields
         .get("quorum")
-        .and_then(|node| reader.whole(node, "quorum", 1, MOST_PEOPLE));
+        .and_then(|node| reader.integer(node, "quorum", 1, MAX_APPROVERS));
     let not_by_proposer = fields
         .get("not_by_proposer")
         .and_then(|node| reader.flag(node, "not_by_proposer"));
@@ -36,13 +36,13 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<ApprovalPolic
     })
 }
 
-fn timeout(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<ApprovalTimeout> {
+fn timeout(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<ApprovalTimeout> {
     let behavior = fields.get("timeout_behavior").and_then(|node| {
         let words = [
             ("fail", TimeoutBehavior::Fail),
             ("reject", TimeoutBehavior::Reject),
         ];
-        reader.word(node, "timeout_behavior", &words)
+        reader.keyword(node, "timeout_behavior", &words)
     });
     let node = fields.get("timeout").filter(|node| !is_none(node))?;
     if is_nothing(node) {
@@ -60,16 +60,20 @@ fn timeout(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<ApprovalTimeo
 }
 
 /// The bare number 0 means that there is no timeout, as it does in files that name every key.
-fn is_none(node: &Node) -> bool {
+fn is_none(node: &YamlNode) -> bool {
     match &node.data {
-        Data::Number(number) => number.as_u64() == Some(0),
-        Data::Null | Data::Bool(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => false,
+        YamlValue::Number(number) => number.as_u64() == Some(0),
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::Text(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_) => false,
     }
 }
 
 /// Whether a duration is none: `0s`, which could be taken for "at once" and for "never".
-fn is_nothing(node: &Node) -> bool {
-    matches!(&node.data, Data::Text(text) if milliseconds(text) == Some(0.0))
+fn is_nothing(node: &YamlNode) -> bool {
+    matches!(&node.data, YamlValue::Text(text) if milliseconds(text) == Some(0.0))
 }
 
 /// What two entries ask together: in every respect the stricter. Failing counts before recovering,

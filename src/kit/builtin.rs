@@ -5,7 +5,7 @@ use super::reference::split;
 use super::step::AgentCall;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::Place;
+use ktsu_config::yaml::SourceSpan;
 
 /// How the names of first-party agents and servers begin.
 const PREFIX: &str = "ktsu/";
@@ -46,7 +46,7 @@ pub fn text(path: &str) -> Option<&'static str> {
 }
 
 /// Whether a reference means an agent or a server of this program and not a file.
-pub(super) fn is_meant(name: &str) -> bool {
+pub(super) fn is_builtin(name: &str) -> bool {
     name.starts_with(PREFIX) && !split(name).0.ends_with(".yaml")
 }
 
@@ -100,7 +100,7 @@ pub(super) fn resolve(call: &AgentCall) -> Result<String, Fault> {
 }
 
 /// The path of the built-in server that an agent names, with or without its version.
-pub(super) fn resolve_server(reference: &str, place: Place) -> Result<String, Fault> {
+pub(super) fn resolve_server(reference: &str, place: SourceSpan) -> Result<String, Fault> {
     let (name, version) = split(reference);
     let fault = |code, words| Fault::new(code, place, words);
     let Some(found) = SERVERS.iter().find(|one| split(one.path).0 == name) else {

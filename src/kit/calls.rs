@@ -8,16 +8,16 @@ use serde_json::Value;
 
 use super::agent::{self, AgentDraft, Params};
 use super::builtin;
-use super::reference::{self, Kind};
-use super::step::{AgentCall, GivenParam};
-use super::workflow::Draft;
+use super::reference::{self, ReferenceKind};
+use super::step::{AgentArgument, AgentCall};
+use super::workflow::WorkflowDraft;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::text_of;
 
 /// Files of agents.
-pub(super) const KIND: Kind = Kind {
+pub(super) const AGENT_FILES: ReferenceKind = ReferenceKind {
     word: "agent file",
     suffix: agent::SUFFIX,
     absent: FaultCode::AgentNotFound,
@@ -27,7 +27,7 @@ pub(super) const KIND: Kind = Kind {
 
 /// The path of the agent that a step names: a file of the kit, or an agent of this program.
 pub(super) fn resolve(root: &Path, workflow: &str, call: &AgentCall) -> Result<String, Fault> {
-    if builtin::is_meant(&call.name) {
+    if builtin::is_builtin(&call.name) {
         return builtin::resolve(call);
     }
     reference::resolve(root, workflow, &call.reference())
@@ -35,7 +35,7 @@ pub(super) fn resolve(root: &Path, workflow: &str, call: &AgentCall) -> Result<S
 
 /// Judges one call.
 pub(super) fn check(
-    draft: &Draft,
+    draft: &WorkflowDraft,
     call: &AgentCall,
     agent: &AgentDraft,
     is_told: &dyn Fn(&str) -> bool,
@@ -88,7 +88,7 @@ fn required(call: &AgentCall, agent: &AgentDraft, params: &Params, faults: &mut 
     }
 }
 
-fn declared(given: &GivenParam, agent: &AgentDraft, params: &Params, faults: &mut Vec<Fault>) {
+fn declared(given: &AgentArgument, agent: &AgentDraft, params: &Params, faults: &mut Vec<Fault>) {
     let known: Vec<&str> = params.schema.properties().collect();
     if known.contains(&given.name.as_str()) {
         return;
@@ -111,7 +111,7 @@ fn declared(given: &GivenParam, agent: &AgentDraft, params: &Params, faults: &mu
 
 /// What is written out is judged before any run. A param declared as text takes numbers and
 /// booleans as text (decision T6).
-fn literal(given: &GivenParam, params: &Params, faults: &mut Vec<Fault>) {
+fn literal(given: &AgentArgument, params: &Params, faults: &mut Vec<Fault>) {
     let Some((value, place)) = &given.literal else {
         return;
     };
@@ -135,11 +135,11 @@ fn literal(given: &GivenParam, params: &Params, faults: &mut Vec<Fault>) {
 
 /// What a parser of untrusted text looks at is never a word of the file: who writes one meant the
 /// name of a param.
-fn fixed_source(call: &AgentCall, given: &GivenParam, faults: &mut Vec<Fault>) {
+fn fixed_source(call: &AgentCall, given: &AgentArgument, faults: &mut Vec<Fault>) {
     let Some((value, place)) = &given.literal else {
         return;
     };
-    if !builtin::is_meant(&call.name) || given.name != builtin::SOURCE {
+    if !builtin::is_builtin(&call.name) || given.name != builtin::SOURCE {
         return;
     }
     let words = format!("the text to look at is always {value}");
@@ -152,9 +152,9 @@ fn fixed_source(call: &AgentCall, given: &GivenParam, faults: &mut Vec<Fault>) {
 /// A secret goes into a param that is marked as one, and nothing else does. Where the agent's own
 /// file lacks the mark, it is told there.
 fn secrecy(
-    given: &GivenParam,
+    given: &AgentArgument,
     params: &Params,
-    draft: &Draft,
+    draft: &WorkflowDraft,
     is_told: &dyn Fn(&str) -> bool,
     faults: &mut Vec<Fault>,
 ) {
@@ -200,7 +200,7 @@ fn secrecy(
 }
 
 /// A secret in a param that is not marked as one could reach a prompt.
-fn leaks(given: &GivenParam, env: &[Variable], faults: &mut Vec<Fault>) {
+fn leaks(given: &AgentArgument, env: &[Variable], faults: &mut Vec<Fault>) {
     let Some(variable) = secret_of(given, env) else {
         return;
     };
@@ -215,7 +215,7 @@ fn leaks(given: &GivenParam, env: &[Variable], faults: &mut Vec<Fault>) {
     )));
 }
 
-fn secret_of<'e>(given: &GivenParam, env: &'e [Variable]) -> Option<&'e str> {
+fn secret_of<'e>(given: &AgentArgument, env: &'e [Variable]) -> Option<&'e str> {
     let secret = env
         .iter()
         .find(|one| one.secret && given.variables.contains(&one.name));

@@ -7,7 +7,7 @@ use super::builtin;
 use super::loader::Loader;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{self, Data, Place};
+use ktsu_config::yaml::{self, SourceSpan, YamlValue};
 
 /// Every group that an agent, a step or a policy names must stand in `gateway.yaml`, if the kit
 /// has one.
@@ -16,7 +16,7 @@ pub(super) fn check(loader: &mut Loader) {
         return;
     };
     let mut faults = Vec::new();
-    let mut judge = |file: &str, group: &str, place: Place| {
+    let mut judge = |file: &str, group: &str, place: SourceSpan| {
         if known.iter().any(|one| one == group) {
             return;
         }
@@ -30,7 +30,7 @@ pub(super) fn check(loader: &mut Loader) {
     };
     for (file, agent) in &loader.agents {
         if let Some(agent) = agent
-            && !builtin::is_meant(file)
+            && !builtin::is_builtin(file)
         {
             judge(file, &agent.plan.group, agent.group);
         }
@@ -45,7 +45,7 @@ pub(super) fn check(loader: &mut Loader) {
             match &call.group {
                 Some((group, place)) => judge(file, group, *place),
                 // A built-in agent names no group of the kit's own: its step does, or the policy.
-                None if builtin::is_meant(&call.name) => {
+                None if builtin::is_builtin(&call.name) => {
                     let policy = &draft.plan.policy;
                     judge(file, policy.group(builtin::GROUP), call.place);
                 }
@@ -62,28 +62,32 @@ pub(super) fn check(loader: &mut Loader) {
 /// that can be read: whoever opens the gateway tells what is wrong with it.
 fn declared(root: &Path) -> Option<Vec<String>> {
     let path = root.join(GATEWAY);
-    if !super::read::stays(root, &path) {
+    if !super::read::is_within(root, &path) {
         return None;
     }
     if std::fs::metadata(&path).ok()?.len() > yaml::MAX_FILE {
         return None;
     }
     let node = yaml::parse(&std::fs::read_to_string(path).ok()?).ok()?;
-    if !matches!(node.data, Data::Map(_)) {
+    if !matches!(node.data, YamlValue::Map(_)) {
         return None;
     }
     // One that declares no groups has none.
     let Some(groups) = super::agent::member(Some(&node), "model_groups") else {
         return Some(Vec::new());
     };
-    let Data::List(groups) = &groups.data else {
+    let YamlValue::List(groups) = &groups.data else {
         return None;
     };
     let names =
         groups.iter().filter_map(
             |group| match &super::agent::member(Some(group), "name")?.data {
-                Data::Text(name) => Some(name.clone()),
-                Data::Null | Data::Bool(_) | Data::Number(_) | Data::List(_) | Data::Map(_) => None,
+                YamlValue::Text(name) => Some(name.clone()),
+                YamlValue::Null
+                | YamlValue::Bool(_)
+                | YamlValue::Number(_)
+                | YamlValue::List(_)
+                | YamlValue::Map(_) => None,
             },
         );
     Some(names.collect())

@@ -10,21 +10,21 @@
 mod agent;
 pub mod allowlist;
 mod approval;
-pub mod asked;
+pub mod approval_checks;
 pub mod builtin;
 mod calls;
-mod central;
-mod edges;
+mod dependencies;
+mod env_isolation;
 mod groups;
 mod links;
 mod loader;
 pub mod lock;
-mod marks;
 mod prompt;
 pub(crate) mod read;
 mod reference;
-mod sealed;
+mod secret_flow;
 pub mod server;
+mod server_registry;
 pub mod servers;
 pub mod shape;
 mod step;
@@ -40,14 +40,14 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::Visibility;
 
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_workflow::definition::Definition;
 pub use loader::file_names;
 
-use ktsu_config::yaml::Place;
+use ktsu_config::yaml::SourceSpan;
 use loader::Loader;
 use server::KitServer;
 use servers::ServerUse;
@@ -74,7 +74,7 @@ pub struct Kit {
     /// The servers that agents use, by the path of the agent.
     pub uses: BTreeMap<String, Vec<ServerUse>>,
     /// What came of holding it against its lock, if it has one.
-    pub lock: Option<lock::Held>,
+    pub lock: Option<lock::LockStatus>,
 }
 
 /// One file of a kit that has a version (seed 000, invariant 12).
@@ -159,7 +159,7 @@ pub struct KitWorkflow {
     /// Whether it can be invoked from outside.
     pub visibility: Visibility,
     /// The lock of the kit, where every file it reaches is the one that was locked.
-    pub lock: Option<Json>,
+    pub lock: Option<CanonicalJson>,
 }
 
 impl Kit {
@@ -194,7 +194,10 @@ pub fn load_unlocked(dir: &Path) -> Result<Kit, Faults> {
     read(dir, |_| None)
 }
 
-fn read(dir: &Path, lock: impl FnOnce(&mut Loader) -> Option<lock::Placed>) -> Result<Kit, Faults> {
+fn read(
+    dir: &Path,
+    lock: impl FnOnce(&mut Loader) -> Option<lock::LocatedLock>,
+) -> Result<Kit, Faults> {
     let mut loader = Loader::default();
     match dir.canonicalize() {
         Ok(root) if root.is_dir() => loader.root = root,
@@ -202,7 +205,7 @@ fn read(dir: &Path, lock: impl FnOnce(&mut Loader) -> Option<lock::Placed>) -> R
             let words = format!("{} is not a folder", dir.display());
             loader.faults.add(Fault::new(
                 FaultCode::FileUnreadable,
-                Place::default(),
+                SourceSpan::default(),
                 words,
             ));
             return Err(loader.faults);
@@ -222,11 +225,11 @@ fn read(dir: &Path, lock: impl FnOnce(&mut Loader) -> Option<lock::Placed>) -> R
     types::check(&mut loader);
     loader.check_gateway();
     groups::check(&mut loader);
-    asked::check(&mut loader);
+    approval_checks::check(&mut loader);
     let lock = lock(&mut loader);
     let mut kit = loader.finish(settings, &top)?;
     if let Some(lock) = lock {
-        lock::hold(&mut kit, lock);
+        lock::check_against_lock(&mut kit, lock);
     }
     Ok(kit)
 }

@@ -2,21 +2,21 @@
 
 use std::path::Path;
 
-use ktsu_ledger::event::plan::{Visibility, Webhooks, Work, WorkflowPlan};
+use ktsu_ledger::event::plan::{StepWork, Visibility, Webhooks, WorkflowPlan};
 use serde_json::Value;
 
 use super::calls;
 use super::loader::Loader;
-use super::reference::{self, Kind};
+use super::reference::{self, ReferenceKind};
 use super::step::{ChildDraft, StepDraft};
-use super::workflow::{Draft, SUFFIX};
+use super::workflow::{SUFFIX, WorkflowDraft};
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
 use ktsu_workflow::params::ParamsSchema;
 
 /// Files of workflows.
-pub(super) const KIND: Kind = Kind {
+pub(super) const WORKFLOW_FILES: ReferenceKind = ReferenceKind {
     word: "workflow",
     suffix: SUFFIX,
     absent: FaultCode::ChildNotFound,
@@ -63,7 +63,7 @@ pub(super) fn check(loader: &mut Loader) {
     found.into_iter().for_each(|fault| loader.faults.add(fault));
 }
 
-fn version(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
+fn version(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     let version = &child.plan.version;
     let reference = said.reference();
     faults.extend(reference::version(&reference, version, true, "the step"));
@@ -71,7 +71,7 @@ fn version(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
 
 /// Only the root of a run is given values for variables, so no other workflow declares any, whatever
 /// its visibility (decision K4). A sub-workflow is told so in its own file.
-fn variables(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
+fn variables(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     if child.plan.env.is_empty() || child.plan.visibility == Visibility::SubWorkflow {
         return;
     }
@@ -84,7 +84,7 @@ fn variables(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
 }
 
 /// What the child requires is given, and nothing it refuses.
-fn params(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
+fn params(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     let Some(schema) = &child.plan.params else {
         return;
     };
@@ -120,8 +120,8 @@ fn params(said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
 }
 
 /// What is written out is judged before any run.
-fn literals(step: &StepDraft, said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
-    let (Work::Workflow(plan), Some(schema)) = (&step.plan.work, &child.plan.params) else {
+fn literals(step: &StepDraft, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
+    let (StepWork::Workflow(plan), Some(schema)) = (&step.plan.work, &child.plan.params) else {
         return;
     };
     let (Ok(schema), Some(given)) = (ParamsSchema::compile(schema), &plan.params) else {
@@ -149,8 +149,8 @@ fn is_written_out(value: &Value) -> bool {
 }
 
 /// Both sides must say `execute`; otherwise nothing is sent (decision S7).
-fn webhooks(step: &StepDraft, said: &ChildDraft, child: &Draft, faults: &mut Vec<Fault>) {
-    let Work::Workflow(plan) = &step.plan.work else {
+fn webhooks(step: &StepDraft, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
+    let StepWork::Workflow(plan) = &step.plan.work else {
         return;
     };
     if plan.webhooks == Webhooks::Execute && child.plan.webhooks == Webhooks::Suppress {
@@ -260,15 +260,15 @@ pub(super) fn plan(loader: &Loader, path: &str) -> Option<WorkflowPlan> {
     let mut plan = draft.plan.clone();
     for (position, step) in plan.steps.iter_mut().enumerate() {
         match &mut step.work {
-            Work::Workflow(child) => {
+            StepWork::Workflow(child) => {
                 let found = loader.children.get(&(path.to_owned(), position))?;
                 child.workflow.clone_from(found);
             }
-            Work::Agent(agent) => {
+            StepWork::Agent(agent) => {
                 let found = loader.calls.get(&(path.to_owned(), position))?;
                 agent.file.clone_from(found);
             }
-            Work::Transform(_) | Work::Webhook(_) => {}
+            StepWork::Transform(_) | StepWork::Webhook(_) => {}
         }
     }
     Some(plan)
@@ -277,15 +277,15 @@ pub(super) fn plan(loader: &Loader, path: &str) -> Option<WorkflowPlan> {
 /// The workflows a plan calls.
 pub(super) fn children(plan: &WorkflowPlan) -> impl Iterator<Item = String> + '_ {
     plan.steps.iter().filter_map(|step| match &step.work {
-        Work::Workflow(child) => Some(child.workflow.clone()),
-        Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => None,
+        StepWork::Workflow(child) => Some(child.workflow.clone()),
+        StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => None,
     })
 }
 
 /// The agents a plan calls.
 pub(super) fn agents(plan: &WorkflowPlan) -> impl Iterator<Item = String> + '_ {
     plan.steps.iter().filter_map(|step| match &step.work {
-        Work::Agent(agent) => Some(agent.file.clone()),
-        Work::Workflow(_) | Work::Transform(_) | Work::Webhook(_) => None,
+        StepWork::Agent(agent) => Some(agent.file.clone()),
+        StepWork::Workflow(_) | StepWork::Transform(_) | StepWork::Webhook(_) => None,
     })
 }

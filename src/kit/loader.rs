@@ -8,24 +8,24 @@ use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
 use ktsu_ledger::id::is_name;
 
 use super::agent::{self, AgentDraft};
-use super::read::{self, Reader};
+use super::read::{self, KitReader};
 use super::server::{self, ServerDraft};
 use super::servers::{self, ServerUse};
 use super::shape::kit::KIT as KIT_SHAPE;
-use super::workflow::{self, Draft, SUFFIX};
+use super::workflow::{self, SUFFIX, WorkflowDraft};
 use super::{
-    CENTRAL, FileKind, GATEWAY, Kit, KitFile, KitWorkflow, builtin, calls, central, links,
-    reference,
+    CENTRAL, FileKind, GATEWAY, Kit, KitFile, KitWorkflow, builtin, calls, links, reference,
+    server_registry,
 };
 use ktsu_config::fault::{Fault, FaultCode, Faults};
-use ktsu_config::yaml::{self, Place};
+use ktsu_config::yaml::{self, SourceSpan};
 use ktsu_workflow::definition::Definition;
 
 /// What `kit.yaml` says.
 #[derive(Default)]
 pub(super) struct Settings {
     name: Option<String>,
-    pub(super) default: Option<(String, Place)>,
+    pub(super) default: Option<(String, SourceSpan)>,
 }
 
 #[derive(Default)]
@@ -33,9 +33,9 @@ pub(super) struct Loader {
     pub(super) root: PathBuf,
     pub(super) faults: Faults,
     /// By path relative to the kit; nothing where a file is broken.
-    pub(super) drafts: BTreeMap<String, Option<Draft>>,
+    pub(super) drafts: BTreeMap<String, Option<WorkflowDraft>>,
     /// The trees of workflows and agents, for what is checked once all of them are read.
-    pub(super) nodes: BTreeMap<String, yaml::Node>,
+    pub(super) nodes: BTreeMap<String, yaml::YamlNode>,
     /// (parent, position of the step) to the path of the child.
     pub(super) children: BTreeMap<(String, usize), String>,
     /// By path relative to the kit; nothing where a file is broken.
@@ -60,7 +60,7 @@ impl Loader {
     /// The text of a file of the kit, kept for reports.
     pub(super) fn text(&mut self, path: &str) -> Option<String> {
         let full = self.root.join(path);
-        let refuse = |code, words: &str| Err(Fault::new(code, Place::default(), words));
+        let refuse = |code, words: &str| Err(Fault::new(code, SourceSpan::default(), words));
         let read = match (full.canonicalize(), std::fs::metadata(&full)) {
             (Ok(real), _) if !real.starts_with(&self.root) => refuse(
                 FaultCode::ChildOutsideKit,
@@ -90,7 +90,7 @@ impl Loader {
     }
 
     /// The text of a file of the kit, or of one that comes with ktsu.
-    fn own_or_built_in(&mut self, path: &str) -> Option<String> {
+    fn kit_or_builtin_text(&mut self, path: &str) -> Option<String> {
         match builtin::text(path) {
             Some(text) => {
                 let sources = &mut self.faults.sources;
@@ -101,7 +101,7 @@ impl Loader {
         }
     }
 
-    pub(super) fn node(&mut self, path: &str, text: &str) -> Option<yaml::Node> {
+    pub(super) fn node(&mut self, path: &str, text: &str) -> Option<yaml::YamlNode> {
         match yaml::parse(text) {
             Ok(node) => Some(node),
             Err(fault) => {
@@ -121,7 +121,7 @@ impl Loader {
         let Some(node) = self.node(KIT, &text) else {
             return Settings::default();
         };
-        let mut reader = Reader::new(Path::new(KIT), &text);
+        let mut reader = KitReader::new(Path::new(KIT), &text);
         let settings = read_settings(&mut reader, &node);
         self.faults.faults.append(&mut reader.faults);
         settings.unwrap_or_default()
@@ -134,7 +134,7 @@ impl Loader {
         let paths: Vec<String> = names.map(|name| format!("workflows/{name}")).collect();
         if paths.is_empty() {
             let words = format!("there is no workflows/NAME{SUFFIX}");
-            let fault = Fault::new(FaultCode::NoWorkflows, Place::default(), words);
+            let fault = Fault::new(FaultCode::NoWorkflows, SourceSpan::default(), words);
             self.fault("workflows", fault);
         }
         paths
@@ -148,7 +148,7 @@ impl Loader {
         if let Some(text) = self.text(path)
             && let Some(node) = self.node(path, &text)
         {
-            let mut reader = Reader::new(Path::new(path), &text);
+            let mut reader = KitReader::new(Path::new(path), &text);
             draft = workflow::read(&mut reader, &node);
             self.faults.faults.append(&mut reader.faults);
             self.nodes.insert(path.to_owned(), node);
@@ -220,10 +220,10 @@ impl Loader {
             return;
         }
         let mut draft = None;
-        if let Some(text) = self.own_or_built_in(path)
+        if let Some(text) = self.kit_or_builtin_text(path)
             && let Some(node) = self.node(path, &text)
         {
-            let mut reader = Reader::new(Path::new(path), &text);
+            let mut reader = KitReader::new(Path::new(path), &text);
             draft = agent::read(&mut reader, &node);
             self.faults.faults.append(&mut reader.faults);
             self.nodes.insert(path.to_owned(), node);
@@ -266,14 +266,14 @@ impl Loader {
             return;
         }
         let mut draft = None;
-        if let Some(text) = self.own_or_built_in(path)
+        if let Some(text) = self.kit_or_builtin_text(path)
             && let Some(node) = self.node(path, &text)
         {
-            let mut reader = Reader::new(Path::new(path), &text);
+            let mut reader = KitReader::new(Path::new(path), &text);
             draft = server::read(&mut reader, &node);
             self.faults.faults.append(&mut reader.faults);
         }
-        if let Some(draft) = draft.as_mut().filter(|_| builtin::is_meant(path)) {
+        if let Some(draft) = draft.as_mut().filter(|_| builtin::is_builtin(path)) {
             // It is wherever the orchestrator is, under its whole name.
             draft.server.name = reference::split(path).0.to_owned();
             draft.server.url = String::new();
@@ -288,8 +288,8 @@ impl Loader {
         }
         let text = self.text(CENTRAL)?;
         let node = self.node(CENTRAL, &text)?;
-        let mut reader = Reader::new(Path::new(CENTRAL), &text);
-        let listed = central::read(&mut reader, &node);
+        let mut reader = KitReader::new(Path::new(CENTRAL), &text);
+        let listed = server_registry::read(&mut reader, &node);
         self.faults.faults.append(&mut reader.faults);
         let listed = listed?;
         let servers = listed.servers.into_iter();
@@ -302,7 +302,7 @@ impl Loader {
         })
     }
 
-    pub(super) fn check_default(&mut self, default: Option<&(String, Place)>) {
+    pub(super) fn check_default(&mut self, default: Option<&(String, SourceSpan)>) {
         let Some((name, place)) = default else {
             return;
         };
@@ -321,9 +321,9 @@ impl Loader {
 
     /// Others read the gateway's file; that it is one of the kit is for the kit to say.
     pub(super) fn check_gateway(&mut self) {
-        if !read::stays(&self.root, &self.root.join(GATEWAY)) {
+        if !read::is_within(&self.root, &self.root.join(GATEWAY)) {
             let words = "the file is a link that leads out of the kit";
-            let fault = Fault::new(FaultCode::ChildOutsideKit, Place::default(), words);
+            let fault = Fault::new(FaultCode::ChildOutsideKit, SourceSpan::default(), words);
             self.fault(GATEWAY, fault);
         }
     }
@@ -331,7 +331,7 @@ impl Loader {
     /// The names of the files in a folder of the kit.
     fn file_names(&self, folder: &str) -> Vec<String> {
         let path = self.root.join(folder);
-        match read::stays(&self.root, &path) {
+        match read::is_within(&self.root, &path) {
             true => file_names(&path),
             false => Vec::new(),
         }
@@ -360,7 +360,7 @@ impl Loader {
         let examples = self.file_names("examples").into_iter().filter_map(|file| {
             let name = file.strip_suffix(".json")?.to_owned();
             let path = self.root.join("examples").join(&file);
-            read::stays(&self.root, &path).then_some((name, path))
+            read::is_within(&self.root, &path).then_some((name, path))
         });
         let examples: BTreeMap<_, _> = examples.collect();
         Ok(Kit {
@@ -457,7 +457,7 @@ impl Loader {
                     let words = format!("{place}: {words}");
                     self.fault(
                         root,
-                        Fault::new(FaultCode::BadValue, Place::default(), words),
+                        Fault::new(FaultCode::BadValue, SourceSpan::default(), words),
                     );
                 }
                 None
@@ -471,7 +471,7 @@ fn invoke_name(path: &str) -> &str {
     file.strip_suffix(SUFFIX).unwrap_or(file)
 }
 
-fn read_settings(reader: &mut Reader<'_>, node: &yaml::Node) -> Option<Settings> {
+fn read_settings(reader: &mut KitReader<'_>, node: &yaml::YamlNode) -> Option<Settings> {
     let fields = reader.shaped(node, &KIT_SHAPE)?;
     let name = fields.get("name").and_then(|node| {
         let name = reader.string(node, "name")?;

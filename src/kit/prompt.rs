@@ -1,10 +1,10 @@
 //! The `prompt:` of an agent file: static instructions, and templates over the params alone.
 
 use super::agent::Params;
-use super::read::{Fields, Reader, Usage};
+use super::read::{Fields, KitReader, NameUsage};
 use super::shape::agent::PROMPT;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode};
 use ktsu_workflow::expression::{Expression, Root};
 use ktsu_workflow::template::Template;
 
@@ -14,12 +14,12 @@ pub(super) struct PromptDraft {
     pub(super) user: Option<String>,
     pub(super) reflect_text: Option<String>,
     /// Of the reflect prompt.
-    pub(super) reflect: Option<Place>,
+    pub(super) reflect: Option<SourceSpan>,
 }
 
 pub(super) fn read(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
     params: Option<&Params>,
 ) -> Option<PromptDraft> {
     let fields = reader.shaped(node, &PROMPT)?;
@@ -45,7 +45,7 @@ pub(super) fn read(
     })
 }
 
-fn system(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
+fn system(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<String> {
     let node = fields.get("system")?;
     let text = reader.string(node, "prompt.system")?;
     if let Some(at) = text.find("{{") {
@@ -59,13 +59,13 @@ fn system(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
 
 /// A template that mentions nothing but params, and no secret ones.
 fn template(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
     what: &str,
     params: Option<&Params>,
 ) -> Option<String> {
     let text = reader.string(node, what)?.to_owned();
-    reader.template(node, Usage::Value)?;
+    reader.template(node, NameUsage::Value)?;
     reader.mentions.clear();
     let template = Template::text(&text).ok()?;
     let mut done = 0;
@@ -88,7 +88,12 @@ fn after(text: &str, done: usize, source: &str) -> usize {
     done + open + found.unwrap_or_default()
 }
 
-fn judge(expression: &Expression, place: Place, what: &str, params: Option<&Params>) -> Vec<Fault> {
+fn judge(
+    expression: &Expression,
+    place: SourceSpan,
+    what: &str,
+    params: Option<&Params>,
+) -> Vec<Fault> {
     let mut faults = Vec::new();
     for root in expression.roots() {
         let name = match root {

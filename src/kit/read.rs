@@ -5,14 +5,14 @@ use std::path::Path;
 
 use ktsu_config::fault::{Fault, FaultCode};
 pub(crate) use ktsu_config::read::*;
-use ktsu_config::{read, yaml::Place};
+use ktsu_config::{read, yaml::SourceSpan};
 use ktsu_workflow::expression::Root;
 
 use super::agent::NO_VERSION;
 
 /// Reads one file of a kit and gathers its faults.
-pub(crate) struct Reader<'a> {
-    reader: read::Reader<'a>,
+pub(crate) struct KitReader<'a> {
+    reader: read::ConfigReader<'a>,
     /// Names that expressions of the part being read mention.
     pub(super) mentions: Vec<Mention>,
 }
@@ -23,13 +23,13 @@ pub(super) struct Mention {
     pub(super) root: Root,
     /// The params that are taken by name, where the root is `params`.
     pub(super) params: Vec<String>,
-    pub(super) place: Place,
-    pub(super) usage: Usage,
+    pub(super) place: SourceSpan,
+    pub(super) usage: NameUsage,
 }
 
 /// What a name is used for; decides whether it may be a secret or an item.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Usage {
+pub(super) enum NameUsage {
     Child,
     Condition,
     ForEach,
@@ -42,7 +42,7 @@ pub(super) enum Usage {
     Signing,
 }
 
-impl Usage {
+impl NameUsage {
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Child => "the params of a child workflow",
@@ -57,10 +57,10 @@ impl Usage {
     }
 }
 
-impl<'a> Reader<'a> {
+impl<'a> KitReader<'a> {
     pub(crate) fn new(file: &'a Path, text: &'a str) -> Self {
         Self {
-            reader: read::Reader::new(file, text),
+            reader: read::ConfigReader::new(file, text),
             mentions: Vec::new(),
         }
     }
@@ -83,15 +83,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-impl<'a> Deref for Reader<'a> {
-    type Target = read::Reader<'a>;
+impl<'a> Deref for KitReader<'a> {
+    type Target = read::ConfigReader<'a>;
 
     fn deref(&self) -> &Self::Target {
         &self.reader
     }
 }
 
-impl DerefMut for Reader<'_> {
+impl DerefMut for KitReader<'_> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.reader
     }

@@ -4,18 +4,18 @@ use std::path::{Component, Path, PathBuf};
 
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::Place;
+use ktsu_config::yaml::SourceSpan;
 
 /// A reference, and what is looked for.
-pub(super) struct Reference<'a> {
+pub(super) struct FileReference<'a> {
     /// As written, version included.
     pub(super) name: &'a str,
-    pub(super) place: Place,
-    pub(super) kind: &'a Kind,
+    pub(super) place: SourceSpan,
+    pub(super) kind: &'a ReferenceKind,
 }
 
 /// The files a reference may mean.
-pub(super) struct Kind {
+pub(super) struct ReferenceKind {
     /// As in "there is no agent file".
     pub(super) word: &'static str,
     /// How the names of such files end.
@@ -40,7 +40,11 @@ pub(super) fn split(name: &str) -> (&str, Option<&str>) {
 }
 
 /// The path that a reference of a file means, relative to the kit.
-pub(super) fn resolve(root: &Path, from: &str, reference: &Reference<'_>) -> Result<String, Fault> {
+pub(super) fn resolve(
+    root: &Path,
+    from: &str,
+    reference: &FileReference<'_>,
+) -> Result<String, Fault> {
     let (name, _) = split(reference.name);
     let kind = reference.kind;
     let fault = |code, words| Fault::new(code, reference.place, words);
@@ -87,7 +91,7 @@ pub(super) fn resolve(root: &Path, from: &str, reference: &Reference<'_>) -> Res
     Ok(path)
 }
 
-impl Kind {
+impl ReferenceKind {
     fn noun(&self) -> String {
         let noun = self.word.trim_end_matches(" file");
         let article = if noun.starts_with('a') { "an" } else { "a" };
@@ -110,7 +114,7 @@ fn inside(path: &Path) -> Option<PathBuf> {
 }
 
 /// A file with a similar name in the usual folder. A name without a folder is meant to stand there.
-fn near(root: &Path, name: &str, kind: &Kind) -> Option<String> {
+fn near(root: &Path, name: &str, kind: &ReferenceKind) -> Option<String> {
     let names = super::loader::file_names(&root.join(kind.folder));
     let paths: Vec<String> = names
         .into_iter()
@@ -128,7 +132,7 @@ fn near(root: &Path, name: &str, kind: &Kind) -> Option<String> {
 /// Whether the file a reference leads to is the version it asks for. `found` is nothing where the
 /// file says none, and so counts as 0.0.0.
 pub(super) fn version(
-    reference: &Reference<'_>,
+    reference: &FileReference<'_>,
     version: &str,
     is_said: bool,
     from: &str,

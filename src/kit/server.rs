@@ -9,12 +9,12 @@ use ktsu_ledger::event::plan::{AuthScheme, ServerAuth};
 
 use super::agent::members;
 use super::allowlist::{self, Allowlist};
-use super::read::Reader;
-use super::sealed;
+use super::env_isolation;
+use super::read::KitReader;
 use super::shape::server as shape;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
@@ -30,7 +30,7 @@ pub struct KitServer {
     /// How callers prove themselves, if they have to.
     pub auth: Option<ServerAuth>,
     /// What it wants to know, by name.
-    pub params: BTreeMap<String, ServerParam>,
+    pub params: BTreeMap<String, KitServerParam>,
     /// The tools it offers to anybody at all.
     pub allowlist: Allowlist,
     /// Whether its calls change something that lasts (seed 000, invariant 1).
@@ -41,7 +41,7 @@ pub struct KitServer {
 
 /// One of a server's `params:`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerParam {
+pub struct KitServerParam {
     /// The value where an agent gives none.
     pub default: Option<String>,
     /// Whether its value is a secret.
@@ -52,7 +52,7 @@ pub struct ServerParam {
 pub(super) struct ServerDraft {
     pub(super) server: KitServer,
     /// Of the name.
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// Whether the file itself says which version it is.
     pub(super) has_version: bool,
     /// Params whose own mark is wrong: told already, so nobody else speaks of it.
@@ -60,17 +60,17 @@ pub(super) struct ServerDraft {
 }
 
 /// The longest that a call may take, in milliseconds: an hour.
-const LONGEST_CALL: u64 = 60 * 60 * 1000;
+const MAX_CALL_MS: u64 = 60 * 60 * 1000;
 
 /// How the names of server files end.
 pub(super) const SUFFIX: &str = ".server.yaml";
 
 /// Reads a server; nothing when it is too broken to be used by an agent.
-pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> {
-    sealed::check(reader, root, sealed::SERVER);
+pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<ServerDraft> {
+    env_isolation::check(reader, root, env_isolation::SERVER);
     let fields = reader.shaped(root, &shape::SERVER)?;
     if let Some(node) = fields.get("kind") {
-        reader.word(node, "kind", &[("tool-server", ())]);
+        reader.keyword(node, "kind", &[("tool-server", ())]);
     }
     let name = reader.name(&fields);
     let version = reader.own_version(&fields, "the server");
@@ -109,9 +109,9 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<ServerDraft> 
     })
 }
 
-fn timeout(reader: &mut Reader<'_>, node: &Node) -> Option<u64> {
-    let ms = reader.duration_up_to(node, "timeout", ("1h", LONGEST_CALL))?;
-    if ms > LONGEST_CALL {
+fn timeout(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<u64> {
+    let ms = reader.duration_up_to(node, "timeout", ("1h", MAX_CALL_MS))?;
+    if ms > MAX_CALL_MS {
         let words = "a call may take an hour at the most";
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
         reader.fault(fault.hint("timeout: 1h"));
@@ -121,9 +121,9 @@ fn timeout(reader: &mut Reader<'_>, node: &Node) -> Option<u64> {
 }
 
 /// Written out, so that it can be read in a review; the environment may set another one.
-fn url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+fn url(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     let text = reader.string(node, "url")?;
-    if sealed::mentions_environment(text).is_some() {
+    if env_isolation::mentions_environment(text).is_some() {
         return None;
     }
     let hint = "tools are reached over http: url: http://HOST/PATH or https://HOST/PATH";
@@ -156,10 +156,10 @@ fn url(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
     None
 }
 
-type Declared = BTreeMap<String, (ServerParam, Place)>;
+type DeclaredParams = BTreeMap<String, (KitServerParam, SourceSpan)>;
 
-fn params(reader: &mut Reader<'_>, node: &Node) -> Declared {
-    let mut declared = Declared::new();
+fn params(reader: &mut KitReader<'_>, node: &YamlNode) -> DeclaredParams {
+    let mut declared = DeclaredParams::new();
     if reader.open_map(node, "params").is_none() {
         return declared;
     }
@@ -178,7 +178,7 @@ fn params(reader: &mut Reader<'_>, node: &Node) -> Declared {
             reader.fault(fault.hint("a secret comes from a variable of the workflow"));
         }
         let default = node.and_then(|node| written_out(reader, node));
-        let param = ServerParam {
+        let param = KitServerParam {
             default: default.map(str::to_owned),
             secret,
         };
@@ -190,10 +190,10 @@ fn params(reader: &mut Reader<'_>, node: &Node) -> Declared {
 }
 
 /// A default is a literal: nothing is there that a template in it could speak of.
-fn written_out<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<&'n str> {
+fn written_out<'n>(reader: &mut KitReader<'_>, node: &'n YamlNode) -> Option<&'n str> {
     let text = reader.string(node, "default")?;
     // That it reaches for the environment is told already.
-    if text.contains("{{") && sealed::mentions_environment(text).is_none() {
+    if text.contains("{{") && env_isolation::mentions_environment(text).is_none() {
         let words = "the default of a server's param is written out";
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
         reader.fault(fault.hint("agents give what differs: params: {NAME: \"{{ params.NAME }}\"}"));
@@ -204,20 +204,20 @@ fn written_out<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<&'n str> {
 
 /// The last layer of a secret's way: the header takes a secret param of this server, whole.
 fn auth(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    declared: &Declared,
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
+    declared: &DeclaredParams,
     told: &mut BTreeSet<String>,
 ) -> Option<ServerAuth> {
-    let fields = reader.secretive(node, &shape::AUTH)?;
+    let fields = reader.secret_map(node, &shape::AUTH)?;
     let header = fields.get("header").map(|node| reader.header(node));
     let scheme = fields.get("scheme").map(|node| {
         let schemes = [("bearer", AuthScheme::Bearer), ("raw", AuthScheme::Raw)];
-        reader.word(node, "scheme", &schemes)
+        reader.keyword(node, "scheme", &schemes)
     });
     let node = fields.get("secret")?;
     let text = reader.secret_text(node, "auth.secret")?;
-    if sealed::mentions_environment(text).is_some() {
+    if env_isolation::mentions_environment(text).is_some() {
         return None;
     }
     let Some(param) = only_param(text) else {

@@ -17,13 +17,13 @@ use ktsu_ledger::event::plan::{ServerParam, ServerPlan};
 use super::agent::AgentDraft;
 use super::allowlist::Allowlist;
 use super::loader::Loader;
-use super::reference::{self, Kind, Reference};
+use super::reference::{self, FileReference, ReferenceKind};
 use super::server::{self, KitServer, SUFFIX, ServerDraft};
-use super::tools::{GivenText, ServerCall};
+use super::tools::{ServerArgument, ServerCall};
 use super::{CENTRAL, builtin, file_of};
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::Place;
+use ktsu_config::yaml::SourceSpan;
 
 /// A tool server, as one agent uses it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +31,7 @@ pub struct ServerUse {
     /// The name under which the agent knows it.
     pub name: String,
     /// Where the agent's file has the name.
-    pub place: Place,
+    pub place: SourceSpan,
     /// Its key in [`super::Kit::servers`].
     pub server: String,
     /// Templates over the agent's params.
@@ -50,13 +50,13 @@ impl ServerUse {
             params: params
                 .map(|given| (given.name.clone(), given.text.clone()))
                 .collect(),
-            allowlist: server.allowlist.and(&call.allowlist),
+            allowlist: server.allowlist.intersection(&call.allowlist),
         }
     }
 
     /// As a definition has it: everything the files say, and nothing an environment does.
     pub(super) fn plan(&self, server: &KitServer) -> ServerPlan {
-        let value = |name: &String, param: &server::ServerParam| {
+        let value = |name: &String, param: &server::KitServerParam| {
             let given = self.params.get(name);
             // What a literal cannot fail to give needs no second value.
             let default = given
@@ -72,7 +72,7 @@ impl ServerUse {
         ServerPlan {
             auth: server.auth.clone(),
             declared: (server.name != self.name).then(|| server.name.clone()),
-            file: match builtin::is_meant(&self.server) {
+            file: match builtin::is_builtin(&self.server) {
                 true => reference::split(&self.server).0.to_owned(),
                 false => self.server.clone(),
             },
@@ -90,7 +90,7 @@ impl ServerUse {
 }
 
 /// Files of tool servers.
-pub(super) const KIND: Kind = Kind {
+pub(super) const SERVER_FILES: ReferenceKind = ReferenceKind {
     word: "server file",
     suffix: SUFFIX,
     absent: FaultCode::ServerNotFound,
@@ -107,11 +107,11 @@ pub(super) fn resolve(
     central: Option<&BTreeSet<String>>,
 ) -> Result<Option<String>, Fault> {
     if let Some((name, place)) = &call.path
-        && builtin::is_meant(name)
+        && builtin::is_builtin(name)
     {
         return builtin::resolve_server(name, *place).map(Some);
     }
-    if builtin::is_meant(&call.name) {
+    if builtin::is_builtin(&call.name) {
         let words = format!(
             "{:?} is the name of a server that comes with ktsu",
             call.name
@@ -120,10 +120,10 @@ pub(super) fn resolve(
         return Err(fault.hint("give the server of your own another name"));
     }
     if let Some((name, place)) = &call.path {
-        let reference = Reference {
+        let reference = FileReference {
             name,
             place: *place,
-            kind: &KIND,
+            kind: &SERVER_FILES,
         };
         return reference::resolve(root, agent, &reference).map(Some);
     }
@@ -188,14 +188,14 @@ fn version(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     let Some((name, place)) = call
         .path
         .as_ref()
-        .filter(|(name, _)| !builtin::is_meant(name))
+        .filter(|(name, _)| !builtin::is_builtin(name))
     else {
         return;
     };
-    let reference = Reference {
+    let reference = FileReference {
         name,
         place: *place,
-        kind: &KIND,
+        kind: &SERVER_FILES,
     };
     let found = &server.server.version;
     faults.extend(reference::version(
@@ -209,7 +209,7 @@ fn version(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
 /// The environment and the lock speak of a server by its own name.
 fn names(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     let own = &server.server.name;
-    if call.name != *own && !builtin::is_meant(own) {
+    if call.name != *own && !builtin::is_builtin(own) {
         let words = format!("the server calls itself {own:?}, not {:?}", call.name);
         let fault = Fault::new(FaultCode::NameMismatch, call.place, words).warning();
         faults.push(fault.hint(format!("name: {own}")));
@@ -244,7 +244,7 @@ fn given(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
 /// A secret param of the agent goes into a secret param of the server, and nothing else does. Gives
 /// the params of the agent that lack their mark.
 fn secrecy(
-    given: &GivenText,
+    given: &ServerArgument,
     agent: &AgentDraft,
     server: &ServerDraft,
     key: &str,

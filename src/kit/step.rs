@@ -2,16 +2,16 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, Webhooks, Work};
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, StepWork, Webhooks};
 use serde_json::Value;
 
-use super::read::{Fields, Mention, Reader, Usage, rounded};
-use super::reference::Reference;
+use super::read::{Fields, KitReader, Mention, NameUsage, rounded};
+use super::reference::FileReference;
 use super::shape::workflow::{self as shape, PRIMITIVES};
 use super::{agent, calls, links, text, transform, webhook};
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
@@ -19,8 +19,8 @@ use ktsu_workflow::template::Template;
 pub(super) struct StepDraft {
     pub(super) plan: StepPlan,
     /// Of the id.
-    pub(super) place: Place,
-    pub(super) depends_on: Vec<(String, Place)>,
+    pub(super) place: SourceSpan,
+    pub(super) depends_on: Vec<(String, SourceSpan)>,
     pub(super) mentions: Vec<Mention>,
     pub(super) child: Option<ChildDraft>,
     pub(super) agent: Option<AgentCall>,
@@ -30,20 +30,20 @@ pub(super) struct StepDraft {
 pub(super) struct AgentCall {
     /// The file, version suffix included.
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// Where the given params stand, or the name if none are given.
-    pub(super) params_place: Place,
-    pub(super) params: Vec<GivenParam>,
-    pub(super) group: Option<(String, Place)>,
-    pub(super) threshold: Option<Place>,
+    pub(super) params_place: SourceSpan,
+    pub(super) params: Vec<AgentArgument>,
+    pub(super) group: Option<(String, SourceSpan)>,
+    pub(super) threshold: Option<SourceSpan>,
 }
 
 /// A param that a step gives to its agent.
-pub(super) struct GivenParam {
+pub(super) struct AgentArgument {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// Of the value.
-    pub(super) value: Place,
+    pub(super) value: SourceSpan,
     /// The environment variables its value mentions.
     pub(super) variables: BTreeSet<String>,
     /// Whether it mentions anything else.
@@ -51,35 +51,35 @@ pub(super) struct GivenParam {
     /// The one variable that its value is, if it is nothing else.
     pub(super) alone: Option<String>,
     /// The value, if nothing in it is evaluated, and where it stands.
-    pub(super) literal: Option<(Value, Place)>,
+    pub(super) literal: Option<(Value, SourceSpan)>,
 }
 
 /// What a workflow step says about its child.
 pub(super) struct ChildDraft {
     pub(super) path: String,
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// Where the given params stand, or the path if none are given.
-    pub(super) params_place: Place,
-    pub(super) params: Vec<(String, Place)>,
-    pub(super) webhooks: Place,
+    pub(super) params_place: SourceSpan,
+    pub(super) params: Vec<(String, SourceSpan)>,
+    pub(super) webhooks: SourceSpan,
 }
 
 impl AgentCall {
-    pub(super) fn reference(&self) -> Reference<'_> {
-        Reference {
+    pub(super) fn reference(&self) -> FileReference<'_> {
+        FileReference {
             name: &self.name,
             place: self.place,
-            kind: &calls::KIND,
+            kind: &calls::AGENT_FILES,
         }
     }
 }
 
 impl ChildDraft {
-    pub(super) fn reference(&self) -> Reference<'_> {
-        Reference {
+    pub(super) fn reference(&self) -> FileReference<'_> {
+        FileReference {
             name: &self.path,
             place: self.place,
-            kind: &links::KIND,
+            kind: &links::WORKFLOW_FILES,
         }
     }
 }
@@ -111,7 +111,7 @@ pub(super) const RESERVED: [&str; 22] = [
 ];
 
 /// Reads a step; nothing if it is too broken to go on with.
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
+pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepDraft> {
     let fields = reader.shaped(node, &shape::STEP)?;
     let id_node = fields.get("id");
     let id = id_node.and_then(|node| id(reader, node));
@@ -120,7 +120,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
     let depends_on = depends_on(reader, &fields);
     let condition = fields
         .get("condition")
-        .and_then(|node| reader.expression(node, "condition", Usage::Condition));
+        .and_then(|node| reader.expression(node, "condition", NameUsage::Condition));
     let schema = fields.get("output").and_then(|node| {
         let output = reader.shaped(node, &shape::STEP_OUTPUT)?;
         let schema = output.get("schema")?;
@@ -141,10 +141,10 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
     let mut call = None;
     let body = fields.get(primitive)?;
     let work = match primitive {
-        "agent" => read_agent(reader, &fields, body, &mut call).map(Work::Agent),
-        "transform" => transform::read(reader, body).map(Work::Transform),
-        "webhook" => webhook::read(reader, &fields, body).map(Work::Webhook),
-        _ => read_child(reader, &fields, body, &mut child).map(Work::Workflow),
+        "agent" => read_agent(reader, &fields, body, &mut call).map(StepWork::Agent),
+        "transform" => transform::read(reader, body).map(StepWork::Transform),
+        "webhook" => webhook::read(reader, &fields, body).map(StepWork::Webhook),
+        _ => read_child(reader, &fields, body, &mut child).map(StepWork::Workflow),
     };
     let mentions = std::mem::take(&mut reader.mentions);
     Some(StepDraft {
@@ -163,7 +163,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<StepDraft> {
     })
 }
 
-fn id(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+fn id(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     let id = reader.string(node, "id")?;
     let first = id.chars().next();
     let fits = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
@@ -186,7 +186,7 @@ fn id(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
     Some(id.to_owned())
 }
 
-fn depends_on(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(String, Place)> {
+fn depends_on(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Vec<(String, SourceSpan)> {
     let mut ids = Vec::new();
     let list = fields
         .get("depends_on")
@@ -200,10 +200,10 @@ fn depends_on(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(String, Plac
 
 /// The one primitive of a step.
 fn primitive(
-    reader: &mut Reader<'_>,
+    reader: &mut KitReader<'_>,
     fields: &Fields<'_>,
     name: &str,
-    place: Place,
+    place: SourceSpan,
 ) -> Option<&'static str> {
     let found: Vec<&str> = PRIMITIVES
         .iter()
@@ -238,7 +238,7 @@ fn primitive(
     }
 }
 
-fn misplaced(reader: &mut Reader<'_>, fields: &Fields<'_>, primitive: &str) {
+fn misplaced(reader: &mut KitReader<'_>, fields: &Fields<'_>, primitive: &str) {
     for key in shape::STEP.keys {
         if let Some(place) = fields.key(key.name)
             && !key.with.is_empty()
@@ -252,9 +252,9 @@ fn misplaced(reader: &mut Reader<'_>, fields: &Fields<'_>, primitive: &str) {
 }
 
 fn read_agent(
-    reader: &mut Reader<'_>,
+    reader: &mut KitReader<'_>,
     fields: &Fields<'_>,
-    body: &Node,
+    body: &YamlNode,
     call: &mut Option<AgentCall>,
 ) -> Option<AgentPlan> {
     let name = reader.string(body, "agent")?;
@@ -270,7 +270,7 @@ fn read_agent(
             .and_then(|node| reader.string(node, "model.group"))
             .map(str::to_owned);
         let node = model.get("max_tokens");
-        let given = node.and_then(|node| reader.whole(node, "model.max_tokens", 1, 10_000_000));
+        let given = node.and_then(|node| reader.integer(node, "model.max_tokens", 1, 10_000_000));
         max_tokens = given
             .and_then(|given| u32::try_from(given).ok())
             .unwrap_or(max_tokens);
@@ -284,7 +284,7 @@ fn read_agent(
         .get("for_each")
         .and_then(|node| read_fan_out(reader, node));
     let given = fields.get("params");
-    let tree = given.and_then(|node| params(reader, node, "params", Usage::Value));
+    let tree = given.and_then(|node| params(reader, node, "params", NameUsage::Value));
     *call = Some(AgentCall {
         name: name.to_owned(),
         place: body.place,
@@ -306,7 +306,7 @@ fn read_agent(
     })
 }
 
-fn given_params(node: &Node) -> Vec<GivenParam> {
+fn given_params(node: &YamlNode) -> Vec<AgentArgument> {
     let given = agent::members(Some(node)).iter();
     let given = given.map(|(key, node)| {
         let value = node.to_value();
@@ -316,7 +316,7 @@ fn given_params(node: &Node) -> Vec<GivenParam> {
             Root::Env(name) => Some(name.clone()),
             Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
         });
-        GivenParam {
+        AgentArgument {
             name: key.text.clone(),
             place: key.place,
             value: node.place,
@@ -344,14 +344,14 @@ fn only_variable(template: &Template) -> Option<String> {
     }
 }
 
-fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {
+fn read_fan_out(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<FanOut> {
     let fields = reader.shaped(node, &shape::FOR_EACH)?;
     let from = fields
         .get("from")
-        .and_then(|node| reader.expression(node, "for_each.from", Usage::ForEach));
+        .and_then(|node| reader.expression(node, "for_each.from", NameUsage::ForEach));
     let mut whole = |key: &str, least: i64| {
         let node = fields.get(key)?;
-        reader.whole(node, &format!("for_each.{key}"), least, 1_000_000)
+        reader.integer(node, &format!("for_each.{key}"), least, 1_000_000)
     };
     let concurrency = whole("concurrency", 0).unwrap_or(0);
     let max_items = whole("max_items", 0);
@@ -365,15 +365,20 @@ fn read_fan_out(reader: &mut Reader<'_>, node: &Node) -> Option<FanOut> {
 }
 
 /// A map of templates.
-fn params(reader: &mut Reader<'_>, node: &Node, what: &str, usage: Usage) -> Option<Json> {
+fn params(
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
+    what: &str,
+    usage: NameUsage,
+) -> Option<CanonicalJson> {
     reader.open_map(node, what)?;
     reader.template(node, usage)
 }
 
 fn read_child(
-    reader: &mut Reader<'_>,
+    reader: &mut KitReader<'_>,
     fields: &Fields<'_>,
-    body: &Node,
+    body: &YamlNode,
     child: &mut Option<ChildDraft>,
 ) -> Option<ChildPlan> {
     let path = reader.string(body, "workflow")?;
@@ -386,13 +391,13 @@ fn read_child(
         reader.fault(fault.hint("input is another name of params: keep one"));
     }
     let given = fields.get("params").or_else(|| fields.get("input"));
-    let tree = given.and_then(|node| params(reader, node, "params", Usage::Child));
+    let tree = given.and_then(|node| params(reader, node, "params", NameUsage::Child));
     let known = [
         ("execute", Webhooks::Execute),
         ("suppress", Webhooks::Suppress),
     ];
     let node = fields.get("webhooks");
-    let webhooks = node.and_then(|node| reader.word(node, "webhooks", &known));
+    let webhooks = node.and_then(|node| reader.keyword(node, "webhooks", &known));
     *child = Some(ChildDraft {
         path: path.to_owned(),
         place: body.place,
@@ -407,12 +412,16 @@ fn read_child(
     })
 }
 
-fn names(node: &Node) -> Vec<(String, Place)> {
+fn names(node: &YamlNode) -> Vec<(String, SourceSpan)> {
     match &node.data {
-        Data::Map(members) => members
+        YamlValue::Map(members) => members
             .iter()
             .map(|(key, _)| (key.text.clone(), key.place))
             .collect(),
-        Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::List(_) => Vec::new(),
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::Number(_)
+        | YamlValue::Text(_)
+        | YamlValue::List(_) => Vec::new(),
     }
 }

@@ -8,7 +8,7 @@ use super::loader::file_names;
 use super::*;
 use ktsu_config::render;
 use ktsu_ledger::event::plan::Plan;
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_workflow::rules::DecisionRules;
 
 /// A kit in a temporary folder.
@@ -94,14 +94,14 @@ fn a_sound_kit_becomes_a_definition_with_every_edge() {
             .workflow("workflows/sub/child.workflow.yaml")
             .is_some()
     );
-    let Work::Transform(transform) = &root.plan.steps[1].work else {
+    let StepWork::Transform(transform) = &root.plan.steps[1].work else {
         panic!()
     };
     assert_eq!(
         transform.inputs,
         ["step.fetch-news", "step.fetch-news.results", "params.x"]
     );
-    let Work::Webhook(hook) = &root.plan.steps[3].work else {
+    let StepWork::Webhook(hook) = &root.plan.steps[3].work else {
         panic!()
     };
     let retry = hook.retry.as_ref().unwrap();
@@ -142,7 +142,7 @@ fn a_plan_holds_the_agents_it_reaches_and_steps_name_them() {
     let definition = &kit.workflows["parent"].definition;
     let names: Vec<_> = definition.plan.agents.keys().collect();
     assert_eq!(names, ["agents/a.agent.yaml"]);
-    let Work::Agent(call) = &definition.root().unwrap().plan.steps[0].work else {
+    let StepWork::Agent(call) = &definition.root().unwrap().plan.steps[0].work else {
         panic!()
     };
     assert_eq!(
@@ -257,7 +257,7 @@ fn a_plan_that_was_tampered_with_does_not_compile() {
     assert!(broken(&|w| w.steps[1].id = "fetch-news".into()).contains("twice"));
     assert!(broken(&|w| w.steps[1].condition = Some("(".into())).contains("too early"));
     let mut cyclic = plan.clone();
-    if let Work::Workflow(child) = &mut cyclic.workflows.get_mut(&root).unwrap().steps[2].work {
+    if let StepWork::Workflow(child) = &mut cyclic.workflows.get_mut(&root).unwrap().steps[2].work {
         child.workflow = root.clone();
     }
     assert!(
@@ -409,7 +409,7 @@ fn a_plan_that_spreads_too_far_does_not_compile() {
         let leaf = format!("workflows/l{}.workflow.yaml", fitting - 1);
         let mut caller = plan.workflows["workflows/l0.workflow.yaml"].clone();
         for step in &mut caller.steps {
-            if let Work::Workflow(child) = &mut step.work {
+            if let StepWork::Workflow(child) = &mut step.work {
                 child.workflow = "copy".to_owned();
             }
         }

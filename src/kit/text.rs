@@ -1,22 +1,22 @@
 //! Expressions, templates and schemas in files: parsed here so that their faults have a place.
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 
 use super::agent::{member, members};
-use super::read::{Mention, Reader, Usage};
+use super::read::{KitReader, Mention, NameUsage};
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::airlock::{Schema, SchemaError};
 use ktsu_workflow::defaults;
 use ktsu_workflow::expression::{Expression, ExpressionError, Root};
 use ktsu_workflow::params::ParamsSchema;
 use ktsu_workflow::template::{Template, located};
 
-impl Reader<'_> {
+impl KitReader<'_> {
     /// A tree as canonical JSON.
-    pub(super) fn tree(&mut self, node: &Node) -> Option<Json> {
-        self.twice_within(node);
-        match Json::from_value(&node.to_value()) {
+    pub(super) fn tree(&mut self, node: &YamlNode) -> Option<CanonicalJson> {
+        self.report_nested_duplicates(node);
+        match CanonicalJson::from_value(&node.to_value()) {
             Ok(json) => Some(json),
             Err(_) => {
                 let words = "nested deeper than 64 levels";
@@ -27,12 +27,12 @@ impl Reader<'_> {
     }
 
     /// A JSON Schema that compiles.
-    pub(super) fn schema(&mut self, node: &Node) -> Option<Json> {
+    pub(super) fn schema(&mut self, node: &YamlNode) -> Option<CanonicalJson> {
         self.schema_with(node, |json| Schema::compile_output(json).map(drop))
     }
 
-    pub(super) fn params_schema(&mut self, node: &Node) -> Option<Json> {
-        if let Data::Bool(false) = node.data {
+    pub(super) fn params_schema(&mut self, node: &YamlNode) -> Option<CanonicalJson> {
+        if let YamlValue::Bool(false) = node.data {
             let words = "nothing fits this schema, so nothing could be called with it";
             self.fault(Fault::new(FaultCode::BadSchema, node.place, words));
             return None;
@@ -49,7 +49,7 @@ impl Reader<'_> {
     }
 
     /// A default counts as given, so it has to fit.
-    fn defaults(&mut self, node: &Node, json: &Json) {
+    fn defaults(&mut self, node: &YamlNode, json: &CanonicalJson) {
         let Ok(schema) = ParamsSchema::compile(json) else {
             return;
         };
@@ -66,9 +66,9 @@ impl Reader<'_> {
 
     fn schema_with(
         &mut self,
-        node: &Node,
-        compile: impl FnOnce(&Json) -> Result<(), SchemaError>,
-    ) -> Option<Json> {
+        node: &YamlNode,
+        compile: impl FnOnce(&CanonicalJson) -> Result<(), SchemaError>,
+    ) -> Option<CanonicalJson> {
         let json = self.tree(node)?;
         let judged = compile(&json).and_then(|()| defaults::check(&json.to_value()));
         match judged {
@@ -83,7 +83,7 @@ impl Reader<'_> {
     }
 
     /// A tree of templates.
-    pub(super) fn template(&mut self, node: &Node, usage: Usage) -> Option<Json> {
+    pub(super) fn template(&mut self, node: &YamlNode, usage: NameUsage) -> Option<CanonicalJson> {
         let json = self.tree(node)?;
         match Template::parse(&json) {
             Ok(_) => {
@@ -107,9 +107,9 @@ impl Reader<'_> {
     }
 
     /// Notes the names of every string of a tree at that string.
-    fn mention(&mut self, node: &Node, usage: Usage) {
+    fn mention(&mut self, node: &YamlNode, usage: NameUsage) {
         match &node.data {
-            Data::Text(text) => {
+            YamlValue::Text(text) => {
                 let template = Template::text(text);
                 let starts = located(text).0;
                 let starts = starts.into_iter().map(|(start, _)| start);
@@ -118,15 +118,15 @@ impl Reader<'_> {
                     self.note(expression, node, start, usage);
                 }
             }
-            Data::List(items) => items.iter().for_each(|item| self.mention(item, usage)),
-            Data::Map(members) => members
+            YamlValue::List(items) => items.iter().for_each(|item| self.mention(item, usage)),
+            YamlValue::Map(members) => members
                 .iter()
                 .for_each(|(_, node)| self.mention(node, usage)),
-            Data::Null | Data::Bool(_) | Data::Number(_) => {}
+            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {}
         }
     }
 
-    fn note(&mut self, expression: &Expression, node: &Node, start: usize, usage: Usage) {
+    fn note(&mut self, expression: &Expression, node: &YamlNode, start: usize, usage: NameUsage) {
         for root in expression.roots() {
             let mention = |name: &str, params: Vec<String>| Mention {
                 params,
@@ -151,7 +151,13 @@ impl Reader<'_> {
     }
 
     /// Where a text stands that mentions a name; of one over several lines the line of the name.
-    fn line_of(&self, expression: &Expression, node: &Node, start: usize, name: &str) -> Place {
+    fn line_of(
+        &self,
+        expression: &Expression,
+        node: &YamlNode,
+        start: usize,
+        name: &str,
+    ) -> SourceSpan {
         let offset = expression.offset_of(name).unwrap_or_default();
         let place = self.spot(node, start + offset, name.chars().count());
         match place.line == node.place.line {
@@ -161,7 +167,12 @@ impl Reader<'_> {
     }
 
     /// An expression over names; a surrounding `{{ }}` is tolerated. Gives the bare text.
-    pub(super) fn expression(&mut self, node: &Node, what: &str, usage: Usage) -> Option<String> {
+    pub(super) fn expression(
+        &mut self,
+        node: &YamlNode,
+        what: &str,
+        usage: NameUsage,
+    ) -> Option<String> {
         let (source, start) = bare(self.string(node, what)?);
         match Expression::parse(source) {
             Ok(expression) => {
@@ -173,7 +184,7 @@ impl Reader<'_> {
     }
 
     /// An expression on elements.
-    pub(super) fn element(&mut self, node: &Node, what: &str) -> Option<String> {
+    pub(super) fn element(&mut self, node: &YamlNode, what: &str) -> Option<String> {
         let (source, start) = bare(self.string(node, what)?);
         match Expression::parse_element(source) {
             Ok(_) => Some(source.to_owned()),
@@ -183,7 +194,7 @@ impl Reader<'_> {
 
     fn bad_expression<T>(
         &mut self,
-        node: &Node,
+        node: &YamlNode,
         start: usize,
         error: ExpressionError,
     ) -> Option<T> {
@@ -201,7 +212,7 @@ impl Reader<'_> {
 
     /// As [`Self::inside`], and of text over several lines the very line: the word that begins
     /// there is looked for in the file.
-    pub(super) fn spot(&self, node: &Node, offset: usize, length: usize) -> Place {
+    pub(super) fn spot(&self, node: &YamlNode, offset: usize, length: usize) -> SourceSpan {
         let inside = self.inside(node, offset, length);
         if inside != node.place {
             return inside;
@@ -209,8 +220,8 @@ impl Reader<'_> {
         self.lines_below(node, offset, length).unwrap_or(inside)
     }
 
-    fn lines_below(&self, node: &Node, offset: usize, length: usize) -> Option<Place> {
-        let Data::Text(value) = &node.data else {
+    fn lines_below(&self, node: &YamlNode, offset: usize, length: usize) -> Option<SourceSpan> {
+        let YamlValue::Text(value) = &node.data else {
             return None;
         };
         let rest = value.get(offset..)?;
@@ -227,7 +238,7 @@ impl Reader<'_> {
             Some((_, line)) => line.chars().count() + 1,
             None => node.place.column + before.chars().count(),
         };
-        Some(Place {
+        Some(SourceSpan {
             line: node.place.line + below,
             column,
             length,
@@ -237,9 +248,9 @@ impl Reader<'_> {
 
     /// The place of a byte of a string, where the string stands in the file as it is; otherwise
     /// the place of the whole string.
-    fn inside(&self, node: &Node, offset: usize, length: usize) -> Place {
+    fn inside(&self, node: &YamlNode, offset: usize, length: usize) -> SourceSpan {
         let whole = node.place;
-        let Data::Text(value) = &node.data else {
+        let YamlValue::Text(value) = &node.data else {
             return whole;
         };
         let Some(rest) = self.text.get(whole.offset..) else {
@@ -255,7 +266,7 @@ impl Reader<'_> {
         else {
             return whole;
         };
-        Place {
+        SourceSpan {
             column: whole.column + quote + before.chars().count(),
             length,
             offset: whole.offset + quote + offset,
@@ -283,7 +294,7 @@ pub(super) fn bare(source: &str) -> (&str, usize) {
 }
 
 /// Whether the `type` of a schema lets a value be an object.
-pub(super) fn may_be_object(kind: &Node) -> bool {
+pub(super) fn may_be_object(kind: &YamlNode) -> bool {
     match kind.to_value() {
         serde_json::Value::Array(kinds) => kinds.iter().any(|kind| kind == "object"),
         kind => kind == "object",

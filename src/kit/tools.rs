@@ -8,42 +8,42 @@ use ktsu_ledger::id::is_name;
 use super::agent::{Params, member, members};
 use super::allowlist::{self, Allowlist};
 use super::builtin;
-use super::read::{Reader, Usage};
+use super::read::{KitReader, NameUsage};
 use super::reference::split;
 use super::shape::agent as shape;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
 /// What an agent says about a server it uses.
 pub(super) struct ServerCall {
     pub(super) name: String,
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     /// The file, version suffix included; without one the server stands in the central list.
-    pub(super) path: Option<(String, Place)>,
+    pub(super) path: Option<(String, SourceSpan)>,
     /// Where the given params stand, or the name if none are given.
-    pub(super) params_place: Place,
-    pub(super) params: Vec<GivenText>,
+    pub(super) params_place: SourceSpan,
+    pub(super) params: Vec<ServerArgument>,
     pub(super) allowlist: Allowlist,
 }
 
 /// A param that an agent gives to a server.
-pub(super) struct GivenText {
+pub(super) struct ServerArgument {
     pub(super) name: String,
     /// Of the name.
-    pub(super) place: Place,
+    pub(super) place: SourceSpan,
     pub(super) text: String,
     /// Of the text.
-    pub(super) text_place: Place,
+    pub(super) text_place: SourceSpan,
     /// The params of the agent that it mentions.
     pub(super) mentions: BTreeSet<String>,
 }
 
 /// The servers that stand there.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
     params: Option<&Params>,
 ) -> Option<Vec<ServerCall>> {
     let servers = reader.list(node, "servers")?;
@@ -63,8 +63,8 @@ pub(super) fn read(
 }
 
 fn server(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
     agent_params: Option<&Params>,
 ) -> Option<ServerCall> {
     let fields = reader.shaped(node, &shape::SERVER)?;
@@ -83,10 +83,10 @@ fn server(
     };
     let (own, path) = match path {
         // One that comes with ktsu is where its name says.
-        None if builtin::is_meant(name) => (split(name).0, Some((name.to_owned(), node.place))),
+        None if builtin::is_builtin(name) => (split(name).0, Some((name.to_owned(), node.place))),
         Some(_) | None => (name, path),
     };
-    if !is_name(own) && !builtin::is_meant(own) {
+    if !is_name(own) && !builtin::is_builtin(own) {
         return reader.bad_value(node, format!("{name:?} is not the name of a server"));
     }
     Some(ServerCall {
@@ -100,7 +100,11 @@ fn server(
 }
 
 /// Texts that may mention the agent's params.
-fn given_params(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) -> Vec<GivenText> {
+fn given_params(
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
+    params: Option<&Params>,
+) -> Vec<ServerArgument> {
     let mut given = Vec::new();
     if reader.open_map(node, "the server's params").is_none() {
         return given;
@@ -109,7 +113,7 @@ fn given_params(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) -
         let Some(text) = reader.string(node, &key.text) else {
             continue;
         };
-        reader.template(node, Usage::Value);
+        reader.template(node, NameUsage::Value);
         for mention in std::mem::take(&mut reader.mentions) {
             if !matches!(mention.root, Root::Params | Root::Env(_)) {
                 let words = "the params of a server see the agent's params alone";
@@ -118,7 +122,7 @@ fn given_params(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) -
             }
         }
         undeclared(reader, node, params);
-        given.push(GivenText {
+        given.push(ServerArgument {
             name: key.text.clone(),
             place: key.place,
             text: text.to_owned(),
@@ -146,8 +150,8 @@ fn mentions(text: &str, params: Option<&Params>) -> BTreeSet<String> {
     names
 }
 
-fn undeclared(reader: &mut Reader<'_>, node: &Node, params: Option<&Params>) {
-    let Data::Text(text) = &node.data else {
+fn undeclared(reader: &mut KitReader<'_>, node: &YamlNode, params: Option<&Params>) {
+    let YamlValue::Text(text) = &node.data else {
         return;
     };
     let Ok(template) = Template::text(text) else {

@@ -2,15 +2,15 @@
 
 use ktsu_ledger::event::plan::{Op, TransformPlan};
 
-use super::read::{Reader, Usage};
-use super::shape::{Shape, workflow as shape};
+use super::read::{KitReader, NameUsage};
+use super::shape::{MapShape, workflow as shape};
 use super::step::RESERVED;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node};
+use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_workflow::transform::OPS;
 
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<TransformPlan> {
+pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<TransformPlan> {
     let fields = reader.shaped(node, &shape::TRANSFORM)?;
     let mut inputs = Vec::new();
     let mut ops = Vec::new();
@@ -31,10 +31,14 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Option<TransformPlan
 }
 
 /// `{from: X}` or just `X`.
-fn input(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+fn input(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     match &node.data {
-        Data::Text(_) => source(reader, node, "an input"),
-        Data::Null | Data::Bool(_) | Data::Number(_) | Data::List(_) | Data::Map(_) => {
+        YamlValue::Text(_) => source(reader, node, "an input"),
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::Number(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_) => {
             let fields = reader.shaped(node, &shape::INPUT)?;
             let from = fields.get("from")?;
             source(reader, from, "from")
@@ -43,8 +47,8 @@ fn input(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
 }
 
 /// A step's output or a part of it: `ID`, `step.ID`, `step.ID.path`, each also inside `{{ }}`.
-fn source(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<String> {
-    let source = reader.expression(node, what, Usage::Transform)?;
+fn source(reader: &mut KitReader<'_>, node: &YamlNode, what: &str) -> Option<String> {
+    let source = reader.expression(node, what, NameUsage::Transform)?;
     let id = is_step(&source);
     Some(if id { format!("step.{source}") } else { source })
 }
@@ -57,9 +61,9 @@ pub(super) fn is_step(source: &str) -> bool {
     plain && !RESERVED.contains(&source) && source != "null"
 }
 
-fn op(reader: &mut Reader<'_>, node: &Node) -> Option<Op> {
+fn op(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Op> {
     reader.open_map(node, "an op")?;
-    let Data::Map(members) = &node.data else {
+    let YamlValue::Map(members) = &node.data else {
         return None;
     };
     let [(key, body)] = members.as_slice() else {
@@ -83,7 +87,7 @@ fn op(reader: &mut Reader<'_>, node: &Node) -> Option<Op> {
         }
         "filter" => expr(reader, body, &shape::FILTER).map(|expr| Op::Filter { expr }),
         "flatten" => {
-            if !matches!(body.data, Data::Null) {
+            if !matches!(body.data, YamlValue::Null) {
                 reader.shaped(body, &shape::FLATTEN)?;
             }
             Some(Op::Flatten)
@@ -113,17 +117,17 @@ fn op(reader: &mut Reader<'_>, node: &Node) -> Option<Op> {
     }
 }
 
-fn expr(reader: &mut Reader<'_>, body: &Node, of: &Shape) -> Option<String> {
+fn expr(reader: &mut KitReader<'_>, body: &YamlNode, of: &MapShape) -> Option<String> {
     let fields = reader.shaped(body, of)?;
     let expr = fields.get("expr")?;
     reader.element(expr, &format!("{}.expr", of.what))
 }
 
-fn sort(reader: &mut Reader<'_>, body: &Node) -> Option<Op> {
+fn sort(reader: &mut KitReader<'_>, body: &YamlNode) -> Option<Op> {
     let fields = reader.shaped(body, &shape::SORT)?;
     let order = fields.get("order");
     let orders = [("asc", false), ("desc", true)];
-    let descending = order.and_then(|node| reader.word(node, "sort.order", &orders));
+    let descending = order.and_then(|node| reader.keyword(node, "sort.order", &orders));
     let field = fields.get("field")?;
     let field = reader.element(field, "sort.field")?;
     Some(Op::Sort {

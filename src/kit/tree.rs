@@ -1,6 +1,6 @@
 //! What a workflow is made of: `ktsu workflow tree`.
 
-use ktsu_ledger::event::plan::{AgentPlan, Plan, Work};
+use ktsu_ledger::event::plan::{AgentPlan, Plan, StepWork};
 use serde::Serialize;
 use termtree::{GlyphPalette, Tree};
 
@@ -11,22 +11,22 @@ use super::servers::ServerUse;
 
 /// A workflow, agent or tool server, and what it calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Branch {
+pub struct TreeNode {
     /// Relative to the kit.
     pub path: String,
     /// `workflow`, `agent` or `server`.
     pub kind: &'static str,
     /// Of servers: the tools an agent may call, and what the server says of its calls.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Tools>,
+    pub tools: Option<PermittedTools>,
     /// In file order, each once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub children: Vec<Branch>,
+    pub children: Vec<TreeNode>,
 }
 
 /// What an agent may call on a server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Tools {
+pub struct PermittedTools {
     /// The server's own name.
     pub name: String,
     /// Semantic version.
@@ -38,12 +38,12 @@ pub struct Tools {
 }
 
 /// The tree below the root of a plan of a kit. Plans have no cycles.
-pub fn branch(kit: &Kit, plan: &Plan) -> Branch {
+pub fn branch(kit: &Kit, plan: &Plan) -> TreeNode {
     workflow(kit, plan, &plan.root)
 }
 
-fn workflow(kit: &Kit, plan: &Plan, path: &str) -> Branch {
-    let mut children: Vec<Branch> = Vec::new();
+fn workflow(kit: &Kit, plan: &Plan, path: &str) -> TreeNode {
+    let mut children: Vec<TreeNode> = Vec::new();
     for step in plan
         .workflows
         .get(path)
@@ -51,20 +51,20 @@ fn workflow(kit: &Kit, plan: &Plan, path: &str) -> Branch {
         .flat_map(|one| &one.steps)
     {
         let child = match &step.work {
-            Work::Agent(agent) => Branch {
+            StepWork::Agent(agent) => TreeNode {
                 path: called(agent),
                 kind: "agent",
                 tools: None,
                 children: servers(kit, &agent.file),
             },
-            Work::Workflow(child) => workflow(kit, plan, &child.workflow),
-            Work::Transform(_) | Work::Webhook(_) => continue,
+            StepWork::Workflow(child) => workflow(kit, plan, &child.workflow),
+            StepWork::Transform(_) | StepWork::Webhook(_) => continue,
         };
         if !children.contains(&child) {
             children.push(child);
         }
     }
-    Branch {
+    TreeNode {
         path: path.to_owned(),
         kind: "workflow",
         tools: None,
@@ -73,14 +73,14 @@ fn workflow(kit: &Kit, plan: &Plan, path: &str) -> Branch {
 }
 
 /// The servers an agent uses.
-fn servers(kit: &Kit, agent: &str) -> Vec<Branch> {
+fn servers(kit: &Kit, agent: &str) -> Vec<TreeNode> {
     let uses = kit.uses.get(agent).map(Vec::as_slice).unwrap_or_default();
     let server = |one: &ServerUse| {
         let server = kit.servers.get(&one.server)?;
-        Some(Branch {
+        Some(TreeNode {
             path: one.server.clone(),
             kind: "server",
-            tools: Some(Tools {
+            tools: Some(PermittedTools {
                 name: server.name.clone(),
                 version: server.version.clone(),
                 stateful: server.stateful,
@@ -100,7 +100,7 @@ fn called(agent: &AgentPlan) -> String {
     }
 }
 
-impl Branch {
+impl TreeNode {
     /// Drawn with these lines.
     pub fn text(&self, lines: GlyphPalette) -> String {
         self.drawn(lines).to_string()

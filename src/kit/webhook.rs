@@ -2,14 +2,18 @@
 
 use ktsu_ledger::event::plan::{RetryOn, RetryPlan, WebhookPlan};
 
-use super::read::{Fields, Reader, Usage};
+use super::read::{Fields, KitReader, NameUsage};
 use super::shape::workflow as shape;
 use super::workflow::secret;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::retry::{self, On};
-use ktsu_config::yaml::Node;
+use ktsu_config::retry::{self, RetryTrigger};
+use ktsu_config::yaml::YamlNode;
 
-pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> Option<WebhookPlan> {
+pub(super) fn read(
+    reader: &mut KitReader<'_>,
+    step: &Fields<'_>,
+    body: &YamlNode,
+) -> Option<WebhookPlan> {
     let fields = reader.shaped(body, &shape::WEBHOOK)?;
     let url = fields
         .get("url")
@@ -22,11 +26,11 @@ pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> O
             .zip(methods)
             .map(|(lower, (word, _))| (*lower, word));
         let known: Vec<_> = methods.into_iter().chain(upper).collect();
-        reader.word(node, "method", &known)
+        reader.keyword(node, "method", &known)
     });
     let on_approval = step
         .get("on")
-        .is_some_and(|node| reader.word(node, "on", &[("approval", ())]).is_some());
+        .is_some_and(|node| reader.keyword(node, "on", &[("approval", ())]).is_some());
     if on_approval {
         unheard(reader, step, &fields);
     }
@@ -41,10 +45,10 @@ pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> O
         .and_then(|node| reader.seconds(node, "timeout_s"));
     let secret = fields
         .get("secret")
-        .and_then(|node| secret(reader, node, Usage::Signing));
+        .and_then(|node| secret(reader, node, NameUsage::Signing));
     let tree = fields
         .get("body")
-        .and_then(|node| reader.template(node, Usage::Value));
+        .and_then(|node| reader.template(node, NameUsage::Value));
     Some(WebhookPlan {
         body: tree,
         method: method.unwrap_or("POST").to_owned(),
@@ -58,7 +62,7 @@ pub(super) fn read(reader: &mut Reader<'_>, step: &Fields<'_>, body: &Node) -> O
 
 /// What a notice has no use for must not look as if it were heeded: it goes out once for each call
 /// that waits, says what the call is, and is no step that others could read from.
-fn unheard(reader: &mut Reader<'_>, step: &Fields<'_>, webhook: &Fields<'_>) {
+fn unheard(reader: &mut KitReader<'_>, step: &Fields<'_>, webhook: &Fields<'_>) {
     let told = "whoever decides is always told; a condition belongs to the step that asks";
     let once = "a notice is sent once";
     let fixed = "what a notice says is fixed: the call that waits";
@@ -76,9 +80,9 @@ fn unheard(reader: &mut Reader<'_>, step: &Fields<'_>, webhook: &Fields<'_>) {
     }
 }
 
-fn url_template(reader: &mut Reader<'_>, node: &Node) -> Option<String> {
+fn url_template(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     let url = reader.string(node, "url")?;
-    reader.template(node, Usage::Value)?;
+    reader.template(node, NameUsage::Value)?;
     // What stands before the first expression decides; a URL that begins with one is checked
     // when it is known.
     let literal = url.split("{{").next().unwrap_or_default();
@@ -119,7 +123,7 @@ fn no_url(url: &str) -> Option<String> {
     }
 }
 
-fn retry_plan(reader: &mut Reader<'_>, node: &Node) -> Option<RetryPlan> {
+fn retry_plan(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<RetryPlan> {
     let retry = retry::read(reader, node, &shape::RETRY)?;
     let on = match retry.on {
         Some(on) => on.into_iter().map(retried).collect(),
@@ -132,11 +136,11 @@ fn retry_plan(reader: &mut Reader<'_>, node: &Node) -> Option<RetryPlan> {
     })
 }
 
-fn retried(on: On) -> RetryOn {
+fn retried(on: RetryTrigger) -> RetryOn {
     match on {
-        On::RateLimited => RetryOn::RateLimited,
-        On::ServerError => RetryOn::ServerError,
-        On::Timeout => RetryOn::Timeout,
-        On::Unreachable => RetryOn::Unreachable,
+        RetryTrigger::RateLimited => RetryOn::RateLimited,
+        RetryTrigger::ServerError => RetryOn::ServerError,
+        RetryTrigger::Timeout => RetryOn::Timeout,
+        RetryTrigger::Unreachable => RetryOn::Unreachable,
     }
 }

@@ -8,28 +8,28 @@ use ktsu_ledger::event::plan::{
 };
 use ktsu_projections::run::reserved::is_reserved;
 
-use super::edges;
-use super::marks;
-use super::read::{Fields, Mention, Reader, Usage, rounded};
+use super::dependencies;
+use super::read::{Fields, KitReader, Mention, NameUsage, rounded};
+use super::secret_flow;
 use super::shape::{PARAMS, workflow as shape};
 use super::step::{self, StepDraft};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::variables::declared;
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
 
 /// A workflow file as read; its children are not resolved yet.
-pub(super) struct Draft {
+pub(super) struct WorkflowDraft {
     pub(super) plan: WorkflowPlan,
     pub(super) steps: Vec<StepDraft>,
     /// Model groups that the policy names.
-    pub(super) groups: Vec<(String, Place)>,
+    pub(super) groups: Vec<(String, SourceSpan)>,
     /// Where each variable is declared.
-    pub(super) variables: BTreeMap<String, Place>,
+    pub(super) variables: BTreeMap<String, SourceSpan>,
 }
 
 /// Reads a file; nothing when it is too broken to be used by others.
-pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
+pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<WorkflowDraft> {
     let fields = reader.shaped(root, &shape::WORKFLOW)?;
     kind(reader, &fields);
     let name = name(reader, &fields);
@@ -41,14 +41,14 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
     ];
     let visibility = fields.get("visibility");
     let visibility = visibility
-        .and_then(|node| reader.word(node, "visibility", &visibilities))
+        .and_then(|node| reader.keyword(node, "visibility", &visibilities))
         .unwrap_or(Visibility::Root);
     let known = [
         ("execute", Webhooks::Execute),
         ("suppress", Webhooks::Suppress),
     ];
     let webhooks = fields.get("webhooks");
-    let webhooks = webhooks.and_then(|node| reader.word(node, "webhooks", &known));
+    let webhooks = webhooks.and_then(|node| reader.keyword(node, "webhooks", &known));
     let declared = variables(reader, &fields, visibility);
     let places = declared
         .iter()
@@ -61,7 +61,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         let params = reader.shaped(node, &PARAMS)?;
         let schema = params.get("schema")?;
         optional_params(reader, schema);
-        marks::check(reader, schema, visibility);
+        secret_flow::check(reader, schema, visibility);
         reader.params_schema(schema)
     });
     let mut groups = Vec::new();
@@ -75,12 +75,12 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         mentions.extend(step.mentions.iter().cloned());
     }
     mentions.extend(output_mentions.iter().cloned());
-    edges::check_variables(reader, &mentions, &env, visibility);
-    edges::check_params(reader, &mentions, params.as_ref());
-    edges::check_ids(reader, &steps);
-    let ids = edges::ids(&fields);
-    edges::resolve_edges(reader, &mut steps, &ids);
-    edges::check_output(reader, &output_mentions, &ids);
+    dependencies::check_variables(reader, &mentions, &env, visibility);
+    dependencies::check_params(reader, &mentions, params.as_ref());
+    dependencies::check_ids(reader, &steps);
+    let ids = dependencies::ids(&fields);
+    dependencies::resolve_edges(reader, &mut steps, &ids);
+    dependencies::check_output(reader, &output_mentions, &ids);
     let plan = WorkflowPlan {
         env,
         invoke,
@@ -93,7 +93,7 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
         visibility,
         webhooks: webhooks.unwrap_or(Webhooks::Suppress),
     };
-    Some(Draft {
+    Some(WorkflowDraft {
         plan,
         steps,
         groups,
@@ -101,17 +101,17 @@ pub(super) fn read(reader: &mut Reader<'_>, root: &Node) -> Option<Draft> {
     })
 }
 
-fn kind(reader: &mut Reader<'_>, fields: &Fields<'_>) {
+fn kind(reader: &mut KitReader<'_>, fields: &Fields<'_>) {
     let Some(node) = fields.get("kind") else {
         return;
     };
-    if !matches!(&node.data, Data::Text(kind) if kind == "workflow") {
+    if !matches!(&node.data, YamlValue::Text(kind) if kind == "workflow") {
         let fault = Fault::new(FaultCode::WrongKind, node.place, "kind must be workflow");
         reader.fault(fault);
     }
 }
 
-fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
+fn name(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<String> {
     let (name, place) = reader.name(fields)?;
     let file = reader
         .file
@@ -130,10 +130,10 @@ fn name(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<String> {
 pub(super) const SUFFIX: &str = ".workflow.yaml";
 
 fn variables(
-    reader: &mut Reader<'_>,
+    reader: &mut KitReader<'_>,
     fields: &Fields<'_>,
     visibility: Visibility,
-) -> Vec<(Variable, Place)> {
+) -> Vec<(Variable, SourceSpan)> {
     let Some(node) = fields.get("env") else {
         return Vec::new();
     };
@@ -149,17 +149,17 @@ fn variables(
     declared(reader, node)
 }
 
-fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
+fn invoke(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<InvokeAuth> {
     let fields = reader.shaped(node, &shape::INVOKE)?;
     let auth = fields.get("auth")?;
-    let fields = reader.secretive(auth, &shape::AUTH)?;
+    let fields = reader.secret_map(auth, &shape::AUTH)?;
     let header = fields.get("header").and_then(|node| reader.header(node));
     let schemes = [("bearer", AuthScheme::Bearer), ("raw", AuthScheme::Raw)];
     let scheme = fields
         .get("scheme")
-        .and_then(|node| reader.word(node, "scheme", &schemes));
+        .and_then(|node| reader.keyword(node, "scheme", &schemes));
     let node = fields.get("secret")?;
-    let secret = secret(reader, node, Usage::Secret)?;
+    let secret = secret(reader, node, NameUsage::Secret)?;
     Some(InvokeAuth {
         header: header.unwrap_or_else(|| "Authorization".to_owned()),
         scheme: scheme.unwrap_or(AuthScheme::Bearer),
@@ -168,7 +168,11 @@ fn invoke(reader: &mut Reader<'_>, node: &Node) -> Option<InvokeAuth> {
 }
 
 /// A template that resolves through a secret variable, and through nothing that is written out.
-pub(super) fn secret(reader: &mut Reader<'_>, node: &Node, usage: Usage) -> Option<String> {
+pub(super) fn secret(
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
+    usage: NameUsage,
+) -> Option<String> {
     let what = usage.words();
     let secret = reader.secret_text(node, what)?;
     let before = reader.mentions.len();
@@ -204,10 +208,10 @@ fn is_one_variable(text: &str) -> bool {
 }
 
 /// An optional param without a default is absent when it is not given (decision K4).
-pub(super) fn optional_params(reader: &mut Reader<'_>, schema: &Node) {
+pub(super) fn optional_params(reader: &mut KitReader<'_>, schema: &YamlNode) {
     let value = schema.to_value();
     let required = value.get("required").and_then(|list| list.as_array());
-    let Data::Map(properties) = &schema.at("/properties").data else {
+    let YamlValue::Map(properties) = &schema.at("/properties").data else {
         return;
     };
     if std::ptr::eq(schema, schema.at("/properties")) {
@@ -216,7 +220,7 @@ pub(super) fn optional_params(reader: &mut Reader<'_>, schema: &Node) {
     for (key, property) in properties {
         let is_required =
             required.is_some_and(|list| list.iter().any(|one| one == key.text.as_str()));
-        let has_default = matches!(&property.data, Data::Map(members) if members.iter().any(|(key, _)| key.text == "default"));
+        let has_default = matches!(&property.data, YamlValue::Map(members) if members.iter().any(|(key, _)| key.text == "default"));
         if !is_required && !has_default {
             let words = format!("the param {:?} is optional and has no default", key.text);
             let fault = Fault::new(FaultCode::OptionalWithoutDefault, key.place, words).warning();
@@ -226,9 +230,9 @@ pub(super) fn optional_params(reader: &mut Reader<'_>, schema: &Node) {
 }
 
 fn policy(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    groups: &mut Vec<(String, Place)>,
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
+    groups: &mut Vec<(String, SourceSpan)>,
 ) -> Option<Policy> {
     let fields = reader.shaped(node, &shape::POLICY)?;
     let cost = fields
@@ -244,12 +248,12 @@ fn policy(
         .and_then(|node| reader.seconds(node, "timeout_s"));
     let unpriced = fields.get("unpriced").and_then(|node| {
         let words = [("allow", Unpriced::Allow), ("refuse", Unpriced::Refuse)];
-        reader.word(node, "unpriced", &words)
+        reader.keyword(node, "unpriced", &words)
     });
     let mut group_map = BTreeMap::new();
     if let Some(node) = fields.get("group_map")
         && reader.open_map(node, "group_map").is_some()
-        && let Data::Map(members) = &node.data
+        && let YamlValue::Map(members) = &node.data
     {
         for (key, node) in members {
             let group = reader.string(node, "a group");
@@ -266,7 +270,7 @@ fn policy(
     })
 }
 
-fn output(reader: &mut Reader<'_>, node: &Node) -> Option<OutputPlan> {
+fn output(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<OutputPlan> {
     let fields = reader.shaped(node, &shape::OUTPUT)?;
     if let Some(place) = fields.key("from") {
         let words = match fields.key("map") {
@@ -279,7 +283,7 @@ fn output(reader: &mut Reader<'_>, node: &Node) -> Option<OutputPlan> {
     let map = fields.get("map").and_then(|node| {
         reader.open_map(node, "output.map")?;
         unreserved(reader, node);
-        reader.template(node, Usage::Output)
+        reader.template(node, NameUsage::Output)
     });
     let schema = fields.get("schema").and_then(|node| reader.schema(node));
     Some(OutputPlan { map, schema })
@@ -287,8 +291,8 @@ fn output(reader: &mut Reader<'_>, node: &Node) -> Option<OutputPlan> {
 
 /// Reserved fields are what agents say to the orchestrator: a workflow's own output has none, and
 /// nobody would judge one (seed 000, invariant 21).
-fn unreserved(reader: &mut Reader<'_>, map: &Node) {
-    let Data::Map(members) = &map.data else {
+fn unreserved(reader: &mut KitReader<'_>, map: &YamlNode) {
+    let YamlValue::Map(members) = &map.data else {
         return;
     };
     for (key, _) in members.iter().filter(|(key, _)| is_reserved(&key.text)) {
@@ -298,7 +302,7 @@ fn unreserved(reader: &mut Reader<'_>, map: &Node) {
     }
 }
 
-fn pipeline(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<StepDraft> {
+fn pipeline(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Vec<StepDraft> {
     let mut steps = Vec::new();
     let list = fields.get("pipeline");
     for node in list

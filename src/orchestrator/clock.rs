@@ -11,7 +11,7 @@ use ktsu_ledger::Timestamp;
 use tokio::time::Instant;
 
 /// Tells the time. A function, so that tests can stop it.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub type MicrosClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// By how many microseconds the wall clock has to go ahead of the time that passed to have jumped. Smaller
 /// differences come from reading two clocks one after the other.
@@ -31,7 +31,7 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// The machine's wall clock.
-pub fn system() -> Clock {
+pub fn system_clock() -> MicrosClock {
     Arc::new(|| {
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -42,7 +42,7 @@ pub fn system() -> Clock {
 
 /// The wall clock and the monotonic one, read together, and how far the first has jumped.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Observed {
+pub(super) struct ClockReading {
     /// What the wall clock said.
     pub(super) clock: Timestamp,
     instant: Instant,
@@ -54,8 +54,8 @@ pub(super) struct Observed {
     recorded: Option<Instant>,
 }
 
-impl Observed {
-    pub(super) fn now(clock: &Clock) -> Self {
+impl ClockReading {
+    pub(super) fn now(clock: &MicrosClock) -> Self {
         Self {
             clock: clock(),
             instant: Instant::now(),
@@ -68,7 +68,7 @@ impl Observed {
     /// Reads both clocks again, and tells the run's own time. A wall clock that goes back takes back
     /// what it had jumped ahead, and is no jump otherwise: timers count down monotonically, and no
     /// frame is earlier than the one before it. Nor is it one when it is put right.
-    pub(super) fn time(&mut self, clock: &Clock) -> Timestamp {
+    pub(super) fn time(&mut self, clock: &MicrosClock) -> Timestamp {
         let before = *self;
         (self.clock, self.instant) = (clock(), Instant::now());
         let passed = self.instant.duration_since(before.instant);
@@ -88,7 +88,7 @@ impl Observed {
     }
 
     /// By how many milliseconds the wall clock has jumped, if it has.
-    pub(super) fn jumped(&mut self, clock: &Clock) -> Option<u64> {
+    pub(super) fn jumped(&mut self, clock: &MicrosClock) -> Option<u64> {
         self.time(clock);
         let by_ms = self.ahead / 1000;
         (by_ms > 0).then_some(by_ms)
@@ -109,7 +109,7 @@ impl Observed {
     }
 
     /// The run's own time is the wall clock's.
-    pub(super) fn follow(&mut self) {
+    pub(super) fn record_clock_jumps(&mut self) {
         self.ahead = 0;
     }
 }
@@ -123,7 +123,7 @@ mod tests {
     const HOUR_MICROS: u64 = 3_600_000_000;
 
     /// A clock that shows what it is set to.
-    fn settable() -> (Arc<AtomicU64>, Clock) {
+    fn settable() -> (Arc<AtomicU64>, MicrosClock) {
         let micros = Arc::new(AtomicU64::new(HOUR_MICROS));
         let read = Arc::clone(&micros);
         let clock = move || Timestamp::from_micros(read.load(Ordering::SeqCst));
@@ -133,7 +133,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_goes_with_the_time_has_not_jumped() {
         let (micros, clock) = settable();
-        let mut observed = Observed::now(&clock);
+        let mut observed = ClockReading::now(&clock);
         tokio::time::advance(Duration::from_hours(1)).await;
         micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
         assert_eq!(observed.jumped(&clock), None);
@@ -143,7 +143,7 @@ mod tests {
     async fn a_clock_that_goes_back_and_is_put_right_has_not_jumped() {
         let (micros, clock) = settable();
         micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
-        let mut observed = Observed::now(&clock);
+        let mut observed = ClockReading::now(&clock);
         micros.fetch_sub(HOUR_MICROS, Ordering::SeqCst);
         assert_eq!(observed.jumped(&clock), None);
         tokio::time::advance(Duration::from_secs(3)).await;
@@ -157,7 +157,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn only_what_did_not_pass_counts_as_a_jump_and_only_once() {
         let (micros, clock) = settable();
-        let mut observed = Observed::now(&clock);
+        let mut observed = ClockReading::now(&clock);
         tokio::time::advance(Duration::from_mins(10)).await;
         micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
         assert_eq!(observed.jumped(&clock), Some(50 * 60 * 1000));
@@ -169,7 +169,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_goes_back_has_not_jumped_forward() {
         let (micros, clock) = settable();
-        let mut observed = Observed::now(&clock);
+        let mut observed = ClockReading::now(&clock);
         micros.store(0, Ordering::SeqCst);
         assert_eq!(observed.jumped(&clock), None);
         assert_eq!(observed.time(&clock), clock());
@@ -178,7 +178,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_jump_that_is_taken_back_was_none() {
         let (micros, clock) = settable();
-        let mut observed = Observed::now(&clock);
+        let mut observed = ClockReading::now(&clock);
         let begun = clock();
         micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
         assert_eq!(observed.time(&clock), begun);
@@ -190,11 +190,11 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_jumps_whenever_it_is_read_is_recorded_once_a_minute() {
         let (micros, settable) = settable();
-        let clock: Clock = Arc::new(move || {
+        let clock: MicrosClock = Arc::new(move || {
             micros.fetch_add(HOUR_MICROS, Ordering::SeqCst);
             settable()
         });
-        let mut observed = Observed::now(&clock);
+        let mut observed = ClockReading::now(&clock);
         let begun = observed.clock;
         let mut recorded = Vec::new();
         for _ in 0..180 {

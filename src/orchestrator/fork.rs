@@ -9,7 +9,7 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::branch::{Path, frames};
+use ktsu_ledger::branch::{Ancestry, frames};
 use ktsu_ledger::event::{BranchCreated, Effects, Principal, RunEvent};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::store::{Entry, IndexRow, Reader, StoreError};
@@ -19,22 +19,22 @@ use ktsu_projections::run::RunStatus;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
-use super::clock::Observed;
-use super::people::{CommandError, redact_overlay};
+use super::clock::ClockReading;
+use super::human_commands::{CommandError, redact_overlay};
 use super::registry::{NewRun, RunRegistry};
-use super::{InvokeError, Orchestrator, recover};
+use super::{InvokeError, Orchestrator, startup};
 use ktsu_secret::Redactor;
 use ktsu_workflow::admit::ENGINE;
-use ktsu_workflow::admit::person::{self, NotSaid, Overlay, Point};
+use ktsu_workflow::admit::intervention::{self, ForkPosition, InterventionError, OverlayCommand};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
-use ktsu_workflow::rules::{DecisionRules, named_by};
+use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 
 /// A fork as it is asked for.
 #[derive(Debug, Clone)]
-pub struct ForkAsked {
+pub struct ForkRequest {
     /// Where.
-    pub point: Point,
+    pub point: ForkPosition,
     /// Who.
     pub by: Principal,
     /// Why.
@@ -46,14 +46,14 @@ pub struct ForkAsked {
     /// Params that change: the path of members, and the value.
     pub params: Vec<(Vec<String>, Value)>,
     /// Fields of outputs that change.
-    pub overlays: Vec<Overlay>,
+    pub overlays: Vec<OverlayCommand>,
     /// Whether it goes on at once.
     pub go: bool,
 }
 
 /// A branch that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Branch {
+pub struct ForkReceipt {
     /// `branch_…`.
     pub branch_id: String,
     /// What it was forked from.
@@ -64,7 +64,7 @@ pub struct Branch {
     pub status: String,
 }
 
-impl ForkAsked {
+impl ForkRequest {
     /// Whether the branch does something else than the run did.
     pub fn changes(&self) -> bool {
         self.definition.is_some() || !self.params.is_empty() || !self.overlays.is_empty()
@@ -76,17 +76,21 @@ impl Orchestrator {
     ///
     /// # Errors
     /// [`CommandError`].
-    pub async fn fork(&self, run: &StreamId, mut asked: ForkAsked) -> Result<Branch, CommandError> {
+    pub async fn fork(
+        &self,
+        run: &StreamId,
+        mut asked: ForkRequest,
+    ) -> Result<ForkReceipt, CommandError> {
         self.shared.has_room()?;
         // Before anything is judged: a refusal names what was asked for.
         asked.redact(&self.shared.secrets.redactor);
-        if let Some(point) = asked.shared_only() {
+        if let Some(point) = asked.shared_prefix() {
             let stream = run.clone();
-            let read = move |reader: &dyn Reader| shared(reader, &stream, point);
+            let read = move |reader: &dyn Reader| read_fork_base(reader, &stream, point);
             let found = self.shared.readers.with(read).await;
             let found = found.map_err(|error| CommandError::Unreadable(error.to_string()))??;
             if let Some(status) = found.status() {
-                return self.fork_untouched(run, &asked, &found, status).await;
+                return self.fork_shared_prefix(run, &asked, &found, status).await;
             }
         }
         self.fork_changed(run, asked).await
@@ -101,21 +105,25 @@ impl Orchestrator {
         without_secrets(&self.shared.secrets.redactor, definition)
     }
 
-    async fn fork_changed(&self, run: &StreamId, asked: ForkAsked) -> Result<Branch, CommandError> {
+    async fn fork_changed(
+        &self,
+        run: &StreamId,
+        asked: ForkRequest,
+    ) -> Result<ForkReceipt, CommandError> {
         let shared = &self.shared;
         let stream = run.clone();
         let read = shared.readers.with(move |reader| frames(reader, &stream));
         let recorded = read.await;
         let recorded = recorded.map_err(|error| CommandError::Unreadable(error.to_string()))?;
-        let position = person::position(&recorded, &asked.point)?;
+        let position = intervention::fork_position(&recorded, &asked.point)?;
         // What holds at the fork position, not what holds at the end.
         let shown = usize::try_from(position.max(1)).unwrap_or(usize::MAX);
         let until = recorded
             .get(..shown.min(recorded.len()))
             .unwrap_or_default();
-        let definition = recover::definition_in(shared, until);
+        let definition = startup::definition_in(shared, until);
         let definition = definition?;
-        let mut asked = asked.at(position);
+        let mut asked = asked.into_fork(position);
         let redactor = shared.secrets.redactor_for(&definition);
         if let Some(brought) = &asked.definition {
             let json = brought.json.to_value();
@@ -123,12 +131,12 @@ impl Orchestrator {
             without_secrets(&shared.secrets.redactor_for(brought), &json)?;
         }
         redact(&redactor, &mut asked);
-        let observed = Observed::now(&shared.clock);
-        let forked = person::fork(&recorded, &definition, run.name(), asked, observed.clock)?;
+        let observed = ClockReading::now(&shared.clock);
+        let forked = intervention::fork(&recorded, &definition, run.name(), asked, observed.clock)?;
         if !forked.state.is_parked() {
             self.shared.can_run(&forked.definition)?;
         }
-        let branch = Branch {
+        let branch = ForkReceipt {
             branch_id: forked.state.stream().name().to_owned(),
             parent_run_id: run.name().to_owned(),
             fork_position: position,
@@ -146,14 +154,14 @@ impl Orchestrator {
     }
 
     /// Forks where nothing changes: of what is shared only the last frame was read.
-    async fn fork_untouched(
+    async fn fork_shared_prefix(
         &self,
         run: &StreamId,
-        asked: &ForkAsked,
-        found: &Shared,
+        asked: &ForkRequest,
+        found: &ForkBase,
         status: RunStatus,
-    ) -> Result<Branch, CommandError> {
-        let branch = Branch {
+    ) -> Result<ForkReceipt, CommandError> {
+        let branch = ForkReceipt {
             branch_id: branch_id(),
             parent_run_id: run.name().to_owned(),
             fork_position: found.last.seq + 1,
@@ -179,9 +187,9 @@ impl Orchestrator {
 
     fn branch_entry(
         &self,
-        branch: &Branch,
-        asked: &ForkAsked,
-        found: &Shared,
+        branch: &ForkReceipt,
+        asked: &ForkRequest,
+        found: &ForkBase,
     ) -> Result<Entry, Box<dyn std::error::Error>> {
         let stream = StreamId::run(&branch.branch_id)?;
         let at = (self.shared.clock)().max(found.last.at);
@@ -240,12 +248,12 @@ impl Orchestrator {
     }
 }
 
-impl ForkAsked {
+impl ForkRequest {
     /// What the kit at hand keeps secret.
     fn redact(&mut self, redactor: &Redactor) {
         match &mut self.point {
-            Point::Before(step) => *step = redactor.redact_text(step),
-            Point::At(_) | Point::AtFrame(_) | Point::End => {}
+            ForkPosition::Before(step) => *step = redactor.redact_text(step),
+            ForkPosition::At(_) | ForkPosition::AtFrame(_) | ForkPosition::End => {}
         }
         changes(redactor, &mut self.params, &mut self.overlays);
         let reason = self.reason.take();
@@ -264,7 +272,7 @@ fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), Comman
 
 /// Text that enters is redacted before it is judged (decision K3): what the run's own definition
 /// keeps secret.
-fn redact(redactor: &Redactor, asked: &mut person::Fork) {
+fn redact(redactor: &Redactor, asked: &mut intervention::ForkCommand) {
     changes(redactor, &mut asked.params, &mut asked.overlays);
     let reason = asked.reason.take();
     asked.reason = reason.map(|reason| redactor.redact_text(&reason));
@@ -274,7 +282,7 @@ fn redact(redactor: &Redactor, asked: &mut person::Fork) {
 fn changes(
     redactor: &Redactor,
     params: &mut [(Vec<String>, Value)],
-    overlays: &mut [person::Overlay],
+    overlays: &mut [intervention::OverlayCommand],
 ) {
     for (path, value) in params {
         for name in path {
@@ -289,14 +297,14 @@ fn changes(
 
 /// A fork position that is found without reading what comes before it.
 #[derive(Debug, Clone, Copy)]
-enum Untouched {
+enum SharedPrefix {
     At(u64),
     End,
 }
 
-impl ForkAsked {
+impl ForkRequest {
     /// The fork position, if all that is before it is shared as it is, and nothing goes on.
-    fn shared_only(&self) -> Option<Untouched> {
+    fn shared_prefix(&self) -> Option<SharedPrefix> {
         let changes = !self.params.is_empty() || !self.overlays.is_empty();
         // What a reason may not say, the definition tells.
         let changes = changes || self.reason.is_some();
@@ -304,15 +312,15 @@ impl ForkAsked {
             return None;
         }
         match self.point {
-            Point::At(0) | Point::Before(_) => None,
-            Point::At(position) => Some(Untouched::At(position)),
-            Point::AtFrame(frame) => Some(Untouched::At(frame.saturating_add(1))),
-            Point::End => Some(Untouched::End),
+            ForkPosition::At(0) | ForkPosition::Before(_) => None,
+            ForkPosition::At(position) => Some(SharedPrefix::At(position)),
+            ForkPosition::AtFrame(frame) => Some(SharedPrefix::At(frame.saturating_add(1))),
+            ForkPosition::End => Some(SharedPrefix::End),
         }
     }
 
-    fn at(self, position: u64) -> person::Fork {
-        person::Fork {
+    fn into_fork(self, position: u64) -> intervention::ForkCommand {
+        intervention::ForkCommand {
             branch_id: branch_id(),
             position,
             by: self.by,
@@ -331,7 +339,7 @@ fn branch_id() -> String {
 }
 
 /// What a branch rests on.
-struct Shared {
+struct ForkBase {
     /// The last frame that it shares.
     last: Frame,
     /// How many frames there are.
@@ -342,7 +350,7 @@ struct Shared {
     row: RunRow,
 }
 
-impl Shared {
+impl ForkBase {
     /// Where the branch stands, if the last frame and the row are enough to tell.
     fn status(&self) -> Option<RunStatus> {
         let whole = self.last.seq + 1 == self.frames;
@@ -369,22 +377,22 @@ impl Shared {
     }
 }
 
-fn shared(
+fn read_fork_base(
     reader: &dyn Reader,
     run: &StreamId,
-    point: Untouched,
-) -> Result<Result<Shared, NotSaid>, StoreError> {
+    point: SharedPrefix,
+) -> Result<Result<ForkBase, InterventionError>, StoreError> {
     let tail = reader.tail(run)?;
     let frames = tail.map_or(0, |tail| tail.seq + 1);
     let position = match point {
-        Untouched::At(position) => position,
-        Untouched::End => frames,
+        SharedPrefix::At(position) => position,
+        SharedPrefix::End => frames,
     };
-    let outside = NotSaid::Position { position, frames };
+    let outside = InterventionError::Position { position, frames };
     let Some(seq) = position.checked_sub(1).filter(|_| position <= frames) else {
         return Ok(Err(outside));
     };
-    let path = Path::of(reader, run)?;
+    let path = Ancestry::of(reader, run)?;
     let found = path.read(reader, seq, 1)?;
     let Some(record) = found.first().filter(|record| record.seq == seq) else {
         return Ok(Err(outside));
@@ -395,10 +403,10 @@ fn shared(
     for begins in path.beginnings().filter(|begins| *begins <= seq) {
         let first = path.read(reader, begins, 1)?;
         let first = first.first().and_then(|first| first.decode_bare().ok());
-        let named = first.and_then(|first| named_by(&first.event));
+        let named = first.and_then(|first| recorded_rules(&first.event));
         let missing = || StoreError::Damaged(format!("{run}#{begins} names no decision rules"));
         let named = named.ok_or_else(missing)?;
-        if let Err(unknown) = DecisionRules::known(named) {
+        if let Err(unknown) = DecisionRules::from_recorded(named) {
             return Ok(Err(unknown.into()));
         }
         rules = Some(named);
@@ -406,11 +414,11 @@ fn shared(
     let rules = rules.ok_or_else(|| StoreError::Damaged(format!("{run}#0 is missing")))?;
     let row = match reader.row(run)? {
         Some(row) => row,
-        None => ktsu_rows::make(reader, run)?.row,
+        None => ktsu_run_index::derive_row(reader, run)?.row,
     };
     let row = serde_json::from_str(row.row.as_str());
     let row = row.map_err(|error| StoreError::Damaged(format!("the row of {run}: {error}")))?;
-    Ok(Ok(Shared {
+    Ok(Ok(ForkBase {
         last,
         frames,
         rules,

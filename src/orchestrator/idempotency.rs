@@ -10,50 +10,50 @@ use ktsu_projections::index::RunRow;
 use tokio::sync::watch;
 
 use super::{InvokeError, lock};
-use ktsu_readers::Readers;
+use ktsu_readers::ReaderPool;
 
 /// Keys whose first request is under way, each with what came of it.
 #[derive(Default)]
-pub(super) struct Keys {
-    claimed: Arc<Mutex<HashMap<String, Claimed>>>,
+pub(super) struct IdempotencyKeys {
+    claimed: Arc<Mutex<HashMap<String, PendingClaim>>>,
 }
 
 #[derive(Clone)]
-struct Claimed {
+struct PendingClaim {
     digest: String,
     outcome: watch::Receiver<Option<Option<String>>>,
 }
 
 /// Whether a request was made before.
-pub enum Repeated {
+pub enum ClaimOutcome {
     /// It started this run.
-    Same(String),
+    Existing(String),
     /// It is the first; the claim must be settled.
-    Never(Claim),
+    New(KeyClaim),
 }
 
 /// The right to start the run of a key. Dropping it gives the key free.
-pub struct Claim {
-    keys: Arc<Mutex<HashMap<String, Claimed>>>,
+pub struct KeyClaim {
+    keys: Arc<Mutex<HashMap<String, PendingClaim>>>,
     key: String,
     outcome: watch::Sender<Option<Option<String>>>,
 }
 
-impl Keys {
+impl IdempotencyKeys {
     /// Claims a key, or tells which run it started.
     pub(super) async fn claim(
         &self,
-        readers: &Readers,
+        readers: &ReaderPool,
         key: &str,
         digest: &str,
-    ) -> Result<Repeated, InvokeError> {
+    ) -> Result<ClaimOutcome, InvokeError> {
         loop {
             let (sender, receiver) = watch::channel(None);
             let before = {
                 let mut claimed = lock(&self.claimed);
                 let before = claimed.get(key).cloned();
                 if before.is_none() {
-                    let mine = Claimed {
+                    let mine = PendingClaim {
                         digest: digest.to_owned(),
                         outcome: receiver,
                     };
@@ -62,7 +62,7 @@ impl Keys {
                 before
             };
             let Some(mut before) = before else {
-                let claim = Claim {
+                let claim = KeyClaim {
                     keys: self.claimed.clone(),
                     key: key.to_owned(),
                     outcome: sender,
@@ -72,7 +72,7 @@ impl Keys {
             let settled = before.outcome.wait_for(Option::is_some).await;
             if let Ok(Some(Some(run_id))) = settled.map(|outcome| outcome.clone()) {
                 return if before.digest == digest {
-                    Ok(Repeated::Same(run_id))
+                    Ok(ClaimOutcome::Existing(run_id))
                 } else {
                     Err(InvokeError::KeyReused)
                 };
@@ -82,12 +82,16 @@ impl Keys {
     }
 }
 
-async fn look_up(readers: &Readers, claim: Claim, digest: &str) -> Result<Repeated, InvokeError> {
+async fn look_up(
+    readers: &ReaderPool,
+    claim: KeyClaim,
+    digest: &str,
+) -> Result<ClaimOutcome, InvokeError> {
     let key = claim.key.clone();
     let row = readers.with(move |reader| reader.by_key(&key)).await;
     let row = row.map_err(|error| InvokeError::Internal(error.to_string()))?;
     let Some(row) = row else {
-        return Ok(Repeated::Never(claim));
+        return Ok(ClaimOutcome::New(claim));
     };
     let row: RunRow = serde_json::from_str(row.row.as_str())
         .map_err(|error| InvokeError::Internal(error.to_string()))?;
@@ -97,17 +101,17 @@ async fn look_up(readers: &Readers, claim: Claim, digest: &str) -> Result<Repeat
         return Err(InvokeError::KeyReused);
     }
     claim.settle(Some(row.run_id.clone()));
-    Ok(Repeated::Same(row.run_id))
+    Ok(ClaimOutcome::Existing(row.run_id))
 }
 
-impl Claim {
+impl KeyClaim {
     /// Tells whoever waits which run the key started, if it started one.
     pub(super) fn settle(self, run_id: Option<String>) {
         self.outcome.send_replace(Some(run_id));
     }
 }
 
-impl Drop for Claim {
+impl Drop for KeyClaim {
     fn drop(&mut self) {
         lock(&self.keys).remove(&self.key);
     }

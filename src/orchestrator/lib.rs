@@ -14,31 +14,31 @@
 pub mod clock;
 mod effects;
 mod fork;
+mod human_commands;
 mod idempotency;
+mod ledger_health;
 mod peers;
-mod people;
-mod personal;
+mod principal_secrets;
 pub mod recompute;
-mod recover;
 mod registry;
 pub mod reports;
 mod run;
 mod secrets;
-mod standing;
+mod startup;
 mod supervise;
 mod token;
 mod tools;
 
-pub use clock::Clock;
-pub use fork::{Branch, ForkAsked};
-pub use idempotency::Repeated;
-pub use people::{CommandError, CommandReceipt, HumanCommand};
-pub use recover::{Recovered, rebuild_index};
-pub use reports::{Addressed, NotTaken};
+pub use clock::MicrosClock;
+pub use fork::{ForkReceipt, ForkRequest};
+pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
+pub use idempotency::ClaimOutcome;
+pub use ledger_health::{LedgerHealth, LedgerState};
+pub use reports::{ReportError, TaskAddress};
 pub use run::Progress;
-pub use standing::{LedgerState, Standing};
+pub use startup::{Recovered, rebuild_index};
 pub use token::TokenKey;
-pub use tools::{Answered, Own, Posted, ToolStream};
+pub use tools::{BuiltinServer, PostOutcome, ProtocolAnswer, ToolStream};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -46,44 +46,44 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::Principal;
 use ktsu_ledger::event::plan::Variable;
-use ktsu_ledger::{Json, StreamId};
+use ktsu_ledger::{CanonicalJson, StreamId};
 use ktsu_projections::index;
 use serde_json::Value;
 use tokio::sync::watch;
 
-use clock::Observed;
+use clock::ClockReading;
 use ktsu_egress as egress;
-use ktsu_environment::settings::MOST_RUNS;
-use ktsu_environment::{Principals, Resolved};
+use ktsu_environment::settings::MAX_ACTIVE_RUNS;
+use ktsu_environment::{Principals, VariableValues};
 use ktsu_kit::Kit;
 use ktsu_peer::Peer;
-use ktsu_readers::Readers;
+use ktsu_readers::ReaderPool;
 use ktsu_secret::Secret;
 use ktsu_telemetry::Telemetry;
-use ktsu_workflow::admit::{self, Invocation, NotAdmitted};
+use ktsu_workflow::admit::{self, Invocation, InvocationError};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn;
 use peers::Peers;
 use registry::{NewRun, RunRegistry};
-use secrets::Secrets;
+use secrets::RunSecrets;
 use supervise::Supervisor;
-use tools::OwnTools;
+use tools::BuiltinServers;
 
 /// The most runs under way at once, unless the environment says fewer; further requests are refused
 /// and may be repeated.
-pub const MAX_ACTIVE: usize = MOST_RUNS;
+pub const MAX_ACTIVE: usize = MAX_ACTIVE_RUNS;
 
 /// What the engine works with; see `assemble`.
-pub struct Parts {
+pub struct OrchestratorParts {
     /// Where frames go.
     pub appender: Appender,
     /// Where they are read from.
-    pub readers: Readers,
+    pub readers: ReaderPool,
     /// What may be invoked.
     pub kit: Arc<Kit>,
     /// Values of the environment, per root workflow.
-    pub environment: BTreeMap<String, Resolved>,
+    pub environment: BTreeMap<String, VariableValues>,
     /// Who may ask, and their own keys.
     pub principals: Arc<Principals>,
     /// The most runs under way at once.
@@ -93,7 +93,7 @@ pub struct Parts {
     /// The one way out.
     pub egress: egress::Client,
     /// The time.
-    pub clock: Clock,
+    pub clock: MicrosClock,
     /// Where agents run, if anywhere.
     pub runtime: Option<Peer>,
     /// The groups of the gateway in this process, if it is in this process.
@@ -101,7 +101,7 @@ pub struct Parts {
     /// Asked for its health alone: model calls go through the runtime (seed 000, invariant 6).
     pub gateway: Option<Peer>,
     /// How the notary is; shown by `/health`.
-    pub notary: ktsu_evidence::notary::Shown,
+    pub notary: ktsu_evidence::notary::SharedStatus,
     /// The key behind the tokens of attempts.
     pub tokens: TokenKey,
     /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
@@ -109,7 +109,7 @@ pub struct Parts {
     /// Whether runs that were left unfinished go on.
     pub resume_unfinished: bool,
     /// How the ledger stands.
-    pub standing: Standing,
+    pub standing: LedgerHealth,
     /// Where milestones of runs are logged and counted.
     pub telemetry: Arc<Telemetry>,
     /// The value of a secret variable that a recorded run declares, if it is known here.
@@ -130,22 +130,22 @@ pub struct Orchestrator {
 /// What all runs share.
 pub(crate) struct Shared {
     appender: Appender,
-    readers: Readers,
-    clock: Clock,
-    standing: Standing,
-    notary: ktsu_evidence::notary::Shown,
+    readers: ReaderPool,
+    clock: MicrosClock,
+    standing: LedgerHealth,
+    notary: ktsu_evidence::notary::SharedStatus,
     telemetry: Arc<Telemetry>,
     kit: Arc<Kit>,
-    secrets: Secrets,
+    secrets: RunSecrets,
     peers: Peers,
     runs: RunRegistry,
     supervisor: Supervisor,
-    own_tools: OwnTools,
+    own_tools: BuiltinServers,
 }
 
 /// A request to start a run.
 #[derive(Debug, Clone)]
-pub struct Request {
+pub struct InvokeRequest {
     /// The workflow's name.
     pub workflow: String,
     /// The body: a JSON object.
@@ -158,7 +158,7 @@ pub struct Request {
 
 /// A run that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Accepted {
+pub struct RunAccepted {
     /// `run_…`.
     pub run_id: String,
     /// False if an earlier request with the same idempotency key started it.
@@ -207,12 +207,12 @@ impl Orchestrator {
     ///
     /// # Errors
     /// A message, if the ledger cannot be read.
-    pub async fn start(parts: Parts) -> Result<(Self, Recovered), String> {
+    pub async fn start(parts: OrchestratorParts) -> Result<(Self, Recovered), String> {
         let workflows = parts.kit.workflows.values();
         let definitions = workflows.map(|one| Arc::clone(&one.definition));
         let shared = Arc::new(Shared {
             runs: RunRegistry::new(parts.max_active, definitions),
-            secrets: Secrets::new(
+            secrets: RunSecrets::new(
                 parts.environment,
                 parts.principals,
                 parts.provider_keys,
@@ -235,15 +235,15 @@ impl Orchestrator {
             telemetry: parts.telemetry,
             kit: parts.kit,
             supervisor: Supervisor::default(),
-            own_tools: OwnTools::default(),
+            own_tools: BuiltinServers::default(),
         });
-        tokio::spawn(ticks(Arc::downgrade(&shared)));
+        tokio::spawn(spawn_supervisor_ticks(Arc::downgrade(&shared)));
         // What only reads has nothing to go on from.
         if shared.appender.failed().is_none() {
-            recover::count_unfinished(&shared).await?;
+            startup::count_unfinished(&shared).await?;
         }
         let recovered = match parts.resume_unfinished {
-            true => recover::resume_all(&shared).await?,
+            true => startup::resume_all(&shared).await?,
             false => Recovered::default(),
         };
         Ok((Self { shared }, recovered))
@@ -253,7 +253,7 @@ impl Orchestrator {
     ///
     /// # Errors
     /// [`InvokeError`].
-    pub async fn invoke(&self, mut request: Request) -> Result<Accepted, InvokeError> {
+    pub async fn invoke(&self, mut request: InvokeRequest) -> Result<RunAccepted, InvokeError> {
         let shared = &self.shared;
         let workflow = shared.kit.workflows.get(&request.workflow);
         let definition = workflow
@@ -273,14 +273,14 @@ impl Orchestrator {
             .claim(&shared.readers, &scoped, &digest)
             .await?
         {
-            Repeated::Same(run_id) => {
+            ClaimOutcome::Existing(run_id) => {
                 self.wait_until_recorded(&run_id).await?;
-                Ok(Accepted {
+                Ok(RunAccepted {
                     run_id,
                     created: false,
                 })
             }
-            Repeated::Never(claim) => {
+            ClaimOutcome::New(claim) => {
                 // On a task of its own: a client that goes away must not leave a key free whose
                 // run is on its way to the ledger.
                 let own = self.clone();
@@ -298,9 +298,9 @@ impl Orchestrator {
     async fn create(
         &self,
         definition: &Arc<Definition>,
-        request: Request,
+        request: InvokeRequest,
         idempotency: Option<(String, String)>,
-    ) -> Result<Accepted, InvokeError> {
+    ) -> Result<RunAccepted, InvokeError> {
         let shared = &self.shared;
         shared.has_room()?;
         if let Some(step) = shared.peers.lacks_runtime_for(definition) {
@@ -331,7 +331,7 @@ impl Orchestrator {
         let stream =
             StreamId::run(&run_id).map_err(|error| InvokeError::Internal(error.to_string()))?;
         let memo = Memo::default();
-        let observed = Observed::now(&shared.clock);
+        let observed = ClockReading::now(&shared.clock);
         let begun = turn::begin(definition, stream, created, observed.clock, &memo);
         let (state, turn) = begun.map_err(|broken| InvokeError::Internal(broken.to_string()))?;
         let new = NewRun {
@@ -342,7 +342,7 @@ impl Orchestrator {
             observed,
         };
         RunRegistry::begin(shared, new).await?;
-        Ok(Accepted {
+        Ok(RunAccepted {
             run_id,
             created: true,
         })
@@ -379,12 +379,12 @@ impl Orchestrator {
     }
 
     /// Where frames are read from.
-    pub fn readers(&self) -> &Readers {
+    pub fn readers(&self) -> &ReaderPool {
         &self.shared.readers
     }
 
     /// The values the environment gives a workflow.
-    pub fn environment(&self, workflow: &str) -> Option<&Resolved> {
+    pub fn environment(&self, workflow: &str) -> Option<&VariableValues> {
         self.shared.secrets.environment.get(workflow)
     }
 
@@ -404,7 +404,7 @@ impl Orchestrator {
     }
 
     /// How the notary is.
-    pub fn notary(&self) -> ktsu_evidence::notary::Status {
+    pub fn notary(&self) -> ktsu_evidence::notary::NotaryStatus {
         let shown = self.shared.notary.lock();
         shown.unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -440,8 +440,8 @@ impl Orchestrator {
 }
 
 /// Counts the time of the supervisor, as long as there is an engine.
-async fn ticks(shared: Weak<Shared>) {
-    let mut ticks = tokio::time::interval(supervise::TICK);
+async fn spawn_supervisor_ticks(shared: Weak<Shared>) {
+    let mut ticks = tokio::time::interval(supervise::TICK_INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
@@ -457,7 +457,7 @@ impl Shared {
         if let Some(reason) = self.appender.failed() {
             return Err(InvokeError::LedgerStopped(reason.to_string()));
         }
-        if self.standing.waits_for_room() || self.appender.low_on_disk() {
+        if self.standing.waits_for_disk_space() || self.appender.low_on_disk() {
             return Err(InvokeError::DiskFull);
         }
         match self.runs.has_room() {
@@ -486,7 +486,7 @@ async fn wait_for(
 }
 
 fn digest_of(workflow: &str, body: &Value) -> String {
-    let body = Json::from_value(body).unwrap_or_default();
+    let body = CanonicalJson::from_value(body).unwrap_or_default();
     ktsu_ledger::Hash::of(format!("{workflow}\n{body}").as_bytes()).to_string()
 }
 
@@ -495,11 +495,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl From<NotAdmitted> for InvokeError {
-    fn from(refused: NotAdmitted) -> Self {
+impl From<InvocationError> for InvokeError {
+    fn from(refused: InvocationError) -> Self {
         match refused {
-            NotAdmitted::Params(found) => Self::Params(found),
-            NotAdmitted::NotARoot => Self::UnknownWorkflow,
+            InvocationError::Params(found) => Self::Params(found),
+            InvocationError::NotARoot => Self::UnknownWorkflow,
         }
     }
 }

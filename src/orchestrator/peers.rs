@@ -32,7 +32,7 @@ impl Peers {
 
     /// A model group that a definition needs and the gateway of this process does not have. That
     /// another kit is at hand is nothing the world said, so it must not fail a run.
-    pub(super) fn lacks(&self, definition: &Definition) -> Option<String> {
+    pub(super) fn missing_group(&self, definition: &Definition) -> Option<String> {
         let groups = self.groups.as_ref()?;
         let mut needed = definition.groups().into_iter();
         needed.find(|group| !groups.contains(group))

@@ -14,20 +14,20 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_projections::run::{FoldError, RunState};
 use tokio::sync::mpsc;
 
-use super::clock::Observed;
+use super::clock::ClockReading;
 use super::registry::{NewRun, RunRegistry};
 use super::run::Message;
-use super::{Accepted, InvokeError, Orchestrator, Shared, lock};
+use super::{InvokeError, Orchestrator, RunAccepted, Shared, lock};
 use ktsu_workflow::next::Memo;
-use ktsu_workflow::recompute::{self, NotRecomputed, Prepared, Recorded};
+use ktsu_workflow::recompute::{self, PreparedRecompute, RecomputeError, RecordedRun};
 use ktsu_workflow::{rules, turn};
 
 /// Why no recompute was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
-pub enum NotBegun {
+pub enum RecomputeStartError {
     /// The run is not one that can be recomputed.
     #[error(transparent)]
-    Run(#[from] NotRecomputed),
+    Run(#[from] RecomputeError),
     /// The gateway at hand has no model group of this name.
     #[error("the gateway at hand has no model group {0}")]
     LacksGroup(String),
@@ -39,7 +39,7 @@ pub enum NotBegun {
     Store(String),
 }
 
-impl From<StoreError> for NotBegun {
+impl From<StoreError> for RecomputeStartError {
     fn from(error: StoreError) -> Self {
         Self::Store(error.to_string())
     }
@@ -56,15 +56,15 @@ impl Orchestrator {
         run: StreamId,
         step: Option<String>,
         principal: Principal,
-    ) -> Result<Accepted, NotBegun> {
+    ) -> Result<RunAccepted, RecomputeStartError> {
         let readers = &self.shared.readers;
         let step = step.map(|step| self.shared.secrets.redactor.redact_text(&step));
         let prepared = readers.with(move |reader| {
             let frames = frames(reader, &run)?;
-            rules::all_known(&frames).map_err(NotRecomputed::from)?;
-            let recorded = Recorded::of(&frames).map_err(NotRecomputed::from)?;
+            rules::check_rules_known(&frames).map_err(RecomputeError::from)?;
+            let recorded = RecordedRun::from_frames(&frames).map_err(RecomputeError::from)?;
             let prepared = recompute::prepare(&recorded, step.as_deref(), principal);
-            Ok::<_, NotBegun>(prepared?)
+            Ok::<_, RecomputeStartError>(prepared?)
         });
         self.begin(prepared.await?).await
     }
@@ -73,10 +73,13 @@ impl Orchestrator {
     ///
     /// # Errors
     /// [`NotBegun`].
-    pub async fn begin(&self, prepared: Prepared) -> Result<Accepted, NotBegun> {
+    pub async fn begin(
+        &self,
+        prepared: PreparedRecompute,
+    ) -> Result<RunAccepted, RecomputeStartError> {
         let shared = &self.shared;
         shared.has_room()?;
-        let Prepared {
+        let PreparedRecompute {
             definition,
             created,
         } = prepared;
@@ -84,14 +87,14 @@ impl Orchestrator {
         if let Some(step) = shared.peers.lacks_runtime_for(&definition) {
             return Err(InvokeError::NoRuntime(step).into());
         }
-        if let Some(group) = shared.peers.lacks(&definition) {
-            return Err(NotBegun::LacksGroup(group));
+        if let Some(group) = shared.peers.missing_group(&definition) {
+            return Err(RecomputeStartError::LacksGroup(group));
         }
-        let internal = |words: String| NotBegun::Engine(InvokeError::Internal(words));
+        let internal = |words: String| RecomputeStartError::Engine(InvokeError::Internal(words));
         let run_id = format!("{RECOMPUTE}{}", uuid::Uuid::now_v7().simple());
         let stream = StreamId::run(&run_id).map_err(|error| internal(error.to_string()))?;
         let memo = Memo::default();
-        let observed = Observed::now(&shared.clock);
+        let observed = ClockReading::now(&shared.clock);
         let begun = turn::begin(&definition, stream, created, observed.clock, &memo);
         let (state, turn) = begun.map_err(|broken| internal(broken.to_string()))?;
         lock(&shared.runs.definitions).insert(definition.digest.clone(), Arc::clone(&definition));
@@ -103,7 +106,7 @@ impl Orchestrator {
             observed,
         };
         RunRegistry::begin(shared, new).await?;
-        Ok(Accepted {
+        Ok(RunAccepted {
             run_id,
             created: true,
         })
@@ -124,7 +127,7 @@ pub(super) fn compare(
         let name = own.name().to_owned();
         let compared = shared
             .readers
-            .with(move |reader| compared(reader, &own, &of.stream, &of.head));
+            .with(move |reader| compare_with_run(reader, &own, &of.stream, &of.head));
         match compared.await {
             Ok(compared) => {
                 // A task that has ended meanwhile compares again when it is taken up.
@@ -139,7 +142,7 @@ pub(super) fn compare(
 
 /// Why a recompute cannot be compared.
 #[derive(Debug, thiserror::Error)]
-enum NotCompared {
+enum RecomputeCompareError {
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]
@@ -148,24 +151,25 @@ enum NotCompared {
     Run(String),
 }
 
-fn compared(
+fn compare_with_run(
     reader: &dyn Reader,
     own: &StreamId,
     run: &str,
     head: &str,
-) -> Result<RecomputeCompared, NotCompared> {
+) -> Result<RecomputeCompared, RecomputeCompareError> {
     let run: StreamId = run
         .parse()
         .map_err(|error: ktsu_ledger::id::ParseStreamIdError| {
-            NotCompared::Run(error.to_string())
+            RecomputeCompareError::Run(error.to_string())
         })?;
     let mut history = frames(reader, &run)?;
     // The run may have gone on since; what was recomputed is what it was then.
     let end = history
         .iter()
         .position(|frame| frame.hash.to_string() == head);
-    let end = end.ok_or_else(|| NotCompared::Run(format!("{run} has no frame {head}")))?;
+    let end =
+        end.ok_or_else(|| RecomputeCompareError::Run(format!("{run} has no frame {head}")))?;
     history.truncate(end + 1);
-    let recorded = Recorded::of(&history)?;
+    let recorded = RecordedRun::from_frames(&history)?;
     Ok(recompute::compare(&recorded, &frames(reader, own)?)?)
 }

@@ -13,10 +13,10 @@ use ktsu_ledger::StreamId;
 use ktsu_projections::run::RunState;
 use tokio::sync::{mpsc, watch};
 
-use super::clock::Observed;
-use super::idempotency::Keys;
-use super::recover::{self, Lost};
+use super::clock::ClockReading;
+use super::idempotency::IdempotencyKeys;
 use super::run::{Message, Progress, RunTask};
+use super::startup::{self, LoadRunError};
 use super::{InvokeError, Shared, lock, wait_for};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
@@ -31,7 +31,7 @@ pub(super) struct RunRegistry {
     /// Definitions of recorded runs, each compiled once however many runs share it.
     pub(super) definitions: Mutex<HashMap<String, Arc<Definition>>>,
     /// One run per idempotency key.
-    pub(super) keys: Keys,
+    pub(super) keys: IdempotencyKeys,
     max_active: usize,
     stop: watch::Sender<bool>,
 }
@@ -56,7 +56,7 @@ pub(super) struct NewRun {
     /// What was read while it was decided.
     pub(super) memo: Memo,
     /// What the clocks said then.
-    pub(super) observed: Observed,
+    pub(super) observed: ClockReading,
 }
 
 impl RunHandle {
@@ -81,7 +81,7 @@ impl RunRegistry {
             tasks: Mutex::default(),
             recovering: tokio::sync::Mutex::default(),
             definitions: Mutex::new(definitions),
-            keys: Keys::default(),
+            keys: IdempotencyKeys::default(),
             max_active,
             stop: watch::Sender::new(false),
         }
@@ -138,7 +138,7 @@ impl RunRegistry {
     ///
     /// # Errors
     /// Why it cannot be read, or may not go on.
-    pub(super) async fn recover<E: From<Lost>>(
+    pub(super) async fn recover<E: From<LoadRunError>>(
         shared: &Arc<Shared>,
         run: &StreamId,
         admits: impl FnOnce(&Definition, &RunState) -> Result<(), E>,
@@ -155,7 +155,7 @@ impl RunRegistry {
     ///
     /// # Errors
     /// Why the run cannot be read, or may not go on.
-    pub(super) async fn deliver<E: From<Lost>>(
+    pub(super) async fn deliver<E: From<LoadRunError>>(
         shared: &Arc<Shared>,
         run: &StreamId,
         message: Box<Message>,
@@ -174,7 +174,7 @@ impl RunRegistry {
     }
 
     /// Folds a recorded run and gives it a task. Others are kept from doing the same.
-    async fn resume<E: From<Lost>>(
+    async fn resume<E: From<LoadRunError>>(
         shared: &Arc<Shared>,
         run: &StreamId,
         message: Option<Message>,
@@ -183,10 +183,10 @@ impl RunRegistry {
         let (folding, stream) = (Arc::clone(shared), run.clone());
         let folded = shared
             .readers
-            .with(move |reader| recover::fold(&folding, reader, &stream));
+            .with(move |reader| startup::fold(&folding, reader, &stream));
         let (definition, state) = folded.await?;
         admits(&definition, &state)?;
-        let observed = Observed::now(&shared.clock);
+        let observed = ClockReading::now(&shared.clock);
         let (task, _) = RunTask::new(shared, definition, state, Memo::default(), observed);
         task.resume(message);
         Ok(())

@@ -9,28 +9,30 @@ use ktsu_ledger::event::{
     FinishReason, LlmRequest, LlmResponse, Purpose, Report,
 };
 use ktsu_ledger::store::StoreError;
-use ktsu_ledger::{Event, Frame, Hash, Json, StreamId};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId};
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::effects::recorded;
-use super::run::{Message, Taken};
+use super::run::{Message, ReportOutcome};
 use super::token::TaskName;
 use super::{Orchestrator, wait_for};
 use ktsu_contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
-use ktsu_contract::report::{self as wire, Answer, Complete, Failure, Heard, Heartbeat, Outcome};
+use ktsu_contract::report::{
+    self as wire, FailureDetails, Heartbeat, HeartbeatAck, ReportAck, TaskCompletion, TaskOutcome,
+};
 use ktsu_secret::Redactor;
-use ktsu_workflow::admit::report::{Reported, report};
+use ktsu_workflow::admit::report::{ReportAdmission, report};
 
 /// The most characters of a tool's name in a message.
 const MAX_TOOL_NAME_SHOWN: usize = 128;
 
 /// How long a runtime may take to say which instance it is.
-const HEALTH: std::time::Duration = std::time::Duration::from_secs(2);
+const HEALTH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A task, as a path names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Addressed {
+pub struct TaskAddress {
     /// The run's stream.
     pub stream: StreamId,
     /// The inline child, or empty.
@@ -43,7 +45,7 @@ pub struct Addressed {
 
 /// Why a report changes nothing (decision W2).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotTaken {
+pub enum ReportError {
     /// The token is missing, or of another task.
     #[error("the token is not one of this task")]
     Unauthorized,
@@ -58,7 +60,7 @@ pub enum NotTaken {
     Unavailable(String),
 }
 
-impl Addressed {
+impl TaskAddress {
     pub(super) fn name(&self) -> TaskName {
         TaskName::new(self.stream.name(), &self.scope, &self.step, self.item)
     }
@@ -69,9 +71,9 @@ impl Orchestrator {
     ///
     /// # Errors
     /// [`NotTaken::Unauthorized`].
-    pub fn authorize(&self, task: &Addressed, token: &str) -> Result<u32, NotTaken> {
+    pub fn authorize(&self, task: &TaskAddress, token: &str) -> Result<u32, ReportError> {
         let attempt = self.shared.peers.tokens.attempt(&task.name(), token);
-        attempt.ok_or(NotTaken::Unauthorized)
+        attempt.ok_or(ReportError::Unauthorized)
     }
 
     /// Takes a report, and returns once it is durable.
@@ -80,19 +82,19 @@ impl Orchestrator {
     /// [`NotTaken`]; nothing is recorded.
     pub async fn report(
         &self,
-        task: Addressed,
+        task: TaskAddress,
         attempt: u32,
         said: wire::Report,
         bytes: &[u8],
-    ) -> Result<Answer, NotTaken> {
+    ) -> Result<ReportAck, ReportError> {
         if said.attempt != attempt {
-            return Err(NotTaken::Stale);
+            return Err(ReportError::Stale);
         }
         if said.n == 0 {
             let words = "the number of a report is counted from 1";
-            return Err(NotTaken::Malformed(words.to_owned()));
+            return Err(ReportError::Malformed(words.to_owned()));
         }
-        let about = self.about(&task, attempt, said.n, bytes);
+        let about = self.report_context(&task, attempt, said.n, bytes);
         let events = said.events.into_iter().map(|event| about.event(event));
         let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
         let frames = self.submit_report(&task, events, attempt).await?;
@@ -105,19 +107,25 @@ impl Orchestrator {
     /// [`NotTaken`]; nothing is recorded.
     pub async fn complete(
         &self,
-        task: Addressed,
+        task: TaskAddress,
         attempt: u32,
-        said: Complete,
+        said: TaskCompletion,
         bytes: &[u8],
-    ) -> Result<(), NotTaken> {
-        let about = self.about(&task, attempt, 0, bytes);
+    ) -> Result<(), ReportError> {
+        let about = self.report_context(&task, attempt, 0, bytes);
         let event = about.completed(said)?;
         let frames = self.submit_report(&task, vec![event], attempt).await;
         frames.map(|_| ())
     }
 
-    fn about<'a>(&'a self, task: &'a Addressed, attempt: u32, n: u32, bytes: &[u8]) -> About<'a> {
-        About {
+    fn report_context<'a>(
+        &'a self,
+        task: &'a TaskAddress,
+        attempt: u32,
+        n: u32,
+        bytes: &[u8],
+    ) -> ReportContext<'a> {
+        ReportContext {
             attempt,
             item: task.item,
             step: &task.step,
@@ -131,11 +139,11 @@ impl Orchestrator {
 
     /// Hears a heartbeat. An instance that says nothing of another's tasks has taken its place only
     /// if the runtime says so itself: whoever beats beside it must not cost it its work.
-    pub async fn beat(&self, beat: &Heartbeat) -> Heard {
+    pub async fn heartbeat(&self, beat: &Heartbeat) -> HeartbeatAck {
         let supervisor = &self.shared.supervisor;
-        let (heard, elsewhere) = supervisor.beat(beat);
+        let (heard, elsewhere) = supervisor.heartbeat(beat);
         if elsewhere && self.is_the_runtime(&beat.runtime_id).await {
-            supervisor.replaced(beat);
+            supervisor.instance_replaced(beat);
         }
         heard
     }
@@ -145,7 +153,8 @@ impl Orchestrator {
         let Some(runtime) = &self.shared.peers.runtime else {
             return true;
         };
-        let asked = tokio::time::timeout(HEALTH, runtime.get("/health", "application/json")).await;
+        let asked =
+            tokio::time::timeout(HEALTH_TIMEOUT, runtime.get("/health", "application/json")).await;
         let Ok(Ok(answer)) = asked else {
             return false;
         };
@@ -159,15 +168,17 @@ impl Orchestrator {
 
     async fn submit_report(
         &self,
-        task: &Addressed,
+        task: &TaskAddress,
         events: Vec<AgentEvent>,
         attempt: u32,
-    ) -> Result<Vec<Frame>, NotTaken> {
+    ) -> Result<Vec<Frame>, ReportError> {
         let shared = &self.shared;
         let Some(under_way) = shared.runs.get(task.stream.name()) else {
             return self.after_the_end(task, events).await;
         };
-        shared.supervisor.heard_of(&task.name(), attempt, None);
+        shared
+            .supervisor
+            .record_contact(&task.name(), attempt, None);
         let (reply, replied) = oneshot::channel();
         let message = Message::Report {
             scope: task.scope.clone(),
@@ -184,16 +195,16 @@ impl Orchestrator {
         };
         let mut progress = under_way.progress;
         let (first, last, frames) = match taken {
-            Taken::New(frames) => match (frames.first(), frames.last()) {
+            ReportOutcome::New(frames) => match (frames.first(), frames.last()) {
                 (Some(first), Some(last)) => (first.seq, last.seq, Some(frames)),
-                _ => return Err(NotTaken::Stale),
+                _ => return Err(ReportError::Stale),
             },
-            Taken::Again { first, last } => (first, last, None),
-            Taken::Stale => return Err(NotTaken::Stale),
-            Taken::Malformed(words) => return Err(NotTaken::Malformed(words)),
+            ReportOutcome::Again { first, last } => (first, last, None),
+            ReportOutcome::Stale => return Err(ReportError::Stale),
+            ReportOutcome::Malformed(words) => return Err(ReportError::Malformed(words)),
         };
         let durable = wait_for(&mut progress, |progress| progress.durable >= Some(last)).await;
-        durable.map_err(NotTaken::Unavailable)?;
+        durable.map_err(ReportError::Unavailable)?;
         match frames {
             Some(frames) => Ok(frames),
             None => Ok(from(task, self.frames(task).await?, first)),
@@ -204,39 +215,41 @@ impl Orchestrator {
     /// nothing else.
     async fn after_the_end(
         &self,
-        task: &Addressed,
+        task: &TaskAddress,
         events: Vec<AgentEvent>,
-    ) -> Result<Vec<Frame>, NotTaken> {
+    ) -> Result<Vec<Frame>, ReportError> {
         let frames = self.frames(task).await?;
         let state = ktsu_projections::run::RunState::fold(&frames);
-        let state = state.map_err(|error| NotTaken::Unavailable(error.to_string()))?;
+        let state = state.map_err(|error| ReportError::Unavailable(error.to_string()))?;
         let ended = state.status().is_terminal();
         match report(&state, &task.scope, events) {
-            Reported::Repeated { first, .. } => Ok(from(task, frames, first)),
+            ReportAdmission::Repeated { first, .. } => Ok(from(task, frames, first)),
             // It is waited for, and the run will be taken up again: ask later.
-            Reported::Taken(_) | Reported::Held(_) if !ended => {
+            ReportAdmission::Accepted(_) | ReportAdmission::Deferred(_) if !ended => {
                 let words = "the run is not under way just now";
-                Err(NotTaken::Unavailable(words.to_owned()))
+                Err(ReportError::Unavailable(words.to_owned()))
             }
-            Reported::Taken(_) | Reported::Held(_) | Reported::Stale => Err(NotTaken::Stale),
-            Reported::Malformed(words) => Err(NotTaken::Malformed(words)),
+            ReportAdmission::Accepted(_)
+            | ReportAdmission::Deferred(_)
+            | ReportAdmission::Stale => Err(ReportError::Stale),
+            ReportAdmission::Malformed(words) => Err(ReportError::Malformed(words)),
         }
     }
 
     /// Everything that is recorded of a task's run.
-    async fn frames(&self, task: &Addressed) -> Result<Vec<Frame>, NotTaken> {
+    async fn frames(&self, task: &TaskAddress) -> Result<Vec<Frame>, ReportError> {
         let stream = task.stream.clone();
         let read = self
             .shared
             .readers
             .with(move |reader| frames(reader, &stream));
-        let unreadable = |error: StoreError| NotTaken::Unavailable(error.to_string());
+        let unreadable = |error: StoreError| ReportError::Unavailable(error.to_string());
         read.await.map_err(unreadable)
     }
 }
 
 /// The frames of one report, and what was decided about its task because of it.
-fn from(task: &Addressed, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
+fn from(task: &TaskAddress, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
     let mut rest = frames.into_iter().skip_while(|frame| frame.seq < first);
     let Some(input) = rest.next() else {
         return Vec::new();
@@ -267,8 +280,8 @@ fn from(task: &Addressed, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
     found
 }
 
-fn answer(n: u32, task: &Addressed, frames: &[Frame]) -> Answer {
-    let mut answer = Answer {
+fn answer(n: u32, task: &TaskAddress, frames: &[Frame]) -> ReportAck {
+    let mut answer = ReportAck {
         n,
         events: Vec::new(),
         reflect: false,
@@ -288,7 +301,7 @@ fn answer(n: u32, task: &Addressed, frames: &[Frame]) -> Answer {
                 answer.suspended = true;
             }
             AgentEvent::BudgetExhausted(spent) => {
-                answer.refused = Some(Failure {
+                answer.refused = Some(FailureDetails {
                     code: "budget_exceeded".to_owned(),
                     message: format!(
                         "the run has used {} of its budget of {}",
@@ -306,7 +319,7 @@ fn answer(n: u32, task: &Addressed, frames: &[Frame]) -> Answer {
 }
 
 /// What every event of a report says alike.
-struct About<'a> {
+struct ReportContext<'a> {
     attempt: u32,
     item: Option<u32>,
     step: &'a str,
@@ -314,10 +327,10 @@ struct About<'a> {
     redactor: &'a Redactor,
 }
 
-impl About<'_> {
-    fn event(&self, event: wire::Event) -> Result<AgentEvent, NotTaken> {
+impl ReportContext<'_> {
+    fn event(&self, event: wire::ReportEvent) -> Result<AgentEvent, ReportError> {
         Ok(match event {
-            wire::Event::Request(request) => AgentEvent::Request(LlmRequest {
+            wire::ReportEvent::Request(request) => AgentEvent::Request(LlmRequest {
                 attempt: self.attempt,
                 base: request.base,
                 digest: String::new(),
@@ -337,18 +350,20 @@ impl About<'_> {
                     None => None,
                 },
             }),
-            wire::Event::Response(answer) => self.response(answer)?,
-            wire::Event::Decided(decided) => {
+            wire::ReportEvent::Response(answer) => self.response(answer)?,
+            wire::ReportEvent::Decided(decided) => {
                 let draft = match decided.draft {
                     Some(draft) if !draft.is_object() => {
-                        return Err(NotTaken::Malformed("a draft is a JSON object".to_owned()));
+                        return Err(ReportError::Malformed(
+                            "a draft is a JSON object".to_owned(),
+                        ));
                     }
                     Some(draft) => Some(self.json(draft)?),
                     None => None,
                 };
                 if draft.is_some() == decided.response.is_some() {
                     let words = "an agent.decided has a draft or names a response";
-                    return Err(NotTaken::Malformed(words.to_owned()));
+                    return Err(ReportError::Malformed(words.to_owned()));
                 }
                 AgentEvent::Decided(AgentDecided {
                     attempt: self.attempt,
@@ -359,22 +374,22 @@ impl About<'_> {
                     step: self.step.to_owned(),
                 })
             }
-            wire::Event::ToolCalled(called) => self.called(called),
-            wire::Event::ToolReturned(returned) => self.returned(returned)?,
-            wire::Event::ToolInDoubt(doubt) => self.in_doubt(&doubt),
-            wire::Event::ApprovalRequested(asked) => self.asked(asked),
-            wire::Event::Finished(finished) => {
+            wire::ReportEvent::ToolCalled(called) => self.called(called),
+            wire::ReportEvent::ToolReturned(returned) => self.returned(returned)?,
+            wire::ReportEvent::ToolInDoubt(doubt) => self.in_doubt(&doubt),
+            wire::ReportEvent::ApprovalRequested(asked) => self.approval_requested(asked),
+            wire::ReportEvent::Finished(finished) => {
                 let reason: Option<FinishReason> =
                     serde_json::from_value(Value::from(finished.reason.as_str())).ok();
                 let reason = reason.ok_or_else(|| {
-                    NotTaken::Malformed(format!("{:?} is no reason", finished.reason))
+                    ReportError::Malformed(format!("{:?} is no reason", finished.reason))
                 })?;
                 self.finished(reason, finished.outcome, None)?
             }
         })
     }
 
-    fn response(&self, answer: wire::LlmResponse) -> Result<AgentEvent, NotTaken> {
+    fn response(&self, answer: wire::LlmResponse) -> Result<AgentEvent, ReportError> {
         let text = |text: &str| self.redactor.redact_text(text);
         Ok(AgentEvent::Response(Box::new(LlmResponse {
             attempt: self.attempt,
@@ -382,7 +397,7 @@ impl About<'_> {
             cached: answer.cached,
             content: answer
                 .content
-                .map(|content| Json::string(&self.redactor.redact_reply(&content))),
+                .map(|content| CanonicalJson::string(&self.redactor.redact_reply(&content))),
             cost_micro_usd: answer.cost_micro_usd,
             duration_ms: answer.duration_ms,
             error: answer.error.map(|error| CallError {
@@ -409,10 +424,10 @@ impl About<'_> {
         })))
     }
 
-    fn attempts(&self, attempts: Vec<ModelAttempt>) -> Result<Vec<CallAttempt>, NotTaken> {
+    fn attempts(&self, attempts: Vec<ModelAttempt>) -> Result<Vec<CallAttempt>, ReportError> {
         if attempts.len() > MAX_ATTEMPTS_LISTED {
             let words = format!("an llm.response lists at most {MAX_ATTEMPTS_LISTED} attempts");
-            return Err(NotTaken::Malformed(words));
+            return Err(ReportError::Malformed(words));
         }
         let text = |text: &str| self.redactor.redact_text(text);
         let attempts = attempts.into_iter().map(|one| CallAttempt {
@@ -433,12 +448,12 @@ impl About<'_> {
     fn finished(
         &self,
         reason: FinishReason,
-        mut outcome: Outcome,
+        mut outcome: TaskOutcome,
         metrics: Option<ClaimedMetrics>,
-    ) -> Result<AgentEvent, NotTaken> {
+    ) -> Result<AgentEvent, ReportError> {
         if outcome.output.is_some() == outcome.error.is_some() {
             let words = "an outcome has an output or an error";
-            return Err(NotTaken::Malformed(words.to_owned()));
+            return Err(ReportError::Malformed(words.to_owned()));
         }
         // A reply, too: whoever reads it may read it as JSON.
         outcome.raw_output = outcome
@@ -458,7 +473,7 @@ impl About<'_> {
         })))
     }
 
-    fn completed(&self, said: Complete) -> Result<AgentEvent, NotTaken> {
+    fn completed(&self, said: TaskCompletion) -> Result<AgentEvent, ReportError> {
         let (reason, error) = match said.status.as_str() {
             "ok" => (FinishReason::Completed, None),
             "failed" => (FinishReason::Error, Some(failure(said.error.as_ref()))),
@@ -469,7 +484,7 @@ impl About<'_> {
             }
             other => {
                 let words = format!("{other:?} is no status: ok, failed or pending_approval");
-                return Err(NotTaken::Malformed(words));
+                return Err(ReportError::Malformed(words));
             }
         };
         let output = said.output.filter(|_| error.is_none());
@@ -477,7 +492,7 @@ impl About<'_> {
             Value::String(text) => text,
             other => other.to_string(),
         });
-        let outcome = Outcome {
+        let outcome = TaskOutcome {
             output: output.or_else(|| error.is_none().then_some(Value::Null)),
             events: said.events,
             commands: said.commands,
@@ -498,17 +513,17 @@ impl About<'_> {
     }
 
     /// Whatever enters is redacted here, and everything goes on with what is recorded.
-    fn json(&self, mut value: Value) -> Result<Json, NotTaken> {
+    fn json(&self, mut value: Value) -> Result<CanonicalJson, ReportError> {
         self.redactor.redact_value(&mut value);
-        let deep = |_| NotTaken::Malformed("nested too deeply".to_owned());
-        Json::from_value(&value).map_err(deep)
+        let deep = |_| ReportError::Malformed("nested too deeply".to_owned());
+        CanonicalJson::from_value(&value).map_err(deep)
     }
 }
 
 /// The error of a `complete`: text, or structured.
-fn failure(error: Option<&Value>) -> Failure {
+fn failure(error: Option<&Value>) -> FailureDetails {
     let structured = error.and_then(|error| serde_json::from_value(error.clone()).ok());
-    structured.unwrap_or_else(|| Failure {
+    structured.unwrap_or_else(|| FailureDetails {
         code: "agent_failed".to_owned(),
         message: match error {
             Some(Value::String(text)) if !text.is_empty() => text.clone(),
@@ -520,13 +535,13 @@ fn failure(error: Option<&Value>) -> Failure {
 
 /// The end of a task whose runtime asks for an approval by the earlier contract: with a `complete`
 /// that nothing can follow.
-fn approval_unsupported(asked: Option<&Value>) -> Failure {
+fn approval_unsupported(asked: Option<&Value>) -> FailureDetails {
     let tool = asked.and_then(|asked| asked.get("tool_name"));
     let tool: String = match tool.and_then(Value::as_str) {
         Some(name) => name.chars().take(MAX_TOOL_NAME_SHOWN).collect(),
         None => "a tool".to_owned(),
     };
-    Failure {
+    FailureDetails {
         code: "approval_unsupported".to_owned(),
         message: format!(
             "{tool} needs an approval, and this runtime asks for it by complete instead of a report"

@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_ledger::event::{AgentEvent, RecomputeCompared, Why, WorkerLost};
+use ktsu_ledger::event::{AgentEvent, ContinueReason, RecomputeCompared, WorkerLost};
 use ktsu_ledger::store::{Entry, IndexRow};
 use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
@@ -19,32 +19,32 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::clock::{CLOCK_LOOK_INTERVAL, Observed};
-use super::people::{HumanCommand, Reply};
+use super::clock::{CLOCK_LOOK_INTERVAL, ClockReading};
+use super::human_commands::{CommandReply, HumanCommand};
 use super::registry::RunHandle;
-use super::reports::Addressed;
+use super::reports::TaskAddress;
 use super::token::TaskName;
-use super::tools::{BuiltinCall, Own};
+use super::tools::{BuiltinCall, BuiltinServer};
 use super::{Shared, effects};
-use ktsu_rows as rows;
+use ktsu_run_index as rows;
 use ktsu_telemetry::RunObserver;
-use ktsu_workflow::admit::{self, Answer};
+use ktsu_workflow::admit::{self, WebhookOutcome};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::effects::{EffectKind, effects_due_in, may_begin, task_is_due};
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::timers;
-use ktsu_workflow::turn::{self, Broken, Turn};
+use ktsu_workflow::turn::{self, InvariantViolation, Turn};
 
 /// Whoever sends here waits for room: the bound keeps a burst of answers from being held twice,
 /// here and by their senders. Boxed, since a channel makes room for thirty-two messages before the
 /// first: some kilobytes in every run that waits.
-const MAILBOX: usize = 64;
+const MAX_MAILBOX_MESSAGES: usize = 64;
 
 /// What the world tells a run.
 #[derive(Debug)]
 pub(super) enum Message {
     /// A webhook was answered.
-    Answer(Answer),
+    Answer(WebhookOutcome),
     /// A runtime reports about a task.
     Report {
         /// The scope's path.
@@ -52,7 +52,7 @@ pub(super) enum Message {
         /// What it says.
         events: Vec<AgentEvent>,
         /// Where to tell what became of it.
-        reply: oneshot::Sender<Taken>,
+        reply: oneshot::Sender<ReportOutcome>,
     },
     /// A person wants something of the run.
     Command {
@@ -61,14 +61,14 @@ pub(super) enum Message {
         /// The last frame the person knows of.
         expected: Option<u64>,
         /// Where to tell what became of it.
-        reply: Reply,
+        reply: CommandReply,
     },
     /// A runtime calls a tool server that comes with ktsu: which call is that?
     BuiltinCall {
         /// The server.
-        server: Own,
+        server: BuiltinServer,
         /// The task.
-        task: Addressed,
+        task: TaskAddress,
         /// Its attempt, by the token.
         attempt: u32,
         /// The idempotency key.
@@ -89,7 +89,7 @@ pub(super) enum Message {
 
 /// What became of a report.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum ReportOutcome {
     /// It is on its way to the ledger: its frames, and what was decided about agents with them.
     New(Vec<Frame>),
     /// It was taken before, as these frames.
@@ -107,10 +107,10 @@ pub(super) enum Taken {
 
 /// A report that waits for the budget to allow its model call (decision F4), or for a paused run to
 /// go on (decision P1).
-struct Held {
+struct HeldReport {
     scope: String,
     events: Vec<AgentEvent>,
-    reply: oneshot::Sender<Taken>,
+    reply: oneshot::Sender<ReportOutcome>,
 }
 
 /// How far a run is, as others may know it.
@@ -126,7 +126,7 @@ pub struct Progress {
 
 /// What a run's row in the list of runs depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Standing {
+struct IndexFingerprint {
     status: RunStatus,
     is_over: bool,
     /// The frame that ended it.
@@ -148,19 +148,19 @@ pub(super) struct RunTask {
     progress: Arc<watch::Sender<Progress>>,
     durable: watch::Receiver<Progress>,
     /// What was due up to this frame has begun.
-    begun: u64,
+    effects_begun_up_to: u64,
     /// The last frame of an earlier process; 0 if there was none.
     inherited: u64,
     /// Reports that wait for others, or for the run to go on.
-    held: VecDeque<Held>,
+    held: VecDeque<HeldReport>,
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,
-    indexed: Option<Standing>,
+    indexed: Option<IndexFingerprint>,
     more: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
     /// What both clocks said when the run last looked at them.
-    observed: Observed,
+    observed: ClockReading,
     /// Logs and counts what is durable.
     observer: RunObserver,
 }
@@ -173,9 +173,9 @@ impl RunTask {
         definition: Arc<Definition>,
         state: RunState,
         memo: Memo,
-        observed: Observed,
+        observed: ClockReading,
     ) -> (Self, watch::Receiver<Progress>) {
-        let (sender, mailbox) = mpsc::channel(MAILBOX);
+        let (sender, mailbox) = mpsc::channel(MAX_MAILBOX_MESSAGES);
         let (progress, durable) = watch::channel(Progress::default());
         let task = Self {
             shared: Arc::clone(shared),
@@ -187,7 +187,7 @@ impl RunTask {
             sender,
             progress: Arc::new(progress),
             durable: durable.clone(),
-            begun: 0,
+            effects_begun_up_to: 0,
             inherited: 0,
             held: VecDeque::new(),
             webhooks: Vec::new(),
@@ -210,8 +210,8 @@ impl RunTask {
 
     /// Goes on with a run of the ledger: because it was left unfinished, or because of a message.
     pub(super) fn resume(mut self, message: Option<Message>) {
-        self.indexed = Some(self.standing());
-        self.observer.found(&self.state);
+        self.indexed = Some(self.index_fingerprint());
+        self.observer.restore(&self.state);
         let last = self.state.next_seq().saturating_sub(1);
         self.inherited = last;
         self.progress
@@ -248,9 +248,9 @@ impl RunTask {
                 // Other runs have their turn first: the continuation stands behind the mailbox.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {
-                    let input = turn::continued(&self.state, Why::Bound);
+                    let input = turn::continuation(&self.state, ContinueReason::Bound);
                     self.more = false;
-                    if let Err(broken) = self.take(input) {
+                    if let Err(broken) = self.handle_message(input) {
                         return self.give_up(&broken.to_string());
                     }
                 }
@@ -268,7 +268,7 @@ impl RunTask {
                         return self.give_up(&broken.to_string());
                     }
                 }
-                changed = self.durable.changed(), if self.waits_for_the_disk() => {
+                changed = self.durable.changed(), if self.waits_for_commit() => {
                     if changed.is_err() || self.durable.borrow().failed.is_some() {
                         break;
                     }
@@ -283,9 +283,13 @@ impl RunTask {
         }
     }
 
-    fn waits_for_the_disk(&self) -> bool {
+    fn waits_for_commit(&self) -> bool {
         let settled = self.is_at_rest() || self.state.status().is_terminal();
-        let announced = self.state.announced(self.begun + 1..).next().is_some();
+        let announced = self
+            .state
+            .announced(self.effects_begun_up_to + 1..)
+            .next()
+            .is_some();
         settled || announced || self.observer.is_urgent()
     }
 
@@ -320,7 +324,7 @@ impl RunTask {
     /// Records that the wall clock went forward by more than the time that passed, if any deadline
     /// depends on it: every pending one moves by as much (decision F3). Soon after another it is left
     /// for later, and the run goes by its own time until then.
-    fn observe_clock(&mut self) -> Result<(), Broken> {
+    fn observe_clock(&mut self) -> Result<(), InvariantViolation> {
         let Some(by_ms) = self.observed.jumped(&self.shared.clock) else {
             return Ok(());
         };
@@ -328,10 +332,10 @@ impl RunTask {
             Some(_) if !self.observed.may_record() => Ok(()),
             Some(input) => {
                 self.observed.record();
-                self.take_at(input, self.observed.clock)
+                self.handle_message_at(input, self.observed.clock)
             }
             None => {
-                self.observed.follow();
+                self.observed.record_clock_jumps();
                 Ok(())
             }
         }
@@ -340,7 +344,7 @@ impl RunTask {
     /// The armed timer has run down, unless this was only a look at the clock. Whatever the clock
     /// says, it is not before what it was set to: who reads that a wait is over reads that its time
     /// has come.
-    fn timer(&mut self) -> Result<(), Broken> {
+    fn timer(&mut self) -> Result<(), InvariantViolation> {
         let run_down = |(_, due): &(Timestamp, Instant)| *due <= Instant::now();
         let Some((until, _)) = self.armed.take_if(|armed| run_down(armed)) else {
             return Ok(());
@@ -348,7 +352,7 @@ impl RunTask {
         let before = self.spend_if_held();
         if let Some(input) = timers::due(&self.state, until) {
             let now = self.now().max(until);
-            self.take_at(input, now)?;
+            self.handle_message_at(input, now)?;
         }
         self.release_held_reports(before)
     }
@@ -360,20 +364,20 @@ impl RunTask {
         time.max(self.state.at())
     }
 
-    fn take(&mut self, input: Draft) -> Result<(), Broken> {
+    fn handle_message(&mut self, input: Draft) -> Result<(), InvariantViolation> {
         let now = self.now();
-        self.take_at(input, now)
+        self.handle_message_at(input, now)
     }
 
     /// Takes an input that was judged by the clock, at the moment it was judged by.
-    fn take_at(&mut self, input: Draft, at: Timestamp) -> Result<(), Broken> {
+    fn handle_message_at(&mut self, input: Draft, at: Timestamp) -> Result<(), InvariantViolation> {
         let turn = self.decide(vec![input], at)?;
         self.submit_turn(turn);
         Ok(())
     }
 
     /// Takes a report. Tells the frames of its turn that are about agents.
-    fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, Broken> {
+    fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, InvariantViolation> {
         let now = self.now();
         let turn = self.decide(input, now)?;
         let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
@@ -383,8 +387,8 @@ impl RunTask {
         Ok(frames)
     }
 
-    fn decide(&mut self, input: Vec<Draft>, at: Timestamp) -> Result<Turn, Broken> {
-        turn::take_report(&self.definition, &mut self.state, input, at, &self.memo)
+    fn decide(&mut self, input: Vec<Draft>, at: Timestamp) -> Result<Turn, InvariantViolation> {
+        turn::apply_report(&self.definition, &mut self.state, input, at, &self.memo)
     }
 
     /// Hands a turn to the appender, and notes what is to be done once it is durable.
@@ -440,7 +444,7 @@ impl RunTask {
 
     /// The run's row, where its status has changed: lists need nothing else, and rows cost.
     fn index_row(&mut self) -> Option<IndexRow> {
-        let standing = self.standing();
+        let standing = self.index_fingerprint();
         if self.indexed == Some(standing) {
             return None;
         }
@@ -449,12 +453,12 @@ impl RunTask {
     }
 
     /// What the row depends on. One that ended, began again and ended within a turn has another end.
-    fn standing(&self) -> Standing {
+    fn index_fingerprint(&self) -> IndexFingerprint {
         let root = self.state.scopes().first();
         let ended = root.and_then(|root| root.ended.as_ref()).map(|end| end.seq);
-        let asked = self.state.asked().len();
+        let asked = self.state.pending_decisions().len();
         let paused = self.state.paused().map(|pause| pause.seq);
-        Standing {
+        IndexFingerprint {
             status: self.state.status(),
             is_over: self.state.is_over(),
             ended,
@@ -468,11 +472,11 @@ impl RunTask {
         let durable = self.durable.borrow_and_update().durable;
         self.observer.durable(durable, self.state.stream().name());
         let durable = durable.unwrap_or_default();
-        if durable <= self.begun || !may_begin(&self.state, durable) {
+        if durable <= self.effects_begun_up_to || !may_begin(&self.state, durable) {
             return;
         }
-        let mut due = effects_due_in(&self.state, self.begun + 1..=durable);
-        self.begun = durable;
+        let mut due = effects_due_in(&self.state, self.effects_begun_up_to + 1..=durable);
+        self.effects_begun_up_to = durable;
         // Tasks of an earlier process were seen to when the run was recovered.
         due.retain(|effect| {
             !matches!(effect.kind, EffectKind::Task(_)) || effect.announced > self.inherited

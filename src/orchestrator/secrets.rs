@@ -8,25 +8,25 @@ use ktsu_ledger::event::EnvValue;
 use serde_json::Value;
 
 use super::SecretLookup;
-use ktsu_environment::{Principals, Resolved};
+use ktsu_environment::{Principals, VariableValues};
 use ktsu_secret::{Redactor, Secret};
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::expression::{Names, Root, from_value};
+use ktsu_workflow::expression::{NameLookup, Root, from_value};
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::Template;
 
 /// Values of the environment and keys of principals, and the redactor that knows all that is secret.
-pub(super) struct Secrets {
-    pub(super) environment: BTreeMap<String, Resolved>,
+pub(super) struct RunSecrets {
+    pub(super) environment: BTreeMap<String, VariableValues>,
     pub(super) principals: Arc<Principals>,
     pub(super) redactor: Redactor,
     provider_keys: Vec<Secret>,
     look_up: SecretLookup,
 }
 
-impl Secrets {
+impl RunSecrets {
     pub(super) fn new(
-        environment: BTreeMap<String, Resolved>,
+        environment: BTreeMap<String, VariableValues>,
         principals: Arc<Principals>,
         provider_keys: Vec<Secret>,
         look_up: SecretLookup,
@@ -76,7 +76,7 @@ impl Secrets {
         let secret = resolved
             .secrets
             .keys()
-            .chain(&resolved.personal)
+            .chain(&resolved.principal_secrets)
             .map(|name| (name.clone(), EnvValue::Secret));
         plain.chain(secret).collect()
     }
@@ -85,16 +85,20 @@ impl Secrets {
     pub(super) fn invoke_secret(&self, workflow: &str, template: &str) -> Option<Secret> {
         let resolved = self.environment.get(workflow)?;
         let template = Template::text(template).ok()?;
-        let rendered = template.render(&EnvOnly(resolved), &|_| false, DecisionRules::NEWEST);
+        let rendered = template.render(
+            &EnvironmentOnly(resolved),
+            &|_| false,
+            DecisionRules::NEWEST,
+        );
         let rendered = rendered.ok()?;
         rendered.value.as_str().map(Secret::new)
     }
 }
 
 /// The environment of a workflow, and nothing else.
-struct EnvOnly<'a>(&'a Resolved);
+struct EnvironmentOnly<'a>(&'a VariableValues);
 
-impl Names for EnvOnly<'_> {
+impl NameLookup for EnvironmentOnly<'_> {
     fn get(&self, root: &Root) -> Option<jmespath::Rcvar> {
         let Root::Env(name) = root else { return None };
         let secret = self.0.secrets.get(name).map(Secret::expose);

@@ -13,23 +13,23 @@ use tokio::sync::mpsc;
 
 use super::run::Message;
 use super::token::TaskName;
-use ktsu_contract::report::{Heard, Heartbeat, Task};
+use ktsu_contract::report::{Heartbeat, HeartbeatAck, HeartbeatTask};
 
 /// The length of a tick.
-pub(super) const TICK: Duration = Duration::from_secs(1);
+pub(super) const TICK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How many ticks a task may go without a beat that names it.
-pub(super) const PATIENCE: u64 = 15;
+pub(super) const MAX_SILENT_TICKS: u64 = 15;
 
 /// Everything that is with a runtime.
 #[derive(Default)]
-pub(super) struct Supervisor(Mutex<Watched>);
+pub(super) struct Supervisor(Mutex<SupervisedRuns>);
 
 #[derive(Default)]
-struct Watched {
+struct SupervisedRuns {
     now: u64,
     /// By run, so that the end of a run costs no more the more tasks others have.
-    runs: HashMap<String, HashMap<TaskName, Worker>>,
+    runs: HashMap<String, HashMap<TaskName, SupervisedTask>>,
     /// When each instance was last heard of.
     instances: HashMap<String, u64>,
     /// Runs that are paused.
@@ -37,7 +37,7 @@ struct Watched {
 }
 
 /// Who works on a task.
-struct Worker {
+struct SupervisedTask {
     attempt: u32,
     scope: String,
     step: String,
@@ -49,7 +49,7 @@ struct Worker {
 }
 
 /// A task that begins to be watched.
-pub(super) struct Watch {
+pub(super) struct WatchRequest {
     pub(super) name: TaskName,
     pub(super) attempt: u32,
     pub(super) scope: String,
@@ -59,15 +59,15 @@ pub(super) struct Watch {
 }
 
 impl Supervisor {
-    fn lock(&self) -> std::sync::MutexGuard<'_, Watched> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, SupervisedRuns> {
         // No panic leaves the maps half-changed.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Watches a task from now on; an earlier attempt of it is forgotten.
-    pub(super) fn watch(&self, watch: Watch) {
+    pub(super) fn watch(&self, watch: WatchRequest) {
         let mut watched = self.lock();
-        let worker = Worker {
+        let worker = SupervisedTask {
             attempt: watch.attempt,
             scope: watch.scope,
             step: watch.step,
@@ -93,7 +93,7 @@ impl Supervisor {
     }
 
     /// A runtime took a task, or reported about it.
-    pub(super) fn heard_of(&self, name: &TaskName, attempt: u32, instance: Option<String>) {
+    pub(super) fn record_contact(&self, name: &TaskName, attempt: u32, instance: Option<String>) {
         let mut watched = self.lock();
         let now = watched.now;
         if let Some(instance) = &instance {
@@ -124,7 +124,7 @@ impl Supervisor {
     }
 
     /// Whether the time of a run's tasks stands still (decision P1).
-    pub(super) fn stands_still(&self, run: &str, paused: bool) {
+    pub(super) fn set_paused(&self, run: &str, paused: bool) {
         let mut watched = self.lock();
         if paused {
             watched.paused.insert(run.to_owned());
@@ -139,36 +139,36 @@ impl Supervisor {
 
     /// A runtime is alive. Tells which of its tasks nobody waits for, and whether there are tasks
     /// of another instance that it does not name: see [`Supervisor::replaced`].
-    pub(super) fn beat(&self, beat: &Heartbeat) -> (Heard, bool) {
-        let mut heard = Heard::default();
+    pub(super) fn heartbeat(&self, beat: &Heartbeat) -> (HeartbeatAck, bool) {
+        let mut heard = HeartbeatAck::default();
         let mut watched = self.lock();
         let now = watched.now;
         watched.instances.insert(beat.runtime_id.clone(), now);
         for task in &beat.active {
             let name = name_of(task);
             if watched.paused.contains(name.root()) {
-                heard.paused.push(Task::clone(task));
+                heard.paused.push(HeartbeatTask::clone(task));
             }
             match watched.worker(&name) {
                 Some(worker) if task.attempt.is_none_or(|attempt| attempt == worker.attempt) => {
                     worker.heard = now;
                     worker.instance = Some(beat.runtime_id.clone());
                 }
-                _ => heard.stop.push(Task::clone(task)),
+                _ => heard.stop.push(HeartbeatTask::clone(task)),
             }
         }
         let mut workers = watched.runs.values().flat_map(HashMap::values);
-        let elsewhere = workers.any(|worker| worker.is_elsewhere(beat));
+        let elsewhere = workers.any(|worker| worker.is_with_another_instance(beat));
         (heard, elsewhere)
     }
 
     /// The instance of a beat has taken the place of the one before it: what that one had and this
     /// one does not name is lost.
-    pub(super) fn replaced(&self, beat: &Heartbeat) {
+    pub(super) fn instance_replaced(&self, beat: &Heartbeat) {
         let named: HashSet<TaskName> = beat.active.iter().map(name_of).collect();
         for (name, worker) in self.lock().runs.values_mut().flatten() {
-            if worker.is_elsewhere(beat) && !named.contains(name) {
-                worker.lose(LostReason::Instance, true);
+            if worker.is_with_another_instance(beat) && !named.contains(name) {
+                worker.report_lost(LostReason::Instance, true);
             }
         }
     }
@@ -181,41 +181,41 @@ impl Supervisor {
         let now = watched.now;
         watched
             .instances
-            .retain(|_, heard| *heard + PATIENCE >= now);
+            .retain(|_, heard| *heard + MAX_SILENT_TICKS >= now);
         let alive = !watched.instances.is_empty();
-        let Watched { runs, paused, .. } = &mut *watched;
+        let SupervisedRuns { runs, paused, .. } = &mut *watched;
         for (run, workers) in runs {
             let may_lose = alive || !paused.contains(run);
-            let silent = |worker: &&mut Worker| worker.heard + PATIENCE < now;
+            let silent = |worker: &&mut SupervisedTask| worker.heard + MAX_SILENT_TICKS < now;
             for worker in workers.values_mut().filter(silent).filter(|_| may_lose) {
-                worker.lose(LostReason::Heartbeat, alive);
+                worker.report_lost(LostReason::Heartbeat, alive);
             }
         }
     }
 }
 
-impl Watched {
-    fn worker(&mut self, name: &TaskName) -> Option<&mut Worker> {
+impl SupervisedRuns {
+    fn worker(&mut self, name: &TaskName) -> Option<&mut SupervisedTask> {
         self.runs.get_mut(name.root())?.get_mut(name)
     }
 }
 
-fn name_of(task: &Task) -> TaskName {
+fn name_of(task: &HeartbeatTask) -> TaskName {
     TaskName {
         run: task.run_id.clone(),
         step: task.step_id.clone(),
     }
 }
 
-impl Worker {
+impl SupervisedTask {
     /// Whether another instance than that of a beat has the task.
-    fn is_elsewhere(&self, beat: &Heartbeat) -> bool {
+    fn is_with_another_instance(&self, beat: &Heartbeat) -> bool {
         let instance = self.instance.as_ref();
         instance.is_some_and(|instance| *instance != beat.runtime_id) && !self.told
     }
 
     /// Tells the run. A mailbox that is full is tried again at the next tick.
-    fn lose(&mut self, reason: LostReason, runtime_alive: bool) {
+    fn report_lost(&mut self, reason: LostReason, runtime_alive: bool) {
         if self.told {
             return;
         }
@@ -260,7 +260,7 @@ mod tests {
                 run: "run_1".to_owned(),
                 step: step.to_owned(),
             };
-            self.supervisor.watch(Watch {
+            self.supervisor.watch(WatchRequest {
                 name: name.clone(),
                 attempt: 1,
                 scope: String::new(),
@@ -272,7 +272,7 @@ mod tests {
         }
 
         fn beat(&self, instance: &str, steps: &[&str]) -> Vec<String> {
-            let task = |step: &&str| Task {
+            let task = |step: &&str| HeartbeatTask {
                 run_id: "run_1".to_owned(),
                 step_id: (*step).to_owned(),
                 attempt: Some(1),
@@ -281,9 +281,9 @@ mod tests {
                 runtime_id: instance.to_owned(),
                 active: steps.iter().map(task).collect(),
             };
-            let (heard, elsewhere) = self.supervisor.beat(&beat);
+            let (heard, elsewhere) = self.supervisor.heartbeat(&beat);
             if elsewhere {
-                self.supervisor.replaced(&beat);
+                self.supervisor.instance_replaced(&beat);
             }
             heard.stop.into_iter().map(|task| task.step_id).collect()
         }
@@ -314,7 +314,7 @@ mod tests {
         assert_eq!(lab.lost(), []);
         lab.tick(1);
         assert_eq!(lab.lost(), [("a".to_owned(), LostReason::Heartbeat, true)]);
-        lab.tick(PATIENCE);
+        lab.tick(MAX_SILENT_TICKS);
         assert_eq!(lab.lost(), [("b".to_owned(), LostReason::Heartbeat, false)]);
     }
 
@@ -327,7 +327,8 @@ mod tests {
         lab.beat("one", &["a", "b"]);
         lab.beat("two", &["b"]);
         assert_eq!(lab.lost(), [("a".to_owned(), LostReason::Instance, true)]);
-        lab.supervisor.heard_of(&fresh, 1, Some("two".to_owned()));
+        lab.supervisor
+            .record_contact(&fresh, 1, Some("two".to_owned()));
         lab.beat("two", &["b"]);
         assert_eq!(lab.lost(), []);
     }
@@ -348,11 +349,11 @@ mod tests {
     fn nothing_of_a_paused_run_is_given_up_because_no_runtime_is_there() {
         let mut lab = Lab::new();
         lab.watch("a");
-        lab.supervisor.stands_still("run_1", true);
-        lab.tick(3 * PATIENCE);
+        lab.supervisor.set_paused("run_1", true);
+        lab.tick(3 * MAX_SILENT_TICKS);
         assert!(lab.mailbox.try_recv().is_err());
-        lab.supervisor.stands_still("run_1", false);
-        lab.tick(PATIENCE);
+        lab.supervisor.set_paused("run_1", false);
+        lab.tick(MAX_SILENT_TICKS);
         assert!(lab.mailbox.try_recv().is_err(), "it has time to come back");
         lab.tick(1);
         assert!(lab.mailbox.try_recv().is_ok());
@@ -363,7 +364,7 @@ mod tests {
         let lab = Lab::new();
         lab.watch("a");
         let still = || {
-            let task = Task {
+            let task = HeartbeatTask {
                 run_id: "run_1".to_owned(),
                 step_id: "a".to_owned(),
                 attempt: Some(1),
@@ -372,14 +373,14 @@ mod tests {
                 runtime_id: "rt".to_owned(),
                 active: vec![task],
             };
-            lab.supervisor.beat(&beat).0.paused.len()
+            lab.supervisor.heartbeat(&beat).0.paused.len()
         };
         assert_eq!(still(), 0);
-        lab.supervisor.stands_still("run_1", true);
+        lab.supervisor.set_paused("run_1", true);
         assert_eq!(still(), 1);
-        lab.supervisor.stands_still("run_1", false);
+        lab.supervisor.set_paused("run_1", false);
         assert_eq!(still(), 0);
-        lab.supervisor.stands_still("run_1", true);
+        lab.supervisor.set_paused("run_1", true);
         lab.supervisor.forget_run("run_1");
         assert_eq!(still(), 0);
     }
@@ -390,7 +391,7 @@ mod tests {
         for step in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
             lab.watch(step);
         }
-        lab.tick(PATIENCE + 1);
+        lab.tick(MAX_SILENT_TICKS + 1);
         assert_eq!(lab.lost().len(), 8);
         lab.tick(1);
         assert_eq!(lab.lost().len(), 1);

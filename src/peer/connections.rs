@@ -16,43 +16,43 @@ use tower::{Service, ServiceExt as _};
 
 /// How long a connection may be idle. Less than the time after which a service closes one
 /// (`http::server::Limits`), so that a request hardly ever meets a connection on its way down.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many idle connections to one service are kept: as many as the agent runtime has calls under
 /// way at once.
-const IDLE_PER_HOST: usize = 256;
+const MAX_IDLE_PER_HOST: usize = 256;
 
 /// The time to connect. The system's own is over two minutes, which says nothing to whoever waits.
-const CONNECT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How many connections are opened at once. A thousand requests at the same moment would overflow
 /// the other side's queue, and the system tries again after whole seconds; so those that wait take
 /// a connection that has become free instead.
-const OPENING: usize = 64;
+const MAX_CONNECTING: usize = 64;
 
 /// A pool of connections. Cloning is cheap, and clones share it.
 #[derive(Clone)]
-pub struct Connections(Client<Connector, Body>);
+pub struct ConnectionPool(Client<BoundedConnector, Body>);
 
-impl Default for Connections {
+impl Default for ConnectionPool {
     fn default() -> Self {
         let mut connector = HttpConnector::new();
         // Requests are small: none should wait for the answer to the one before.
         connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT));
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_PER_HOST)
-            .build(Connector {
+            .pool_idle_timeout(IDLE_TIMEOUT)
+            .pool_max_idle_per_host(MAX_IDLE_PER_HOST)
+            .build(BoundedConnector {
                 tcp: connector,
-                places: Arc::new(Semaphore::new(OPENING)),
+                places: Arc::new(Semaphore::new(MAX_CONNECTING)),
             });
         Self(client)
     }
 }
 
-impl Connections {
+impl ConnectionPool {
     /// Sends to the authority of the request's URI. A request that a closed connection did not
     /// take is sent on another one; one that was begun is never repeated here.
     pub(super) async fn send(&self, request: Request<Body>) -> Result<Response<Body>, String> {
@@ -64,12 +64,12 @@ impl Connections {
 
 /// Opens connections, [`OPENING`] at once.
 #[derive(Clone)]
-struct Connector {
+struct BoundedConnector {
     tcp: HttpConnector,
     places: Arc<Semaphore>,
 }
 
-impl Service<Uri> for Connector {
+impl Service<Uri> for BoundedConnector {
     type Response = <HttpConnector as Service<Uri>>::Response;
     type Error = <HttpConnector as Service<Uri>>::Error;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;

@@ -15,7 +15,7 @@ use axum::http::{Request, Response, Uri, header};
 use http_body_util::BodyExt as _;
 use tower::ServiceExt as _;
 
-pub use connections::Connections;
+pub use connections::ConnectionPool;
 use ktsu_contract::TOKEN_HEADER;
 
 /// A service to call.
@@ -24,26 +24,26 @@ pub enum Peer {
     /// In this process.
     Local(Router),
     /// Elsewhere.
-    Remote(Remote),
+    Remote(RemotePeer),
 }
 
 /// A service elsewhere.
 #[derive(Clone)]
-pub struct Remote {
+pub struct RemotePeer {
     url: String,
     token: Option<String>,
-    connections: Connections,
+    connections: ConnectionPool,
 }
 
 /// Why a peer could not be asked.
 #[derive(Debug, thiserror::Error)]
-pub enum Unreachable {
+pub enum PeerError {
     /// The URL is none, or not of this machine's network.
     #[error("{0} is not a URL of a ktsu service; one looks like http://127.0.0.1:5050")]
-    Url(String),
+    InvalidUrl(String),
     /// Nobody answered.
     #[error("{url} does not answer: {why}")]
-    Silent {
+    NoResponse {
         /// Whom.
         url: String,
         /// What the system said.
@@ -51,10 +51,10 @@ pub enum Unreachable {
     },
 }
 
-impl Unreachable {
+impl PeerError {
     /// Whom, without a query.
     pub fn url(&self) -> &str {
-        let (Self::Url(url) | Self::Silent { url, .. }) = self;
+        let (Self::InvalidUrl(url) | Self::NoResponse { url, .. }) = self;
         url.split(['?', '#']).next().unwrap_or_default()
     }
 }
@@ -63,13 +63,17 @@ impl Peer {
     /// A service by its URL (`http://127.0.0.1:5050`), with a token if there is one. The URL is
     /// judged when it is called.
     pub fn remote(url: impl Into<String>, token: Option<String>) -> Self {
-        Self::over(Connections::default(), url, token)
+        Self::with_pool(ConnectionPool::default(), url, token)
     }
 
     /// As [`Peer::remote`], over connections that other peers use, too.
-    pub fn over(connections: Connections, url: impl Into<String>, token: Option<String>) -> Self {
+    pub fn with_pool(
+        connections: ConnectionPool,
+        url: impl Into<String>,
+        token: Option<String>,
+    ) -> Self {
         let url = url.into();
-        Self::Remote(Remote {
+        Self::Remote(RemotePeer {
             url,
             token,
             connections,
@@ -80,7 +84,7 @@ impl Peer {
     ///
     /// # Errors
     /// [`Unreachable`]; an answer with an error status is an answer.
-    pub async fn call(&self, request: Request<Body>) -> Result<Response<Body>, Unreachable> {
+    pub async fn call(&self, request: Request<Body>) -> Result<Response<Body>, PeerError> {
         match self {
             Self::Local(router) => match router.clone().oneshot(request).await {
                 Ok(response) => Ok(response),
@@ -94,11 +98,11 @@ impl Peer {
     ///
     /// # Errors
     /// [`Unreachable`].
-    pub async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, Unreachable> {
+    pub async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, PeerError> {
         let request = Request::get(path)
             .header("accept", accept)
             .body(Body::empty());
-        self.call(request.map_err(|_| Unreachable::Url(path.to_owned()))?)
+        self.call(request.map_err(|_| PeerError::InvalidUrl(path.to_owned()))?)
             .await
     }
 
@@ -106,14 +110,14 @@ impl Peer {
     ///
     /// # Errors
     /// [`Unreachable`].
-    pub async fn whole(&self, request: Request<Body>) -> Result<(u16, Vec<u8>), Unreachable> {
+    pub async fn call_and_read(&self, request: Request<Body>) -> Result<(u16, Vec<u8>), PeerError> {
         let response = self.call(request).await?;
         let status = response.status().as_u16();
         let body = response
             .into_body()
             .collect()
             .await
-            .map_err(|error| self.silent(error.to_string()))?;
+            .map_err(|error| self.no_response(error.to_string()))?;
         Ok((status, body.to_bytes().to_vec()))
     }
 
@@ -126,13 +130,13 @@ impl Peer {
         path: &str,
         headers: &[(&str, &str)],
         json: Bytes,
-    ) -> Result<(u16, Vec<u8>), Unreachable> {
+    ) -> Result<(u16, Vec<u8>), PeerError> {
         let mut request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
         let request = request.body(Body::from(json));
-        self.whole(request.map_err(|_| Unreachable::Url(self.name()))?)
+        self.call_and_read(request.map_err(|_| PeerError::InvalidUrl(self.name()))?)
             .await
     }
 
@@ -140,22 +144,22 @@ impl Peer {
     ///
     /// # Errors
     /// [`Unreachable`], also where the time was over.
-    pub async fn post_within(
+    pub async fn post_with_timeout(
         &self,
         limit: Duration,
         path: &str,
         headers: &[(&str, &str)],
         json: Bytes,
-    ) -> Result<(u16, Vec<u8>), Unreachable> {
+    ) -> Result<(u16, Vec<u8>), PeerError> {
         match tokio::time::timeout(limit, self.post(path, headers, json)).await {
             Ok(answer) => answer,
-            Err(_) => Err(self.silent(format!("no answer within {} ms", limit.as_millis()))),
+            Err(_) => Err(self.no_response(format!("no answer within {} ms", limit.as_millis()))),
         }
     }
 
-    fn silent(&self, why: String) -> Unreachable {
+    fn no_response(&self, why: String) -> PeerError {
         let url = self.name();
-        Unreachable::Silent { url, why }
+        PeerError::NoResponse { url, why }
     }
 
     fn name(&self) -> String {
@@ -166,8 +170,8 @@ impl Peer {
     }
 }
 
-impl Remote {
-    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, Unreachable> {
+impl RemotePeer {
+    async fn call(&self, mut request: Request<Body>) -> Result<Response<Body>, PeerError> {
         let host = authority(&self.url)?;
         if let Some(token) = &self.token
             && let Ok(value) = token.parse()
@@ -182,9 +186,9 @@ impl Remote {
         let path = path.map_or("/", |path| path.as_str());
         *request.uri_mut() = format!("http://{host}{path}")
             .parse()
-            .map_err(|_| Unreachable::Url(self.url.clone()))?;
+            .map_err(|_| PeerError::InvalidUrl(self.url.clone()))?;
         let answer = self.connections.send(request).await;
-        answer.map_err(|why| Unreachable::Silent {
+        answer.map_err(|why| PeerError::NoResponse {
             url: self.url.clone(),
             why,
         })
@@ -195,18 +199,18 @@ impl Remote {
 ///
 /// # Errors
 /// [`Unreachable::Url`], which repeats nothing of the query: it may hold a token.
-pub fn split(url: &str) -> Result<(String, String), Unreachable> {
+pub fn split(url: &str) -> Result<(String, String), PeerError> {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
-    let host = authority(url).map_err(|_| Unreachable::Url(plain.to_owned()))?;
+    let host = authority(url).map_err(|_| PeerError::InvalidUrl(plain.to_owned()))?;
     let uri: Uri = url
         .parse()
-        .map_err(|_| Unreachable::Url(plain.to_owned()))?;
+        .map_err(|_| PeerError::InvalidUrl(plain.to_owned()))?;
     let path = uri.path_and_query().map_or("/", |path| path.as_str());
     Ok((format!("http://{host}"), path.to_owned()))
 }
 
-fn authority(url: &str) -> Result<String, Unreachable> {
-    let bad = || Unreachable::Url(url.to_owned());
+fn authority(url: &str) -> Result<String, PeerError> {
+    let bad = || PeerError::InvalidUrl(url.to_owned());
     let uri: Uri = url.parse().map_err(|_| bad())?;
     let authority = uri.authority().filter(|_| uri.scheme_str() == Some("http"));
     let authority = authority.ok_or_else(bad)?;

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ktsu_ledger::event::plan::{Plan, Unpriced, Visibility, Work};
+use ktsu_ledger::event::plan::{Plan, StepWork, Unpriced, Visibility};
 
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{self, Place};
+use ktsu_config::yaml::{self, SourceSpan};
 use ktsu_environment::Environment;
 use ktsu_gateway::Config;
 use ktsu_gateway::config::Group;
@@ -34,7 +34,7 @@ pub(super) fn unpriced(kit: &Kit, dir: &Path, environment: Option<&Environment>)
     let roots = roots.filter(|one| one.visibility == Visibility::Root);
     let mut found = Vec::new();
     for workflow in roots {
-        let asked = asked(&workflow.definition.plan);
+        let asked = budgeted_groups(&workflow.definition.plan);
         let asked = asked.iter().filter_map(|name| groups.get(name));
         let place = place(kit, &workflow.path);
         for group in asked {
@@ -48,7 +48,7 @@ pub(super) fn unpriced(kit: &Kit, dir: &Path, environment: Option<&Environment>)
 
 /// The groups that a run may ask under its budget: none if it has no budget, or may ask models
 /// without a price.
-fn asked(plan: &Plan) -> BTreeSet<&str> {
+fn budgeted_groups(plan: &Plan) -> BTreeSet<&str> {
     let policy = plan.workflows.get(&plan.root).map(|root| &root.policy);
     let bound = policy.filter(|policy| {
         policy.cost_budget_micro_usd.is_some() && policy.unpriced == Unpriced::Refuse
@@ -58,7 +58,7 @@ fn asked(plan: &Plan) -> BTreeSet<&str> {
     };
     let steps = plan.workflows.values().flat_map(|workflow| &workflow.steps);
     let groups = steps.filter_map(|step| {
-        let Work::Agent(agent) = &step.work else {
+        let StepWork::Agent(agent) = &step.work else {
             return None;
         };
         let own = plan.agents.get(&agent.file).map(|file| file.group.as_str());
@@ -72,7 +72,7 @@ fn unpriced_models(group: &Group) -> BTreeSet<&str> {
     models.filter(|id| group.prices.of(id).is_none()).collect()
 }
 
-fn fault(model: &str, group: &str, place: Place) -> Fault {
+fn fault(model: &str, group: &str, place: SourceSpan) -> Fault {
     let words = format!(
         "the model {model:?} of the group {group:?} has no price, so its calls under this budget \
          end budget_unpriced"
@@ -88,7 +88,7 @@ fn fault(model: &str, group: &str, place: Place) -> Fault {
 }
 
 /// Where the budget stands in a workflow's file.
-fn place(kit: &Kit, path: &str) -> Place {
+fn place(kit: &Kit, path: &str) -> SourceSpan {
     let source = kit.warnings.sources.get(Path::new(path));
     let node = source.and_then(|text| yaml::parse(text).ok());
     node.map(|node| node.at(BUDGET).place).unwrap_or_default()

@@ -14,40 +14,40 @@ use ktsu_ledger::store::{Reader, StoreError};
 use tokio::sync::{Semaphore, oneshot};
 
 /// Makes another reader.
-type Open = dyn Fn() -> Result<Box<dyn Reader>, StoreError> + Send + Sync;
+type OpenReader = dyn Fn() -> Result<Box<dyn Reader>, StoreError> + Send + Sync;
 /// Work for one thread.
-type Job = Box<dyn FnOnce(&mut Desk) + Send>;
+type Job = Box<dyn FnOnce(&mut ReaderSlot) + Send>;
 
 /// As many read at once: whoever comes later waits, instead of a thread, a cache and a heap for each.
-const AT_ONCE: usize = 4;
+const MAX_READERS: usize = 4;
 
 /// Readers of one ledger. Cheap to clone.
 #[derive(Clone)]
-pub struct Readers {
-    open: Arc<Open>,
+pub struct ReaderPool {
+    open: Arc<OpenReader>,
     free: Arc<Semaphore>,
     /// Threads without work. Each ends when its sender is dropped.
     idle: Arc<Mutex<Vec<mpsc::Sender<Job>>>>,
     /// For those who ask on a thread of their own.
-    here: Arc<Mutex<Desk>>,
+    here: Arc<Mutex<ReaderSlot>>,
 }
 
 /// A reader, opened when it is first needed.
-struct Desk {
-    open: Arc<Open>,
+struct ReaderSlot {
+    open: Arc<OpenReader>,
     reader: Option<Box<dyn Reader>>,
 }
 
-impl Readers {
+impl ReaderPool {
     /// Readers made on demand.
     pub fn new(
         open: impl Fn() -> Result<Box<dyn Reader>, StoreError> + Send + Sync + 'static,
     ) -> Self {
-        let open: Arc<Open> = Arc::new(open);
+        let open: Arc<OpenReader> = Arc::new(open);
         Self {
-            free: Arc::new(Semaphore::new(AT_ONCE)),
+            free: Arc::new(Semaphore::new(MAX_READERS)),
             idle: Arc::default(),
-            here: Arc::new(Mutex::new(Desk::new(Arc::clone(&open)))),
+            here: Arc::new(Mutex::new(ReaderSlot::new(Arc::clone(&open)))),
             open,
         }
     }
@@ -66,7 +66,7 @@ impl Readers {
     {
         // It is never closed; were it, reading would go on without a bound.
         let permit = Arc::clone(&self.free).acquire_owned().await;
-        let waiting = held(&self.idle).pop();
+        let waiting = lock(&self.idle).pop();
         let thread = match waiting {
             Some(thread) => thread,
             None => start(Arc::clone(&self.open))?,
@@ -75,12 +75,12 @@ impl Readers {
         let (idle, itself) = (Arc::clone(&self.idle), thread.clone());
         // The work goes on if nobody waits for it any more, and keeps its permit. What it gave keeps
         // it, too, until somebody takes it: otherwise answers pile up faster than they are sent.
-        let job = move |desk: &mut Desk| {
+        let job = move |desk: &mut ReaderSlot| {
             let outcome = desk.ask(work);
-            held(&idle).push(itself);
+            lock(&idle).push(itself);
             let _ = give.send((outcome, permit));
         };
-        let gone = || E::from(failed("its thread has ended".to_owned()));
+        let gone = || E::from(read_error("its thread has ended".to_owned()));
         thread.send(Box::new(job)).map_err(|_| gone())?;
         let (outcome, permit) = taken.await.map_err(|_| gone())?;
         drop(permit);
@@ -95,12 +95,12 @@ impl Readers {
         &self,
         work: impl FnOnce(&dyn Reader) -> Result<T, E>,
     ) -> Result<T, E> {
-        held(&self.here).ask(work)
+        lock(&self.here).ask(work)
     }
 }
 
-impl Desk {
-    fn new(open: Arc<Open>) -> Self {
+impl ReaderSlot {
+    fn new(open: Arc<OpenReader>) -> Self {
         Self { open, reader: None }
     }
 
@@ -119,43 +119,43 @@ impl Desk {
             self.reader = Some(reader);
             outcome
         }));
-        worked.map_err(|panic| E::from(panicked(panic.as_ref())))?
+        worked.map_err(|panic| E::from(panic_error(panic.as_ref())))?
     }
 }
 
 /// A thread that does the work it is sent.
-fn start(open: Arc<Open>) -> Result<mpsc::Sender<Job>, StoreError> {
+fn start(open: Arc<OpenReader>) -> Result<mpsc::Sender<Job>, StoreError> {
     let (sender, jobs) = mpsc::channel::<Job>();
     let named = thread::Builder::new().name("ktsu-reader".to_owned());
     let works = move || {
-        let mut desk = Desk::new(open);
+        let mut desk = ReaderSlot::new(open);
         for job in jobs {
             job(&mut desk);
         }
     };
     let started = named.spawn(works);
-    started.map_err(|error| failed(format!("no thread could be started: {error}")))?;
+    started.map_err(|error| read_error(format!("no thread could be started: {error}")))?;
     Ok(sender)
 }
 
 /// Nothing that panics is done while one of these is held but for the work, which is caught.
-fn held<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn failed(why: String) -> StoreError {
+fn read_error(why: String) -> StoreError {
     StoreError::Failed {
         doing: "read the ledger",
         why,
     }
 }
 
-fn panicked(panic: &(dyn Any + Send)) -> StoreError {
+fn panic_error(panic: &(dyn Any + Send)) -> StoreError {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     let why = text.unwrap_or("without a message");
     tracing::error!(panic = why, "a question to the ledger panicked");
-    failed("it ended in a panic, which is a defect of ktsu".to_owned())
+    read_error("it ended in a panic, which is a defect of ktsu".to_owned())
 }
 
 #[cfg(test)]
@@ -167,7 +167,7 @@ mod tests {
     #[tokio::test]
     async fn a_panic_of_one_question_is_an_error_of_that_question_alone() {
         let store = MemoryStore::new();
-        let readers = Readers::new(move || store.reader());
+        let readers = ReaderPool::new(move || store.reader());
         let asked = readers.with(|_| -> Result<(), StoreError> { panic!("a defect") });
         let error = asked.await.unwrap_err();
         assert!(error.to_string().contains("a defect of ktsu"), "{error}");
@@ -182,15 +182,15 @@ mod tests {
         let store = MemoryStore::new();
         let opened = Arc::new(Mutex::new(0));
         let count = Arc::clone(&opened);
-        let readers = Readers::new(move || {
-            *held(&count) += 1;
+        let readers = ReaderPool::new(move || {
+            *lock(&count) += 1;
             store.reader()
         });
         let asked = (0..100).map(|_| readers.with(|reader| reader.streams(None, 10)));
         for answer in futures_util::future::join_all(asked).await {
             assert_eq!(answer.unwrap(), []);
         }
-        let opened = *held(&opened);
-        assert!((1..=AT_ONCE).contains(&opened), "{opened}");
+        let opened = *lock(&opened);
+        assert!((1..=MAX_READERS).contains(&opened), "{opened}");
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 
-use ktsu_peer::{self as peer, Connections, Peer, Unreachable};
+use ktsu_peer::{self as peer, ConnectionPool, Peer, PeerError};
 
 /// The time for one try of a report. The orchestrator may hold one longer (decision F4): it is
 /// then sent again and held on.
-const TRY: Duration = Duration::from_secs(60);
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The first wait after a try without an answer, and the longest.
-const WAIT: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
+const BACKOFF_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
 /// Where reports, completions and heartbeats go.
 #[derive(Clone)]
@@ -25,14 +25,14 @@ pub enum Callbacks {
     /// Reports go where their URLs say, heartbeats to the orchestrator.
     Remote {
         /// Where heartbeats go.
-        orchestrator: Arc<Elsewhere>,
+        orchestrator: Arc<RemoteOrchestrator>,
         /// For all of them.
-        connections: Connections,
+        connections: ConnectionPool,
     },
 }
 
 /// An orchestrator in another process.
-pub struct Elsewhere {
+pub struct RemoteOrchestrator {
     /// `http://127.0.0.1:5050`.
     url: String,
     /// What heartbeats show. Reports show nothing but the token of their URL: whoever gave that URL
@@ -42,9 +42,9 @@ pub struct Elsewhere {
 
 /// What came of a callback that was sent until it was answered.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Delivered {
+pub(super) enum DeliveryOutcome {
     /// 200, with this body.
-    Taken(Vec<u8>),
+    Accepted(Vec<u8>),
     /// Refused, with this status; 409 says that nobody waits for it any more.
     Refused(u16),
 }
@@ -59,25 +59,30 @@ impl Callbacks {
     pub fn remote_as(orchestrator: impl Into<String>, token: Option<String>) -> Self {
         let url = orchestrator.into().trim_end_matches('/').to_owned();
         Self::Remote {
-            orchestrator: Arc::new(Elsewhere { url, token }),
-            connections: Connections::default(),
+            orchestrator: Arc::new(RemoteOrchestrator { url, token }),
+            connections: ConnectionPool::default(),
         }
     }
 
     /// Posts the same bytes until they are answered by anything but an overload or a failure of
     /// the other side. Whoever calls bounds the time.
-    pub(super) async fn deliver(&self, url: &str, json: Bytes, silence: &Silence) -> Delivered {
+    pub(super) async fn deliver(
+        &self,
+        url: &str,
+        json: Bytes,
+        silence: &UnreachableWarning,
+    ) -> DeliveryOutcome {
         let mut backoff = Backoff::default();
         loop {
-            match self.post(TRY, url, None, json.clone()).await {
-                Ok((200, body)) => return Delivered::Taken(body),
+            match self.post(ATTEMPT_TIMEOUT, url, None, json.clone()).await {
+                Ok((200, body)) => return DeliveryOutcome::Accepted(body),
                 Ok((status @ (408 | 429 | 500..), _)) => {
                     tracing::debug!(status, "a callback is sent again");
                 }
-                Ok((status, _)) => return Delivered::Refused(status),
+                Ok((status, _)) => return DeliveryOutcome::Refused(status),
                 Err(error) => {
                     let plain = url.split(['?', '#']).next().unwrap_or_default();
-                    silence.tell("the orchestrator", plain, &error);
+                    silence.warn_once("the orchestrator", plain, &error);
                     tracing::debug!(%error, "a callback is sent again");
                 }
             }
@@ -90,7 +95,7 @@ impl Callbacks {
         &self,
         limit: Duration,
         json: Bytes,
-    ) -> Result<(u16, Vec<u8>), Unreachable> {
+    ) -> Result<(u16, Vec<u8>), PeerError> {
         let (orchestrator, token) = match self {
             Self::Local(_) => ("http://localhost", None),
             Self::Remote { orchestrator, .. } => {
@@ -107,18 +112,18 @@ impl Callbacks {
         url: &str,
         token: Option<String>,
         json: Bytes,
-    ) -> Result<(u16, Vec<u8>), Unreachable> {
-        let (peer, path) = self.way(url, token)?;
-        peer.post_within(limit, &path, &[], json).await
+    ) -> Result<(u16, Vec<u8>), PeerError> {
+        let (peer, path) = self.resolve(url, token)?;
+        peer.post_with_timeout(limit, &path, &[], json).await
     }
 
     /// The way to a URL of the orchestrator's, and the path with its query. Nothing is shown but
     /// what the URL holds.
-    pub(super) fn peer(&self, url: &str) -> Result<(Peer, String), Unreachable> {
-        self.way(url, None)
+    pub(super) fn peer(&self, url: &str) -> Result<(Peer, String), PeerError> {
+        self.resolve(url, None)
     }
 
-    fn way(&self, url: &str, token: Option<String>) -> Result<(Peer, String), Unreachable> {
+    fn resolve(&self, url: &str, token: Option<String>) -> Result<(Peer, String), PeerError> {
         let (origin, path) = peer::split(url)?;
         let peer = match self {
             Self::Local(router) => match router.get() {
@@ -126,10 +131,10 @@ impl Callbacks {
                 None => {
                     let url = "this process".to_owned();
                     let why = "it is still starting".to_owned();
-                    return Err(Unreachable::Silent { url, why });
+                    return Err(PeerError::NoResponse { url, why });
                 }
             },
-            Self::Remote { connections, .. } => Peer::over(connections.clone(), origin, token),
+            Self::Remote { connections, .. } => Peer::with_pool(connections.clone(), origin, token),
         };
         Ok((peer, path))
     }
@@ -137,11 +142,11 @@ impl Callbacks {
 
 /// Whether it was said that somebody does not answer: once for a task, not with every try.
 #[derive(Default)]
-pub(super) struct Silence(AtomicBool);
+pub(super) struct UnreachableWarning(AtomicBool);
 
-impl Silence {
+impl UnreachableWarning {
     /// Says it, unless it was said. The URL comes without its query, which may hold a token.
-    pub(super) fn tell(&self, who: &str, url: &str, error: &Unreachable) {
+    pub(super) fn warn_once(&self, who: &str, url: &str, error: &PeerError) {
         if !self.0.swap(true, Ordering::Relaxed) {
             tracing::warn!(url, %error, "{who} does not answer; it is asked again until it does");
         }
@@ -153,14 +158,14 @@ pub(super) struct Backoff(Duration);
 
 impl Default for Backoff {
     fn default() -> Self {
-        Self(WAIT.0)
+        Self(BACKOFF_BOUNDS.0)
     }
 }
 
 impl Backoff {
     pub(super) async fn wait(&mut self) {
         tokio::time::sleep(self.0).await;
-        self.0 = (self.0 * 2).min(WAIT.1);
+        self.0 = (self.0 * 2).min(BACKOFF_BOUNDS.1);
     }
 }
 
@@ -187,12 +192,12 @@ mod tests {
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, orchestrator).await });
         let callbacks = Callbacks::remote_as(&*url, Some("t0ken-of-mine".to_owned()));
-        let beaten = callbacks.beat(TRY, Bytes::new()).await.unwrap();
+        let beaten = callbacks.beat(ATTEMPT_TIMEOUT, Bytes::new()).await.unwrap();
         assert_eq!(beaten.0, 200);
         let report = format!("{url}/report?token=t");
-        let silence = Silence::default();
+        let silence = UnreachableWarning::default();
         let taken = callbacks.deliver(&report, Bytes::new(), &silence).await;
-        assert_eq!(taken, Delivered::Taken(Vec::new()));
+        assert_eq!(taken, DeliveryOutcome::Accepted(Vec::new()));
         let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
         let shown = Some("t0ken-of-mine".to_owned());
         let expected = [

@@ -6,13 +6,13 @@ use axum::body::Bytes;
 use tokio::time::MissedTickBehavior;
 
 use super::Inner;
-use ktsu_contract::report::{BEAT_SECONDS, Heard, Heartbeat};
+use ktsu_contract::report::{HEARTBEAT_INTERVAL_SECONDS, Heartbeat, HeartbeatAck};
 
-const BEAT: Duration = Duration::from_secs(BEAT_SECONDS);
+const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(HEARTBEAT_INTERVAL_SECONDS);
 
 /// Beats at once, then regularly and whenever it is asked to, until `shutdown` resolves.
 pub(super) async fn run(runtime: &Inner, shutdown: impl Future<Output = ()>) {
-    let mut ticks = tokio::time::interval(BEAT);
+    let mut ticks = tokio::time::interval(HEARTBEAT_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let beating = async {
         loop {
@@ -39,7 +39,7 @@ pub(super) async fn once(runtime: &Inner) {
         Ok(json) => Bytes::from(json),
         Err(error) => return tracing::debug!(%error, "a heartbeat cannot be written"),
     };
-    let body = match runtime.orchestrator.beat(BEAT, json).await {
+    let body = match runtime.orchestrator.beat(HEARTBEAT_INTERVAL, json).await {
         Ok((200, body)) => body,
         Ok((status @ (401 | 403), _)) => {
             return tracing::warn!(status, "a heartbeat is refused: KTSU_TOKEN is no runtime's");
@@ -48,8 +48,8 @@ pub(super) async fn once(runtime: &Inner) {
         Err(error) => return tracing::debug!(%error, "a heartbeat is not heard"),
     };
     // An older orchestrator answers with an empty body.
-    let heard: Heard = serde_json::from_slice(&body).unwrap_or_default();
-    runtime.tasks.stand_still(&heard.paused);
+    let heard: HeartbeatAck = serde_json::from_slice(&body).unwrap_or_default();
+    runtime.tasks.pause_only(&heard.paused);
     for task in heard.stop {
         tracing::debug!(run_id = task.run_id, step_id = task.step_id, "told to stop");
         runtime.tasks.abort(task);

@@ -15,6 +15,7 @@
 
 mod callbacks;
 mod conversation;
+mod deadline;
 mod heartbeat;
 mod model;
 mod prompt;
@@ -26,7 +27,6 @@ mod task;
 mod tasks;
 #[cfg(test)]
 mod tests;
-mod time;
 mod tools;
 
 use std::sync::{Arc, Mutex};
@@ -34,24 +34,24 @@ use std::sync::{Arc, Mutex};
 use axum::Router;
 use tokio::sync::Notify;
 
-use self::callbacks::Silence;
-use self::model::Models;
-use self::record::Record;
-use self::task::Work;
-use self::tasks::{Started, Tasks};
-use self::time::Time;
-use ktsu_contract::runtime::Invoke;
+use self::callbacks::UnreachableWarning;
+use self::deadline::PausableDeadline;
+use self::model::ModelClient;
+use self::record::TaskRecorder;
+use self::task::TaskContext;
+use self::tasks::{StartOutcome, TaskRegistry};
+use ktsu_contract::runtime::InvokeAgent;
 use ktsu_peer::Peer;
 
 pub use callbacks::Callbacks;
 pub use routes::openapi;
 pub use tools::{
-    Call, Doing, Offer, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
-    ToolErrorCode,
+    BoxFuture, DispatchedServer, ServerLocation, ServerTool, SessionCall, ToolCallResult,
+    ToolClient, ToolError, ToolErrorCode, ToolList, ToolSession,
 };
 
 /// What a runtime is made of.
-pub struct Parts {
+pub struct RuntimeParts {
     /// Whom to ask for models.
     pub gateway: Peer,
     /// Whom to report to.
@@ -67,20 +67,20 @@ pub struct Runtime(Arc<Inner>);
 struct Inner {
     id: String,
     orchestrator: Callbacks,
-    models: Models,
+    models: ModelClient,
     tools: Arc<dyn ToolClient>,
-    tasks: Arc<Tasks>,
+    tasks: Arc<TaskRegistry>,
     /// Told when a heartbeat is wanted at once.
     beat_now: Notify,
 }
 
 impl Runtime {
     /// A new instance, with an id of its own.
-    pub fn new(parts: Parts) -> Self {
+    pub fn new(parts: RuntimeParts) -> Self {
         Self(Arc::new(Inner {
             id: uuid::Uuid::now_v7().to_string(),
             orchestrator: parts.orchestrator,
-            models: Models::new(parts.gateway),
+            models: ModelClient::new(parts.gateway),
             tools: parts.tools,
             tasks: Arc::default(),
             beat_now: Notify::new(),
@@ -111,7 +111,7 @@ impl Runtime {
     }
 
     /// Takes a task, unless this attempt or a later one is already worked on.
-    fn start(&self, invoke: Invoke) -> Started {
+    fn start(&self, invoke: InvokeAgent) -> StartOutcome {
         let key = (invoke.run_id.clone(), invoke.step_id.clone());
         let attempt = invoke.attempt;
         let work = self.work(invoke);
@@ -119,17 +119,17 @@ impl Runtime {
         self.0.tasks.start(key, attempt, time, running)
     }
 
-    fn work(&self, invoke: Invoke) -> Work {
+    fn work(&self, invoke: InvokeAgent) -> TaskContext {
         let orchestrator = self.0.orchestrator.clone();
-        Work {
-            record: Record::of(&invoke, orchestrator.clone()),
-            time: Time::of(task::given(&invoke)),
+        TaskContext {
+            record: TaskRecorder::of(&invoke, orchestrator.clone()),
+            time: PausableDeadline::of(task::time_limit(&invoke)),
             invoke,
             models: self.0.models.clone(),
             tools: Arc::clone(&self.0.tools),
             orchestrator,
-            silence: Silence::default(),
-            last_words: Mutex::default(),
+            silence: UnreachableWarning::default(),
+            final_events: Mutex::default(),
         }
     }
 }

@@ -7,29 +7,29 @@ use axum::body::Bytes;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
-use super::callbacks::{Backoff, Silence};
+use super::callbacks::{Backoff, UnreachableWarning};
 use super::conversation::MAX_DEPTH;
 use super::reply::depth;
-use ktsu_contract::gateway::{Invoke, NoReply, Reply, ToolCall};
-use ktsu_contract::report::{Failure, LlmResponse};
-use ktsu_peer::{Peer, Unreachable};
+use ktsu_contract::gateway::{InvokeModel, ModelCallFailure, ModelReply, ToolCall};
+use ktsu_contract::report::{FailureDetails, LlmResponse};
+use ktsu_peer::{Peer, PeerError};
 
 /// Calls to a gateway in another process under way at once: it bounds the sockets when thousands
 /// of tasks wait, and leaves room under the gateway's own cap on connections.
-const REMOTE_CALLS: usize = 256;
+const MAX_REMOTE_CALLS: usize = 256;
 
 /// The gateway, and the places at it.
 #[derive(Clone)]
-pub(super) struct Models {
+pub(super) struct ModelClient {
     gateway: Peer,
     places: Option<Arc<Semaphore>>,
 }
 
-impl Models {
+impl ModelClient {
     pub(super) fn new(gateway: Peer) -> Self {
         let places = match gateway {
             Peer::Local(_) => None,
-            Peer::Remote(_) => Some(Arc::new(Semaphore::new(REMOTE_CALLS))),
+            Peer::Remote(_) => Some(Arc::new(Semaphore::new(MAX_REMOTE_CALLS))),
         };
         Self { gateway, places }
     }
@@ -40,8 +40,8 @@ impl Models {
         &self,
         request: u64,
         key: &str,
-        call: &Invoke,
-        silence: &Silence,
+        call: &InvokeModel,
+        silence: &UnreachableWarning,
     ) -> LlmResponse {
         let json = match serde_json::to_vec(call) {
             Ok(json) => Bytes::from(json),
@@ -61,12 +61,12 @@ impl Models {
             match answer {
                 Ok((200, body)) => return reply(request, duration_ms, &body),
                 Ok((status, body)) => return refusal(request, duration_ms, status, &body),
-                Err(error @ Unreachable::Url(_)) => {
+                Err(error @ PeerError::InvalidUrl(_)) => {
                     let error = unreadable(error.to_string(), false);
                     return failure(request, duration_ms, error);
                 }
-                Err(error @ Unreachable::Silent { .. }) => {
-                    silence.tell("the gateway", error.url(), &error);
+                Err(error @ PeerError::NoResponse { .. }) => {
+                    silence.warn_once("the gateway", error.url(), &error);
                     tracing::debug!(%error, key, "a model call is sent again");
                 }
             }
@@ -76,7 +76,7 @@ impl Models {
 }
 
 fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
-    let reply: Reply = match serde_json::from_slice(body) {
+    let reply: ModelReply = match serde_json::from_slice(body) {
         Ok(reply) => reply,
         Err(error) => {
             let words = format!("the gateway's reply cannot be read: {error}");
@@ -126,12 +126,12 @@ fn micro_usd(usd: f64) -> u64 {
 
 /// There is no reply, and what the call used counts all the same (decision F4).
 fn refusal(request: u64, duration_ms: u64, status: u16, body: &[u8]) -> LlmResponse {
-    let said = serde_json::from_slice::<NoReply>(body).ok();
+    let said = serde_json::from_slice::<ModelCallFailure>(body).ok();
     let Some(said) = said.filter(|said| !said.error.is_empty()) else {
         let words = format!("the gateway answered {status} without an error code");
         return failure(request, duration_ms, unreadable(words, status >= 500));
     };
-    let error = Failure {
+    let error = FailureDetails {
         code: said.error,
         message: said.message,
         retryable: said.retryable,
@@ -160,7 +160,7 @@ pub(super) fn priced(response: LlmResponse) -> LlmResponse {
     LlmResponse {
         content: None,
         tool_calls: Vec::new(),
-        error: Some(Failure {
+        error: Some(FailureDetails {
             code,
             message,
             retryable: false,
@@ -169,15 +169,15 @@ pub(super) fn priced(response: LlmResponse) -> LlmResponse {
     }
 }
 
-fn unreadable(message: String, retryable: bool) -> Failure {
-    Failure {
+fn unreadable(message: String, retryable: bool) -> FailureDetails {
+    FailureDetails {
         code: "internal_error".to_owned(),
         message,
         retryable,
     }
 }
 
-fn failure(request: u64, duration_ms: u64, error: Failure) -> LlmResponse {
+fn failure(request: u64, duration_ms: u64, error: FailureDetails) -> LlmResponse {
     LlmResponse {
         request,
         duration_ms,

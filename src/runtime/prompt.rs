@@ -2,9 +2,9 @@
 
 use serde_json::Value;
 
-use ktsu_contract::gateway::Message;
-use ktsu_contract::report::Told;
-use ktsu_contract::runtime::Invoke;
+use ktsu_contract::gateway::ChatMessage;
+use ktsu_contract::report::RequestMessage;
+use ktsu_contract::runtime::InvokeAgent;
 
 /// Asks for a draft that is JSON after all (decision R3).
 const REPAIR: &str = "Your response was not valid JSON. Please respond with only a valid JSON \
@@ -16,15 +16,15 @@ const LAST_TURN: &str = "You have reached the maximum number of tool calls. Prov
 
 /// The texts of a task, rendered by the orchestrator.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Prompt {
+pub(super) struct AgentPrompt {
     system: String,
     user: String,
     reflect: Option<String>,
 }
 
-impl Prompt {
+impl AgentPrompt {
     /// The texts of a dispatch.
-    pub(super) fn of(task: &Invoke) -> Self {
+    pub(super) fn of(task: &InvokeAgent) -> Self {
         Self {
             system: system(&task.system, task.output_schema.as_ref()),
             user: task.user_message.clone(),
@@ -38,7 +38,7 @@ impl Prompt {
     }
 
     /// The first turn.
-    pub(super) fn first(&self) -> Vec<Message> {
+    pub(super) fn first(&self) -> Vec<ChatMessage> {
         vec![
             message("system", &self.system),
             message("user", self.user.as_str()),
@@ -46,19 +46,19 @@ impl Prompt {
     }
 
     /// That there will be no more tools.
-    pub(super) fn last_turn() -> Message {
+    pub(super) fn last_turn() -> ChatMessage {
         message("user", LAST_TURN)
     }
 
     /// The turn's messages, and what was wrong with the reply to them.
-    pub(super) fn repair(mut turn: Vec<Told>, reply: &str) -> Vec<Told> {
-        turn.push(Told::Text(message("assistant", reply)));
-        turn.push(Told::Text(message("user", REPAIR)));
+    pub(super) fn repair(mut turn: Vec<RequestMessage>, reply: &str) -> Vec<RequestMessage> {
+        turn.push(RequestMessage::Text(message("assistant", reply)));
+        turn.push(RequestMessage::Text(message("user", REPAIR)));
         turn
     }
 
     /// The draft, looked at once more; nothing for an agent that does not reflect.
-    pub(super) fn reflection(&self, draft: &Value) -> Option<Vec<Message>> {
+    pub(super) fn reflection(&self, draft: &Value) -> Option<Vec<ChatMessage>> {
         let reflect = self.reflect.as_deref()?;
         Some(vec![
             message("system", reflect),
@@ -75,11 +75,11 @@ fn system(prompt: &str, schema: Option<&Value>) -> String {
     format!("{prompt}\n\nYour output MUST conform to this JSON schema:\n{schema:#}")
 }
 
-fn message(role: &str, content: impl Into<String>) -> Message {
-    Message {
+fn message(role: &str, content: impl Into<String>) -> ChatMessage {
+    ChatMessage {
         role: role.to_owned(),
         content: content.into(),
-        ..Message::default()
+        ..ChatMessage::default()
     }
 }
 

@@ -1,28 +1,28 @@
 //! How a task's events become facts: reported one by one, or kept here until a single completion.
 
-mod own;
+mod local;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use axum::body::Bytes;
 use serde::Serialize;
 
-use self::own::Own;
-use super::callbacks::{Callbacks, Delivered, Silence};
-use ktsu_contract::report::{Answer, Event, Report};
-use ktsu_contract::runtime::Invoke;
+use self::local::LocalRecorder;
+use super::callbacks::{Callbacks, DeliveryOutcome, UnreachableWarning};
+use ktsu_contract::report::{Report, ReportAck, ReportEvent};
+use ktsu_contract::runtime::InvokeAgent;
 
 /// Who records a task.
-pub(super) enum Record {
+pub(super) enum TaskRecorder {
     /// An orchestrator that takes reports.
     Reported(Reporter),
     /// Nobody: the orchestrator knows the end alone.
-    Own(Box<Own>),
+    Local(Box<LocalRecorder>),
 }
 
 /// Why a task does not go on.
 #[derive(Debug)]
-pub(super) enum Stop {
+pub(super) enum RecordError {
     /// The orchestrator does not wait for this task, or does not believe it: end without a word.
     Unwanted,
     /// It refuses what it was told, with this status, however often it is told: end with an error.
@@ -32,24 +32,24 @@ pub(super) enum Stop {
 /// Numbers reports and sends each until it is answered.
 pub(super) struct Reporter {
     callbacks: Callbacks,
-    silence: Silence,
+    silence: UnreachableWarning,
     url: String,
     attempt: u32,
     sent: AtomicU32,
 }
 
-impl Record {
+impl TaskRecorder {
     /// The record of a task.
-    pub(super) fn of(task: &Invoke, callbacks: Callbacks) -> Self {
+    pub(super) fn of(task: &InvokeAgent, callbacks: Callbacks) -> Self {
         match &task.report_url {
             Some(url) => Self::Reported(Reporter {
                 callbacks,
-                silence: Silence::default(),
+                silence: UnreachableWarning::default(),
                 url: url.clone(),
                 attempt: task.attempt,
                 sent: AtomicU32::new(0),
             }),
-            None => Self::Own(Box::new(Own::new(task, callbacks))),
+            None => Self::Local(Box::new(LocalRecorder::new(task, callbacks))),
         }
     }
 
@@ -60,16 +60,16 @@ impl Record {
     }
 
     /// Adds events; gives what is recorded of them.
-    pub(super) async fn add(&self, events: Vec<Event>) -> Result<Answer, Stop> {
+    pub(super) async fn add(&self, events: Vec<ReportEvent>) -> Result<ReportAck, RecordError> {
         match self {
             Self::Reported(reporter) => reporter.report(events).await,
-            Self::Own(own) => own.add(events).await,
+            Self::Local(own) => own.add(events).await,
         }
     }
 }
 
 impl Reporter {
-    async fn report(&self, events: Vec<Event>) -> Result<Answer, Stop> {
+    async fn report(&self, events: Vec<ReportEvent>) -> Result<ReportAck, RecordError> {
         let report = Report {
             attempt: self.attempt,
             n: self.sent.fetch_add(1, Ordering::Relaxed) + 1,
@@ -78,7 +78,7 @@ impl Reporter {
         let body = deliver(&self.callbacks, &self.url, &report, &self.silence).await?;
         serde_json::from_slice(&body).map_err(|error| {
             tracing::error!(%error, "the answer to a report cannot be read; the task is dropped");
-            Stop::Unwanted
+            RecordError::Unwanted
         })
     }
 }
@@ -88,22 +88,22 @@ async fn deliver(
     callbacks: &Callbacks,
     url: &str,
     message: &impl Serialize,
-    silence: &Silence,
-) -> Result<Vec<u8>, Stop> {
+    silence: &UnreachableWarning,
+) -> Result<Vec<u8>, RecordError> {
     // Made once: another try is recognised by its bytes.
     let bytes = serde_json::to_vec(message).map_err(|error| {
         tracing::error!(%error, "a message cannot be written; the task is dropped");
-        Stop::Unwanted
+        RecordError::Unwanted
     })?;
     match callbacks.deliver(url, Bytes::from(bytes), silence).await {
-        Delivered::Taken(body) => Ok(body),
+        DeliveryOutcome::Accepted(body) => Ok(body),
         // Nobody waits for it any more: that is no fault.
-        Delivered::Refused(409) => Err(Stop::Unwanted),
-        Delivered::Refused(status) => {
+        DeliveryOutcome::Refused(409) => Err(RecordError::Unwanted),
+        DeliveryOutcome::Refused(status) => {
             tracing::warn!(status, "the orchestrator refuses a message");
             Err(match status {
-                401 | 404 => Stop::Unwanted,
-                _ => Stop::Refused(status),
+                401 | 404 => RecordError::Unwanted,
+                _ => RecordError::Refused(status),
             })
         }
     }

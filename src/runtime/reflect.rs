@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use ktsu_contract::runtime::Invoke;
+use ktsu_contract::runtime::InvokeAgent;
 
 /// A draft that says one of these is final: the step fails by it.
 const FATAL: [&str; 4] = [
@@ -26,7 +26,7 @@ pub(super) enum Trigger {
 
 impl Trigger {
     /// The rule of a task that may reflect.
-    pub(super) fn of(task: &Invoke) -> Self {
+    pub(super) fn of(task: &InvokeAgent) -> Self {
         let properties = task
             .output_schema
             .as_ref()

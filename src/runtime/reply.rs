@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use ktsu_contract::gateway::unfenced;
+use ktsu_contract::gateway::strip_code_fence;
 use ktsu_server::body;
 
 /// Levels a draft may have: a report puts some more around it, and has 64 at the most. Whatever is
@@ -12,7 +12,7 @@ const MAX_DEPTH: usize = 56;
 /// The object in a reply: alone, or within one Markdown fence. Nothing if it is none, or one that
 /// could be read in two ways: with a key twice, or a number that cannot be kept exactly.
 pub(super) fn object(text: &str) -> Option<Value> {
-    let text = unfenced(text);
+    let text = strip_code_fence(text);
     if text.is_empty() {
         return None;
     }

@@ -14,8 +14,8 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use super::Runtime;
-use super::tasks::Started;
-use ktsu_contract::runtime::{Accepted, Invoke, Refused};
+use super::tasks::StartOutcome;
+use ktsu_contract::runtime::{InvokeAgent, TaskAccepted, TaskRefused};
 use ktsu_peer as peer;
 use ktsu_server::{self as server, document};
 
@@ -35,7 +35,10 @@ pub(super) fn router(runtime: Runtime) -> Router {
     let (router, api) = described().split_for_parts();
     let text = document::text(&api);
     let router = router
-        .route("/openapi.json", get(async move || document::answer(&text)))
+        .route(
+            "/openapi.json",
+            get(async move || document::response(&text)),
+        )
         .layer(DefaultBodyLimit::max(MAX_BODY))
         .with_state(runtime);
     server::guarded(router)
@@ -84,13 +87,13 @@ async fn beat(State(runtime): State<Runtime>) -> StatusCode {
 #[utoipa::path(
     post,
     path = "/invoke",
-    request_body = Invoke,
+    request_body = InvokeAgent,
     responses(
-        (status = 202, body = Accepted),
-        (status = 400, description = "Not a task", body = Refused),
-        (status = 409, description = "A later attempt is worked on", body = Refused),
-        (status = 413, description = "More than 64 MiB", body = Refused),
-        (status = 503, description = "The runtime is stopping", body = Refused),
+        (status = 202, body = TaskAccepted),
+        (status = 400, description = "Not a task", body = TaskRefused),
+        (status = 409, description = "A later attempt is worked on", body = TaskRefused),
+        (status = 413, description = "More than 64 MiB", body = TaskRefused),
+        (status = 503, description = "The runtime is stopping", body = TaskRefused),
     )
 )]
 async fn invoke(State(runtime): State<Runtime>, body: Result<Bytes, BytesRejection>) -> Response {
@@ -106,19 +109,19 @@ async fn invoke(State(runtime): State<Runtime>, body: Result<Bytes, BytesRejecti
         Ok(task) => task,
         Err(message) => return invalid(message),
     };
-    let accepted = Accepted {
+    let accepted = TaskAccepted {
         run_id: task.run_id.clone(),
         step_id: task.step_id.clone(),
         status: "accepted".to_owned(),
         runtime_id: Some(runtime.id().to_owned()),
     };
     match runtime.start(task) {
-        Started::Yes => (StatusCode::ACCEPTED, Json(accepted)).into_response(),
-        Started::Later(attempt) => {
+        StartOutcome::Running => (StatusCode::ACCEPTED, Json(accepted)).into_response(),
+        StartOutcome::Superseded(attempt) => {
             let message = format!("attempt {attempt} of this task is worked on");
             refused(StatusCode::CONFLICT, "stale_attempt", message)
         }
-        Started::Closed => {
+        StartOutcome::Closed => {
             let message = "the runtime is stopping".to_owned();
             refused(StatusCode::SERVICE_UNAVAILABLE, "stopping", message)
         }
@@ -126,7 +129,7 @@ async fn invoke(State(runtime): State<Runtime>, body: Result<Bytes, BytesRejecti
 }
 
 /// A dispatch, or what is wrong with it.
-fn task(body: &[u8]) -> Result<Invoke, String> {
+fn task(body: &[u8]) -> Result<InvokeAgent, String> {
     let value: Value =
         serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
     for name in ["run_id", "step_id", "callback_url"] {
@@ -139,7 +142,7 @@ fn task(body: &[u8]) -> Result<Invoke, String> {
             return Err(format!("{name} has characters other than visible ASCII"));
         }
     }
-    let task: Invoke = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    let task: InvokeAgent = serde_json::from_value(value).map_err(|error| error.to_string())?;
     for url in std::iter::once(&task.callback_url).chain(&task.report_url) {
         peer::split(url).map_err(|error| error.to_string())?;
     }
@@ -151,7 +154,7 @@ fn invalid(message: String) -> Response {
 }
 
 fn refused(status: StatusCode, error: &str, message: String) -> Response {
-    let refused = Refused {
+    let refused = TaskRefused {
         error: error.to_owned(),
         message,
         retryable: status == StatusCode::SERVICE_UNAVAILABLE,

@@ -8,84 +8,84 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::callbacks::{Callbacks, Silence};
-use super::conversation::{self, Action, Conversation, Terms};
-use super::model::Models;
-use super::prompt::Prompt;
-use super::record::{Record, Stop};
-use super::time::{Over, Time};
+use super::callbacks::{Callbacks, UnreachableWarning};
+use super::conversation::{self, Action, Conversation, ConversationLimits};
+use super::deadline::{DeadlineElapsedError, PausableDeadline};
+use super::model::ModelClient;
+use super::prompt::AgentPrompt;
+use super::record::{RecordError, TaskRecorder};
 use super::tools::ToolClient;
 use super::tools::catalogue::Catalogue;
-use super::tools::sessions::{Sending, Sessions};
-use ktsu_contract::report::{Answer, Decided, Event, Finished};
-use ktsu_contract::runtime::Invoke;
+use super::tools::sessions::{OutgoingCall, Sessions};
+use ktsu_contract::report::{Decided, Finished, ReportAck, ReportEvent};
+use ktsu_contract::runtime::InvokeAgent;
 
 pub(super) use model_call::name;
 
 /// The time of a task that names none.
-const DEFAULT_TIME: Duration = Duration::from_secs(3600);
+const DEFAULT_TASK_TIMEOUT: Duration = Duration::from_secs(3600);
 
 /// How long the end of a task whose time is over is reported.
-const LAST_WORDS: Duration = Duration::from_secs(60);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a task works with.
-pub(super) struct Work {
-    pub(super) invoke: Invoke,
-    pub(super) time: Time,
-    pub(super) record: Record,
-    pub(super) models: Models,
+pub(super) struct TaskContext {
+    pub(super) invoke: InvokeAgent,
+    pub(super) time: PausableDeadline,
+    pub(super) record: TaskRecorder,
+    pub(super) models: ModelClient,
     pub(super) tools: Arc<dyn ToolClient>,
     /// By which way the orchestrator's own tool servers are reached.
     pub(super) orchestrator: Callbacks,
     /// Of the gateway.
-    pub(super) silence: Silence,
+    pub(super) silence: UnreachableWarning,
     /// What has to be said before the end, whoever finds out that it has come.
-    pub(super) last_words: Mutex<Vec<Event>>,
+    pub(super) final_events: Mutex<Vec<ReportEvent>>,
 }
 
 /// Why a conversation breaks off.
-enum Halt {
+enum HaltError {
     /// Its reports are not taken.
-    Stop(Stop),
+    Stop(RecordError),
     /// The task's time is over.
     Time,
 }
 
-impl From<Over> for Halt {
-    fn from(Over: Over) -> Self {
+impl From<DeadlineElapsedError> for HaltError {
+    fn from(DeadlineElapsedError: DeadlineElapsedError) -> Self {
         Self::Time
     }
 }
 
-impl From<Stop> for Halt {
-    fn from(stop: Stop) -> Self {
+impl From<RecordError> for HaltError {
+    fn from(stop: RecordError) -> Self {
         Self::Stop(stop)
     }
 }
 
 /// What follows from a step of the loop.
-enum Then {
+enum LoopOutcome {
     /// It goes on with what is recorded.
-    Recorded(Answer),
+    Recorded(ReportAck),
     /// It goes on as it is.
-    On,
+    Continue,
     /// It has ended, or is nobody's business any more.
-    Over,
+    Ended,
 }
 
 /// A task's tools, and the calls under way.
 #[derive(Default)]
-struct Bench {
+struct Toolbox {
     catalogue: Catalogue,
     sessions: Sessions,
     open: bool,
 }
 
 /// Works, and sees to it that every end is reported: a timeout and a panic, too.
-pub(super) async fn run(work: Arc<Work>) {
+pub(super) async fn run(work: Arc<TaskContext>) {
     let late = async {
-        work.time.over().await;
-        tokio::time::sleep(LAST_WORDS).await;
+        work.time.elapsed().await;
+        tokio::time::sleep(FINAL_REPORT_TIMEOUT).await;
     };
     // Aborted when dropped, so that whoever aborts this task aborts the work.
     let mut under_way = JoinSet::new();
@@ -110,29 +110,32 @@ pub(super) async fn run(work: Arc<Work>) {
             tracing::error!(%error, run_id = work.invoke.run_id, "a task broke off");
             let words = "the task broke off by a fault of the runtime";
             let end = conversation::broken("internal_error", words);
-            let _ = tokio::time::timeout(LAST_WORDS, work.finish(end)).await;
+            let _ = tokio::time::timeout(FINAL_REPORT_TIMEOUT, work.finish(end)).await;
         }
     }
 }
 
-impl Work {
+impl TaskContext {
     /// The conversation to its end. What the orchestrator refuses for good would be refused in every
     /// attempt: the task is ended by that, with an error that is short enough to be taken.
     async fn work(&self) {
         let end = match self.converse().await {
             // Nobody waits for it, so there is nothing to say.
-            Ok(()) | Err(Halt::Stop(Stop::Unwanted)) => return,
-            Err(Halt::Stop(Stop::Refused(status))) => {
+            Ok(()) | Err(HaltError::Stop(RecordError::Unwanted)) => return,
+            Err(HaltError::Stop(RecordError::Refused(status))) => {
                 let words = format!("the orchestrator refused a report of this task with {status}");
                 conversation::broken("report_refused", words)
             }
-            Err(Halt::Time) => {
-                let words = format!("no output within {} ms", given(&self.invoke).as_millis());
+            Err(HaltError::Time) => {
+                let words = format!(
+                    "no output within {} ms",
+                    time_limit(&self.invoke).as_millis()
+                );
                 let error = conversation::failure("timeout", words);
                 conversation::failed("timeout", error, None)
             }
         };
-        if let Err(Stop::Refused(_)) = self.finish(end).await {
+        if let Err(RecordError::Refused(_)) = self.finish(end).await {
             tracing::error!(
                 run_id = self.invoke.run_id,
                 step_id = self.invoke.step_id,
@@ -142,16 +145,16 @@ impl Work {
     }
 
     /// The loop: asks what comes next, does it, and goes on with what is recorded of it.
-    async fn converse(&self) -> Result<(), Halt> {
-        let terms = Terms {
+    async fn converse(&self) -> Result<(), HaltError> {
+        let terms = ConversationLimits {
             max_turns: self.invoke.max_turns,
             people: self.record.takes_reports(),
         };
-        let prompt = Prompt::of(&self.invoke);
+        let prompt = AgentPrompt::of(&self.invoke);
         let mut conversation = Conversation::new(prompt, terms, &self.invoke.history);
-        let mut bench = Bench::default();
+        let mut bench = Toolbox::default();
         loop {
-            self.note(&conversation);
+            self.remember_final_events(&conversation);
             if !bench.open
                 && conversation.needs_tools()
                 && let Err(error) = self.time.within(self.open(&mut bench)).await?
@@ -164,14 +167,14 @@ impl Work {
             let action = conversation.next(&bench.catalogue);
             let then = self.act(action, &mut conversation, &mut bench);
             let answer = match then.await? {
-                Then::Over => return Ok(()),
-                Then::On => continue,
-                Then::Recorded(answer) => answer,
+                LoopOutcome::Ended => return Ok(()),
+                LoopOutcome::Continue => continue,
+                LoopOutcome::Recorded(answer) => answer,
             };
             if let Some(error) = answer.refused {
                 return Ok(self.finish(conversation::refused(error)).await?);
             }
-            if !take(&mut conversation, &answer) {
+            if !apply_recorded(&mut conversation, &answer) {
                 let words = "the orchestrator did not say what it recorded of a report";
                 let end = conversation::broken("internal_error", words);
                 return Ok(self.finish(end).await?);
@@ -186,24 +189,24 @@ impl Work {
         &self,
         action: Action,
         conversation: &mut Conversation,
-        bench: &mut Bench,
-    ) -> Result<Then, Halt> {
+        bench: &mut Toolbox,
+    ) -> Result<LoopOutcome, HaltError> {
         let answer = match action {
             Action::Call(call) => self.time.within(self.announce(*call)).await??,
             Action::Ask(asking) => {
                 let response = self.time.within(self.ask(*asking)).await?;
                 let then = conversation.after(&response);
-                let over = matches!(then, Some(Event::Finished(_)));
+                let over = matches!(then, Some(ReportEvent::Finished(_)));
                 // A request may be held, and then stands alone (decision F4).
-                let events = std::iter::once(Event::Response(response)).chain(then);
+                let events = std::iter::once(ReportEvent::Response(response)).chain(then);
                 let answer = self.record.add(events.collect()).await?;
                 if over {
-                    return Ok(Then::Over);
+                    return Ok(LoopOutcome::Ended);
                 }
                 answer
             }
             Action::Decide(draft) => {
-                let decided = Event::Decided(Decided {
+                let decided = ReportEvent::Decided(Decided {
                     draft: Some(draft),
                     response: None,
                 });
@@ -216,7 +219,7 @@ impl Work {
                     let key = self.key(&sending);
                     bench.sessions.send(sending, key, self.time.until());
                 }
-                return Ok(Then::On);
+                return Ok(LoopOutcome::Continue);
             }
             Action::Wait => {
                 let answers = self.time.within(bench.sessions.answers()).await?;
@@ -224,62 +227,62 @@ impl Work {
                     let words = "the task waits for a call that is not under way";
                     let end = conversation::broken("internal_error", words);
                     self.finish(end).await?;
-                    return Ok(Then::Over);
+                    return Ok(LoopOutcome::Ended);
                 }
                 let events = answers.into_iter().filter_map(|(called, answer)| {
                     conversation.answered(called, answer, &bench.catalogue)
                 });
                 match events.collect::<Vec<_>>() {
-                    events if events.is_empty() => return Ok(Then::On),
+                    events if events.is_empty() => return Ok(LoopOutcome::Continue),
                     events => self.record.add(events).await?,
                 }
             }
-            Action::Suspend => return Ok(Then::Over),
+            Action::Suspend => return Ok(LoopOutcome::Ended),
             Action::Finish(end) => {
-                self.note(conversation);
+                self.remember_final_events(conversation);
                 self.finish(end).await?;
-                return Ok(Then::Over);
+                return Ok(LoopOutcome::Ended);
             }
         };
-        Ok(Then::Recorded(answer))
+        Ok(LoopOutcome::Recorded(answer))
     }
 
     /// The name of a tool call: the orchestrator's, which outlives the attempt; or one of our own
     /// where nobody records any.
-    fn key(&self, sending: &Sending) -> String {
-        let Invoke {
+    fn key(&self, sending: &OutgoingCall) -> String {
+        let InvokeAgent {
             run_id, step_id, ..
         } = &self.invoke;
         let own = || name(run_id, step_id, sending.called);
         sending.key.clone().unwrap_or_else(own)
     }
 
-    fn note(&self, conversation: &Conversation) {
-        let words = conversation.last_words();
+    fn remember_final_events(&self, conversation: &Conversation) {
+        let words = conversation.final_events();
         // Held to put a list in its place: a panic there leaves one that is whole.
         *self
-            .last_words
+            .final_events
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = words;
     }
 
-    async fn finish(&self, end: Finished) -> Result<(), Stop> {
+    async fn finish(&self, end: Finished) -> Result<(), RecordError> {
         let mut events = {
             let mut words = self
-                .last_words
+                .final_events
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
             std::mem::take(&mut *words)
         };
-        events.push(Event::Finished(end));
+        events.push(ReportEvent::Finished(end));
         self.record.add(events).await.map(drop)
     }
 }
 
 /// How much time a task has.
-pub(super) fn given(invoke: &Invoke) -> Duration {
+pub(super) fn time_limit(invoke: &InvokeAgent) -> Duration {
     let given = invoke.timeout_ms.map(Duration::from_millis);
-    given.unwrap_or(DEFAULT_TIME)
+    given.unwrap_or(DEFAULT_TASK_TIMEOUT)
 }
 
 /// Compiles what the calls of a reply are held against, on a thread that nobody waits for: the
@@ -299,7 +302,7 @@ async fn compile(conversation: &Conversation, catalogue: &Catalogue) {
 }
 
 /// Goes on with what is recorded. False if that leads nowhere.
-fn take(conversation: &mut Conversation, answer: &Answer) -> bool {
+fn apply_recorded(conversation: &mut Conversation, answer: &ReportAck) -> bool {
     let mut moved = false;
     for event in &answer.events {
         moved |= conversation.feed(event);

@@ -5,64 +5,64 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::task::AbortHandle;
 
-use super::time::Time;
-use ktsu_contract::report::Task;
+use super::deadline::PausableDeadline;
+use ktsu_contract::report::HeartbeatTask;
 
 /// Run and step.
-pub(super) type Key = (String, String);
+pub(super) type TaskKey = (String, String);
 
 /// What came of a dispatch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Started {
+pub(super) enum StartOutcome {
     /// It is worked on; since now, or since an earlier dispatch of the same attempt.
-    Yes,
+    Running,
     /// A later attempt is worked on.
-    Later(u32),
+    Superseded(u32),
     /// The runtime is stopping.
     Closed,
 }
 
 /// See the module documentation.
 #[derive(Default)]
-pub(super) struct Tasks(Mutex<State>);
+pub(super) struct TaskRegistry(Mutex<RegistryState>);
 
 #[derive(Default)]
-struct State {
+struct RegistryState {
     closed: bool,
     started: u64,
-    active: HashMap<Key, Active>,
+    active: HashMap<TaskKey, ActiveTask>,
 }
 
-struct Active {
+struct ActiveTask {
     attempt: u32,
     /// Tells this start from a later one of the same task.
     start: u64,
-    time: Time,
+    time: PausableDeadline,
     /// Absent for the moment between being listed and being spawned.
     handle: Option<AbortHandle>,
 }
 
 /// Takes a task off the list when its work ends, however it ends.
-struct Listed {
-    tasks: Arc<Tasks>,
-    key: Key,
+struct RegistrationGuard {
+    tasks: Arc<TaskRegistry>,
+    key: TaskKey,
     start: u64,
 }
 
-impl Tasks {
+impl TaskRegistry {
     /// Starts the work of an attempt in a task of its own. An earlier attempt is aborted.
     pub(super) fn start(
         self: &Arc<Self>,
-        key: Key,
+        key: TaskKey,
         attempt: u32,
-        time: Time,
+        time: PausableDeadline,
         work: impl Future<Output = ()> + Send + 'static,
-    ) -> Started {
-        let start = match self.list(&key, attempt, time) {
+    ) -> StartOutcome {
+        let start = match self.register(&key, attempt, time) {
             Ok(start) => start,
             Err(started) => return started,
         };
-        let listed = Listed {
+        let listed = RegistrationGuard {
             tasks: Arc::clone(self),
             key: key.clone(),
             start,
@@ -78,24 +78,29 @@ impl Tasks {
             // It has ended, or was stopped in between.
             Some(_) | None => handle.abort(),
         }
-        Started::Yes
+        StartOutcome::Running
     }
 
-    fn list(&self, key: &Key, attempt: u32, time: Time) -> Result<u64, Started> {
+    fn register(
+        &self,
+        key: &TaskKey,
+        attempt: u32,
+        time: PausableDeadline,
+    ) -> Result<u64, StartOutcome> {
         let mut state = self.lock();
         if state.closed {
-            return Err(Started::Closed);
+            return Err(StartOutcome::Closed);
         }
         match state.active.get(key) {
-            Some(active) if active.attempt == attempt => return Err(Started::Yes),
+            Some(active) if active.attempt == attempt => return Err(StartOutcome::Running),
             Some(active) if active.attempt > attempt => {
-                return Err(Started::Later(active.attempt));
+                return Err(StartOutcome::Superseded(active.attempt));
             }
             Some(_) | None => {}
         }
         state.started += 1;
         let start = state.started;
-        let active = Active {
+        let active = ActiveTask {
             attempt,
             start,
             time,
@@ -108,18 +113,21 @@ impl Tasks {
     }
 
     /// All of them, as a heartbeat names them.
-    pub(super) fn active(&self) -> Vec<Task> {
+    pub(super) fn active(&self) -> Vec<HeartbeatTask> {
         let state = self.lock();
-        let tasks = state.active.iter().map(|((run_id, step_id), active)| Task {
-            run_id: run_id.clone(),
-            step_id: step_id.clone(),
-            attempt: Some(active.attempt),
-        });
+        let tasks = state
+            .active
+            .iter()
+            .map(|((run_id, step_id), active)| HeartbeatTask {
+                run_id: run_id.clone(),
+                step_id: step_id.clone(),
+                attempt: Some(active.attempt),
+            });
         tasks.collect()
     }
 
     /// Aborts a task, unless another attempt of it is meant.
-    pub(super) fn abort(&self, task: Task) {
+    pub(super) fn abort(&self, task: HeartbeatTask) {
         let mut state = self.lock();
         let key = (task.run_id, task.step_id);
         let meant = state
@@ -132,15 +140,15 @@ impl Tasks {
     }
 
     /// The time of these stands still, and that of all others goes on.
-    pub(super) fn stand_still(&self, paused: &[Task]) {
+    pub(super) fn pause_only(&self, paused: &[HeartbeatTask]) {
         let paused: HashSet<(&str, &str)> = paused
             .iter()
             .map(|task| (task.run_id.as_str(), task.step_id.as_str()))
             .collect();
         for ((run, step), active) in &self.lock().active {
             match paused.contains(&(run.as_str(), step.as_str())) {
-                true => active.time.hold(),
-                false => active.time.go_on(),
+                true => active.time.pause(),
+                false => active.time.resume(),
             }
         }
     }
@@ -154,13 +162,13 @@ impl Tasks {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         // Held to look up and change an entry; a panic there leaves a map that is still whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Active {
+impl ActiveTask {
     fn abort(self) {
         if let Some(handle) = self.handle {
             handle.abort();
@@ -168,10 +176,10 @@ impl Active {
     }
 }
 
-impl Drop for Listed {
+impl Drop for RegistrationGuard {
     fn drop(&mut self) {
         let mut state = self.tasks.lock();
-        let own = |active: &Active| active.start == self.start;
+        let own = |active: &ActiveTask| active.start == self.start;
         if state.active.get(&self.key).is_some_and(own) {
             state.active.remove(&self.key);
         }
@@ -186,12 +194,12 @@ mod tests {
 
     use super::*;
 
-    fn key() -> Key {
+    fn key() -> TaskKey {
         ("run_1".to_owned(), "s".to_owned())
     }
 
-    fn hour() -> Time {
-        Time::of(std::time::Duration::from_secs(3600))
+    fn hour() -> PausableDeadline {
+        PausableDeadline::of(std::time::Duration::from_secs(3600))
     }
 
     /// Work that never ends, and what tells that it was dropped.
@@ -209,22 +217,28 @@ mod tests {
 
     #[tokio::test]
     async fn the_same_attempt_again_starts_nothing_and_aborts_nothing() {
-        let tasks = Arc::<Tasks>::default();
+        let tasks = Arc::<TaskRegistry>::default();
         let (first, mut first_dropped) = endless();
         let (second, second_dropped) = endless();
-        assert_eq!(tasks.start(key(), 2, hour(), first), Started::Yes);
-        assert_eq!(tasks.start(key(), 2, hour(), second), Started::Yes);
+        assert_eq!(tasks.start(key(), 2, hour(), first), StartOutcome::Running);
+        assert_eq!(tasks.start(key(), 2, hour(), second), StartOutcome::Running);
         assert_eq!(tasks.lock().started, 1);
         assert!(second_dropped.await.is_err(), "the second never runs");
         assert!(first_dropped.try_recv() == Err(oneshot::error::TryRecvError::Empty));
-        assert_eq!(tasks.start(key(), 1, hour(), async {}), Started::Later(2));
-        assert_eq!(tasks.start(key(), 3, hour(), async {}), Started::Yes);
+        assert_eq!(
+            tasks.start(key(), 1, hour(), async {}),
+            StartOutcome::Superseded(2)
+        );
+        assert_eq!(
+            tasks.start(key(), 3, hour(), async {}),
+            StartOutcome::Running
+        );
         assert!(first_dropped.await.is_err(), "a later attempt replaces it");
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_time_of_a_task_that_is_named_stands_still_until_it_is_not() {
-        let tasks = Arc::<Tasks>::default();
+        let tasks = Arc::<TaskRegistry>::default();
         let (held, other) = (hour(), hour());
         let key_of = |step: &str| ("run_1".to_owned(), step.to_owned());
         tasks.start(key_of("held"), 1, held.clone(), std::future::pending());
@@ -232,16 +246,16 @@ mod tests {
         let started = tokio::time::Instant::now();
         let mut named = tasks.active();
         named.retain(|task| task.step_id == "held");
-        tasks.stand_still(&named);
-        other.over().await;
-        tasks.stand_still(&[]);
-        held.over().await;
+        tasks.pause_only(&named);
+        other.elapsed().await;
+        tasks.pause_only(&[]);
+        held.elapsed().await;
         assert_eq!(started.elapsed().as_secs(), 2 * 3600);
     }
 
     #[tokio::test]
     async fn a_task_is_off_the_list_when_it_ends_and_not_when_its_predecessor_does() {
-        let tasks = Arc::<Tasks>::default();
+        let tasks = Arc::<TaskRegistry>::default();
         let (first, first_dropped) = endless();
         let (go, gone) = oneshot::channel::<()>();
         tasks.start(key(), 1, hour(), first);

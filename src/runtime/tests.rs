@@ -34,7 +34,7 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
     let (gateway, news) = Gateway::new(says);
     let (servers, sessions) = Servers::new();
     let url = serve(orchestrator.router()).await;
-    let runtime = Runtime::new(Parts {
+    let runtime = Runtime::new(RuntimeParts {
         gateway: Peer::remote(serve(gateway.router()).await, None),
         orchestrator: Callbacks::remote(&*url),
         tools: Arc::new(servers.clone()),
@@ -59,7 +59,7 @@ fn local(says: impl IntoIterator<Item = Say>) -> World {
     let (servers, sessions) = Servers::new();
     let router = Arc::new(OnceLock::new());
     router.set(orchestrator.router()).unwrap();
-    let runtime = Runtime::new(Parts {
+    let runtime = Runtime::new(RuntimeParts {
         gateway: Peer::Local(gateway.router()),
         orchestrator: Callbacks::Local(router),
         tools: Arc::new(servers.clone()),
@@ -91,7 +91,7 @@ impl World {
 
     /// Works on a task to its end, without the list of tasks.
     async fn work(&self, task: Value) {
-        let invoke: Invoke = serde_json::from_value(task).unwrap();
+        let invoke: InvokeAgent = serde_json::from_value(task).unwrap();
         let work = self.runtime.work(invoke);
         soon(task::run(Arc::new(work))).await;
     }
@@ -286,7 +286,7 @@ async fn a_gateway_that_starts_late_is_waited_for() {
     let address = port.local_addr().unwrap();
     drop(port);
     let mut world = world([Say::Text("{}")]).await;
-    world.runtime = Runtime::new(Parts {
+    world.runtime = Runtime::new(RuntimeParts {
         gateway: Peer::remote(format!("http://{address}"), None),
         orchestrator: Callbacks::remote(&*world.url),
         tools: Arc::new(Servers::new().0),
@@ -504,7 +504,7 @@ async fn before_the_orchestrator_stands_a_report_waits() {
     let (orchestrator, mut heard) = Orchestrator::new();
     let (gateway, _) = Gateway::new([Say::Text("{}")]);
     let late = Arc::new(OnceLock::new());
-    let runtime = Runtime::new(Parts {
+    let runtime = Runtime::new(RuntimeParts {
         gateway: Peer::Local(gateway.router()),
         orchestrator: Callbacks::Local(Arc::clone(&late)),
         tools: Arc::new(Servers::new().0),

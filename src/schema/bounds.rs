@@ -17,19 +17,19 @@ pub(super) struct Bounds {
 }
 
 /// Of a file of ours.
-pub(super) const OWN: Bounds = Bounds {
+pub(super) const TRUSTED: Bounds = Bounds {
     expanded: 100_000,
     patterns: None,
 };
 
 /// Of a stranger.
-pub(super) const STRANGERS: Bounds = Bounds {
+pub(super) const UNTRUSTED: Bounds = Bounds {
     expanded: 10_000,
     patterns: Some(8 << 20),
 };
 
 /// Bytes that one pattern may take when it is compiled.
-const PATTERN: usize = 1 << 20;
+const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// The most schemas inside one another, references followed.
 const MAX_OPEN: usize = 256;
@@ -59,7 +59,7 @@ const NOT_APPLIED: [&str; 7] = [
 
 /// Judges a schema, and gives how many bytes each of its patterns may take.
 pub(super) fn check(schema: &Value, bounds: Bounds) -> Result<usize, SchemaError> {
-    let mut walk = Walk {
+    let mut walk = BoundsCheck {
         document: schema,
         most: bounds.expanded,
         sizes: HashMap::new(),
@@ -68,11 +68,11 @@ pub(super) fn check(schema: &Value, bounds: Bounds) -> Result<usize, SchemaError
     };
     let size = walk.size(schema)?;
     let share = |all: usize| match usize::try_from(size.patterns) {
-        Ok(0) => PATTERN,
-        Ok(patterns) => PATTERN.min(all / patterns),
+        Ok(0) => MAX_PATTERN_BYTES,
+        Ok(patterns) => MAX_PATTERN_BYTES.min(all / patterns),
         Err(_) => 0,
     };
-    Ok(bounds.patterns.map_or(PATTERN, share))
+    Ok(bounds.patterns.map_or(MAX_PATTERN_BYTES, share))
 }
 
 /// What a schema comes to, references followed.
@@ -82,7 +82,7 @@ struct Size {
     patterns: u64,
 }
 
-struct Walk<'a> {
+struct BoundsCheck<'a> {
     document: &'a Value,
     /// The most schemas.
     most: u64,
@@ -101,7 +101,7 @@ fn refuse<T>(message: &str) -> Result<T, SchemaError> {
     })
 }
 
-impl<'a> Walk<'a> {
+impl<'a> BoundsCheck<'a> {
     /// What applies at the most, recursion down into the value counted once.
     fn size(&mut self, schema: &'a Value) -> Result<Size, SchemaError> {
         let place = std::ptr::from_ref(schema);
@@ -207,18 +207,18 @@ mod tests {
     fn the_patterns_of_a_stranger_share_what_one_file_of_ours_may_take_for_each() {
         let large = json!({"pattern": "^\\p{L}{20}$"});
         assert!(Schema::of_value(&object(1, &large)).is_ok());
-        assert!(Schema::of_stranger(&object(4, &large)).is_ok());
+        assert!(Schema::compile_untrusted(&object(4, &large)).is_ok());
         for many in [
             object(400, &large),
             json!({"patternProperties": {"^\\p{L}{20}$": object(400, &json!({"pattern": "a"}))}}),
             // Named by reference, each is compiled again.
             json!({"$defs": {"l": large}, "allOf": [object(400, &json!({"$ref": "#/$defs/l"}))]}),
         ] {
-            assert!(Schema::of_stranger(&many).is_err(), "{many}");
+            assert!(Schema::compile_untrusted(&many).is_err(), "{many}");
         }
         // What people write.
         let small = json!({"pattern": "^[a-z0-9_-]{1,64}$"});
-        assert!(Schema::of_stranger(&object(200, &small)).is_ok());
+        assert!(Schema::compile_untrusted(&object(200, &small)).is_ok());
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
             json!({"$defs": defs, "properties": {"a": two, "b": two}})
         });
         assert!(Schema::of_value(&doubled).is_ok());
-        let refused = Schema::of_stranger(&doubled).unwrap_err();
+        let refused = Schema::compile_untrusted(&doubled).unwrap_err();
         assert!(refused.message.contains("grows too large"), "{refused}");
     }
 }

@@ -5,16 +5,16 @@
 //! one that would expand without end is refused before it is compiled.
 
 mod bounds;
-mod words;
+mod messages;
 
-pub use words::kind_of;
+pub use messages::kind_of;
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
 use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use serde_json::Value;
 
 /// The most violations that are told at once.
@@ -38,7 +38,7 @@ pub struct SchemaError {
 
 /// One rule that a value breaks.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
-pub struct Violation {
+pub struct SchemaViolation {
     /// JSON pointer into the value.
     pub pointer: String,
     /// The keyword of JSON Schema: `required`, `type`, `enum`, …
@@ -49,7 +49,7 @@ pub struct Violation {
 
 /// What is wrong, with its place behind it as a JSON pointer; without one where it is the whole value.
 /// Wherever people read of a violation, it looks like this.
-pub fn placed(message: &str, pointer: &str) -> String {
+pub fn message_at(message: &str, pointer: &str) -> String {
     match pointer {
         "" => message.to_owned(),
         pointer => format!("{message} at {pointer}"),
@@ -94,14 +94,14 @@ pub fn declares(document: &Value, name: &str) -> bool {
 }
 
 /// Whether keywords beside a `$ref` count: not before the draft of 2019-09.
-pub fn reads_beside_references(document: &Value) -> bool {
+pub fn applies_reference_siblings(document: &Value) -> bool {
     let draft = document.get("$schema").and_then(Value::as_str);
     draft.is_none_or(|draft| draft.contains("2020-12") || draft.contains("2019-09"))
 }
 
 impl Schema {
     /// Compiles a schema as it stands.
-    pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
+    pub fn compile(schema: &CanonicalJson) -> Result<Self, SchemaError> {
         Self::of_value(&schema.to_value())
     }
 
@@ -110,7 +110,7 @@ impl Schema {
     ///
     /// # Errors
     /// [`SchemaError`].
-    pub fn compile_output(schema: &Json) -> Result<Self, SchemaError> {
+    pub fn compile_output(schema: &CanonicalJson) -> Result<Self, SchemaError> {
         let mut schema = schema.to_value();
         if let Some(Value::Array(required)) = schema.get_mut("required") {
             required.retain(|name| !name.as_str().is_some_and(|name| name.starts_with("ktsu_")));
@@ -120,13 +120,13 @@ impl Schema {
 
     /// As [`Schema::compile`], of a value.
     pub fn of_value(schema: &Value) -> Result<Self, SchemaError> {
-        Self::within(schema, bounds::OWN)
+        Self::within(schema, bounds::TRUSTED)
     }
 
     /// As [`Schema::of_value`], of a schema that a stranger sent: less of everything, so that it is
     /// compiled soon and takes little room.
-    pub fn of_stranger(schema: &Value) -> Result<Self, SchemaError> {
-        Self::within(schema, bounds::STRANGERS)
+    pub fn compile_untrusted(schema: &Value) -> Result<Self, SchemaError> {
+        Self::within(schema, bounds::UNTRUSTED)
     }
 
     fn within(schema: &Value, bounds: bounds::Bounds) -> Result<Self, SchemaError> {
@@ -140,12 +140,12 @@ impl Schema {
         let most = bounds::check(schema, bounds)?;
         let patterns = PatternOptions::regex().size_limit(most);
         let validator = jsonschema::options()
-            .with_retriever(Closed)
+            .with_retriever(NoExternalReferences)
             .with_pattern_options(patterns)
             .build(schema)
             .map_err(|error| SchemaError {
                 pointer: error.instance_path().as_str().to_owned(),
-                message: words::of_schema(&error),
+                message: messages::of_schema(&error),
             })?;
         Ok(Self {
             validator: Arc::new(validator),
@@ -153,17 +153,23 @@ impl Schema {
     }
 
     /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places.
-    pub fn check(&self, value: &Value) -> Vec<Violation> {
+    pub fn check(&self, value: &Value) -> Vec<SchemaViolation> {
         self.check_without(value, &|_| false)
     }
 
     /// As [`Schema::check`], where some fields of the value itself may be missing, whatever part of
     /// the schema requires them.
-    pub fn check_without(&self, value: &Value, may_lack: &dyn Fn(&str) -> bool) -> Vec<Violation> {
+    pub fn check_without(
+        &self,
+        value: &Value,
+        may_lack: &dyn Fn(&str) -> bool,
+    ) -> Vec<SchemaViolation> {
         let errors = self.validator.iter_errors(value);
-        let errors = errors.filter(|error| !words::missing(error).is_some_and(may_lack));
+        let errors = errors.filter(|error| !messages::missing(error).is_some_and(may_lack));
         let errors = errors.take(MAX_VIOLATIONS);
-        let mut violations: Vec<_> = errors.map(|error| words::of_value(&error, value)).collect();
+        let mut violations: Vec<_> = errors
+            .map(|error| messages::of_value(&error, value))
+            .collect();
         violations.sort();
         violations.dedup();
         violations
@@ -177,9 +183,9 @@ impl fmt::Debug for Schema {
 }
 
 /// Answers every request for another document with no.
-struct Closed;
+struct NoExternalReferences;
 
-impl Retrieve for Closed {
+impl Retrieve for NoExternalReferences {
     fn retrieve(&self, _: &Uri<String>) -> Result<Value, Box<dyn std::error::Error + Send + Sync>> {
         Err("references outside the schema are not read".into())
     }

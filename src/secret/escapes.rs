@@ -4,7 +4,7 @@
 use super::entities;
 
 /// How often a text is read: what stands escaped in an escape takes another round.
-const ROUNDS: usize = 3;
+const MAX_ROUNDS: usize = 3;
 
 /// Every character as `\uXXXX`, hexadecimal digits small or large.
 pub(super) fn unicode(text: &str, lower: bool) -> String {
@@ -45,7 +45,7 @@ pub(super) fn longest(text: &str) -> usize {
 /// The text without its escapes; none if it has none.
 pub(super) fn read(text: &str) -> Option<String> {
     let mut read = once(text)?;
-    for _ in 1..ROUNDS {
+    for _ in 1..MAX_ROUNDS {
         match once(&read) {
             Some(more) => read = more,
             None => break,

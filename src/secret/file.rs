@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 /// A path with something added to its name: what stands beside a ledger.
-pub fn beside(path: &Path, suffix: &str) -> PathBuf {
+pub fn sibling_path(path: &Path, suffix: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(suffix);
     PathBuf::from(name)
@@ -14,7 +14,7 @@ pub fn beside(path: &Path, suffix: &str) -> PathBuf {
 ///
 /// # Errors
 /// What the system says.
-pub fn keep_to_owner(path: &Path) -> std::io::Result<()> {
+pub fn restrict_to_owner(path: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::PermissionsExt as _;

@@ -14,7 +14,7 @@ use zeroize::Zeroizing;
 
 use entities::Decoded;
 use forms::forms;
-use ktsu_contract::gateway::unfenced;
+use ktsu_contract::gateway::strip_code_fence;
 use search::Patterns;
 
 /// What stands where a secret stood.
@@ -36,7 +36,7 @@ pub fn is_too_short(value: &str) -> bool {
 const MAX_LAYERS: usize = 3;
 
 /// Fewer characters than this at the end of a text are not taken for the beginning of a secret.
-const LEAST_CUT: usize = 4;
+const MIN_CUT_LENGTH: usize = 4;
 
 /// A secret value. It does not print, does not serialise and is wiped when dropped.
 #[derive(Clone, PartialEq, Eq)]
@@ -100,22 +100,22 @@ impl Redactor {
 
     /// Whether a secret stands in a text, in any form that is looked for.
     pub fn finds(&self, text: &str) -> bool {
-        self.patterns.stand_in(text)
+        self.patterns.is_match(text)
             || (!self.is_empty())
                 && layers(text)
                     .iter()
-                    .any(|layer| self.patterns.stand_in(&layer.text))
+                    .any(|layer| self.patterns.is_match(&layer.text))
     }
 
     /// Where secrets stand in a text, in order of their beginnings; places may overlap.
-    fn found(&self, text: &str) -> Vec<(usize, usize)> {
+    fn find_all(&self, text: &str) -> Vec<(usize, usize)> {
         if self.is_empty() {
             return Vec::new();
         }
-        let mut found: Vec<_> = self.patterns.found(text).collect();
+        let mut found: Vec<_> = self.patterns.find_all(text).collect();
         let layers = layers(text);
         for (depth, layer) in layers.iter().enumerate() {
-            let within = self.patterns.found(&layer.text);
+            let within = self.patterns.find_all(&layer.text);
             let original = |at| original(&layers[..=depth], at);
             found.extend(within.map(|(start, stop)| (original(start), original(stop))));
         }
@@ -125,8 +125,8 @@ impl Redactor {
 
     /// The text with every occurrence replaced; none if there is nothing to replace.
     pub fn redact(&self, text: &str) -> Option<String> {
-        let found = self.found(text);
-        (!found.is_empty()).then(|| without(text, &found, text.len()))
+        let found = self.find_all(text);
+        (!found.is_empty()).then(|| replace_ranges(text, &found, text.len()))
     }
 
     /// The beginning of a text that is not in a format we read, redacted. Of a secret that begins
@@ -140,12 +140,12 @@ impl Redactor {
         if self.is_empty() {
             return text[..end].to_owned();
         }
-        let found = self.found(text);
-        let shown = without(text, &found, text.len());
+        let found = self.find_all(text);
+        let shown = replace_ranges(text, &found, text.len());
         if self.is_hidden_in(&shown) {
             return REDACTED.to_owned();
         }
-        without(text, &found, end)
+        replace_ranges(text, &found, end)
     }
 
     /// Whether reading the escapes of a text shows a secret.
@@ -167,7 +167,7 @@ impl Redactor {
     /// our secrets: the beginning of one at its end is taken out, too.
     pub fn redact_cut(&self, text: &str) -> String {
         let mut text = self.redact_text(text);
-        if let Some(at) = self.begun(&text) {
+        if let Some(at) = self.unfinished_start(&text) {
             text.truncate(at);
             text.push_str(REDACTED);
         }
@@ -175,17 +175,19 @@ impl Redactor {
     }
 
     /// Where a text that was cut begins to say a secret.
-    fn begun(&self, text: &str) -> Option<usize> {
+    fn unfinished_start(&self, text: &str) -> Option<usize> {
         if self.is_empty() {
             return None;
         }
         let whole = entities::without_unfinished(text);
         let layers = layers(whole);
         let decoded = layers.iter().enumerate().filter_map(|(depth, layer)| {
-            let at = self.patterns.begun(&layer.text, LEAST_CUT)?;
+            let at = self
+                .patterns
+                .unfinished_start(&layer.text, MIN_CUT_LENGTH)?;
             Some(original(&layers[..=depth], at))
         });
-        let plain = [text, whole].map(|text| self.patterns.begun(text, LEAST_CUT));
+        let plain = [text, whole].map(|text| self.patterns.unfinished_start(text, MIN_CUT_LENGTH));
         decoded.chain(plain.into_iter().flatten()).min()
     }
 
@@ -198,7 +200,7 @@ impl Redactor {
             return text;
         }
         // Strictly: a text that nobody takes must not become one by being written anew.
-        let Ok(mut value) = parse_strict(unfenced(&text).as_bytes()) else {
+        let Ok(mut value) = parse_strict(strip_code_fence(&text).as_bytes()) else {
             return REDACTED.to_owned();
         };
         self.redact_value(&mut value);
@@ -282,7 +284,7 @@ fn original(layers: &[Decoded], at: usize) -> usize {
 }
 
 /// The text before `end` with what was found replaced.
-fn without(text: &str, found: &[(usize, usize)], end: usize) -> String {
+fn replace_ranges(text: &str, found: &[(usize, usize)], end: usize) -> String {
     let mut out = String::with_capacity(end);
     let mut done = 0;
     for (start, stop) in found {

@@ -45,13 +45,16 @@ impl Patterns {
     }
 
     /// Whether any of them stands in a text.
-    pub(super) fn stand_in(&self, text: &str) -> bool {
-        self.found(text).next().is_some()
+    pub(super) fn is_match(&self, text: &str) -> bool {
+        self.find_all(text).next().is_some()
     }
 
     /// Where they stand, in order of their beginnings; places may overlap. Of those that begin at
     /// one place the longest is given.
-    pub(super) fn found<'a>(&'a self, text: &'a str) -> impl Iterator<Item = (usize, usize)> + 'a {
+    pub(super) fn find_all<'a>(
+        &'a self,
+        text: &'a str,
+    ) -> impl Iterator<Item = (usize, usize)> + 'a {
         let bytes = text.as_bytes();
         let places = match self.is_empty() {
             true => 0,
@@ -67,7 +70,7 @@ impl Patterns {
 
     /// Where a text that was cut begins to say one of them: the first place from which all that is
     /// left is the beginning of one. Fewer than `least` bytes are nobody's.
-    pub(super) fn begun(&self, text: &str, least: usize) -> Option<usize> {
+    pub(super) fn unfinished_start(&self, text: &str, least: usize) -> Option<usize> {
         let longest = self.sorted.iter().map(|one| one.len()).max()?;
         let from = text.ceil_char_boundary(text.len().saturating_sub(longest));
         let upto = text.len().saturating_sub(least);
@@ -139,7 +142,7 @@ mod tests {
             text in "[abcé]{0,40}",
         ) {
             let found = Patterns::new(patterns.iter().cloned().map(Zeroizing::new));
-            let found: Vec<_> = found.found(&text).collect();
+            let found: Vec<_> = found.find_all(&text).collect();
             prop_assert_eq!(found, plainly(&patterns, &text));
         }
     }

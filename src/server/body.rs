@@ -11,7 +11,7 @@ use ktsu_ledger::canonical::{JsonError, MAX_DEPTH, parse_strict};
 use serde_json::{Map, Value};
 use tower_http::timeout::TimeoutError;
 
-use crate::Problem;
+use crate::ProblemDetails;
 use ktsu_codes::ErrorCode;
 
 /// The most bytes of a request body.
@@ -26,9 +26,9 @@ pub struct BodyLimit(pub usize);
 pub struct JsonObject(pub Map<String, Value>);
 
 impl<S: Send + Sync> FromRequest<S> for JsonObject {
-    type Rejection = Problem;
+    type Rejection = ProblemDetails;
 
-    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ProblemDetails> {
         let limit = request.extensions().get::<BodyLimit>();
         let limit = limit.map_or(MAX_BODY, |limit| limit.0.min(MAX_BODY));
         object(&read_at_most(request.into_body(), limit).await?).map(Self)
@@ -36,12 +36,12 @@ impl<S: Send + Sync> FromRequest<S> for JsonObject {
 }
 
 /// The bytes of a body, at most [`MAX_BODY`].
-pub async fn read(body: Body) -> Result<Bytes, Problem> {
+pub async fn read(body: Body) -> Result<Bytes, ProblemDetails> {
     read_at_most(body, MAX_BODY).await
 }
 
 /// The bytes of a body, at most `limit`.
-pub async fn read_at_most(body: Body, limit: usize) -> Result<Bytes, Problem> {
+pub async fn read_at_most(body: Body, limit: usize) -> Result<Bytes, ProblemDetails> {
     let announced = body.size_hint().lower();
     if announced > limit as u64 {
         return Err(too_large(limit));
@@ -53,7 +53,7 @@ pub async fn read_at_most(body: Body, limit: usize) -> Result<Bytes, Problem> {
 }
 
 /// An object from the bytes of a body; an empty body is an empty object.
-pub fn object(bytes: &[u8]) -> Result<Map<String, Value>, Problem> {
+pub fn object(bytes: &[u8]) -> Result<Map<String, Value>, ProblemDetails> {
     if bytes.iter().all(u8::is_ascii_whitespace) {
         return Ok(Map::new());
     }
@@ -66,23 +66,25 @@ pub fn object(bytes: &[u8]) -> Result<Map<String, Value>, Problem> {
 }
 
 /// Any JSON from the bytes of a body, as strictly.
-pub fn value(bytes: &[u8]) -> Result<Value, Problem> {
+pub fn value(bytes: &[u8]) -> Result<Value, ProblemDetails> {
     parse_strict(bytes).map_err(|unfit| match unfit {
-        JsonError::Depth => Problem::new(
+        JsonError::Depth => ProblemDetails::new(
             ErrorCode::TooDeep,
             format!("the body is nested deeper than {MAX_DEPTH} levels"),
         ),
-        error @ JsonError::Syntax { .. } => Problem::new(ErrorCode::InvalidJson, error.to_string()),
+        error @ JsonError::Syntax { .. } => {
+            ProblemDetails::new(ErrorCode::InvalidJson, error.to_string())
+        }
     })
 }
 
-fn too_large(limit: usize) -> Problem {
+fn too_large(limit: usize) -> ProblemDetails {
     let detail = format!("a body may have at most {limit} bytes");
-    Problem::new(ErrorCode::BodyTooLarge, detail)
+    ProblemDetails::new(ErrorCode::BodyTooLarge, detail)
 }
 
 /// Why reading stopped, found in the chain of causes that axum and tower wrap around it.
-fn broken(error: &(dyn std::error::Error + 'static), limit: usize) -> Problem {
+fn broken(error: &(dyn std::error::Error + 'static), limit: usize) -> ProblemDetails {
     let mut cause = Some(error);
     while let Some(error) = cause {
         if error.is::<LengthLimitError>() {
@@ -93,7 +95,7 @@ fn broken(error: &(dyn std::error::Error + 'static), limit: usize) -> Problem {
         }
         cause = error.source();
     }
-    Problem::new(ErrorCode::InvalidJson, "the body broke off")
+    ProblemDetails::new(ErrorCode::InvalidJson, "the body broke off")
 }
 
 #[cfg(test)]

@@ -12,6 +12,6 @@ pub fn text(api: &OpenApi) -> Bytes {
 }
 
 /// An answer that is such a text.
-pub fn answer(text: &Bytes) -> Response {
+pub fn response(text: &Bytes) -> Response {
     ([("content-type", "application/json")], text.clone()).into_response()
 }

@@ -10,5 +10,5 @@ pub mod origin;
 mod problem;
 mod serving;
 
-pub use problem::{Problem, Violation};
-pub use serving::{BindError, Limits, bind, bind_loopback, guarded, guarded_as, serve};
+pub use problem::{FieldViolation, ProblemDetails};
+pub use serving::{BindError, ServerLimits, bind, bind_loopback, guarded, guarded_as, serve};

@@ -17,12 +17,12 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use axum::extract::Request;
 use axum::http::{HeaderMap, HeaderName, header};
 
-use crate::Problem;
+use crate::ProblemDetails;
 use ktsu_codes::ErrorCode;
 
 /// By which names a service may be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Names {
+pub enum AllowedHosts {
     /// Those of this machine's loopback addresses.
     Loopback,
     /// Any: whoever asks shows a token.
@@ -33,14 +33,17 @@ pub enum Names {
 ///
 /// # Errors
 /// [`ErrorCode::ForeignOrigin`].
-pub async fn judge(names: Names, request: Request) -> Result<Request, Problem> {
+pub async fn check_origin(
+    names: AllowedHosts,
+    request: Request,
+) -> Result<Request, ProblemDetails> {
     match names {
-        Names::Loopback => of_this_machine(request),
-        Names::Any => of_this_site(request),
+        AllowedHosts::Loopback => check_loopback(request),
+        AllowedHosts::Any => check_same_site(request),
     }
 }
 
-fn of_this_site(request: Request) -> Result<Request, Problem> {
+fn check_same_site(request: Request) -> Result<Request, ProblemDetails> {
     let headers = request.headers();
     let asked = headers.get(&header::HOST).map(|host| host.as_bytes());
     let own = |origin: &str| {
@@ -52,20 +55,22 @@ fn of_this_site(request: Request) -> Result<Request, Problem> {
         return Ok(request);
     }
     let words = "the request comes from a page of another site";
-    Err(Problem::new(ErrorCode::ForeignOrigin, words)
+    Err(ProblemDetails::new(ErrorCode::ForeignOrigin, words)
         .with_hint("ask from a page of this service, or from a program"))
 }
 
-fn of_this_machine(request: Request) -> Result<Request, Problem> {
+fn check_loopback(request: Request) -> Result<Request, ProblemDetails> {
     let refused = |words: &str| {
-        Err(Problem::new(ErrorCode::ForeignOrigin, words)
+        Err(ProblemDetails::new(ErrorCode::ForeignOrigin, words)
             .with_hint("ask at http://127.0.0.1:PORT or http://localhost:PORT"))
     };
     let named = request.uri().host();
-    if !named.is_none_or(is_here) || !all(request.headers(), &header::HOST, has_host_here) {
+    if !named.is_none_or(is_loopback_host)
+        || !all(request.headers(), &header::HOST, is_loopback_authority)
+    {
         return refused("the host of the request is not this machine");
     }
-    if !all(request.headers(), &header::ORIGIN, is_origin_here) {
+    if !all(request.headers(), &header::ORIGIN, is_loopback_origin) {
         return refused("the request comes from a page of another site");
     }
     let site = HeaderName::from_static("sec-fetch-site");
@@ -82,25 +87,25 @@ fn all(headers: &HeaderMap, name: &HeaderName, passes: impl Fn(&str) -> bool) ->
 }
 
 /// `scheme://host:port`; a page without an origin of its own says `null`.
-fn is_origin_here(origin: &str) -> bool {
+fn is_loopback_origin(origin: &str) -> bool {
     origin
         .split_once("://")
-        .is_some_and(|(_, authority)| has_host_here(authority))
+        .is_some_and(|(_, authority)| is_loopback_authority(authority))
 }
 
 /// `host` or `host:port`.
-fn has_host_here(authority: &str) -> bool {
+fn is_loopback_authority(authority: &str) -> bool {
     let after = authority.rfind(']').unwrap_or_default();
     match authority[after..].rfind(':') {
-        None => is_here(authority),
+        None => is_loopback_host(authority),
         Some(colon) => {
             let (host, port) = authority.split_at(after + colon);
-            port[1..].bytes().all(|byte| byte.is_ascii_digit()) && is_here(host)
+            port[1..].bytes().all(|byte| byte.is_ascii_digit()) && is_loopback_host(host)
         }
     }
 }
 
-fn is_here(host: &str) -> bool {
+fn is_loopback_host(host: &str) -> bool {
     let six = host
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));
@@ -119,15 +124,19 @@ mod tests {
     use axum::body::Body;
 
     async fn code(uri: &str, headers: &[(&str, &str)]) -> Option<ErrorCode> {
-        code_at(Names::Loopback, uri, headers).await
+        code_at(AllowedHosts::Loopback, uri, headers).await
     }
 
-    async fn code_at(names: Names, uri: &str, headers: &[(&str, &str)]) -> Option<ErrorCode> {
+    async fn code_at(
+        names: AllowedHosts,
+        uri: &str,
+        headers: &[(&str, &str)],
+    ) -> Option<ErrorCode> {
         let mut request = Request::post(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let judged = judge(names, request.body(Body::empty()).unwrap()).await;
+        let judged = check_origin(names, request.body(Body::empty()).unwrap()).await;
         judged.err().map(|problem| problem.code)
     }
 
@@ -155,7 +164,7 @@ mod tests {
 
     #[tokio::test]
     async fn where_a_token_is_asked_for_the_service_may_have_any_name() {
-        let any = async |headers: &[(&str, &str)]| code_at(Names::Any, "/", headers).await;
+        let any = async |headers: &[(&str, &str)]| code_at(AllowedHosts::Any, "/", headers).await;
         let host = ("host", "ktsu.example:5050");
         assert_eq!(any(&[host]).await, None);
         assert_eq!(

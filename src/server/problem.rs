@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 /// One place in a value that breaks a rule.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Violation {
+pub struct FieldViolation {
     /// A JSON pointer into the value; empty for the value itself.
     pub path: String,
     /// What is wrong, in our words.
@@ -22,20 +22,20 @@ pub struct Violation {
 /// absent or hidden.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {detail}")]
-pub struct Problem {
+pub struct ProblemDetails {
     /// What kind of error it is.
     pub code: ErrorCode,
     /// What happened this time, in one line; the title where there is nothing to add.
     pub detail: String,
     /// The places that break a rule, if that is what is wrong.
-    pub errors: Vec<Violation>,
+    pub errors: Vec<FieldViolation>,
     /// Something to do or to type.
     pub hint: Option<String>,
     /// One more member of the document: what somebody needs to understand it.
     pub member: Option<Box<(&'static str, serde_json::Value)>>,
 }
 
-impl Problem {
+impl ProblemDetails {
     /// A problem that says what happened this time.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Problem {
 
     /// With the places that break a rule.
     #[must_use]
-    pub fn with_errors(mut self, errors: Vec<Violation>) -> Self {
+    pub fn with_errors(mut self, errors: Vec<FieldViolation>) -> Self {
         self.errors = errors;
         self
     }
@@ -92,13 +92,13 @@ impl Problem {
     }
 }
 
-impl From<ErrorCode> for Problem {
+impl From<ErrorCode> for ProblemDetails {
     fn from(code: ErrorCode) -> Self {
         Self::new(code, code.title())
     }
 }
 
-impl IntoResponse for Problem {
+impl IntoResponse for ProblemDetails {
     fn into_response(self) -> Response {
         let status =
             StatusCode::from_u16(self.code.status()).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
@@ -123,8 +123,8 @@ mod tests {
 
     #[test]
     fn a_problem_carries_both_forms_of_the_error() {
-        let problem = Problem::new(ErrorCode::InvalidParams, "tickets is missing")
-            .with_errors(vec![Violation {
+        let problem = ProblemDetails::new(ErrorCode::InvalidParams, "tickets is missing")
+            .with_errors(vec![FieldViolation {
                 path: "/tickets".to_owned(),
                 message: "is required".to_owned(),
                 rule: "required".to_owned(),

@@ -17,9 +17,9 @@
 //! Shutdown has two phases: stop accepting and let requests under way finish, then, after a grace
 //! period, cut what is left. The ledger is durable, so cutting is safe.
 
-mod answers;
+mod connection_limiter;
 mod descriptors;
-mod room;
+mod responses;
 mod socket;
 
 use std::any::Any;
@@ -45,17 +45,17 @@ use tower::{Layer as _, Service};
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::timeout::RequestBodyDeadlineLayer;
 
-use self::answers::{Answers, Asked};
-use self::room::{Room, Seat};
+use self::connection_limiter::{ConnectionLimiter, ConnectionSlot};
+use self::responses::{RequestBody, ResponseService};
 use self::socket::Socket;
-use crate::Problem;
-use crate::origin::{self, Names};
+use crate::ProblemDetails;
+use crate::origin::{self, AllowedHosts};
 use ktsu_codes::ErrorCode;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What a client may do. The defaults are what the services use; tests use shorter ones.
 #[derive(Debug, Clone)]
-pub struct Limits {
+pub struct ServerLimits {
     /// Connections at once, as far as the system has descriptors for them.
     pub connections: usize,
     /// How long a connection beyond that waits for a place before it is answered 503.
@@ -80,7 +80,7 @@ pub struct Limits {
     pub open: Arc<AtomicUsize>,
 }
 
-impl Default for Limits {
+impl Default for ServerLimits {
     fn default() -> Self {
         Self {
             connections: 2048,
@@ -135,15 +135,17 @@ pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
 /// guessing. Applied by whoever makes a
 /// router, since it replaces the fallback: over a socket and within the process the same answers.
 pub fn guarded(router: Router) -> Router {
-    guarded_as(router, Names::Loopback)
+    guarded_as(router, AllowedHosts::Loopback)
 }
 
 /// As [`guarded`], for a service that may have other names.
-pub fn guarded_as(router: Router, names: Names) -> Router {
+pub fn guarded_as(router: Router, names: AllowedHosts) -> Router {
     router
-        .fallback(async || Problem::from(ErrorCode::NotFound))
-        .method_not_allowed_fallback(async || Problem::from(ErrorCode::MethodNotAllowed))
-        .layer(map_request(move |request| origin::judge(names, request)))
+        .fallback(async || ProblemDetails::from(ErrorCode::NotFound))
+        .method_not_allowed_fallback(async || ProblemDetails::from(ErrorCode::MethodNotAllowed))
+        .layer(map_request(move |request| {
+            origin::check_origin(names, request)
+        }))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(map_response(with_fixed_headers))
 }
@@ -152,16 +154,16 @@ pub fn guarded_as(router: Router, names: Names) -> Router {
 pub async fn serve(
     listener: TcpListener,
     router: Router,
-    limits: Limits,
+    limits: ServerLimits,
     shutdown: impl Future<Output = ()>,
 ) {
     let service = RequestBodyDeadlineLayer::new(limits.body_time).layer(router);
     let (closing, _) = watch::channel(());
-    let places = descriptors::within(limits.connections);
-    let room = Room::new(places, limits.unsent_bytes, limits.pipelined);
+    let places = descriptors::cap_connections(limits.connections);
+    let room = ConnectionLimiter::new(places, limits.unsent_bytes, limits.pipelined);
     let mut connections = JoinSet::new();
     let mut queue = VecDeque::new();
-    let mut looks = tokio::time::interval(LOOK);
+    let mut looks = tokio::time::interval(QUEUE_POLL_INTERVAL);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut shutdown = std::pin::pin!(shutdown);
     loop {
@@ -170,11 +172,11 @@ pub async fn serve(
                 queue.push_back((stream, Instant::now() + limits.place_time));
             }
             Some(_) = connections.join_next() => {}
-            _ = looks.tick(), if !queue.is_empty() => room.make_places(queue.len()),
+            _ = looks.tick(), if !queue.is_empty() => room.evict_for(queue.len()),
             () = &mut shutdown => break,
         }
         while !queue.is_empty()
-            && let Some(seat) = room.seat()
+            && let Some(seat) = room.try_acquire()
             && let Some((stream, _)) = queue.pop_front()
         {
             let service = service.clone();
@@ -188,8 +190,8 @@ pub async fn serve(
         }
         limits.open.store(room.seated(), Ordering::Relaxed);
         let refusals = connections.len().saturating_sub(room.seated());
-        for stream in hopeless(&mut queue).take(MAX_REFUSALS.saturating_sub(refusals)) {
-            connections.spawn(turn_away(stream));
+        for stream in take_expired(&mut queue).take(MAX_REFUSALS.saturating_sub(refusals)) {
+            connections.spawn(refuse_overloaded(stream));
         }
     }
     drop(listener);
@@ -202,14 +204,16 @@ pub async fn serve(
 }
 
 /// How often it is looked whether a place can be had for those that wait for one.
-const LOOK: Duration = Duration::from_millis(50);
+const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// How many connections may wait for a place; beyond it whoever waited longest is refused.
 const MAX_QUEUE: usize = 256;
 /// How many refusals may be under way; beyond it a connection is just closed.
 const MAX_REFUSALS: usize = 256;
 
 /// Takes out those whose time to wait is over, and those that too many wait behind.
-fn hopeless(queue: &mut VecDeque<(TcpStream, Instant)>) -> impl Iterator<Item = TcpStream> + use<> {
+fn take_expired(
+    queue: &mut VecDeque<(TcpStream, Instant)>,
+) -> impl Iterator<Item = TcpStream> + use<> {
     let now = Instant::now();
     let over = queue.iter().take_while(|(_, until)| *until <= now).count();
     let many = queue.len().saturating_sub(MAX_QUEUE);
@@ -221,18 +225,18 @@ fn hopeless(queue: &mut VecDeque<(TcpStream, Instant)>) -> impl Iterator<Item = 
 fn connection<S>(
     stream: TcpStream,
     service: S,
-    seat: Seat,
-    limits: &Limits,
+    seat: ConnectionSlot,
+    limits: &ServerLimits,
     mut closing: watch::Receiver<()>,
 ) -> impl Future<Output = ()> + use<S>
 where
-    S: Service<hyper::Request<Asked>, Response = Response, Error = Infallible> + Clone + Send,
+    S: Service<hyper::Request<RequestBody>, Response = Response, Error = Infallible> + Clone + Send,
     S: 'static,
     S::Future: Send,
 {
     let seat = Arc::new(seat);
     let socket = Socket::new(stream, Arc::clone(&seat), limits.write_time);
-    let answers = Answers {
+    let answers = ResponseService {
         service,
         seat: Arc::clone(&seat),
     };
@@ -248,7 +252,7 @@ where
         // A connection that broke concerns its client alone: both outcomes are the end of it.
         tokio::select! {
             _ = &mut connection => return,
-            () = seat.is_needed() => return,
+            () = seat.evicted() => return,
             // The sender is never used, only dropped: that is the signal.
             _ = closing.changed() => connection.as_mut().graceful_shutdown(),
         }
@@ -257,7 +261,7 @@ where
 }
 
 /// Accepts, waiting out what one client or a lack of descriptors can cause.
-async fn accept(listener: &TcpListener, room: &Room) -> TcpStream {
+async fn accept(listener: &TcpListener, room: &ConnectionLimiter) -> TcpStream {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
@@ -268,7 +272,7 @@ async fn accept(listener: &TcpListener, room: &Room) -> TcpStream {
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot accept a connection");
-                room.make_places(1);
+                room.evict_for(1);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
@@ -276,8 +280,8 @@ async fn accept(listener: &TcpListener, room: &Room) -> TcpStream {
 }
 
 /// Tells a client that there is no room, without reading what it wants.
-async fn turn_away(mut stream: TcpStream) {
-    let body = Problem::new(ErrorCode::Overloaded, "too many connections").to_json();
+async fn refuse_overloaded(mut stream: TcpStream) {
+    let body = ProblemDetails::new(ErrorCode::Overloaded, "too many connections").to_json();
     let body = body.to_string();
     let answer = format!(
         "HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/problem+json\r\n\
@@ -307,7 +311,7 @@ fn panicked(payload: Box<dyn Any + Send>) -> Response {
         panic = said.unwrap_or("without a message"),
         "a request handler panicked"
     );
-    Problem::from(ErrorCode::Internal).into_response()
+    ProblemDetails::from(ErrorCode::Internal).into_response()
 }
 
 async fn with_fixed_headers(mut response: Response) -> Response {

@@ -22,7 +22,7 @@ pub(super) fn register(
     let version = [("version", env!("CARGO_PKG_VERSION"))];
     registry.register("build", "The version of ktsu", Info::new(version));
     let began = SystemTime::now().duration_since(UNIX_EPOCH);
-    let looked = Looked {
+    let looked = EngineCollector {
         appender: appender.clone(),
         connections,
         began: began.unwrap_or_default(),
@@ -30,19 +30,19 @@ pub(super) fn register(
     registry.register_collector(Box::new(looked));
 }
 
-struct Looked {
+struct EngineCollector {
     appender: Appender,
     connections: Vec<(&'static str, Arc<AtomicUsize>)>,
     began: Duration,
 }
 
-impl fmt::Debug for Looked {
+impl fmt::Debug for EngineCollector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Looked").finish_non_exhaustive()
     }
 }
 
-impl Collector for Looked {
+impl Collector for EngineCollector {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
         let counters = self.appender.counters();
         let (entries, bytes) = self.appender.queued();

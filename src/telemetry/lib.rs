@@ -26,7 +26,7 @@ use prometheus_client::registry::Registry;
 
 pub use metrics::Metrics;
 pub use observer::RunObserver;
-pub use text::Format;
+pub use text::MetricsFormat;
 
 /// The metrics of one process, and where those are read that are not counted.
 #[derive(Debug)]
@@ -50,8 +50,8 @@ impl Telemetry {
 
     /// A branch was accepted that has no task of its own yet.
     pub fn branched(&self, id: &str, workflow: &str, by: &Principal, status: RunStatus) {
-        self.metrics.branched(workflow, status);
-        let accepted = milestone::said("branch accepted", by);
+        self.metrics.add_branch(workflow, status);
+        let accepted = milestone::human_action("branch accepted", by);
         if log::is_on(accepted.level) {
             log::write(id, &milestone::name(workflow), &accepted);
         }
@@ -66,7 +66,7 @@ impl Telemetry {
     ///
     /// # Errors
     /// [`std::fmt::Error`], which formatting into memory does not give.
-    pub fn text(&self, format: Format) -> Result<String, std::fmt::Error> {
-        text::of(&self.registry, format)
+    pub fn text(&self, format: MetricsFormat) -> Result<String, std::fmt::Error> {
+        text::encode_metrics(&self.registry, format)
     }
 }

@@ -34,8 +34,8 @@ const COMMIT_SECONDS: [f64; 10] = [
     0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.1, 0.5, 2.0,
 ];
 
-type One = [(&'static str, String); 1];
-type Two = [(&'static str, String); 2];
+type OneLabel = [(&'static str, String); 1];
+type TwoLabels = [(&'static str, String); 2];
 type Seconds = Counter<f64, AtomicU64>;
 
 /// Counters of everything that happens to runs. A clone counts the same.
@@ -48,18 +48,18 @@ pub struct Metrics {
 struct Families {
     workflows: PerLabel<WorkflowMetrics>,
     groups: PerLabel<GroupMetrics>,
-    accepted: Family<One, Counter>,
-    ended: Family<Two, Counter>,
-    unfinished: Family<Two, Gauge>,
-    run_seconds: Family<One, Histogram, fn() -> Histogram>,
-    steps: Family<Two, Counter>,
+    accepted: Family<OneLabel, Counter>,
+    ended: Family<TwoLabels, Counter>,
+    unfinished: Family<TwoLabels, Gauge>,
+    run_seconds: Family<OneLabel, Histogram, fn() -> Histogram>,
+    steps: Family<TwoLabels, Counter>,
     /// Those of `steps` that are transforms, by outcome: most steps are.
     transforms: [Counter; 3],
-    step_seconds: Family<One, Histogram, fn() -> Histogram>,
-    calls: Family<Two, Counter>,
-    call_seconds: Family<One, Histogram, fn() -> Histogram>,
-    tokens: Family<Two, Counter>,
-    cost: Family<One, Seconds>,
+    step_seconds: Family<OneLabel, Histogram, fn() -> Histogram>,
+    calls: Family<TwoLabels, Counter>,
+    call_seconds: Family<OneLabel, Histogram, fn() -> Histogram>,
+    tokens: Family<TwoLabels, Counter>,
+    cost: Family<OneLabel, Seconds>,
     commit_seconds: Histogram,
 }
 
@@ -93,11 +93,11 @@ fn step_seconds() -> Histogram {
     Histogram::new(STEP_SECONDS)
 }
 
-fn one(name: &'static str, value: &str) -> One {
+fn one_label(name: &'static str, value: &str) -> OneLabel {
     [(name, value.to_owned())]
 }
 
-fn two(first: (&'static str, &str), second: (&'static str, &str)) -> Two {
+fn two_labels(first: (&'static str, &str), second: (&'static str, &str)) -> TwoLabels {
     [
         (first.0, first.1.to_owned()),
         (second.0, second.1.to_owned()),
@@ -106,9 +106,9 @@ fn two(first: (&'static str, &str), second: (&'static str, &str)) -> Two {
 
 impl Default for Metrics {
     fn default() -> Self {
-        let steps = Family::<Two, Counter>::default();
+        let steps = Family::<TwoLabels, Counter>::default();
         let of = |kind: StepKind, outcome: StepOutcome| {
-            let labels = two(("kind", kind.as_str()), ("outcome", outcome.as_str()));
+            let labels = two_labels(("kind", kind.as_str()), ("outcome", outcome.as_str()));
             steps.get_or_create(&labels).clone()
         };
         // Every kind is shown before its first step.
@@ -145,8 +145,9 @@ impl Metrics {
     }
 
     /// Unfinished runs that were there before the engine started.
-    pub fn found_unfinished(&self, workflow: &str, status: RunStatus) {
-        self.workflow(&name(workflow)).moved(None, Some(status));
+    pub fn add_unfinished(&self, workflow: &str, status: RunStatus) {
+        self.workflow(&name(workflow))
+            .change_status(None, Some(status));
     }
 
     /// What the appender tells how long each transaction took.
@@ -156,28 +157,29 @@ impl Metrics {
     }
 
     /// A branch was accepted that has no task, and where it stands.
-    pub fn branched(&self, workflow: &str, status: RunStatus) {
+    pub fn add_branch(&self, workflow: &str, status: RunStatus) {
         let workflow = self.workflow(&name(workflow));
         workflow.accept();
-        workflow.moved(None, Some(status));
+        workflow.change_status(None, Some(status));
         workflow.count_end(status);
     }
 
     pub(super) fn workflow(&self, name: &str) -> Arc<WorkflowMetrics> {
         let families = &self.families;
         families.workflows.get(name, |name| {
-            let with = |status: RunStatus| two(("workflow", name), ("status", status.as_str()));
+            let with =
+                |status: RunStatus| two_labels(("workflow", name), ("status", status.as_str()));
             WorkflowMetrics {
                 accepted: families
                     .accepted
-                    .get_or_create(&one("workflow", name))
+                    .get_or_create(&one_label("workflow", name))
                     .clone(),
                 ended: ENDED.map(|status| families.ended.get_or_create(&with(status)).clone()),
                 unfinished: UNFINISHED
                     .map(|status| families.unfinished.get_or_create(&with(status)).clone()),
                 seconds: families
                     .run_seconds
-                    .get_or_create(&one("workflow", name))
+                    .get_or_create(&one_label("workflow", name))
                     .clone(),
             }
         })
@@ -200,10 +202,10 @@ impl Metrics {
                 outcome,
                 duration_ms,
             } => {
-                let labels = two(("kind", kind.as_str()), ("outcome", outcome.as_str()));
+                let labels = two_labels(("kind", kind.as_str()), ("outcome", outcome.as_str()));
                 self.families.steps.get_or_create(&labels).inc();
                 if let Some(took) = duration_ms {
-                    let labels = one("kind", kind.as_str());
+                    let labels = one_label("kind", kind.as_str());
                     let seconds = &self.families.step_seconds;
                     seconds.get_or_create(&labels).observe(seconds_of(*took));
                 }
@@ -218,11 +220,11 @@ impl Metrics {
     }
 
     fn call(&self, kind: CallKind, outcome: &str, duration_ms: Option<u64>) {
-        let labels = two(("kind", kind.as_str()), ("outcome", outcome));
+        let labels = two_labels(("kind", kind.as_str()), ("outcome", outcome));
         self.families.calls.get_or_create(&labels).inc();
         if let Some(took) = duration_ms {
             let seconds = &self.families.call_seconds;
-            let seconds = seconds.get_or_create(&one("kind", kind.as_str()));
+            let seconds = seconds.get_or_create(&one_label("kind", kind.as_str()));
             seconds.observe(seconds_of(took));
         }
     }
@@ -236,7 +238,7 @@ impl Metrics {
         let families = &self.families;
         let of = families.groups.get(group, |name| {
             let tokens = |kind: &str| {
-                let labels = two(("group", name), ("kind", kind));
+                let labels = two_labels(("group", name), ("kind", kind));
                 families.tokens.get_or_create(&labels).clone()
             };
             GroupMetrics {
@@ -244,7 +246,10 @@ impl Metrics {
                 output: tokens("output"),
                 cached: tokens("cached"),
                 reasoning: tokens("reasoning"),
-                cost: families.cost.get_or_create(&one("group", name)).clone(),
+                cost: families
+                    .cost
+                    .get_or_create(&one_label("group", name))
+                    .clone(),
             }
         });
         of.input.inc_by(used.tokens_in);
@@ -256,7 +261,7 @@ impl Metrics {
 
     pub(super) fn register(&self, registry: &mut Registry) {
         let of = &self.families;
-        let mut counter = |name: &str, help: &str, family: &Family<Two, Counter>| {
+        let mut counter = |name: &str, help: &str, family: &Family<TwoLabels, Counter>| {
             registry.register(name, help, family.clone());
         };
         counter(
@@ -295,7 +300,7 @@ impl Metrics {
             of.cost.clone(),
         );
         let mut seconds =
-            |name: &str, help: &str, family: &Family<One, Histogram, fn() -> Histogram>| {
+            |name: &str, help: &str, family: &Family<OneLabel, Histogram, fn() -> Histogram>| {
                 registry.register_with_unit(name, help, Unit::Seconds, family.clone());
             };
         seconds(
@@ -329,7 +334,7 @@ impl WorkflowMetrics {
     }
 
     /// A run has another status. What has ended is no longer unfinished.
-    pub(super) fn moved(&self, from: Option<RunStatus>, to: Option<RunStatus>) {
+    pub(super) fn change_status(&self, from: Option<RunStatus>, to: Option<RunStatus>) {
         let gauge = |status: Option<RunStatus>| {
             let at = UNFINISHED.iter().position(|one| Some(*one) == status)?;
             self.unfinished.get(at)

@@ -1,6 +1,6 @@
 //! Which frames operators hear of, and what of them: names, numbers and codes, never a payload.
 
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     AgentEvent, DoubtReason, LlmResponse, LostReason, PersonEvent, Principal, RunEvent, StepEvent,
     ToolReturned, WebhookAnswer, WebhookEvent, WorkerEvent,
@@ -127,7 +127,7 @@ pub(super) struct ModelUse {
 
 /// What a log line shows besides the run.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Fields {
+pub(super) struct MilestoneFields {
     pub(super) step: Option<String>,
     pub(super) item: Option<u32>,
     pub(super) attempt: Option<u32>,
@@ -156,7 +156,7 @@ pub(super) struct Fields {
 pub(super) struct Milestone {
     pub(super) level: Level,
     pub(super) words: &'static str,
-    pub(super) fields: Fields,
+    pub(super) fields: MilestoneFields,
     pub(super) count: Option<Count>,
 }
 
@@ -200,13 +200,13 @@ impl RunEnd {
                 RunStatus::Cancelled => "run cancelled",
                 _ => "run failed",
             },
-            fields: Fields {
+            fields: MilestoneFields {
                 step: self.step,
                 status: Some(self.status.as_str()),
                 code: self.code,
                 duration_ms: Some(self.duration_ms),
                 cost_micro_usd: Some(self.cost_micro_usd),
-                ..Fields::default()
+                ..MilestoneFields::default()
             },
             count: None,
         }
@@ -218,10 +218,10 @@ pub(super) fn step_kind(state: &RunState, scope: &str, step: &str) -> Option<Ste
     let scope = state.scope(state.scope_at(scope)?)?;
     let plan = scope.shape.step(scope.shape.position(step)?)?;
     Some(match plan.work {
-        Work::Agent(_) => StepKind::Agent,
-        Work::Transform(_) => StepKind::Transform,
-        Work::Webhook(_) => StepKind::Webhook,
-        Work::Workflow(_) => StepKind::Workflow,
+        StepWork::Agent(_) => StepKind::Agent,
+        StepWork::Transform(_) => StepKind::Transform,
+        StepWork::Webhook(_) => StepKind::Webhook,
+        StepWork::Workflow(_) => StepKind::Workflow,
     })
 }
 
@@ -252,7 +252,7 @@ pub(super) fn step_ended(
         _ => (None, None),
     };
     let duration_ms = begun.map(|begun| frame.at.millis_since(begun));
-    let fields = Fields {
+    let fields = MilestoneFields {
         attempt,
         code,
         status: Some(outcome.as_str()),
@@ -274,10 +274,10 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
         Event::Run(event) => run(frame, event),
         Event::Recompute(_) => {
             let by = &frame.event.created()?.principal;
-            Some(said("recompute accepted", by))
+            Some(human_action("recompute accepted", by))
         }
         Event::Person(PersonEvent::OverlaySet(set)) => {
-            let told = said("output overlaid", &set.by);
+            let told = human_action("output overlaid", &set.by);
             Some(of_step(told, frame, &set.step))
         }
         Event::Agent(event) => agent(frame, event),
@@ -292,24 +292,24 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
 }
 
 fn run(frame: &Frame, event: &RunEvent) -> Option<Milestone> {
-    let plain = |words| info(words, Fields::default());
+    let plain = |words| info(words, MilestoneFields::default());
     Some(match event {
-        RunEvent::Created(created) => said("run accepted", &created.principal),
-        RunEvent::Branched(branch) => said("branch accepted", &branch.by),
+        RunEvent::Created(created) => human_action("run accepted", &created.principal),
+        RunEvent::Branched(branch) => human_action("branch accepted", &branch.by),
         RunEvent::Started(_) if frame.scope.is_empty() => plain("run started"),
-        RunEvent::Continued(again) if again.why == ktsu_ledger::event::Why::Restart => {
+        RunEvent::Continued(again) if again.why == ktsu_ledger::event::ContinueReason::Restart => {
             plain("run taken up again")
         }
         RunEvent::Resumed(resumed) => {
-            let told = said("run resumed", &resumed.by);
+            let told = human_action("run resumed", &resumed.by);
             match &resumed.from {
                 Some(step) => of_step(told, frame, step),
                 None => told,
             }
         }
-        RunEvent::Paused(word) => said("run paused: waits for ktsu resume", &word.by),
-        RunEvent::Cancelled(word) => said("run is being cancelled", &word.by),
-        RunEvent::Terminated(word) => said("run is being terminated", &word.by),
+        RunEvent::Paused(word) => human_action("run paused: waits for ktsu resume", &word.by),
+        RunEvent::Cancelled(word) => human_action("run is being cancelled", &word.by),
+        RunEvent::Terminated(word) => human_action("run is being terminated", &word.by),
         RunEvent::Started(_)
         | RunEvent::Continued(_)
         | RunEvent::Completed(_)
@@ -320,19 +320,19 @@ fn run(frame: &Frame, event: &RunEvent) -> Option<Milestone> {
 }
 
 fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
-    let fields = || Fields {
+    let fields = || MilestoneFields {
         attempt: Some(event.attempt()),
         ..at(frame, event.step(), event.item())
     };
     Some(match event {
         AgentEvent::Request(request) => {
             let group = Some(name(&request.group));
-            debug("model asked", Fields { group, ..fields() }, None)
+            debug("model asked", MilestoneFields { group, ..fields() }, None)
         }
         AgentEvent::Response(response) => answered(response, fields()),
         AgentEvent::ToolCalled(called) => {
             let tool = Some(tool(&called.server, &called.tool));
-            debug("tool called", Fields { tool, ..fields() }, None)
+            debug("tool called", MilestoneFields { tool, ..fields() }, None)
         }
         AgentEvent::ToolReturned(returned) => tool_returned(returned, fields()),
         AgentEvent::ToolInDoubt(doubt) => {
@@ -350,22 +350,25 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
             let words = "whether a tool call happened is not known";
             Milestone {
                 level: Level::Info,
-                ..debug(words, Fields { code, ..fields() }, Some(count))
+                ..debug(words, MilestoneFields { code, ..fields() }, Some(count))
             }
         }
         AgentEvent::ApprovalRequested(asked) => {
             let tool = Some(tool(&asked.server, &asked.tool));
-            info("run waits for approval", Fields { tool, ..fields() })
+            info(
+                "run waits for approval",
+                MilestoneFields { tool, ..fields() },
+            )
         }
         AgentEvent::ApprovalDecided(decided) => {
-            let fields = Fields {
+            let fields = MilestoneFields {
                 status: Some(decided.decision.as_str()),
                 ..fields()
             };
             let principal = Some(decided.by.id.clone());
             info(
                 "approval decided",
-                Fields {
+                MilestoneFields {
                     principal,
                     ..fields
                 },
@@ -379,8 +382,8 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
     })
 }
 
-fn answered(response: &LlmResponse, fields: Fields) -> Milestone {
-    let fields = Fields {
+fn answered(response: &LlmResponse, fields: MilestoneFields) -> Milestone {
+    let fields = MilestoneFields {
         code: response.error.as_ref().map(|error| code(&error.code)),
         model: Some(name(&response.model)),
         duration_ms: Some(response.duration_ms),
@@ -402,7 +405,7 @@ fn answered(response: &LlmResponse, fields: Fields) -> Milestone {
     debug("model answered", fields, Some(Count::Model(Box::new(used))))
 }
 
-fn tool_returned(returned: &ToolReturned, fields: Fields) -> Milestone {
+fn tool_returned(returned: &ToolReturned, fields: MilestoneFields) -> Milestone {
     let sent = returned.called.is_some();
     let outcome = match (&returned.recorded, sent, returned.is_error) {
         (Some(_), _, _) => "recorded",
@@ -411,7 +414,7 @@ fn tool_returned(returned: &ToolReturned, fields: Fields) -> Milestone {
         (None, true, false) => "ok",
     };
     let duration_ms = sent.then_some(returned.duration_ms);
-    let fields = Fields {
+    let fields = MilestoneFields {
         status: Some(outcome),
         duration_ms,
         ..fields
@@ -426,7 +429,7 @@ fn tool_returned(returned: &ToolReturned, fields: Fields) -> Milestone {
 }
 
 fn worker(frame: &Frame, event: &WorkerEvent) -> Milestone {
-    let at = |attempt| Fields {
+    let at = |attempt| MilestoneFields {
         attempt: Some(attempt),
         ..at(frame, event.step(), event.item())
     };
@@ -441,7 +444,7 @@ fn worker(frame: &Frame, event: &WorkerEvent) -> Milestone {
             let code = Some(code.to_owned());
             debug(
                 "worker lost",
-                Fields {
+                MilestoneFields {
                     code,
                     ..at(lost.attempt)
                 },
@@ -455,7 +458,7 @@ fn webhook(frame: &Frame, event: &WebhookEvent) -> Milestone {
     let at = at(frame, event.step(), None);
     let answer = |answer: &WebhookAnswer, outcome| {
         let duration_ms = Some(answer.duration_ms);
-        let fields = Fields {
+        let fields = MilestoneFields {
             attempt: Some(answer.attempt),
             sending: Some(answer.sending),
             status: Some(outcome),
@@ -474,7 +477,7 @@ fn webhook(frame: &Frame, event: &WebhookEvent) -> Milestone {
     };
     match event {
         WebhookEvent::Sent(sent) => {
-            let fields = Fields {
+            let fields = MilestoneFields {
                 attempt: Some(sent.attempt),
                 sending: Some(sent.sending),
                 ..at.clone()
@@ -487,7 +490,7 @@ fn webhook(frame: &Frame, event: &WebhookEvent) -> Milestone {
             let attempt = Some(dead.attempt);
             debug(
                 "webhook given up",
-                Fields {
+                MilestoneFields {
                     attempt,
                     ..at.clone()
                 },
@@ -497,7 +500,7 @@ fn webhook(frame: &Frame, event: &WebhookEvent) -> Milestone {
     }
 }
 
-fn info(words: &'static str, fields: Fields) -> Milestone {
+fn info(words: &'static str, fields: MilestoneFields) -> Milestone {
     Milestone {
         level: Level::Info,
         words,
@@ -506,7 +509,7 @@ fn info(words: &'static str, fields: Fields) -> Milestone {
     }
 }
 
-fn debug(words: &'static str, fields: Fields, count: Option<Count>) -> Milestone {
+fn debug(words: &'static str, fields: MilestoneFields, count: Option<Count>) -> Milestone {
     Milestone {
         level: Level::Debug,
         words,
@@ -516,30 +519,30 @@ fn debug(words: &'static str, fields: Fields, count: Option<Count>) -> Milestone
 }
 
 /// A person's word.
-pub(super) fn said(words: &'static str, by: &Principal) -> Milestone {
+pub(super) fn human_action(words: &'static str, by: &Principal) -> Milestone {
     let principal = Some(by.id.clone());
     info(
         words,
-        Fields {
+        MilestoneFields {
             principal,
-            ..Fields::default()
+            ..MilestoneFields::default()
         },
     )
 }
 
 fn of_step(told: Milestone, frame: &Frame, step: &str) -> Milestone {
-    let fields = Fields {
+    let fields = MilestoneFields {
         step: Some(path(frame, step)),
         ..told.fields
     };
     Milestone { fields, ..told }
 }
 
-fn at(frame: &Frame, step: &str, item: Option<u32>) -> Fields {
-    Fields {
+fn at(frame: &Frame, step: &str, item: Option<u32>) -> MilestoneFields {
+    MilestoneFields {
         step: Some(path(frame, step)),
         item,
-        ..Fields::default()
+        ..MilestoneFields::default()
     }
 }
 

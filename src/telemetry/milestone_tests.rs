@@ -1,8 +1,8 @@
 use ktsu_ledger::event::{
-    CallError, DoubtReason, LlmResponse, Report, RunResumed, RunWord, ToolInDoubt, WorkerLost,
+    CallError, DoubtReason, LlmResponse, Report, RunCommand, RunResumed, ToolInDoubt, WorkerLost,
 };
 use ktsu_ledger::frame::Link;
-use ktsu_ledger::{Actor, Draft, Hash, Json, StreamId};
+use ktsu_ledger::{Actor, CanonicalJson, Draft, Hash, StreamId};
 
 use super::*;
 
@@ -40,7 +40,7 @@ fn response(error: Option<CallError>) -> Event {
         attempt: 2,
         attempts: Vec::new(),
         cached: false,
-        content: Some(Json::from_value(&"what was said".into()).unwrap()),
+        content: Some(CanonicalJson::from_value(&"what was said".into()).unwrap()),
         cost_micro_usd: 30,
         duration_ms: 12,
         error,
@@ -100,7 +100,7 @@ fn a_code_that_is_none_is_not_shown() {
 
 #[test]
 fn a_persons_word_names_who_and_not_why() {
-    let word = || RunWord {
+    let word = || RunCommand {
         by: person(),
         reason: Some("because".to_owned()),
     };

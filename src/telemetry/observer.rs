@@ -19,13 +19,13 @@ const MAX_REMEMBERED: usize = 4096;
 
 /// One observation.
 #[derive(Debug)]
-enum Observed {
+enum Observation {
     /// Transforms that ended, by outcome.
     Transforms([u32; 3]),
     /// A frame that operators hear of, and the model group it is about.
     Milestone(Box<Milestone>, Option<String>),
     /// The run's status changed.
-    Moved(Option<RunStatus>, RunStatus),
+    StatusChanged(Option<RunStatus>, RunStatus),
     /// The run ended.
     Ended(Box<RunEnd>),
     /// A run or a branch was accepted.
@@ -47,7 +47,7 @@ pub struct RunObserver {
     groups: HashMap<u64, String>,
     /// When steps began that are not transforms, by scope and id.
     begun: HashMap<(String, String), Timestamp>,
-    waiting: VecDeque<(u64, Observed)>,
+    waiting: VecDeque<(u64, Observation)>,
     /// The last of them that is to be told when it happens, and not when something else does.
     urgent: Option<u64>,
 }
@@ -72,14 +72,14 @@ impl RunObserver {
     }
 
     /// All of the run so far was there before.
-    pub fn found(&mut self, state: &RunState) {
+    pub fn restore(&mut self, state: &RunState) {
         self.status = Some(state.status());
         self.ended = end_of(state);
         let steps = state.scopes().iter().flat_map(|scope| &scope.steps);
         let tasks = steps.filter_map(|step| step.tasks.as_deref());
         for call in tasks
             .flat_map(|tasks| &tasks.list)
-            .filter_map(|task| task.open.as_ref())
+            .filter_map(|task| task.open_call.as_ref())
         {
             if self.groups.len() < MAX_REMEMBERED {
                 self.groups.insert(call.seq, name(&call.group));
@@ -104,7 +104,7 @@ impl RunObserver {
         let last = state.next_seq().saturating_sub(1);
         if transforms != [0; 3] {
             self.waiting
-                .push_back((last, Observed::Transforms(transforms)));
+                .push_back((last, Observation::Transforms(transforms)));
         }
         self.note_status(last, state);
     }
@@ -160,11 +160,11 @@ impl RunObserver {
     fn note_status(&mut self, last: u64, state: &RunState) {
         let now = state.status();
         if self.status.is_none() {
-            self.waiting.push_back((last, Observed::Accepted));
+            self.waiting.push_back((last, Observation::Accepted));
         }
         if self.status != Some(now) {
             self.waiting
-                .push_back((last, Observed::Moved(self.status, now)));
+                .push_back((last, Observation::StatusChanged(self.status, now)));
             self.status = Some(now);
             self.urgent = Some(last);
         }
@@ -178,7 +178,7 @@ impl RunObserver {
             if let Some(mut end) = RunEnd::of(state) {
                 end.duration_ms = end.duration_ms.saturating_sub(self.over_ms);
                 self.waiting
-                    .push_back((last, Observed::Ended(Box::new(end))));
+                    .push_back((last, Observation::Ended(Box::new(end))));
                 self.urgent = Some(last);
             }
         }
@@ -190,7 +190,7 @@ impl RunObserver {
             self.urgent = Some(seq);
         }
         if is_logged || milestone.count.is_some() {
-            let observed = Observed::Milestone(Box::new(milestone), group);
+            let observed = Observation::Milestone(Box::new(milestone), group);
             self.waiting.push_back((seq, observed));
         }
     }
@@ -204,32 +204,34 @@ impl RunObserver {
     pub fn durable(&mut self, durable: Option<u64>, run_id: &str) {
         while let Some((_, observed)) = self.waiting.pop_front_if(|(seq, _)| durable >= Some(*seq))
         {
-            self.tell(run_id, observed);
+            self.emit(run_id, observed);
         }
         if self.urgent <= durable {
             self.urgent = None;
         }
     }
 
-    fn tell(&self, run_id: &str, observed: Observed) {
+    fn emit(&self, run_id: &str, observed: Observation) {
         let metrics = self.telemetry.metrics();
         match (observed, &self.workflow) {
-            (Observed::Transforms(ended), _) => metrics.transforms(ended),
-            (Observed::Milestone(milestone, group), _) => {
+            (Observation::Transforms(ended), _) => metrics.transforms(ended),
+            (Observation::Milestone(milestone, group), _) => {
                 if let Some(count) = &milestone.count {
                     metrics.count(count, group.as_deref());
                 }
                 self.log(run_id, &milestone);
             }
-            (Observed::Ended(end), workflow) => {
+            (Observation::Ended(end), workflow) => {
                 if let Some(workflow) = workflow {
                     workflow.end(&end);
                 }
                 self.log(run_id, &end.milestone());
             }
-            (Observed::Moved(from, to), Some(workflow)) => workflow.moved(from, Some(to)),
-            (Observed::Accepted, Some(workflow)) => workflow.accept(),
-            (Observed::Moved(..) | Observed::Accepted, None) => {}
+            (Observation::StatusChanged(from, to), Some(workflow)) => {
+                workflow.change_status(from, Some(to))
+            }
+            (Observation::Accepted, Some(workflow)) => workflow.accept(),
+            (Observation::StatusChanged(..) | Observation::Accepted, None) => {}
         }
     }
 

@@ -7,16 +7,16 @@ use prometheus_client::registry::Registry;
 
 /// The form of the text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Format {
+pub enum MetricsFormat {
     /// Prometheus text, version 0.0.4.
     Prometheus,
     /// `OpenMetrics` text, version 1.0.0.
     OpenMetrics,
 }
 
-impl Format {
+impl MetricsFormat {
     /// What an `Accept` header asks for.
-    pub fn accepted(accept: &str) -> Self {
+    pub fn from_accept(accept: &str) -> Self {
         let mut kinds = accept.split(',').map(|kind| kind.split(';').map(str::trim));
         let asked = kinds.any(|mut parts| {
             let refused = |part: &str| matches!(part, "q=0" | "q=0.0" | "q=0.00" | "q=0.000");
@@ -38,12 +38,15 @@ impl Format {
 }
 
 /// All metrics of a registry.
-pub(super) fn of(registry: &Registry, format: Format) -> Result<String, fmt::Error> {
+pub(super) fn encode_metrics(
+    registry: &Registry,
+    format: MetricsFormat,
+) -> Result<String, fmt::Error> {
     let mut text = String::new();
     encode(&mut text, registry)?;
     Ok(match format {
-        Format::OpenMetrics => text,
-        Format::Prometheus => as_prometheus(&text),
+        MetricsFormat::OpenMetrics => text,
+        MetricsFormat::Prometheus => as_prometheus(&text),
     })
 }
 
@@ -107,7 +110,7 @@ mod tests {
 
     #[test]
     fn a_counter_has_the_name_of_its_samples_in_the_older_form() {
-        let text = of(&registry(), Format::Prometheus).unwrap();
+        let text = encode_metrics(&registry(), MetricsFormat::Prometheus).unwrap();
         let runs = "# HELP runs_total Runs.\n# TYPE runs_total counter\nruns_total 1\n";
         let size = "# HELP size_bytes A size.\n# TYPE size_bytes gauge\nsize_bytes 0\n";
         assert_eq!(text, format!("{runs}{size}"));
@@ -116,11 +119,17 @@ mod tests {
     #[test]
     fn the_newer_form_is_given_to_whoever_asks_for_it() {
         let accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
-        assert_eq!(Format::accepted(accept), Format::OpenMetrics);
-        assert_eq!(Format::accepted("*/*"), Format::Prometheus);
+        assert_eq!(
+            MetricsFormat::from_accept(accept),
+            MetricsFormat::OpenMetrics
+        );
+        assert_eq!(MetricsFormat::from_accept("*/*"), MetricsFormat::Prometheus);
         let refused = "application/openmetrics-text; q=0, text/plain";
-        assert_eq!(Format::accepted(refused), Format::Prometheus);
-        let text = of(&registry(), Format::OpenMetrics).unwrap();
+        assert_eq!(
+            MetricsFormat::from_accept(refused),
+            MetricsFormat::Prometheus
+        );
+        let text = encode_metrics(&registry(), MetricsFormat::OpenMetrics).unwrap();
         assert!(
             text.contains("# TYPE runs counter\nruns_total 1\n"),
             "{text}"

@@ -2,10 +2,14 @@
 
 use serde_json::{Value, json};
 
-use super::{Returned, ToolError, ToolErrorCode};
+use super::{ToolCallResult, ToolError, ToolErrorCode};
 
 /// Reads the result of `tools/call`.
-pub(super) fn read(result: Value, most: usize, duration_ms: u64) -> Result<Returned, ToolError> {
+pub(super) fn read(
+    result: Value,
+    most: usize,
+    duration_ms: u64,
+) -> Result<ToolCallResult, ToolError> {
     if result.to_string().len() > most {
         return Err(too_large(most));
     }
@@ -27,7 +31,7 @@ pub(super) fn read(result: Value, most: usize, duration_ms: u64) -> Result<Retur
         Some(Value::Bool(is_error)) => *is_error,
         Some(_) => return Err(broken("isError is neither true nor false")),
     };
-    Ok(Returned {
+    Ok(ToolCallResult {
         content,
         structured,
         is_error,
@@ -41,12 +45,12 @@ pub(super) fn refused(
     message: &str,
     most: usize,
     duration_ms: u64,
-) -> Result<Returned, ToolError> {
+) -> Result<ToolCallResult, ToolError> {
     let text = format!("{code}: {message}");
     if text.len() > most {
         return Err(too_large(most));
     }
-    Ok(Returned {
+    Ok(ToolCallResult {
         content: vec![json!({"type": "text", "text": text})],
         structured: None,
         is_error: true,

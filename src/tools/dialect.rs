@@ -14,23 +14,23 @@ pub(super) enum Dialect {
 
 /// What is known of URLs, so that each is probed once in the life of the process.
 #[derive(Debug, Default)]
-pub(super) struct Dialects(Mutex<HashMap<String, Dialect>>);
+pub(super) struct DialectCache(Mutex<HashMap<String, Dialect>>);
 
 /// URLs come from files, so there are few; what is forgotten is probed again.
-const MOST_DIALECTS: usize = 1024;
+const MAX_DIALECTS: usize = 1024;
 
-impl Dialects {
+impl DialectCache {
     fn map(&self) -> MutexGuard<'_, HashMap<String, Dialect>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn of(&self, url: &str) -> Option<Dialect> {
+    pub(super) fn get(&self, url: &str) -> Option<Dialect> {
         self.map().get(url).cloned()
     }
 
     pub(super) fn learn(&self, url: &str, dialect: Dialect) {
         let mut map = self.map();
-        if map.len() >= MOST_DIALECTS {
+        if map.len() >= MAX_DIALECTS {
             map.clear();
         }
         map.insert(url.to_owned(), dialect);

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ktsu_egress::{self as egress, FailureCode};
+use ktsu_egress::{self as egress, EgressErrorCode};
 
 /// What kind of failure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -113,12 +113,12 @@ impl ToolError {
     }
 }
 
-impl From<egress::Failure> for ToolError {
-    fn from(failure: egress::Failure) -> Self {
+impl From<egress::EgressError> for ToolError {
+    fn from(failure: egress::EgressError) -> Self {
         let code = match failure.code {
-            FailureCode::Refused => ToolErrorCode::Refused,
-            FailureCode::Timeout => ToolErrorCode::Timeout,
-            FailureCode::Unreachable => ToolErrorCode::Unreachable,
+            EgressErrorCode::Refused => ToolErrorCode::Refused,
+            EgressErrorCode::Timeout => ToolErrorCode::Timeout,
+            EgressErrorCode::Unreachable => ToolErrorCode::Unreachable,
         };
         Self::new(code, failure.message, failure.sent)
     }

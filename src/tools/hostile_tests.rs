@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::limits::Limits;
+use super::limits::SessionLimits;
 use super::scripted_tests::*;
 use super::*;
 use serde_json::{Value, json};
@@ -478,7 +478,7 @@ async fn whatever_a_server_does_ends_in_a_failure_of_its_kind_and_others_go_on()
     assert!(faults.is_empty(), "\n{}", faults.join("\n"));
 }
 
-async fn try_it(tools: &Tools, scripted: &Scripted) -> Result<Returned, ToolError> {
+async fn try_it(tools: &McpClient, scripted: &Scripted) -> Result<ToolCallResult, ToolError> {
     let session = tools.open(&scripted.server()).await?;
     let returned = call(&session).await;
     session.close().await;
@@ -516,7 +516,7 @@ fn lists(scripted: &Scripted) -> usize {
 
 #[tokio::test]
 async fn a_handshake_may_not_be_silent_but_a_call_may_be_as_long_as_it_may_last() {
-    let limits = Limits {
+    let limits = SessionLimits {
         open: PATIENCE,
         ..small()
     };

@@ -13,13 +13,13 @@ use tokio::time::timeout;
 use url::Url;
 
 use super::dialect::Dialect;
-use super::message::Outcome;
-use super::sse::{Event, Reader};
-use super::streamable::{heard, patient, unreadable, within};
-use super::way::{self, Body, Way};
-use super::wire::{Fate, Listener, Shared};
+use super::endpoint::{self, Endpoint, EndpointBody};
+use super::message::RpcOutcome;
+use super::sse::{SseEvent, SseReader};
+use super::streamable::{handle_event, sse_error, timed, with_call_timeouts};
+use super::transport::{AbortOnDrop, CallProgress, SessionShared};
 use super::{ToolError, ToolErrorCode};
-use ktsu_egress::{Broken, Use};
+use ktsu_egress::{BodyError, SlotKind};
 
 /// A session's stream.
 pub(super) struct Legacy {
@@ -27,34 +27,34 @@ pub(super) struct Legacy {
     pub(super) stream_url: String,
     /// Where to post to.
     pub(super) endpoint: String,
-    waiting: Arc<Waiting>,
-    _reader: Listener,
+    waiting: Arc<PendingRequests>,
+    _reader: AbortOnDrop,
 }
 
 /// The requests that wait for an answer on the stream.
 #[derive(Default)]
-struct Waiting {
-    calls: Mutex<Calls>,
+struct PendingRequests {
+    calls: Mutex<PendingTable>,
     /// The largest number of a request so far.
     last: AtomicI64,
 }
 
 #[derive(Default)]
-struct Calls {
-    open: HashMap<i64, oneshot::Sender<Result<Outcome, ToolError>>>,
+struct PendingTable {
+    open: HashMap<i64, oneshot::Sender<Result<RpcOutcome, ToolError>>>,
     /// Why the stream has ended.
-    over: Option<ToolError>,
+    closed: Option<ToolError>,
 }
 
-impl Waiting {
-    fn calls(&self) -> MutexGuard<'_, Calls> {
+impl PendingRequests {
+    fn calls(&self) -> MutexGuard<'_, PendingTable> {
         // Held for single lines; a panic in one leaves a map that is still whole.
         self.calls.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Hands an answer to whoever waits. One that comes too late is dropped; one to a request that
     /// was never sent is no answer.
-    fn answered(&self, id: Option<i64>, outcome: Outcome) -> Result<(), ToolError> {
+    fn deliver(&self, id: Option<i64>, outcome: RpcOutcome) -> Result<(), ToolError> {
         let Some(id) = id else {
             return Err(ToolError::protocol("the answer names no request"));
         };
@@ -71,14 +71,14 @@ impl Waiting {
         for (_, caller) in calls.open.drain() {
             let _ = caller.send(Err(error.clone()));
         }
-        calls.over = Some(error.clone());
+        calls.closed = Some(error.clone());
     }
 }
 
 impl Legacy {
     /// Looks for the stream: where it was the last time, at the URL itself, and at `/sse` below it.
     pub(super) async fn find(
-        shared: &Arc<Shared>,
+        shared: &Arc<SessionShared>,
         known: Option<&Dialect>,
     ) -> Result<Self, ToolError> {
         if let Some(Dialect::Legacy(url)) = known {
@@ -91,20 +91,20 @@ impl Legacy {
         if first.code != ToolErrorCode::Status {
             return Err(first);
         }
-        match below(&shared.way, &shared.url) {
+        match sse_url(&shared.way, &shared.url) {
             Some(below) => Self::connect(shared, &below).await,
             None => Err(first),
         }
     }
 
-    async fn connect(shared: &Arc<Shared>, url: &str) -> Result<Self, ToolError> {
-        let place = shared.way.place(url, Use::Session).await?;
+    async fn connect(shared: &Arc<SessionShared>, url: &str) -> Result<Self, ToolError> {
+        let place = shared.way.prepare(url, SlotKind::Session).await?;
         let mut head = shared.head(Method::GET, Bytes::new());
         head.idle = None;
-        head.most = shared.limits.session_bytes;
+        head.max_bytes = shared.limits.session_bytes;
         let answer = place.send(head).await?;
         if !answer.status.is_success() {
-            return Err(way::status(answer.status, false));
+            return Err(endpoint::status_error(answer.status, false));
         }
         if answer.content_type() != "text/event-stream" {
             let message = "it offers no stream of events";
@@ -114,15 +114,15 @@ impl Legacy {
             return Err(ToolError::protocol("the stream is encoded"));
         }
         let mut body = answer.body;
-        let mut reader = Reader::new(shared.limits.message_bytes);
-        let found = timeout(shared.limits.head, endpoint(&mut body, &mut reader)).await;
+        let mut reader = SseReader::new(shared.limits.message_bytes);
+        let found = timeout(shared.limits.head, read_endpoint(&mut body, &mut reader)).await;
         let Ok(found) = found else {
             let message = "the stream names no endpoint";
             return Err(ToolError::sent(ToolErrorCode::Timeout, message));
         };
         let (named, rest) = found?;
         let endpoint = resolve(&shared.way, url, &named)?;
-        let waiting = Arc::new(Waiting::default());
+        let waiting = Arc::new(PendingRequests::default());
         let task = tokio::spawn(listen(
             Arc::downgrade(shared),
             Arc::clone(&waiting),
@@ -134,29 +134,32 @@ impl Legacy {
             stream_url: url.to_owned(),
             endpoint,
             waiting,
-            _reader: Listener(task.abort_handle()),
+            _reader: AbortOnDrop(task.abort_handle()),
         })
     }
 
     /// Whether its stream has ended, and the session with it.
     pub(super) fn is_over(&self) -> bool {
-        self.waiting.calls().over.is_some()
+        self.waiting.calls().closed.is_some()
     }
 
     /// Posts a request, and waits for its answer on the stream.
     pub(super) async fn exchange(
         &self,
-        shared: &Arc<Shared>,
+        shared: &Arc<SessionShared>,
         id: i64,
         body: Bytes,
         limit: Duration,
-        fate: &Fate,
-    ) -> Result<Outcome, ToolError> {
-        let place = shared.way.place(&self.endpoint, Use::Exchange).await?;
+        fate: &CallProgress,
+    ) -> Result<RpcOutcome, ToolError> {
+        let place = shared
+            .way
+            .prepare(&self.endpoint, SlotKind::Exchange)
+            .await?;
         let (caller, answered) = oneshot::channel();
         {
             let mut calls = self.waiting.calls();
-            if let Some(over) = &calls.over {
+            if let Some(over) = &calls.closed {
                 // Another session can be opened, and nothing was sent in this one.
                 let message = over.message.clone();
                 return Err(ToolError::unsent(ToolErrorCode::SessionExpired, message));
@@ -165,15 +168,15 @@ impl Legacy {
             self.waiting.last.fetch_max(id, Ordering::AcqRel);
         }
         // Taken back in any case, also where nobody waits any more.
-        let _taken_back = TakenBack(&self.waiting, id);
-        within(limit, fate, async {
-            let head = patient(shared.head(Method::POST, body), limit, fate);
+        let _taken_back = PendingGuard(&self.waiting, id);
+        timed(limit, fate, async {
+            let head = with_call_timeouts(shared.head(Method::POST, body), limit, fate);
             let mut answer = place.send(head).await?;
             if !answer.status.is_success() {
-                return Err(shared.refused(answer.status));
+                return Err(shared.status_error(answer.status));
             }
             // "Accepted", in some words: the answer comes on the stream.
-            let _ = timeout(shared.limits.control, answer.body.whole(4096)).await;
+            let _ = timeout(shared.limits.control, answer.body.read_to_end(4096)).await;
             drop(answer);
             let gone = |_| ToolError::sent(ToolErrorCode::Closed, "the session is over");
             answered.await.map_err(gone)?
@@ -182,22 +185,25 @@ impl Legacy {
     }
 }
 
-struct TakenBack<'a>(&'a Waiting, i64);
+struct PendingGuard<'a>(&'a PendingRequests, i64);
 
-impl Drop for TakenBack<'_> {
+impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
         self.0.calls().open.remove(&self.1);
     }
 }
 
 /// The first event: where to post to. What came with it is handed on.
-async fn endpoint(body: &mut Body, reader: &mut Reader) -> Result<(String, Vec<Event>), ToolError> {
+async fn read_endpoint(
+    body: &mut EndpointBody,
+    reader: &mut SseReader,
+) -> Result<(String, Vec<SseEvent>), ToolError> {
     loop {
-        let bytes = body.chunk().await.map_err(way::broken)?;
+        let bytes = body.chunk().await.map_err(endpoint::body_error)?;
         let Some(bytes) = bytes else {
-            return Err(way::broken(Broken::Off));
+            return Err(endpoint::body_error(BodyError::Disconnected));
         };
-        let mut events = reader.take(&bytes).map_err(unreadable)?.into_iter();
+        let mut events = reader.push(&bytes).map_err(sse_error)?.into_iter();
         if let Some(first) = events.next() {
             if first.name == "endpoint" {
                 return Ok((first.data, events.collect()));
@@ -209,7 +215,7 @@ async fn endpoint(body: &mut Body, reader: &mut Reader) -> Result<(String, Vec<E
 
 /// Reads an endpoint against the stream's URL. Another origin would get what is meant for this one,
 /// credentials included.
-fn resolve(way: &Way, stream: &str, named: &str) -> Result<String, ToolError> {
+fn resolve(way: &Endpoint, stream: &str, named: &str) -> Result<String, ToolError> {
     let strange = || ToolError::protocol("the endpoint is not at the server's own origin");
     let base = parse(way, stream).ok_or_else(strange)?;
     let url = base.join(named.trim()).map_err(|_| strange())?;
@@ -221,7 +227,7 @@ fn resolve(way: &Way, stream: &str, named: &str) -> Result<String, ToolError> {
 
 /// The place below a URL where servers of this dialect have their stream. Its query stays: in it may
 /// be what proves who calls.
-fn below(way: &Way, url: &str) -> Option<String> {
+fn sse_url(way: &Endpoint, url: &str) -> Option<String> {
     let mut url = parse(way, url)?;
     let path = format!("{}/sse", url.path().trim_end_matches('/'));
     url.set_path(&path);
@@ -229,62 +235,62 @@ fn below(way: &Way, url: &str) -> Option<String> {
 }
 
 /// The origin that a path of our own has while it is worked on.
-const OWN: &str = "http://own.invalid";
+const BUILTIN_ORIGIN: &str = "http://own.invalid";
 
-fn parse(way: &Way, url: &str) -> Option<Url> {
+fn parse(way: &Endpoint, url: &str) -> Option<Url> {
     match way {
-        Way::Own(_) => Url::parse(&format!("{OWN}{url}")).ok(),
-        Way::Out(_) => Url::parse(url).ok(),
+        Endpoint::Builtin(_) => Url::parse(&format!("{BUILTIN_ORIGIN}{url}")).ok(),
+        Endpoint::External(_) => Url::parse(url).ok(),
     }
 }
 
-fn text(way: &Way, url: &Url) -> String {
+fn text(way: &Endpoint, url: &Url) -> String {
     let text = url.to_string();
     match way {
-        Way::Own(_) => text.trim_start_matches(OWN).to_owned(),
-        Way::Out(_) => text,
+        Endpoint::Builtin(_) => text.trim_start_matches(BUILTIN_ORIGIN).to_owned(),
+        Endpoint::External(_) => text,
     }
 }
 
 async fn listen(
-    shared: Weak<Shared>,
-    waiting: Arc<Waiting>,
-    mut body: Body,
-    mut reader: Reader,
-    mut events: Vec<Event>,
+    shared: Weak<SessionShared>,
+    waiting: Arc<PendingRequests>,
+    mut body: EndpointBody,
+    mut reader: SseReader,
+    mut events: Vec<SseEvent>,
 ) {
     let mut asked = 0;
     let error = loop {
         let Some(session) = shared.upgrade() else {
             return;
         };
-        if let Err(error) = take_in(&session, &waiting, &events, &mut asked).await {
+        if let Err(error) = dispatch_events(&session, &waiting, &events, &mut asked).await {
             break error;
         }
         // Not held while waiting: the session's end must end this.
         drop(session);
         let bytes = match body.chunk().await {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => break way::broken(Broken::Off),
-            Err(broken) => break way::broken(broken),
+            Ok(None) => break endpoint::body_error(BodyError::Disconnected),
+            Err(broken) => break endpoint::body_error(broken),
         };
-        events = match reader.take(&bytes) {
+        events = match reader.push(&bytes) {
             Ok(events) => events,
-            Err(error) => break unreadable(error),
+            Err(error) => break sse_error(error),
         };
     };
     waiting.end(&error);
 }
 
-async fn take_in(
-    shared: &Shared,
-    waiting: &Waiting,
-    events: &[Event],
+async fn dispatch_events(
+    shared: &SessionShared,
+    waiting: &PendingRequests,
+    events: &[SseEvent],
     asked: &mut usize,
 ) -> Result<(), ToolError> {
     for event in events {
-        if let Some((id, outcome)) = heard(shared, event, asked).await? {
-            waiting.answered(id, outcome)?;
+        if let Some((id, outcome)) = handle_event(shared, event, asked).await? {
+            waiting.deliver(id, outcome)?;
         }
     }
     Ok(())

@@ -11,7 +11,7 @@ use super::*;
 use ToolErrorCode::{
     Protocol, Refused, SessionExpired, Status, Timeout, TooLarge, Unauthorized, Unreachable,
 };
-use ktsu_egress::{KEPT_STREAMS, Policy};
+use ktsu_egress::{EgressPolicy, SESSION_STREAMS_PER_REQUEST};
 
 const ACCEPTED: &[u8] = b"HTTP/1.1 202 Accepted\r\ncontent-length: 8\r\n\r\nAccepted";
 const REFUSED: &[u8] = b"HTTP/1.1 405 Method Not Allowed\r\ncontent-length: 0\r\n\r\n";
@@ -126,16 +126,16 @@ async fn credentials_that_the_stream_refuses_are_told_before_the_post_that_nobod
 #[tokio::test]
 async fn sessions_hold_no_place_that_others_wait_for_and_their_bound_says_whose_it_is() {
     let scripted = Scripted::start(older).await;
-    let policy = Policy {
+    let policy = EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
     // One request at a time, so that there is not much to open.
     let mut tools =
-        Tools::new(egress::Client::with_connections_per_host(&policy, 1).expect("a policy"));
+        McpClient::new(egress::Client::with_connections_per_host(&policy, 1).expect("a policy"));
     tools.limits = Arc::new(small());
     let mut open = Vec::new();
-    for _ in 0..KEPT_STREAMS {
+    for _ in 0..SESSION_STREAMS_PER_REQUEST {
         open.push(tools.open(&scripted.server()).await.expect("a session"));
     }
     let error = tools.open(&scripted.server()).await.err();
@@ -144,7 +144,7 @@ async fn sessions_hold_no_place_that_others_wait_for_and_their_bound_says_whose_
     let words = "which is as many as ktsu keeps";
     assert!(error.message.ends_with(words), "{error}");
     drop(open.pop());
-    scripted.until_held(KEPT_STREAMS - 1).await;
+    scripted.until_held(SESSION_STREAMS_PER_REQUEST - 1).await;
     open.push(tools.open(&scripted.server()).await.expect("a session"));
     assert!(call(&open[0]).await.is_ok());
 }

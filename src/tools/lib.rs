@@ -20,6 +20,7 @@ mod answer;
 #[cfg(test)]
 mod cancel_tests;
 mod dialect;
+mod endpoint;
 mod error;
 #[cfg(test)]
 mod hostile_tests;
@@ -38,8 +39,7 @@ mod sse;
 mod streamable;
 #[cfg(test)]
 mod tests;
-mod way;
-mod wire;
+mod transport;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -48,18 +48,18 @@ use http::HeaderName;
 use serde_json::Value;
 
 pub use error::{ToolError, ToolErrorCode};
-pub use session::Session;
+pub use session::McpSession;
 
-use dialect::Dialects;
+use dialect::DialectCache;
+use endpoint::Endpoint;
 use ktsu_egress as egress;
 use ktsu_peer::Peer;
 use ktsu_secret::Secret;
-use limits::Limits;
-use way::Way;
+use limits::SessionLimits;
 
 /// A tool server, with everything that is needed to call it.
 #[derive(Clone)]
-pub struct Server {
+pub struct McpServer {
     /// The agent's name for it, for messages.
     pub name: String,
     /// Where it listens, `http` or `https`. For [`Tools::open_own`] a path.
@@ -72,7 +72,7 @@ pub struct Server {
 
 /// What a server offers.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Tool {
+pub struct ServerTool {
     /// The name the server has for it.
     pub name: String,
     /// What it is for, in the server's words; empty if it says nothing.
@@ -85,7 +85,7 @@ pub struct Tool {
 
 /// A tool that a server lists and that is not offered to anybody.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LeftOut {
+pub struct ExcludedTool {
     /// The name the server has for it, cut where it is no name.
     pub tool: String,
     /// Why.
@@ -93,11 +93,11 @@ pub struct LeftOut {
 }
 
 /// All that a server offers, at one time. Cheap to clone.
-pub type Offer = Arc<[Arc<Tool>]>;
+pub type ToolList = Arc<[Arc<ServerTool>]>;
 
 /// What a tool gave.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Returned {
+pub struct ToolCallResult {
     /// The blocks of the result, as they came: each an object with a `type`.
     pub content: Vec<Value>,
     /// The structured content.
@@ -110,13 +110,13 @@ pub struct Returned {
 
 /// Opens sessions. Cheap to clone; clones share connections, and what is known of URLs.
 #[derive(Clone)]
-pub struct Tools {
+pub struct McpClient {
     client: egress::Client,
-    dialects: Arc<Dialects>,
-    limits: Arc<Limits>,
+    dialects: Arc<DialectCache>,
+    limits: Arc<SessionLimits>,
 }
 
-impl Tools {
+impl McpClient {
     /// Over the one outgoing client.
     pub fn new(client: egress::Client) -> Self {
         Self {
@@ -130,8 +130,8 @@ impl Tools {
     ///
     /// # Errors
     /// [`ToolError`]; no call was sent.
-    pub async fn open(&self, server: &Server) -> Result<Session, ToolError> {
-        let way = Way::Out(self.client.clone());
+    pub async fn open(&self, server: &McpServer) -> Result<McpSession, ToolError> {
+        let way = Endpoint::External(self.client.clone());
         session::open(
             way,
             server,
@@ -145,8 +145,12 @@ impl Tools {
     ///
     /// # Errors
     /// [`ToolError`]; no call was sent.
-    pub async fn open_own(&self, peer: &Peer, server: &Server) -> Result<Session, ToolError> {
-        let way = Way::Own(peer.clone());
+    pub async fn open_builtin(
+        &self,
+        peer: &Peer,
+        server: &McpServer,
+    ) -> Result<McpSession, ToolError> {
+        let way = Endpoint::Builtin(peer.clone());
         session::open(way, server, Arc::default(), Arc::clone(&self.limits)).await
     }
 }

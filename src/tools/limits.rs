@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// The bounds of a session. One place, so that tests can shrink them.
 #[derive(Debug, Clone)]
-pub(super) struct Limits {
+pub(super) struct SessionLimits {
     /// From a request to the head of its answer.
     pub(super) head: Duration,
     /// How long a body may be silent.
@@ -38,14 +38,14 @@ pub(super) struct Limits {
     /// A cursor of the list.
     pub(super) cursor_bytes: usize,
     /// What a server may ask of us on one stream.
-    pub(super) asked: usize,
+    pub(super) server_requests: usize,
     /// How often an answer that broke off is taken up where it stopped.
-    pub(super) resumed: u32,
+    pub(super) resume_attempts: u32,
     /// The longest wait before it is taken up, whatever the server asks for.
     pub(super) resume_after: Duration,
 }
 
-impl Default for Limits {
+impl Default for SessionLimits {
     fn default() -> Self {
         Self {
             head: Duration::from_secs(30),
@@ -64,8 +64,8 @@ impl Default for Limits {
             schema_depth: 48,
             kept_bytes: 2 << 20,
             cursor_bytes: 1 << 10,
-            asked: 64,
-            resumed: 3,
+            server_requests: 64,
+            resume_attempts: 3,
             resume_after: Duration::from_secs(5),
         }
     }

@@ -3,24 +3,24 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ktsu_ledger::canonical::Json;
+use ktsu_ledger::canonical::CanonicalJson;
 use serde_json::{Value, json};
 
-use super::limits::Limits;
-use super::{LeftOut, Offer, Tool, ToolError, ToolErrorCode};
+use super::limits::SessionLimits;
+use super::{ExcludedTool, ServerTool, ToolError, ToolErrorCode, ToolList};
 
 /// A whole list.
 #[derive(Clone)]
-pub(super) struct Listed {
-    pub(super) tools: Offer,
-    pub(super) left_out: Arc<[LeftOut]>,
+pub(super) struct ToolListing {
+    pub(super) tools: ToolList,
+    pub(super) left_out: Arc<[ExcludedTool]>,
 }
 
 /// A list under way.
 #[derive(Default)]
-pub(super) struct Listing {
-    tools: Vec<Arc<Tool>>,
-    left_out: Vec<LeftOut>,
+pub(super) struct ToolListingBuilder {
+    tools: Vec<Arc<ServerTool>>,
+    left_out: Vec<ExcludedTool>,
     /// How many there were, those that are left out included.
     count: usize,
     /// Those that can be called.
@@ -30,12 +30,12 @@ pub(super) struct Listing {
     kept: usize,
 }
 
-impl Listing {
+impl ToolListingBuilder {
     /// Takes a page; gives the cursor of the next one.
     pub(super) fn page(
         &mut self,
         page: &Value,
-        limits: &Limits,
+        limits: &SessionLimits,
     ) -> Result<Option<String>, ToolError> {
         let Some(tools) = page.get("tools").and_then(Value::as_array) else {
             return Err(ToolError::protocol("the list of tools has no \"tools\""));
@@ -66,15 +66,15 @@ impl Listing {
     }
 
     /// All of them.
-    pub(super) fn end(self) -> Listed {
-        Listed {
+    pub(super) fn end(self) -> ToolListing {
+        ToolListing {
             tools: self.tools.into(),
             left_out: self.left_out.into(),
         }
     }
 
     /// One of them. What cannot be offered to a model is left out, and said so.
-    fn tool(&mut self, tool: &Value, limits: &Limits) -> Result<(), ToolError> {
+    fn tool(&mut self, tool: &Value, limits: &SessionLimits) -> Result<(), ToolError> {
         let Some(name) = tool.get("name").and_then(Value::as_str) else {
             return Err(ToolError::protocol("a tool has no name"));
         };
@@ -97,7 +97,7 @@ impl Listing {
             Err(reason) => {
                 let tool: String = name.chars().take(limits.name_bytes).collect();
                 tracing::warn!(?tool, reason, "a tool is left out");
-                self.left_out.push(LeftOut { tool, reason });
+                self.left_out.push(ExcludedTool { tool, reason });
             }
         }
         Ok(())
@@ -105,7 +105,12 @@ impl Listing {
 }
 
 /// Reads a tool; `kept` is how much is kept of the others.
-fn read(name: &str, tool: &Value, limits: &Limits, kept: &mut usize) -> Result<Tool, &'static str> {
+fn read(
+    name: &str,
+    tool: &Value,
+    limits: &SessionLimits,
+    kept: &mut usize,
+) -> Result<ServerTool, &'static str> {
     // A server must refuse a plain call of such a tool, and tasks are not spoken here.
     if tool.pointer("/execution/taskSupport") == Some(&Value::from("required")) {
         return Err("it can only be called as a task, which ktsu does not do");
@@ -125,8 +130,8 @@ fn read(name: &str, tool: &Value, limits: &Limits, kept: &mut usize) -> Result<T
     if depth(input_schema) > limits.schema_depth {
         return Err("its inputSchema is nested too deep");
     }
-    let written =
-        Json::from_value(input_schema).map_err(|_| "its inputSchema is no JSON of ours")?;
+    let written = CanonicalJson::from_value(input_schema)
+        .map_err(|_| "its inputSchema is no JSON of ours")?;
     let size = written.as_str().len();
     if size > limits.schema_bytes {
         return Err("its inputSchema is too large");
@@ -137,7 +142,7 @@ fn read(name: &str, tool: &Value, limits: &Limits, kept: &mut usize) -> Result<T
     }
     let digest = digest(name, description, input_schema).ok_or("it is no JSON of ours")?;
     *kept = all;
-    Ok(Tool {
+    Ok(ServerTool {
         name: name.to_owned(),
         description: description.to_owned(),
         input_schema: input_schema.clone(),
@@ -157,7 +162,7 @@ fn depth(value: &Value) -> usize {
 /// What a lock pins.
 fn digest(name: &str, description: &str, input_schema: &Value) -> Option<String> {
     let pinned = json!({"description": description, "input_schema": input_schema, "name": name});
-    let canonical = Json::from_value(&pinned).ok()?;
+    let canonical = CanonicalJson::from_value(&pinned).ok()?;
     let hash = blake3::hash(canonical.as_str().as_bytes());
     Some(hash.to_hex().to_string())
 }
@@ -177,8 +182,8 @@ mod tests {
             "name": "read-a", "title": "not pinned", "description": "Reads a.",
             "inputSchema": {"type": "object", "properties": {"b": {}, "a": {}}},
         }]});
-        let mut listing = Listing::default();
-        assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
+        let mut listing = ToolListingBuilder::default();
+        assert_eq!(listing.page(&page, &SessionLimits::default()), Ok(None));
         let text = concat!(
             r#"{"description":"Reads a.","input_schema":{"properties":{"a":{},"b":{}},"#,
             r#""type":"object"},"name":"read-a"}"#
@@ -202,9 +207,9 @@ mod tests {
             "A.b_c/d:e-9",
         ];
         let tools: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
-        let mut listing = Listing::default();
+        let mut listing = ToolListingBuilder::default();
         let page = json!({"tools": tools});
-        assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
+        assert_eq!(listing.page(&page, &SessionLimits::default()), Ok(None));
         let kept: Vec<String> = listing
             .end()
             .tools
@@ -224,12 +229,12 @@ mod tests {
             tool("unsaid", json!({})),
             tool("nonsense", json!(["required"])),
         ]});
-        let mut listing = Listing::default();
-        assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
+        let mut listing = ToolListingBuilder::default();
+        assert_eq!(listing.page(&page, &SessionLimits::default()), Ok(None));
         let listed = listing.end();
         let offered: Vec<&str> = listed.tools.iter().map(|one| one.name.as_str()).collect();
         assert_eq!(offered, ["maybe", "never", "unsaid", "nonsense"]);
-        let left_out = LeftOut {
+        let left_out = ExcludedTool {
             tool: "always".to_owned(),
             reason: "it can only be called as a task, which ktsu does not do",
         };
@@ -238,9 +243,9 @@ mod tests {
 
     /// The names that are kept of these tools.
     fn kept(tools: Vec<Value>) -> Vec<String> {
-        let mut listing = Listing::default();
+        let mut listing = ToolListingBuilder::default();
         let page = json!({ "tools": tools });
-        assert_eq!(listing.page(&page, &Limits::default()), Ok(None));
+        assert_eq!(listing.page(&page, &SessionLimits::default()), Ok(None));
         let kept = listing.end().tools;
         kept.iter().map(|tool| tool.name.clone()).collect()
     }
@@ -282,14 +287,18 @@ mod tests {
 
     #[test]
     fn names_and_cursors_of_any_length_are_not_kept() {
-        let mut listing = Listing::default();
+        let mut listing = ToolListingBuilder::default();
         let long = json!({"tools": [{"name": "x".repeat(1 << 20)}], "nextCursor": "next"});
         let next = Ok(Some("next".to_owned()));
-        assert_eq!(listing.page(&long, &Limits::default()), next);
+        assert_eq!(listing.page(&long, &SessionLimits::default()), next);
         assert!(listing.names.is_empty());
         let cursor = |bytes: usize| json!({"tools": [], "nextCursor": "x".repeat(bytes)});
-        assert!(listing.page(&cursor(1024), &Limits::default()).is_ok());
-        let refused = listing.page(&cursor(1025), &Limits::default());
+        assert!(
+            listing
+                .page(&cursor(1024), &SessionLimits::default())
+                .is_ok()
+        );
+        let refused = listing.page(&cursor(1025), &SessionLimits::default());
         let refused = refused.map_err(|error| error.code);
         assert_eq!(refused, Err(ToolErrorCode::TooLarge));
     }

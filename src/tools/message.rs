@@ -7,23 +7,23 @@ use super::ToolError;
 
 /// A message of a server.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Message {
+pub(super) enum ServerMessage {
     /// The answer to a request of ours.
-    Answer {
+    Response {
         /// Of the request; `None` where the server could not read it.
         id: Option<i64>,
         /// What it says.
-        outcome: Outcome,
+        outcome: RpcOutcome,
     },
     /// A request of the server.
-    Asked {
+    Request {
         /// Of the request, as it came.
         id: Value,
         /// What it wants.
         method: String,
     },
     /// A notification.
-    Told {
+    Notification {
         /// What about.
         method: String,
     },
@@ -31,7 +31,7 @@ pub(super) enum Message {
 
 /// An answer.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Outcome {
+pub(super) enum RpcOutcome {
     /// As it came.
     Result(Value),
     /// An error of JSON-RPC: the server understood, and says no.
@@ -44,7 +44,7 @@ pub(super) enum Outcome {
 }
 
 /// Reads a message.
-pub(super) fn read(bytes: &[u8]) -> Result<Message, ToolError> {
+pub(super) fn read(bytes: &[u8]) -> Result<ServerMessage, ToolError> {
     let value = parse_strict(bytes)
         .map_err(|error| ToolError::protocol(format!("the answer is no message: {error}")))?;
     let broken = |what: &str| ToolError::protocol(format!("the answer is no message: {what}"));
@@ -57,8 +57,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, ToolError> {
     let id = fields.remove("id");
     match fields.remove("method") {
         Some(Value::String(method)) => Ok(match id {
-            Some(id @ (Value::String(_) | Value::Number(_))) => Message::Asked { id, method },
-            None => Message::Told { method },
+            Some(id @ (Value::String(_) | Value::Number(_))) => {
+                ServerMessage::Request { id, method }
+            }
+            None => ServerMessage::Notification { method },
             Some(_) => return Err(broken("the id is neither a number nor a text")),
         }),
         Some(_) => Err(broken("the method is no text")),
@@ -70,20 +72,20 @@ pub(super) fn read(bytes: &[u8]) -> Result<Message, ToolError> {
             let outcome = outcome(&mut fields).ok_or_else(|| {
                 broken("an answer has either a result or an error with code and message")
             })?;
-            Ok(Message::Answer { id, outcome })
+            Ok(ServerMessage::Response { id, outcome })
         }
     }
 }
 
-fn outcome(fields: &mut Map<String, Value>) -> Option<Outcome> {
+fn outcome(fields: &mut Map<String, Value>) -> Option<RpcOutcome> {
     match (fields.remove("result"), fields.remove("error")) {
-        (Some(result), None) => Some(Outcome::Result(result)),
+        (Some(result), None) => Some(RpcOutcome::Result(result)),
         (None, Some(Value::Object(mut error))) => {
             let code = error.get("code")?.as_i64()?;
             let Some(Value::String(message)) = error.remove("message") else {
                 return None;
             };
-            Some(Outcome::Error { code, message })
+            Some(RpcOutcome::Error { code, message })
         }
         (None | Some(_), None | Some(_)) => None,
     }

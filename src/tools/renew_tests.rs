@@ -28,7 +28,7 @@ fn count(scripted: &Scripted, method: &str) -> usize {
     methods.iter().filter(|one| *one == method).count()
 }
 
-fn names(offer: &Offer) -> Vec<&str> {
+fn names(offer: &ToolList) -> Vec<&str> {
     offer.iter().map(|tool| tool.name.as_str()).collect()
 }
 

@@ -10,9 +10,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::broadcast;
 
-use super::limits::Limits;
-use super::{Server, Session, Tools};
-use ktsu_egress::{Client, Policy};
+use super::limits::SessionLimits;
+use super::{McpClient, McpServer, McpSession};
+use ktsu_egress::{Client, EgressPolicy};
 
 /// Far more than any call of these tests takes.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -130,13 +130,13 @@ impl Scripted {
         assert!(reached.is_ok(), "{} are held, not {wanted}", self.held());
     }
 
-    pub(super) fn server(&self) -> Server {
+    pub(super) fn server(&self) -> McpServer {
         server(&self.url)
     }
 }
 
-pub(super) fn server(url: &str) -> Server {
-    Server {
+pub(super) fn server(url: &str) -> McpServer {
+    McpServer {
         name: "crm".to_owned(),
         url: url.to_owned(),
         auth: None,
@@ -327,22 +327,22 @@ pub(super) fn good(seen: &Seen) -> Reply {
 }
 
 /// Tools over a client that may reach this machine, with limits that a test can wait for.
-pub(super) fn tools() -> Tools {
+pub(super) fn tools() -> McpClient {
     within(small())
 }
 
-pub(super) fn within(limits: Limits) -> Tools {
-    let policy = Policy {
+pub(super) fn within(limits: SessionLimits) -> McpClient {
+    let policy = EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
-    let mut tools = Tools::new(Client::new(&policy).expect("a policy"));
+    let mut tools = McpClient::new(Client::new(&policy).expect("a policy"));
     tools.limits = Arc::new(limits);
     tools
 }
 
-pub(super) fn small() -> Limits {
-    Limits {
+pub(super) fn small() -> SessionLimits {
+    SessionLimits {
         head: Duration::from_millis(300),
         idle: Duration::from_millis(300),
         open: Duration::from_secs(2),
@@ -352,7 +352,7 @@ pub(super) fn small() -> Limits {
         session_bytes: 256 << 10,
         result_bytes: 16 << 10,
         resume_after: Duration::from_millis(1),
-        ..Limits::default()
+        ..SessionLimits::default()
     }
 }
 
@@ -364,7 +364,7 @@ pub(super) fn arguments(value: Value) -> Map<String, Value> {
 }
 
 /// Calls `read-a` with little patience.
-pub(super) async fn call(session: &Session) -> Result<super::Returned, super::ToolError> {
+pub(super) async fn call(session: &McpSession) -> Result<super::ToolCallResult, super::ToolError> {
     let arguments = arguments(json!({"n": 1}));
     session
         .call("read-a", &arguments, "key", Duration::from_secs(1))

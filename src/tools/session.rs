@@ -16,94 +16,94 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::answer;
-use super::dialect::Dialects;
-use super::limits::Limits;
-use super::listing::{Listed, Listing};
-use super::way::Way;
-use super::wire::{Call, Fate, Shared, wire};
-use super::{LeftOut, Offer, Returned, Server, ToolError, ToolErrorCode};
+use super::dialect::DialectCache;
+use super::endpoint::Endpoint;
+use super::limits::SessionLimits;
+use super::listing::{ToolListing, ToolListingBuilder};
+use super::transport::{CallProgress, OutgoingToolCall, SessionShared, session_transport};
+use super::{ExcludedTool, McpServer, ToolCallResult, ToolError, ToolErrorCode, ToolList};
 
 /// An open session with one server. Dropping it ends it, too: what is under way is given up, and
 /// the server is told in the background.
-pub struct Session {
-    door: Door,
-    now: Mutex<Now>,
+pub struct McpSession {
+    door: Connector,
+    now: Mutex<SessionState>,
     /// Finding out what a server offers now is one caller's work; the others take what it found.
     renewing: tokio::sync::Mutex<()>,
 }
 
 /// Where a session begins, and where another one does in its place.
-struct Door {
-    way: Way,
-    server: Server,
-    dialects: Arc<Dialects>,
-    limits: Arc<Limits>,
+struct Connector {
+    way: Endpoint,
+    server: McpServer,
+    dialects: Arc<DialectCache>,
+    limits: Arc<SessionLimits>,
 }
 
 /// A session as it is at one time. A call under way keeps the one it began in.
 #[derive(Clone)]
-struct Now {
-    link: Arc<Link>,
-    listed: Listed,
+struct SessionState {
+    link: Arc<SessionLink>,
+    listed: ToolListing,
 }
 
-struct Link {
+struct SessionLink {
     running: RunningService<RoleClient, ClientConfig>,
-    shared: Arc<Shared>,
+    shared: Arc<SessionShared>,
 }
 
 /// Opens a session.
 pub(super) async fn open(
-    way: Way,
-    server: &Server,
-    dialects: Arc<Dialects>,
-    limits: Arc<Limits>,
-) -> Result<Session, ToolError> {
-    let door = Door {
+    way: Endpoint,
+    server: &McpServer,
+    dialects: Arc<DialectCache>,
+    limits: Arc<SessionLimits>,
+) -> Result<McpSession, ToolError> {
+    let door = Connector {
         way,
         server: server.clone(),
         dialects,
         limits,
     };
     let now = door.open().await?;
-    Ok(Session {
+    Ok(McpSession {
         door,
         now: Mutex::new(now),
         renewing: tokio::sync::Mutex::default(),
     })
 }
 
-impl Door {
-    async fn open(&self) -> Result<Now, ToolError> {
+impl Connector {
+    async fn open(&self) -> Result<SessionState, ToolError> {
         let Self {
             way,
             server,
             dialects,
             limits,
         } = self;
-        let (shared, wire) =
-            wire(way.clone(), server, dialects, limits).map_err(|error| self.unsent(error))?;
+        let (shared, wire) = session_transport(way.clone(), server, dialects, limits)
+            .map_err(|error| self.unsent(error))?;
         // Boxed: the SDK's handshake is large, and there may be hundreds of sessions.
         let opening = Box::pin(async {
             let client = Implementation::new("ktsu", env!("CARGO_PKG_VERSION"));
             let config = ClientConfig::new(ClientCapabilities::default(), client)
                 .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
-            let running = serve_client(config, wire).await.map_err(not_opened)?;
+            let running = serve_client(config, wire).await.map_err(handshake_error)?;
             let listed = list(running.peer(), &shared).await?;
             Ok((running, listed))
         });
         let opened = match timeout(limits.open, opening).await {
             Ok(opened) => opened,
-            Err(_) => Err(late("no session", limits.open)),
+            Err(_) => Err(timeout_error("no session", limits.open)),
         };
         match opened {
             Ok((running, listed)) => {
-                let link = Arc::new(Link { running, shared });
-                Ok(Now { link, listed })
+                let link = Arc::new(SessionLink { running, shared });
+                Ok(SessionState { link, listed })
             }
             Err(error) => {
                 // What the server may keep of it, it can forget.
-                shared.end().await;
+                shared.end_session().await;
                 // A session that was never open was not forgotten either.
                 let mut error = self.unsent(error);
                 if error.code == ToolErrorCode::SessionExpired {
@@ -115,15 +115,15 @@ impl Door {
     }
 
     /// The same session with the list as it is now.
-    async fn list_again(&self, link: &Arc<Link>) -> Result<Now, ToolError> {
+    async fn list_again(&self, link: &Arc<SessionLink>) -> Result<SessionState, ToolError> {
         let listing = list(link.running.peer(), &link.shared);
         let listed = match timeout(self.limits.open, listing).await {
             Ok(listed) => listed,
-            Err(_) => Err(late("no list of tools", self.limits.open)),
+            Err(_) => Err(timeout_error("no list of tools", self.limits.open)),
         };
         let listed = listed.map_err(|error| self.unsent(error))?;
         let link = Arc::clone(link);
-        Ok(Now { link, listed })
+        Ok(SessionState { link, listed })
     }
 
     /// A failure before there was a call.
@@ -135,15 +135,15 @@ impl Door {
     }
 }
 
-fn late(what: &str, limit: Duration) -> ToolError {
+fn timeout_error(what: &str, limit: Duration) -> ToolError {
     let message = format!("{what} within {} ms", limit.as_millis());
     ToolError::sent(ToolErrorCode::Timeout, message)
 }
 
 /// The list of tools, page by page. What the server said of its tools before this is settled by it,
 /// what it says meanwhile is not.
-async fn list(peer: &Peer<RoleClient>, shared: &Shared) -> Result<Listed, ToolError> {
-    let mut asking = Asking(Some(shared));
+async fn list(peer: &Peer<RoleClient>, shared: &SessionShared) -> Result<ToolListing, ToolError> {
+    let mut asking = ListingGuard(Some(shared));
     shared.set_changed(false);
     let listed = pages(peer, &shared.limits).await?;
     asking.0 = None;
@@ -152,9 +152,9 @@ async fn list(peer: &Peer<RoleClient>, shared: &Shared) -> Result<Listed, ToolEr
 
 /// A list that is asked for. Until it is there, and also if nobody waits for it any more, what the
 /// server said of its tools is not settled.
-struct Asking<'a>(Option<&'a Shared>);
+struct ListingGuard<'a>(Option<&'a SessionShared>);
 
-impl Drop for Asking<'_> {
+impl Drop for ListingGuard<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.0 {
             shared.set_changed(true);
@@ -162,8 +162,8 @@ impl Drop for Asking<'_> {
     }
 }
 
-async fn pages(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Listed, ToolError> {
-    let mut listing = Listing::default();
+async fn pages(peer: &Peer<RoleClient>, limits: &SessionLimits) -> Result<ToolListing, ToolError> {
+    let mut listing = ToolListingBuilder::default();
     let mut params = None;
     loop {
         let request = ListToolsRequest {
@@ -174,7 +174,7 @@ async fn pages(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Listed, ToolE
         let page = peer.send_request(request).await.map_err(|error| {
             let refused =
                 |code| ToolError::protocol(format!("tools/list was refused with error {code}"));
-            not_answered(error, &Fate::default(), refused)
+            request_error(error, &CallProgress::default(), refused)
         })?;
         let ServerResult::CustomResult(page) = page else {
             return Err(ToolError::protocol("the list of tools is none"));
@@ -186,14 +186,14 @@ async fn pages(peer: &Peer<RoleClient>, limits: &Limits) -> Result<Listed, ToolE
     }
 }
 
-impl Session {
-    fn now(&self) -> Now {
+impl McpSession {
+    fn current(&self) -> SessionState {
         // Held for single lines; a panic in one leaves a state that is still whole.
         let now = self.now.lock();
         now.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn replace(&self, by: Now) -> Offer {
+    fn replace(&self, by: SessionState) -> ToolList {
         let tools = Arc::clone(&by.listed.tools);
         let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         // What was there ends with the last call in it.
@@ -202,13 +202,13 @@ impl Session {
     }
 
     /// What the server offers, as far as it is known.
-    pub fn tools(&self) -> Offer {
-        self.now().listed.tools
+    pub fn tools(&self) -> ToolList {
+        self.current().listed.tools
     }
 
     /// What the server lists and is not offered.
-    pub fn left_out(&self) -> Arc<[LeftOut]> {
-        self.now().listed.left_out
+    pub fn excluded_tools(&self) -> Arc<[ExcludedTool]> {
+        self.current().listed.left_out
     }
 
     /// What the server offers now, to be asked before each call. Nothing is sent unless the server
@@ -218,9 +218,9 @@ impl Session {
     ///
     /// # Errors
     /// [`ToolError`]; no call was sent.
-    pub async fn renew(&self) -> Result<Offer, ToolError> {
+    pub async fn renew(&self) -> Result<ToolList, ToolError> {
         let _one = self.renewing.lock().await;
-        let now = self.now();
+        let now = self.current();
         let shared = &now.link.shared;
         if shared.has_changed() && !shared.is_lost() {
             match self.door.list_again(&now.link).await {
@@ -249,7 +249,7 @@ impl Session {
         arguments: &Map<String, Value>,
         key: &str,
         limit: Duration,
-    ) -> Result<Returned, ToolError> {
+    ) -> Result<ToolCallResult, ToolError> {
         let returned = self.call_once(tool, arguments, key, limit).await;
         returned.map_err(|error| error.of(&self.door.server.name))
     }
@@ -260,17 +260,17 @@ impl Session {
         arguments: &Map<String, Value>,
         key: &str,
         limit: Duration,
-    ) -> Result<Returned, ToolError> {
-        let Now { link, listed } = self.now();
+    ) -> Result<ToolCallResult, ToolError> {
+        let SessionState { link, listed } = self.current();
         if !listed.tools.iter().any(|offered| offered.name == tool) {
             let message = format!("it offers no tool {tool:?}");
             return Err(ToolError::unsent(ToolErrorCode::UnknownTool, message));
         }
-        let fate = Arc::new(Fate {
+        let fate = Arc::new(CallProgress {
             may_be_silent: true,
-            ..Fate::default()
+            ..CallProgress::default()
         });
-        let mut pending = Pending {
+        let mut pending = PendingCall {
             shared: Arc::clone(&link.shared),
             fate: Arc::clone(&fate),
             cancels: true,
@@ -278,11 +278,11 @@ impl Session {
         let (_alive, alive) = watch::channel(());
         let params = CallToolRequestParams::new(tool.to_owned());
         let mut request = CallToolRequest::new(params.with_arguments(arguments.clone()));
-        request.extensions.insert(Call {
+        request.extensions.insert(OutgoingToolCall {
             key: key.to_owned(),
             limit,
             alive,
-            fate: Arc::clone(&fate),
+            progress: Arc::clone(&fate),
         });
         let request = ClientRequest::CallToolRequest(request);
         let answered = link.running.peer().send_request(request).await;
@@ -296,7 +296,7 @@ impl Session {
             }
             Err(error) => {
                 let never = |_| ToolError::protocol("the result is none");
-                Err(not_answered(error, &fate, never))
+                Err(request_error(error, &fate, never))
             }
         };
         let late = |error: &ToolError| error.sent && error.code == ToolErrorCode::Timeout;
@@ -317,13 +317,13 @@ impl Session {
 }
 
 /// A call that waits for its result. One that is dropped, or had no answer in time, is cancelled.
-struct Pending {
-    shared: Arc<Shared>,
-    fate: Arc<Fate>,
+struct PendingCall {
+    shared: Arc<SessionShared>,
+    fate: Arc<CallProgress>,
     cancels: bool,
 }
 
-impl Drop for Pending {
+impl Drop for PendingCall {
     fn drop(&mut self) {
         if self.cancels && self.fate.begun.load(Ordering::Acquire) {
             self.shared.cancel(self.fate.id.load(Ordering::Acquire));
@@ -332,13 +332,13 @@ impl Drop for Pending {
 }
 
 /// Why a handshake failed.
-fn not_opened(error: ClientInitializeError) -> ToolError {
+fn handshake_error(error: ClientInitializeError) -> ToolError {
     #[expect(
         clippy::wildcard_enum_match_arm,
         reason = "the SDK's to extend; the rest is one case to us"
     )]
     match error {
-        ClientInitializeError::TransportError { error, .. } => transport(error),
+        ClientInitializeError::TransportError { error, .. } => transport_error(error),
         ClientInitializeError::JsonRpcError(error) => {
             let code = error.code.0;
             ToolError::protocol(format!("initialize was refused with error {code}"))
@@ -348,9 +348,9 @@ fn not_opened(error: ClientInitializeError) -> ToolError {
 }
 
 /// Why a request was not answered.
-fn not_answered(
+fn request_error(
     error: ServiceError,
-    fate: &Fate,
+    fate: &CallProgress,
     refused: impl FnOnce(i32) -> ToolError,
 ) -> ToolError {
     #[expect(
@@ -358,7 +358,7 @@ fn not_answered(
         reason = "the SDK's to extend; the rest is one case to us"
     )]
     match error {
-        ServiceError::TransportSend(error) => transport(error),
+        ServiceError::TransportSend(error) => transport_error(error),
         ServiceError::McpError(error) => refused(error.code.0),
         _ => {
             let message = "the session is over";
@@ -371,7 +371,7 @@ fn not_answered(
 }
 
 /// The SDK hands back what [`super::wire`] said.
-fn transport(error: DynamicTransportError) -> ToolError {
+fn transport_error(error: DynamicTransportError) -> ToolError {
     match error.error.downcast::<ToolError>() {
         Ok(error) => *error,
         Err(_) => ToolError::sent(ToolErrorCode::Closed, "the session is over"),

@@ -2,7 +2,7 @@
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub(super) struct Event {
+pub(super) struct SseEvent {
     /// Its name; empty for a message.
     pub(super) name: String,
     /// Its lines, joined.
@@ -11,7 +11,7 @@ pub(super) struct Event {
 
 /// Why a stream cannot be read on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Unreadable {
+pub(super) enum SseError {
     /// An event is larger than allowed.
     TooLarge,
     /// A line is not UTF-8.
@@ -20,10 +20,10 @@ pub(super) enum Unreadable {
 
 /// Bytes in, events out. What is kept is at most one line and one event.
 #[derive(Debug)]
-pub(super) struct Reader {
+pub(super) struct SseReader {
     most: usize,
     line: Vec<u8>,
-    event: Event,
+    event: SseEvent,
     /// Whether the event has data at all; one without is none.
     has_data: bool,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
@@ -33,13 +33,13 @@ pub(super) struct Reader {
     retry_ms: Option<u64>,
 }
 
-impl Reader {
+impl SseReader {
     /// A reader that takes events of so many bytes.
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
             line: Vec::new(),
-            event: Event::default(),
+            event: SseEvent::default(),
             has_data: false,
             after_return: false,
             begun: false,
@@ -59,14 +59,14 @@ impl Reader {
     }
 
     /// Drops what was begun: the stream broke off in the middle of it.
-    pub(super) fn cut(&mut self) {
+    pub(super) fn discard_partial(&mut self) {
         self.line.clear();
-        self.event = Event::default();
+        self.event = SseEvent::default();
         (self.has_data, self.after_return, self.begun) = (false, false, false);
     }
 
     /// Takes bytes, and gives the events they complete.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<Vec<Event>, Unreadable> {
+    pub(super) fn push(&mut self, bytes: &[u8]) -> Result<Vec<SseEvent>, SseError> {
         let mut events = Vec::new();
         for byte in bytes {
             let after_return = std::mem::replace(&mut self.after_return, *byte == b'\r');
@@ -75,7 +75,7 @@ impl Reader {
                 b'\n' | b'\r' => events.extend(self.end_line()?),
                 byte => {
                     if self.line.len() + self.event.data.len() >= self.most {
-                        return Err(Unreadable::TooLarge);
+                        return Err(SseError::TooLarge);
                     }
                     self.line.push(*byte);
                 }
@@ -84,9 +84,9 @@ impl Reader {
         Ok(events)
     }
 
-    fn end_line(&mut self) -> Result<Option<Event>, Unreadable> {
+    fn end_line(&mut self) -> Result<Option<SseEvent>, SseError> {
         let line = std::mem::take(&mut self.line);
-        let line = std::str::from_utf8(&line).map_err(|_| Unreadable::NotUtf8)?;
+        let line = std::str::from_utf8(&line).map_err(|_| SseError::NotUtf8)?;
         let line = if self.begun {
             line
         } else {
@@ -128,11 +128,11 @@ fn is_id(value: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn all(text: &str, step: usize) -> Vec<Event> {
-        let mut reader = Reader::new(1000);
+    fn all(text: &str, step: usize) -> Vec<SseEvent> {
+        let mut reader = SseReader::new(1000);
         let chunks = text.as_bytes().chunks(step);
         chunks
-            .flat_map(|chunk| reader.take(chunk).expect("readable"))
+            .flat_map(|chunk| reader.push(chunk).expect("readable"))
             .collect()
     }
 
@@ -140,7 +140,7 @@ mod tests {
     fn events_are_the_same_however_their_bytes_are_cut() {
         let text = "\u{feff}: a comment\r\nevent: endpoint\r\ndata: /a\r\ndata:b\r\rdata: é\n\nevent: empty\n\ndata\n\n";
         let whole = all(text, text.len());
-        let event = |name: &str, data: &str| Event {
+        let event = |name: &str, data: &str| SseEvent {
             name: name.to_owned(),
             data: data.to_owned(),
         };
@@ -155,22 +155,22 @@ mod tests {
 
     #[test]
     fn an_event_without_end_is_refused_before_it_fills_the_memory() {
-        let mut reader = Reader::new(100);
-        assert_eq!(reader.take(&[b'x'; 101]), Err(Unreadable::TooLarge));
-        let mut reader = Reader::new(100);
+        let mut reader = SseReader::new(100);
+        assert_eq!(reader.push(&[b'x'; 101]), Err(SseError::TooLarge));
+        let mut reader = SseReader::new(100);
         let lines = "data: 0123456789\n".repeat(20);
-        assert_eq!(reader.take(lines.as_bytes()), Err(Unreadable::TooLarge));
-        let mut reader = Reader::new(100);
+        assert_eq!(reader.push(lines.as_bytes()), Err(SseError::TooLarge));
+        let mut reader = SseReader::new(100);
         let comments = ": a comment\n".repeat(1000);
-        assert_eq!(reader.take(comments.as_bytes()), Ok(vec![]));
-        assert_eq!(reader.take(b"data: \xff\n"), Err(Unreadable::NotUtf8));
+        assert_eq!(reader.push(comments.as_bytes()), Ok(vec![]));
+        assert_eq!(reader.push(b"data: \xff\n"), Err(SseError::NotUtf8));
     }
 
     #[test]
     fn ids_and_delays_are_kept_for_coming_back() {
-        let mut reader = Reader::new(100);
+        let mut reader = SseReader::new(100);
         let text = b"id: 7\nretry: 50\ndata: x\n\nid: \x01\nretry: soon\n\n";
-        assert_eq!(reader.take(text).map(|events| events.len()), Ok(1));
+        assert_eq!(reader.push(text).map(|events| events.len()), Ok(1));
         assert_eq!((reader.last_id(), reader.retry_ms()), (Some("7"), Some(50)));
     }
 }

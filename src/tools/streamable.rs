@@ -11,23 +11,23 @@ use rmcp::model::{Implementation, InitializeResult, ProtocolVersion, ServerCapab
 use serde_json::Value;
 use tokio::time::{sleep, timeout};
 
-use super::message::{self, Message, Outcome};
-use super::sse::{Event, Reader, Unreadable};
-use super::way::{self, Answer, Body};
-use super::wire::{Fate, Listener, Shared};
+use super::endpoint::{self, EndpointBody, EndpointResponse};
+use super::message::{self, RpcOutcome, ServerMessage};
+use super::sse::{SseError, SseEvent, SseReader};
+use super::transport::{AbortOnDrop, CallProgress, SessionShared};
 use super::{ToolError, ToolErrorCode};
-use ktsu_egress::{Broken, Head, Use};
+use ktsu_egress::{BodyError, SlotKind, StreamRequest};
 
 /// What the first request shows.
 pub(super) enum Probe {
     /// The server speaks this dialect.
-    Outcome(Outcome),
+    Outcome(RpcOutcome),
     /// It may speak the older one.
     Status(StatusCode),
 }
 
 /// Statuses by which a server of the older dialect refuses a POST to its stream.
-const OLDER: [StatusCode; 5] = [
+const LEGACY_STATUSES: [StatusCode; 5] = [
     StatusCode::BAD_REQUEST,
     StatusCode::NOT_FOUND,
     StatusCode::METHOD_NOT_ALLOWED,
@@ -37,20 +37,20 @@ const OLDER: [StatusCode; 5] = [
 
 /// Sends `initialize`.
 pub(super) async fn probe(
-    shared: &Arc<Shared>,
+    shared: &Arc<SessionShared>,
     id: i64,
     body: Bytes,
     limit: Duration,
-    fate: &Fate,
+    fate: &CallProgress,
 ) -> Result<Probe, ToolError> {
-    let place = shared.way.place(&shared.url, Use::Exchange).await?;
-    within(limit, fate, async {
+    let place = shared.way.prepare(&shared.url, SlotKind::Exchange).await?;
+    timed(limit, fate, async {
         let answer = place.send(shared.head(Method::POST, body)).await?;
-        if OLDER.contains(&answer.status) {
+        if LEGACY_STATUSES.contains(&answer.status) {
             return Ok(Probe::Status(answer.status));
         }
         if answer.status.is_success() {
-            shared.name_session(&answer.headers)?;
+            shared.set_session_id(&answer.headers)?;
         }
         read(shared, id, answer).await.map(Probe::Outcome)
     })
@@ -59,15 +59,15 @@ pub(super) async fn probe(
 
 /// Sends a request, and waits for its answer.
 pub(super) async fn exchange(
-    shared: &Arc<Shared>,
+    shared: &Arc<SessionShared>,
     id: i64,
     body: Bytes,
     limit: Duration,
-    fate: &Fate,
-) -> Result<Outcome, ToolError> {
-    let place = shared.way.place(&shared.url, Use::Exchange).await?;
-    within(limit, fate, async {
-        let head = patient(shared.head(Method::POST, body), limit, fate);
+    fate: &CallProgress,
+) -> Result<RpcOutcome, ToolError> {
+    let place = shared.way.prepare(&shared.url, SlotKind::Exchange).await?;
+    timed(limit, fate, async {
+        let head = with_call_timeouts(shared.head(Method::POST, body), limit, fate);
         let answer = place.send(head).await?;
         read(shared, id, answer).await
     })
@@ -75,11 +75,15 @@ pub(super) async fn exchange(
 }
 
 /// A call may be silent as long as it may last.
-pub(super) fn patient(head: Head, limit: Duration, fate: &Fate) -> Head {
+pub(super) fn with_call_timeouts(
+    head: StreamRequest,
+    limit: Duration,
+    fate: &CallProgress,
+) -> StreamRequest {
     if !fate.may_be_silent {
         return head;
     }
-    Head {
+    StreamRequest {
         timeout: limit,
         idle: Some(limit),
         ..head
@@ -87,9 +91,9 @@ pub(super) fn patient(head: Head, limit: Duration, fate: &Fate) -> Head {
 }
 
 /// Measures, and bounds, what is sent and awaited.
-pub(super) async fn within<T>(
+pub(super) async fn timed<T>(
     limit: Duration,
-    fate: &Fate,
+    fate: &CallProgress,
     exchange: impl Future<Output = Result<T, ToolError>>,
 ) -> Result<T, ToolError> {
     fate.begun.store(true, Ordering::Release);
@@ -104,20 +108,24 @@ pub(super) async fn within<T>(
 }
 
 /// Reads the answer to a request: one message, or events up to it.
-async fn read(shared: &Arc<Shared>, id: i64, mut answer: Answer) -> Result<Outcome, ToolError> {
+async fn read(
+    shared: &Arc<SessionShared>,
+    id: i64,
+    mut answer: EndpointResponse,
+) -> Result<RpcOutcome, ToolError> {
     if !answer.status.is_success() {
-        return Err(shared.refused(answer.status));
+        return Err(shared.status_error(answer.status));
     }
     if !answer.is_plain() {
         return Err(ToolError::protocol("the answer is encoded"));
     }
     match answer.content_type().as_str() {
         "application/json" => {
-            let whole = answer.body.whole(shared.limits.message_bytes).await;
-            let message = message::read(&whole.map_err(way::broken)?)?;
+            let whole = answer.body.read_to_end(shared.limits.message_bytes).await;
+            let message = message::read(&whole.map_err(endpoint::body_error)?)?;
             match message {
-                Message::Answer { id: of, outcome } => the_answer(id, of, outcome),
-                Message::Asked { .. } | Message::Told { .. } => {
+                ServerMessage::Response { id: of, outcome } => match_answer(id, of, outcome),
+                ServerMessage::Request { .. } | ServerMessage::Notification { .. } => {
                     Err(ToolError::protocol("the answer is not an answer"))
                 }
             }
@@ -131,7 +139,11 @@ async fn read(shared: &Arc<Shared>, id: i64, mut answer: Answer) -> Result<Outco
 }
 
 /// Holds an answer against the request that waits.
-pub(super) fn the_answer(id: i64, of: Option<i64>, outcome: Outcome) -> Result<Outcome, ToolError> {
+pub(super) fn match_answer(
+    id: i64,
+    of: Option<i64>,
+    outcome: RpcOutcome,
+) -> Result<RpcOutcome, ToolError> {
     match of {
         Some(of) if of == id => Ok(outcome),
         Some(_) => Err(ToolError::protocol("the answer is to another request")),
@@ -141,8 +153,12 @@ pub(super) fn the_answer(id: i64, of: Option<i64>, outcome: Outcome) -> Result<O
 
 /// Reads events until the answer is there. A stream that ends before it, and has numbered its
 /// events, is taken up where it stopped: that sends nothing again.
-async fn events(shared: &Arc<Shared>, id: i64, mut body: Body) -> Result<Outcome, ToolError> {
-    let mut reader = Reader::new(shared.limits.message_bytes);
+async fn events(
+    shared: &Arc<SessionShared>,
+    id: i64,
+    mut body: EndpointBody,
+) -> Result<RpcOutcome, ToolError> {
+    let mut reader = SseReader::new(shared.limits.message_bytes);
     let mut asked = 0;
     let mut resumed = 0;
     // It has the place of the exchange, until the answer is there.
@@ -150,64 +166,64 @@ async fn events(shared: &Arc<Shared>, id: i64, mut body: Body) -> Result<Outcome
     loop {
         let broken = match body.chunk().await {
             Ok(Some(bytes)) => {
-                for event in reader.take(&bytes).map_err(unreadable)? {
-                    if let Some(answer) = heard(shared, &event, &mut asked).await? {
-                        return the_answer(id, answer.0, answer.1);
+                for event in reader.push(&bytes).map_err(sse_error)? {
+                    if let Some(answer) = handle_event(shared, &event, &mut asked).await? {
+                        return match_answer(id, answer.0, answer.1);
                     }
                 }
                 continue;
             }
-            Ok(None) => Broken::Off,
+            Ok(None) => BodyError::Disconnected,
             Err(broken) => broken,
         };
         let last_id = reader
             .last_id()
             .and_then(|id| HeaderValue::from_str(id).ok());
-        let Some(last_id) = last_id.filter(|_| broken == Broken::Off) else {
-            return Err(way::broken(broken));
+        let Some(last_id) = last_id.filter(|_| broken == BodyError::Disconnected) else {
+            return Err(endpoint::body_error(broken));
         };
-        if resumed >= shared.limits.resumed {
-            return Err(way::broken(broken));
+        if resumed >= shared.limits.resume_attempts {
+            return Err(endpoint::body_error(broken));
         }
         resumed += 1;
         let after = Duration::from_millis(reader.retry_ms().unwrap_or(1000));
         sleep(after.min(shared.limits.resume_after)).await;
         let before = std::mem::replace(&mut body, resume(shared, last_id).await?);
         first.get_or_insert(before);
-        reader.cut();
+        reader.discard_partial();
     }
 }
 
-async fn resume(shared: &Shared, last_id: HeaderValue) -> Result<Body, ToolError> {
-    let place = shared.way.place(&shared.url, Use::Part).await?;
+async fn resume(shared: &SessionShared, last_id: HeaderValue) -> Result<EndpointBody, ToolError> {
+    let place = shared.way.prepare(&shared.url, SlotKind::Part).await?;
     let mut head = shared.head(Method::GET, Bytes::new());
     head.headers.insert("last-event-id", last_id);
     // Whatever it was a part of has its own end.
     head.idle = None;
-    let lost = |_| way::broken(Broken::Off);
+    let lost = |_| endpoint::body_error(BodyError::Disconnected);
     let answer = place.send(head).await.map_err(lost)?;
     if !answer.status.is_success() || answer.content_type() != "text/event-stream" {
-        return Err(way::broken(Broken::Off));
+        return Err(endpoint::body_error(BodyError::Disconnected));
     }
     Ok(answer.body)
 }
 
 /// Takes in one event; gives the answer, if it is one.
-pub(super) async fn heard(
-    shared: &Shared,
-    event: &Event,
+pub(super) async fn handle_event(
+    shared: &SessionShared,
+    event: &SseEvent,
     asked: &mut usize,
-) -> Result<Option<(Option<i64>, Outcome)>, ToolError> {
+) -> Result<Option<(Option<i64>, RpcOutcome)>, ToolError> {
     // An event without data opens a stream that can be taken up again.
     if !matches!(event.name.as_str(), "" | "message") || event.data.is_empty() {
         return Ok(None);
     }
     match message::read(event.data.as_bytes())? {
-        Message::Answer { id, outcome } => return Ok(Some((id, outcome))),
-        Message::Told { method } => shared.told(&method),
-        Message::Asked { id, method } => {
+        ServerMessage::Response { id, outcome } => return Ok(Some((id, outcome))),
+        ServerMessage::Notification { method } => shared.handle_notification(&method),
+        ServerMessage::Request { id, method } => {
             *asked += 1;
-            if *asked > shared.limits.asked {
+            if *asked > shared.limits.server_requests {
                 return Err(ToolError::protocol("the server asks too much"));
             }
             shared.answer(&id, &method).await;
@@ -217,31 +233,31 @@ pub(super) async fn heard(
 }
 
 /// Events that cannot be read, as a failure.
-pub(super) fn unreadable(unreadable: Unreadable) -> ToolError {
+pub(super) fn sse_error(unreadable: SseError) -> ToolError {
     match unreadable {
-        Unreadable::TooLarge => way::broken(Broken::TooLarge),
-        Unreadable::NotUtf8 => ToolError::protocol("the events are not UTF-8"),
+        SseError::TooLarge => endpoint::body_error(BodyError::TooLarge),
+        SseError::NotUtf8 => ToolError::protocol("the events are not UTF-8"),
     }
 }
 
 /// Listens to what the server says of its own accord, as long as the session lasts: that its tools
 /// have changed, or a question, on whose answer it may let a call wait. Most servers offer no such
 /// stream, and that is well.
-pub(super) fn listen(shared: &Arc<Shared>) -> Listener {
+pub(super) fn listen(shared: &Arc<SessionShared>) -> AbortOnDrop {
     // It must not keep the session alive, whose end ends it.
     let weak = Arc::downgrade(shared);
     let task = tokio::spawn(async move {
         let Some(shared) = weak.upgrade() else { return };
-        let Ok(place) = shared.way.place(&shared.url, Use::Listening).await else {
+        let Ok(place) = shared.way.prepare(&shared.url, SlotKind::Listening).await else {
             return;
         };
         let mut head = shared.head(Method::GET, Bytes::new());
         head.idle = None;
-        head.most = shared.limits.session_bytes;
+        head.max_bytes = shared.limits.session_bytes;
         let Ok(mut answer) = place.send(head).await else {
             return;
         };
-        let mut reader = Reader::new(shared.limits.message_bytes);
+        let mut reader = SseReader::new(shared.limits.message_bytes);
         drop(shared);
         if !answer.status.is_success() || answer.content_type() != "text/event-stream" {
             return;
@@ -249,21 +265,24 @@ pub(super) fn listen(shared: &Arc<Shared>) -> Listener {
         let mut asked = 0;
         while let Ok(Some(bytes)) = answer.body.chunk().await {
             let Some(shared) = weak.upgrade() else { return };
-            let Ok(events) = reader.take(&bytes) else {
+            let Ok(events) = reader.push(&bytes) else {
                 return;
             };
             for event in events {
-                if heard(&shared, &event, &mut asked).await.is_err() {
+                if handle_event(&shared, &event, &mut asked).await.is_err() {
                     return;
                 }
             }
         }
     });
-    Listener(task.abort_handle())
+    AbortOnDrop(task.abort_handle())
 }
 
 /// Reads the result of `initialize`, and keeps what was agreed on.
-pub(super) fn negotiate(shared: &Shared, result: &Value) -> Result<InitializeResult, ToolError> {
+pub(super) fn negotiate(
+    shared: &SessionShared,
+    result: &Value,
+) -> Result<InitializeResult, ToolError> {
     let wanted = result.get("protocolVersion").and_then(Value::as_str);
     let known = ProtocolVersion::KNOWN_VERSIONS.iter();
     let version = known
@@ -274,7 +293,7 @@ pub(super) fn negotiate(shared: &Shared, result: &Value) -> Result<InitializeRes
             "the server speaks no version of MCP that we do",
         ));
     };
-    shared.agree(static_text(version));
+    shared.set_protocol_version(static_text(version));
     // Nothing else of it is of use, and a server that leaves its name out does no harm.
     Ok(InitializeResult::new(ServerCapabilities::default())
         .with_protocol_version(version.clone())

@@ -229,9 +229,10 @@ async fn a_server_of_our_own_is_called_without_a_socket() {
     let router = axum::Router::new().route("/tools/ktsu/kv", axum::routing::any(answer));
     let peer = Peer::Local(router);
     // A client that may not reach this machine at all.
-    let tools = Tools::new(egress::Client::new(&egress::Policy::default()).expect("a policy"));
+    let tools =
+        McpClient::new(egress::Client::new(&egress::EgressPolicy::default()).expect("a policy"));
     let server = server("/tools/ktsu/kv");
-    let session = tools.open_own(&peer, &server).await.expect("a session");
+    let session = tools.open_builtin(&peer, &server).await.expect("a session");
     let returned = call(&session).await.expect("a result");
     assert_eq!(returned.content[0]["text"], "{\"n\":1}");
     session.close().await;
@@ -290,13 +291,13 @@ async fn an_answer_that_is_taken_up_leaves_room_for_what_the_server_asks_meanwhi
         }
     })
     .await;
-    let policy = egress::Policy {
+    let policy = egress::EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
     // Each kind of place once.
     let mut tools =
-        Tools::new(egress::Client::with_connections_per_host(&policy, 1).expect("a policy"));
+        McpClient::new(egress::Client::with_connections_per_host(&policy, 1).expect("a policy"));
     tools.limits = std::sync::Arc::new(small());
     let session = tools.open(&scripted.server()).await.expect("a session");
     let returned = call(&session).await.expect("a result");

@@ -5,11 +5,11 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;
 
 use super::rules::DecisionRules;
-pub use ktsu_schema::{MAX_VIOLATIONS, Schema, SchemaError, Violation};
+pub use ktsu_schema::{MAX_VIOLATIONS, Schema, SchemaError, SchemaViolation};
 
 /// Checks an output without its reserved fields: whatever part of the schema requires one, none is
 /// missing (decision R5).
-pub fn check_output(schema: &Schema, output: &Value, rules: DecisionRules) -> Vec<Violation> {
+pub fn check_output(schema: &Schema, output: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
     match rules.reserved_fields_are_never_missing() {
         true => schema.check_without(output, &is_reserved),
         false => schema.check(output),
@@ -19,11 +19,11 @@ pub fn check_output(schema: &Schema, output: &Value, rules: DecisionRules) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ktsu_ledger::Json;
+    use ktsu_ledger::CanonicalJson;
     use serde_json::json;
 
     fn schema(value: Value) -> Result<Schema, SchemaError> {
-        Schema::compile_output(&Json::from_value(&value).unwrap())
+        Schema::compile_output(&CanonicalJson::from_value(&value).unwrap())
     }
 
     fn first(of: Value, value: Value) -> String {
@@ -90,7 +90,7 @@ mod tests {
             json!({"$ref": "#/$defs/d", "$defs": {"d": required}}),
         ] {
             assert_eq!(first(whole.clone(), json!({})), "");
-            let rules = DecisionRules::known(1).unwrap();
+            let rules = DecisionRules::from_recorded(1).unwrap();
             let found = check_output(&schema(whole).unwrap(), &json!({}), rules);
             assert_eq!(found.len(), 1, "rules 1");
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use jmespath::Rcvar;
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::ClaimedMetrics;
 use ktsu_ledger::event::plan::{Op, TransformPlan};
 use serde_json::{Value, json};
@@ -213,7 +213,7 @@ fn dag(input: &Value) -> Value {
     }
 }
 
-fn told(violations: &[super::airlock::Violation]) -> Value {
+fn told(violations: &[super::airlock::SchemaViolation]) -> Value {
     let words: Vec<_> = violations
         .iter()
         .map(|one| format!("{} {}", one.pointer, one.message))
@@ -223,7 +223,8 @@ fn told(violations: &[super::airlock::Violation]) -> Value {
 
 /// E5, R5: by the schema alone, and at the end of an agent step.
 fn airlock(input: &Value) -> Value {
-    let schema = match Schema::compile_output(&Json::from_value(&input["schema"]).unwrap()) {
+    let schema = match Schema::compile_output(&CanonicalJson::from_value(&input["schema"]).unwrap())
+    {
         Ok(schema) => schema,
         Err(error) => return failed(error),
     };
@@ -285,7 +286,8 @@ fn fan_out(input: &Value) -> Value {
 
 /// K4.
 fn params(input: &Value) -> Value {
-    let schema = ParamsSchema::compile(&Json::from_value(&input["schema"]).unwrap()).unwrap();
+    let schema =
+        ParamsSchema::compile(&CanonicalJson::from_value(&input["schema"]).unwrap()).unwrap();
     match resolve(Some(&schema), input["body"].clone(), DecisionRules::NEWEST) {
         Ok(value) => json!({"value": value}),
         Err(violations) => told(&violations),

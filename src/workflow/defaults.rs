@@ -8,7 +8,7 @@ use std::collections::HashSet;
 
 use serde_json::{Map, Value, json};
 
-use super::airlock::{SchemaError, Violation};
+use super::airlock::{SchemaError, SchemaViolation};
 use super::rules::DecisionRules;
 
 /// The most values that defaults add to a value, those within each of them counted.
@@ -33,8 +33,12 @@ const MAX_DEPTH_1: usize = 64;
 /// # Errors
 /// Names the place whose defaults are too many, nested too deeply or without end. The value is then
 /// filled in part.
-pub fn fill(document: &Value, value: &mut Value, rules: DecisionRules) -> Result<(), Violation> {
-    Filling::new(document, rules).fill(document, value, 0)
+pub fn fill(
+    document: &Value,
+    value: &mut Value,
+    rules: DecisionRules,
+) -> Result<(), SchemaViolation> {
+    DefaultFiller::new(document, rules).fill(document, value, 0)
 }
 
 /// Refuses a schema whose own defaults are too many, nested too deeply or without end: each default
@@ -43,17 +47,17 @@ pub fn fill(document: &Value, value: &mut Value, rules: DecisionRules) -> Result
 /// # Errors
 /// Points to the default.
 pub fn check(document: &Value) -> Result<(), SchemaError> {
-    let mut filling = Filling::new(document, DecisionRules::NEWEST);
-    let refused = |pointer: String, found: Violation| SchemaError {
+    let mut filling = DefaultFiller::new(document, DecisionRules::NEWEST);
+    let refused = |pointer: String, found: SchemaViolation| SchemaError {
         pointer,
         message: found.message,
     };
     for (property, pointer) in with_defaults(document) {
-        filling.anew();
+        filling.reset();
         let filled = filling.default_of(property, 0);
         filled.map_err(|found| refused(format!("{pointer}/default"), found))?;
     }
-    filling.anew();
+    filling.reset();
     let filled = filling.fill(document, &mut json!({}), 0);
     filled.map_err(|found| refused(String::new(), found))
 }
@@ -102,7 +106,7 @@ fn segment(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
-struct Filling<'a> {
+struct DefaultFiller<'a> {
     /// What `$ref` points into.
     document: &'a Value,
     rules: DecisionRules,
@@ -117,7 +121,7 @@ struct Filling<'a> {
     within: Vec<(*const Value, usize)>,
 }
 
-impl<'a> Filling<'a> {
+impl<'a> DefaultFiller<'a> {
     fn new(document: &'a Value, rules: DecisionRules) -> Self {
         let mut filling = Self {
             document,
@@ -129,13 +133,13 @@ impl<'a> Filling<'a> {
             level: 0,
             within: Vec::new(),
         };
-        filling.anew();
+        filling.reset();
         filling
     }
 
     /// For another value: what may be filled in counts from the beginning.
-    fn anew(&mut self) {
-        (self.values, self.bytes) = match self.rules.defaults_have_an_end() {
+    fn reset(&mut self) {
+        (self.values, self.bytes) = match self.rules.bounds_defaults() {
             true => (MAX_VALUES, MAX_BYTES),
             false => (MAX_VALUES_1, MAX_BYTES_1),
         };
@@ -146,8 +150,8 @@ impl<'a> Filling<'a> {
         schema: &'a Value,
         value: &mut Value,
         depth: usize,
-    ) -> Result<(), Violation> {
-        let bounded = self.rules.defaults_have_an_end();
+    ) -> Result<(), SchemaViolation> {
+        let bounded = self.rules.bounds_defaults();
         match bounded {
             false if depth > MAX_DEPTH_1 => return Ok(()),
             true if depth > MAX_DEPTH => return self.refuse("its schema is nested too deeply"),
@@ -176,7 +180,7 @@ impl<'a> Filling<'a> {
         schema: &'a Value,
         members: &mut Map<String, Value>,
         depth: usize,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), SchemaViolation> {
         let properties = schema.get("properties").and_then(Value::as_object);
         for (name, property) in properties.into_iter().flatten() {
             let length = self.enter(name);
@@ -199,7 +203,7 @@ impl<'a> Filling<'a> {
         schema: &'a Value,
         items: &mut [Value],
         depth: usize,
-    ) -> Result<(), Violation> {
+    ) -> Result<(), SchemaViolation> {
         // Under rules 1 `items` was taken for all elements, and nothing for the first ones.
         let first = schema.get("prefixItems").and_then(Value::as_array);
         let first = first.filter(|_| self.rules.first_items_have_defaults_of_their_own());
@@ -217,10 +221,10 @@ impl<'a> Filling<'a> {
     }
 
     /// The default of a property, with those within it.
-    fn default_of(&mut self, property: &'a Value, depth: usize) -> Result<Value, Violation> {
+    fn default_of(&mut self, property: &'a Value, depth: usize) -> Result<Value, SchemaViolation> {
         let mut default = property.get("default").cloned().unwrap_or_default();
         let place = std::ptr::from_ref(property);
-        let bounded = self.rules.defaults_have_an_end();
+        let bounded = self.rules.bounds_defaults();
         let again = bounded && self.within.iter().any(|(open, _)| *open == place);
         self.within.push((place, self.at.len()));
         if again {
@@ -258,9 +262,9 @@ impl<'a> Filling<'a> {
     }
 
     /// Told of the outermost default: what is within it is not what anybody gave.
-    fn refuse<T>(&self, message: &str) -> Result<T, Violation> {
+    fn refuse<T>(&self, message: &str) -> Result<T, SchemaViolation> {
         let length = self.within.first().map_or(self.at.len(), |(_, at)| *at);
-        Err(Violation {
+        Err(SchemaViolation {
             pointer: self.at.get(..length).unwrap_or_default().to_owned(),
             rule: "default".to_owned(),
             message: message.to_owned(),
@@ -305,9 +309,9 @@ impl Size {
 mod tests {
     use super::*;
 
-    fn filled(schema: &Value, value: Value, rules: u32) -> Result<Value, Violation> {
+    fn filled(schema: &Value, value: Value, rules: u32) -> Result<Value, SchemaViolation> {
         let mut value = value;
-        let rules = DecisionRules::known(rules).unwrap();
+        let rules = DecisionRules::from_recorded(rules).unwrap();
         fill(schema, &mut value, rules).map(|()| value)
     }
 
@@ -351,7 +355,7 @@ mod tests {
         assert_eq!(refused.pointer, "/n/l");
         assert_eq!(refused.rule, "default");
         let (tree, mut value) = (tree(), json!({"n": {}}));
-        let mut filling = Filling::new(&tree, DecisionRules::known(1).unwrap());
+        let mut filling = DefaultFiller::new(&tree, DecisionRules::from_recorded(1).unwrap());
         filling.values = 10_000;
         let refused = filling.fill(&tree, &mut value, 0).unwrap_err();
         assert!(refused.message.contains("too much"), "{refused:?}");
@@ -393,7 +397,7 @@ mod tests {
         let both = json!({"properties": {"n": {"$ref": "#"}}});
         let schema = json!({"allOf": [both, both]});
         let mut value = (0..60).fold(json!({}), |inner, _| json!({"n": inner}));
-        let mut filling = Filling::new(&schema, DecisionRules::NEWEST);
+        let mut filling = DefaultFiller::new(&schema, DecisionRules::NEWEST);
         filling.looks = 10_000;
         let refused = filling.fill(&schema, &mut value, 0).unwrap_err();
         assert!(refused.message.contains("too long"), "{refused:?}");

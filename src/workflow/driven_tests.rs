@@ -9,24 +9,24 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, Plan};
 use ktsu_ledger::event::{
     AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, CallError, ClaimedMetrics,
-    DoubtReason, FinishReason, LlmRequest, LlmResponse, LostReason, NotSent, Principal, Purpose,
-    Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned, WebhookAnswer,
-    WebhookEvent, Why, WorkerEvent, WorkerLost,
+    ContinueReason, DoubtReason, FinishReason, LlmRequest, LlmResponse, LostReason, Principal,
+    Purpose, Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned,
+    UnsentReason, WebhookAnswer, WebhookEvent, WorkerEvent, WorkerLost,
 };
-use ktsu_ledger::{Draft, Event, Frame, Json, StreamId, Timestamp};
+use ktsu_ledger::{CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::item_name;
-use ktsu_projections::run::{RunState, StepStatus, Task};
+use ktsu_projections::run::{AgentTask, RunState, StepStatus};
 use serde_json::{Value, json};
 
-use super::admit::report::{Reported, losses, lost, report};
-use super::admit::{self, Answer, Invocation};
+use super::admit::report::{ReportAdmission, losses, lost, report};
+use super::admit::{self, Invocation, WebhookOutcome};
 use super::definition::Definition;
 use super::next::{Memo, next};
-use super::recompute::{Recorded, prepare};
+use super::recompute::{RecordedRun, prepare};
 use super::replay::{Definitions, replay};
 use super::timers;
-use super::turn::{Turn, begin, continued, take_report};
+use super::turn::{Turn, apply_report, begin, continuation};
 use tools_tests::{argument, names, offered, wants};
 
 /// More frames than any test needs: a run that decides for ever ends here.
@@ -66,7 +66,7 @@ pub(super) enum Say {
     /// It was answered with an error of the tool.
     Fails(u32),
     /// It was not sent.
-    NotSent(u32, NotSent),
+    NotSent(u32, UnsentReason),
     /// No answer came.
     Doubt(u32),
     /// A person is to decide on it.
@@ -124,7 +124,7 @@ impl Driven {
     /// The recompute of a run.
     pub(super) fn recompute(&self) -> Self {
         let principal = self.state.created().principal.clone();
-        let recorded = Recorded::of(&self.frames).unwrap();
+        let recorded = RecordedRun::from_frames(&self.frames).unwrap();
         let prepared = prepare(&recorded, None, principal).unwrap();
         let definition = Arc::new(prepared.definition);
         Self::begun(definition, "recompute_test", prepared.created)
@@ -151,7 +151,7 @@ impl Driven {
         self.frames.extend(frames);
         assert!(self.frames.len() < TOO_MANY, "the run decides for ever");
         if turn.more {
-            self.input(continued(&self.state, Why::Bound));
+            self.input(continuation(&self.state, ContinueReason::Bound));
         } else {
             let more = next(&self.definition, &self.state, &self.memo);
             assert!(more.is_none(), "a turn ended before the fixpoint");
@@ -168,7 +168,7 @@ impl Driven {
     pub(super) fn inputs(&mut self, drafts: Vec<Draft>) {
         self.now += 1_000;
         let at = Timestamp::from_micros(self.now);
-        let taken = take_report(&self.definition, &mut self.state, drafts, at, &self.memo);
+        let taken = apply_report(&self.definition, &mut self.state, drafts, at, &self.memo);
         self.record(taken.unwrap());
     }
 
@@ -178,18 +178,18 @@ impl Driven {
             attempt: 1,
             code: (status >= 300).then(|| "webhook_status".to_owned()),
             duration_ms: 3,
-            response: Json::null(),
+            response: CanonicalJson::null(),
             sending,
             status: Some(status),
             step: step.to_owned(),
             truncated: false,
         };
         let scope = scope.to_owned();
-        let draft = admit::answer(&self.state, Answer { scope, answer });
+        let draft = admit::answer(&self.state, WebhookOutcome { scope, answer });
         self.input(draft.expect("the run waits for it"));
     }
 
-    pub(super) fn task(&self, name: &str) -> &Task {
+    pub(super) fn task(&self, name: &str) -> &AgentTask {
         let (scope, step, item) = place(name);
         let scope = self.state.scope_at(&scope).unwrap();
         let position = self.state.scope(scope).unwrap().shape.position(&step);
@@ -213,12 +213,12 @@ impl Driven {
         let digest = ktsu_ledger::Hash::of(format!("{says:?}").as_bytes()).to_string();
         let report = Report { digest, n };
         let response = task.calls.as_ref().map_or(0, |calls| calls.response);
-        let returned = |response: u64, call: u32, not_sent: Option<NotSent>| {
+        let returned = |response: u64, call: u32, not_sent: Option<UnsentReason>| {
             AgentEvent::ToolReturned(Box::new(ToolReturned {
                 attempt,
                 call,
                 called: None,
-                content: Json::parse(br#"[{"text":"ok","type":"text"}]"#).unwrap(),
+                content: CanonicalJson::parse(br#"[{"text":"ok","type":"text"}]"#).unwrap(),
                 duration_ms: 2,
                 is_error: not_sent.is_some(),
                 item,
@@ -230,18 +230,18 @@ impl Driven {
                 structured: None,
             }))
         };
-        let asks = |purpose: Purpose, tools: Option<Json>| {
+        let asks = |purpose: Purpose, tools: Option<CanonicalJson>| {
             AgentEvent::Request(LlmRequest {
                 attempt,
                 base: match purpose {
-                    Purpose::Turn => task.asked.as_ref().map(|call| call.seq),
+                    Purpose::Turn => task.last_call.as_ref().map(|call| call.seq),
                     Purpose::Repair | Purpose::Reflect => None,
                 },
                 digest: String::new(),
                 group: "std".to_owned(),
                 item,
                 max_tokens: 100,
-                messages: Json::parse(br#"[{"role":"user","content":"hi"}]"#).unwrap(),
+                messages: CanonicalJson::parse(br#"[{"role":"user","content":"hi"}]"#).unwrap(),
                 purpose,
                 report: report.clone(),
                 step: step.clone(),
@@ -256,7 +256,8 @@ impl Driven {
                     attempt,
                     attempts: Vec::new(),
                     cached: false,
-                    content: matches!(say, Say::Reply { .. }).then(|| Json::string("text")),
+                    content: matches!(say, Say::Reply { .. })
+                        .then(|| CanonicalJson::string("text")),
                     cost_micro_usd: cost,
                     duration_ms: 7,
                     error: matches!(say, Say::NoReply { .. }).then(|| CallError {
@@ -271,7 +272,7 @@ impl Driven {
                     prices: String::new(),
                     provider: "scripted".to_owned(),
                     report: report.clone(),
-                    request: task.open.as_ref().map_or(0, |call| call.seq),
+                    request: task.open_call.as_ref().map_or(0, |call| call.seq),
                     step: step.clone(),
                     tokens_cached: 0,
                     tokens_in: 10,
@@ -290,7 +291,10 @@ impl Driven {
                 step: step.clone(),
             }),
             Say::Wants(tools) => AgentEvent::Response(Box::new(wants(
-                self.task(name).open.as_ref().map_or(0, |call| call.seq),
+                self.task(name)
+                    .open_call
+                    .as_ref()
+                    .map_or(0, |call| call.seq),
                 (attempt, item, &step),
                 &report,
                 &tools,
@@ -333,7 +337,8 @@ impl Driven {
             Say::Result(call) => returned(response, call, None),
             Say::Fails(call) => match returned(response, call, None) {
                 AgentEvent::ToolReturned(mut returned) => {
-                    returned.content = Json::parse(br#"[{"text":"no","type":"text"}]"#).unwrap();
+                    returned.content =
+                        CanonicalJson::parse(br#"[{"text":"no","type":"text"}]"#).unwrap();
                     returned.is_error = true;
                     AgentEvent::ToolReturned(returned)
                 }
@@ -350,7 +355,7 @@ impl Driven {
             }),
             Say::Draft(draft) => AgentEvent::Decided(AgentDecided {
                 attempt,
-                draft: Some(Json::from_value(&draft).unwrap()),
+                draft: Some(CanonicalJson::from_value(&draft).unwrap()),
                 item,
                 report: report.clone(),
                 response: None,
@@ -360,7 +365,7 @@ impl Driven {
                 attempt,
                 item,
                 metrics,
-                outcome: Json::from_value(&outcome).unwrap(),
+                outcome: CanonicalJson::from_value(&outcome).unwrap(),
                 reason,
                 report: Some(report.clone()),
                 step: step.clone(),
@@ -377,11 +382,17 @@ impl Driven {
     }
 
     /// Judges a report and takes it, if it is to be taken.
-    pub(super) fn reports(&mut self, name: &str, attempt: u32, n: u32, says: &[Say]) -> Reported {
+    pub(super) fn reports(
+        &mut self,
+        name: &str,
+        attempt: u32,
+        n: u32,
+        says: &[Say],
+    ) -> ReportAdmission {
         let (scope, ..) = place(name);
         let events = self.events(name, attempt, n, says);
         let judged = report(&self.state, &scope, events);
-        if let Reported::Taken(drafts) = &judged {
+        if let ReportAdmission::Accepted(drafts) = &judged {
             self.inputs(drafts.clone());
         }
         judged
@@ -392,7 +403,10 @@ impl Driven {
     pub(super) fn says(&mut self, name: &str, says: &[Say]) {
         let (attempt, n) = (self.task(name).attempt, self.next_report(name));
         let judged = self.reports(name, attempt, n, says);
-        assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");
+        assert!(
+            matches!(judged, ReportAdmission::Accepted(_)),
+            "{name}: {judged:?}"
+        );
     }
 
     #[track_caller]
@@ -432,7 +446,10 @@ impl Driven {
     pub(super) fn completes_with(&mut self, name: &str, outcome: Value, metrics: ClaimedMetrics) {
         let say = Say::End(FinishReason::Completed, outcome, Some(metrics));
         let judged = self.reports(name, self.task(name).attempt, 0, &[say]);
-        assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");
+        assert!(
+            matches!(judged, ReportAdmission::Accepted(_)),
+            "{name}: {judged:?}"
+        );
     }
 
     /// Whether a loss was news.

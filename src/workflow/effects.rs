@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::ops::RangeBounds;
 
 use ktsu_projections::run::notices::Notice;
-use ktsu_projections::run::{Announced, RunState, StepAddress};
+use ktsu_projections::run::{AnnouncedEffect, RunState, StepAddress};
 
 /// Something that should be under way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -55,9 +55,9 @@ pub fn effects_due_in(state: &RunState, frames: impl RangeBounds<u64> + Clone) -
     let mut asked = None;
     let due = state.announced(frames).filter_map(|(announced, what)| {
         let kind = match what {
-            Announced::Webhook(at) => EffectKind::Webhook(at),
-            Announced::Task(at) => EffectKind::Task(at),
-            Announced::Notice(notice) => {
+            AnnouncedEffect::Webhook(at) => EffectKind::Webhook(at),
+            AnnouncedEffect::Task(at) => EffectKind::Task(at),
+            AnnouncedEffect::Notice(notice) => {
                 // People need not be told of a call that no longer waits.
                 let asked: &BTreeSet<u64> = asked.get_or_insert_with(|| requests(state));
                 asked
@@ -91,12 +91,12 @@ pub fn task_is_due(state: &RunState, scope: &str, step: &str, item: Option<u32>)
 /// Whether an effect that is due may begin once the frames up to `durable` are. Nothing begins while
 /// the run is paused (decision P1), or before the word by which it goes on is durable.
 pub fn may_begin(state: &RunState, durable: u64) -> bool {
-    state.paused().is_none() && state.resumed() <= durable
+    state.paused().is_none() && state.last_resumed() <= durable
 }
 
 /// The requests that wait for people.
 fn requests(state: &RunState) -> BTreeSet<u64> {
-    let asked = state.asked().into_iter();
+    let asked = state.pending_decisions().into_iter();
     asked.map(|asked| asked.request).collect()
 }
 

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use serde_json::{Map, Value};
 
-use super::airlock::{Schema, SchemaError, Violation};
+use super::airlock::{Schema, SchemaError, SchemaViolation};
 use super::defaults;
 use super::rules::DecisionRules;
-use ktsu_schema::{parts, reads_beside_references};
+use ktsu_schema::{applies_reference_siblings, parts};
 
 /// Schemas within each other are looked into so far.
 const MAX_DEPTH: usize = 64;
@@ -25,7 +25,7 @@ pub struct ParamsSchema {
 
 impl ParamsSchema {
     /// Compiles a schema. The keyword `secret` means nothing here.
-    pub fn compile(schema: &Json) -> Result<Self, SchemaError> {
+    pub fn compile(schema: &CanonicalJson) -> Result<Self, SchemaError> {
         Ok(Self {
             document: schema.to_value(),
             schema: Schema::compile(schema)?,
@@ -49,14 +49,15 @@ impl ParamsSchema {
 
     /// Whether fields beside [`ParamsSchema::properties`] are refused.
     pub fn is_closed(&self) -> bool {
-        let read = self.document.get("$ref").is_none() || reads_beside_references(&self.document);
+        let read =
+            self.document.get("$ref").is_none() || applies_reference_siblings(&self.document);
         read && self.document.get("additionalProperties") == Some(&Value::Bool(false))
             && self.document.get("patternProperties").is_none()
     }
 
     /// Whether the schema names params and says nothing of any others: they are let through unseen.
     pub fn is_left_open(&self) -> bool {
-        const SAID: [&str; 12] = [
+        const ADDITIONAL_KEYWORDS: [&str; 12] = [
             "$dynamicRef",
             "$ref",
             "additionalProperties",
@@ -71,7 +72,10 @@ impl ParamsSchema {
             "unevaluatedProperties",
         ];
         let names = self.properties().next().is_some();
-        names && SAID.iter().all(|name| self.document.get(name).is_none())
+        names
+            && ADDITIONAL_KEYWORDS
+                .iter()
+                .all(|name| self.document.get(name).is_none())
     }
 
     /// The one type that the schema declares for a param.
@@ -80,7 +84,7 @@ impl ParamsSchema {
     }
 
     /// What is wrong with the value of one param, whatever the others are.
-    pub fn check_one(&self, name: &str, value: Value) -> Vec<Violation> {
+    pub fn check_one(&self, name: &str, value: Value) -> Vec<SchemaViolation> {
         if self.property(name).is_none() {
             return Vec::new();
         }
@@ -96,7 +100,7 @@ impl ParamsSchema {
     }
 
     /// What breaks the schema of a param in its own default, defaults within it filled in.
-    pub fn check_default(&self, name: &str) -> Vec<Violation> {
+    pub fn check_default(&self, name: &str) -> Vec<SchemaViolation> {
         let default = self
             .property(name)
             .and_then(|property| property.get("default"));
@@ -113,20 +117,20 @@ impl ParamsSchema {
 
     /// The params marked `secret: true` that a value holds. A secret is recorded nowhere, so it can
     /// come from a variable alone (seed 000, invariant 10).
-    pub fn secrets_in(&self, value: &Value) -> Vec<Violation> {
-        let mut looking = Looking::default();
+    pub fn secrets_in(&self, value: &Value) -> Vec<SchemaViolation> {
+        let mut looking = SecretScan::default();
         self.secrets_at(&self.document, value, 0, &mut looking);
         looking.found.dedup();
         looking.found
     }
 
-    fn secrets_at(&self, schema: &Value, value: &Value, depth: usize, looking: &mut Looking) {
+    fn secrets_at(&self, schema: &Value, value: &Value, depth: usize, looking: &mut SecretScan) {
         let pair = (std::ptr::from_ref(schema), std::ptr::from_ref(value));
         if depth > 4 * MAX_DEPTH || !looking.seen.insert(pair) {
             return;
         }
         if schema.get("secret") == Some(&Value::Bool(true)) {
-            looking.found.push(Violation {
+            looking.found.push(SchemaViolation {
                 pointer: looking.at.clone(),
                 rule: "secret".to_owned(),
                 message: "a secret is not sent by value".to_owned(),
@@ -282,9 +286,9 @@ fn members_around<'b>(
 
 /// Where one looks for secrets, and what was found.
 #[derive(Default)]
-struct Looking {
+struct SecretScan {
     at: String,
-    found: Vec<Violation>,
+    found: Vec<SchemaViolation>,
     /// Schemas held against values: a schema within itself is looked at once a value.
     seen: HashSet<(*const Value, *const Value)>,
 }
@@ -302,9 +306,9 @@ pub fn resolve(
     schema: Option<&ParamsSchema>,
     mut body: Value,
     rules: DecisionRules,
-) -> Result<Value, Vec<Violation>> {
+) -> Result<Value, Vec<SchemaViolation>> {
     if !body.is_object() {
-        return Err(vec![Violation {
+        return Err(vec![SchemaViolation {
             pointer: String::new(),
             rule: "type".to_owned(),
             message: "expected object".to_owned(),
@@ -327,8 +331,8 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn run(schema: Value, body: Value) -> Result<Value, Vec<Violation>> {
-        let schema = ParamsSchema::compile(&Json::from_value(&schema).unwrap()).unwrap();
+    fn run(schema: Value, body: Value) -> Result<Value, Vec<SchemaViolation>> {
+        let schema = ParamsSchema::compile(&CanonicalJson::from_value(&schema).unwrap()).unwrap();
         resolve(Some(&schema), body, DecisionRules::NEWEST)
     }
 
@@ -385,7 +389,7 @@ mod tests {
             "properties": {"key": {"type": "string", "secret": true}, "plain": {"secret": false},
                 "a/b": {"items": {"properties": {"t": {"$ref": "#/$defs/k"}}}}},
             "anyOf": [{"properties": {"other": {"secret": true}}}]});
-        let schema = ParamsSchema::compile(&Json::from_value(&schema).unwrap()).unwrap();
+        let schema = ParamsSchema::compile(&CanonicalJson::from_value(&schema).unwrap()).unwrap();
         let places = |body: Value| -> Vec<String> {
             let found = schema.secrets_in(&body);
             assert!(found.iter().all(|one| !one.message.contains("hunter2")));
@@ -406,7 +410,7 @@ mod tests {
                 "two": {"enum": ["a", null]}, "ref": {"$ref": "#/$defs/n"},
                 "either": {"anyOf": [{"type": "string"}, {"type": "integer"}]},
                 "in": {"properties": {"a/b": {"type": "integer"}, "c": {"type": "integer"}}}}});
-        let schema = ParamsSchema::compile(&Json::from_value(&schema).unwrap()).unwrap();
+        let schema = ParamsSchema::compile(&CanonicalJson::from_value(&schema).unwrap()).unwrap();
         let mut body = json!({"whole": null, "any": null, "list": [1, null], "maybe": null,
             "one": null, "two": null, "ref": null, "either": null, "undeclared": null,
             "in": {"a/b": null, "c": null}});
@@ -425,7 +429,7 @@ mod tests {
             .iter()
             .map(|name| (name.clone(), json!({"type": "integer"})));
         let properties: Map<String, Value> = integers.collect();
-        let schema = Json::from_value(&json!({"properties": properties})).unwrap();
+        let schema = CanonicalJson::from_value(&json!({"properties": properties})).unwrap();
         let schema = ParamsSchema::compile(&schema).unwrap();
         let nulls: Map<String, Value> = names.into_iter().map(|name| (name, Value::Null)).collect();
         let mut body = Value::Object(nulls);
@@ -436,7 +440,8 @@ mod tests {
     #[test]
     fn a_null_is_left_out_where_no_alternative_allows_it() {
         let left = |schema: Value, body: Value, filled: &[&str]| {
-            let schema = ParamsSchema::compile(&Json::from_value(&schema).unwrap()).unwrap();
+            let schema =
+                ParamsSchema::compile(&CanonicalJson::from_value(&schema).unwrap()).unwrap();
             let filled: Vec<String> = filled.iter().map(|at| (*at).to_owned()).collect();
             let mut body = body;
             without_refused_nulls(Some(&schema), &mut body, &filled);
@@ -471,7 +476,7 @@ mod tests {
     #[test]
     fn a_schema_within_itself_ends() {
         let schema = json!({"allOf": [{"$ref": "#"}, {"$ref": "#"}]});
-        let compiled = ParamsSchema::compile(&Json::from_value(&schema).unwrap());
+        let compiled = ParamsSchema::compile(&CanonicalJson::from_value(&schema).unwrap());
         if let Ok(schema) = compiled {
             assert_eq!(schema.secrets_in(&json!({})), []);
         }

@@ -20,12 +20,12 @@ use serde_json::{Value, json};
 
 use super::definition::Definition;
 use super::next::Memo;
-use super::rules::{DecisionRules, RULES, named_by};
-use super::turn::{Broken, Turn, begin, take_report};
+use super::rules::{DecisionRules, RULES, recorded_rules};
+use super::turn::{InvariantViolation, Turn, apply_report, begin};
 
 /// Why a recorded run was not decided again to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Stopped {
+pub enum ReplayError {
     /// The frames do not begin with an invocation.
     #[error("no root: the stream {0}, where run.created is expected")]
     NoRoot(String),
@@ -60,10 +60,10 @@ pub enum Stopped {
     },
     /// What is recorded is not what the inputs lead to.
     #[error(transparent)]
-    Diverged(Box<Diverged>),
+    Diverged(Box<ReplayDivergence>),
 }
 
-impl Stopped {
+impl ReplayError {
     /// The reason in a word that never changes, for programs.
     pub fn name(&self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Stopped {
 /// In which respect a recorded frame is not the decided one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Difference {
+pub enum MismatchKind {
     /// Another type of frame.
     Type,
     /// Another payload.
@@ -102,11 +102,11 @@ pub enum Difference {
 
 /// The first frame of a recorded run that does not follow from its inputs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Diverged {
+pub struct ReplayDivergence {
     /// Its number.
     pub seq: u64,
     /// In which respect.
-    pub kind: Difference,
+    pub kind: MismatchKind,
     /// JSON pointer into the frame to the first difference; empty where it is the whole frame.
     pub field: String,
     /// What is recorded there; absent: nothing.
@@ -117,7 +117,7 @@ pub struct Diverged {
     pub decided: Option<Value>,
 }
 
-impl fmt::Display for Diverged {
+impl fmt::Display for ReplayDivergence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let side = |value: &Option<Value>| match value {
             None => "nothing".to_owned(),
@@ -139,13 +139,13 @@ impl fmt::Display for Diverged {
     }
 }
 
-impl std::error::Error for Diverged {}
+impl std::error::Error for ReplayDivergence {}
 
 /// The most characters of a value in a message; the whole of it stands in the frame.
-const SHOWN: usize = 160;
+const MAX_SHOWN_CHARACTERS: usize = 160;
 
 fn clipped(text: &str) -> String {
-    match text.char_indices().nth(SHOWN) {
+    match text.char_indices().nth(MAX_SHOWN_CHARACTERS) {
         None => text.to_owned(),
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),
     }
@@ -162,11 +162,11 @@ impl Definitions {
     ///
     /// # Errors
     /// [`Stopped::Rules`], [`Stopped::Definition`].
-    pub fn brought(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, Stopped> {
-        let Some(rules) = named_by(&frame.event) else {
+    pub fn introduced_by(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, ReplayError> {
+        let Some(rules) = recorded_rules(&frame.event) else {
             return Ok(None);
         };
-        DecisionRules::known(rules).map_err(|unknown| Stopped::Rules {
+        DecisionRules::from_recorded(rules).map_err(|unknown| ReplayError::Rules {
             seq: frame.seq,
             recorded: unknown.recorded,
             ours: RULES,
@@ -174,7 +174,7 @@ impl Definitions {
         let Some((definition, digest)) = frame.event.definition() else {
             return Ok(None);
         };
-        let unusable = |problem: String| Stopped::Definition {
+        let unusable = |problem: String| ReplayError::Definition {
             seq: frame.seq,
             problem,
         };
@@ -205,20 +205,20 @@ impl Definitions {
 ///
 /// # Errors
 /// [`Stopped`]; the first frame that differs is a [`Diverged`].
-pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunState, Stopped> {
+pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunState, ReplayError> {
     let mut definition = root(recorded, definitions)?;
     let memo = Memo::default();
     let mut at = 0;
     let mut state: Option<RunState> = None;
     while let Some(input) = recorded.get(at) {
-        judge(input)?;
+        check_turn_start(input)?;
         let rest = recorded.get(at..).unwrap_or_default();
-        let inputs = rest.get(..together(rest)).unwrap_or_default();
+        let inputs = rest.get(..input_length(rest)).unwrap_or_default();
         let turn = match &mut state {
             None => begin(
                 &definition,
                 input.stream.clone(),
-                drafted(input),
+                to_draft(input),
                 input.at,
                 &memo,
             )
@@ -227,12 +227,12 @@ pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunSt
                 turn
             }),
             Some(state) => {
-                let drafts = inputs.iter().map(drafted).collect();
-                take_report(&definition, state, drafts, input.at, &memo)
+                let drafts = inputs.iter().map(to_draft).collect();
+                apply_report(&definition, state, drafts, input.at, &memo)
             }
         };
-        let turn = turn.map_err(|broken| refused(input, &broken))?;
-        if let Some(from_here) = definitions.brought(input)? {
+        let turn = turn.map_err(|broken| rejected_input(input, &broken))?;
+        if let Some(from_here) = definitions.introduced_by(input)? {
             definition = from_here;
         }
         let recorded_of_turn = compare(&turn, rest)?;
@@ -242,22 +242,22 @@ pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunSt
             state = Some(refold(recorded.get(..at).unwrap_or_default())?);
         }
     }
-    state.ok_or_else(|| Stopped::NoRoot("is empty".to_owned()))
+    state.ok_or_else(|| ReplayError::NoRoot("is empty".to_owned()))
 }
 
 /// The definition a run began with.
-fn root(recorded: &[Frame], definitions: &mut Definitions) -> Result<Arc<Definition>, Stopped> {
+fn root(recorded: &[Frame], definitions: &mut Definitions) -> Result<Arc<Definition>, ReplayError> {
     let Some(first) = recorded.first() else {
-        return Err(Stopped::NoRoot("is empty".to_owned()));
+        return Err(ReplayError::NoRoot("is empty".to_owned()));
     };
-    let begins = || Stopped::NoRoot(format!("begins with {}", first.event.kind()));
-    definitions.brought(first)?.ok_or_else(begins)
+    let begins = || ReplayError::NoRoot(format!("begins with {}", first.event.kind()));
+    definitions.introduced_by(first)?.ok_or_else(begins)
 }
 
 /// Whether a frame that begins a turn may begin one.
-fn judge(input: &Frame) -> Result<(), Stopped> {
+fn check_turn_start(input: &Frame) -> Result<(), ReplayError> {
     if !input.event.is_known() {
-        return Err(Stopped::Unknown {
+        return Err(ReplayError::Unknown {
             seq: input.seq,
             kind: input.event.kind().to_owned(),
         });
@@ -265,9 +265,9 @@ fn judge(input: &Frame) -> Result<(), Stopped> {
     if input.event.role() == Role::Input {
         return Ok(());
     }
-    Err(Stopped::Diverged(Box::new(Diverged {
+    Err(ReplayError::Diverged(Box::new(ReplayDivergence {
         seq: input.seq,
-        kind: Difference::Length,
+        kind: MismatchKind::Length,
         field: String::new(),
         history: Some(Value::from(input.event.kind())),
         decided: None,
@@ -275,10 +275,10 @@ fn judge(input: &Frame) -> Result<(), Stopped> {
 }
 
 /// An input the state refuses: history holds what cannot have happened.
-fn refused(input: &Frame, broken: &Broken) -> Stopped {
-    Stopped::Diverged(Box::new(Diverged {
+fn rejected_input(input: &Frame, broken: &InvariantViolation) -> ReplayError {
+    ReplayError::Diverged(Box::new(ReplayDivergence {
         seq: input.seq,
-        kind: Difference::Input,
+        kind: MismatchKind::Input,
         field: String::new(),
         history: Some(Value::from(input.event.kind())),
         decided: Some(Value::from(broken.to_string())),
@@ -286,7 +286,7 @@ fn refused(input: &Frame, broken: &Broken) -> Stopped {
 }
 
 /// How many frames at the beginning are one input: those of a report stand together.
-pub fn together(recorded: &[Frame]) -> usize {
+pub fn input_length(recorded: &[Frame]) -> usize {
     let said = |frame: &Frame| match &frame.event {
         Event::Agent(event) => event.report().map(|report| {
             let step = event.step().to_owned();
@@ -308,7 +308,7 @@ pub fn together(recorded: &[Frame]) -> usize {
 }
 
 /// A recorded input, as it was before it had a place.
-pub fn drafted(frame: &Frame) -> Draft {
+pub fn to_draft(frame: &Frame) -> Draft {
     Draft {
         scope: frame.scope.clone(),
         actor: frame.actor.clone(),
@@ -318,12 +318,12 @@ pub fn drafted(frame: &Frame) -> Draft {
 }
 
 /// How many frames of a turn are recorded as they were decided.
-fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, Stopped> {
+fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, ReplayError> {
     for (number, sealed) in turn.sealed.iter().enumerate() {
         let Some(history) = recorded.get(number) else {
-            return Err(Stopped::Diverged(Box::new(Diverged {
+            return Err(ReplayError::Diverged(Box::new(ReplayDivergence {
                 seq: sealed.frame.seq,
-                kind: Difference::Length,
+                kind: MismatchKind::Length,
                 field: String::new(),
                 history: None,
                 decided: Some(Value::from(sealed.frame.event.kind())),
@@ -340,15 +340,15 @@ fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, Stopped> {
             return Ok(number);
         }
         let diverged = first_difference(history, &sealed.frame);
-        return Err(Stopped::Diverged(Box::new(diverged)));
+        return Err(ReplayError::Diverged(Box::new(diverged)));
     }
     Ok(turn.sealed.len())
 }
 
 /// The first respect in which two frames differ, and the first place.
-fn first_difference(history: &Frame, decided: &Frame) -> Diverged {
+fn first_difference(history: &Frame, decided: &Frame) -> ReplayDivergence {
     let seq = decided.seq;
-    let sides = |kind, field: &str, theirs: Value, ours: Value| Diverged {
+    let sides = |kind, field: &str, theirs: Value, ours: Value| ReplayDivergence {
         seq,
         kind,
         field: field.to_owned(),
@@ -358,17 +358,17 @@ fn first_difference(history: &Frame, decided: &Frame) -> Diverged {
     let (ours, theirs) = (&decided.event, &history.event);
     if theirs.kind() != ours.kind() {
         let (theirs, ours) = (theirs.kind().into(), ours.kind().into());
-        return sides(Difference::Type, "/type", theirs, ours);
+        return sides(MismatchKind::Type, "/type", theirs, ours);
     }
     if history.scope != decided.scope {
         let (theirs, ours) = (&history.scope, &decided.scope);
-        return sides(Difference::Scope, "/scope", json!(theirs), json!(ours));
+        return sides(MismatchKind::Scope, "/scope", json!(theirs), json!(ours));
     }
     let changes = value_diff::diff(&theirs.data(), &ours.data());
     if let Some(first) = changes.into_iter().next() {
-        return Diverged {
+        return ReplayDivergence {
             seq,
-            kind: Difference::Data,
+            kind: MismatchKind::Data,
             field: format!("/data{}", first.path),
             history: first.before,
             decided: first.after,
@@ -376,30 +376,30 @@ fn first_difference(history: &Frame, decided: &Frame) -> Diverged {
     }
     if history.cause != decided.cause {
         let (theirs, ours) = (json!(history.cause), json!(decided.cause));
-        return sides(Difference::Cause, "/cause", theirs, ours);
+        return sides(MismatchKind::Cause, "/cause", theirs, ours);
     }
     if history.at != decided.at {
         let (theirs, ours) = (json!(history.at), json!(decided.at));
-        return sides(Difference::Time, "/at", theirs, ours);
+        return sides(MismatchKind::Time, "/at", theirs, ours);
     }
     if history.actor != decided.actor {
         let theirs = Value::from(history.actor.to_string());
         let ours = Value::from(decided.actor.to_string());
-        return sides(Difference::Actor, "/actor", theirs, ours);
+        return sides(MismatchKind::Actor, "/actor", theirs, ours);
     }
     let (theirs, ours) = (json!(history.hash), json!(decided.hash));
-    sides(Difference::Bytes, "/hash", theirs, ours)
+    sides(MismatchKind::Bytes, "/hash", theirs, ours)
 }
 
-fn refold(frames: &[Frame]) -> Result<RunState, Stopped> {
+fn refold(frames: &[Frame]) -> Result<RunState, ReplayError> {
     RunState::fold(frames).map_err(|error| {
         let seq = match &error {
             FoldError::Refused(seq, _) => *seq,
             FoldError::Empty | FoldError::Plan(_) => 0,
         };
-        Stopped::Diverged(Box::new(Diverged {
+        ReplayError::Diverged(Box::new(ReplayDivergence {
             seq,
-            kind: Difference::Input,
+            kind: MismatchKind::Input,
             field: String::new(),
             history: None,
             decided: Some(Value::from(error.to_string())),

@@ -1,7 +1,7 @@
 //! Judging the reserved fields of an agent's output: once, in order, before the air-lock (seed
 //! 000, invariant 21; decision R1).
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::Verdict;
 use ktsu_projections::run::reserved::{
     CONFIDENCE, FATAL, FLAGS, RATIONALE, SKIP_REASON, code_of, fails_the_run, is_confident,
@@ -11,11 +11,11 @@ use serde_json::Value;
 
 /// What the reserved fields of an output come to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Judged {
+pub struct ReservedEvaluation {
     /// Every field that was looked at, in order.
     pub fields: Vec<Field>,
     /// What the first of them that ends the step says.
-    pub end: Option<End>,
+    pub end: Option<ReservedEnd>,
     /// Every reserved name of the output, unknown ones too, ascending.
     pub stripped: Vec<String>,
 }
@@ -26,14 +26,14 @@ pub struct Field {
     /// `ktsu_…`.
     pub name: &'static str,
     /// What the agent said; null where a confidence is needed and missing.
-    pub value: Json,
+    pub value: CanonicalJson,
     /// What follows.
     pub verdict: Verdict,
 }
 
 /// How a step ends because of a reserved field.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum End {
+pub enum ReservedEnd {
     /// It is skipped; the agent's words.
     Skip(String),
     /// It fails.
@@ -46,8 +46,8 @@ pub enum End {
 }
 
 /// Judges an output. `threshold` is the step's, in millionths.
-pub fn judge(output: &Value, threshold: Option<u32>) -> Judged {
-    let mut judged = Judged {
+pub fn evaluate(output: &Value, threshold: Option<u32>) -> ReservedEvaluation {
+    let mut judged = ReservedEvaluation {
         fields: Vec::new(),
         end: None,
         stripped: Vec::new(),
@@ -66,10 +66,15 @@ pub fn judge(output: &Value, threshold: Option<u32>) -> Judged {
                 (true, true) => Verdict::FailRun,
             };
             let message = words(name);
-            judged.note(name, value, verdict, Some(End::Fail { code, message }));
+            judged.note(
+                name,
+                value,
+                verdict,
+                Some(ReservedEnd::Fail { code, message }),
+            );
         }
     }
-    judge_confidence(&mut judged, output.get(CONFIDENCE), threshold);
+    evaluate_confidence(&mut judged, output.get(CONFIDENCE), threshold);
     if let Some(value) = output.get(SKIP_REASON) {
         let words = value.as_str().filter(|words| !words.is_empty());
         let verdict = words.map_or(Verdict::Pass, |_| Verdict::Skip);
@@ -77,7 +82,7 @@ pub fn judge(output: &Value, threshold: Option<u32>) -> Judged {
             SKIP_REASON,
             value,
             verdict,
-            words.map(|words| End::Skip(words.to_owned())),
+            words.map(|words| ReservedEnd::Skip(words.to_owned())),
         );
     }
     for name in [FLAGS, RATIONALE] {
@@ -89,7 +94,11 @@ pub fn judge(output: &Value, threshold: Option<u32>) -> Judged {
 }
 
 /// Without a threshold a confidence is only noted; with one, a missing confidence counts as 0.
-fn judge_confidence(judged: &mut Judged, value: Option<&Value>, threshold: Option<u32>) {
+fn evaluate_confidence(
+    judged: &mut ReservedEvaluation,
+    value: Option<&Value>,
+    threshold: Option<u32>,
+) {
     match (value, threshold) {
         (None, None) => {}
         (Some(value), None) => judged.note(CONFIDENCE, value, Verdict::Noted, None),
@@ -98,7 +107,7 @@ fn judge_confidence(judged: &mut Judged, value: Option<&Value>, threshold: Optio
                 true => Verdict::Pass,
                 false => Verdict::Fail,
             };
-            let end = End::Fail {
+            let end = ReservedEnd::Fail {
                 code: "confidence_below_threshold",
                 message: "confidence below threshold",
             };
@@ -121,11 +130,17 @@ fn words(field: &str) -> &'static str {
     }
 }
 
-impl Judged {
-    fn note(&mut self, name: &'static str, value: &Value, verdict: Verdict, end: Option<End>) {
+impl ReservedEvaluation {
+    fn note(
+        &mut self,
+        name: &'static str,
+        value: &Value,
+        verdict: Verdict,
+        end: Option<ReservedEnd>,
+    ) {
         self.fields.push(Field {
             name,
-            value: Json::from_value(value).unwrap_or_default(),
+            value: CanonicalJson::from_value(value).unwrap_or_default(),
             verdict,
         });
         let ends = matches!(verdict, Verdict::Fail | Verdict::FailRun | Verdict::Skip);
@@ -141,7 +156,7 @@ mod tests {
 
     use super::*;
 
-    fn names(judged: &Judged) -> Vec<&str> {
+    fn names(judged: &ReservedEvaluation) -> Vec<&str> {
         judged.fields.iter().map(|field| field.name).collect()
     }
 
@@ -151,7 +166,7 @@ mod tests {
             "ktsu_rationale": "r", "ktsu_skip_reason": "s", "ktsu_low_quality": true,
             "ktsu_injection_attempt": true, "ktsu_zzz": 1, "a": 1,
         });
-        let judged = judge(&output, None);
+        let judged = evaluate(&output, None);
         assert_eq!(
             names(&judged),
             [
@@ -163,7 +178,7 @@ mod tests {
         );
         assert!(matches!(
             judged.end,
-            Some(End::Fail {
+            Some(ReservedEnd::Fail {
                 code: "injection_attempt",
                 ..
             })
@@ -173,17 +188,17 @@ mod tests {
 
     #[test]
     fn a_missing_confidence_fails_a_step_with_a_threshold() {
-        let judged = judge(&json!({"a": 1}), Some(1));
+        let judged = evaluate(&json!({"a": 1}), Some(1));
         assert_eq!(names(&judged), ["ktsu_confidence"]);
         assert!(matches!(
             judged.end,
-            Some(End::Fail {
+            Some(ReservedEnd::Fail {
                 code: "confidence_below_threshold",
                 ..
             })
         ));
         assert_eq!(
-            judge(&json!({"ktsu_confidence": 0.7}), Some(700_000)).end,
+            evaluate(&json!({"ktsu_confidence": 0.7}), Some(700_000)).end,
             None
         );
     }
@@ -191,9 +206,12 @@ mod tests {
     #[test]
     fn an_empty_reason_skips_nothing() {
         for value in [json!(""), json!(1), json!(null)] {
-            assert_eq!(judge(&json!({"ktsu_skip_reason": value}), None).end, None);
+            assert_eq!(
+                evaluate(&json!({"ktsu_skip_reason": value}), None).end,
+                None
+            );
         }
-        let judged = judge(&json!({"ktsu_skip_reason": "none"}), None);
-        assert_eq!(judged.end, Some(End::Skip("none".to_owned())));
+        let judged = evaluate(&json!({"ktsu_skip_reason": "none"}), None);
+        assert_eq!(judged.end, Some(ReservedEnd::Skip("none".to_owned())));
     }
 }

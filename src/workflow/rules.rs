@@ -28,7 +28,7 @@ pub struct DecisionRules(u32);
 #[error(
     "recorded under decision rules {recorded}, while this version of ktsu has rules 1 to {RULES}"
 )]
-pub struct UnknownRules {
+pub struct UnknownRulesError {
     /// The number that is recorded.
     pub recorded: u32,
 }
@@ -41,10 +41,10 @@ impl DecisionRules {
     ///
     /// # Errors
     /// [`UnknownRules`].
-    pub fn known(recorded: u32) -> Result<Self, UnknownRules> {
+    pub fn from_recorded(recorded: u32) -> Result<Self, UnknownRulesError> {
         match recorded {
             1..=RULES => Ok(Self(recorded)),
-            _ => Err(UnknownRules { recorded }),
+            _ => Err(UnknownRulesError { recorded }),
         }
     }
 
@@ -67,19 +67,19 @@ impl DecisionRules {
 
     /// Whether an agent that comes with ktsu has to give the reserved fields that its own output
     /// schema requires.
-    pub fn first_party_agents_keep_promises(self) -> bool {
+    pub fn requires_first_party_reserved_fields(self) -> bool {
         self.0 >= 2
     }
 
     /// Whether failures of params, and of the output of a workflow, name the place as a JSON pointer,
     /// as those of steps do.
-    pub fn places_are_pointers(self) -> bool {
+    pub fn reports_json_pointers(self) -> bool {
         self.0 >= 2
     }
 
     /// Whether defaults that hold themselves, or come to too much, are refused. Under rules 1 those
     /// below a depth were left out.
-    pub fn defaults_have_an_end(self) -> bool {
+    pub fn bounds_defaults(self) -> bool {
         self.0 >= 2
     }
 
@@ -103,7 +103,7 @@ impl DecisionRules {
 }
 
 /// The number that a frame names, for itself and the frames after it.
-pub fn named_by(event: &Event) -> Option<u32> {
+pub fn recorded_rules(event: &Event) -> Option<u32> {
     match event {
         Event::Run(RunEvent::Branched(branch)) => Some(branch.rules),
         event => event.created().map(|created| created.rules),
@@ -115,11 +115,13 @@ pub fn named_by(event: &Event) -> Option<u32> {
 ///
 /// # Errors
 /// [`UnknownRules`] names the first number that is not known.
-pub fn all_known<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Result<(), UnknownRules> {
+pub fn check_rules_known<'a>(
+    frames: impl IntoIterator<Item = &'a Frame>,
+) -> Result<(), UnknownRulesError> {
     let mut numbers = frames
         .into_iter()
-        .filter_map(|frame| named_by(&frame.event));
-    numbers.try_for_each(|number| DecisionRules::known(number).map(drop))
+        .filter_map(|frame| recorded_rules(&frame.event));
+    numbers.try_for_each(|number| DecisionRules::from_recorded(number).map(drop))
 }
 
 #[cfg(test)]
@@ -129,24 +131,30 @@ mod tests {
     #[test]
     fn rules_from_one_to_the_newest_are_known_and_no_others() {
         for number in 1..=RULES {
-            assert_eq!(DecisionRules::known(number), Ok(DecisionRules(number)));
+            assert_eq!(
+                DecisionRules::from_recorded(number),
+                Ok(DecisionRules(number))
+            );
         }
-        assert_eq!(DecisionRules::known(RULES), Ok(DecisionRules::NEWEST));
+        assert_eq!(
+            DecisionRules::from_recorded(RULES),
+            Ok(DecisionRules::NEWEST)
+        );
         for recorded in [0, RULES + 1, u32::MAX] {
-            let refused = DecisionRules::known(recorded);
-            assert_eq!(refused, Err(UnknownRules { recorded }));
+            let refused = DecisionRules::from_recorded(recorded);
+            assert_eq!(refused, Err(UnknownRulesError { recorded }));
         }
     }
 
     #[test]
     fn a_repair_does_not_reach_runs_recorded_under_rules_1() {
-        let first = DecisionRules::known(1).unwrap();
+        let first = DecisionRules::from_recorded(1).unwrap();
         for differs in [
             DecisionRules::nulls_are_absence,
             DecisionRules::whole_numbers_are_plain_text,
-            DecisionRules::first_party_agents_keep_promises,
-            DecisionRules::places_are_pointers,
-            DecisionRules::defaults_have_an_end,
+            DecisionRules::requires_first_party_reserved_fields,
+            DecisionRules::reports_json_pointers,
+            DecisionRules::bounds_defaults,
             DecisionRules::first_items_have_defaults_of_their_own,
             DecisionRules::filled_params_are_recorded,
             DecisionRules::reserved_fields_are_never_missing,

@@ -2,11 +2,11 @@
 //!
 //! The state keeps what happened and when; how long that is waited for is worked out here.
 
-use ktsu_ledger::event::plan::{WebhookPlan, Work};
+use ktsu_ledger::event::plan::{StepWork, WebhookPlan};
 use ktsu_ledger::event::{RunEvent, TimerFired, TimerKind};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
-use ktsu_projections::run::calls::Gate;
-use ktsu_projections::run::waits::Asked;
+use ktsu_projections::run::calls::ApprovalGate;
+use ktsu_projections::run::waits::PendingDecision;
 use ktsu_projections::run::{Phase, RunState};
 
 use super::admit::approval;
@@ -22,7 +22,7 @@ pub struct Timer {
 
 /// A webhook that failed and is to be sent again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Retry {
+pub struct PendingRetry {
     /// When.
     pub until: Timestamp,
     /// Position among the run's scopes.
@@ -42,14 +42,14 @@ pub fn deadline(state: &RunState) -> Option<Timestamp> {
 }
 
 /// The declared retries that wait for their time.
-pub fn retries(state: &RunState) -> impl Iterator<Item = Retry> {
+pub fn retries(state: &RunState) -> impl Iterator<Item = PendingRetry> {
     state
         .retries()
         .filter_map(|(scope, step)| retry(state, scope, step))
 }
 
 /// When a webhook that failed is sent again.
-pub fn retry(state: &RunState, scope: u32, step: u32) -> Option<Retry> {
+pub fn retry(state: &RunState, scope: u32, step: u32) -> Option<PendingRetry> {
     let held = state.scope(scope)?;
     let Phase::Backoff {
         seq,
@@ -59,11 +59,11 @@ pub fn retry(state: &RunState, scope: u32, step: u32) -> Option<Retry> {
     else {
         return None;
     };
-    let Work::Webhook(plan) = &held.shape.step(step)?.work else {
+    let StepWork::Webhook(plan) = &held.shape.step(step)?.work else {
         return None;
     };
     let wait_ms = wait_ms(plan, sending);
-    Some(Retry {
+    Some(PendingRetry {
         until: since.plus_millis(wait_ms),
         scope,
         step,
@@ -73,21 +73,21 @@ pub fn retry(state: &RunState, scope: u32, step: u32) -> Option<Retry> {
 }
 
 /// The next end of a wait for people: when, and what it is about.
-pub fn approval_end(state: &RunState) -> Option<(Timestamp, Asked<'_>)> {
-    let asked = state.asked().into_iter();
-    let ends = asked.filter_map(|asked| Some((gate_end(asked.call.state.gate()?)?, asked)));
+pub fn next_approval_deadline(state: &RunState) -> Option<(Timestamp, PendingDecision<'_>)> {
+    let asked = state.pending_decisions().into_iter();
+    let ends = asked.filter_map(|asked| Some((gate_deadline(asked.call.state.gate()?)?, asked)));
     ends.min_by_key(|(until, asked)| (*until, asked.request))
 }
 
 /// Until when people may decide, if there is an end to it.
-pub fn gate_end(gate: &Gate) -> Option<Timestamp> {
+pub fn gate_deadline(gate: &ApprovalGate) -> Option<Timestamp> {
     let timeout = gate.policy.timeout.as_ref();
     timeout.map(|timeout| gate.since.plus_millis(timeout.ms))
 }
 
 /// What that was when people were asked. Notices say this, so that one that is sent again says what it
 /// said before.
-pub fn announced_gate_end(gate: &Gate) -> Option<Timestamp> {
+pub fn announced_gate_deadline(gate: &ApprovalGate) -> Option<Timestamp> {
     let timeout = gate.policy.timeout.as_ref();
     timeout.map(|timeout| gate.asked_at.plus_millis(timeout.ms))
 }
@@ -118,7 +118,7 @@ pub fn next(state: &RunState) -> Option<Timer> {
         until: retry.until,
         span_ms: retry.wait_ms,
     });
-    let approval = approval_end(state).map(|(until, asked)| Timer {
+    let approval = next_approval_deadline(state).map(|(until, asked)| Timer {
         until,
         span_ms: {
             let gate = asked.call.state.gate();

@@ -11,10 +11,10 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Continued, RunEvent, StepEvent, Why};
+use ktsu_ledger::event::{ContinueReason, Continued, RunEvent, StepEvent};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{Actor, Draft, Event, FrameError, Hash, Sealed, StreamId, Timestamp};
-use ktsu_projections::run::{Refusal, RunState};
+use ktsu_projections::run::{RunState, TransitionError};
 
 use super::definition::Definition;
 use super::next::{Memo, next};
@@ -31,13 +31,13 @@ pub struct Turn {
 
 /// A promise of ours that did not hold. The run's task ends and writes nothing.
 #[derive(Debug, thiserror::Error)]
-pub enum Broken {
+pub enum InvariantViolation {
     /// A frame we decided on cannot be written.
     #[error("a decided frame cannot be written: {0}")]
     Frame(#[from] FrameError),
     /// A frame we decided on does not follow from the state.
     #[error("a decided frame does not follow from the state: {0}")]
-    Refused(#[from] Refusal),
+    Refused(#[from] TransitionError),
 }
 
 /// The first turn of a run.
@@ -50,7 +50,7 @@ pub fn begin(
     created: Draft,
     at: Timestamp,
     memo: &Memo,
-) -> Result<(RunState, Turn), Broken> {
+) -> Result<(RunState, Turn), InvariantViolation> {
     let link = Link {
         stream,
         seq: 0,
@@ -70,33 +70,33 @@ pub fn begin(
 ///
 /// # Errors
 /// [`Broken`]. The state must then not be used further.
-pub fn take(
+pub fn apply_input(
     definition: &Definition,
     state: &mut RunState,
     input: Draft,
     at: Timestamp,
     memo: &Memo,
-) -> Result<Turn, Broken> {
-    take_report(definition, state, vec![input], at, memo)
+) -> Result<Turn, InvariantViolation> {
+    apply_report(definition, state, vec![input], at, memo)
 }
 
 /// A later turn whose input is a report: one input, whatever its frames (DESIGN 1).
 ///
 /// # Errors
 /// [`Broken`]. The state must then not be used further.
-pub fn take_report(
+pub fn apply_report(
     definition: &Definition,
     state: &mut RunState,
     input: Vec<Draft>,
     at: Timestamp,
     memo: &Memo,
-) -> Result<Turn, Broken> {
+) -> Result<Turn, InvariantViolation> {
     let mut turn = Turn::default();
     for draft in input {
         if changes_values(&draft.event) {
-            memo.forget();
+            memo.invalidate();
         }
-        let place = place_of(state, &draft);
+        let place = link_for(state, &draft);
         let sealed = draft.seal(place, at)?;
         state.apply(&sealed.frame)?;
         turn.sealed.push(sealed);
@@ -114,7 +114,7 @@ fn changes_values(input: &Event) -> bool {
 }
 
 /// Where an input stands: behind the last frame, of the run itself unless a branch begins with it.
-fn place_of(state: &RunState, input: &Draft) -> Link {
+fn link_for(state: &RunState, input: &Draft) -> Link {
     let link = state.link();
     let branch = match &input.event {
         Event::Run(RunEvent::Branched(branch)) => StreamId::run(&branch.branch_id).ok(),
@@ -127,7 +127,7 @@ fn place_of(state: &RunState, input: &Draft) -> Link {
 }
 
 /// The input a run posts itself when a bound ended its turn, or when it is taken up again.
-pub fn continued(state: &RunState, why: Why) -> Draft {
+pub fn continuation(state: &RunState, why: ContinueReason) -> Draft {
     Draft {
         scope: String::new(),
         actor: Actor::Orchestrator,
@@ -144,7 +144,7 @@ fn decide(
     memo: &Memo,
     at: Timestamp,
     turn: &mut Turn,
-) -> Result<(), Broken> {
+) -> Result<(), InvariantViolation> {
     let limits = state.created().limits;
     let mut bytes: usize = turn
         .sealed

@@ -1,13 +1,13 @@
 //! Given frames, when an input, then frames.
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use ktsu_projections::envelope::EnvelopeFold;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::driven_tests::Driven;
 use crate::plans_tests::{plan, transform, webhook, workflow};
-use crate::replay::{Definitions, Difference, Stopped, replay};
+use crate::replay::{Definitions, MismatchKind, ReplayError, replay};
 
 #[test]
 fn a_chain_of_transforms_ends_in_its_first_turn() {
@@ -183,7 +183,7 @@ fn a_changed_decision_is_caught_even_when_it_is_linked_again() {
         if let (true, Event::Step(ktsu_ledger::event::StepEvent::Completed(done))) =
             (number == changed, &mut event)
         {
-            done.output = Some(Json::parse(br#"{"result":[9]}"#).unwrap());
+            done.output = Some(CanonicalJson::parse(br#"{"result":[9]}"#).unwrap());
         }
         let draft = Draft {
             scope: frame.scope.clone(),
@@ -200,11 +200,11 @@ fn a_changed_decision_is_caught_even_when_it_is_linked_again() {
         forged.push(sealed.frame);
     }
     assert!(RunState::fold(&forged).is_ok(), "the chain itself is whole");
-    let Err(Stopped::Diverged(diverged)) = replay(&forged, &mut Definitions::default()) else {
+    let Err(ReplayError::Diverged(diverged)) = replay(&forged, &mut Definitions::default()) else {
         panic!("the forged frame was not noticed");
     };
     assert_eq!(diverged.seq, changed as u64);
-    assert_eq!(diverged.kind, Difference::Data);
+    assert_eq!(diverged.kind, MismatchKind::Data);
     assert_eq!(
         diverged.history,
         Some(json!(9)),

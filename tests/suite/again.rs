@@ -7,14 +7,14 @@
 
 use std::collections::HashMap;
 
-use ktsu_ledger::event::{AgentEvent, Role, RunEvent, Why};
+use ktsu_ledger::event::{AgentEvent, ContinueReason, Role, RunEvent};
 use ktsu_ledger::{Cause, Draft, Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::run::RunState;
 
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
-use ktsu_workflow::turn::{self, Broken, Turn};
+use ktsu_workflow::turn::{self, InvariantViolation, Turn};
 
 /// A run as it would have gone.
 #[derive(Debug)]
@@ -37,10 +37,12 @@ pub(crate) fn again(
     definition: &Definition,
     recorded: &[Frame],
     change: &dyn Fn(&Frame) -> Option<Event>,
-) -> Result<Again, Broken> {
+) -> Result<Again, InvariantViolation> {
     let mut inputs = groups(recorded).into_iter();
     let Some(first) = inputs.next().and_then(|group| group.first().copied()) else {
-        return Err(Broken::Refused(ktsu_projections::run::Refusal::NotARun));
+        return Err(InvariantViolation::Refused(
+            ktsu_projections::run::TransitionError::NotARun,
+        ));
     };
     let memo = Memo::default();
     let draft = Draft {
@@ -122,7 +124,7 @@ struct Course<'a> {
 
 impl Course<'_> {
     /// Takes the first input that the run waits for; says whether there was one.
-    fn next(&mut self) -> Result<bool, Broken> {
+    fn next(&mut self) -> Result<bool, InvariantViolation> {
         for at in 0..self.open.len() {
             let Some(group) = self.open.get(at).cloned() else {
                 break;
@@ -136,7 +138,7 @@ impl Course<'_> {
         Ok(false)
     }
 
-    fn try_taking(&mut self, group: &[&Frame]) -> Result<Option<Turn>, Broken> {
+    fn try_taking(&mut self, group: &[&Frame]) -> Result<Option<Turn>, InvariantViolation> {
         let Some(first) = group.first() else {
             return Ok(None);
         };
@@ -163,7 +165,7 @@ impl Course<'_> {
             }
         }
         let state = &mut self.again.state;
-        turn::take_report(self.definition, state, drafts, at, &self.memo).map(Some)
+        turn::apply_report(self.definition, state, drafts, at, &self.memo).map(Some)
     }
 
     /// An input as it would stand in this run: changed, and with the numbers of this run.
@@ -226,7 +228,7 @@ impl Course<'_> {
     }
 
     /// Keeps what a turn appends, and goes on where a bound ended it.
-    fn took(&mut self, turn: Turn) -> Result<(), Broken> {
+    fn took(&mut self, turn: Turn) -> Result<(), InvariantViolation> {
         let mut turn = turn;
         loop {
             let more = turn.more;
@@ -240,15 +242,15 @@ impl Course<'_> {
             }
             let bound = |group: &Vec<&Frame>| {
                 let first = group.first().map(|frame| &frame.event);
-                matches!(first, Some(Event::Run(RunEvent::Continued(one))) if one.why == Why::Bound)
+                matches!(first, Some(Event::Run(RunEvent::Continued(one))) if one.why == ContinueReason::Bound)
             };
             let recorded = self.open.iter().position(bound);
             let recorded = recorded.map(|at| self.open.remove(at));
             let state = &mut self.again.state;
             let at = recorded.and_then(|group| group.first().map(|frame| frame.at));
             let at = at.unwrap_or(state.at()).max(state.at());
-            let draft = turn::continued(state, Why::Bound);
-            turn = turn::take_report(self.definition, state, vec![draft], at, &self.memo)?;
+            let draft = turn::continuation(state, ContinueReason::Bound);
+            turn = turn::apply_report(self.definition, state, vec![draft], at, &self.memo)?;
         }
     }
 }
@@ -266,7 +268,7 @@ struct Numbers {
 
 impl Numbers {
     fn of(recorded: &[Frame]) -> Self {
-        let lineage = Lineage::of(recorded);
+        let lineage = Lineage::from_frames(recorded);
         let mut counts = HashMap::new();
         let names = lineage.nodes().iter().map(|node| {
             let key = (node.kind.clone(), node.scope.clone(), node.step.clone());

@@ -215,7 +215,7 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
     let heard = sink.heard();
     process.stop();
 
-    let report = verify_file(&path, &verify::Options::default(), &mut |_| {}).unwrap();
+    let report = verify_file(&path, &verify::VerifyOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(report.problems, []);
     let reader = SqliteReader::open(&path).unwrap();
     let journal = world.journal.lock().unwrap();

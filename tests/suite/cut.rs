@@ -213,7 +213,7 @@ async fn cut_everywhere(scenario: &Scenario, cuts: impl Fn(usize) -> Vec<usize>)
         same(&original, &within.client, &got, &heard, &told).await;
         sent_again(&frames, cut, &heard, &told);
         asked_once(&frames, cut, &heard, &told);
-        let report = verify(&store, &verify::Options::default(), &mut |_| {});
+        let report = verify(&store, &verify::VerifyOptions::default(), &mut |_| {});
         assert_eq!(report.problems, [], "{told}");
     }
 }
@@ -316,7 +316,8 @@ async fn a_ledger_file_that_is_cut_ends_the_same() {
             let taken_up = usize::from(cut < frames.len());
             assert_eq!((of("store.opened"), of("store.recovered")), (1, taken_up));
             lab.close().await;
-            let report = ktsu_ledger::verify_file(&path, &verify::Options::default(), &mut |_| {});
+            let report =
+                ktsu_ledger::verify_file(&path, &verify::VerifyOptions::default(), &mut |_| {});
             assert_eq!(report.unwrap().problems, [], "{told}");
         }
     }

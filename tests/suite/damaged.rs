@@ -4,8 +4,8 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use ktsu::assemble::{self, Agents, LedgerPlace, NotOpened, Setup, reading};
-use ktsu_damage::{Damage, SEARCHED_BYTES, Watched};
+use ktsu::assemble::{self, Agents, LedgerPlace, OpenEngineError, Setup, reading};
+use ktsu_damage::{Damage, DamageReportingReader, MAX_SEARCHED_BYTES};
 use ktsu_ledger::store::{Filter, Reader, SqliteReader, StoreError};
 use ktsu_ledger::{Hash, StreamId};
 use rusqlite::Connection;
@@ -140,7 +140,7 @@ async fn every_page_damaged_is_refused_to_owners_and_never_read_wrongly() {
             }
             let (_dir, path) = sound.changed(&damaged);
             match assemble::open(setup(&path, &kit)).await {
-                Err(NotOpened::Store(_)) => {
+                Err(OpenEngineError::Store(_)) => {
                     refused += 1;
                     assert_eq!(
                         std::fs::read(&path).unwrap(),
@@ -169,7 +169,7 @@ async fn every_page_damaged_is_refused_to_owners_and_never_read_wrongly() {
                     assert_eq!(client.post("/invoke/w", "{}").await.status, 503, "{place}");
                     reading.close().await;
                 }
-                Err(NotOpened::Store(_)) => closed += 1,
+                Err(OpenEngineError::Store(_)) => closed += 1,
                 Err(other) => panic!("{place}: {other}"),
             }
             assert_eq!(
@@ -192,7 +192,7 @@ async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
     let inputs: Vec<Value> = (0..10).map(much).collect();
     let sound = Sound::new(&kit, &inputs).await;
     let mut bytes = sound.bytes();
-    assert!(bytes.len() as u64 > SEARCHED_BYTES);
+    assert!(bytes.len() as u64 > MAX_SEARCHED_BYTES);
     let (bad, good) = (&sound.envelopes[3].0, &sound.envelopes[4].0);
     let find = |from: usize, what: &str| {
         let found = bytes[from..].windows(what.len());
@@ -236,7 +236,7 @@ async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
 
     let again = assemble::open(setup(&path, &kit)).await;
     assert!(
-        matches!(again, Err(NotOpened::Store(_))),
+        matches!(again, Err(OpenEngineError::Store(_))),
         "it is remembered"
     );
     let reading = reading::open(setup(&path, &kit), &path).await.unwrap();
@@ -261,7 +261,7 @@ async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
     tool.execute_batch("DELETE FROM index_rows").unwrap();
     drop(tool);
     let started = assemble::open(setup(&listless, &kit)).await;
-    assert!(matches!(started, Err(NotOpened::Store(_))));
+    assert!(matches!(started, Err(OpenEngineError::Store(_))));
     // Put right again, it is searched once and goes on.
     let mut repaired = std::fs::read(&path).unwrap();
     repaired[at] ^= 1;
@@ -288,7 +288,7 @@ async fn a_run_without_its_last_frame_is_unreadable_and_not_one_that_goes_on() {
         .unwrap();
     drop(tool);
     let refused = assemble::open(setup(&path, &kit)).await;
-    assert!(matches!(refused, Err(NotOpened::Store(_))));
+    assert!(matches!(refused, Err(OpenEngineError::Store(_))));
     let reading = reading::open(setup(&path, &kit), &path).await.unwrap();
     let client = Client::of(&reading.url);
     assert_eq!(told_rightly(&client, &sound.envelopes, "cut").await, 1);
@@ -313,17 +313,17 @@ async fn damage_is_known_from_then_on_whatever_a_reader_asked_for_that_met_it() 
     for (at, ask) in questions.into_iter().enumerate() {
         let (_dir, path) = sound.changed(&bytes);
         let damage = Damage::default();
-        let reader = Watched::new(SqliteReader::open(&path).unwrap(), damage.clone());
-        assert!(ask(&reader).is_ok() && damage.why().is_none(), "{at}");
+        let reader = DamageReportingReader::new(SqliteReader::open(&path).unwrap(), damage.clone());
+        assert!(ask(&reader).is_ok() && damage.reason().is_none(), "{at}");
         drop(reader);
-        let reader = Watched::new(SqliteReader::open(&path).unwrap(), damage.clone());
+        let reader = DamageReportingReader::new(SqliteReader::open(&path).unwrap(), damage.clone());
         // All but the first page, under the eyes of whoever has it open.
         let mut zeroed = bytes.clone();
         zeroed[PAGE..].fill(0);
         std::fs::write(&path, zeroed).unwrap();
         let met = ask(&reader);
         assert!(matches!(met, Err(StoreError::Damaged(_))), "{at}: {met:?}");
-        assert!(damage.why().is_some(), "{at}");
+        assert!(damage.reason().is_some(), "{at}");
     }
 }
 

@@ -12,12 +12,12 @@ use std::process::Command;
 use std::sync::Arc;
 
 use ktsu_api::routes;
-use ktsu_egress::{self as egress, Policy};
+use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
-use ktsu_orchestrator::{Orchestrator, Parts, TokenKey, clock};
-use ktsu_readers::Readers;
-use ktsu_server::{self as server, Limits};
+use ktsu_orchestrator::{Orchestrator, OrchestratorParts, TokenKey, clock};
+use ktsu_readers::ReaderPool;
+use ktsu_server::{self as server, ServerLimits};
 use ktsu_telemetry::{Metrics, Telemetry};
 use serde_json::json;
 
@@ -262,8 +262,8 @@ async fn an_engine_without_syncs() {
     let ledger = PathBuf::from(ledger);
     let store = SqliteStore::open_without_syncs(&ledger).unwrap();
     let (appender, thread) = Appender::start(Box::new(store), Options::default()).unwrap();
-    let readers = Readers::new(move || Ok(Box::new(SqliteReader::open(&ledger)?)));
-    let parts = Parts {
+    let readers = ReaderPool::new(move || Ok(Box::new(SqliteReader::open(&ledger)?)));
+    let parts = OrchestratorParts {
         telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
         groups: None,
         appender,
@@ -273,8 +273,8 @@ async fn an_engine_without_syncs() {
         max_active: 50_000,
         tool_servers: Default::default(),
         environment: Default::default(),
-        egress: egress::Client::new(&Policy::default()).unwrap(),
-        clock: clock::system(),
+        egress: egress::Client::new(&EgressPolicy::default()).unwrap(),
+        clock: clock::system_clock(),
         runtime: None,
         gateway: None,
         tokens: TokenKey::new([7; 32]),
@@ -301,7 +301,7 @@ async fn an_engine_without_syncs() {
     server::serve(
         listener,
         routes::router(orchestrator),
-        Limits::default(),
+        ServerLimits::default(),
         stopped,
     )
     .await;

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use ktsu::assemble::import::import;
-use ktsu_evidence::export::Wanted;
+use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::transfer;
 use ktsu_history::replay as told;
 use ktsu_ledger::appender::Options;
@@ -23,7 +23,7 @@ use ktsu_ledger::branch;
 use ktsu_ledger::store::{MemoryStore, Reader, SqliteReader};
 use ktsu_ledger::{Hash, StreamId, Timestamp};
 use ktsu_ledger::{verify, verify_file};
-use ktsu_orchestrator::Clock;
+use ktsu_orchestrator::MicrosClock;
 use ktsu_projections::RunState;
 use ktsu_workflow::replay::{Definitions, replay};
 use serde::{Deserialize, Serialize};
@@ -65,10 +65,10 @@ pub(crate) fn all() -> Vec<(String, String)> {
     names.map(|name| (name.clone(), lines(&name))).collect()
 }
 
-fn everything() -> Wanted {
-    Wanted {
+fn everything() -> ExportSelection {
+    ExportSelection {
         all: true,
-        ..Wanted::default()
+        ..ExportSelection::default()
     }
 }
 
@@ -85,7 +85,7 @@ fn recorded(reader: &dyn Reader) -> Vec<(usize, Recorded)> {
     let streams = told::streams(reader).unwrap();
     let one = |stream: StreamId| {
         let records = branch::records(reader, &stream).unwrap();
-        let own = branch::Path::of(reader, &stream).unwrap().forked();
+        let own = branch::Ancestry::of(reader, &stream).unwrap().forked();
         let mut blobs = Vec::new();
         for part in records.iter().map(|record| record.decode_bare().unwrap()) {
             for external in part.ext {
@@ -148,12 +148,15 @@ fn every_golden_export_is_the_one_that_was_recorded() {
 fn every_golden_export_comes_in_is_sound_and_goes_out_with_the_same_bytes() {
     for name in manifest().into_keys() {
         let (_folder, path) = imported(&name);
-        let report = verify_file(&path, &verify::Options::default(), &mut |_| {}).unwrap();
+        let report = verify_file(&path, &verify::VerifyOptions::default(), &mut |_| {}).unwrap();
         assert_eq!(report.problems, [], "{name}");
         let reader = SqliteReader::open(&path).unwrap();
         let again = transfer::export(&reader, &everything()).unwrap();
         assert_eq!(again, lines(&name), "{name}");
-        assert!(ktsu_rows::are_whole(&reader).unwrap(), "{name}");
+        assert!(
+            ktsu_run_index::is_index_complete(&reader).unwrap(),
+            "{name}"
+        );
         crate::evidence::holds(&reader, &name);
     }
 }
@@ -261,7 +264,7 @@ fn kit(words: &str) -> KitDir {
 }
 
 /// A clock that goes on by a millisecond whenever it is asked.
-fn ticking() -> Clock {
+fn ticking() -> MicrosClock {
     let now = Arc::new(AtomicU64::new(MOMENT));
     Arc::new(move || Timestamp::from_micros(now.fetch_add(1000, Ordering::SeqCst)))
 }

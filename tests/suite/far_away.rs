@@ -33,7 +33,11 @@ async fn runs_of_every_kind_come_to_the_same_where_answers_are_lost() {
         if let Err(diverged) = replay(&frames, &mut Definitions::default()) {
             panic!("{}: {diverged}", scenario.name);
         }
-        let report = verify(&remote.kept(), &verify::Options::default(), &mut |_| {});
+        let report = verify(
+            &remote.kept(),
+            &verify::VerifyOptions::default(),
+            &mut |_| {},
+        );
         assert_eq!(report.problems, [], "{}", scenario.name);
         unknown += remote.unknown();
     }
@@ -56,7 +60,11 @@ async fn every_frame_is_signed_where_answers_are_lost() {
     }
     lab.close().await;
     assert!(remote.unknown() > 0);
-    let report = verify(&remote.kept(), &verify::Options::default(), &mut |_| {});
+    let report = verify(
+        &remote.kept(),
+        &verify::VerifyOptions::default(),
+        &mut |_| {},
+    );
     assert_eq!(report.problems, []);
     assert!(report.checkpoints > 0);
     assert_eq!(

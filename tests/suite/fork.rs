@@ -110,7 +110,7 @@ async fn fork_everywhere(scenario: &Scenario) {
         if let Err(diverged) = replay(&got, &mut Definitions::default()) {
             panic!("{told}: {diverged}");
         }
-        let report = verify(&store, &verify::Options::default(), &mut |_| {});
+        let report = verify(&store, &verify::VerifyOptions::default(), &mut |_| {});
         assert_eq!(report.problems, [], "{told}");
         evidence::sound(&store, &told);
     }
@@ -196,7 +196,7 @@ async fn acting_is_forked_everywhere(name: &str) {
         }
     }
     assert_eq!(Recorded::read(&reader, &run).records, original.records);
-    let report = verify(&reader, &verify::Options::default(), &mut |_| {});
+    let report = verify(&reader, &verify::VerifyOptions::default(), &mut |_| {});
     assert_eq!(report.problems, [], "{name}");
     evidence::holds(&reader, name);
     stage.lab.close().await;
@@ -835,6 +835,6 @@ async fn a_hundred_forks_of_ten_megabytes_take_less_than_one() {
     let reader = SqliteReader::open(&path).unwrap();
     let stream = StreamId::run(&branches[40]).unwrap();
     assert!(reader.tail(&stream).unwrap().is_some());
-    let report = ktsu_ledger::verify_file(&path, &verify::Options::default(), &mut |_| {});
+    let report = ktsu_ledger::verify_file(&path, &verify::VerifyOptions::default(), &mut |_| {});
     assert_eq!(report.unwrap().problems, []);
 }

@@ -13,7 +13,7 @@ use ktsu_ledger::{Event, Frame, FrameError, Hash, Record};
 use ktsu_projections::RunState;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::RunStatus;
-use ktsu_workflow::replay::{Definitions, Stopped, replay};
+use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 use ktsu_workflow::rules::RULES;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -153,7 +153,7 @@ fn every_golden_ledger_stays_readable() {
     for (name, golden) in goldens() {
         let mut store = MemoryStore::new();
         golden.put(&mut store);
-        let report = verify(&store, &verify::Options::default(), &mut |_| {});
+        let report = verify(&store, &verify::VerifyOptions::default(), &mut |_| {});
         assert_eq!(report.problems, [], "{name}");
         assert_eq!(report.frames, golden.records.len() as u64);
         let tail = store.tail(&golden.stream).unwrap().unwrap();
@@ -253,7 +253,11 @@ fn the_goldens_cover_what_can_happen() {
 /// The formulas of `docs/ledger-format.md`, in their own words.
 #[test]
 fn hashes_of_requests_and_replies_are_those_of_the_page() {
-    let canonical = |value: &Value| ktsu_ledger::Json::from_value(value).unwrap().to_string();
+    let canonical = |value: &Value| {
+        ktsu_ledger::CanonicalJson::from_value(value)
+            .unwrap()
+            .to_string()
+    };
     let (mut with_tools, mut with_calls, mut named) = (0, 0, 0);
     for (name, golden) in goldens() {
         let mut told: BTreeMap<u64, String> = BTreeMap::new();
@@ -384,7 +388,7 @@ pub(crate) fn alter_each(name: &str, golden: &Recorded, from: usize) -> (usize, 
 fn caught(definitions: &mut Definitions, frames: &[Frame], at: usize, told: &str) {
     match replay(frames, definitions) {
         Ok(_) => panic!("{told} was not noticed"),
-        Err(Stopped::Diverged(diverged)) => {
+        Err(ReplayError::Diverged(diverged)) => {
             assert!(diverged.seq <= at as u64, "{told}: {diverged}");
         }
         Err(other) => panic!("{told}: {other}"),

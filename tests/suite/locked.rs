@@ -13,8 +13,8 @@ use crate::support::{KitDir, Lab, Sink};
 /// Writes the lock of a kit as it is now.
 pub(crate) fn freeze(dir: &Path) {
     let kit = load_unlocked(dir).unwrap_or_else(|faults| panic!("{faults}"));
-    let made = lock::made(&kit).unwrap_or_else(|faults| panic!("{faults}"));
-    std::fs::write(dir.join(lock::FILE), lock::written(&made)).unwrap();
+    let made = lock::generate(&kit).unwrap_or_else(|faults| panic!("{faults}"));
+    std::fs::write(dir.join(lock::FILE), lock::to_yaml(&made)).unwrap();
 }
 
 /// A workflow that waits for somebody and then says which file it is.

@@ -1,8 +1,8 @@
 //! Runs that are very long: whoever looks back at one follows chains as long as the run, and has a
 //! thread's stack to do it with.
 
-use ktsu_history::provenance::{self, Story};
-use ktsu_history::why;
+use ktsu_history::provenance::{self, TracedRun};
+use ktsu_history::why_not;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::branch;
 use ktsu_ledger::store::Reader;
@@ -102,15 +102,15 @@ async fn where_a_value_came_from_is_told_however_long_its_history_is() {
     assert!(reader.tail(&stream).unwrap().is_some());
     let frames = branch::frames(&reader, &stream).unwrap();
     on_little_stack(|| {
-        let story = Story::of(&frames).unwrap();
+        let story = TracedRun::of(&frames).unwrap();
         let answer = provenance::answer(&story, "", "output.n").unwrap();
         assert_eq!(answer.origins.len(), 1);
     });
     // As it was when the first child had just begun: the last step waits for every one before it.
     let begun = frames.iter().position(|frame| frame.scope == "c0").unwrap();
     on_little_stack(|| {
-        let story = Story::of(&frames[..=begun]).unwrap();
-        let why = why::why_not(&story, "", &format!("c0/s{}", transforms - 1)).unwrap();
+        let story = TracedRun::of(&frames[..=begun]).unwrap();
+        let why = why_not::why_not(&story, "", &format!("c0/s{}", transforms - 1)).unwrap();
         let last = why.because.last().unwrap();
         assert_eq!(
             (last.step.as_str(), last.text.as_str()),

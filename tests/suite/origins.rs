@@ -1,7 +1,7 @@
 //! Where values came from and why steps are where they are, in runs that people had a say in.
 
-use ktsu_history::provenance::{self, Story};
-use ktsu_history::why::{self, WhyNot};
+use ktsu_history::provenance::{self, TracedRun};
+use ktsu_history::why_not::{self, WhyNot};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::event::StepEvent;
 use ktsu_ledger::store::MemoryStore;
@@ -80,7 +80,7 @@ async fn post(client: &Client, run: &str, word: &str, body: Value) -> Value {
 }
 
 fn origins(frames: &[Frame], path: &str) -> Vec<(u64, String)> {
-    let story = Story::of(frames).unwrap();
+    let story = TracedRun::of(frames).unwrap();
     let answer = provenance::answer(&story, "", path).unwrap();
     let origins = answer.origins.into_iter();
     origins.map(|one| (one.frame, one.at)).collect()
@@ -142,7 +142,7 @@ async fn a_value_set_by_a_fork_is_the_origin_of_what_is_made_of_it() {
     assert_eq!(desk.of(&branch, "output.b"), at(said, "/value/v"));
     assert_eq!(desk.of(&branch, "step.c.result.p"), at(0, "/params/n"));
     let frames = desk.frames(&branch);
-    let story = Story::of(&frames).unwrap();
+    let story = TracedRun::of(&frames).unwrap();
     let answer = provenance::answer(&story, "", "output.c.v").unwrap();
     let hops: Vec<_> = answer
         .chain
@@ -212,8 +212,8 @@ async fn what_ran_under_the_definition_before_is_told_by_that_definition() {
 }
 
 fn why(frames: &[Frame], step: &str) -> WhyNot {
-    let story = Story::of(frames).unwrap();
-    why::why_not(&story, "", step).unwrap_or_else(|error| panic!("{error}"))
+    let story = TracedRun::of(frames).unwrap();
+    why_not::why_not(&story, "", step).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The status, and of each reason the step and the words.
@@ -400,8 +400,8 @@ async fn what_begins_again_and_what_waits_for_a_person_say_so() {
 #[test]
 fn a_step_that_is_not_there_is_told_with_those_that_are() {
     let frames = golden("v1-failure");
-    let story = Story::of(&frames).unwrap();
-    let error = why::why_not(&story, "", "nobody").unwrap_err();
+    let story = TracedRun::of(&frames).unwrap();
+    let error = why_not::why_not(&story, "", "nobody").unwrap_err();
     assert_eq!(error.there, ["a", "b", "fine", "slow"]);
-    assert!(why::why_not(&story, "", "a/inner").is_err());
+    assert!(why_not::why_not(&story, "", "a/inner").is_err());
 }

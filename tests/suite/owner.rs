@@ -3,7 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 
-use ktsu::assemble::{self, Engine, LedgerPlace, NotOpened, Setup};
+use ktsu::assemble::{self, Engine, LedgerPlace, OpenEngineError, Setup};
 use ktsu_ledger::lock::{self, LockError};
 use ktsu_ledger::store::{Reader as _, SqliteReader, SqliteStore, Store as _};
 use ktsu_ledger::{StoreError, StreamId};
@@ -20,15 +20,15 @@ fn kit() -> KitDir {
     )])
 }
 
-async fn refused(path: &Path, kit: &KitDir) -> Option<lock::Holder> {
+async fn refused(path: &Path, kit: &KitDir) -> Option<lock::LockHolder> {
     match open(path, kit).await {
-        Err(NotOpened::Owned(holder)) => holder,
+        Err(OpenEngineError::Owned(holder)) => holder,
         Err(other) => panic!("refused for another reason: {other}"),
         Ok(_) => panic!("two owners"),
     }
 }
 
-async fn open(path: &Path, kit: &KitDir) -> Result<Engine, NotOpened> {
+async fn open(path: &Path, kit: &KitDir) -> Result<Engine, OpenEngineError> {
     let opened = assemble::open(Setup {
         kit: kit.load(),
         environment: None,
@@ -93,7 +93,7 @@ async fn an_owner_whose_ledger_was_taken_stores_nothing_more() {
     #[cfg(target_os = "linux")]
     assert!(matches!(
         open(&path, &kit).await,
-        Err(NotOpened::Lock(LockError::HeldElsewhere(_)))
+        Err(OpenEngineError::Lock(LockError::HeldElsewhere(_)))
     ));
     // It is at work while the other one comes, its notary too.
     let client = old.client.clone();

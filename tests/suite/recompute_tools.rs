@@ -4,12 +4,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use ktsu_baseline::{self as baseline, Wanted};
+use ktsu_baseline::{self as baseline, CaptureOptions};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::{Principal, RecordedResult, Sameness};
 use ktsu_ledger::store::SqliteReader;
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::recompute::{Recorded, prepare_one};
+use ktsu_workflow::recompute::{RecordedRun, prepare_task};
 use serde_json::{Value, json};
 
 use crate::evidence::holds;
@@ -171,9 +171,9 @@ async fn a_baseline_is_held_against_a_kit_without_the_ledger_it_is_of() {
         let stream = StreamId::run(&run).unwrap();
         let readers = stage.lab.engine.orchestrator.readers();
         let frames = readers.with(move |reader| ktsu_history::frames(reader, &stream));
-        let recorded = Recorded::of(&frames.await.unwrap()).unwrap();
+        let recorded = RecordedRun::from_frames(&frames.await.unwrap()).unwrap();
         stage.lab.close().await;
-        let (baselines, _) = baseline::capture(&recorded, &Wanted::default());
+        let (baselines, _) = baseline::capture(&recorded, &CaptureOptions::default());
         let text = baselines[0].write().unwrap();
         let held = baseline::Baseline::read(text.as_bytes()).unwrap();
         let results = held.results().unwrap();
@@ -191,7 +191,7 @@ async fn a_baseline_is_held_against_a_kit_without_the_ledger_it_is_of() {
 /// Holds a baseline against the kit it is of, on a ledger of its own: the verdict, and what was sent.
 async fn hold(
     acting: &Acting,
-    recorded: &Recorded,
+    recorded: &RecordedRun,
     held: &baseline::Baseline,
     results: &[RecordedResult],
 ) -> (Sameness, BTreeMap<String, usize>) {
@@ -200,22 +200,22 @@ async fn hold(
     sink.open("slow");
     let stage = acting.stage(&folder.path().join("ledger.db"), &sink).await;
     let definition = Definition::compile(recorded.plan.clone()).unwrap();
-    let step = baseline::find(&definition.plan, "act").unwrap();
+    let step = baseline::find_step(&definition.plan, "act").unwrap();
     let principal = Principal {
         auth: "none".to_owned(),
         id: "local".to_owned(),
     };
     let input = &held.snapshot.input;
-    let prepared = prepare_one(&definition, step.agent, "act", input, results, principal);
+    let prepared = prepare_task(&definition, step.agent, "act", input, results, principal);
     let orchestrator = &stage.lab.engine.orchestrator;
     let id = orchestrator.begin(prepared.unwrap()).await.unwrap().run_id;
     orchestrator.wait_until_ended(&id).await.unwrap();
     let stream = StreamId::run(&id).unwrap();
     let readers = orchestrator.readers();
     let frames = readers.with(move |reader| ktsu_history::frames(reader, &stream));
-    let fresh = Recorded::of(&frames.await.unwrap()).unwrap();
+    let fresh = RecordedRun::from_frames(&frames.await.unwrap()).unwrap();
     let agent = fresh.plan.agents.get(&step.agent.file);
-    let verdict = baseline::held(held, fresh.tasks.first(), step.step, agent);
+    let verdict = baseline::compare(held, fresh.tasks.first(), step.step, agent);
     stage.lab.close().await;
     let reader = SqliteReader::open(&folder.path().join("ledger.db")).unwrap();
     holds(&reader, "a baseline that is held against a kit");

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ktsu::assemble::LedgerPlace;
 use ktsu_history::webhooks::requests;
 use ktsu_ledger::event::{RunEvent, WebhookEvent};
-use ktsu_ledger::{Event, Frame, Json};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
 use serde_json::{Value, json};
 
 use super::golden::goldens;
@@ -177,7 +177,7 @@ fn noted(note: &str) -> Vec<Frame> {
     let Event::Run(RunEvent::Created(created)) = &mut frames[0].event else {
         panic!("{:?}", frames[0]);
     };
-    created.params = Json::from_value(&json!({ "note": note })).unwrap();
+    created.params = CanonicalJson::from_value(&json!({ "note": note })).unwrap();
     frames
 }
 
@@ -199,7 +199,7 @@ fn what_cannot_be_rendered_says_so_and_the_rest_is_told() {
     let Event::Run(RunEvent::Created(created)) = &mut frames[0].event else {
         panic!("{:?}", frames[0]);
     };
-    created.definition = Json::from_value(&json!({"format": 1})).unwrap();
+    created.definition = CanonicalJson::from_value(&json!({"format": 1})).unwrap();
     let shown = requests(&frames, |_| true, usize::MAX);
     let (_, request) = shown.first_key_value().unwrap();
     assert_eq!(request.method, "POST");

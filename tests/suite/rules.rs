@@ -6,7 +6,7 @@ use ktsu_ledger::appender::Options;
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::store::MemoryStore;
 use ktsu_ledger::{Event, Frame, Hash, Record, StreamId, branch};
-use ktsu_workflow::replay::{Definitions, Stopped, replay};
+use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 use serde_json::{Value, json};
 
 use crate::golden::goldens;
@@ -223,7 +223,9 @@ async fn an_unfinished_run_of_rules_nobody_knows_is_listed_and_left_alone() {
         }
         assert_eq!(effective(&store, run).len(), 2, "something was decided");
         match replay(&frames, &mut Definitions::default()) {
-            Err(Stopped::Rules { recorded, ours, .. }) => assert_eq!((recorded, ours), (rules, 2)),
+            Err(ReplayError::Rules { recorded, ours, .. }) => {
+                assert_eq!((recorded, ours), (rules, 2))
+            }
             other => panic!("{other:?}"),
         }
     }
@@ -418,7 +420,7 @@ output:
     let before = envelope["output"]["text"].as_str().unwrap();
     assert_ne!(text, before);
     // Where the text came from is worked out by the same rules.
-    let story = ktsu_history::provenance::Story::of(&frames).unwrap();
+    let story = ktsu_history::provenance::TracedRun::of(&frames).unwrap();
     let told = ktsu_history::provenance::answer(&story, "", "output.text").unwrap();
     assert_eq!(told.value, text);
 }
@@ -554,7 +556,7 @@ async fn a_param_of_a_child_has_the_defaults_within_it_when_it_is_handed_on_whol
         input["/params/mixed/big"]["ref"], big,
         "what nothing was filled into"
     );
-    let story = ktsu_history::provenance::Story::of(&frames).unwrap();
+    let story = ktsu_history::provenance::TracedRun::of(&frames).unwrap();
     let told = ktsu_history::provenance::answer(&story, "", "output.got.x").unwrap();
     assert_eq!(told.value, 5);
     // What lacks nothing is handed on as the place where it stands.

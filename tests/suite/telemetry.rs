@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::MemoryStore;
 use ktsu_projections::RunState;
-use ktsu_telemetry::{Format, Metrics, RunObserver, Telemetry};
+use ktsu_telemetry::{Metrics, MetricsFormat, RunObserver, Telemetry};
 use serde_json::{Value, json};
 
 use crate::support::ledgers::Recorded;
@@ -495,7 +495,7 @@ async fn nothing_is_counted_before_it_is_durable() {
     let appender = Appender::stopped("a test");
     let telemetry = Telemetry::new(Metrics::default(), &appender, Vec::new());
     let counted = || {
-        let counted = series(&telemetry.text(Format::Prometheus).unwrap());
+        let counted = series(&telemetry.text(MetricsFormat::Prometheus).unwrap());
         let ended = "ktsu_runs_ended_total{workflow=\"pure\",status=\"complete\"}";
         let steps = "ktsu_steps_total{kind=\"transform\",outcome=\"complete\"}";
         (counted[ended], counted[steps])

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::again::again;
-use ktsu_history::provenance::{Asked, Story};
+use ktsu_history::provenance::{FieldPath, TracedRun};
 use ktsu_ledger::event::{
     AgentEvent, EnvValue, LlmResponse, RunEvent, WebhookAnswer, WebhookEvent,
 };
-use ktsu_ledger::{Event, Frame, Json};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::expression::marks::{Marks, Place};
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 use serde_json::{Value, json};
 
 use super::golden::goldens;
@@ -54,7 +54,7 @@ fn fields(frames: &[Frame]) -> Fields {
 }
 
 /// Everything that was recorded from outside, leaf by leaf.
-fn given(frames: &[Frame]) -> BTreeMap<Place, Value> {
+fn given(frames: &[Frame]) -> BTreeMap<FramePointer, Value> {
     let mut found = BTreeMap::new();
     for frame in frames {
         let roots: &[&str] = match &frame.event {
@@ -64,7 +64,7 @@ fn given(frames: &[Frame]) -> BTreeMap<Place, Value> {
             }
             Event::Agent(AgentEvent::Decided(decided)) => {
                 let end = outcome_after(frames, frame);
-                let draft = decided.draft.as_ref().map(Json::to_value);
+                let draft = decided.draft.as_ref().map(CanonicalJson::to_value);
                 match end.and_then(|end| end.pointer("/output")) {
                     Some(output) if Some(&output) == draft.as_ref() => &[],
                     _ if draft.is_none() => &[],
@@ -87,7 +87,7 @@ fn given(frames: &[Frame]) -> BTreeMap<Place, Value> {
             }
             below.retain(|at, value| !at.starts_with("/env") || value != &json!("secret"));
             let below = below.into_iter();
-            found.extend(below.map(|(at, value)| (Place::new(frame.seq, at), value)));
+            found.extend(below.map(|(at, value)| (FramePointer::new(frame.seq, at), value)));
         }
     }
     found
@@ -103,7 +103,7 @@ fn same_task(a: &Frame, b: &Frame) -> bool {
     }
 }
 
-fn outcome_after(frames: &[Frame], draft: &Frame) -> Option<Json> {
+fn outcome_after(frames: &[Frame], draft: &Frame) -> Option<CanonicalJson> {
     frames.iter().find_map(|frame| match &frame.event {
         Event::Agent(AgentEvent::Finished(finished)) if same_task(frame, draft) => {
             Some(finished.outcome.clone())
@@ -114,10 +114,10 @@ fn outcome_after(frames: &[Frame], draft: &Frame) -> Option<Json> {
 
 /// The fact with another value at a place; none if that is no fact any more.
 fn with(event: &Event, at: &str, value: &Value) -> Option<Event> {
-    let set = |json: &Json, at: &str| {
+    let set = |json: &CanonicalJson, at: &str| {
         let mut tree = json.to_value();
         *tree.pointer_mut(at)? = value.clone();
-        Json::from_value(&tree).ok()
+        CanonicalJson::from_value(&tree).ok()
     };
     let mut event = event.clone();
     match &mut event {
@@ -157,7 +157,7 @@ fn with(event: &Event, at: &str, value: &Value) -> Option<Event> {
 fn otherwise(
     definition: &Definition,
     frames: &[Frame],
-    place: &Place,
+    place: &FramePointer,
     value: &Value,
 ) -> Option<Fields> {
     let target = &frames[usize::try_from(place.frame).unwrap()];
@@ -172,7 +172,7 @@ fn otherwise(
             return None;
         };
         let end = outcome_after(frames, frame).filter(|_| same_task(frame, target))?;
-        let same = end.pointer("/output") == decided.draft.as_ref().map(Json::to_value);
+        let same = end.pointer("/output") == decided.draft.as_ref().map(CanonicalJson::to_value);
         with(
             &frame.event,
             &format!("/draft{}", output.filter(|_| same)?),
@@ -228,12 +228,12 @@ fn other_shapes(value: &Value) -> Vec<Value> {
 }
 
 struct Named {
-    origins: Marks,
-    apart: Vec<Marks>,
+    origins: Provenance,
+    apart: Vec<Provenance>,
 }
 
 fn named(frames: &[Frame], fields: &Fields, name: &str) -> BTreeMap<(String, String), Named> {
-    let story = Story::of(frames).unwrap();
+    let story = TracedRun::of(frames).unwrap();
     let mut all = BTreeMap::new();
     let mut envelopes = BTreeMap::new();
     for (field, value) in fields {
@@ -244,7 +244,7 @@ fn named(frames: &[Frame], fields: &Fields, name: &str) -> BTreeMap<(String, Str
         let found = envelope.find(pointer);
         let found = found.unwrap_or_else(|| panic!("{name}: {scope} has no {pointer}"));
         assert_eq!(found.to_value(), *value, "{name}: {scope}{pointer}");
-        let asked = Asked {
+        let asked = FieldPath {
             scope: scope.clone(),
             pointer: pointer.clone(),
         };
@@ -280,7 +280,7 @@ fn judge(name: &str, frames: &[Frame]) -> (usize, usize) {
     let recorded = some(&all, looked_at);
     let named = named(frames, &recorded, name);
     let given = some(&given(frames), leaves);
-    let mut moved: BTreeMap<(String, String), BTreeSet<Place>> = BTreeMap::new();
+    let mut moved: BTreeMap<(String, String), BTreeSet<FramePointer>> = BTreeMap::new();
     let mut tried = 0;
     let mut faults = Vec::new();
     for (place, value) in &given {
@@ -299,7 +299,7 @@ fn judge(name: &str, frames: &[Frame]) -> (usize, usize) {
                     .insert(place.clone());
                 let told = &named[field];
                 let holds =
-                    told.origins.hold(place) || told.apart.iter().any(|one| one.hold(place));
+                    told.origins.covers(place) || told.apart.iter().any(|one| one.covers(place));
                 if !holds {
                     faults.push(format!(
                         "{name}: {field:?} changes with {place:?} = {other}, which nothing names"
@@ -315,12 +315,13 @@ fn judge(name: &str, frames: &[Frame]) -> (usize, usize) {
         .collect();
     let words = literals(frames);
     let mut checked = 0;
-    let mut tries: BTreeMap<Place, (std::vec::IntoIter<Value>, Vec<Fields>)> = BTreeMap::new();
+    let mut tries: BTreeMap<FramePointer, (std::vec::IntoIter<Value>, Vec<Fields>)> =
+        BTreeMap::new();
     for (field, told) in &named {
         for origin in told.origins.iter() {
             checked += 1;
             let moves = moved.get(field);
-            if moves.is_some_and(|moves| moves.iter().any(|place| origin.holds(place))) {
+            if moves.is_some_and(|moves| moves.iter().any(|place| origin.contains(place))) {
                 continue;
             }
             let (values, outcomes) = tries.entry(origin.clone()).or_insert_with(|| {

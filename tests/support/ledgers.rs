@@ -4,7 +4,7 @@ use std::path::Path;
 
 use ktsu_history as history;
 use ktsu_ledger::store::{Reader, Store, read_all};
-use ktsu_ledger::{Blob, Entry, Frame, Hash, IndexRow, Json, Record, StreamId};
+use ktsu_ledger::{Blob, CanonicalJson, Entry, Frame, Hash, IndexRow, Record, StreamId};
 use ktsu_projections::RunState;
 use ktsu_projections::index::RunRow;
 
@@ -90,7 +90,7 @@ impl Recorded {
         let records: Vec<Record> = read("frames.jsonl").lines().map(record).collect();
         let blob = |line: &str| Blob {
             hash: Hash::of(line.as_bytes()),
-            text: Json::parse(line.as_bytes()).unwrap(),
+            text: CanonicalJson::parse(line.as_bytes()).unwrap(),
         };
         Self {
             stream: records[0].decode_bare().unwrap().stream,
@@ -115,14 +115,14 @@ fn record(line: &str) -> Record {
 
 /// The index row of a run as it stands.
 pub(crate) fn row(state: &RunState) -> IndexRow {
-    let row = RunRow::of(state);
+    let row = RunRow::from_state(state);
     IndexRow {
         stream: state.stream().clone(),
         workflow: row.workflow.clone(),
         status: row.status.clone(),
         open: !state.is_over(),
         created_us: state.created().at.as_micros(),
-        key: RunRow::key(state),
+        key: RunRow::idempotency_key(state),
         row: row.to_json(),
     }
 }

@@ -27,19 +27,19 @@ use std::time::Duration;
 
 use ktsu::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use ktsu_api::routes;
-use ktsu_egress::{self as egress, Policy};
+use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_environment::{self as environment, Environment};
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::{self as kit, Kit};
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::store::MemoryStore;
 use ktsu_ledger::{Backend, Timestamp};
-use ktsu_orchestrator::{Clock, Orchestrator, Parts, Recovered, TokenKey, clock};
+use ktsu_orchestrator::{MicrosClock, Orchestrator, OrchestratorParts, Recovered, TokenKey, clock};
 use ktsu_peer::Peer;
-use ktsu_readers::Readers;
+use ktsu_readers::ReaderPool;
 use ktsu_runtime::{self as runtime, Callbacks, Runtime};
 use ktsu_telemetry::{Metrics, Telemetry};
-use ktsu_tools::Tools;
+use ktsu_tools::McpClient;
 
 pub(crate) use client::Client;
 pub(crate) use late::Remote;
@@ -128,7 +128,7 @@ pub(crate) fn process(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
 }
 
 /// A clock that stands still.
-pub(crate) fn stopped(at: Timestamp) -> Clock {
+pub(crate) fn stopped(at: Timestamp) -> MicrosClock {
     Arc::new(move || at)
 }
 
@@ -154,7 +154,7 @@ impl Lab {
         ledger: LedgerPlace,
         kit: Arc<Kit>,
         pairs: &[(&str, &str)],
-        clock: Option<Clock>,
+        clock: Option<MicrosClock>,
     ) -> Self {
         Self::with(ledger, kit, pairs, clock, Agents::here()).await
     }
@@ -191,7 +191,7 @@ impl Lab {
         kit: &KitDir,
         text: &str,
         pairs: &[(&str, &str)],
-        clock: Option<Clock>,
+        clock: Option<MicrosClock>,
     ) -> Self {
         let path = kit.dir.path().join("environments/test.env.yaml");
         std::fs::create_dir_all(path.parent().unwrap()).unwrap();
@@ -240,7 +240,7 @@ impl Lab {
         ledger: LedgerPlace,
         kit: Arc<Kit>,
         pairs: &[(&str, &str)],
-        clock: Option<Clock>,
+        clock: Option<MicrosClock>,
         agents: Agents,
     ) -> Self {
         Self::open(Self::setup(ledger, kit, pairs, clock, agents)).await
@@ -250,7 +250,7 @@ impl Lab {
         mut ledger: LedgerPlace,
         kit: Arc<Kit>,
         pairs: &[(&str, &str)],
-        clock: Option<Clock>,
+        clock: Option<MicrosClock>,
         agents: Agents,
     ) -> Setup {
         if let (LedgerPlace::Memory, Some(seed)) = (&ledger, far_away()) {
@@ -298,7 +298,7 @@ impl Within {
         store: MemoryStore,
         options: Options,
         pairs: &[(&str, &str)],
-        at: Option<Clock>,
+        at: Option<MicrosClock>,
     ) -> Self {
         let backend: Arc<dyn Backend> = match far_away() {
             Some(seed) => Arc::new(Remote::lossy_over(store, seed)),
@@ -313,10 +313,10 @@ impl Within {
         backend: Arc<dyn Backend>,
         options: Options,
         pairs: &[(&str, &str)],
-        at: Option<Clock>,
+        at: Option<MicrosClock>,
     ) -> Self {
         let store = backend.store().unwrap();
-        let readers = Readers::new(move || backend.reader());
+        let readers = ReaderPool::new(move || backend.reader());
         let (appender, thread) = Appender::start(store, options).unwrap();
         let process = process(pairs);
         let resolved = kit.workflows.iter().filter_map(|(name, workflow)| {
@@ -324,9 +324,9 @@ impl Within {
             let resolved = environment::resolve(None, declared, &process).ok()?;
             Some((name.clone(), resolved))
         });
-        let policy = Policy {
+        let policy = EgressPolicy {
             loopback: true,
-            ..Policy::default()
+            ..EgressPolicy::default()
         };
         let egress = egress::Client::new(&policy).unwrap();
         let file = kit.root.join("gateway.yaml");
@@ -336,12 +336,12 @@ impl Within {
         };
         let provider_keys = models.secrets().to_vec();
         let way_back = Arc::new(OnceLock::new());
-        let runtime = Runtime::new(runtime::Parts {
+        let runtime = Runtime::new(runtime::RuntimeParts {
             gateway: Peer::Local(gateway::router(models)),
             orchestrator: Callbacks::Local(Arc::clone(&way_back)),
-            tools: Arc::new(Tools::new(egress.clone())),
+            tools: Arc::new(McpClient::new(egress.clone())),
         });
-        let parts = Parts {
+        let parts = OrchestratorParts {
             telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
             groups: None,
             appender,
@@ -352,7 +352,7 @@ impl Within {
             tool_servers: Default::default(),
             kit,
             egress,
-            clock: at.unwrap_or_else(clock::system),
+            clock: at.unwrap_or_else(clock::system_clock),
             runtime: Some(Peer::Local(runtime.router())),
             gateway: None,
             tokens: TokenKey::new([7; 32]),

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::Done;
+use super::AppendCallback;
 use crate::store::Entry;
 
 /// The queue between the handles and the thread.
@@ -18,7 +18,7 @@ pub(super) struct Queue {
 
 #[derive(Default)]
 struct Inner {
-    waiting: VecDeque<(Entry, Done)>,
+    waiting: VecDeque<(Entry, AppendCallback)>,
     bytes: usize,
     closed: bool,
     failure: Option<String>,
@@ -32,9 +32,9 @@ impl Inner {
 }
 
 /// Entries that go as one transaction.
-pub(super) struct Group {
+pub(super) struct CommitGroup {
     pub(super) entries: Vec<Entry>,
-    pub(super) dones: Vec<Done>,
+    pub(super) dones: Vec<AppendCallback>,
 }
 
 impl Queue {
@@ -54,7 +54,11 @@ impl Queue {
 
     /// Puts an entry in, waiting for room; gives `done` back with the reason if there will be
     /// none. An entry larger than the whole queue passes when the queue is empty.
-    pub(super) fn push(&self, entry: Entry, done: Done) -> Result<(), (Done, String)> {
+    pub(super) fn push(
+        &self,
+        entry: Entry,
+        done: AppendCallback,
+    ) -> Result<(), (AppendCallback, String)> {
         let mut inner = self.lock();
         loop {
             if let Some(reason) = inner.stopped() {
@@ -77,7 +81,7 @@ impl Queue {
 
     /// Takes what is waiting, up to some bytes but at least one entry; waits for it. `None` once
     /// the queue is closed and empty.
-    pub(super) fn take(&self, bytes: usize) -> Option<Group> {
+    pub(super) fn take(&self, bytes: usize) -> Option<CommitGroup> {
         let mut inner = self.lock();
         while inner.waiting.is_empty() {
             if inner.closed {
@@ -103,7 +107,7 @@ impl Queue {
         inner.bytes = inner.bytes.saturating_sub(taken);
         drop(inner);
         self.drained.notify_all();
-        Some(Group { entries, dones })
+        Some(CommitGroup { entries, dones })
     }
 
     /// Whether nothing waits.
@@ -125,7 +129,7 @@ impl Queue {
     }
 
     /// Fails for ever; gives back those who still waited. The first reason stays.
-    pub(super) fn fail(&self, reason: &str) -> Vec<Done> {
+    pub(super) fn fail(&self, reason: &str) -> Vec<AppendCallback> {
         let mut inner = self.lock();
         inner.failure.get_or_insert_with(|| reason.to_owned());
         inner.closed = true;

@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::store::{Entry, Epoch, Refused, Store, StoreError};
+use crate::store::{AppendRefusal, Entry, Epoch, Store, StoreError};
 
 /// The first pause between two attempts.
 const FIRST_PAUSE: Duration = Duration::from_millis(5);
@@ -29,17 +29,17 @@ pub(super) struct Unsettled<'a> {
     pub(super) is_stopped: &'a dyn Fn() -> bool,
 }
 
-type Outcome = Result<u64, Refused>;
+type AppendResult = Result<u64, AppendRefusal>;
 
 /// What is known of an entry.
 #[derive(Clone)]
-enum Known {
+enum AppendStatus {
     /// Nothing.
     Open,
     /// It was not there when the store was read, and was not sent again since.
     Absent,
     /// What became of it.
-    Settled(Outcome),
+    Settled(AppendResult),
 }
 
 impl Unsettled<'_> {
@@ -48,17 +48,22 @@ impl Unsettled<'_> {
     /// # Errors
     /// [`StoreError::Unknown`] if that cannot be found out in time; any other error of the store at
     /// once.
-    pub(super) fn settle(&self, store: &mut dyn Store) -> Result<Vec<Outcome>, StoreError> {
+    pub(super) fn settle(&self, store: &mut dyn Store) -> Result<Vec<AppendResult>, StoreError> {
         let (started, mut pause) = (Instant::now(), FIRST_PAUSE);
-        let mut known = vec![Known::Open; self.entries.len()];
+        let mut known = vec![AppendStatus::Open; self.entries.len()];
         let mut open = self.entries.len();
         loop {
             match self.attempt(store, &mut known) {
-                Ok(()) => return Ok(known.into_iter().filter_map(Known::outcome).collect()),
+                Ok(()) => {
+                    return Ok(known
+                        .into_iter()
+                        .filter_map(AppendStatus::outcome)
+                        .collect());
+                }
                 Err(StoreError::Unknown(_))
                     if started.elapsed() < self.timeout && !(self.is_stopped)() =>
                 {
-                    let is_open = |known: &&Known| matches!(known, Known::Open);
+                    let is_open = |known: &&AppendStatus| matches!(known, AppendStatus::Open);
                     let left = known.iter().filter(is_open).count();
                     pause = match left < open {
                         true => FIRST_PAUSE,
@@ -74,18 +79,18 @@ impl Unsettled<'_> {
 
     /// Reads back what is open and appends what is absent. What becomes known stays known, should it
     /// end halfway.
-    fn attempt(&self, store: &mut dyn Store, known: &mut [Known]) -> Result<(), StoreError> {
+    fn attempt(&self, store: &mut dyn Store, known: &mut [AppendStatus]) -> Result<(), StoreError> {
         for (at, entry) in self.entries.iter().enumerate() {
-            if let Some(Known::Open) = known.get(at) {
+            if let Some(AppendStatus::Open) = known.get(at) {
                 let found = match self.is_stored(store, at, known)? {
-                    true => Known::Settled(Ok(entry.tail().seq)),
-                    false => Known::Absent,
+                    true => AppendStatus::Settled(Ok(entry.tail().seq)),
+                    false => AppendStatus::Absent,
                 };
                 fill(known, at, found);
             }
         }
         let absent = known.iter().enumerate();
-        let absent = absent.filter(|(_, known)| matches!(known, Known::Absent));
+        let absent = absent.filter(|(_, known)| matches!(known, AppendStatus::Absent));
         let absent: Vec<usize> = absent.map(|(at, _)| at).collect();
         if absent.is_empty() {
             return Ok(());
@@ -96,7 +101,9 @@ impl Unsettled<'_> {
         let entries = absent.iter().filter_map(|at| self.entries.get(*at));
         let again: Vec<Entry> = entries.cloned().collect();
         // From here on they may be there.
-        absent.iter().for_each(|at| fill(known, *at, Known::Open));
+        absent
+            .iter()
+            .for_each(|at| fill(known, *at, AppendStatus::Open));
         let answers = answer_each(&again, store.append(self.epoch, &again))?;
         for ((at, entry), answer) in absent.into_iter().zip(&again).zip(answers) {
             // What was sent before may have arrived in the meantime.
@@ -104,21 +111,26 @@ impl Unsettled<'_> {
                 Err(_) if self.is_stored(store, at, known)? => Ok(entry.tail().seq),
                 answer => answer,
             };
-            fill(known, at, Known::Settled(answer));
+            fill(known, at, AppendStatus::Settled(answer));
         }
         Ok(())
     }
 
     /// Whether the store has the frames of an entry: the hash of the last one stands for all before
     /// it. Where the same frames were given twice, they are those of the first, unless it was refused.
-    fn is_stored(&self, store: &dyn Store, at: usize, known: &[Known]) -> Result<bool, StoreError> {
+    fn is_stored(
+        &self,
+        store: &dyn Store,
+        at: usize,
+        known: &[AppendStatus],
+    ) -> Result<bool, StoreError> {
         let Some(entry) = self.entries.get(at) else {
             return Ok(false);
         };
         let tail = entry.tail();
         let mut earlier = self.entries.iter().zip(known).take(at);
         let is_same = |other: &Entry| other.stream() == entry.stream() && other.tail() == tail;
-        let is_refused = |known: &Known| matches!(known, Known::Settled(Err(_)));
+        let is_refused = |known: &AppendStatus| matches!(known, AppendStatus::Settled(Err(_)));
         if earlier.any(|(other, known)| is_same(other) && !is_refused(known)) {
             return Ok(false);
         }
@@ -128,8 +140,8 @@ impl Unsettled<'_> {
     }
 }
 
-impl Known {
-    fn outcome(self) -> Option<Outcome> {
+impl AppendStatus {
+    fn outcome(self) -> Option<AppendResult> {
         match self {
             Self::Settled(outcome) => Some(outcome),
             Self::Open | Self::Absent => None,
@@ -137,7 +149,7 @@ impl Known {
     }
 }
 
-fn fill(known: &mut [Known], at: usize, found: Known) {
+fn fill(known: &mut [AppendStatus], at: usize, found: AppendStatus) {
     if let Some(place) = known.get_mut(at) {
         *place = found;
     }
@@ -146,8 +158,8 @@ fn fill(known: &mut [Known], at: usize, found: Known) {
 /// Refuses an answer that does not answer for every entry.
 pub(super) fn answer_each(
     entries: &[Entry],
-    answers: Result<Vec<Outcome>, StoreError>,
-) -> Result<Vec<Outcome>, StoreError> {
+    answers: Result<Vec<AppendResult>, StoreError>,
+) -> Result<Vec<AppendResult>, StoreError> {
     let answers = answers?;
     if answers.len() == entries.len() {
         return Ok(answers);

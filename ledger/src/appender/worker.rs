@@ -5,15 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::queue::Group;
+use super::queue::CommitGroup;
 use super::settle::{Unsettled, answer_each};
-use super::{AppendError, Commit, Committed, Done, OnCommit, OnFatal, OnWritten, Shared};
-use crate::store::{Checkpoint, Entry, Refused, Store, StoreError};
+use super::{AppendCallback, AppendError, Commit, Committed, OnCommit, OnFatal, OnWritten, Shared};
+use crate::store::{AppendRefusal, Checkpoint, Entry, Store, StoreError};
 
 /// A log this long that nobody waits for is given back to the disk.
 const WORTH_SHRINKING: u64 = 32 * 1024 * 1024;
 
-pub(super) struct Worker {
+pub(super) struct AppendWorker {
     pub(super) store: Box<dyn Store>,
     pub(super) shared: Arc<Shared>,
     pub(super) transaction_bytes: usize,
@@ -24,7 +24,7 @@ pub(super) struct Worker {
     pub(super) on_fatal: Option<OnFatal>,
 }
 
-impl Worker {
+impl AppendWorker {
     /// Works until the queue is closed and empty, or until something fails.
     pub(super) fn run(mut self) {
         let worked = catch_unwind(AssertUnwindSafe(|| self.work()));
@@ -60,8 +60,8 @@ impl Worker {
         maintenance.map_or(0, |maintenance| maintenance.backlog())
     }
 
-    fn append(&mut self, group: Group) -> Result<(), StoreError> {
-        let Group { entries, dones } = group;
+    fn append(&mut self, group: CommitGroup) -> Result<(), StoreError> {
+        let CommitGroup { entries, dones } = group;
         let started = Instant::now();
         // A panic in the store must not leave anybody without an answer.
         let stored = catch_unwind(AssertUnwindSafe(|| self.store(&entries)));
@@ -104,7 +104,7 @@ impl Worker {
     fn store(
         &mut self,
         entries: &[Entry],
-    ) -> Result<(Vec<Result<u64, Refused>>, bool), StoreError> {
+    ) -> Result<(Vec<Result<u64, AppendRefusal>>, bool), StoreError> {
         let epoch = self.shared.epoch;
         let appended = self.store.append(epoch, entries);
         if !matches!(appended, Err(StoreError::Unknown(_))) {
@@ -142,7 +142,7 @@ impl Worker {
         Ok(())
     }
 
-    fn count(&self, entries: &[Entry], outcomes: &[Result<u64, Refused>]) {
+    fn count(&self, entries: &[Entry], outcomes: &[Result<u64, AppendRefusal>]) {
         let counts = &self.shared.counts;
         let (mut taken, mut frames, mut bytes) = (0, 0, 0);
         for (entry, outcome) in entries.iter().zip(outcomes) {
@@ -163,7 +163,7 @@ impl Worker {
     }
 
     /// Stops for ever, and says so to everybody who waits: first those of the failed transaction.
-    fn fail(&mut self, error: &StoreError, failed: Vec<Done>) {
+    fn fail(&mut self, error: &StoreError, failed: Vec<AppendCallback>) {
         let reason = &error.to_string();
         let waiting = self.shared.queue.fail(reason);
         let on_fatal = self.on_fatal.take();
@@ -183,9 +183,9 @@ impl Worker {
 /// What became of every entry of a durable transaction.
 fn committed(
     entries: &[Entry],
-    outcomes: Vec<Result<u64, Refused>>,
+    outcomes: Vec<Result<u64, AppendRefusal>>,
 ) -> Vec<Result<Committed, AppendError>> {
-    let one = |(entry, outcome): (&Entry, Result<u64, Refused>)| {
+    let one = |(entry, outcome): (&Entry, Result<u64, AppendRefusal>)| {
         outcome.map_err(AppendError::Refused).map(|last| Committed {
             first: entry.first(),
             last,

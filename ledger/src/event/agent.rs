@@ -15,7 +15,7 @@ use super::report::Report;
 use super::tool::{
     ApprovalDecided, ApprovalExpired, ApprovalRequested, ToolCalled, ToolInDoubt, ToolReturned,
 };
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// A fact about an agent.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,7 +153,7 @@ pub struct LlmRequest {
     pub max_tokens: u32,
     /// The messages that are new: a list of `{role, content}`; what stands in an earlier frame of
     /// the task is named by it, as `{role: assistant, frame}` and `{role: tool, frame}`.
-    pub messages: Json,
+    pub messages: CanonicalJson,
     /// What it is for.
     pub purpose: Purpose,
     /// The report.
@@ -163,7 +163,7 @@ pub struct LlmRequest {
     /// The tools the model is told of, if they are others than those of the base (of none: than
     /// none at all): a list of `{server, tool, name, description, input_schema, digest}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tools: Option<Json>,
+    pub tools: Option<CanonicalJson>,
 }
 
 /// `llm.response`.
@@ -180,7 +180,7 @@ pub struct LlmResponse {
     pub cached: bool,
     /// The reply's text.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<Json>,
+    pub content: Option<CanonicalJson>,
     /// Millionths of a US dollar, rounded half up once an attempt (decision E3): what all attempts
     /// cost. The tokens are those of all attempts, too.
     pub cost_micro_usd: u64,
@@ -222,7 +222,7 @@ pub struct LlmResponse {
     /// The tools it asks for: a list of `{id, name, arguments}`, with `secret: true` where the
     /// arguments held one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tool_calls: Option<Json>,
+    pub tool_calls: Option<CanonicalJson>,
     /// Whether the price of a model that was asked is not known, so that its cost counts as 0.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unpriced: bool,
@@ -280,7 +280,7 @@ pub struct AgentDecided {
     pub attempt: u32,
     /// The draft: a JSON object. Absent where it decided to call tools.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub draft: Option<Json>,
+    pub draft: Option<CanonicalJson>,
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
@@ -371,7 +371,7 @@ pub struct AgentFinished {
     pub metrics: Option<ClaimedMetrics>,
     /// `{output, events?, commands?}` or `{error: {code, message, retryable}, raw_output?}`, whole
     /// (decision W5).
-    pub outcome: Json,
+    pub outcome: CanonicalJson,
     /// Why.
     pub reason: FinishReason,
     /// The report; absent where the engine ended the task itself.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::start::{EnvValue, Limits, Principal};
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::id::{ParseStreamIdError, StreamId};
 
 /// `branch.created`: the first frame of its own in a `branch:` stream. The branch waits until
@@ -21,7 +21,7 @@ pub struct BranchCreated {
     pub by: Principal,
     /// The definition from here on, if it changes; kept as a blob that runs share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub definition: Option<Json>,
+    pub definition: Option<CanonicalJson>,
     /// BLAKE3 of the definition's canonical text, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub digest: Option<String>,
@@ -39,7 +39,7 @@ pub struct BranchCreated {
     pub limits: Option<Limits>,
     /// The params from here on, if they change: validated, whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<Json>,
+    pub params: Option<CanonicalJson>,
     /// The run or branch it was forked from: `run_…` or `branch_…`.
     pub parent_run_id: String,
     /// Why, in the words of whoever forked.

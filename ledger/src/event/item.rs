@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::step::{Given, Reference};
-use crate::canonical::Json;
+use super::step::{Reference, StepInput};
+use crate::canonical::CanonicalJson;
 
 /// A fact about an item.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct ItemStarted {
         deserialize_with = "super::null_is_empty",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub input: BTreeMap<String, Given>,
+    pub input: BTreeMap<String, StepInput>,
     /// Counted from 0.
     pub item: u32,
     /// The step.
@@ -95,7 +95,7 @@ pub struct ItemFailed {
     pub message: String,
     /// The output that was refused, if it stands nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw: Option<Json>,
+    pub raw: Option<CanonicalJson>,
     /// Where the output that was refused stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_from: Option<Reference>,

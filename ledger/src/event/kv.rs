@@ -6,7 +6,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// A fact about a kept value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct KvSet {
     pub key: String,
     /// The value.
     #[serde(default)]
-    pub value: Json,
+    pub value: CanonicalJson,
 }
 
 /// `kv.deleted`.

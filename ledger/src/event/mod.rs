@@ -32,16 +32,16 @@ pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
 pub use kv::{KvDeleted, KvEvent, KvSet};
 pub use person::{OverlaySet, PersonEvent};
 pub use recompute::{ComparedTask, RecomputeCompared, RecomputeEvent, Sameness, ValueChange};
-pub use recorded::{NotSent, RecomputeOf, RecordedAt, RecordedResult};
+pub use recorded::{RecomputeOf, RecordedAt, RecordedResult, UnsentReason};
 pub use report::Report;
 pub use run::{
-    ClockJumped, Continued, RunCompleted, RunCreated, RunEvent, RunFailed, RunResumed, RunStarted,
-    RunWord, TimerFired, TimerKind, Why,
+    ClockJumped, ContinueReason, Continued, RunCommand, RunCompleted, RunCreated, RunEvent,
+    RunFailed, RunResumed, RunStarted, TimerFired, TimerKind,
 };
 pub use start::{EnvValue, Limits, Principal};
 pub use step::{
-    Given, OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent,
-    StepFailed, StepReset, StepSkipped, StepStarted, Verdict, Violation,
+    OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent, StepFailed,
+    StepInput, StepReset, StepSkipped, StepStarted, Verdict, Violation,
 };
 pub use store::{
     CheckpointSigned, KeyAdded, KeyRevoked, OPEN, RunHead, StoreEvent, StoreOpened, StoreRecovered,
@@ -55,7 +55,7 @@ pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};
 
 use serde::{Deserialize as _, Serialize};
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// One fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub enum Event {
         /// The name.
         kind: String,
         /// Whatever it holds.
-        data: Json,
+        data: CanonicalJson,
     },
 }
 
@@ -133,7 +133,7 @@ impl Event {
     }
 
     /// The definition that holds from here on, and its digest, if the frame brings one.
-    pub fn definition(&self) -> Option<(&Json, &str)> {
+    pub fn definition(&self) -> Option<(&CanonicalJson, &str)> {
         if let Self::Run(RunEvent::Branched(branch)) = self {
             return branch.definition.as_ref().zip(branch.digest.as_deref());
         }

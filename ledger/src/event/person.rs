@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::start::Principal;
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// A person's word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -36,5 +36,5 @@ pub struct OverlaySet {
     pub step: String,
     /// The value from now on.
     #[serde(default)]
-    pub value: Json,
+    pub value: CanonicalJson,
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// The version of this format.
 pub const FORMAT: u32 = 1;
@@ -46,7 +46,7 @@ pub struct WorkflowPlan {
     pub output: Option<OutputPlan>,
     /// The JSON Schema of the params.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<Json>,
+    pub params: Option<CanonicalJson>,
     /// Budgets and time.
     #[serde(default, skip_serializing_if = "Policy::is_empty")]
     pub policy: Policy,
@@ -118,10 +118,10 @@ pub enum AuthScheme {
 pub struct OutputPlan {
     /// An object of templates; absent: the output of the last completed step in file order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub map: Option<Json>,
+    pub map: Option<CanonicalJson>,
     /// JSON Schema of the output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema: Option<Json>,
+    pub schema: Option<CanonicalJson>,
 }
 
 /// `model_policy:`.
@@ -190,15 +190,15 @@ pub struct StepPlan {
     pub needs: Vec<u32>,
     /// JSON Schema of the step's output (the air-lock).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub schema: Option<Json>,
+    pub schema: Option<CanonicalJson>,
     /// What the step does: exactly one of the four primitives (seed 000, invariant 20).
-    pub work: Work,
+    pub work: StepWork,
 }
 
 /// The four pipeline primitives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Work {
+pub enum StepWork {
     /// A model reasons.
     Agent(AgentPlan),
     /// Data is reshaped.
@@ -260,7 +260,7 @@ pub enum Op {
 pub struct WebhookPlan {
     /// A tree of templates; absent: an empty object is sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub body: Option<Json>,
+    pub body: Option<CanonicalJson>,
     /// Upper case.
     pub method: String,
     /// Fires for approvals only, never as an ordinary step.
@@ -308,7 +308,7 @@ pub enum RetryOn {
 pub struct ChildPlan {
     /// An object of templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<Json>,
+    pub params: Option<CanonicalJson>,
     /// The parent's half of the dual opt-in (seed 000, invariant 31).
     pub webhooks: Webhooks,
     /// A key of [`Plan::workflows`].
@@ -335,7 +335,7 @@ pub struct AgentPlan {
     pub max_tokens: u32,
     /// An object of templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<Json>,
+    pub params: Option<CanonicalJson>,
 }
 
 /// An agent file (`spec` A10).
@@ -348,10 +348,10 @@ pub struct AgentFile {
     /// The name.
     pub name: String,
     /// JSON Schema of the output.
-    pub output: Json,
+    pub output: CanonicalJson,
     /// JSON Schema of the params; `secret: true` marks one that no prompt may show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<Json>,
+    pub params: Option<CanonicalJson>,
     /// What the model is told.
     pub prompt: Prompt,
     /// The tool servers it uses, by the names it has for them.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::Role;
 use super::run::RunCreated;
 use super::step::Violation;
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// A fact about a recompute.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,21 +77,21 @@ pub struct ValueChange {
         deserialize_with = "present",
         skip_serializing_if = "Option::is_none"
     )]
-    pub after: Option<Json>,
+    pub after: Option<CanonicalJson>,
     /// What the run recorded; absent where nothing stood there.
     #[serde(
         default,
         deserialize_with = "present",
         skip_serializing_if = "Option::is_none"
     )]
-    pub before: Option<Json>,
+    pub before: Option<CanonicalJson>,
     /// JSON pointer; empty for the value itself.
     pub path: String,
 }
 
 /// A member that is there is a value, null included.
-fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Json>, D::Error> {
-    Json::deserialize(from).map(Some)
+fn present<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<CanonicalJson>, D::Error> {
+    CanonicalJson::deserialize(from).map(Some)
 }
 
 /// Whether the same came out again, from the best to the worst.

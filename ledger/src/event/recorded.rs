@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// What is recomputed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,7 +21,7 @@ pub struct RecomputeOf {
 pub struct RecordedResult {
     /// As in the recorded `tool.returned`.
     #[serde(default)]
-    pub content: Json,
+    pub content: CanonicalJson,
     /// BLAKE3 of the arguments, as canonical JSON.
     pub digest: String,
     /// As in the recorded `tool.returned`.
@@ -31,14 +31,14 @@ pub struct RecordedResult {
     pub item: u32,
     /// As in the recorded `tool.returned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_sent: Option<NotSent>,
+    pub not_sent: Option<UnsentReason>,
     /// Where it stands.
     pub recorded: RecordedAt,
     /// The step of the recompute.
     pub step: String,
     /// As in the recorded `tool.returned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub structured: Option<Json>,
+    pub structured: Option<CanonicalJson>,
 }
 
 /// Where a result comes from that answers a call of a recompute: the `tool.returned` of the run it
@@ -58,7 +58,7 @@ pub struct RecordedAt {
 /// Why a call that a model asked for was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum NotSent {
+pub enum UnsentReason {
     /// No server offers such a tool (decision A2).
     UnknownTool,
     /// The arguments do not fit the tool's schema.

@@ -15,7 +15,7 @@ use super::plan::Webhooks;
 use super::recorded::{RecomputeOf, RecordedResult};
 use super::start::{EnvValue, Limits, Principal};
 use super::step::Reference;
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::time::Timestamp;
 
 /// A fact about a run.
@@ -33,12 +33,12 @@ pub enum RunEvent {
     Resumed(RunResumed),
     /// `run.paused`: a person holds the run: nothing starts until `run.resumed`, what is under way may
     /// end, and deadlines stand still. Refused unless the run goes on or waits by itself (decision P1).
-    Paused(RunWord),
+    Paused(RunCommand),
     /// `run.cancelled`: a person ends the run, and what is under way is told to stop: not ended →
     /// cancelled, once every step has ended. Refused once the run has ended (decision P1).
-    Cancelled(RunWord),
+    Cancelled(RunCommand),
     /// `run.terminated`: as `run.cancelled`, without telling anybody.
-    Terminated(RunWord),
+    Terminated(RunCommand),
     /// `branch.created`: a fork begins: whatever was shared → waiting, unless it had ended.
     Branched(Box<BranchCreated>),
     /// `run.completed`: running → complete. Refused while a step is unsettled.
@@ -73,7 +73,7 @@ impl RunEvent {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCreated {
     /// The resolved [`super::plan::Plan`], always kept as a blob that runs share.
-    pub definition: Json,
+    pub definition: CanonicalJson,
     /// BLAKE3 of the definition's canonical text.
     pub digest: String,
     /// Name and version of the engine that accepted it.
@@ -96,12 +96,12 @@ pub struct RunCreated {
     /// The [`super::lock::Lock`] of the kit, where the files of the workflow were those it names;
     /// always kept as a blob that runs share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lock: Option<Json>,
+    pub lock: Option<CanonicalJson>,
     /// For a recompute: of what; absent for a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<RecomputeOf>,
     /// Validated, with defaults.
-    pub params: Json,
+    pub params: CanonicalJson,
     /// Who asked for it.
     pub principal: Principal,
     /// For a recompute: what answers the calls it does not send, by task in the order of the run.
@@ -134,13 +134,13 @@ pub struct RunStarted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Continued {
     /// Why the run had stopped deciding.
-    pub why: Why,
+    pub why: ContinueReason,
 }
 
 /// Why a run continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum ContinueReason {
     /// The turn before reached its bound.
     Bound,
     /// The orchestrator was started again.
@@ -167,7 +167,7 @@ pub struct RunResumed {
 
 /// `run.paused`, `run.cancelled`, `run.terminated`: a person's word about a whole run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RunWord {
+pub struct RunCommand {
     /// Who.
     pub by: Principal,
     /// Why, in the words of whoever said it.
@@ -180,7 +180,7 @@ pub struct RunWord {
 pub struct RunCompleted {
     /// The output, where it was computed (`output.map`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<Json>,
+    pub output: Option<CanonicalJson>,
     /// Where the output stands, if in another frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_from: Option<Reference>,

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// A fact about a step.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct StepStarted {
         deserialize_with = "super::null_is_empty",
         skip_serializing_if = "BTreeMap::is_empty"
     )]
-    pub input: BTreeMap<String, Given>,
+    pub input: BTreeMap<String, StepInput>,
     /// For a fan-out: how many items there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<u32>,
@@ -67,7 +67,7 @@ pub struct StepStarted {
 /// One input value of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Given {
+pub enum StepInput {
     /// It stands in an earlier frame of this stream.
     Ref(Reference),
     /// It resolves through a secret, and is recorded as its template.
@@ -77,7 +77,7 @@ pub enum Given {
         /// The frames it was computed from.
         from: Vec<u64>,
         /// What came out.
-        value: Json,
+        value: CanonicalJson,
     },
 }
 
@@ -125,7 +125,7 @@ pub struct ReservedEvaluated {
     pub step: String,
     /// What the agent said; null where a field that is needed is missing.
     #[serde(default)]
-    pub value: Json,
+    pub value: CanonicalJson,
     /// What follows.
     pub verdict: Verdict,
 }
@@ -164,7 +164,7 @@ pub struct StepCompleted {
     pub attempt: u32,
     /// The output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub output: Option<Json>,
+    pub output: Option<CanonicalJson>,
     /// Where the output stands, if in another frame (an inline child's, an agent's). A fan-out has
     /// neither: its output is a projection of its item frames (decision R4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -191,7 +191,7 @@ pub struct StepFailed {
     pub message: String,
     /// The output that was refused, if it stands nowhere else.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub raw: Option<Json>,
+    pub raw: Option<CanonicalJson>,
     /// Where the output that was refused stands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_from: Option<Reference>,

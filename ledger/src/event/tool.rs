@@ -18,11 +18,11 @@
 use serde::{Deserialize, Serialize};
 
 use super::plan::ApprovalPolicy;
-use super::recorded::{NotSent, RecordedAt};
+use super::recorded::{RecordedAt, UnsentReason};
 use super::report::Report;
 use super::start::Principal;
 use super::step::Reference;
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// `tool.called`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +70,7 @@ pub struct ToolReturned {
     pub called: Option<u64>,
     /// The blocks of the result, as MCP has them: a list of `{type, …}`.
     #[serde(default)]
-    pub content: Json,
+    pub content: CanonicalJson,
     /// From sending to answer, in milliseconds.
     pub duration_ms: u64,
     /// Whether the tool says that it failed, or could not be asked.
@@ -81,7 +81,7 @@ pub struct ToolReturned {
     pub item: Option<u32>,
     /// Why it was not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_sent: Option<NotSent>,
+    pub not_sent: Option<UnsentReason>,
     /// In a recompute: the recorded result this one repeats. Nothing was sent for it; `not_sent` is
     /// what the recorded one says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ pub struct ToolReturned {
     pub step: String,
     /// The structured content of the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub structured: Option<Json>,
+    pub structured: Option<CanonicalJson>,
 }
 
 /// Why nobody knows whether a call happened.

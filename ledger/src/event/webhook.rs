@@ -7,7 +7,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Role;
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 
 /// A fact about a webhook.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -88,7 +88,7 @@ pub struct WebhookAnswer {
     pub duration_ms: u64,
     /// The redacted response body: JSON where it is JSON, else text.
     #[serde(default)]
-    pub response: Json,
+    pub response: CanonicalJson,
     /// Which sending this answers.
     pub sending: u32,
     /// HTTP status, if there was an answer.

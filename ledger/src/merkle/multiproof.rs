@@ -27,12 +27,12 @@ pub enum MultiproofError {
 pub fn prove(leaves: &[Node], shown: &BTreeSet<u64>, sizes: &BTreeSet<u64>) -> Vec<Node> {
     let mut hashes = Vec::new();
     if !leaves.is_empty() {
-        left_out(leaves, 0, shown, sizes, &mut hashes);
+        missing_leaves(leaves, 0, shown, sizes, &mut hashes);
     }
     hashes
 }
 
-fn left_out(
+fn missing_leaves(
     leaves: &[Node],
     from: u64,
     shown: &BTreeSet<u64>,
@@ -47,8 +47,8 @@ fn left_out(
     } else if leaves.len() > 1 {
         let at = split(leaves.len() as u64);
         let (left, right) = leaves.split_at(at as usize);
-        left_out(left, from, shown, sizes, hashes);
-        left_out(right, from + at, shown, sizes, hashes);
+        missing_leaves(left, from, shown, sizes, hashes);
+        missing_leaves(right, from + at, shown, sizes, hashes);
     }
 }
 

@@ -72,9 +72,9 @@ impl StoreError {
 
 /// Why one entry was not appended. Nothing of it is stored; its neighbours are not affected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum AppendRefusal {
     /// The stream does not end where the entry expects.
-    #[error("{stream} ends at {}, not at {}", shown(*actual), shown(*expected))]
+    #[error("{stream} ends at {}, not at {}", hash_text(*actual), hash_text(*expected))]
     Conflict {
         /// The stream.
         stream: StreamId,
@@ -115,6 +115,6 @@ pub enum Refused {
     },
 }
 
-fn shown(seq: Option<u64>) -> String {
+fn hash_text(seq: Option<u64>) -> String {
     seq.map_or_else(|| "nothing".to_owned(), |seq| seq.to_string())
 }

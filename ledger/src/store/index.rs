@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::hash::Hash;
 use crate::id::StreamId;
 
@@ -26,7 +26,7 @@ pub struct IndexRow {
     /// The idempotency key; no two streams have the same.
     pub key: Option<String>,
     /// Whatever else the projection wants to show.
-    pub row: Json,
+    pub row: CanonicalJson,
 }
 
 impl IndexRow {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::precondition::{StoreView, check};
 use super::{
-    Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, MAX_PAGE,
-    Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
+    AppendRefusal, Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection,
+    MAX_PAGE, Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail,
 };
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
@@ -22,7 +22,7 @@ struct Shelves {
     epoch: u64,
     streams: BTreeMap<StreamId, Vec<Record>>,
     order: Vec<(StreamId, u64)>,
-    blobs: HashMap<Hash, Json>,
+    blobs: HashMap<Hash, CanonicalJson>,
     blob_order: Vec<Hash>,
     rows: BTreeMap<StreamId, IndexRow>,
     keys: HashMap<String, StreamId>,
@@ -155,7 +155,7 @@ impl Reader for MemoryStore {
         Ok(names.take(limit.min(MAX_PAGE)).cloned().collect())
     }
 
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         Ok(self.shelves().blobs.get(hash).cloned())
     }
 
@@ -256,7 +256,7 @@ impl Store for MemoryStore {
         &mut self,
         epoch: Epoch,
         entries: &[Entry],
-    ) -> Result<Vec<Result<u64, Refused>>, StoreError> {
+    ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
         let mut shelves = self.shelves();
         shelves.fence(epoch)?;
         let mut before = HashMap::new();

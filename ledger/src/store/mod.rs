@@ -28,13 +28,13 @@ use std::fmt;
 
 pub use audit::{Audit, Inspection, RawBlob, RawFrame};
 pub use entry::{Entry, EntryError};
-pub use error::{Refused, StoreError};
+pub use error::{AppendRefusal, StoreError};
 pub use index::{Cursor, Filter, IndexRow, Page, ParseCursorError};
 pub use maintenance::{Backlog, Checkpoint, Maintenance};
 pub use memory::MemoryStore;
 pub use sqlite::{FORMAT, SIDE_FILES, SqliteReader, SqliteStore, stored_bytes};
 
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
@@ -78,7 +78,7 @@ pub trait Reader: Send {
     fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError>;
 
     /// A blob. One whose text is not what its hash says is [`StoreError::Damaged`].
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError>;
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError>;
 
     /// Index rows, newest first.
     fn list(
@@ -119,7 +119,7 @@ impl Reader for Box<dyn Reader> {
         self.as_ref().streams(after, limit)
     }
 
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         self.as_ref().blob_get(hash)
     }
 
@@ -164,7 +164,7 @@ pub trait Store: Reader {
         &mut self,
         epoch: Epoch,
         entries: &[Entry],
-    ) -> Result<Vec<Result<u64, Refused>>, StoreError>;
+    ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError>;
 
     /// Another view of the same ledger, for another thread.
     fn reader(&self) -> Result<Box<dyn Reader>, StoreError>;

@@ -1,7 +1,7 @@
 //! Checks whether an entry may be appended: the same rules for every store.
 
-use super::{Entry, Refused, StoreError, Tail};
-use crate::branch::Path;
+use super::{AppendRefusal, Entry, StoreError, Tail};
+use crate::branch::Ancestry;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
@@ -30,12 +30,12 @@ pub(super) trait StoreView {
 }
 
 /// The frame that an entry follows.
-struct Before {
+struct PriorTails {
     seq: Option<u64>,
     hash: Hash,
 }
 
-impl Before {
+impl PriorTails {
     /// The last frame that a new branch shares with its parent, which must exist.
     fn of_fork(
         entry: &Entry,
@@ -56,7 +56,7 @@ impl Before {
             return Ok(missing);
         };
         let mut read = |stream: &StreamId, from: u64, limit: usize| view.read(stream, from, limit);
-        let path = Path::found(&mut read, parent)?;
+        let path = Ancestry::of_row(&mut read, parent)?;
         let hash = path.hash_at(&mut read, seq)?;
         Ok(hash.map_or(missing, |hash| Self {
             seq: Some(seq),
@@ -69,13 +69,13 @@ impl Before {
 pub(super) fn check(
     entry: &Entry,
     view: &mut dyn StoreView,
-) -> Result<Option<Refused>, StoreError> {
+) -> Result<Option<AppendRefusal>, StoreError> {
     let stream = entry.stream();
     let tail = view.tail(stream)?;
     let before = match entry.forked_from() {
-        Some(parent) if tail.is_none() => Before::of_fork(entry, parent, view)?,
+        Some(parent) if tail.is_none() => PriorTails::of_fork(entry, parent, view)?,
         // A branch begins once.
-        Some(_) | None => Before {
+        Some(_) | None => PriorTails {
             seq: tail.map(|tail| tail.seq),
             hash: tail.map_or(Hash::ZERO, |tail| tail.hash),
         },
@@ -83,14 +83,14 @@ pub(super) fn check(
     let again = entry.forked_from().is_some() && tail.is_some();
     let expected = entry.expected();
     if expected != before.seq || again {
-        return Ok(Some(Refused::Conflict {
+        return Ok(Some(AppendRefusal::Conflict {
             stream: stream.clone(),
             expected: if again { None } else { expected },
             actual: before.seq,
         }));
     }
     if before.hash != entry.prev() {
-        return Ok(Some(Refused::Unchained {
+        return Ok(Some(AppendRefusal::Unchained {
             stream: stream.clone(),
             seq: entry.first(),
         }));
@@ -98,7 +98,7 @@ pub(super) fn check(
     for (other, seq) in entry.foreign_causes() {
         let durable = other == stream || view.durable_tail(other)?.is_some_and(|t| t.seq >= *seq);
         if !durable {
-            return Ok(Some(Refused::NoSuchCause {
+            return Ok(Some(AppendRefusal::NoSuchCause {
                 stream: stream.clone(),
                 cause: Cause::There(other.clone(), *seq),
             }));
@@ -106,7 +106,7 @@ pub(super) fn check(
     }
     for hash in entry.wanted_blobs() {
         if !view.has_blob(hash)? {
-            return Ok(Some(Refused::NoSuchBlob {
+            return Ok(Some(AppendRefusal::NoSuchBlob {
                 stream: stream.clone(),
                 hash: *hash,
             }));
@@ -116,7 +116,7 @@ pub(super) fn check(
         && let Some(owner) = view.owner_of(key)?
         && owner != *stream
     {
-        return Ok(Some(Refused::KeyTaken { owner }));
+        return Ok(Some(AppendRefusal::KeyTaken { owner }));
     }
     Ok(None)
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::PAGE;
-use super::report::{Kind, Report};
+use super::report::{ProblemKind, VerifyReport};
 use crate::frame::External;
 use crate::hash::Hash;
 use crate::store::{RawBlob, Reader};
@@ -12,16 +12,16 @@ use crate::strict;
 
 /// Every blob that a frame names, and the first frame that does.
 #[derive(Debug, Default)]
-pub(super) struct Named(HashMap<Hash, Naming>);
+pub(super) struct BlobReferences(HashMap<Hash, BlobReference>);
 
 #[derive(Debug)]
-struct Naming {
+struct BlobReference {
     stream: String,
     seq: u64,
     bytes: u64,
 }
 
-impl Named {
+impl BlobReferences {
     /// Notes that a frame names a blob.
     pub(super) fn note(
         &mut self,
@@ -29,11 +29,14 @@ impl Named {
         seq: u64,
         external: &External,
     ) -> Result<(), String> {
-        let naming = self.0.entry(external.hash).or_insert_with(|| Naming {
-            stream: stream.to_owned(),
-            seq,
-            bytes: external.bytes,
-        });
+        let naming = self
+            .0
+            .entry(external.hash)
+            .or_insert_with(|| BlobReference {
+                stream: stream.to_owned(),
+                seq,
+                bytes: external.bytes,
+            });
         if naming.bytes == external.bytes {
             return Ok(());
         }
@@ -42,7 +45,7 @@ impl Named {
     }
 
     /// Reads all blobs, and holds them against what frames say.
-    pub(super) fn check(&self, reader: &dyn Reader, report: &mut Report) {
+    pub(super) fn check(&self, reader: &dyn Reader, report: &mut VerifyReport) {
         let mut seen = HashSet::new();
         let mut from = 0;
         loop {
@@ -50,7 +53,7 @@ impl Named {
                 Ok(page) => page,
                 Err(error) => {
                     let message = format!("the blobs cannot be read: {error}");
-                    report.find(None, None, Kind::Blob, message);
+                    report.find(None, None, ProblemKind::Blob, message);
                     break;
                 }
             };
@@ -69,19 +72,19 @@ impl Named {
             .collect();
         for ((stream, seq), hash) in missing {
             let message = format!("the blob {hash} is missing");
-            report.find(Some(stream), Some(seq), Kind::Blob, message);
+            report.find(Some(stream), Some(seq), ProblemKind::Blob, message);
         }
     }
 
-    fn take(&self, blob: &RawBlob, seen: &mut HashSet<Hash>, report: &mut Report) {
+    fn take(&self, blob: &RawBlob, seen: &mut HashSet<Hash>, report: &mut VerifyReport) {
         let Some(hash) = Hash::from_bytes(&blob.hash) else {
             let message = format!("the blob at {} is kept under no hash", blob.position);
-            return report.find(None, None, Kind::Blob, message);
+            return report.find(None, None, ProblemKind::Blob, message);
         };
         let naming = self.0.get(&hash);
         if let Some(at) = &blob.misplaced {
             let message = format!("the blob {hash} stands at {at}, while positions begin at 1");
-            report.find(None, None, Kind::Blob, message);
+            report.find(None, None, ProblemKind::Blob, message);
         }
         report.unreferenced_blobs += u64::from(naming.is_none());
         let text = std::str::from_utf8(&blob.body).ok();
@@ -99,6 +102,11 @@ impl Named {
         seen.insert(hash);
         let stream = naming.map(|naming| naming.stream.as_str());
         let message = format!("the blob {hash} {wrong}");
-        report.find(stream, naming.map(|naming| naming.seq), Kind::Blob, message);
+        report.find(
+            stream,
+            naming.map(|naming| naming.seq),
+            ProblemKind::Blob,
+            message,
+        );
     }
 }

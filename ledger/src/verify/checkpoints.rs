@@ -3,8 +3,8 @@
 //! A checkpoint stands behind the frames it is about. The leaves since the last one are therefore
 //! kept, 32 bytes each, until the next one says how many of them it covers.
 
-use super::report::Kind;
-use super::{Held, Wrong};
+use super::report::ProblemKind;
+use super::{Findings, TrustedCheckpoint};
 use crate::event::StoreEvent;
 use crate::hash::Hash;
 use crate::keys::{Keys, origin_of};
@@ -37,7 +37,7 @@ impl Checkpoints {
     }
 
     /// Takes the bytes of the next frame, whatever they are.
-    pub(super) fn add(&mut self, body: &[u8], hash: &[u8], held: &mut [(Held, bool)]) {
+    pub(super) fn add(&mut self, body: &[u8], hash: &[u8], held: &mut [(TrustedCheckpoint, bool)]) {
         if self.keys.is_none() {
             let first = Hash::from_bytes(hash).unwrap_or_default();
             self.keys = Some(Keys::new(&origin_of(&first)));
@@ -56,8 +56,8 @@ impl Checkpoints {
     }
 
     /// Holds a fact about keys or checkpoints against the tree.
-    pub(super) fn take(&mut self, event: &StoreEvent) -> Result<(), Wrong> {
-        let wrong = |message: String| (Kind::Checkpoint, message);
+    pub(super) fn take(&mut self, event: &StoreEvent) -> Result<(), Findings> {
+        let wrong = |message: String| (ProblemKind::Checkpoint, message);
         let Some(keys) = &mut self.keys else {
             return Ok(());
         };

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::blobs::Named;
+use super::blobs::BlobReferences;
 use super::checkpoints::Checkpoints;
-use super::report::{Kind, Report};
-use super::{Head, Held, Onlooker, Options, PAGE, Wrong};
-use crate::branch::Path;
-use crate::chain::{Break, Chain};
+use super::report::{ProblemKind, VerifyReport};
+use super::{Findings, Head, PAGE, TrustedCheckpoint, VerifyObserver, VerifyOptions};
+use crate::branch::Ancestry;
+use crate::chain::{Chain, ChainError};
 use crate::event::{BranchCreated, Event, RunEvent, StoreEvent};
 use crate::frame::{Frame, MAX_BODY, Record};
 use crate::hash::Hash;
@@ -17,12 +17,12 @@ use crate::strict;
 
 /// What was read so far.
 pub(super) struct Frames {
-    streams: Vec<Seen>,
+    streams: Vec<SeenStream>,
     by_name: HashMap<String, usize>,
     /// Blobs that frames name.
-    pub(super) blobs: Named,
+    pub(super) blobs: BlobReferences,
     heads: HashMap<String, Vec<(Head, bool)>>,
-    held: Vec<(Held, bool)>,
+    held: Vec<(TrustedCheckpoint, bool)>,
     tree: Checkpoints,
     /// Frames of types this version does not know.
     pub(super) unknown: BTreeMap<String, u64>,
@@ -30,14 +30,14 @@ pub(super) struct Frames {
 }
 
 /// One stream.
-struct Seen {
+struct SeenStream {
     name: String,
     chain: Chain,
     broken: bool,
 }
 
 impl Frames {
-    pub(super) fn new(options: &Options) -> Self {
+    pub(super) fn new(options: &VerifyOptions) -> Self {
         let mut heads: HashMap<String, Vec<(Head, bool)>> = HashMap::new();
         for head in &options.heads {
             let of_stream = heads.entry(head.stream.to_string()).or_default();
@@ -46,7 +46,7 @@ impl Frames {
         Self {
             streams: Vec::new(),
             by_name: HashMap::new(),
-            blobs: Named::default(),
+            blobs: BlobReferences::default(),
             heads,
             held: options
                 .checkpoints
@@ -63,8 +63,8 @@ impl Frames {
     pub(super) fn scan(
         &mut self,
         reader: &dyn Reader,
-        report: &mut Report,
-        onlooker: &mut dyn Onlooker,
+        report: &mut VerifyReport,
+        onlooker: &mut dyn VerifyObserver,
     ) {
         let mut from = 0;
         loop {
@@ -73,7 +73,7 @@ impl Frames {
                 Err(error) => {
                     let from = from.max(1);
                     let message = format!("the frames from {from} on cannot be read: {error}");
-                    return report.find(None, None, Kind::Container, message);
+                    return report.find(None, None, ProblemKind::Container, message);
                 }
             };
             match page.last() {
@@ -82,35 +82,35 @@ impl Frames {
             }
             for frame in page {
                 report.frames += 1;
-                self.take(reader, frame, report, onlooker);
+                self.check_next(reader, frame, report, onlooker);
             }
             onlooker.progress(report.frames);
         }
     }
 
-    fn take(
+    fn check_next(
         &mut self,
         reader: &dyn Reader,
         mut raw: RawFrame,
-        report: &mut Report,
-        onlooker: &mut dyn Onlooker,
+        report: &mut VerifyReport,
+        onlooker: &mut dyn VerifyObserver,
     ) {
         let position = raw.position;
         let Some(name) = raw.stream.take() else {
             let message = format!("the frame at {position} is of no stream");
-            return report.find(None, None, Kind::Container, message);
+            return report.find(None, None, ProblemKind::Container, message);
         };
         let seq = raw.seq;
         if let Some(at) = &raw.misplaced {
             // It was never appended, so it says nothing about the frames that were.
             let message = format!("it stands at {at}, while positions begin at 1");
-            return report.find(Some(&name), seq, Kind::Container, message);
+            return report.find(Some(&name), seq, ProblemKind::Container, message);
         }
         self.tree.add(&raw.body, &raw.hash, &mut self.held);
         let at = self.stream(name);
-        if let Err((kind, message)) = self.judge(reader, at, raw, onlooker) {
+        if let Err((kind, message)) = self.check_frame(reader, at, raw, onlooker) {
             // Where frames are damaged the tree over them is another one, which says nothing new.
-            if kind == Kind::Checkpoint && !report.is_sound() {
+            if kind == ProblemKind::Checkpoint && !report.is_sound() {
                 return;
             }
             let Some(seen) = self.streams.get_mut(at) else {
@@ -129,7 +129,7 @@ impl Frames {
         }
         let at = self.streams.len();
         self.by_name.insert(name.clone(), at);
-        self.streams.push(Seen {
+        self.streams.push(SeenStream {
             chain: Chain::new(id(&name)),
             broken: false,
             name,
@@ -137,18 +137,18 @@ impl Frames {
         at
     }
 
-    fn seen(&self, name: &str) -> Option<&Seen> {
+    fn seen(&self, name: &str) -> Option<&SeenStream> {
         self.streams.get(*self.by_name.get(name)?)
     }
 
     /// Judges one frame; its stream is followed on even where it is damaged.
-    fn judge(
+    fn check_frame(
         &mut self,
         reader: &dyn Reader,
         at: usize,
         raw: RawFrame,
-        onlooker: &mut dyn Onlooker,
-    ) -> Result<(), Wrong> {
+        onlooker: &mut dyn VerifyObserver,
+    ) -> Result<(), Findings> {
         let (record, found) = record_of(raw)?;
         let read = read(&record);
         let shared = match &read {
@@ -173,19 +173,19 @@ impl Frames {
             seen.chain = Chain::after(stream, tail);
         }
         seen.chain
-            .follow_hashed(&record, &frame)
+            .push_hashed(&record, &frame)
             .map_err(|broken| (kind_of(broken), broken.to_string()))?;
         if seen.name != frame.stream.as_str() {
-            return Err((Kind::Column, Break::Columns.to_string()));
+            return Err((ProblemKind::Column, ChainError::Columns.to_string()));
         }
         if !found {
             let message = "a look-up by stream and number finds another frame, or none";
-            return Err((Kind::Container, message.to_owned()));
+            return Err((ProblemKind::Container, message.to_owned()));
         }
         self.causes(&frame)?;
         for external in &frame.ext {
             let named = self.blobs.note(frame.stream.as_str(), frame.seq, external);
-            named.map_err(|message| (Kind::Blob, message))?;
+            named.map_err(|message| (ProblemKind::Blob, message))?;
         }
         self.note(&frame);
         onlooker.frame(reader, &frame, record.body.len());
@@ -210,7 +210,7 @@ impl Frames {
     }
 
     /// Whether every cause is an earlier frame.
-    fn causes(&self, frame: &Frame) -> Result<(), Wrong> {
+    fn causes(&self, frame: &Frame) -> Result<(), Findings> {
         for cause in &frame.cause {
             let exists = match cause {
                 Cause::Here(seq) => *seq < frame.seq,
@@ -221,7 +221,7 @@ impl Frames {
             };
             if !exists {
                 let message = format!("it names the cause {cause}, which does not exist before it");
-                return Err((Kind::Cause, message));
+                return Err((ProblemKind::Cause, message));
             }
         }
         Ok(())
@@ -243,7 +243,7 @@ impl Frames {
     }
 
     /// Says what only the whole can show.
-    pub(super) fn finish(&mut self, epoch: Option<u64>, report: &mut Report) {
+    pub(super) fn finish(&mut self, epoch: Option<u64>, report: &mut VerifyReport) {
         report.streams = self.streams.len() as u64;
         report.checkpoints = self.tree.signed;
         report.signed_frames = self.tree.covered;
@@ -259,7 +259,7 @@ impl Frames {
                  elsewhere",
                 held.size, held.origin
             );
-            report.find(None, None, Kind::Checkpoint, message);
+            report.find(None, None, ProblemKind::Checkpoint, message);
         }
         if epoch.is_some_and(|epoch| epoch < self.last_epoch) {
             let message = format!(
@@ -267,7 +267,7 @@ impl Frames {
                 epoch.unwrap_or_default(),
                 self.last_epoch
             );
-            report.find(None, None, Kind::Container, message);
+            report.find(None, None, ProblemKind::Container, message);
         }
         let mut missing: Vec<&Head> = self
             .heads
@@ -282,7 +282,7 @@ impl Frames {
             report.find(
                 Some(head.stream.as_str()),
                 Some(head.seq),
-                Kind::Head,
+                ProblemKind::Head,
                 message,
             );
         }
@@ -306,7 +306,7 @@ fn id(name: &str) -> StreamId {
 
 /// The last frame that a branch shares, and the stream that holds it.
 fn shared(reader: &dyn Reader, branch: &BranchCreated) -> Option<(StreamId, Tail)> {
-    let path = Path::of(reader, &branch.parent().ok()?).ok()?;
+    let path = Ancestry::of(reader, &branch.parent().ok()?).ok()?;
     let seq = branch.fork_position.checked_sub(1)?;
     let found = path.read(reader, seq, 1).ok()?;
     let hash = found.first().filter(|record| record.seq == seq)?.hash;
@@ -314,19 +314,19 @@ fn shared(reader: &dyn Reader, branch: &BranchCreated) -> Option<(StreamId, Tail
 }
 
 /// The columns, as a record; and whether a look-up finds it.
-fn record_of(raw: RawFrame) -> Result<(Record, bool), Wrong> {
+fn record_of(raw: RawFrame) -> Result<(Record, bool), Findings> {
     let wrong = |kind, message: &str| (kind, message.to_owned());
     let found = raw.is_found;
     let seq = raw.seq;
-    let seq = seq.ok_or_else(|| wrong(Kind::Column, "its number is negative"))?;
+    let seq = seq.ok_or_else(|| wrong(ProblemKind::Column, "its number is negative"))?;
     let hash = Hash::from_bytes(&raw.hash)
-        .ok_or_else(|| wrong(Kind::Hash, "its hash has not 32 bytes"))?;
+        .ok_or_else(|| wrong(ProblemKind::Hash, "its hash has not 32 bytes"))?;
     let body = String::from_utf8(raw.body).map_err(|error| {
         let changed = Hash::of(error.as_bytes()) != hash;
         let kind = if changed {
-            Kind::Hash
+            ProblemKind::Hash
         } else {
-            Kind::Unreadable
+            ProblemKind::Unreadable
         };
         wrong(kind, "its bytes are not UTF-8")
     })?;
@@ -334,24 +334,25 @@ fn record_of(raw: RawFrame) -> Result<(Record, bool), Wrong> {
 }
 
 /// Reads a body both ways: as what it is, and as strictly as anybody could.
-fn read(record: &Record) -> Result<Frame, Wrong> {
+fn read(record: &Record) -> Result<Frame, Findings> {
     if Hash::of(record.body.as_bytes()) != record.hash {
-        return Err((Kind::Hash, Break::Hash.to_string()));
+        return Err((ProblemKind::Hash, ChainError::Hash.to_string()));
     }
     if record.body.len() > MAX_BODY {
         let message = format!("it has {} bytes", record.body.len());
-        return Err((Kind::Unreadable, message));
+        return Err((ProblemKind::Unreadable, message));
     }
-    strict::check_body(&record.body).map_err(|unfit| (Kind::Unreadable, unfit.to_string()))?;
+    strict::check_body(&record.body)
+        .map_err(|unfit| (ProblemKind::Unreadable, unfit.to_string()))?;
     let frame = record.decode_bare();
-    frame.map_err(|error| (Kind::Unreadable, error.to_string()))
+    frame.map_err(|error| (ProblemKind::Unreadable, error.to_string()))
 }
 
-fn kind_of(broken: Break) -> Kind {
+fn kind_of(broken: ChainError) -> ProblemKind {
     match broken {
-        Break::Hash => Kind::Hash,
-        Break::Columns => Kind::Column,
-        Break::Gap { .. } => Kind::Gap,
-        Break::Prev => Kind::Prev,
+        ChainError::Hash => ProblemKind::Hash,
+        ChainError::Columns => ProblemKind::Column,
+        ChainError::Gap { .. } => ProblemKind::Gap,
+        ChainError::Prev => ProblemKind::Prev,
     }
 }

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::Options;
+use super::VerifyOptions;
 
 /// The outcome of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct VerifyReport {
     /// Blobs looked at.
     pub blobs: u64,
     /// Checkpoints whose signature and root are right.
@@ -19,7 +19,7 @@ pub struct Report {
     pub not_covered: Vec<String>,
     /// What is wrong; of each stream the first bad frame only, since what follows one is
     /// suspicious anyway.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<VerifyProblem>,
     /// Frames that the last of those checkpoints is over.
     pub signed_frames: u64,
     /// Streams that have frames.
@@ -30,9 +30,9 @@ pub struct Report {
 
 /// One finding.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Problem {
+pub struct VerifyProblem {
     /// What kind of finding.
-    pub kind: Kind,
+    pub kind: ProblemKind,
     /// For people.
     pub message: String,
     /// The frame, if it is about one.
@@ -46,7 +46,7 @@ pub struct Problem {
 /// What kind of finding.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Kind {
+pub enum ProblemKind {
     /// A frame names a blob that is missing or changed, or a blob is.
     Blob,
     /// A frame names a cause that does not exist.
@@ -71,7 +71,7 @@ pub enum Kind {
     Unreadable,
 }
 
-impl Report {
+impl VerifyReport {
     /// Whether nothing is wrong.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
@@ -87,10 +87,10 @@ impl Report {
         &mut self,
         stream: Option<&str>,
         seq: Option<u64>,
-        kind: Kind,
+        kind: ProblemKind,
         message: String,
     ) {
-        self.problems.push(Problem {
+        self.problems.push(VerifyProblem {
             kind,
             message,
             seq,
@@ -98,9 +98,9 @@ impl Report {
         });
     }
 
-    pub(super) fn say_what_is_not_covered(
+    pub(super) fn note_not_covered(
         &mut self,
-        options: &Options,
+        options: &VerifyOptions,
         unknown: &BTreeMap<String, u64>,
     ) {
         for (kind, count) in unknown {

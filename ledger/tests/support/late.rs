@@ -17,9 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, mpsc};
 use std::time::Duration;
 
-use ktsu_ledger::canonical::Json;
+use ktsu_ledger::canonical::CanonicalJson;
 use ktsu_ledger::store::{
-    Audit, Cursor, Entry, Filter, IndexRow, MemoryStore, Page, Refused, Tail,
+    AppendRefusal, Audit, Cursor, Entry, Filter, IndexRow, MemoryStore, Page, Tail,
 };
 use ktsu_ledger::{Backend, Epoch, Hash, Reader, Record, Store, StoreError, StreamId};
 use tokio::runtime::{Builder, Runtime};
@@ -259,7 +259,7 @@ impl Remote {
     }
 }
 
-type Answer = Result<Vec<Result<u64, Refused>>, StoreError>;
+type Answer = Result<Vec<Result<u64, AppendRefusal>>, StoreError>;
 
 fn unknown(why: &str) -> StoreError {
     StoreError::Unknown(why.to_owned())
@@ -309,7 +309,7 @@ impl Reader for LateReader {
         self.ask(move |kept| kept.streams(after.as_ref(), limit))
     }
 
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         let hash = *hash;
         self.ask(move |kept| kept.blob_get(&hash))
     }
@@ -382,7 +382,7 @@ impl Reader for LateStore {
         self.0.streams(after, limit)
     }
 
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         self.0.blob_get(hash)
     }
 

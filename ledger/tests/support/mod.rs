@@ -7,7 +7,9 @@ use ktsu_ledger::event::{
     StoreOpened,
 };
 use ktsu_ledger::store::{Entry, IndexRow};
-use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, Json, Link, Sealed, StreamId, Timestamp};
+use ktsu_ledger::{
+    Actor, CanonicalJson, Cause, Draft, Event, Hash, Link, Sealed, StreamId, Timestamp,
+};
 
 /// The stream of a run.
 pub(crate) fn run(name: &str) -> StreamId {
@@ -15,7 +17,7 @@ pub(crate) fn run(name: &str) -> StreamId {
 }
 
 /// A draft of a step that completed with an output.
-pub(crate) fn completed(step: &str, output: Json) -> Draft {
+pub(crate) fn completed(step: &str, output: CanonicalJson) -> Draft {
     Draft {
         scope: String::new(),
         actor: Actor::Orchestrator,
@@ -96,16 +98,16 @@ pub(crate) fn row(stream: &StreamId, workflow: &str, status: &str, created_us: u
         open: status != "complete",
         created_us,
         key: None,
-        row: Json::parse(format!(r#"{{"status":"{status}"}}"#).as_bytes()).unwrap(),
+        row: CanonicalJson::parse(format!(r#"{{"status":"{status}"}}"#).as_bytes()).unwrap(),
     }
 }
 
 /// A value of about so many bytes.
-pub(crate) fn payload(bytes: usize, salt: u64) -> Json {
+pub(crate) fn payload(bytes: usize, salt: u64) -> CanonicalJson {
     let text: String = (0..bytes)
         .map(|place| char::from(b'a' + ((place as u64 * 7 + salt) % 26) as u8))
         .collect();
-    Json::string(&text)
+    CanonicalJson::string(&text)
 }
 
 /// The stream of the ledger as a whole.
@@ -122,7 +124,7 @@ pub(crate) fn created(workflow: &str) -> Draft {
         cause: Vec::new(),
         event: Event::Run(RunEvent::Created(Box::new(RunCreated {
             digest: Hash::of(definition.as_bytes()).to_string(),
-            definition: Json::parse(definition.as_bytes()).unwrap(),
+            definition: CanonicalJson::parse(definition.as_bytes()).unwrap(),
             engine: "ktsu 0.0.0".to_owned(),
             env: Default::default(),
             idempotency_digest: None,
@@ -130,7 +132,7 @@ pub(crate) fn created(workflow: &str) -> Draft {
             limits: Limits::default(),
             lock: None,
             of: None,
-            params: Json::parse(b"{}").unwrap(),
+            params: CanonicalJson::parse(b"{}").unwrap(),
             principal: Principal {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),

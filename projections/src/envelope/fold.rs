@@ -3,24 +3,24 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     AgentEvent, EnvValue, ItemEvent, RecomputeEvent, Reference, ReservedEvaluated, RunEvent,
     StepEvent, StepFailed,
 };
-use ktsu_ledger::{Event, Frame, Json, Timestamp};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use serde_json::{Value, json};
 
 use super::scope::ScopeDetail;
-use super::waited::{Still, Waited};
+use super::wait_time::{WaitBefore, WaitTime};
 use super::{
-    BranchView, Counts, Envelope, Fault, ItemView, Metrics, REDACTED, Said, StepView, kind_of,
-    marker,
+    AgentRemarks, BranchView, Envelope, ErrorView, ItemCountsView, ItemView, REDACTED, StepView,
+    UsageView, skip_marker, step_kind,
 };
 use crate::lineage::item_name;
 use crate::run::{
-    Effective, FoldError, ItemEnd, Phase, RunState, Scope, Shape, Step, StepStatus, Task,
-    TaskPhase, Tasks, reserved,
+    AgentTask, Effective, FoldError, ItemEnd, Phase, RunState, Scope, Step, StepStatus, TaskPhase,
+    Tasks, WorkflowShape, reserved,
 };
 use crate::usage::Usage;
 
@@ -28,27 +28,27 @@ use crate::usage::Usage;
 #[derive(Debug, Clone)]
 pub struct EnvelopeFold {
     state: RunState,
-    steps: BTreeMap<(u32, u32), Detail>,
+    steps: BTreeMap<(u32, u32), StepDetail>,
     scopes: BTreeMap<u32, ScopeDetail>,
     /// What a branch had cost where it begins, in millionths of a US dollar.
     prefix: Option<u64>,
     /// Outputs of scopes as they are now, where a person changed a step after the end.
-    outputs: BTreeMap<u32, Json>,
+    outputs: BTreeMap<u32, CanonicalJson>,
 }
 
 /// What is shown of a step, or of an item of a fan-out, and decides nothing.
 #[derive(Debug, Clone, Default)]
-struct Detail {
+struct StepDetail {
     started: Option<Timestamp>,
     ended: Option<Timestamp>,
-    error: Option<Fault>,
-    raw: Option<Json>,
-    said: Said,
+    error: Option<ErrorView>,
+    raw: Option<CanonicalJson>,
+    said: AgentRemarks,
     usage: Usage,
-    waited: Waited,
+    waited: WaitTime,
     /// The `agent.finished` and its outcome, until what follows from it is recorded.
-    outcome: Option<(u64, Json)>,
-    items: BTreeMap<u32, Detail>,
+    outcome: Option<(u64, CanonicalJson)>,
+    items: BTreeMap<u32, StepDetail>,
 }
 
 impl EnvelopeFold {
@@ -70,11 +70,11 @@ impl EnvelopeFold {
             fold.prefix = Some(0);
         }
         for frame in first {
-            fold.note(frame, &Still::default());
+            fold.note(frame, &WaitBefore::default());
         }
         for frame in rest {
             let shape = fold.state.scope(0).map(|root| Arc::clone(&root.shape));
-            let still = Still::before(&fold.state, frame);
+            let still = WaitBefore::before(&fold.state, frame);
             let taken = fold.state.apply(frame);
             taken.map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
             if let (Event::Run(RunEvent::Branched(_)), Some(shape)) = (&frame.event, shape) {
@@ -92,7 +92,7 @@ impl EnvelopeFold {
 
     /// Whether a person laid something over a step of a run or an inline child after that had ended
     /// with an output. The output that is recorded does not show it.
-    pub fn is_overlaid_since_its_end(&self, scope: u32) -> bool {
+    pub fn has_overlay_after_end(&self, scope: u32) -> bool {
         let Some(scope) = self.state.scope(scope) else {
             return false;
         };
@@ -103,7 +103,7 @@ impl EnvelopeFold {
 
     /// Shows an output in place of the recorded one. What an output is made of is known to those
     /// who evaluate expressions, not here.
-    pub fn show_output(&mut self, scope: u32, output: Json) {
+    pub fn override_output(&mut self, scope: u32, output: CanonicalJson) {
         self.outputs.insert(scope, output);
     }
 
@@ -135,13 +135,13 @@ impl EnvelopeFold {
             },
             steps: self.step_views(at, scope),
             output: self.output(at, scope),
-            totals: Metrics::of(&detail.usage),
+            totals: UsageView::of(&detail.usage),
             created_at: detail.began,
             ended_at: detail.ended,
         })
     }
 
-    fn output(&self, at: u32, scope: &Scope) -> Option<Json> {
+    fn output(&self, at: u32, scope: &Scope) -> Option<CanonicalJson> {
         let recorded = scope.ended.as_ref()?.output.as_ref()?;
         let shown = self.outputs.get(&at);
         Some(shown.unwrap_or(&recorded.json).clone())
@@ -179,7 +179,7 @@ impl EnvelopeFold {
                 let tasks = step.tasks.as_deref();
                 StepView {
                     id: plan.id.clone(),
-                    kind: kind_of(&plan.work).to_owned(),
+                    kind: step_kind(&plan.work).to_owned(),
                     status: match self.state.awaits_people(step) {
                         true => PENDING_APPROVAL.to_owned(),
                         false => step.status.as_str().to_owned(),
@@ -187,7 +187,7 @@ impl EnvelopeFold {
                     attempt: step.attempt,
                     started_at: detail.started,
                     ended_at: detail.ended,
-                    output: shown_output(self.state.effective(at, position)),
+                    output: output_view(self.state.effective(at, position)),
                     computed: step
                         .effective
                         .as_ref()
@@ -201,7 +201,7 @@ impl EnvelopeFold {
                     raw_output: detail.raw,
                     skip_reason: skip_reason(step),
                     error: detail.error,
-                    reflected: matches!(plan.work, Work::Agent(_)).then_some(reflected),
+                    reflected: matches!(plan.work, StepWork::Agent(_)).then_some(reflected),
                     said: detail.said,
                     counts: fan_out.then(|| counts(step.status, tasks)),
                     items: fan_out.then(|| item_views(&plan.id, tasks, detail.items)),
@@ -211,7 +211,7 @@ impl EnvelopeFold {
             .collect()
     }
 
-    fn note(&mut self, frame: &Frame, still: &Still) {
+    fn note(&mut self, frame: &Frame, still: &WaitBefore) {
         let at = self.state.scope_at(&frame.scope).unwrap_or_default();
         self.note_usage(frame, at, still);
         match &frame.event {
@@ -249,14 +249,14 @@ impl EnvelopeFold {
         }
     }
 
-    fn detail(&mut self, at: u32, step: &str) -> Option<&mut Detail> {
+    fn detail(&mut self, at: u32, step: &str) -> Option<&mut StepDetail> {
         let position = self.state.scope(at)?.shape.position(step)?;
         Some(self.steps.entry((at, position)).or_default())
     }
 
     /// A branch begins: what its parent spent is set apart, steps are found again by their ids
     /// under another definition, and those that begin again have no times any more.
-    fn fork(&mut self, before: &Shape) {
+    fn fork(&mut self, before: &WorkflowShape) {
         self.prefix = self
             .scopes
             .get(&0)
@@ -284,7 +284,7 @@ impl EnvelopeFold {
     /// A frame counts for its item, its step, its scope, and every scope and step around it (seed
     /// 000, invariants 27 and 29: an inline child's use is its parent's). All of them tell apart when
     /// only people could move them.
-    fn note_usage(&mut self, frame: &Frame, at: u32, still: &Still) {
+    fn note_usage(&mut self, frame: &Frame, at: u32, still: &WaitBefore) {
         let about = match &frame.event {
             Event::Webhook(event) => Some((event.step(), None)),
             Event::Agent(event) => Some((event.step(), event.item())),
@@ -299,7 +299,7 @@ impl EnvelopeFold {
             | Event::Foreign { .. } => None,
         };
         if let Some(pause) = still.ended_pause_ms {
-            self.note_word(frame.at, pause);
+            self.note_steering(frame.at, pause);
         }
         let mut inner = about.and_then(|(step, _)| self.state.scope(at)?.shape.position(step));
         if let Some((step, (_, Some(item)))) = inner.zip(about) {
@@ -330,7 +330,7 @@ impl EnvelopeFold {
 
     /// A word about the whole run ends a pause, or the run: what is under way stood still meanwhile,
     /// and what waits for people has waited all the time.
-    fn note_word(&mut self, at: Timestamp, paused_ms: u64) {
+    fn note_steering(&mut self, at: Timestamp, paused_ms: u64) {
         let state = &self.state;
         let most = |waits: bool| if waits { u64::MAX } else { paused_ms };
         for ((scope, position), detail) in &mut self.steps {
@@ -340,12 +340,12 @@ impl EnvelopeFold {
                 continue;
             };
             let waits = if let Phase::Child { scope } = step.phase {
-                state.stands_still(scope)
+                state.waits_only_for_people(scope)
             } else {
                 state.awaits_people(step)
             };
             detail.waited.take_word(at, most(waits));
-            let under_way = |item: &Detail| item.started.is_some() && item.ended.is_none();
+            let under_way = |item: &StepDetail| item.started.is_some() && item.ended.is_none();
             for (item, detail) in &mut detail.items {
                 if under_way(detail) {
                     let task = state.task(*scope, *position, Some(*item));
@@ -357,7 +357,7 @@ impl EnvelopeFold {
     }
 }
 
-impl Detail {
+impl StepDetail {
     /// What was used stays used.
     fn begin_again(&mut self) {
         *self = Self {
@@ -369,7 +369,7 @@ impl Detail {
     fn take_step(&mut self, at: Timestamp, event: &StepEvent) {
         match event {
             StepEvent::Started(_) => {
-                (self.started, self.waited) = (Some(at), Waited::default());
+                (self.started, self.waited) = (Some(at), WaitTime::default());
             }
             StepEvent::OutputChecked(_) => {}
             StepEvent::ReservedEvaluated(one) => match one.item {
@@ -391,7 +391,7 @@ impl Detail {
     fn take_item(&mut self, at: Timestamp, event: &ItemEvent) {
         match event {
             ItemEvent::Started(_) => {
-                (self.started, self.waited) = (Some(at), Waited::default());
+                (self.started, self.waited) = (Some(at), WaitTime::default());
             }
             ItemEvent::Completed(_) => {
                 self.ended = Some(at);
@@ -435,14 +435,14 @@ impl Detail {
         at: Timestamp,
         code: &str,
         message: &str,
-        raw: &Option<Json>,
+        raw: &Option<CanonicalJson>,
         raw_from: Option<&Reference>,
     ) {
         self.ended = Some(at);
         let outcome = self.outcome.take();
-        let there = || refused(outcome.as_ref()?, raw_from?);
+        let there = || refused_output(outcome.as_ref()?, raw_from?);
         self.raw = raw.clone().or_else(there);
-        self.error = Some(Fault {
+        self.error = Some(ErrorView {
             code: code.to_owned(),
             message: message.to_owned(),
             step: None,
@@ -454,19 +454,19 @@ impl Detail {
         self.usage.reflect_calls > 0
     }
 
-    fn metrics(&self) -> Metrics {
+    fn metrics(&self) -> UsageView {
         let took = self.started.zip(self.ended);
         let whole = took.map_or(0, |(from, to)| to.millis_since(from));
         let waited_ms = self.waited.millis();
-        Metrics {
+        UsageView {
             duration_ms: whole.saturating_sub(waited_ms),
             waited_ms,
-            ..Metrics::of(&self.usage)
+            ..UsageView::of(&self.usage)
         }
     }
 }
 
-impl Said {
+impl AgentRemarks {
     fn take(&mut self, one: &ReservedEvaluated) {
         let value = one.value.to_value();
         match one.field.as_str() {
@@ -485,29 +485,32 @@ impl Said {
 }
 
 /// The output that a failure refers to, if it is part of the outcome that is at hand.
-fn refused((seq, outcome): &(u64, Json), place: &Reference) -> Option<Json> {
+fn refused_output(
+    (seq, outcome): &(u64, CanonicalJson),
+    place: &Reference,
+) -> Option<CanonicalJson> {
     let path = place.path.strip_prefix("/outcome")?;
     let value = outcome
         .pointer(path)
         .filter(|_| place.frame == *seq && !path.is_empty())?;
-    Json::from_value(&value).ok()
+    CanonicalJson::from_value(&value).ok()
 }
 
-fn is_fan_out(work: &Work) -> bool {
+fn is_fan_out(work: &StepWork) -> bool {
     match work {
-        Work::Agent(plan) => plan.for_each.is_some(),
-        Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => false,
+        StepWork::Agent(plan) => plan.for_each.is_some(),
+        StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
     }
 }
 
-fn counts(status: StepStatus, tasks: Option<&Tasks>) -> Counts {
+fn counts(status: StepStatus, tasks: Option<&Tasks>) -> ItemCountsView {
     let Some(tasks) = tasks else {
-        return Counts::default();
+        return ItemCountsView::default();
     };
     let has_ended = !matches!(status, StepStatus::Pending | StepStatus::Running);
     let started = u32::try_from(tasks.list.len()).unwrap_or(u32::MAX);
     let never = tasks.items.unwrap_or_default().saturating_sub(started);
-    Counts {
+    ItemCountsView {
         succeeded: tasks.succeeded,
         failed: tasks.failed,
         skipped: tasks.skipped + if has_ended { never } else { 0 },
@@ -517,7 +520,7 @@ fn counts(status: StepStatus, tasks: Option<&Tasks>) -> Counts {
 fn item_views(
     step: &str,
     tasks: Option<&Tasks>,
-    mut details: BTreeMap<u32, Detail>,
+    mut details: BTreeMap<u32, StepDetail>,
 ) -> Vec<ItemView> {
     let tasks = tasks.filter(|tasks| tasks.items.is_some());
     let list = tasks.map_or(&[][..], |tasks| tasks.list.as_slice());
@@ -533,14 +536,14 @@ fn item_views(
 /// Where a step stands that can go on only after somebody has decided (decision E1).
 const PENDING_APPROVAL: &str = "pending_approval";
 
-fn item_view(step: &str, item: u32, task: &Task, detail: Detail) -> ItemView {
+fn item_view(step: &str, item: u32, task: &AgentTask, detail: StepDetail) -> ItemView {
     let (status, output, skip_reason) = match &task.ended {
         None => (StepStatus::Running, None, None),
         Some(ItemEnd::Output(output)) => (StepStatus::Complete, Some(output.clone()), None),
         Some(ItemEnd::Failed(_)) => (StepStatus::Failed, None, None),
         Some(ItemEnd::Skipped(reason)) => {
             let marker = json!({"skipped": true, "reason": reason, "item_index": item});
-            let marker = Json::from_value(&marker).ok();
+            let marker = CanonicalJson::from_value(&marker).ok();
             (StepStatus::Skipped, marker, Some(reason.clone()))
         }
     };
@@ -567,15 +570,15 @@ fn item_view(step: &str, item: u32, task: &Task, detail: Detail) -> ItemView {
 /// The agent's words, where it was the agent who wanted the step skipped.
 fn skip_reason(step: &Step) -> Option<String> {
     let reason = step.skipped?;
-    let words = step.skip_words.as_deref();
+    let words = step.skip_detail.as_deref();
     Some(words.unwrap_or(reason.as_str()).to_owned())
 }
 
-fn shown_output(value: Effective<'_>) -> Option<Json> {
+fn output_view(value: Effective<'_>) -> Option<CanonicalJson> {
     match value {
         Effective::Output(held) => Some(held.json.clone()),
         Effective::Skipped(_) | Effective::Suppressed(_) => {
-            marker(&value).and_then(|marker| Json::from_value(&marker).ok())
+            skip_marker(&value).and_then(|marker| CanonicalJson::from_value(&marker).ok())
         }
         Effective::Absent => None,
     }

@@ -1,17 +1,17 @@
 //! What is shown of a run or an inline child, and decides nothing: its times, and why it ended badly.
 
-use ktsu_ledger::event::{RunEvent, RunWord};
+use ktsu_ledger::event::{RunCommand, RunEvent};
 use ktsu_ledger::{Frame, Timestamp};
 
-use super::Fault;
-use crate::run::steer::Stop;
+use super::ErrorView;
+use crate::run::steer::StopKind;
 use crate::usage::Usage;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct ScopeDetail {
     pub(super) began: Option<Timestamp>,
     pub(super) ended: Option<Timestamp>,
-    pub(super) error: Option<Fault>,
+    pub(super) error: Option<ErrorView>,
     pub(super) usage: Usage,
 }
 
@@ -30,14 +30,14 @@ impl ScopeDetail {
             RunEvent::Completed(_) => self.ended = Some(frame.at),
             RunEvent::Failed(failed) => {
                 self.ended = Some(frame.at);
-                self.error = Some(Fault {
+                self.error = Some(ErrorView {
                     code: failed.code.clone(),
                     message: failed.message.clone(),
                     step: failed.step.clone(),
                 });
             }
-            RunEvent::Cancelled(word) => self.stop(frame, Stop::Cancel, word),
-            RunEvent::Terminated(word) => self.stop(frame, Stop::Terminate, word),
+            RunEvent::Cancelled(word) => self.stop(frame, StopKind::Cancel, word),
+            RunEvent::Terminated(word) => self.stop(frame, StopKind::Terminate, word),
             RunEvent::Continued(_)
             | RunEvent::Paused(_)
             | RunEvent::TimerFired(_)
@@ -46,9 +46,9 @@ impl ScopeDetail {
     }
 
     /// The rest of the run ends in the same moment.
-    fn stop(&mut self, frame: &Frame, how: Stop, word: &RunWord) {
+    fn stop(&mut self, frame: &Frame, how: StopKind, word: &RunCommand) {
         self.ended = Some(frame.at);
-        self.error = Some(Fault {
+        self.error = Some(ErrorView {
             code: how.code().to_owned(),
             message: how.words(word),
             step: None,

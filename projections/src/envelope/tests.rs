@@ -147,7 +147,9 @@ fn report(n: u32) -> Value {
 fn event(kind: &str, data: &Value) -> Event {
     let body = format!(
         r#"{{"v":1,"stream":"run:r","seq":0,"type":"{kind}","scope":"","actor":"runtime","cause":[],"at":"1970-01-01T00:00:00.000000Z","data":{},"ext":[],"prev":"{}"}}"#,
-        ktsu_ledger::Json::from_value(data).unwrap().as_str(),
+        ktsu_ledger::CanonicalJson::from_value(data)
+            .unwrap()
+            .as_str(),
         Hash::ZERO
     );
     let hash = Hash::of(body.as_bytes());

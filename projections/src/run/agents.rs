@@ -3,11 +3,13 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::Frame;
-use ktsu_ledger::event::plan::{AgentPlan, Work};
+use ktsu_ledger::event::plan::{AgentPlan, StepWork};
 use ktsu_ledger::event::{AgentEvent, ItemEvent, Reference, StepCompleted, WorkerEvent};
 
-use super::task::{Hint, Task, TaskPhase, stripped};
-use super::{Announced, Held, ItemEnd, RunState, StepAddress, StepStatus, Tasks, Todo};
+use super::task::{AgentTask, Hint, TaskPhase, output_without_reserved_fields};
+use super::{
+    AnnouncedEffect, ItemEnd, RunState, StepAddress, StepStatus, StoredOutput, Tasks, Todo,
+};
 
 impl Tasks {
     /// The tasks of a step that begins; `last` is the frame that begins it. No attempt has the
@@ -18,8 +20,8 @@ impl Tasks {
         if items.is_none() {
             tasks
                 .list
-                .push(Task::waiting(BTreeMap::new(), last, before));
-            tasks.file(None);
+                .push(AgentTask::waiting(BTreeMap::new(), last, before));
+            tasks.reclassify(None);
         }
         tasks
     }
@@ -36,23 +38,26 @@ impl Tasks {
 
 impl RunState {
     /// A task.
-    pub fn task(&self, scope: u32, step: u32, item: Option<u32>) -> Option<&Task> {
+    pub fn task(&self, scope: u32, step: u32, item: Option<u32>) -> Option<&AgentTask> {
         let step = self.scope(scope)?.steps.get(step as usize)?;
         step.tasks.as_ref()?.get(item)
     }
 
     /// The tasks that a runtime has, or will have again: of its own, or once people have decided.
     pub(super) fn under_way(&self) -> Vec<(u32, u32, Option<u32>)> {
-        let waits = |task: &Task| {
+        let waits = |task: &AgentTask| {
             matches!(
                 task.phase,
-                TaskPhase::Lost | TaskPhase::Suspended | TaskPhase::Resuming | TaskPhase::Doomed(_)
+                TaskPhase::Lost
+                    | TaskPhase::Suspended
+                    | TaskPhase::Resuming
+                    | TaskPhase::ForcedToFail(_)
             )
         };
         self.tasks_that(|task| task.is_live() || waits(task))
     }
 
-    fn tasks_that(&self, holds: impl Fn(&Task) -> bool) -> Vec<(u32, u32, Option<u32>)> {
+    fn tasks_that(&self, holds: impl Fn(&AgentTask) -> bool) -> Vec<(u32, u32, Option<u32>)> {
         let mut found = Vec::new();
         for (scope, state) in (0u32..).zip(&self.scopes) {
             for (at, step) in (0u32..).zip(&state.steps) {
@@ -69,8 +74,8 @@ impl RunState {
 
     pub(super) fn agent_plan(&self, scope: u32, step: u32) -> Option<&AgentPlan> {
         match self.work(scope, step)? {
-            Work::Agent(plan) => Some(plan),
-            Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => None,
+            StepWork::Agent(plan) => Some(plan),
+            StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
         }
     }
 
@@ -79,7 +84,7 @@ impl RunState {
         scope: u32,
         step: u32,
         item: Option<u32>,
-    ) -> Option<&mut Task> {
+    ) -> Option<&mut AgentTask> {
         self.step_mut(scope, step)?.tasks.as_mut()?.get_mut(item)
     }
 
@@ -106,19 +111,19 @@ impl RunState {
         let Some(task) = self.task_mut(scope, at, event.item()) else {
             return;
         };
-        let open = task.open.as_ref().map(|call| call.group.clone());
+        let open = task.open_call.as_ref().map(|call| call.group.clone());
         let hint = Hint { reflects, stateful };
-        task.take(frame.seq, frame.at, event, hint);
-        let still = task.open.is_some();
+        task.apply(frame.seq, frame.at, event, hint);
+        let still = task.open_call.is_some();
         self.spend.take(event, open.as_deref(), still);
-        self.file(scope, at, event.item());
+        self.reclassify_task(scope, at, event.item());
     }
 
     pub(super) fn apply_worker(&mut self, frame: &Frame, scope: u32, at: u32, event: &WorkerEvent) {
         let Some(task) = self.task_mut(scope, at, event.item()) else {
             return;
         };
-        task.take_worker(frame.seq, event);
+        task.apply_worker(frame.seq, event);
         if matches!(event, WorkerEvent::Dispatched(_)) {
             let item = event.item();
             let at = StepAddress {
@@ -126,14 +131,14 @@ impl RunState {
                 step: at,
                 item,
             };
-            self.announce(frame.seq, Announced::Task(at));
+            self.announce(frame.seq, AnnouncedEffect::Task(at));
         }
         if let (WorkerEvent::Dispatched(sent), None, Some(step)) =
             (event, event.item(), self.step_mut(scope, at))
         {
             step.attempt = sent.attempt;
         }
-        self.file(scope, at, event.item());
+        self.reclassify_task(scope, at, event.item());
     }
 
     pub(super) fn apply_item(&mut self, frame: &Frame, scope: u32, at: u32, event: &ItemEvent) {
@@ -153,8 +158,8 @@ impl RunState {
         let over = failing || each.is_some_and(|each| tasks.too_many_failed(&each));
         match event {
             ItemEvent::Started(started) => {
-                let mut task = Task::waiting(started.input.clone(), frame.seq, tasks.before);
-                task.record = record;
+                let mut task = AgentTask::waiting(started.input.clone(), frame.seq, tasks.before);
+                task.recorded_results = record;
                 tasks.list.push(task);
             }
             ItemEvent::Completed(done) => {
@@ -165,10 +170,10 @@ impl RunState {
                 if let Some(task) = tasks.get_mut(Some(done.item)) {
                     let end = match (&done.skipped, &task.phase) {
                         (Some(why), _) => ItemEnd::Skipped(why.clone()),
-                        (None, TaskPhase::Finished { outcome, .. }) => {
-                            ItemEnd::Output(stripped(outcome).unwrap_or_default())
-                        }
-                        (None, _) => ItemEnd::Output(ktsu_ledger::Json::null()),
+                        (None, TaskPhase::Finished { outcome, .. }) => ItemEnd::Output(
+                            output_without_reserved_fields(outcome).unwrap_or_default(),
+                        ),
+                        (None, _) => ItemEnd::Output(ktsu_ledger::CanonicalJson::null()),
                     };
                     task.settle(frame.seq, end);
                 }
@@ -192,7 +197,7 @@ impl RunState {
                 }
             }
         }
-        self.file(scope, at, Some(event.item()));
+        self.reclassify_task(scope, at, Some(event.item()));
     }
 
     /// The output of an agent step: its task's, or the results of its items.
@@ -202,7 +207,7 @@ impl RunState {
         scope: u32,
         at: u32,
         done: &StepCompleted,
-    ) -> Option<Held> {
+    ) -> Option<StoredOutput> {
         let step = self.scope(scope)?.steps.get(at as usize)?;
         let tasks = step.tasks.as_ref()?;
         if tasks.items.is_some() {
@@ -212,9 +217,9 @@ impl RunState {
             };
             let json = tasks.results();
             let overlaid = BTreeMap::new();
-            return Some(Held {
+            return Some(StoredOutput {
                 json,
-                place,
+                location: place,
                 overlaid,
             });
         }
@@ -222,16 +227,16 @@ impl RunState {
         let TaskPhase::Finished { outcome, .. } = &tasks.get(None)?.phase else {
             return None;
         };
-        let json = stripped(outcome)?;
+        let json = output_without_reserved_fields(outcome)?;
         let overlaid = BTreeMap::new();
-        Some(Held {
+        Some(StoredOutput {
             json,
-            place,
+            location: place,
             overlaid,
         })
     }
 
-    pub(super) fn file(&mut self, scope: u32, at: u32, item: Option<u32>) {
+    pub(super) fn reclassify_task(&mut self, scope: u32, at: u32, item: Option<u32>) {
         self.end_dispatch(StepAddress {
             scope,
             step: at,
@@ -242,19 +247,19 @@ impl RunState {
             .and_then(|step| step.tasks.as_mut())
         {
             let before = tasks.suspended.len();
-            tasks.file(item);
+            tasks.reclassify(item);
             let after = tasks.suspended.len();
             self.suspended = (self.suspended + after).saturating_sub(before);
         }
-        self.what_is_due(scope, at);
+        self.update_todo(scope, at);
     }
 
     /// Puts an agent step where it belongs among the things to decide.
-    pub(super) fn what_is_due(&mut self, scope: u32, step: u32) {
+    pub(super) fn update_todo(&mut self, scope: u32, step: u32) {
         let due = self.agent_plan(scope, step).and_then(|plan| {
             let held = self.scope(scope)?.steps.get(step as usize)?;
             let running = held.status == StepStatus::Running;
-            held.tasks.as_ref().filter(|_| running)?.due(plan)
+            held.tasks.as_ref().filter(|_| running)?.next_action(plan)
         });
         self.todo.remove(&Todo::Effect { scope, step });
         self.todo.remove(&Todo::Step { scope, step });
@@ -266,7 +271,7 @@ impl RunState {
     }
 }
 
-impl Task {
+impl AgentTask {
     fn settle(&mut self, seq: u64, end: ItemEnd) {
         self.last = seq;
         self.phase = TaskPhase::Settled;

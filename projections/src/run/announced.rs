@@ -8,7 +8,7 @@ use std::ops::RangeBounds;
 use ktsu_ledger::event::WebhookEvent;
 
 use super::notices::{Notice, NoticeStatus};
-use super::{Phase, RunState, Step, Task};
+use super::{AgentTask, Phase, RunState, Step};
 
 /// A step of a run, or an item of one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +34,7 @@ impl StepAddress {
 
 /// What a frame announced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Announced {
+pub enum AnnouncedEffect {
     /// `webhook.sent` of a webhook step: ended by its answer.
     Webhook(StepAddress),
     /// `webhook.sent` of a notice: ended by its answer.
@@ -48,28 +48,28 @@ impl RunState {
     pub fn announced(
         &self,
         frames: impl RangeBounds<u64>,
-    ) -> impl DoubleEndedIterator<Item = (u64, Announced)> {
+    ) -> impl DoubleEndedIterator<Item = (u64, AnnouncedEffect)> {
         let open = self.announced.range(frames);
         open.map(|(seq, announced)| (*seq, *announced))
     }
 
     /// The frame by which a person last let the run go on; 0 if nobody had to.
-    pub fn resumed(&self) -> u64 {
+    pub fn last_resumed(&self) -> u64 {
         self.resumed
     }
 
-    pub(super) fn announce(&mut self, seq: u64, announced: Announced) {
+    pub(super) fn announce(&mut self, seq: u64, announced: AnnouncedEffect) {
         self.announced.insert(seq, announced);
     }
 
     /// Takes in that a webhook of a step was sent, or that a sending of it has ended.
     pub(super) fn announce_webhook(&mut self, seq: u64, at: StepAddress, event: &WebhookEvent) {
         match event {
-            WebhookEvent::Sent(_) => self.announce(seq, Announced::Webhook(at)),
+            WebhookEvent::Sent(_) => self.announce(seq, AnnouncedEffect::Webhook(at)),
             WebhookEvent::Delivered(_) | WebhookEvent::Failed(_) | WebhookEvent::Dead(_) => {
                 let steps = self.scope(at.scope).map(|scope| scope.steps.as_slice());
                 let step = steps.and_then(|steps| steps.get(at.step as usize));
-                if let Some(seq) = step.and_then(sending) {
+                if let Some(seq) = step.and_then(open_sending) {
                     self.announced.remove(&seq);
                 }
             }
@@ -91,11 +91,11 @@ impl RunState {
         if self.announced.is_empty() {
             return;
         }
-        if let Some(seq) = sending(step) {
+        if let Some(seq) = open_sending(step) {
             self.announced.remove(&seq);
         }
         let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
-        for seq in tasks.filter_map(|task: &Task| task.dispatched) {
+        for seq in tasks.filter_map(|task: &AgentTask| task.dispatched) {
             self.announced.remove(&seq);
         }
     }
@@ -104,16 +104,16 @@ impl RunState {
     pub(super) fn end_forgotten_notices(&mut self) {
         let notices = &self.notices;
         self.announced.retain(|seq, announced| match announced {
-            Announced::Notice(notice) => {
+            AnnouncedEffect::Notice(notice) => {
                 notices.get(notice) == Some(&NoticeStatus::Sent { seq: *seq })
             }
-            Announced::Webhook(_) | Announced::Task(_) => true,
+            AnnouncedEffect::Webhook(_) | AnnouncedEffect::Task(_) => true,
         });
     }
 }
 
 /// The frame that announced the sending a step waits for.
-pub(super) fn sending(step: &Step) -> Option<u64> {
+pub(super) fn open_sending(step: &Step) -> Option<u64> {
     match step.phase {
         Phase::Sent { seq, .. } => Some(seq),
         Phase::Begun
@@ -121,7 +121,7 @@ pub(super) fn sending(step: &Step) -> Option<u64> {
         | Phase::Delivered { .. }
         | Phase::Undelivered { .. }
         | Phase::Backoff { .. }
-        | Phase::Again { .. }
+        | Phase::ToResend { .. }
         | Phase::Child { .. } => None,
     }
 }

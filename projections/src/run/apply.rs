@@ -2,18 +2,19 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::{RetryOn, WebhookPlan, Webhooks, Work};
+use ktsu_ledger::event::plan::{RetryOn, StepWork, WebhookPlan, Webhooks};
 use ktsu_ledger::event::{
     PersonEvent, RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed, RunStarted,
     SkipReason, StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
 };
-use ktsu_ledger::{Event, Frame, Json};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
 
-use super::steer::Stop;
+use super::steer::StopKind;
 use super::tasks::Tasks;
-use super::transition::{Refusal, Target};
+use super::transition::{TransitionError, TransitionTarget};
 use super::{
-    Ended, Failing, Held, Phase, RunState, RunStatus, Scope, Step, StepAddress, StepStatus, Todo,
+    Phase, RunFailure, RunState, RunStatus, Scope, ScopeEnd, Step, StepAddress, StepStatus,
+    StoredOutput, Todo,
 };
 
 impl RunState {
@@ -21,38 +22,45 @@ impl RunState {
     ///
     /// # Errors
     /// [`Refusal`]; the state is then unchanged.
-    pub fn apply(&mut self, frame: &Frame) -> Result<(), Refusal> {
-        let target = self.judge(frame)?;
+    pub fn apply(&mut self, frame: &Frame) -> Result<(), TransitionError> {
+        let target = self.check_transition(frame)?;
         match (&frame.event, target) {
-            (Event::Run(event), Target::Scope(scope)) => self.apply_run(frame, scope, event),
-            (Event::Run(RunEvent::Started(started)), Target::Opens { scope, step }) => {
+            (Event::Run(event), TransitionTarget::Scope(scope)) => {
+                self.apply_run(frame, scope, event)
+            }
+            (Event::Run(RunEvent::Started(started)), TransitionTarget::Opens { scope, step }) => {
                 self.open_child(frame, scope, step, started);
             }
             (Event::Recompute(RecomputeEvent::Compared(compared)), _) => {
                 self.compared = Some(compared.status);
             }
-            (Event::Run(_), Target::Step { scope, step }) => self.retry_now(frame, scope, step),
-            (Event::Step(event), Target::Step { scope, step }) => {
+            (Event::Run(_), TransitionTarget::Step { scope, step }) => {
+                self.retry_now(frame, scope, step)
+            }
+            (Event::Step(event), TransitionTarget::Step { scope, step }) => {
                 self.apply_step(frame, scope, step, event);
             }
-            (Event::Item(event), Target::Step { scope, step }) => {
+            (Event::Item(event), TransitionTarget::Step { scope, step }) => {
                 self.apply_item(frame, scope, step, event);
             }
-            (Event::Agent(event), Target::Step { scope, step }) => {
+            (Event::Agent(event), TransitionTarget::Step { scope, step }) => {
                 self.apply_agent(frame, scope, step, event);
             }
-            (Event::Worker(event), Target::Step { scope, step }) => {
+            (Event::Worker(event), TransitionTarget::Step { scope, step }) => {
                 self.apply_worker(frame, scope, step, event);
             }
-            (Event::Webhook(event), Target::Step { scope, step })
+            (Event::Webhook(event), TransitionTarget::Step { scope, step })
                 if let Some(request) = event.approval() =>
             {
                 self.take_notice(frame, (request, scope, step), event);
             }
-            (Event::Webhook(event), Target::Step { scope, step }) => {
+            (Event::Webhook(event), TransitionTarget::Step { scope, step }) => {
                 self.apply_webhook(frame, scope, step, event);
             }
-            (Event::Person(PersonEvent::OverlaySet(set)), Target::Step { scope, step }) => {
+            (
+                Event::Person(PersonEvent::OverlaySet(set)),
+                TransitionTarget::Step { scope, step },
+            ) => {
                 self.apply_overlay(frame, scope, step, set);
             }
             _ => {}
@@ -73,7 +81,7 @@ impl RunState {
             RunEvent::Completed(completed) => self.complete_scope(frame, scope, completed),
             RunEvent::Failed(failed) => self.fail_scope(frame, scope, failed),
             RunEvent::TimerFired(fired) if fired.timer == TimerKind::RunTimeout => {
-                self.fail(Failing {
+                self.fail(RunFailure {
                     seq: frame.seq,
                     scope,
                     step: None,
@@ -83,8 +91,8 @@ impl RunState {
             }
             RunEvent::Resumed(resumed) => self.apply_resumed(frame, resumed),
             RunEvent::Paused(word) => self.pause(frame, word),
-            RunEvent::Cancelled(word) => self.stop(frame, Stop::Cancel, word),
-            RunEvent::Terminated(word) => self.stop(frame, Stop::Terminate, word),
+            RunEvent::Cancelled(word) => self.stop(frame, StopKind::Cancel, word),
+            RunEvent::Terminated(word) => self.stop(frame, StopKind::Terminate, word),
             RunEvent::Branched(branch) => self.apply_branch(frame, branch),
             RunEvent::ClockJumped(jumped) => {
                 self.postpone(jumped.forward_ms.unwrap_or_default());
@@ -130,7 +138,7 @@ impl RunState {
     }
 
     fn complete_scope(&mut self, frame: &Frame, at: u32, completed: &RunCompleted) {
-        let output = self.held(
+        let output = self.stored_output(
             frame,
             completed.output.as_ref(),
             completed.output_from.as_ref(),
@@ -144,7 +152,7 @@ impl RunState {
     fn fail_scope(&mut self, frame: &Frame, at: u32, failed: &RunFailed) {
         self.end_scope(frame, at, RunStatus::Failed, None);
         if self.failing.is_none() {
-            self.fail(Failing {
+            self.fail(RunFailure {
                 seq: frame.seq,
                 scope: at,
                 step: None,
@@ -159,12 +167,12 @@ impl RunState {
         frame: &Frame,
         at: u32,
         status: RunStatus,
-        output: Option<Held>,
+        output: Option<StoredOutput>,
     ) {
         self.todo.remove(&Todo::End { scope: at });
         if let Some(scope) = self.scopes.get_mut(at as usize) {
             scope.status = status;
-            scope.ended = Some(Ended {
+            scope.ended = Some(ScopeEnd {
                 seq: frame.seq,
                 at: frame.at,
                 output,
@@ -175,9 +183,9 @@ impl RunState {
     fn apply_step(&mut self, frame: &Frame, scope: u32, at: u32, event: &StepEvent) {
         match event {
             StepEvent::Started(started) => {
-                let keeps_input = matches!(self.work(scope, at), Some(Work::Workflow(_)))
+                let keeps_input = matches!(self.work(scope, at), Some(StepWork::Workflow(_)))
                     || started.items.is_some();
-                let is_agent = matches!(self.work(scope, at), Some(Work::Agent(_)));
+                let is_agent = matches!(self.work(scope, at), Some(StepWork::Agent(_)));
                 let Some(step) = self.step_mut(scope, at) else {
                     return;
                 };
@@ -192,7 +200,7 @@ impl RunState {
                     let before = started.attempt.saturating_sub(1);
                     let tasks = Tasks::begin(started.items, frame.seq, before);
                     step.tasks = Some(Box::new(tasks));
-                    self.what_is_due(scope, at);
+                    self.update_todo(scope, at);
                 }
             }
             StepEvent::ReservedEvaluated(one) => {
@@ -216,15 +224,19 @@ impl RunState {
             StepEvent::Completed(done) => {
                 let held = match self.agents_output(frame, scope, at, done) {
                     Some(held) => Some(held),
-                    None => self.held(frame, done.output.as_ref(), done.output_from.as_ref()),
+                    None => {
+                        self.stored_output(frame, done.output.as_ref(), done.output_from.as_ref())
+                    }
                 };
                 self.produced.insert(frame.seq, (scope, at));
                 if let Some(held) = &held {
-                    self.produced.entry(held.place.frame).or_insert((scope, at));
+                    self.produced
+                        .entry(held.location.frame)
+                        .or_insert((scope, at));
                 }
                 if let Some(step) = self.step_mut(scope, at) {
                     step.output = held;
-                    step.lay_over();
+                    step.apply_overlay();
                 }
                 self.settle(frame, scope, at, StepStatus::Complete);
             }
@@ -235,7 +247,7 @@ impl RunState {
                 }
                 self.settle(frame, scope, at, StepStatus::Failed);
                 if self.failing.is_none() {
-                    self.fail(Failing {
+                    self.fail(RunFailure {
                         seq: frame.seq,
                         scope,
                         step: Some(at),
@@ -248,7 +260,7 @@ impl RunState {
                 if let Some(step) = self.step_mut(scope, at) {
                     step.skipped = Some(skipped.reason);
                     if skipped.reason == SkipReason::AgentSkipped {
-                        step.skip_words.clone_from(&skipped.detail);
+                        step.skip_detail.clone_from(&skipped.detail);
                     }
                 }
                 self.settle(frame, scope, at, StepStatus::Skipped);
@@ -305,14 +317,16 @@ impl RunState {
     /// A sending failed: wait for the next one, if the file declares one for such a failure.
     fn undelivered(&mut self, frame: &Frame, scope: u32, at: u32, answer: &WebhookAnswer) -> Phase {
         let again = match self.work(scope, at) {
-            Some(Work::Webhook(plan)) => sends_again(plan, answer),
-            Some(Work::Agent(_) | Work::Transform(_) | Work::Workflow(_)) | None => false,
+            Some(StepWork::Webhook(plan)) => sends_again(plan, answer),
+            Some(StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_)) | None => {
+                false
+            }
         };
         if again {
             self.retries.insert((scope, at));
             return Phase::Backoff {
                 seq: frame.seq,
-                since: self.own_time(frame.at),
+                since: self.effective_time(frame.at),
                 sending: answer.sending,
             };
         }
@@ -331,7 +345,7 @@ impl RunState {
             return;
         };
         if let Phase::Backoff { sending, .. } = step.phase {
-            step.phase = Phase::Again {
+            step.phase = Phase::ToResend {
                 seq: frame.seq,
                 sending: sending + 1,
             };
@@ -360,7 +374,7 @@ impl RunState {
                 | Phase::Checked { .. }
                 | Phase::Delivered { .. }
                 | Phase::Undelivered { .. }
-                | Phase::Again { .. }
+                | Phase::ToResend { .. }
                 | Phase::Child { .. } => {}
             }
             settled.status = status;
@@ -384,17 +398,22 @@ impl RunState {
         }
     }
 
-    pub(super) fn fail(&mut self, failing: Failing) {
+    pub(super) fn fail(&mut self, failing: RunFailure) {
         self.failing = Some(failing);
         self.retries.clear();
     }
 
     /// The value of an output and where it stands, whether it is in this frame or an earlier one.
-    fn held(&self, frame: &Frame, output: Option<&Json>, from: Option<&Reference>) -> Option<Held> {
+    fn stored_output(
+        &self,
+        frame: &Frame,
+        output: Option<&CanonicalJson>,
+        from: Option<&Reference>,
+    ) -> Option<StoredOutput> {
         if let Some(json) = output {
-            return Some(Held {
+            return Some(StoredOutput {
                 json: json.clone(),
-                place: Reference {
+                location: Reference {
                     frame: frame.seq,
                     path: "/output".to_owned(),
                 },
@@ -402,18 +421,18 @@ impl RunState {
             });
         }
         let place = from?;
-        Some(Held {
-            json: self.shared(place)?,
-            place: place.clone(),
+        Some(StoredOutput {
+            json: self.shared_value(place)?,
+            location: place.clone(),
             overlaid: BTreeMap::new(),
         })
     }
 
     /// The value at a place, shared where it is a whole output.
-    fn shared(&self, place: &Reference) -> Option<Json> {
+    fn shared_value(&self, place: &Reference) -> Option<CanonicalJson> {
         if let Some(held) = self
             .produced(place.frame)
-            .filter(|held| held.place == *place)
+            .filter(|held| held.location == *place)
         {
             return Some(held.json.clone());
         }
@@ -427,7 +446,7 @@ impl RunState {
                 return end.output.as_ref().map(|held| held.json.clone());
             }
         }
-        Json::from_value(&self.value_at(place)?).ok()
+        CanonicalJson::from_value(&self.value_at(place)?).ok()
     }
 
     pub(super) fn step_mut(&mut self, scope: u32, step: u32) -> Option<&mut Step> {
@@ -437,7 +456,7 @@ impl RunState {
             .get_mut(step as usize)
     }
 
-    pub(super) fn work(&self, scope: u32, step: u32) -> Option<&Work> {
+    pub(super) fn work(&self, scope: u32, step: u32) -> Option<&StepWork> {
         Some(&self.scope(scope)?.shape.step(step)?.work)
     }
 }
@@ -445,8 +464,10 @@ impl RunState {
 /// How a step enters the set of things to decide.
 pub(super) fn to_do(scope: &Scope, at: u32, step: u32) -> Todo {
     match scope.shape.step(step).map(|step| &step.work) {
-        Some(Work::Webhook(_) | Work::Agent(_)) => Todo::Effect { scope: at, step },
-        Some(Work::Transform(_) | Work::Workflow(_)) | None => Todo::Step { scope: at, step },
+        Some(StepWork::Webhook(_) | StepWork::Agent(_)) => Todo::Effect { scope: at, step },
+        Some(StepWork::Transform(_) | StepWork::Workflow(_)) | None => {
+            Todo::Step { scope: at, step }
+        }
     }
 }
 

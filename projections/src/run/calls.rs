@@ -9,32 +9,32 @@
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, TimeoutBehavior};
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalDecided, ApprovalRequested, Decision, DoubtReason, LlmResponse, NotSent,
-    ToolCalled, ToolInDoubt, ToolReturned,
+    AgentEvent, ApprovalDecided, ApprovalRequested, Decision, DoubtReason, LlmResponse, ToolCalled,
+    ToolInDoubt, ToolReturned, UnsentReason,
 };
-use ktsu_ledger::{Hash, Json, Timestamp};
+use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::Value;
 
 /// The calls of one reply.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Calls {
+pub struct RequestedCalls {
     /// The `llm.response` that asked for them.
     pub response: u64,
     /// In the order of the reply.
-    pub list: Vec<Wanted>,
+    pub list: Vec<RequestedCall>,
     /// Whether the agent's decision to call them is recorded.
     pub decided: bool,
 }
 
 /// A tool that a model asked for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RequestedCall {
     /// The name the model gave the call.
     pub id: String,
     /// The tool, as the model calls it.
     pub name: String,
     /// The arguments.
-    pub arguments: Json,
+    pub arguments: CanonicalJson,
     /// BLAKE3 of them.
     pub digest: String,
     /// Whether a secret stood in the arguments: such a call is never sent.
@@ -47,33 +47,33 @@ pub struct Wanted {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CallState {
     /// Nothing is recorded of it.
-    Asked,
+    Requested,
     /// People are to decide.
-    Waiting(Gate),
+    AwaitingApproval(ApprovalGate),
     /// They allowed it: this call of this tool.
-    Allowed(Gate),
+    Approved(ApprovalGate),
     /// They did not, or nobody decided in time, and the agent is told.
-    Refused,
+    Rejected,
     /// About to be sent, or on its way.
-    Sent(Sending),
+    Sent(SentCall),
     /// Nobody knows whether it happened, and a person is to say.
-    Doubt {
+    InDoubt {
         /// The call.
-        sending: Sending,
+        sending: SentCall,
         /// The `tool.in_doubt`.
         seq: u64,
     },
     /// It is to be sent again: a person said so, or its runtime is lost.
-    Again(Sending),
+    ToResend(SentCall),
     /// It happened, as a person knows.
-    Known {
+    Confirmed {
         /// The `tool.called`.
         called: u64,
     },
     /// Nobody will ever say whether it happened.
-    Unknown,
+    Unresolved,
     /// The model has its result.
-    Done {
+    Returned {
         /// The `tool.returned`.
         seq: u64,
     },
@@ -81,7 +81,7 @@ pub enum CallState {
 
 /// A call on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Sending {
+pub struct SentCall {
     /// The last `tool.called`.
     pub called: u64,
     /// The first one, which names the idempotency key.
@@ -100,7 +100,7 @@ pub struct Sending {
 
 /// What people are to decide on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Gate {
+pub struct ApprovalGate {
     /// The `approval.requested`.
     pub request: u64,
     /// What the definition says.
@@ -119,16 +119,16 @@ pub struct Gate {
 
 /// A task that ends because of what people said, or did not say.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Doomed {
+pub struct ForcedFailure {
     /// Why.
-    pub why: Doom,
+    pub reason: ForcedFailureReason,
     /// The tool it was about.
     pub tool: String,
 }
 
 /// Why people's words end a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Doom {
+pub enum ForcedFailureReason {
     /// A call was rejected, and its policy is to fail.
     Rejected,
     /// Nobody decided in time, and its policy is to fail.
@@ -137,43 +137,45 @@ pub enum Doom {
     InDoubt,
 }
 
-impl Doomed {
+impl ForcedFailure {
     /// The error code.
     pub fn code(&self) -> &'static str {
-        match self.why {
-            Doom::Rejected => "approval_rejected",
-            Doom::TimedOut => "approval_timed_out",
-            Doom::InDoubt => "tool_in_doubt",
+        match self.reason {
+            ForcedFailureReason::Rejected => "approval_rejected",
+            ForcedFailureReason::TimedOut => "approval_timed_out",
+            ForcedFailureReason::InDoubt => "tool_in_doubt",
         }
     }
 
     /// For people.
-    pub fn words(&self) -> String {
+    pub fn message(&self) -> String {
         let tool = &self.tool;
-        match self.why {
-            Doom::Rejected => format!("tool call rejected by reviewer: {tool}"),
-            Doom::TimedOut => format!("approval timed out: {tool}"),
-            Doom::InDoubt => format!("tool call in doubt, and not to be sent again: {tool}"),
+        match self.reason {
+            ForcedFailureReason::Rejected => format!("tool call rejected by reviewer: {tool}"),
+            ForcedFailureReason::TimedOut => format!("approval timed out: {tool}"),
+            ForcedFailureReason::InDoubt => {
+                format!("tool call in doubt, and not to be sent again: {tool}")
+            }
         }
     }
 }
 
-impl Calls {
+impl RequestedCalls {
     /// The calls a reply asks for, if there are any.
     pub(super) fn of(seq: u64, answer: &LlmResponse) -> Option<Self> {
         let asked = answer.tool_calls.as_ref()?.to_value();
         let wanted = |call: &Value| {
-            let arguments = Json::from_value(&call["arguments"]).unwrap_or_default();
-            Wanted {
+            let arguments = CanonicalJson::from_value(&call["arguments"]).unwrap_or_default();
+            RequestedCall {
                 id: call["id"].as_str().unwrap_or_default().to_owned(),
                 name: call["name"].as_str().unwrap_or_default().to_owned(),
                 digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
                 arguments,
                 secret: call["secret"] == Value::Bool(true),
-                state: CallState::Asked,
+                state: CallState::Requested,
             }
         };
-        let list: Vec<Wanted> = asked.as_array()?.iter().map(wanted).collect();
+        let list: Vec<RequestedCall> = asked.as_array()?.iter().map(wanted).collect();
         (!list.is_empty()).then_some(Self {
             response: seq,
             list,
@@ -182,14 +184,14 @@ impl Calls {
     }
 
     /// One of them.
-    pub fn get(&self, response: u64, call: u32) -> Option<&Wanted> {
+    pub fn get(&self, response: u64, call: u32) -> Option<&RequestedCall> {
         (response == self.response).then_some(())?;
         self.list.get(call as usize)
     }
 
     /// Whether the model has all results.
     pub fn are_done(&self) -> bool {
-        self.all(|state| matches!(state, CallState::Done { .. }))
+        self.all(|state| matches!(state, CallState::Returned { .. }))
     }
 
     /// Whether none is on its way.
@@ -199,7 +201,12 @@ impl Calls {
 
     /// Whether none waits for a person.
     pub fn are_decided(&self) -> bool {
-        self.all(|state| !matches!(state, CallState::Waiting(_) | CallState::Doubt { .. }))
+        self.all(|state| {
+            !matches!(
+                state,
+                CallState::AwaitingApproval(_) | CallState::InDoubt { .. }
+            )
+        })
     }
 
     fn all(&self, holds: impl Fn(&CallState) -> bool) -> bool {
@@ -207,37 +214,37 @@ impl Calls {
     }
 
     /// The calls on their way, by their `tool.called`.
-    pub fn sent(&self) -> impl Iterator<Item = &Sending> {
+    pub fn sent_calls(&self) -> impl Iterator<Item = &SentCall> {
         self.list.iter().filter_map(|call| match &call.state {
             CallState::Sent(sending) => Some(sending),
-            CallState::Asked
-            | CallState::Waiting(_)
-            | CallState::Allowed(_)
-            | CallState::Refused
-            | CallState::Doubt { .. }
-            | CallState::Again(_)
-            | CallState::Known { .. }
-            | CallState::Unknown
-            | CallState::Done { .. } => None,
+            CallState::Requested
+            | CallState::AwaitingApproval(_)
+            | CallState::Approved(_)
+            | CallState::Rejected
+            | CallState::InDoubt { .. }
+            | CallState::ToResend(_)
+            | CallState::Confirmed { .. }
+            | CallState::Unresolved
+            | CallState::Returned { .. } => None,
         })
     }
 
     /// The call a person is asked about, by the frame that asks.
-    pub fn asks(&self, request: u64) -> Option<&Wanted> {
+    pub fn awaiting_decision(&self, request: u64) -> Option<&RequestedCall> {
         let mut calls = self.list.iter();
-        calls.find(|call| call.request() == Some(request))
+        calls.find(|call| call.open_request() == Some(request))
     }
 
     /// The table of calls: whether a frame may follow.
-    pub(super) fn may(&self, event: &AgentEvent, attempt: u32) -> bool {
+    pub(super) fn accepts(&self, event: &AgentEvent, attempt: u32) -> bool {
         match event {
             AgentEvent::Decided(decided) => {
                 decided.response == Some(self.response) && !self.decided
             }
-            AgentEvent::ToolCalled(called) => self.may_call(called, attempt),
-            AgentEvent::ToolReturned(returned) => self.may_return(returned),
+            AgentEvent::ToolCalled(called) => self.accepts_call(called, attempt),
+            AgentEvent::ToolReturned(returned) => self.accepts_result(returned),
             AgentEvent::ToolInDoubt(doubt) => {
-                let mut sent = self.sent();
+                let mut sent = self.sent_calls();
                 let known = sent.find(|sending| sending.called == doubt.called);
                 known.is_some_and(|sending| match doubt.reason {
                     DoubtReason::NoAnswer => sending.attempt == attempt && doubt.report.is_some(),
@@ -248,20 +255,22 @@ impl Calls {
             AgentEvent::ApprovalRequested(asked) => {
                 let wanted = self.get(asked.response, asked.call);
                 let fresh = wanted.is_some_and(|call| {
-                    call.state == CallState::Asked
+                    call.state == CallState::Requested
                         && !call.secret
                         && call.digest == asked.digest
-                        && call.means(&asked.server, &asked.tool)
+                        && call.names_tool(&asked.server, &asked.tool)
                 });
                 fresh && self.decided && self.are_at_rest()
             }
             AgentEvent::ApprovalDecided(decided) => {
-                let asked = self.asks(decided.request);
+                let asked = self.awaiting_decision(decided.request);
                 asked.is_some_and(|call| call.may_be_decided(decided))
             }
             AgentEvent::ApprovalExpired(expired) => {
-                let asked = self.asks(expired.request).map(|call| &call.state);
-                matches!(asked, Some(CallState::Waiting(gate)) if gate.policy.timeout.is_some())
+                let asked = self
+                    .awaiting_decision(expired.request)
+                    .map(|call| &call.state);
+                matches!(asked, Some(CallState::AwaitingApproval(gate)) if gate.policy.timeout.is_some())
             }
             AgentEvent::Request(_)
             | AgentEvent::Response(_)
@@ -271,58 +280,60 @@ impl Calls {
         }
     }
 
-    fn may_call(&self, called: &ToolCalled, attempt: u32) -> bool {
+    fn accepts_call(&self, called: &ToolCalled, attempt: u32) -> bool {
         let Some(call) = self.get(called.response, called.call) else {
             return false;
         };
         let same = |server: &str, tool: &str| (server, tool) == (&*called.server, &*called.tool);
-        let again = |sending: &Sending| {
+        let again = |sending: &SentCall| {
             called.again == Some(sending.first)
                 && called.approval == sending.approval
                 && same(&sending.server, &sending.tool)
         };
         let follows = match &call.state {
-            CallState::Asked => called.again.is_none() && called.approval.is_none(),
-            CallState::Allowed(gate) => {
+            CallState::Requested => called.again.is_none() && called.approval.is_none(),
+            CallState::Approved(gate) => {
                 called.again.is_none()
                     && called.approval == Some(gate.request)
                     && same(&gate.server, &gate.tool)
             }
-            CallState::Again(sending) => again(sending),
+            CallState::ToResend(sending) => again(sending),
             CallState::Sent(sending) => {
                 sending.attempt < attempt && !sending.stateful && again(sending)
             }
-            CallState::Waiting(_)
-            | CallState::Refused
-            | CallState::Doubt { .. }
-            | CallState::Known { .. }
-            | CallState::Unknown
-            | CallState::Done { .. } => false,
+            CallState::AwaitingApproval(_)
+            | CallState::Rejected
+            | CallState::InDoubt { .. }
+            | CallState::Confirmed { .. }
+            | CallState::Unresolved
+            | CallState::Returned { .. } => false,
         };
-        let meant = call.means(&called.server, &called.tool);
+        let meant = call.names_tool(&called.server, &called.tool);
         self.decided && follows && meant && !call.secret && call.digest == called.digest
     }
 
-    fn may_return(&self, returned: &ToolReturned) -> bool {
+    fn accepts_result(&self, returned: &ToolReturned) -> bool {
         let Some(call) = self.get(returned.response, returned.call) else {
             return false;
         };
         if returned.recorded.is_some() {
             // What was recorded of it is the task's to say.
-            return self.decided && call.state == CallState::Asked && returned.called.is_none();
+            return self.decided && call.state == CallState::Requested && returned.called.is_none();
         }
         let fits = match (&call.state, returned.not_sent) {
             (CallState::Sent(sending), None) => returned.called == Some(sending.called),
-            (CallState::Known { called }, None) => returned.called == Some(*called),
+            (CallState::Confirmed { called }, None) => returned.called == Some(*called),
             (
                 // Also of one that is to be sent again: its server may be held back by now.
-                CallState::Asked | CallState::Allowed(_) | CallState::Again(_),
+                CallState::Requested | CallState::Approved(_) | CallState::ToResend(_),
                 Some(
-                    NotSent::UnknownTool | NotSent::InvalidArguments | NotSent::SuppressedInBranch,
+                    UnsentReason::UnknownTool
+                    | UnsentReason::InvalidArguments
+                    | UnsentReason::SuppressedInBranch,
                 ),
             ) => true,
-            (CallState::Asked, Some(NotSent::SecretInArguments)) => call.secret,
-            (CallState::Refused, Some(NotSent::Rejected | NotSent::InDoubt)) => true,
+            (CallState::Requested, Some(UnsentReason::SecretInArguments)) => call.secret,
+            (CallState::Rejected, Some(UnsentReason::Rejected | UnsentReason::InDoubt)) => true,
             _ => false,
         };
         let whole = returned.not_sent.is_none() || returned.called.is_none();
@@ -330,18 +341,18 @@ impl Calls {
     }
 
     /// Takes a frame that [`Calls::may`] follow. Tells what the task ends with, if it does.
-    pub(super) fn take(
+    pub(super) fn apply(
         &mut self,
         seq: u64,
         at: Timestamp,
         event: &AgentEvent,
         stateful: bool,
-    ) -> Option<Doomed> {
+    ) -> Option<ForcedFailure> {
         match event {
             AgentEvent::Decided(_) => self.decided = true,
             AgentEvent::ToolCalled(called) => {
                 let call = self.list.get_mut(called.call as usize)?;
-                call.state = CallState::Sent(Sending {
+                call.state = CallState::Sent(SentCall {
                     called: seq,
                     first: called.again.unwrap_or(seq),
                     attempt: called.attempt,
@@ -353,23 +364,23 @@ impl Calls {
             }
             AgentEvent::ToolReturned(returned) => {
                 let call = self.list.get_mut(returned.call as usize)?;
-                call.state = CallState::Done { seq };
+                call.state = CallState::Returned { seq };
             }
-            AgentEvent::ToolInDoubt(doubt) => self.doubt(seq, doubt),
-            AgentEvent::ApprovalRequested(asked) => self.wait(seq, at, asked),
+            AgentEvent::ToolInDoubt(doubt) => self.mark_in_doubt(seq, doubt),
+            AgentEvent::ApprovalRequested(asked) => self.request_approval(seq, at, asked),
             AgentEvent::ApprovalDecided(decided) => return self.decide(decided),
             AgentEvent::ApprovalExpired(expired) => {
                 let call = self.find(expired.request)?;
-                let CallState::Waiting(gate) = &call.state else {
+                let CallState::AwaitingApproval(gate) = &call.state else {
                     return None;
                 };
                 let behavior = gate.policy.timeout.as_ref().map(|timeout| timeout.behavior);
                 let recovers = gate.policy.on_reject == OnReject::Recover;
                 let tool = gate.tool.clone();
-                call.state = CallState::Refused;
+                call.state = CallState::Rejected;
                 let told = behavior == Some(TimeoutBehavior::Reject) && recovers;
-                let why = Doom::TimedOut;
-                return (!told).then_some(Doomed { why, tool });
+                let why = ForcedFailureReason::TimedOut;
+                return (!told).then_some(ForcedFailure { reason: why, tool });
             }
             AgentEvent::Request(_)
             | AgentEvent::Response(_)
@@ -380,14 +391,14 @@ impl Calls {
         None
     }
 
-    fn doubt(&mut self, seq: u64, doubt: &ToolInDoubt) {
+    fn mark_in_doubt(&mut self, seq: u64, doubt: &ToolInDoubt) {
         for call in &mut self.list {
             if let CallState::Sent(sending) = &call.state
                 && sending.called == doubt.called
             {
                 call.state = match doubt.reason {
-                    DoubtReason::TaskEnded => CallState::Unknown,
-                    DoubtReason::NoAnswer | DoubtReason::WorkerLost => CallState::Doubt {
+                    DoubtReason::TaskEnded => CallState::Unresolved,
+                    DoubtReason::NoAnswer | DoubtReason::WorkerLost => CallState::InDoubt {
                         sending: sending.clone(),
                         seq,
                     },
@@ -399,17 +410,17 @@ impl Calls {
     /// Gives the people who are asked as much more time.
     pub(super) fn postpone(&mut self, by_ms: u64) {
         for call in &mut self.list {
-            if let CallState::Waiting(gate) = &mut call.state {
+            if let CallState::AwaitingApproval(gate) = &mut call.state {
                 gate.since = gate.since.plus_millis(by_ms);
             }
         }
     }
 
-    fn wait(&mut self, seq: u64, at: Timestamp, asked: &ApprovalRequested) {
+    fn request_approval(&mut self, seq: u64, at: Timestamp, asked: &ApprovalRequested) {
         let Some(call) = self.list.get_mut(asked.call as usize) else {
             return;
         };
-        call.state = CallState::Waiting(Gate {
+        call.state = CallState::AwaitingApproval(ApprovalGate {
             request: seq,
             policy: asked.policy.clone(),
             asked_at: at,
@@ -420,51 +431,51 @@ impl Calls {
         });
     }
 
-    fn decide(&mut self, decided: &ApprovalDecided) -> Option<Doomed> {
+    fn decide(&mut self, decided: &ApprovalDecided) -> Option<ForcedFailure> {
         let call = self.find(decided.request)?;
         match (&mut call.state, decided.decision) {
-            (CallState::Waiting(gate), Decision::Approved) => {
+            (CallState::AwaitingApproval(gate), Decision::Approved) => {
                 gate.approved_by.push(decided.by.id.clone());
                 let needed = gate.policy.quorum.max(1) as usize;
                 if gate.approved_by.len() >= needed {
-                    call.state = CallState::Allowed(gate.clone());
+                    call.state = CallState::Approved(gate.clone());
                 }
             }
-            (CallState::Waiting(gate), Decision::Rejected | Decision::Happened) => {
+            (CallState::AwaitingApproval(gate), Decision::Rejected | Decision::Happened) => {
                 let recovers = gate.policy.on_reject == OnReject::Recover;
                 let tool = gate.tool.clone();
-                call.state = CallState::Refused;
-                let why = Doom::Rejected;
-                return (!recovers).then_some(Doomed { why, tool });
+                call.state = CallState::Rejected;
+                let why = ForcedFailureReason::Rejected;
+                return (!recovers).then_some(ForcedFailure { reason: why, tool });
             }
-            (CallState::Doubt { sending, .. }, Decision::Approved) => {
-                call.state = CallState::Again(sending.clone());
+            (CallState::InDoubt { sending, .. }, Decision::Approved) => {
+                call.state = CallState::ToResend(sending.clone());
             }
-            (CallState::Doubt { sending, .. }, Decision::Happened) => {
+            (CallState::InDoubt { sending, .. }, Decision::Happened) => {
                 let called = sending.called;
-                call.state = CallState::Known { called };
+                call.state = CallState::Confirmed { called };
             }
-            (CallState::Doubt { sending, .. }, Decision::Rejected) => {
+            (CallState::InDoubt { sending, .. }, Decision::Rejected) => {
                 let tool = sending.tool.clone();
-                call.state = CallState::Refused;
-                let why = Doom::InDoubt;
-                return Some(Doomed { why, tool });
+                call.state = CallState::Rejected;
+                let why = ForcedFailureReason::InDoubt;
+                return Some(ForcedFailure { reason: why, tool });
             }
             _ => {}
         }
         None
     }
 
-    fn find(&mut self, request: u64) -> Option<&mut Wanted> {
+    fn find(&mut self, request: u64) -> Option<&mut RequestedCall> {
         let mut calls = self.list.iter_mut();
-        calls.find(|call| call.request() == Some(request))
+        calls.find(|call| call.open_request() == Some(request))
     }
 
     /// A branch begins: what is not done there has not happened there (decision F1).
-    pub(super) fn forget(&mut self) {
+    pub(super) fn reset_unreturned(&mut self) {
         for call in &mut self.list {
-            if !matches!(call.state, CallState::Done { .. }) {
-                call.state = CallState::Asked;
+            if !matches!(call.state, CallState::Returned { .. }) {
+                call.state = CallState::Requested;
             }
         }
     }
@@ -472,17 +483,17 @@ impl Calls {
 
 impl CallState {
     /// What people are to decide on before the call.
-    pub fn gate(&self) -> Option<&Gate> {
-        if let Self::Waiting(gate) = self {
+    pub fn gate(&self) -> Option<&ApprovalGate> {
+        if let Self::AwaitingApproval(gate) = self {
             return Some(gate);
         }
         None
     }
 }
 
-impl Wanted {
+impl RequestedCall {
     /// Whether this is the tool the model named: by its bare name, or in full (decision A2).
-    pub fn means(&self, server: &str, tool: &str) -> bool {
+    pub fn names_tool(&self, server: &str, tool: &str) -> bool {
         let in_full = || {
             let rest = self.name.strip_prefix(server)?;
             rest.strip_prefix("__")
@@ -496,18 +507,18 @@ impl Wanted {
     }
 
     /// The frame that asks a person about it.
-    pub fn request(&self) -> Option<u64> {
+    pub fn open_request(&self) -> Option<u64> {
         match &self.state {
-            CallState::Waiting(gate) => Some(gate.request),
-            CallState::Doubt { seq, .. } => Some(*seq),
-            CallState::Asked
-            | CallState::Allowed(_)
-            | CallState::Refused
+            CallState::AwaitingApproval(gate) => Some(gate.request),
+            CallState::InDoubt { seq, .. } => Some(*seq),
+            CallState::Requested
+            | CallState::Approved(_)
+            | CallState::Rejected
             | CallState::Sent(_)
-            | CallState::Again(_)
-            | CallState::Known { .. }
-            | CallState::Unknown
-            | CallState::Done { .. } => None,
+            | CallState::ToResend(_)
+            | CallState::Confirmed { .. }
+            | CallState::Unresolved
+            | CallState::Returned { .. } => None,
         }
     }
 
@@ -517,7 +528,7 @@ impl Wanted {
             Some(gate) => {
                 decided.decision != Decision::Happened && !gate.approved_by.contains(&decided.by.id)
             }
-            None => matches!(self.state, CallState::Doubt { .. }),
+            None => matches!(self.state, CallState::InDoubt { .. }),
         };
         let told = decided.result.is_none() || decided.decision == Decision::Happened;
         fits && told && self.digest == decided.digest

@@ -12,11 +12,11 @@ mod agents;
 mod announced;
 mod apply;
 pub mod calls;
+mod interventions;
 pub mod notices;
 mod outline;
-mod person;
 mod pins;
-pub mod record;
+pub mod recorded_results;
 pub mod reserved;
 mod scope;
 mod spend;
@@ -26,25 +26,25 @@ pub mod tasks;
 mod transition;
 pub mod waits;
 
-pub use announced::{Announced, StepAddress};
-pub use outline::{AgentShape, BadPlan, Outline, Shape};
-pub use person::{Fork, Overlaid};
+pub use announced::{AnnouncedEffect, StepAddress};
+pub use interventions::{ForkPoint, OverlayValue};
+pub use outline::{AgentShape, Outline, PlanError, WorkflowShape};
 pub use pins::Pins;
-pub use record::{Record, Results};
-pub use scope::{Effective, Ended, Held, Phase, Scope, Step, StepStatus};
+pub use recorded_results::{RecomputeResults, TaskResults};
+pub use scope::{Effective, Phase, Scope, ScopeEnd, Step, StepStatus, StoredOutput};
 pub use spend::{Affordability, RESERVING_RULES, Spend};
-pub use task::{Hint, ItemEnd, Reflection, Seen, Task, TaskPhase};
-pub use tasks::{Counts, Due, Tasks};
-pub use transition::Refusal;
+pub use task::{AcceptedReport, AgentTask, Hint, ItemEnd, Reflection, TaskPhase};
+pub use tasks::{ItemCounts, TaskAction, Tasks};
+pub use transition::TransitionError;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    EnvValue, Given, Limits, Principal, RecomputeOf, Reference, RunEvent, Sameness,
+    EnvValue, Limits, Principal, RecomputeOf, Reference, RunEvent, Sameness, StepInput,
 };
 use ktsu_ledger::frame::Link;
-use ktsu_ledger::{Event, Frame, Hash, Json, StreamId, Timestamp};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
 use serde_json::Value;
 
 /// Where a run stands (decision E1).
@@ -112,7 +112,7 @@ pub enum Todo {
 
 /// Why the run is failing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Failing {
+pub struct RunFailure {
     /// The frame that failed it.
     pub seq: u64,
     /// The scope it happened in.
@@ -127,11 +127,11 @@ pub struct Failing {
 
 /// What `run.created` said.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Created {
+pub struct RunHeader {
     /// When.
     pub at: Timestamp,
     /// Validated params.
-    pub params: Json,
+    pub params: CanonicalJson,
     /// Environment values.
     pub env: BTreeMap<String, EnvValue>,
     /// Bounds of a turn.
@@ -151,7 +151,7 @@ pub struct Created {
     /// The tools its lock names, if it has one that does.
     pub pins: Option<Box<Pins>>,
     /// For a recompute: what answers the calls that it does not send.
-    pub results: Option<Box<Results>>,
+    pub results: Option<Box<RecomputeResults>>,
 }
 
 /// See the module documentation.
@@ -159,7 +159,7 @@ pub struct Created {
 pub struct RunState {
     stream: StreamId,
     outline: Arc<Outline>,
-    created: Created,
+    created: RunHeader,
     next_seq: u64,
     head: Hash,
     at: Timestamp,
@@ -167,7 +167,7 @@ pub struct RunState {
     /// Inline children by path.
     by_path: HashMap<String, u32>,
     todo: BTreeSet<Todo>,
-    failing: Option<Failing>,
+    failing: Option<RunFailure>,
     /// Which step's output a frame holds.
     produced: BTreeMap<u64, (u32, u32)>,
     /// Steps that wait to be sent again.
@@ -176,20 +176,20 @@ pub struct RunState {
     /// How many tasks wait for people.
     suspended: usize,
     /// Effects that have not ended, by the frame that announced them.
-    announced: BTreeMap<u64, Announced>,
+    announced: BTreeMap<u64, AnnouncedEffect>,
     /// What people were told about it.
     notices: BTreeMap<notices::Notice, notices::NoticeStatus>,
     /// Who said which params and values of the environment, in order.
-    origins: Vec<person::Origin>,
+    origins: Vec<interventions::ParamsSource>,
     /// Values that people set, by frame.
-    overlays: BTreeMap<u64, Json>,
+    overlays: BTreeMap<u64, CanonicalJson>,
     /// Whether a person has to say that it goes on.
     parked: bool,
     /// The word by which a person paused the run.
-    paused: Option<Box<steer::Spoken>>,
+    paused: Option<Box<steer::SteeringRecord>>,
     /// How a person ends it, and the word.
-    stopped: Option<Box<(steer::Stop, steer::Spoken)>>,
-    fork: Option<Fork>,
+    stopped: Option<Box<(steer::StopKind, steer::SteeringRecord)>>,
+    fork: Option<ForkPoint>,
     suppresses: bool,
     /// Steps of the run that are to begin again, since which frame.
     resetting: BTreeSet<u32>,
@@ -204,18 +204,18 @@ impl RunState {
     ///
     /// # Errors
     /// [`Refusal`] if the frame is not the first frame of a run.
-    pub fn begin(frame: &Frame, outline: Arc<Outline>) -> Result<Self, Refusal> {
+    pub fn begin(frame: &Frame, outline: Arc<Outline>) -> Result<Self, TransitionError> {
         if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
             return Self::begin_branch(frame, branch, outline);
         }
-        let created = frame.event.created().ok_or(Refusal::NotARun)?;
+        let created = frame.event.created().ok_or(TransitionError::NotARun)?;
         if frame.seq != 0 || !frame.scope.is_empty() || frame.prev != Hash::ZERO {
-            return Err(Refusal::NotARun);
+            return Err(TransitionError::NotARun);
         }
         let pins = Pins::of(created);
         let recomputes = matches!(frame.event, Event::Recompute(_));
-        let results = recomputes.then(|| Box::new(Results::of(created)));
-        let created = Created {
+        let results = recomputes.then(|| Box::new(RecomputeResults::of(created)));
+        let created = RunHeader {
             at: frame.at,
             params: created.params.clone(),
             env: created.env.clone(),
@@ -233,9 +233,9 @@ impl RunState {
     }
 
     /// A run that has not begun, after its first frame.
-    fn pending(frame: &Frame, outline: Arc<Outline>, created: Created) -> Self {
+    fn pending(frame: &Frame, outline: Arc<Outline>, created: RunHeader) -> Self {
         let shape = outline.root().clone();
-        let origin = person::Origin {
+        let origin = interventions::ParamsSource {
             frame: frame.seq,
             params: Some(created.params.clone()),
             env: Some(created.env.clone()),
@@ -279,7 +279,8 @@ impl RunState {
         let mut frames = frames.into_iter();
         let first = frames.next().ok_or(FoldError::Empty)?;
         let refused = |refusal| FoldError::Refused(first.seq, refusal);
-        let outline = Outline::begun_by(first)?.ok_or_else(|| refused(Refusal::NotARun))?;
+        let outline =
+            Outline::from_first_frame(first)?.ok_or_else(|| refused(TransitionError::NotARun))?;
         let mut state = Self::begin(first, outline).map_err(refused)?;
         for frame in frames {
             state
@@ -300,7 +301,7 @@ impl RunState {
     }
 
     /// What `run.created` said.
-    pub fn created(&self) -> &Created {
+    pub fn created(&self) -> &RunHeader {
         &self.created
     }
 
@@ -373,7 +374,7 @@ impl RunState {
     }
 
     /// Why the run is failing, if it is.
-    pub fn failing(&self) -> Option<&Failing> {
+    pub fn failing(&self) -> Option<&RunFailure> {
         self.failing.as_ref()
     }
 
@@ -410,9 +411,9 @@ impl RunState {
                 continue;
             };
             let value = match given {
-                Given::Ref(reference) => self.value_at(reference),
-                Given::Value { value, .. } => Some(value.to_value()),
-                Given::Template(template) => Some(Value::from(template.as_str())),
+                StepInput::Ref(reference) => self.value_at(reference),
+                StepInput::Value { value, .. } => Some(value.to_value()),
+                StepInput::Template(template) => Some(Value::from(template.as_str())),
             };
             let value = value.unwrap_or(Value::Null);
             match (params.pointer_mut(path), path.rfind('/')) {
@@ -426,7 +427,7 @@ impl RunState {
 
     /// Where a param of a scope stands in the stream: through as many children as it was handed
     /// down, to the frame that first held it.
-    pub fn param_place(&self, scope: u32, pointer: &str) -> Option<Reference> {
+    pub fn locate_param(&self, scope: u32, pointer: &str) -> Option<Reference> {
         let Some((parent, step)) = self.scope(scope)?.parent else {
             return Some(Reference {
                 frame: self.params_frame(),
@@ -451,27 +452,27 @@ impl RunState {
         let (key, given) = holders.max_by_key(|(key, _)| key.len())?;
         let rest = wanted.strip_prefix(key.as_str())?;
         match given {
-            Given::Ref(reference) => Some(Reference {
+            StepInput::Ref(reference) => Some(Reference {
                 frame: reference.frame,
                 path: format!("{}{rest}", reference.path),
             }),
-            Given::Value { .. } => Some(Reference {
+            StepInput::Value { .. } => Some(Reference {
                 frame: held.started?,
                 path: format!("/input/{}/value/value{rest}", escape(key)),
             }),
-            Given::Template(_) => None,
+            StepInput::Template(_) => None,
         }
     }
 
     /// The value a reference points to, for the places this state keeps: params, values of the
     /// environment, outputs, inputs of children.
     pub fn value_at(&self, reference: &Reference) -> Option<Value> {
-        if let Some(said) = self.said_at(reference) {
+        if let Some(said) = self.supplied_value(reference) {
             return Some(said);
         }
         if let Some(held) = self.produced(reference.frame) {
-            let rest = reference.path.strip_prefix(held.place.path.as_str());
-            if let Some(rest) = rest.filter(|_| held.place.frame == reference.frame) {
+            let rest = reference.path.strip_prefix(held.location.path.as_str());
+            if let Some(rest) = rest.filter(|_| held.location.frame == reference.frame) {
                 return held.json.pointer(rest);
             }
         }
@@ -485,15 +486,15 @@ impl RunState {
             .into_iter()
             .find(|step| step.started == Some(reference.frame))?;
         match held.input.get(&key)? {
-            Given::Value { value, .. } => value.pointer(rest),
-            Given::Ref(_) | Given::Template(_) => None,
+            StepInput::Value { value, .. } => value.pointer(rest),
+            StepInput::Ref(_) | StepInput::Template(_) => None,
         }
     }
 }
 
 impl RunState {
     /// The output that a frame holds, or that stands for it.
-    fn produced(&self, frame: u64) -> Option<&Held> {
+    fn produced(&self, frame: u64) -> Option<&StoredOutput> {
         let (scope, step) = self.produced.get(&frame)?;
         let step = self.scope(*scope)?.steps.get(*step as usize)?;
         step.output.as_ref()
@@ -517,10 +518,10 @@ pub enum FoldError {
     Empty,
     /// The definition cannot be read.
     #[error(transparent)]
-    Plan(#[from] BadPlan),
+    Plan(#[from] PlanError),
     /// A frame does not follow from those before it.
     #[error("frame {0}: {1}")]
-    Refused(u64, Refusal),
+    Refused(u64, TransitionError),
 }
 
 #[cfg(test)]

@@ -6,9 +6,9 @@
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::WebhookEvent;
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 
-use super::{Announced, RunState, Scope};
+use super::{AnnouncedEffect, RunState, Scope};
 
 /// A notice, by what it is about: the frame that asks, then scope and step of the webhook.
 pub type Notice = (u64, u32, u32);
@@ -32,7 +32,7 @@ impl RunState {
     }
 
     /// Whether a frame about a notice may follow.
-    pub(super) fn notice_may(&self, notice: Notice, event: &WebhookEvent) -> bool {
+    pub(super) fn may_change_notice(&self, notice: Notice, event: &WebhookEvent) -> bool {
         match (self.notice(notice), event) {
             (None, WebhookEvent::Sent(sent)) => sent.sending == 1 && self.may_notify(notice),
             (None, WebhookEvent::Dead(dead)) => dead.sendings == 0 && self.may_notify(notice),
@@ -46,7 +46,7 @@ impl RunState {
 
     /// Whether a call waits for people and a webhook speaks of it.
     fn may_notify(&self, (request, scope, step): Notice) -> bool {
-        let asked = self.asked();
+        let asked = self.pending_decisions();
         let mut gates = asked
             .iter()
             .filter(|asked| asked.call.state.gate().is_some());
@@ -59,7 +59,7 @@ impl RunState {
             WebhookEvent::Sent(_) => {
                 let seq = frame.seq;
                 self.notices.insert(notice, NoticeStatus::Sent { seq });
-                self.announce(seq, Announced::Notice(notice));
+                self.announce(seq, AnnouncedEffect::Notice(notice));
             }
             WebhookEvent::Delivered(_) | WebhookEvent::Failed(_) | WebhookEvent::Dead(_) => {
                 let before = self.notices.insert(notice, NoticeStatus::Ended);
@@ -72,7 +72,11 @@ impl RunState {
 
     /// Nobody is told any more of what does not wait.
     pub(super) fn forget_notices(&mut self) {
-        let asked: Vec<u64> = self.asked().iter().map(|asked| asked.request).collect();
+        let asked: Vec<u64> = self
+            .pending_decisions()
+            .iter()
+            .map(|asked| asked.request)
+            .collect();
         self.notices.retain(|notice, _| asked.contains(&notice.0));
         self.end_forgotten_notices();
     }
@@ -85,7 +89,7 @@ impl RunState {
         let steps = held.flat_map(|held| (0u32..).zip(&held.shape.plan.steps));
         let speak = steps.filter(move |(_, plan)| {
             let about = plan.needs.is_empty() || plan.needs.contains(&at);
-            about && matches!(&plan.work, Work::Webhook(webhook) if webhook.on_approval)
+            about && matches!(&plan.work, StepWork::Webhook(webhook) if webhook.on_approval)
         });
         speak.map(|(step, _)| step)
     }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{
-    AgentFile, Plan, ServerPlan, StepPlan, Webhooks, Work, WorkflowPlan,
+    AgentFile, Plan, ServerPlan, StepPlan, StepWork, Webhooks, WorkflowPlan,
 };
-use ktsu_ledger::{Frame, Json};
+use ktsu_ledger::{CanonicalJson, Frame};
 
 /// The most levels of children in a recorded definition: more than a kit may have, and few enough to
 /// be walked level by level. What is deeper was written by something else.
@@ -15,8 +15,8 @@ pub(super) const MAX_LEVELS: usize = 64;
 /// A definition with its reverse edges, shared by every run of it.
 #[derive(Debug)]
 pub struct Outline {
-    root: Arc<Shape>,
-    workflows: BTreeMap<String, Arc<Shape>>,
+    root: Arc<WorkflowShape>,
+    workflows: BTreeMap<String, Arc<WorkflowShape>>,
     agents: BTreeMap<String, AgentShape>,
 }
 
@@ -33,7 +33,7 @@ pub struct AgentShape {
 
 /// One workflow of a definition.
 #[derive(Debug)]
-pub struct Shape {
+pub struct WorkflowShape {
     /// Its key in the definition.
     pub key: String,
     /// As persisted.
@@ -45,7 +45,7 @@ pub struct Shape {
 /// A definition that does not hang together. `validate` finds these with positions; here they are
 /// the last line of defence, for a definition read back from a ledger.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum BadPlan {
+pub enum PlanError {
     /// The text is not a plan.
     #[error("the recorded definition cannot be read: {0}")]
     Unreadable(String),
@@ -68,10 +68,10 @@ impl Outline {
     ///
     /// # Errors
     /// [`BadPlan`].
-    pub fn begun_by(frame: &Frame) -> Result<Option<Arc<Self>>, BadPlan> {
+    pub fn from_first_frame(frame: &Frame) -> Result<Option<Arc<Self>>, PlanError> {
         let definition = frame.event.definition();
         definition
-            .map(|(definition, _)| Self::of_definition(definition))
+            .map(|(definition, _)| Self::from_definition(definition))
             .transpose()
     }
 
@@ -79,18 +79,18 @@ impl Outline {
     ///
     /// # Errors
     /// [`BadPlan`].
-    pub fn of_definition(definition: &Json) -> Result<Arc<Self>, BadPlan> {
+    pub fn from_definition(definition: &CanonicalJson) -> Result<Arc<Self>, PlanError> {
         let plan = serde_json::from_str(definition.as_str());
-        Self::of(plan.map_err(|error| BadPlan::Unreadable(error.to_string()))?)
+        Self::of(plan.map_err(|error| PlanError::Unreadable(error.to_string()))?)
     }
 
     /// Works out the reverse edges.
     ///
     /// # Errors
     /// [`BadPlan`].
-    pub fn of(plan: Plan) -> Result<Arc<Self>, BadPlan> {
+    pub fn of(plan: Plan) -> Result<Arc<Self>, PlanError> {
         if plan.format != ktsu_ledger::event::plan::FORMAT {
-            return Err(BadPlan::Format(plan.format));
+            return Err(PlanError::Format(plan.format));
         }
         let known: BTreeSet<String> = plan.workflows.keys().cloned().collect();
         let mut workflows = BTreeMap::new();
@@ -100,16 +100,16 @@ impl Outline {
                 .clone()
                 .find(|child| !known.contains(&child.workflow))
             {
-                return Err(BadPlan::Missing(missing.workflow.clone()));
+                return Err(PlanError::Missing(missing.workflow.clone()));
             }
-            workflows.insert(key.clone(), Arc::new(Shape::of(key, workflow)?));
+            workflows.insert(key.clone(), Arc::new(WorkflowShape::of(key, workflow)?));
         }
         let agents = plan.agents.into_iter();
         let agents = agents.map(|(key, file)| (key, AgentShape::of(&file)));
         let root = workflows.get(&plan.root).cloned();
-        let root = root.ok_or(BadPlan::Missing(plan.root))?;
+        let root = root.ok_or(PlanError::Missing(plan.root))?;
         if is_too_deep(&workflows) {
-            return Err(BadPlan::Levels);
+            return Err(PlanError::Levels);
         }
         Ok(Arc::new(Self {
             root,
@@ -119,7 +119,7 @@ impl Outline {
     }
 
     /// The workflow that was invoked.
-    pub fn root(&self) -> &Arc<Shape> {
+    pub fn root(&self) -> &Arc<WorkflowShape> {
         &self.root
     }
 
@@ -129,7 +129,7 @@ impl Outline {
     }
 
     /// A workflow by its key.
-    pub fn workflow(&self, key: &str) -> Option<&Arc<Shape>> {
+    pub fn workflow(&self, key: &str) -> Option<&Arc<WorkflowShape>> {
         self.workflows.get(key)
     }
 }
@@ -145,8 +145,8 @@ impl AgentShape {
     }
 }
 
-impl Shape {
-    fn of(key: String, plan: WorkflowPlan) -> Result<Self, BadPlan> {
+impl WorkflowShape {
+    fn of(key: String, plan: WorkflowPlan) -> Result<Self, PlanError> {
         let count = plan.steps.len();
         let mut dependants = vec![Vec::new(); count];
         let mut by_id = HashMap::with_capacity(count);
@@ -155,7 +155,7 @@ impl Shape {
             for need in &step.needs {
                 match dependants.get_mut(*need as usize) {
                     Some(list) => list.push(at),
-                    None => return Err(BadPlan::Edges(plan.name)),
+                    None => return Err(PlanError::Edges(plan.name)),
                 }
             }
         }
@@ -168,7 +168,7 @@ impl Shape {
         if by_id_is_whole(&shape) && can_be_ordered(&shape) {
             Ok(shape)
         } else {
-            Err(BadPlan::Edges(shape.plan.name))
+            Err(PlanError::Edges(shape.plan.name))
         }
     }
 
@@ -197,8 +197,8 @@ impl Shape {
 
 /// Whether some workflow has children of children beyond the most levels: taking away what calls
 /// nothing, again and again, has to take everything away.
-fn is_too_deep(workflows: &BTreeMap<String, Arc<Shape>>) -> bool {
-    let calls = |shape: &Shape, left: &BTreeSet<&String>| {
+fn is_too_deep(workflows: &BTreeMap<String, Arc<WorkflowShape>>) -> bool {
+    let calls = |shape: &WorkflowShape, left: &BTreeSet<&String>| {
         let mut children = shape.plan.steps.iter().filter_map(StepPlan::child);
         children.any(|child| left.contains(&child.workflow))
     };
@@ -226,18 +226,18 @@ trait Child {
 impl Child for StepPlan {
     fn child(&self) -> Option<&ktsu_ledger::event::plan::ChildPlan> {
         match &self.work {
-            Work::Workflow(child) => Some(child),
-            Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => None,
+            StepWork::Workflow(child) => Some(child),
+            StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => None,
         }
     }
 }
 
-fn by_id_is_whole(shape: &Shape) -> bool {
+fn by_id_is_whole(shape: &WorkflowShape) -> bool {
     shape.by_id.len() == shape.plan.steps.len()
 }
 
 /// Whether taking away what waits for nothing, again and again, takes everything away.
-fn can_be_ordered(shape: &Shape) -> bool {
+fn can_be_ordered(shape: &WorkflowShape) -> bool {
     let mut waiting: Vec<usize> = shape
         .plan
         .steps

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Given, Reference, SkipReason};
-use ktsu_ledger::{Json, Timestamp};
+use ktsu_ledger::event::{Reference, SkipReason, StepInput};
+use ktsu_ledger::{CanonicalJson, Timestamp};
 
-use super::person::Overlaid;
+use super::interventions::OverlayValue;
 use super::tasks::Tasks;
-use super::{RunStatus, Shape};
+use super::{RunStatus, WorkflowShape};
 
 /// A run or an inline child: pending → running → complete | failed.
 #[derive(Debug, Clone)]
@@ -18,7 +18,7 @@ pub struct Scope {
     /// The scope and step that hold it; none for the run itself.
     pub parent: Option<(u32, u32)>,
     /// What it runs.
-    pub shape: Arc<Shape>,
+    pub shape: Arc<WorkflowShape>,
     /// Where it stands.
     pub status: RunStatus,
     /// Whether its webhooks are sent (seed 000, invariant 31).
@@ -30,29 +30,29 @@ pub struct Scope {
     /// The frame that started it.
     pub started: Option<u64>,
     /// How it ended.
-    pub ended: Option<Ended>,
+    pub ended: Option<ScopeEnd>,
     /// Whether the step that held it began again: it is of no consequence then.
     pub abandoned: bool,
 }
 
 /// The end of a scope.
 #[derive(Debug, Clone)]
-pub struct Ended {
+pub struct ScopeEnd {
     /// The frame.
     pub seq: u64,
     /// When; what is said about it later is no later end.
     pub at: Timestamp,
     /// Its output, if it completed and had one.
-    pub output: Option<Held>,
+    pub output: Option<StoredOutput>,
 }
 
 /// A value and where it stands.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct StoredOutput {
     /// The value.
-    pub json: Json,
+    pub json: CanonicalJson,
     /// The frame and member that hold it, but for what a person laid over it; see [`Held::at`].
-    pub place: Reference,
+    pub location: Reference,
     /// The fields a person laid over it, and the frames that hold those.
     pub overlaid: BTreeMap<String, u64>,
 }
@@ -134,7 +134,7 @@ pub enum Phase {
         sending: u32,
     },
     /// A webhook is to be sent again.
-    Again {
+    ToResend {
         /// The frame of the timer.
         seq: u64,
         /// The sending that comes.
@@ -159,23 +159,23 @@ pub struct Step {
     /// Counted from 1; 0 before the first.
     pub attempt: u32,
     /// What it was started with; kept for inline children, whose params these are, and fan-outs.
-    pub input: BTreeMap<String, Given>,
+    pub input: BTreeMap<String, StepInput>,
     /// The frame that started it.
     pub started: Option<u64>,
     /// The frame that ended it.
     pub ended: Option<u64>,
     /// What it gave, as it was computed.
-    pub output: Option<Held>,
+    pub output: Option<StoredOutput>,
     /// What a person laid over its output, by field.
-    pub overlay: BTreeMap<String, Overlaid>,
+    pub overlay: BTreeMap<String, OverlayValue>,
     /// The output with that over it, if there is both.
-    pub effective: Option<Held>,
+    pub effective: Option<StoredOutput>,
     /// Whether it failed because the run did.
     pub stopped: bool,
     /// Why it was skipped.
     pub skipped: Option<SkipReason>,
     /// What its agent said when it asked to be skipped.
-    pub skip_words: Option<String>,
+    pub skip_detail: Option<String>,
     /// The HTTP status its webhook was answered with.
     pub delivered: Option<u16>,
     /// Its tasks, if it is an agent step under way, or was one.
@@ -186,7 +186,7 @@ pub struct Step {
 #[derive(Debug, Clone, Copy)]
 pub enum Effective<'a> {
     /// Its output.
-    Output(&'a Held),
+    Output(&'a StoredOutput),
     /// It was skipped: `{"skipped": true, "reason": …}`.
     Skipped(&'a str),
     /// A webhook that was not sent: `{"suppressed": true, "reason": …}`.
@@ -200,7 +200,7 @@ impl Scope {
     pub(super) fn pending(
         path: String,
         parent: Option<(u32, u32)>,
-        shape: Arc<Shape>,
+        shape: Arc<WorkflowShape>,
         webhooks: bool,
     ) -> Self {
         let steps: Vec<Step> = shape
@@ -227,7 +227,7 @@ impl Scope {
     pub(super) fn abandon(&mut self, seq: u64, at: Timestamp) {
         self.abandoned = true;
         self.status = RunStatus::Failed;
-        self.ended = Some(Ended {
+        self.ended = Some(ScopeEnd {
             seq,
             at,
             output: None,
@@ -266,7 +266,7 @@ impl Step {
             effective: None,
             stopped: false,
             skipped: None,
-            skip_words: None,
+            skip_detail: None,
             delivered: None,
             tasks: None,
         }
@@ -281,7 +281,7 @@ impl Step {
                 Effective::Suppressed(SkipReason::WebhooksSuppressed)
             }
             (StepStatus::Skipped, _, Some(reason)) => {
-                Effective::Skipped(self.skip_words.as_deref().unwrap_or(reason.as_str()))
+                Effective::Skipped(self.skip_detail.as_deref().unwrap_or(reason.as_str()))
             }
             _ => Effective::Absent,
         }

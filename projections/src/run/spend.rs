@@ -124,7 +124,7 @@ impl Spend {
     /// Calls of a step that nobody waits for any more.
     pub(super) fn close_all(&mut self, step: &Step) {
         let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
-        for call in tasks.filter_map(|task| task.open.as_ref()) {
+        for call in tasks.filter_map(|task| task.open_call.as_ref()) {
             self.close(&call.group);
         }
     }
@@ -176,14 +176,14 @@ impl RunState {
             }
             let tasks = scope.steps.iter().flat_map(|step| &step.tasks);
             let calls = tasks.flat_map(|tasks| &tasks.list);
-            for call in calls.filter_map(|task| task.open.as_ref()) {
+            for call in calls.filter_map(|task| task.open_call.as_ref()) {
                 self.spend.group(&call.group).open += 1;
             }
         }
     }
 
     /// Whether a frame that asks for a model call may follow.
-    pub(super) fn may_ask(&self) -> bool {
+    pub(super) fn may_call_model(&self) -> bool {
         match self.affords_a_call() {
             Affordability::Affordable => true,
             Affordability::Held => self.rules() < RESERVING_RULES,
@@ -193,7 +193,7 @@ impl RunState {
 
     /// Whether only models whose price is known may be asked: what others cost would count as
     /// nothing.
-    pub fn asks_priced_models_only(&self) -> bool {
+    pub fn uses_priced_models_only(&self) -> bool {
         let refused = self.outline.root().plan.policy.unpriced == Unpriced::Refuse;
         self.budget().is_some() && refused && self.rules() >= RESERVING_RULES
     }

@@ -4,25 +4,25 @@
 //! from it waits. Time stands still where `run.paused` stopped it.
 
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, RunEvent, RunWord, StepEvent, WebhookEvent, WorkerEvent,
+    AgentEvent, ItemEvent, RunCommand, RunEvent, StepEvent, WebhookEvent, WorkerEvent,
 };
 use ktsu_ledger::{Event, Frame, Timestamp};
 
-use super::{Failing, RunState, RunStatus};
+use super::{RunFailure, RunState, RunStatus};
 
 /// A person's word about a run that holds now: that it is paused, or ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spoken {
+pub struct SteeringRecord {
     /// The frame.
     pub seq: u64,
     /// When.
     pub at: Timestamp,
     /// Who, and why.
-    pub word: RunWord,
+    pub word: RunCommand,
 }
 
-impl Spoken {
-    fn of(frame: &Frame, word: &RunWord) -> Self {
+impl SteeringRecord {
+    fn of(frame: &Frame, word: &RunCommand) -> Self {
         Self {
             seq: frame.seq,
             at: frame.at,
@@ -33,14 +33,14 @@ impl Spoken {
 
 /// How a person ends a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
+pub enum StopKind {
     /// `run.cancelled`: whoever works for it is told.
     Cancel,
     /// `run.terminated`: nobody is told.
     Terminate,
 }
 
-impl Stop {
+impl StopKind {
     /// The code of the run's end.
     pub const fn code(self) -> &'static str {
         match self {
@@ -50,7 +50,7 @@ impl Stop {
     }
 
     /// The end in words, with who said it and why.
-    pub fn words(self, word: &RunWord) -> String {
+    pub fn words(self, word: &RunCommand) -> String {
         let (code, by) = (self.code(), &word.by.id);
         match &word.reason {
             Some(reason) => format!("{code} by {by}: {reason}"),
@@ -61,17 +61,17 @@ impl Stop {
 
 impl RunState {
     /// The word that paused the run, if it is paused.
-    pub fn paused(&self) -> Option<&Spoken> {
+    pub fn paused(&self) -> Option<&SteeringRecord> {
         self.paused.as_deref()
     }
 
     /// How a person ended the run, or is ending it.
-    pub fn stopped(&self) -> Option<Stop> {
+    pub fn stopped(&self) -> Option<StopKind> {
         self.stopped.as_deref().map(|(how, _)| *how)
     }
 
     /// The word by which a person ended the run, or is ending it.
-    pub fn stopped_by(&self) -> Option<&Spoken> {
+    pub fn stopped_by(&self) -> Option<&SteeringRecord> {
         self.stopped.as_deref().map(|(_, spoken)| spoken)
     }
 
@@ -85,14 +85,14 @@ impl RunState {
         !self.status().is_terminal() && self.stopped.is_none()
     }
 
-    pub(super) fn pause(&mut self, frame: &Frame, word: &RunWord) {
-        self.paused = Some(Box::new(Spoken::of(frame, word)));
+    pub(super) fn pause(&mut self, frame: &Frame, word: &RunCommand) {
+        self.paused = Some(Box::new(SteeringRecord::of(frame, word)));
     }
 
-    pub(super) fn stop(&mut self, frame: &Frame, how: Stop, word: &RunWord) {
-        self.stopped = Some(Box::new((how, Spoken::of(frame, word))));
+    pub(super) fn stop(&mut self, frame: &Frame, how: StopKind, word: &RunCommand) {
+        self.stopped = Some(Box::new((how, SteeringRecord::of(frame, word))));
         (self.paused, self.parked) = (None, false);
-        self.fail(Failing {
+        self.fail(RunFailure {
             seq: frame.seq,
             scope: 0,
             step: None,
@@ -111,20 +111,20 @@ impl RunState {
     }
 
     /// What the time of a run is at some moment: while it is paused, that of the pause.
-    pub fn own_time(&self, at: Timestamp) -> Timestamp {
+    pub fn effective_time(&self, at: Timestamp) -> Timestamp {
         self.paused().map_or(at, |pause| pause.at)
     }
 }
 
 /// Whether something begins with a frame that a paused run does not begin.
-pub fn starts(event: &Event) -> bool {
+pub fn starts_work(event: &Event) -> bool {
     match event {
         Event::Run(event) => matches!(event, RunEvent::Started(_) | RunEvent::TimerFired(_)),
         Event::Step(event) => matches!(event, StepEvent::Started(_)),
         Event::Item(event) => matches!(event, ItemEvent::Started(_)),
         Event::Worker(event) => matches!(event, WorkerEvent::Dispatched(_)),
         Event::Webhook(event) => matches!(event, WebhookEvent::Sent(_)),
-        Event::Agent(event) => asks(event),
+        Event::Agent(event) => is_agent_request(event),
         Event::Recompute(_)
         | Event::Person(_)
         | Event::Kv(_)
@@ -134,7 +134,7 @@ pub fn starts(event: &Event) -> bool {
 }
 
 /// Whether an agent wants something of the world: a model, a tool, a person.
-pub fn asks(event: &AgentEvent) -> bool {
+pub fn is_agent_request(event: &AgentEvent) -> bool {
     matches!(
         event,
         AgentEvent::Request(_) | AgentEvent::ToolCalled(_) | AgentEvent::ApprovalRequested(_)

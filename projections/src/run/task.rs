@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{
-    AgentEvent, Given, LostReason, Purpose, Report, ToolReturned, WorkerEvent,
+    AgentEvent, LostReason, Purpose, Report, StepInput, ToolReturned, WorkerEvent,
 };
-use ktsu_ledger::{Hash, Json, Timestamp};
+use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
 
-use super::calls::{Calls, Doomed};
-use super::record::Record;
+use super::calls::{ForcedFailure, RequestedCalls};
+use super::recorded_results::TaskResults;
 use super::reserved;
 
 /// How often a lost task is sent out again, those that a restart of the orchestrator cost not
@@ -22,29 +22,29 @@ pub const MAX_LOSSES: u32 = 3;
 
 /// A task.
 #[derive(Debug, Clone, Default)]
-pub struct Task {
+pub struct AgentTask {
     /// How far it is.
     pub phase: TaskPhase,
     /// Counted from 1; before the first dispatch, that of the last before the step began again.
     pub attempt: u32,
     /// What an item was started with.
-    pub input: BTreeMap<String, Given>,
+    pub input: BTreeMap<String, StepInput>,
     /// The last frame about it.
     pub last: u64,
     /// The frame that sent it out, as long as a runtime has it.
     pub dispatched: Option<u64>,
     /// The model call that is not answered.
-    pub open: Option<Call>,
+    pub open_call: Option<ModelCall>,
     /// The last model call of this attempt.
-    pub asked: Option<Call>,
+    pub last_call: Option<ModelCall>,
     /// The tools its last reply asked for.
-    pub calls: Option<Box<Calls>>,
+    pub calls: Option<Box<RequestedCalls>>,
     /// Digests of what later requests may name by its frame: replies that ask for tools, results.
-    pub told: BTreeMap<u64, String>,
+    pub context_digests: BTreeMap<u64, String>,
     /// In a recompute: what answers the calls that are not sent.
-    pub record: Option<Box<Record>>,
+    pub recorded_results: Option<Box<TaskResults>>,
     /// Its draft, if it may reflect.
-    pub draft: Option<Json>,
+    pub draft: Option<CanonicalJson>,
     /// How far its reflection is.
     pub reflection: Reflection,
     /// Whether a reserved field fails the run, whatever a fan-out tolerates (decision R4).
@@ -54,7 +54,7 @@ pub struct Task {
     /// The air-lock's verdict.
     pub checked: Option<bool>,
     /// Reports of this attempt, in order.
-    pub reports: Vec<Seen>,
+    pub reports: Vec<AcceptedReport>,
     /// What the item gave, once it is settled.
     pub ended: Option<ItemEnd>,
     losses: u32,
@@ -75,7 +75,7 @@ pub enum TaskPhase {
     /// They have, and it is to be sent out again.
     Resuming,
     /// What they said, or did not say, ends it.
-    Doomed(Doomed),
+    ForcedToFail(ForcedFailure),
     /// Its worker is lost and it is to be sent out again.
     Lost,
     /// Its worker is lost and no other is to be had.
@@ -85,7 +85,7 @@ pub enum TaskPhase {
         /// The `agent.finished`.
         seq: u64,
         /// What came of it.
-        outcome: Json,
+        outcome: CanonicalJson,
     },
     /// What follows from its end is recorded.
     Settled,
@@ -119,15 +119,15 @@ fn result_digest(returned: &ToolReturned) -> String {
     let told = json!({
         "content": returned.content.to_value(),
         "is_error": returned.is_error,
-        "structured": returned.structured.as_ref().map(Json::to_value),
+        "structured": returned.structured.as_ref().map(CanonicalJson::to_value),
     });
-    let told = Json::from_value(&told).unwrap_or_default();
+    let told = CanonicalJson::from_value(&told).unwrap_or_default();
     Hash::of(told.as_str().as_bytes()).to_string()
 }
 
 /// A model call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Call {
+pub struct ModelCall {
     /// The `llm.request`.
     pub seq: u64,
     /// Its digest.
@@ -138,7 +138,7 @@ pub struct Call {
 
 /// A report that was taken.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct AcceptedReport {
     /// Number and digest.
     pub report: Report,
     /// Its first frame.
@@ -151,16 +151,16 @@ pub struct Seen {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ItemEnd {
     /// With an output, reserved fields stripped.
-    Output(Json),
+    Output(CanonicalJson),
     /// Skipped by its agent, which says why.
     Skipped(String),
     /// Failed; the message.
     Failed(String),
 }
 
-impl Task {
+impl AgentTask {
     /// A task that is to be sent out; `last` is the frame that asks for it.
-    pub(super) fn waiting(input: BTreeMap<String, Given>, last: u64, attempt: u32) -> Self {
+    pub(super) fn waiting(input: BTreeMap<String, StepInput>, last: u64, attempt: u32) -> Self {
         Self {
             input,
             last,
@@ -183,12 +183,12 @@ impl Task {
     }
 
     /// The report of this attempt with a number.
-    pub fn seen(&self, n: u32) -> Option<&Seen> {
+    pub fn accepted_report(&self, n: u32) -> Option<&AcceptedReport> {
         if n == 0 {
             // A `complete` is the last.
             return self.reports.last().filter(|seen| seen.report.n == 0);
         }
-        let of = |seen: &Seen| match seen.report.n {
+        let of = |seen: &AcceptedReport| match seen.report.n {
             0 => u32::MAX,
             n => n,
         };
@@ -197,15 +197,15 @@ impl Task {
     }
 
     /// The task as judging its next report needs it: of the reports taken before, the last.
-    pub fn sketch(&self) -> Self {
+    pub fn with_last_report_only(&self) -> Self {
         Self {
             phase: self.phase.clone(),
             attempt: self.attempt,
             last: self.last,
-            open: self.open.clone(),
-            asked: self.asked.clone(),
+            open_call: self.open_call.clone(),
+            last_call: self.last_call.clone(),
             calls: self.calls.clone(),
-            record: self.record.clone(),
+            recorded_results: self.recorded_results.clone(),
             draft: self.draft.clone(),
             reflection: self.reflection,
             reports: self.reports.last().cloned().into_iter().collect(),
@@ -214,7 +214,7 @@ impl Task {
     }
 
     /// Whether a report is the next one, or goes on with the last.
-    fn may_report(&self, report: &Report) -> bool {
+    fn accepts_report(&self, report: &Report) -> bool {
         match self.reports.last() {
             // The end is the only frame of a `complete`.
             Some(last) if last.report.n == 0 => false,
@@ -227,7 +227,7 @@ impl Task {
     }
 
     /// Whether a runtime that is told to wait for people is still in the report that asks for it.
-    fn goes_on(&self, event: &AgentEvent) -> bool {
+    fn continues_last_report(&self, event: &AgentEvent) -> bool {
         let last = self.reports.last().map(|seen| &seen.report);
         self.phase == TaskPhase::Suspended && event.report().is_some() && last == event.report()
     }
@@ -238,29 +238,35 @@ impl Task {
     }
 
     /// The agent's table: whether a frame may follow.
-    pub fn may(&self, event: &AgentEvent) -> bool {
+    pub fn accepts(&self, event: &AgentEvent) -> bool {
         let current = event.attempt() == self.attempt;
         let live = current && self.is_live();
-        let speaks = live || (current && self.goes_on(event));
-        let reported = event.report().is_none_or(|report| self.may_report(report));
+        let speaks = live || (current && self.continues_last_report(event));
+        let reported = event
+            .report()
+            .is_none_or(|report| self.accepts_report(report));
         let calls = || {
             let calls = self.calls.as_ref();
-            calls.is_some_and(|calls| calls.may(event, self.attempt))
+            calls.is_some_and(|calls| calls.accepts(event, self.attempt))
         };
         match event {
             AgentEvent::Request(request) => {
-                let follows = request
-                    .base
-                    .is_none_or(|base| self.asked.as_ref().is_some_and(|call| call.seq == base));
+                let follows = request.base.is_none_or(|base| {
+                    self.last_call.as_ref().is_some_and(|call| call.seq == base)
+                });
                 let purposed = match (&self.draft, request.purpose) {
                     (None, Purpose::Turn | Purpose::Repair) => true,
                     (Some(_), Purpose::Reflect) => self.reflection == Reflection::Started,
                     (None, Purpose::Reflect) | (Some(_), Purpose::Turn | Purpose::Repair) => false,
                 };
-                live && reported && self.open.is_none() && follows && purposed && self.has_results()
+                live && reported
+                    && self.open_call.is_none()
+                    && follows
+                    && purposed
+                    && self.has_results()
             }
             AgentEvent::Response(answer) => {
-                let open = self.open.as_ref();
+                let open = self.open_call.as_ref();
                 live && reported && open.is_some_and(|call| call.seq == answer.request)
             }
             AgentEvent::Decided(decided) => {
@@ -268,13 +274,13 @@ impl Task {
                     Some(_) => self.draft.is_none() && self.has_results(),
                     None => calls(),
                 };
-                live && reported && self.open.is_none() && fits
+                live && reported && self.open_call.is_none() && fits
             }
             AgentEvent::ReflectStarted(_) => current && self.phase == TaskPhase::Drafted,
-            AgentEvent::BudgetExhausted(_) => live && reported && self.open.is_none(),
+            AgentEvent::BudgetExhausted(_) => live && reported && self.open_call.is_none(),
             AgentEvent::ToolCalled(_) => live && reported && calls(),
             AgentEvent::ToolReturned(returned) => {
-                live && reported && calls() && self.fits_record(returned)
+                live && reported && calls() && self.matches_recorded_result(returned)
             }
             AgentEvent::ApprovalRequested(_) => speaks && reported && calls(),
             AgentEvent::ToolInDoubt(doubt) => match doubt.report {
@@ -289,7 +295,7 @@ impl Task {
                 let at_rest = calls.is_none_or(|calls| calls.are_at_rest());
                 at_rest
                     && match finished.report {
-                        Some(_) => speaks && reported && self.ends_with(&finished.outcome),
+                        Some(_) => speaks && reported && self.accepts_outcome(&finished.outcome),
                         None => current && self.is_unfinished(),
                     }
             }
@@ -297,18 +303,18 @@ impl Task {
     }
 
     /// Whether a result is what the record gives for its call: where there is one for it, no other.
-    fn fits_record(&self, returned: &ToolReturned) -> bool {
+    fn matches_recorded_result(&self, returned: &ToolReturned) -> bool {
         let calls = self.calls.as_ref();
         let call = calls.and_then(|calls| calls.get(returned.response, returned.call));
-        match (&self.record, call) {
-            (Some(record), Some(call)) => record.fits(call, returned),
+        match (&self.recorded_results, call) {
+            (Some(record), Some(call)) => record.accepts(call, returned),
             (None, _) | (_, None) => returned.recorded.is_none(),
         }
     }
 
     /// Whether an output is the one that a draft leads to (decision R2): without a reflection the
     /// draft itself, with one what its call gave.
-    fn ends_with(&self, outcome: &Json) -> bool {
+    fn accepts_outcome(&self, outcome: &CanonicalJson) -> bool {
         let gives = outcome
             .pointer("/output")
             .is_some_and(|output| !output.is_null());
@@ -321,12 +327,12 @@ impl Task {
         match self.reflection {
             Reflection::No => output.is_null() || output == draft.to_value(),
             Reflection::Due | Reflection::Started => output.is_null(),
-            Reflection::Asked => self.open.is_none() || output.is_null(),
+            Reflection::Asked => self.open_call.is_none() || output.is_null(),
         }
     }
 
     /// The worker's table.
-    pub(super) fn may_work(&self, event: &WorkerEvent) -> bool {
+    pub(super) fn accepts_worker_event(&self, event: &WorkerEvent) -> bool {
         match event {
             WorkerEvent::Dispatched(sent) => {
                 matches!(
@@ -341,7 +347,7 @@ impl Task {
     fn note_report(&mut self, seq: u64, report: &Report) {
         match self.reports.last_mut() {
             Some(last) if last.report == *report => last.last = seq,
-            _ => self.reports.push(Seen {
+            _ => self.reports.push(AcceptedReport {
                 report: report.clone(),
                 first: seq,
                 last: seq,
@@ -350,36 +356,36 @@ impl Task {
     }
 
     /// Takes a frame of its agent, which [`Task::may`] follow.
-    pub fn take(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
+    pub fn apply(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
         self.last = seq;
         if let Some(report) = event.report() {
             self.note_report(seq, report);
         }
         match event {
             AgentEvent::Request(request) => {
-                let call = Call {
+                let call = ModelCall {
                     seq,
                     digest: request.digest.clone(),
                     group: request.group.clone(),
                 };
-                if let Some(record) = &mut self.record {
-                    record.offer(request.tools.as_ref());
+                if let Some(record) = &mut self.recorded_results {
+                    record.set_offered_tools(request.tools.as_ref());
                 }
-                self.open = Some(call.clone());
-                self.asked = Some(call);
+                self.open_call = Some(call.clone());
+                self.last_call = Some(call);
                 if request.purpose == Purpose::Reflect {
                     self.reflection = Reflection::Asked;
                 }
             }
             AgentEvent::Response(answer) => {
-                self.open = None;
-                self.calls = Calls::of(seq, answer).map(Box::new);
+                self.open_call = None;
+                self.calls = RequestedCalls::of(seq, answer).map(Box::new);
                 if self.calls.is_some() {
-                    self.told.insert(seq, answer.output_hash.clone());
+                    self.context_digests.insert(seq, answer.output_hash.clone());
                 }
             }
             AgentEvent::Decided(decided) => {
-                self.take_call(seq, at, event, hint);
+                self.apply_call(seq, at, event, hint);
                 if decided.draft.is_none() {
                     return;
                 }
@@ -395,22 +401,22 @@ impl Task {
             }
             AgentEvent::BudgetExhausted(_) => {}
             AgentEvent::ToolReturned(returned) => {
-                self.told.insert(seq, result_digest(returned));
-                if let (Some(record), Some(at)) = (&mut self.record, &returned.recorded) {
-                    record.spend(at);
+                self.context_digests.insert(seq, result_digest(returned));
+                if let (Some(record), Some(at)) = (&mut self.recorded_results, &returned.recorded) {
+                    record.mark_used(at);
                 }
-                self.take_call(seq, at, event, hint);
+                self.apply_call(seq, at, event, hint);
             }
             AgentEvent::ToolCalled(_)
             | AgentEvent::ToolInDoubt(_)
             | AgentEvent::ApprovalRequested(_)
             | AgentEvent::ApprovalDecided(_)
-            | AgentEvent::ApprovalExpired(_) => self.take_call(seq, at, event, hint),
+            | AgentEvent::ApprovalExpired(_) => self.apply_call(seq, at, event, hint),
             AgentEvent::Finished(finished) => {
-                self.open = None;
+                self.open_call = None;
                 self.draft = None;
                 self.calls = None;
-                self.told.clear();
+                self.context_digests.clear();
                 self.phase = TaskPhase::Finished {
                     seq,
                     outcome: finished.outcome.clone(),
@@ -420,20 +426,20 @@ impl Task {
     }
 
     /// What a call leads to: the task waits for people, goes on after them, or ends by their word.
-    fn take_call(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
+    fn apply_call(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
         let Some(calls) = &mut self.calls else {
             return;
         };
-        let doomed = calls.take(seq, at, event, hint.stateful);
+        let doomed = calls.apply(seq, at, event, hint.stateful);
         let decided = calls.are_decided();
         let people = matches!(
             event,
             AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_)
         );
         let asks = matches!(event, AgentEvent::ApprovalRequested(_))
-            || matches!(event, AgentEvent::ToolInDoubt(_) if !decided && !self.leaves_doubts());
+            || matches!(event, AgentEvent::ToolInDoubt(_) if !decided && !self.has_stateful_calls_in_flight());
         self.phase = match (doomed, people, asks) {
-            (Some(doomed), _, _) => TaskPhase::Doomed(doomed),
+            (Some(doomed), _, _) => TaskPhase::ForcedToFail(doomed),
             (None, true, _) if decided => TaskPhase::Resuming,
             (None, _, true) => TaskPhase::Suspended,
             (None, _, false) => return,
@@ -441,23 +447,23 @@ impl Task {
     }
 
     /// Whether it was lost with calls to stateful servers under way.
-    pub(super) fn leaves_doubts(&self) -> bool {
-        let sent = self.calls.iter().flat_map(|calls| calls.sent());
+    pub(super) fn has_stateful_calls_in_flight(&self) -> bool {
+        let sent = self.calls.iter().flat_map(|calls| calls.sent_calls());
         self.phase == TaskPhase::Lost && sent.into_iter().any(|sending| sending.stateful)
     }
 
     /// A branch begins while it is under way: it is sent out again, with what is recorded of it.
     /// Calls whose results are not recorded are made anew, and people asked again (decision F1).
-    pub(super) fn lose(&mut self, seq: u64) {
+    pub(super) fn mark_lost(&mut self, seq: u64) {
         self.last = seq;
         self.phase = TaskPhase::Lost;
         if let Some(calls) = &mut self.calls {
-            calls.forget();
+            calls.reset_unreturned();
         }
     }
 
     /// Takes a frame about its worker.
-    pub(super) fn take_worker(&mut self, seq: u64, event: &WorkerEvent) {
+    pub(super) fn apply_worker(&mut self, seq: u64, event: &WorkerEvent) {
         self.last = seq;
         match event {
             WorkerEvent::Dispatched(sent) => {
@@ -470,7 +476,7 @@ impl Task {
                         TaskPhase::Dispatched
                     }
                 };
-                self.asked = None;
+                self.last_call = None;
                 self.reports.clear();
             }
             WorkerEvent::Lost(lost) => {
@@ -487,10 +493,10 @@ impl Task {
 }
 
 /// The output of an outcome, without its reserved fields.
-pub fn stripped(outcome: &Json) -> Option<Json> {
+pub fn output_without_reserved_fields(outcome: &CanonicalJson) -> Option<CanonicalJson> {
     let mut output = outcome.pointer("/output")?;
     if let Some(members) = output.as_object_mut() {
         members.retain(|name, _| !reserved::is_reserved(name));
     }
-    Json::from_value(&output).ok()
+    CanonicalJson::from_value(&output).ok()
 }

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{AgentPlan, FanOut};
 
-use super::task::{ItemEnd, Task, TaskPhase};
+use super::task::{AgentTask, ItemEnd, TaskPhase};
 
 /// The tasks of one agent step.
 #[derive(Debug, Clone, Default)]
 pub struct Tasks {
     /// One for a plain step; for a fan-out those that were started, by index.
-    pub list: Vec<Task>,
+    pub list: Vec<AgentTask>,
     /// For a fan-out: how many items there are.
     pub items: Option<u32>,
     /// Items that ended well.
@@ -41,7 +41,7 @@ pub struct Tasks {
 
 /// How the items of a fan-out that has ended did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct ItemCounts {
     /// With an output.
     pub succeeded: u32,
     /// Without one, those that were stopped included.
@@ -52,7 +52,7 @@ pub struct Counts {
 
 /// What is due for an agent step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Due {
+pub enum TaskAction {
     /// A task is to be sent out, for the first time or again.
     Dispatch(u32),
     /// The next item is to be started.
@@ -73,7 +73,7 @@ pub enum Due {
     End,
 }
 
-impl Due {
+impl TaskAction {
     /// Whether something is about to leave the process.
     pub fn is_effect(self) -> bool {
         matches!(self, Self::Dispatch(_) | Self::Start(_))
@@ -89,12 +89,12 @@ impl Tasks {
     }
 
     /// The task of an item; of a plain step its only one.
-    pub fn get(&self, item: Option<u32>) -> Option<&Task> {
+    pub fn get(&self, item: Option<u32>) -> Option<&AgentTask> {
         (item.is_some() == self.items.is_some()).then_some(())?;
         self.list.get(item.unwrap_or_default() as usize)
     }
 
-    pub(super) fn get_mut(&mut self, item: Option<u32>) -> Option<&mut Task> {
+    pub(super) fn get_mut(&mut self, item: Option<u32>) -> Option<&mut AgentTask> {
         (item.is_some() == self.items.is_some()).then_some(())?;
         self.list.get_mut(item.unwrap_or_default() as usize)
     }
@@ -120,9 +120,9 @@ impl Tasks {
     }
 
     /// How the items of a fan-out ended; those that never started count as skipped (decision R4).
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> ItemCounts {
         let ended = self.succeeded + self.failed;
-        Counts {
+        ItemCounts {
             succeeded: self.succeeded,
             failed: self.failed,
             skipped: self.items.unwrap_or_default().saturating_sub(ended),
@@ -138,12 +138,12 @@ impl Tasks {
     pub fn is_at_rest(&self) -> bool {
         match self.items {
             Some(_) => self.under_way() == 0,
-            None => !self.list.iter().any(Task::is_unfinished),
+            None => !self.list.iter().any(AgentTask::is_unfinished),
         }
     }
 
     /// Files a task under what is to be done about it.
-    pub(super) fn file(&mut self, item: Option<u32>) {
+    pub(super) fn reclassify(&mut self, item: Option<u32>) {
         let index = item.unwrap_or_default();
         self.outgoing.remove(&index);
         self.pending.remove(&index);
@@ -156,7 +156,7 @@ impl Tasks {
             Some(
                 TaskPhase::Drafted
                 | TaskPhase::Abandoned
-                | TaskPhase::Doomed(_)
+                | TaskPhase::ForcedToFail(_)
                 | TaskPhase::Finished { .. },
             ) => self.pending.insert(index),
             Some(TaskPhase::Suspended) => self.suspended.insert(index),
@@ -166,28 +166,28 @@ impl Tasks {
 
     fn leaves_doubts(&self, index: u32) -> bool {
         let task = self.list.get(index as usize);
-        task.is_some_and(Task::leaves_doubts)
+        task.is_some_and(AgentTask::has_stateful_calls_in_flight)
     }
 
     /// What is due next. What ends an item comes before the start of another, which it may forbid.
     /// Costs no more with many items than with few.
-    pub fn due(&self, plan: &AgentPlan) -> Option<Due> {
+    pub fn next_action(&self, plan: &AgentPlan) -> Option<TaskAction> {
         let fan_out = plan.for_each.as_ref().zip(self.items);
         if let Some((each, _)) = fan_out
             && (self.fatal.is_some() || self.too_many_failed(each))
         {
-            return Some(Due::Fail);
+            return Some(TaskAction::Fail);
         }
         if let Some(index) = self.outgoing.first() {
-            return Some(Due::Dispatch(*index));
+            return Some(TaskAction::Dispatch(*index));
         }
         if let Some(index) = self.pending.first() {
             return match self.list.get(*index as usize).map(|task| &task.phase)? {
-                TaskPhase::Drafted => Some(Due::Reflect(*index)),
-                TaskPhase::Abandoned => Some(Due::GiveUp(*index)),
-                TaskPhase::Finished { .. } => Some(Due::Settle(*index)),
-                TaskPhase::Doomed(_) => Some(Due::Reject(*index)),
-                TaskPhase::Lost => Some(Due::Doubt(*index)),
+                TaskPhase::Drafted => Some(TaskAction::Reflect(*index)),
+                TaskPhase::Abandoned => Some(TaskAction::GiveUp(*index)),
+                TaskPhase::Finished { .. } => Some(TaskAction::Settle(*index)),
+                TaskPhase::ForcedToFail(_) => Some(TaskAction::Reject(*index)),
+                TaskPhase::Lost => Some(TaskAction::Doubt(*index)),
                 TaskPhase::Waiting
                 | TaskPhase::Dispatched
                 | TaskPhase::Suspended
@@ -199,14 +199,14 @@ impl Tasks {
         let next = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         let room = each.concurrency == 0 || self.under_way() < each.concurrency;
         if next < items && room {
-            return Some(Due::Start(next));
+            return Some(TaskAction::Start(next));
         }
-        (self.settled() == items).then_some(Due::End)
+        (self.settled() == items).then_some(TaskAction::End)
     }
 
     /// The step's output, if it is a fan-out: what its items gave, in input order (seed 000,
     /// invariant 26).
-    pub fn results(&self) -> Json {
+    pub fn results(&self) -> CanonicalJson {
         let mut results = Vec::with_capacity(self.list.len());
         for (index, task) in self.list.iter().enumerate() {
             results.push(match &task.ended {
@@ -220,6 +220,6 @@ impl Tasks {
                 None => serde_json::Value::Null,
             });
         }
-        Json::from_value(&serde_json::json!({ "results": results })).unwrap_or_default()
+        CanonicalJson::from_value(&serde_json::json!({ "results": results })).unwrap_or_default()
     }
 }

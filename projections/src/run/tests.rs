@@ -28,7 +28,7 @@ fn created(steps: Value) -> Event {
         "c": {"name": "c", "version": "1.0.0", "visibility": "sub-workflow", "webhooks": "execute",
             "steps": [{"id": "in", "work": {"transform": {}}}]}}});
     Event::Run(RunEvent::Created(Box::new(RunCreated {
-        definition: Json::from_value(&plan).unwrap(),
+        definition: CanonicalJson::from_value(&plan).unwrap(),
         digest: String::new(),
         engine: "test".to_owned(),
         env: BTreeMap::new(),
@@ -37,7 +37,7 @@ fn created(steps: Value) -> Event {
         limits: Limits::default(),
         lock: None,
         of: None,
-        params: Json::from_value(&json!({"n": 1})).unwrap(),
+        params: CanonicalJson::from_value(&json!({"n": 1})).unwrap(),
         principal: Principal {
             auth: "none".to_owned(),
             id: "local".to_owned(),
@@ -94,7 +94,7 @@ impl Given {
         let sealed = self.seal("", event);
         let refused = self.state.check(&sealed.frame);
         assert!(
-            matches!(refused, Err(Refusal::Status { .. })),
+            matches!(refused, Err(TransitionError::Status { .. })),
             "{refused:?}"
         );
     }
@@ -149,7 +149,7 @@ fn started(step: &str) -> Event {
 fn completed(step: &str) -> Event {
     Event::Step(StepEvent::Completed(StepCompleted {
         attempt: 1,
-        output: Some(Json::from_value(&json!({"of": step})).unwrap()),
+        output: Some(CanonicalJson::from_value(&json!({"of": step})).unwrap()),
         output_from: None,
         step: step.to_owned(),
         stripped: Vec::new(),
@@ -204,7 +204,7 @@ fn answered(sending: u32, status: u16) -> Event {
         attempt: 1,
         code: None,
         duration_ms: 1,
-        response: Json::null(),
+        response: CanonicalJson::null(),
         sending,
         status: Some(status),
         step: "w".to_owned(),
@@ -365,7 +365,7 @@ fn what_does_not_stand_in_its_place_is_refused() {
     };
     assert_eq!(
         seal(gap, now, vec![]),
-        Err(Refusal::Sequence {
+        Err(TransitionError::Sequence {
             expected: 2,
             got: 3
         })
@@ -374,15 +374,15 @@ fn what_does_not_stand_in_its_place_is_refused() {
         prev: Hash::ZERO,
         ..link.clone()
     };
-    assert_eq!(seal(unlinked, now, vec![]), Err(Refusal::Chain));
+    assert_eq!(seal(unlinked, now, vec![]), Err(TransitionError::Chain));
     let elsewhere = Link {
         stream: "run:other".parse().unwrap(),
         ..link.clone()
     };
-    assert_eq!(seal(elsewhere, now, vec![]), Err(Refusal::Stream));
+    assert_eq!(seal(elsewhere, now, vec![]), Err(TransitionError::Stream));
     assert_eq!(
         seal(link.clone(), now, vec![Cause::Here(2)]),
-        Err(Refusal::Cause(2))
+        Err(TransitionError::Cause(2))
     );
     assert_eq!(seal(link, now, vec![Cause::Here(1)]), Ok(()));
 }
@@ -392,12 +392,12 @@ fn an_unknown_type_makes_the_stream_read_only_and_a_kits_own_does_not() {
     let run = Given::a_run(two_transforms());
     let foreign = |kind: &str| Event::Foreign {
         kind: kind.to_owned(),
-        data: Json::null(),
+        data: CanonicalJson::null(),
     };
     let unknown = run.seal("", foreign("step.teleported"));
     assert_eq!(
         run.state.check(&unknown.frame),
-        Err(Refusal::Unknown("step.teleported".to_owned()))
+        Err(TransitionError::Unknown("step.teleported".to_owned()))
     );
     run.then(foreign("x.kit.note"));
 }
@@ -443,12 +443,12 @@ fn children_of_children_are_folded_to_a_depth_that_is_bounded() {
         };
         let workflows: serde_json::Map<String, Value> = (0..=levels).map(workflow).collect();
         let plan = json!({"format": 1, "root": "w000000", "workflows": workflows});
-        Outline::of_definition(&Json::from_value(&plan).unwrap()).map(|_| ())
+        Outline::from_definition(&CanonicalJson::from_value(&plan).unwrap()).map(|_| ())
     };
     let ends = json!({"transform": {}});
     assert_eq!(plan(64, ends.clone()), Ok(()));
-    assert_eq!(plan(65, ends.clone()), Err(BadPlan::Levels));
-    assert_eq!(plan(20_000, ends), Err(BadPlan::Levels));
+    assert_eq!(plan(65, ends.clone()), Err(PlanError::Levels));
+    assert_eq!(plan(20_000, ends), Err(PlanError::Levels));
     let circle = child(0);
-    assert_eq!(plan(2, circle), Err(BadPlan::Levels));
+    assert_eq!(plan(2, circle), Err(PlanError::Levels));
 }

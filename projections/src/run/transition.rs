@@ -3,7 +3,7 @@
 //! `judge` reads and decides; it changes nothing and costs the same at frame ten and at frame ten
 //! thousand. What it hands back says where the frame applies, so that nothing is looked up twice.
 
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     AgentEvent, ApprovalDecided, Decision, ItemEvent, PersonEvent, RecomputeEvent, RunEvent,
     SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
@@ -11,13 +11,13 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Cause, Event, Frame};
 
 use super::{
-    BadPlan, Due, Outline, Phase, RunState, RunStatus, Scope, Step, StepStatus, Task, TaskPhase,
-    Tasks, steer,
+    AgentTask, Outline, Phase, PlanError, RunState, RunStatus, Scope, Step, StepStatus, TaskAction,
+    TaskPhase, Tasks, steer,
 };
 
 /// Why a frame does not follow from the state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum TransitionError {
     /// A run begins with `run.created`, at number 0, in no scope.
     #[error("a run begins with run.created at number 0")]
     NotARun,
@@ -59,7 +59,7 @@ pub enum Refusal {
     },
     /// The definition a branch goes on with is none.
     #[error(transparent)]
-    Definition(#[from] BadPlan),
+    Definition(#[from] PlanError),
     /// A type this version does not know; the stream is read-only here.
     #[error("{0} is unknown to this version of ktsu, for which the stream is read-only")]
     Unknown(String),
@@ -67,7 +67,7 @@ pub enum Refusal {
 
 /// Where a frame applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum TransitionTarget {
     /// To a scope.
     Scope(u32),
     /// To a scope that begins with it, held by a step.
@@ -83,17 +83,20 @@ impl RunState {
     ///
     /// # Errors
     /// [`Refusal`] says why it does not follow.
-    pub fn check(&self, frame: &Frame) -> Result<(), Refusal> {
-        self.judge(frame).map(|_| ())
+    pub fn check(&self, frame: &Frame) -> Result<(), TransitionError> {
+        self.check_transition(frame).map(|_| ())
     }
 
-    pub(super) fn judge(&self, frame: &Frame) -> Result<Target, Refusal> {
-        self.judge_place(frame)?;
-        let waits = self.paused().is_some() && steer::starts(&frame.event);
-        self.verdict(!waits, frame, "the run", "paused")?;
+    pub(super) fn check_transition(
+        &self,
+        frame: &Frame,
+    ) -> Result<TransitionTarget, TransitionError> {
+        self.check_position(frame)?;
+        let waits = self.paused().is_some() && steer::starts_work(&frame.event);
+        self.require(!waits, frame, "the run", "paused")?;
         match &frame.event {
-            Event::Run(event) => self.judge_run(frame, event),
-            Event::Recompute(event) => self.judge_recompute(frame, event),
+            Event::Run(event) => self.check_run(frame, event),
+            Event::Recompute(event) => self.check_recompute(frame, event),
             Event::Step(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, plan) = self.step_state(scope, step)?;
@@ -108,8 +111,8 @@ impl RunState {
                     stopped && state.status == StepStatus::Pending && is_stopped(event, state);
                 let allowed =
                     open && asked && (never_begun || step_may(state, plan, event, failing));
-                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(Target::Step { scope, step })
+                self.require(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(TransitionTarget::Step { scope, step })
             }
             Event::Item(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
@@ -118,8 +121,8 @@ impl RunState {
                 let failing = self.failing().is_some();
                 let tasks = state.tasks.as_deref();
                 let allowed = running && tasks.is_some_and(|tasks| item_may(tasks, event, failing));
-                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(Target::Step { scope, step })
+                self.require(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(TransitionTarget::Step { scope, step })
             }
             Event::Agent(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
@@ -127,8 +130,8 @@ impl RunState {
                 let allowed = state.status == StepStatus::Running
                     && self.agent_may(task_of(state, event.item()), event)
                     && self.is_permitted(scope, step, event);
-                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(Target::Step { scope, step })
+                self.require(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(TransitionTarget::Step { scope, step })
             }
             Event::Worker(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
@@ -136,97 +139,103 @@ impl RunState {
                 let task = task_of(state, event.item());
                 let allowed = state.status == StepStatus::Running
                     && self.failing().is_none()
-                    && task.is_some_and(|task| task.may_work(event));
-                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(Target::Step { scope, step })
+                    && task.is_some_and(|task| task.accepts_worker_event(event));
+                self.require(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(TransitionTarget::Step { scope, step })
             }
             Event::Webhook(event) => {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, plan) = self.step_state(scope, step)?;
                 if let Some(request) = event.approval() {
-                    let allowed = self.notice_may((request, scope, step), event);
-                    self.verdict(allowed, frame, event.step(), state.status.as_str())?;
-                    return Ok(Target::Step { scope, step });
+                    let allowed = self.may_change_notice((request, scope, step), event);
+                    self.require(allowed, frame, event.step(), state.status.as_str())?;
+                    return Ok(TransitionTarget::Step { scope, step });
                 }
                 let allowed = state.status == StepStatus::Running
-                    && matches!(plan, Work::Webhook(_))
+                    && matches!(plan, StepWork::Webhook(_))
                     && webhook_may(state, event);
-                self.verdict(allowed, frame, event.step(), state.status.as_str())?;
-                Ok(Target::Step { scope, step })
+                self.require(allowed, frame, event.step(), state.status.as_str())?;
+                Ok(TransitionTarget::Step { scope, step })
             }
             Event::Person(PersonEvent::OverlaySet(set)) => {
                 let (scope, step) = self.find(frame, &set.step)?;
                 let (state, _) = self.step_state(scope, step)?;
-                let allowed = self.judge_overlay(state, set);
-                self.verdict(allowed, frame, &set.step, state.status.as_str())?;
-                Ok(Target::Step { scope, step })
+                let allowed = self.may_overlay(state, set);
+                self.require(allowed, frame, &set.step, state.status.as_str())?;
+                Ok(TransitionTarget::Step { scope, step })
             }
-            Event::Foreign { .. } if frame.event.is_known() => Ok(Target::Nothing),
+            Event::Foreign { .. } if frame.event.is_known() => Ok(TransitionTarget::Nothing),
             Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
-                Err(Refusal::Unknown(frame.event.kind().to_owned()))
+                Err(TransitionError::Unknown(frame.event.kind().to_owned()))
             }
         }
     }
 
     /// What holds for every frame: number, chain, time, causes.
-    fn judge_place(&self, frame: &Frame) -> Result<(), Refusal> {
+    fn check_position(&self, frame: &Frame) -> Result<(), TransitionError> {
         let forks = matches!(frame.event, Event::Run(RunEvent::Branched(_)));
         if frame.stream != *self.stream() && !forks {
-            return Err(Refusal::Stream);
+            return Err(TransitionError::Stream);
         }
         let (expected, got) = (self.next_seq, frame.seq);
         if got != expected {
-            return Err(Refusal::Sequence { expected, got });
+            return Err(TransitionError::Sequence { expected, got });
         }
         if frame.prev != self.head {
-            return Err(Refusal::Chain);
+            return Err(TransitionError::Chain);
         }
         if frame.at < self.at {
-            return Err(Refusal::Time);
+            return Err(TransitionError::Time);
         }
         let late = frame.cause.iter().find_map(|cause| match cause {
             Cause::Here(seq) if *seq >= got => Some(*seq),
             Cause::Here(_) | Cause::There(..) => None,
         });
-        late.map_or(Ok(()), |seq| Err(Refusal::Cause(seq)))
+        late.map_or(Ok(()), |seq| Err(TransitionError::Cause(seq)))
     }
 
-    fn judge_recompute(&self, frame: &Frame, event: &RecomputeEvent) -> Result<Target, Refusal> {
+    fn check_recompute(
+        &self,
+        frame: &Frame,
+        event: &RecomputeEvent,
+    ) -> Result<TransitionTarget, TransitionError> {
         let allowed = match event {
             RecomputeEvent::Created(_) => false,
             RecomputeEvent::Compared(_) => self.status().is_terminal() && !self.is_over(),
         };
         let allowed = allowed && frame.scope.is_empty();
-        self.verdict(allowed, frame, "the recompute", self.status().as_str())?;
-        Ok(Target::Scope(0))
+        self.require(allowed, frame, "the recompute", self.status().as_str())?;
+        Ok(TransitionTarget::Scope(0))
     }
 
-    fn judge_run(&self, frame: &Frame, event: &RunEvent) -> Result<Target, Refusal> {
+    fn check_run(
+        &self,
+        frame: &Frame,
+        event: &RunEvent,
+    ) -> Result<TransitionTarget, TransitionError> {
         if let (RunEvent::Started(started), false) = (event, frame.scope.is_empty()) {
-            return self.judge_opening(frame, started.plan.as_deref());
+            return self.check_child_start(frame, started.plan.as_deref());
         }
         if let RunEvent::Branched(branch) = event
-            && let Some(Err(bad)) = branch.definition.as_ref().map(Outline::of_definition)
+            && let Some(Err(bad)) = branch.definition.as_ref().map(Outline::from_definition)
         {
-            return Err(Refusal::Definition(bad));
+            return Err(TransitionError::Definition(bad));
         }
         let at = self.scope_at(&frame.scope);
-        let at = at.ok_or_else(|| Refusal::Scope(frame.scope.clone()))?;
+        let at = at.ok_or_else(|| TransitionError::Scope(frame.scope.clone()))?;
         let Some(scope) = scope_of(self, at) else {
-            return Err(Refusal::Scope(frame.scope.clone()));
+            return Err(TransitionError::Scope(frame.scope.clone()));
         };
         let failing = self.failing().is_some();
         let live = !self.status().is_terminal() && !self.is_parked();
         let allowed = match event {
             RunEvent::Created(_) => false,
-            RunEvent::Resumed(resumed) => {
-                frame.scope.is_empty() && self.judge_resumed(frame, resumed)
-            }
+            RunEvent::Resumed(resumed) => frame.scope.is_empty() && self.may_resume(frame, resumed),
             RunEvent::Paused(_) => frame.scope.is_empty() && self.may_pause(),
             RunEvent::Cancelled(_) | RunEvent::Terminated(_) => {
                 frame.scope.is_empty() && self.may_stop()
             }
-            RunEvent::Branched(branch) => self.judge_branch(frame, branch),
+            RunEvent::Branched(branch) => self.may_branch(frame, branch),
             RunEvent::Started(_) => scope.status == RunStatus::Pending && scope.parent.is_none(),
             RunEvent::Continued(_) => live && scope.parent.is_none(),
             RunEvent::ClockJumped(jumped) => {
@@ -239,37 +248,41 @@ impl RunState {
                 let ends = self.stopped().is_none() || scope.parent.is_some();
                 ends && !scope.status.is_terminal() && scope.unsettled == 0
             }
-            RunEvent::TimerFired(fired) => live && self.waits_for(at, scope, fired),
+            RunEvent::TimerFired(fired) => live && self.has_pending_timer(at, scope, fired),
         };
-        self.verdict(allowed, frame, "the run", scope.status.as_str())?;
+        self.require(allowed, frame, "the run", scope.status.as_str())?;
         if let RunEvent::TimerFired(TimerFired {
             step: Some(step), ..
         }) = event
         {
             let (scope, step) = self.find(frame, step)?;
-            return Ok(Target::Step { scope, step });
+            return Ok(TransitionTarget::Step { scope, step });
         }
-        Ok(Target::Scope(at))
+        Ok(TransitionTarget::Scope(at))
     }
 
     /// An inline child begins: its step has started, names that workflow, and holds no child yet.
-    fn judge_opening(&self, frame: &Frame, plan: Option<&str>) -> Result<Target, Refusal> {
-        let unknown = || Refusal::Scope(frame.scope.clone());
+    fn check_child_start(
+        &self,
+        frame: &Frame,
+        plan: Option<&str>,
+    ) -> Result<TransitionTarget, TransitionError> {
+        let unknown = || TransitionError::Scope(frame.scope.clone());
         let (parent, id) = frame.scope.rsplit_once('/').unwrap_or(("", &frame.scope));
         let scope = self.scope_at(parent).ok_or_else(unknown)?;
         let holder = scope_of(self, scope).ok_or_else(unknown)?;
         let step = holder.shape.position(id).ok_or_else(unknown)?;
         let (state, work) = self.step_state(scope, step)?;
-        let names_it = matches!(work, Work::Workflow(child) if plan == Some(&child.workflow));
+        let names_it = matches!(work, StepWork::Workflow(child) if plan == Some(&child.workflow));
         let allowed = is_open(holder)
             && names_it
             && state.status == StepStatus::Running
             && state.phase == Phase::Begun;
-        self.verdict(allowed, frame, id, state.status.as_str())?;
-        Ok(Target::Opens { scope, step })
+        self.require(allowed, frame, id, state.status.as_str())?;
+        Ok(TransitionTarget::Opens { scope, step })
     }
 
-    fn waits_for(&self, at: u32, scope: &Scope, fired: &TimerFired) -> bool {
+    fn has_pending_timer(&self, at: u32, scope: &Scope, fired: &TimerFired) -> bool {
         match (fired.timer, &fired.step) {
             (TimerKind::RunTimeout, None) => {
                 let times_out = self.outline.root().plan.policy.timeout_ms.is_some();
@@ -286,7 +299,7 @@ impl RunState {
     }
 
     /// An agent's table, and what the run's budget says to it (decision F4).
-    fn agent_may(&self, task: Option<&Task>, event: &AgentEvent) -> bool {
+    fn agent_may(&self, task: Option<&AgentTask>, event: &AgentEvent) -> bool {
         let failing = self.failing().is_some();
         let affordable = match event {
             AgentEvent::BudgetExhausted(spent) => {
@@ -294,7 +307,7 @@ impl RunState {
                     && self.spend().cost_micro_usd == spent.cost_micro_usd
                     && spent.cost_micro_usd >= spent.limit_micro_usd
             }
-            AgentEvent::Request(_) => self.may_ask(),
+            AgentEvent::Request(_) => self.may_call_model(),
             AgentEvent::Response(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)
@@ -308,7 +321,7 @@ impl RunState {
         };
         let by_engine = matches!(event, AgentEvent::Finished(end) if end.report.is_none())
             || matches!(event, AgentEvent::ToolInDoubt(doubt) if doubt.report.is_none());
-        affordable && (by_engine || !failing) && task.is_some_and(|task| task.may(event))
+        affordable && (by_engine || !failing) && task.is_some_and(|task| task.accepts(event))
     }
 
     /// What the definition says to tools (seed 000, invariants 4, 5 and 34): a call is to a tool that
@@ -347,7 +360,7 @@ impl RunState {
     fn may_decide(&self, scope: u32, step: u32, decided: &ApprovalDecided) -> bool {
         let task = self.task(scope, step, decided.item);
         let calls = task.and_then(|task| task.calls.as_deref());
-        let call = calls.and_then(|calls| calls.asks(decided.request));
+        let call = calls.and_then(|calls| calls.awaiting_decision(decided.request));
         call.is_some_and(|call| match call.state.gate() {
             Some(gate) => {
                 let own = decided.by.id == self.proposer().id;
@@ -358,33 +371,33 @@ impl RunState {
         })
     }
 
-    fn find(&self, frame: &Frame, id: &str) -> Result<(u32, u32), Refusal> {
+    fn find(&self, frame: &Frame, id: &str) -> Result<(u32, u32), TransitionError> {
         let scope = self.scope_at(&frame.scope);
-        let scope = scope.ok_or_else(|| Refusal::Scope(frame.scope.clone()))?;
+        let scope = scope.ok_or_else(|| TransitionError::Scope(frame.scope.clone()))?;
         let step = scope_of(self, scope).and_then(|scope| scope.shape.position(id));
-        let step = step.ok_or_else(|| Refusal::Step(id.to_owned()))?;
+        let step = step.ok_or_else(|| TransitionError::Step(id.to_owned()))?;
         Ok((scope, step))
     }
 
-    fn step_state(&self, scope: u32, step: u32) -> Result<(&Step, &Work), Refusal> {
+    fn step_state(&self, scope: u32, step: u32) -> Result<(&Step, &StepWork), TransitionError> {
         let found = scope_of(self, scope).and_then(|scope| {
             let plan = scope.shape.step(step)?;
             Some((scope.steps.get(step as usize)?, &plan.work))
         });
-        found.ok_or_else(|| Refusal::Step(step.to_string()))
+        found.ok_or_else(|| TransitionError::Step(step.to_string()))
     }
 
-    fn verdict(
+    fn require(
         &self,
         allowed: bool,
         frame: &Frame,
         subject: &str,
         status: &'static str,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), TransitionError> {
         if allowed {
             return Ok(());
         }
-        Err(Refusal::Status {
+        Err(TransitionError::Status {
             event: frame.event.kind().to_owned(),
             subject: subject.to_owned(),
             status,
@@ -400,7 +413,7 @@ fn is_open(scope: &Scope) -> bool {
     scope.status == RunStatus::Running
 }
 
-fn task_of(step: &Step, item: Option<u32>) -> Option<&Task> {
+fn task_of(step: &Step, item: Option<u32>) -> Option<&AgentTask> {
     step.tasks.as_ref()?.get(item)
 }
 
@@ -427,21 +440,21 @@ fn item_may(tasks: &Tasks, event: &ItemEvent, failing: bool) -> bool {
 }
 
 /// A step's table.
-fn step_may(step: &Step, work: &Work, event: &StepEvent, failing: bool) -> bool {
+fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing: bool) -> bool {
     let running = step.status == StepStatus::Running;
     let ready = step.status == StepStatus::Pending && step.waiting_on == 0;
     match event {
         // `judge` knows whether a person asked for it.
         StepEvent::Reset(reset) => reset.attempt == step.attempt,
         StepEvent::Started(started) => {
-            let fans_out = matches!(work, Work::Agent(plan) if plan.for_each.is_some());
+            let fans_out = matches!(work, StepWork::Agent(plan) if plan.for_each.is_some());
             let counted = started.items.is_none() || fans_out;
             ready && !failing && counted && started.attempt == step.attempt + 1
         }
         StepEvent::ReservedEvaluated(one) => {
             running && has_ended(task_of(step, one.item), one.attempt)
         }
-        StepEvent::OutputChecked(checked) if matches!(work, Work::Agent(_)) => {
+        StepEvent::OutputChecked(checked) if matches!(work, StepWork::Agent(_)) => {
             let task = task_of(step, checked.item);
             let whole = checked.item.is_none()
                 && is_fan_out(step)
@@ -485,7 +498,7 @@ fn is_fan_out(step: &Step) -> bool {
 }
 
 /// Whether an attempt of a task has ended, and nobody judged its output yet.
-fn has_ended(task: Option<&Task>, attempt: u32) -> bool {
+fn has_ended(task: Option<&AgentTask>, attempt: u32) -> bool {
     task.is_some_and(|task| {
         let ended = matches!(task.phase, TaskPhase::Finished { .. });
         ended && task.attempt == attempt && task.checked.is_none()
@@ -493,10 +506,10 @@ fn has_ended(task: Option<&Task>, attempt: u32) -> bool {
 }
 
 /// Whether a running step can have come to an output.
-fn may_have_output(step: &Step, work: &Work) -> bool {
+fn may_have_output(step: &Step, work: &StepWork) -> bool {
     match (work, &step.phase) {
         (_, Phase::Checked { .. }) => true,
-        (Work::Agent(plan), _) => {
+        (StepWork::Agent(plan), _) => {
             let Some(tasks) = &step.tasks else {
                 return false;
             };
@@ -504,12 +517,12 @@ fn may_have_output(step: &Step, work: &Work) -> bool {
                 Some(task) => {
                     matches!(task.phase, TaskPhase::Finished { .. }) && task.checked != Some(false)
                 }
-                None => tasks.due(plan) == Some(Due::End),
+                None => tasks.next_action(plan) == Some(TaskAction::End),
             }
         }
-        (Work::Transform(_), phase) => *phase == Phase::Begun,
-        (Work::Webhook(_), phase) => matches!(phase, Phase::Delivered { .. }),
-        (Work::Workflow(_), phase) => matches!(phase, Phase::Child { .. }),
+        (StepWork::Transform(_), phase) => *phase == Phase::Begun,
+        (StepWork::Webhook(_), phase) => matches!(phase, Phase::Delivered { .. }),
+        (StepWork::Workflow(_), phase) => matches!(phase, Phase::Child { .. }),
     }
 }
 
@@ -523,7 +536,7 @@ fn is_stopped(event: &StepEvent, step: &Step) -> bool {
 fn webhook_may(step: &Step, event: &WebhookEvent) -> bool {
     match (event, &step.phase) {
         (WebhookEvent::Sent(sent), Phase::Begun) => sent.sending == 1,
-        (WebhookEvent::Sent(sent), Phase::Again { sending, .. }) => sent.sending == *sending,
+        (WebhookEvent::Sent(sent), Phase::ToResend { sending, .. }) => sent.sending == *sending,
         (
             WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer),
             Phase::Sent { sending, .. },

@@ -3,12 +3,12 @@
 
 use ktsu_ledger::event::plan::ServerPlan;
 
-use super::calls::Wanted;
-use super::{Phase, RunState, RunStatus, Step, StepStatus, Task, TaskPhase};
+use super::calls::RequestedCall;
+use super::{AgentTask, Phase, RunState, RunStatus, Step, StepStatus, TaskPhase};
 
 /// A call a person is asked about.
 #[derive(Debug, Clone, Copy)]
-pub struct Asked<'a> {
+pub struct PendingDecision<'a> {
     /// Position among the run's scopes.
     pub scope: u32,
     /// Position among the scope's steps.
@@ -16,20 +16,21 @@ pub struct Asked<'a> {
     /// The item of a fan-out.
     pub item: Option<u32>,
     /// Its task.
-    pub task: &'a Task,
+    pub task: &'a AgentTask,
     /// The `approval.requested` or `tool.in_doubt`.
     pub request: u64,
     /// The call.
-    pub call: &'a Wanted,
+    pub call: &'a RequestedCall,
 }
 
 impl RunState {
     /// The calls people are asked about, in the order they were asked.
-    pub fn asked(&self) -> Vec<Asked<'_>> {
+    pub fn pending_decisions(&self) -> Vec<PendingDecision<'_>> {
         if self.suspended == 0 {
             return Vec::new();
         }
-        let mut found: Vec<Asked<'_>> = self.suspended_tasks().flat_map(of_task).collect();
+        let mut found: Vec<PendingDecision<'_>> =
+            self.suspended_tasks().flat_map(of_task).collect();
         found.sort_by_key(|asked| asked.request);
         found
     }
@@ -70,18 +71,19 @@ impl RunState {
     pub fn awaits_people(&self, step: &Step) -> bool {
         step.status == StepStatus::Running
             && step.tasks.as_ref().is_some_and(|tasks| {
-                let moves =
-                    |task: &Task| !matches!(task.phase, TaskPhase::Suspended | TaskPhase::Settled);
+                let moves = |task: &AgentTask| {
+                    !matches!(task.phase, TaskPhase::Suspended | TaskPhase::Settled)
+                };
                 !tasks.suspended.is_empty() && !tasks.list.iter().any(moves)
             })
     }
 
     /// Whether nothing but people can move a scope: neither a step of its own, nor one of a child.
-    pub fn stands_still(&self, scope: u32) -> bool {
+    pub fn waits_only_for_people(&self, scope: u32) -> bool {
         (0u32..).zip(&self.scopes).all(|(at, held)| {
             held.status != RunStatus::Running
                 || !self.is_within(at, scope)
-                || held.steps.iter().all(|step| self.stands(step))
+                || held.steps.iter().all(|step| self.is_idle(step))
         })
     }
 
@@ -102,18 +104,18 @@ impl RunState {
             && self.retries.is_empty()
             && self.scopes.iter().all(|scope| {
                 scope.status != RunStatus::Running
-                    || scope.steps.iter().all(|step| self.stands(step))
+                    || scope.steps.iter().all(|step| self.is_idle(step))
             })
     }
 
     /// Whether a step does not move by itself. One that holds a child moves as that does.
-    fn stands(&self, step: &Step) -> bool {
+    fn is_idle(&self, step: &Step) -> bool {
         step.status != StepStatus::Running
             || matches!(step.phase, Phase::Child { .. })
             || self.awaits_people(step)
     }
 
-    fn suspended_tasks(&self) -> impl Iterator<Item = (u32, u32, Option<u32>, &Task)> {
+    fn suspended_tasks(&self) -> impl Iterator<Item = (u32, u32, Option<u32>, &AgentTask)> {
         let scopes = (0u32..).zip(&self.scopes);
         let steps = scopes.flat_map(|(scope, held)| {
             (0u32..)
@@ -141,16 +143,16 @@ impl RunState {
 }
 
 fn of_task(
-    (scope, step, item, task): (u32, u32, Option<u32>, &Task),
-) -> impl Iterator<Item = Asked<'_>> {
+    (scope, step, item, task): (u32, u32, Option<u32>, &AgentTask),
+) -> impl Iterator<Item = PendingDecision<'_>> {
     let calls = task.calls.iter().flat_map(|calls| &calls.list);
     calls.filter_map(move |call| {
-        Some(Asked {
+        Some(PendingDecision {
             scope,
             step,
             item,
             task,
-            request: call.request()?,
+            request: call.open_request()?,
             call,
         })
     })

@@ -10,28 +10,28 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::parameter::{Kind, Parameter};
-use super::query::{Asked, Given, Nothing, Query};
-use super::shape::{Shape, in_words};
+use super::query::{NoParameters, Query, QueryParameters, RawQuery};
+use super::shape::{DtoSchema, in_words};
 use super::wire;
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_contract::report::{Answer, Complete, Heard, Heartbeat, Report};
-use ktsu_orchestrator::{Addressed, Orchestrator};
-use ktsu_server::Problem;
+use ktsu_contract::report::{Heartbeat, HeartbeatAck, Report, ReportAck, TaskCompletion};
+use ktsu_orchestrator::{Orchestrator, TaskAddress};
+use ktsu_server::ProblemDetails;
 use ktsu_server::body;
 
 /// The most bytes of a report: a conversation may be longer than a request to start a run, and a
 /// reply of a model may be told twice in one, as text and as an output.
 const MAX_REPORT: usize = 32 * 1024 * 1024;
 
-static REPORT: Shape = Shape::new("Report");
-static COMPLETE: Shape = Shape::new("Complete");
-static HEARTBEAT: Shape = Shape::new("Heartbeat");
+static REPORT: DtoSchema = DtoSchema::new("Report");
+static COMPLETE: DtoSchema = DtoSchema::new("Complete");
+static HEARTBEAT: DtoSchema = DtoSchema::new("Heartbeat");
 
 /// Who speaks.
 #[derive(Debug)]
-pub(super) struct Token {
+pub(super) struct AttemptToken {
     token: Option<String>,
 }
 
@@ -43,10 +43,10 @@ pub(super) const TOKEN: Parameter = Parameter::new(
 )
 .required();
 
-impl Asked for Token {
+impl QueryParameters for AttemptToken {
     const PARAMETERS: &'static [Parameter] = &[TOKEN];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             token: given.owned("token"),
         })
@@ -58,11 +58,11 @@ impl Asked for Token {
     params(
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<Token>,
+        Query::<AttemptToken>,
     ),
     request_body = Report,
     responses(
-        (status = 200, body = Answer, description = "Durable; go on with what is recorded"),
+        (status = 200, body = ReportAck, description = "Durable; go on with what is recorded"),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 401, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
@@ -76,19 +76,19 @@ impl Asked for Token {
 pub(super) async fn report(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(asked): Query<Token>,
+    Query(asked): Query<AttemptToken>,
     body: Body,
-) -> Result<Json<Answer>, Problem> {
+) -> Result<Json<ReportAck>, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
         .authorize(&task, asked.token.as_deref().unwrap_or_default())
-        .map_err(problems::not_taken)?;
+        .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let said: Report = read(&bytes, &REPORT)?;
     let answer = orchestrator
         .report(task, attempt, said, &bytes)
         .await
-        .map_err(problems::not_taken)?;
+        .map_err(problems::report_error)?;
     Ok(Json(answer))
 }
 
@@ -97,9 +97,9 @@ pub(super) async fn report(
     params(
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<Token>,
+        Query::<AttemptToken>,
     ),
-    request_body = Complete,
+    request_body = TaskCompletion,
     responses(
         (status = 200, description = "Durable"),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
@@ -114,19 +114,19 @@ pub(super) async fn report(
 pub(super) async fn complete(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(asked): Query<Token>,
+    Query(asked): Query<AttemptToken>,
     body: Body,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
         .authorize(&task, asked.token.as_deref().unwrap_or_default())
-        .map_err(problems::not_taken)?;
+        .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
-    let said: Complete = read(&bytes, &COMPLETE)?;
+    let said: TaskCompletion = read(&bytes, &COMPLETE)?;
     orchestrator
         .complete(task, attempt, said, &bytes)
         .await
-        .map_err(problems::not_taken)?;
+        .map_err(problems::report_error)?;
     Ok(StatusCode::OK.into_response())
 }
 
@@ -134,7 +134,7 @@ pub(super) async fn complete(
 #[utoipa::path(post, path = "/heartbeat",
     request_body = Heartbeat,
     responses(
-        (status = 200, body = Heard, description = "Tasks of the beat that nobody waits for"),
+        (status = 200, body = HeartbeatAck, description = "Tasks of the beat that nobody waits for"),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),
@@ -142,12 +142,12 @@ pub(super) async fn complete(
     ))]
 pub(super) async fn heartbeat(
     State(orchestrator): State<Orchestrator>,
-    _: Query<Nothing>,
+    _: Query<NoParameters>,
     body: Body,
-) -> Result<Json<Heard>, Problem> {
+) -> Result<Json<HeartbeatAck>, ProblemDetails> {
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let beat: Heartbeat = read(&bytes, &HEARTBEAT)?;
-    Ok(Json(orchestrator.beat(&beat).await))
+    Ok(Json(orchestrator.heartbeat(&beat).await))
 }
 
 /// The task of a path. The run must exist; a task that does not has no token.
@@ -155,7 +155,7 @@ pub(super) async fn address(
     orchestrator: &Orchestrator,
     run: &str,
     step: &str,
-) -> Result<Addressed, Problem> {
+) -> Result<TaskAddress, ProblemDetails> {
     let named = ids::RunPath::parse(run).ok_or_else(super::no_such_run)?;
     let (step, item) = ids::step(step).ok_or(ErrorCode::StepNotFound)?;
     let stream = ktsu_ledger::StreamId::run(&named.run).map_err(|_| super::no_such_run())?;
@@ -166,13 +166,13 @@ pub(super) async fn address(
             .with(move |reader| reader.tail(&asked))
             .await;
         if tail
-            .map_err(|error| crate::problems::unreadable(&error))?
+            .map_err(|error| crate::problems::store_error(&error))?
             .is_none()
         {
             return Err(super::no_such_run());
         }
     }
-    Ok(Addressed {
+    Ok(TaskAddress {
         stream,
         scope: named.scope,
         step: step.to_owned(),
@@ -181,12 +181,12 @@ pub(super) async fn address(
 }
 
 /// A body as what it should be; what it breaks is told as `/openapi.json` has it.
-fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &Shape) -> Result<T, Problem> {
+fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &DtoSchema) -> Result<T, ProblemDetails> {
     let body = Value::Object(body::object(bytes)?);
     let found = shape.check(&body);
     if !found.is_empty() {
         let words = in_words(&found);
-        return Err(Problem::new(ErrorCode::InvalidReport, words).with_errors(found));
+        return Err(ProblemDetails::new(ErrorCode::InvalidReport, words).with_errors(found));
     }
     // Hardly any body takes the second way.
     if let Ok(said) = T::deserialize(&body) {
@@ -194,6 +194,6 @@ fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &Shape) -> Result<T, Problem>
     }
     T::deserialize(shape.with_integers(body)).map_err(|_| {
         let words = "the body is not what the description of this route says";
-        Problem::new(ErrorCode::InvalidReport, words)
+        ProblemDetails::new(ErrorCode::InvalidReport, words)
     })
 }

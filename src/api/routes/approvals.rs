@@ -7,44 +7,44 @@ use axum::http::{HeaderValue, Uri, header};
 use axum::response::Response;
 use ktsu_ledger::event::Decision;
 use ktsu_ledger::store::Cursor;
-use ktsu_projections::approvals::{Record, Status};
+use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use serde::Serialize;
 use serde_json::json as value;
 
+use super::interventions::{RequestMembers, invalid};
 use super::parameter::{Kind, Parameter};
-use super::people::{Members, invalid};
-use super::query::{Asked, Given, Nothing, Query};
-use super::{Run, found, json, no_such_run, wire};
-use crate::access::Asker;
+use super::query::{NoParameters, Query, QueryParameters, RawQuery};
+use super::{RunTarget, find_run, json, no_such_run, wire};
+use crate::access::Caller;
 use crate::ids;
-use crate::problems::{self, unreadable};
+use crate::problems::{self, store_error};
 use ktsu_codes::ErrorCode;
-use ktsu_history::approvals::{self, Place};
+use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_orchestrator::{CommandError, HumanCommand, Orchestrator};
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
-use ktsu_workflow::admit::approval::{Decide, NotDecided};
+use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
 
 /// Runs that are looked at, unless asked for fewer or more.
-const LOOKED_AT: usize = 1000;
+const DEFAULT_LIMIT: usize = 1000;
 /// The most runs that are looked at, or records on a page.
 const MAX_LIMIT: u64 = 10_000;
 /// The most items that a refusal names.
-const MAX_NAMED: usize = 8;
+const MAX_ITEMS_NAMED: usize = 8;
 
 /// Which records.
 #[derive(Debug)]
-pub(super) struct Which {
-    wanted: Page,
+pub(super) struct ApprovalListQuery {
+    wanted: ApprovalPage,
     workflow: Option<String>,
     limit: Option<usize>,
 }
 
 /// A page, from the place where it begins.
 #[derive(Debug)]
-enum Page {
+enum ApprovalPage {
     /// Those that wait, of all runs, the oldest first.
-    Pending(Option<Place>),
+    Pending(Option<PendingCursor>),
     /// Those of the newest runs, whatever became of them.
     All(Option<Cursor>),
 }
@@ -56,7 +56,7 @@ const CURSOR: Parameter = Parameter::new(
     "Where the page begins: as in the header `Link` of the page before.",
 );
 
-impl Asked for Which {
+impl QueryParameters for ApprovalListQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "status",
@@ -77,21 +77,25 @@ impl Asked for Which {
         CURSOR,
     ];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             wanted: match given.text("status") {
-                Some("all") => Page::All(given.run_cursor()?),
-                _ => Page::Pending(given.cursor()?),
+                Some("all") => ApprovalPage::All(given.run_cursor()?),
+                _ => ApprovalPage::Pending(given.cursor()?),
             },
             workflow: given.owned("workflow"),
-            limit: given.text("limit").map(|_| given.limit(LOOKED_AT)),
+            limit: given.text("limit").map(|_| given.limit(DEFAULT_LIMIT)),
         })
     }
 }
 
 /// A list as it is answered: the header `Link` names the next page, if there is one (RFC 8288). The
 /// body is an array, so that clients of earlier systems read it.
-fn listed<T: Serialize>(found: &[T], next: Option<impl std::fmt::Display>, uri: &Uri) -> Response {
+fn page_response<T: Serialize>(
+    found: &[T],
+    next: Option<impl std::fmt::Display>,
+    uri: &Uri,
+) -> Response {
     let mut response = json(value!(found).to_string());
     let link = next.and_then(|next| {
         let query = uri.query().unwrap_or_default();
@@ -111,7 +115,7 @@ fn listed<T: Serialize>(found: &[T], next: Option<impl std::fmt::Display>, uri: 
 }
 
 /// Calls of tools that wait for people.
-#[utoipa::path(get, path = "/approvals", params(Query::<Which>), responses(
+#[utoipa::path(get, path = "/approvals", params(Query::<ApprovalListQuery>), responses(
     (status = 200, body = Vec<wire::Approval>),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
@@ -119,17 +123,17 @@ fn listed<T: Serialize>(found: &[T], next: Option<impl std::fmt::Display>, uri: 
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
     uri: Uri,
-    Query(which): Query<Which>,
-) -> Result<Response, Problem> {
+    Query(which): Query<ApprovalListQuery>,
+) -> Result<Response, ProblemDetails> {
     let read = orchestrator.readers().with(move |reader| {
         let workflow = which.workflow.as_deref();
         Ok(match which.wanted {
-            Page::All(from) => {
-                let runs = which.limit.unwrap_or(LOOKED_AT);
+            ApprovalPage::All(from) => {
+                let runs = which.limit.unwrap_or(DEFAULT_LIMIT);
                 let (records, next) = approvals::all_page(reader, workflow, from.as_ref(), runs)?;
                 (records, next.map(|next| next.to_string()))
             }
-            Page::Pending(after) => {
+            ApprovalPage::Pending(after) => {
                 let limit = which.limit.unwrap_or(usize::MAX);
                 let page = approvals::pending_page(reader, workflow, after.as_ref(), limit);
                 let (records, next) = page?;
@@ -137,19 +141,19 @@ pub(super) async fn list(
             }
         })
     });
-    let (records, next) = read.await.map_err(|error| unreadable(&error))?;
-    Ok(listed(&records, next, &uri))
+    let (records, next) = read.await.map_err(|error| store_error(&error))?;
+    Ok(page_response(&records, next, &uri))
 }
 
 /// Which runs.
 #[derive(Debug)]
-pub(super) struct Failed {
+pub(super) struct ReviewQuery {
     workflow: Option<String>,
     limit: usize,
     cursor: Option<Cursor>,
 }
 
-impl Asked for Failed {
+impl QueryParameters for ReviewQuery {
     const PARAMETERS: &'static [Parameter] = &[
         WORKFLOW,
         Parameter::new(
@@ -163,17 +167,17 @@ impl Asked for Failed {
         CURSOR,
     ];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             workflow: given.owned("workflow"),
-            limit: given.limit(LOOKED_AT),
+            limit: given.limit(DEFAULT_LIMIT),
             cursor: given.run_cursor()?,
         })
     }
 }
 
 /// Runs that failed because an agent wants a person to look.
-#[utoipa::path(get, path = "/reviews", params(Query::<Failed>), responses(
+#[utoipa::path(get, path = "/reviews", params(Query::<ReviewQuery>), responses(
     (status = 200, body = Vec<wire::Review>),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
@@ -181,30 +185,30 @@ impl Asked for Failed {
 pub(super) async fn reviews(
     State(orchestrator): State<Orchestrator>,
     uri: Uri,
-    Query(which): Query<Failed>,
-) -> Result<Response, Problem> {
+    Query(which): Query<ReviewQuery>,
+) -> Result<Response, ProblemDetails> {
     let read = orchestrator.readers().with(move |reader| {
         let workflow = which.workflow.as_deref();
         approvals::reviews_page(reader, workflow, which.cursor.as_ref(), which.limit)
     });
-    let (found, next) = read.await.map_err(|error| unreadable(&error))?;
-    Ok(listed(&found, next, &uri))
+    let (found, next) = read.await.map_err(|error| store_error(&error))?;
+    Ok(page_response(&found, next, &uri))
 }
 
 /// Which record of a step.
 #[derive(Debug)]
-pub(super) struct One {
+pub(super) struct ApprovalQuery {
     approval_id: Option<String>,
 }
 
-impl Asked for One {
+impl QueryParameters for ApprovalQuery {
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "approval_id",
         Kind::Text,
         "This one. If absent what has waited longest; if nothing waits, the last.",
     )];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             approval_id: given.owned("approval_id"),
         })
@@ -217,7 +221,7 @@ impl Asked for One {
     params(
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<One>,
+        Query::<ApprovalQuery>,
     ),
     responses(
         (status = 200, body = wire::Approval),
@@ -229,11 +233,11 @@ impl Asked for One {
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(one): Query<One>,
-) -> Result<Response, Problem> {
+    Query(one): Query<ApprovalQuery>,
+) -> Result<Response, ProblemDetails> {
     let run = run_of(&orchestrator, &run).await?;
     let mut records = of_step(&orchestrator, &run, &step).await?;
-    let waits = |record: &&Record| record.status == Status::Pending;
+    let waits = |record: &&ApprovalRecord| record.status == ApprovalStatus::Pending;
     let pending: Vec<String> = records.iter().filter(waits).map(id_of).collect();
     let at = match &one.approval_id {
         Some(id) => records.iter().position(|record| record.approval_id == *id),
@@ -243,7 +247,7 @@ pub(super) async fn get(
         }
     };
     let Some(at) = at else {
-        return Err(elsewhere(&orchestrator, &run, &step).await?);
+        return Err(elsewhere_in_run(&orchestrator, &run, &step).await?);
     };
     let mut shown = value!(records.swap_remove(at));
     if pending.len() > 1 {
@@ -252,7 +256,7 @@ pub(super) async fn get(
     Ok(json(shown.to_string()))
 }
 
-fn id_of(record: &Record) -> String {
+fn id_of(record: &ApprovalRecord) -> String {
     record.approval_id.clone()
 }
 
@@ -277,26 +281,26 @@ fn id_of(record: &Record) -> String {
     ))]
 pub(super) async fn decide(
     State(orchestrator): State<Orchestrator>,
-    asker: Asker,
+    asker: Caller,
     Path((run, step)): Path<(String, String)>,
-    _: Query<Nothing>,
+    _: Query<NoParameters>,
     body: JsonObject,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let run = run_of(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
-    let mut members = Members(body.0);
-    let decide = Decide {
+    let mut members = RequestMembers(body.0);
+    let decide = ApprovalCommand {
         scope: run.scope.clone(),
         step: name.to_owned(),
         item,
         approval_id: members.text("approval_id")?,
         digest: members.text("digest")?,
-        decision: decision(&members.needed("decision")?)?,
+        decision: decision(&members.required_text("decision")?)?,
         by: asker.principal,
         reason: members.reason()?,
         result: members.text("result")?,
     };
-    members.none_left()?;
+    members.reject_unknown()?;
     if decide.result.is_some() && decide.decision != Decision::Happened {
         return Err(invalid("result goes with the decision happened"));
     }
@@ -307,40 +311,41 @@ pub(super) async fn decide(
     }
     let wanted = decide.approval_id.clone();
     let said = orchestrator
-        .say(&run.stream, HumanCommand::Decide(decide), None)
+        .submit_command(&run.stream, HumanCommand::Decide(decide), None)
         .await;
     let records = of_step(&orchestrator, &run, &step).await;
     match said {
         Ok(said) => {
-            let decided = |record: &Record| record.votes.iter().any(|vote| vote.frame == said.seq);
+            let decided =
+                |record: &ApprovalRecord| record.votes.iter().any(|vote| vote.frame == said.seq);
             let record = records?.into_iter().find(decided);
             Ok(json(value!(record).to_string()))
         }
-        Err(CommandError::NotDecided(NotDecided::NotPending { .. })) => {
+        Err(CommandError::NotDecided(ApprovalDecisionError::NotPending { .. })) => {
             match not_pending(&records?, wanted.as_deref()) {
                 Some(refused) => Err(refused),
-                None => Err(elsewhere(&orchestrator, &run, &step).await?),
+                None => Err(elsewhere_in_run(&orchestrator, &run, &step).await?),
             }
         }
-        Err(refused) => Err(problems::not_done(refused)),
+        Err(refused) => Err(problems::command_error(refused)),
     }
 }
 
 /// Seed 000 says approve or reject; both forms of the words are taken.
-fn decision(word: &str) -> Result<Decision, Problem> {
+fn decision(word: &str) -> Result<Decision, ProblemDetails> {
     match word {
         "approve" | "approved" => Ok(Decision::Approved),
         "reject" | "rejected" => Ok(Decision::Rejected),
         "happened" => Ok(Decision::Happened),
         _ => {
             let words = "decision is approved or rejected; of a call in doubt also happened";
-            Err(Problem::new(ErrorCode::UnknownDecision, words))
+            Err(ProblemDetails::new(ErrorCode::UnknownDecision, words))
         }
     }
 }
 
 /// Whether it was decided before, and by whom; nothing if nobody was ever asked.
-fn not_pending(records: &[Record], wanted: Option<&str>) -> Option<Problem> {
+fn not_pending(records: &[ApprovalRecord], wanted: Option<&str>) -> Option<ProblemDetails> {
     let mut records = records.iter().rev();
     let record = match wanted {
         Some(id) => records.find(|record| record.approval_id == id),
@@ -348,11 +353,11 @@ fn not_pending(records: &[Record], wanted: Option<&str>) -> Option<Problem> {
     }?;
     let by = record.votes.last().map(|vote| vote.by.as_str());
     let (code, words) = match record.status {
-        Status::Timeout => (
+        ApprovalStatus::Timeout => (
             ErrorCode::ApprovalExpired,
             "nobody decided in time".to_owned(),
         ),
-        Status::Void => (
+        ApprovalStatus::Void => (
             ErrorCode::ApprovalRefused,
             "its step ended before anybody decided".to_owned(),
         ),
@@ -364,31 +369,35 @@ fn not_pending(records: &[Record], wanted: Option<&str>) -> Option<Problem> {
             },
         ),
     };
-    Some(Problem::new(code, words).with_member("approval", value!(record)))
+    Some(ProblemDetails::new(code, words).with_member("approval", value!(record)))
 }
 
 /// Nobody is asked about the step itself: people may be asked about its items.
-async fn elsewhere(orchestrator: &Orchestrator, run: &Run, step: &str) -> Result<Problem, Problem> {
-    let nobody = Problem::from(ErrorCode::ApprovalNotFound);
+async fn elsewhere_in_run(
+    orchestrator: &Orchestrator,
+    run: &RunTarget,
+    step: &str,
+) -> Result<ProblemDetails, ProblemDetails> {
+    let nobody = ProblemDetails::from(ErrorCode::ApprovalNotFound);
     let items = format!("{step}.");
-    let is_item = |record: &Record| record.step_id.starts_with(&items);
+    let is_item = |record: &ApprovalRecord| record.step_id.starts_with(&items);
     let mut records = of_scope(orchestrator, run).await?;
     records.retain(is_item);
     if records
         .iter()
-        .any(|record| record.status == Status::Pending)
+        .any(|record| record.status == ApprovalStatus::Pending)
     {
-        records.retain(|record| record.status == Status::Pending);
+        records.retain(|record| record.status == ApprovalStatus::Pending);
     }
     let mut names: Vec<String> = Vec::new();
     for record in records {
-        if names.len() < MAX_NAMED && !names.contains(&record.step_id) {
+        if names.len() < MAX_ITEMS_NAMED && !names.contains(&record.step_id) {
             names.push(record.step_id);
         }
     }
     Ok(match names.first() {
         None => nobody,
-        Some(first) => Problem {
+        Some(first) => ProblemDetails {
             detail: format!(
                 "people are asked about items of the step: {}",
                 names.join(", ")
@@ -399,31 +408,34 @@ async fn elsewhere(orchestrator: &Orchestrator, run: &Run, step: &str) -> Result
     })
 }
 
-async fn run_of(orchestrator: &Orchestrator, run: &str) -> Result<Run, Problem> {
+async fn run_of(orchestrator: &Orchestrator, run: &str) -> Result<RunTarget, ProblemDetails> {
     let asked = ids::RunPath::parse(run).ok_or_else(no_such_run)?;
-    found(orchestrator, &asked).await
+    find_run(orchestrator, &asked).await
 }
 
 /// The records of a step.
 async fn of_step(
     orchestrator: &Orchestrator,
-    run: &Run,
+    run: &RunTarget,
     step: &str,
-) -> Result<Vec<Record>, Problem> {
+) -> Result<Vec<ApprovalRecord>, ProblemDetails> {
     let mut records = of_scope(orchestrator, run).await?;
     records.retain(|record| record.step_id == step);
     Ok(records)
 }
 
 /// The records of a run or an inline child.
-async fn of_scope(orchestrator: &Orchestrator, run: &Run) -> Result<Vec<Record>, Problem> {
+async fn of_scope(
+    orchestrator: &Orchestrator,
+    run: &RunTarget,
+) -> Result<Vec<ApprovalRecord>, ProblemDetails> {
     let stream = run.stream.clone();
     let read = orchestrator.readers();
     let read = read
-        .with(move |reader| approvals::of(reader, &stream))
+        .with(move |reader| approvals::of_run(reader, &stream))
         .await;
-    let records = read.map_err(|error| unreadable(&error))?.into_iter();
-    let here = |record: &Record| {
+    let records = read.map_err(|error| store_error(&error))?.into_iter();
+    let here = |record: &ApprovalRecord| {
         let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
         scope == run.scope
     };

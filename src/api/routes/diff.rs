@@ -5,23 +5,23 @@ use axum::response::Response;
 use serde_json::Value;
 
 use super::parameter::{Kind, Parameter};
-use super::query::{Asked, Given, Query, invalid};
-use super::{Run, found, json, wire};
+use super::query::{Query, QueryParameters, RawQuery, invalid};
+use super::{RunTarget, find_run, json, wire};
 use crate::ids::RunPath;
 use crate::problems;
-use crate::problems::unreadable;
+use crate::problems::store_error;
 use ktsu_history::diff;
 use ktsu_orchestrator::Orchestrator;
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 
 /// What to compare.
 #[derive(Debug)]
-pub(super) struct Two {
+pub(super) struct DiffQuery {
     a: RunPath,
     b: RunPath,
 }
 
-impl Asked for Two {
+impl QueryParameters for DiffQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "a",
@@ -32,7 +32,7 @@ impl Asked for Two {
         Parameter::new("b", Kind::Run, "The one it is compared with.").required(),
     ];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         let named = |name: &str| {
             let path = given.text(name).and_then(RunPath::parse);
             path.ok_or_else(|| invalid(format!("{name} takes a run")))
@@ -46,7 +46,7 @@ impl Asked for Two {
 
 /// What differs between two runs, branches or inline children.
 #[utoipa::path(get, path = "/diff",
-    params(Query::<Two>),
+    params(Query::<DiffQuery>),
     responses(
         (status = 200, body = wire::Diff),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
@@ -56,19 +56,19 @@ impl Asked for Two {
     ))]
 pub(super) async fn diff(
     State(orchestrator): State<Orchestrator>,
-    Query(two): Query<Two>,
-) -> Result<Response, Problem> {
-    let a = found(&orchestrator, &two.a).await?;
-    let b = found(&orchestrator, &two.b).await?;
+    Query(two): Query<DiffQuery>,
+) -> Result<Response, ProblemDetails> {
+    let a = find_run(&orchestrator, &two.a).await?;
+    let b = find_run(&orchestrator, &two.b).await?;
     let names = [&a, &b].map(name);
     let (of_a, of_b) = ((a.stream, a.scope), (b.stream, b.scope));
     let compared = orchestrator
         .readers()
-        .with(move |reader| Ok(diff::between(reader, &of_a, &of_b)))
+        .with(move |reader| Ok(diff::compare_runs(reader, &of_a, &of_b)))
         .await;
     let diff = compared
-        .map_err(|error| unreadable(&error))?
-        .map_err(problems::not_compared)?;
+        .map_err(|error| store_error(&error))?
+        .map_err(problems::compare_error)?;
     let [a, b] = names;
     let mut body = serde_json::json!({"a": a, "b": b, "same": diff.is_empty()});
     if let (Value::Object(body), Ok(Value::Object(rest))) = (&mut body, serde_json::to_value(&diff))
@@ -78,7 +78,7 @@ pub(super) async fn diff(
     Ok(json(body.to_string()))
 }
 
-fn name(run: &Run) -> String {
+fn name(run: &RunTarget) -> String {
     match run.scope.as_str() {
         "" => run.stream.name().to_owned(),
         scope => format!("{}/{scope}", run.stream.name()),

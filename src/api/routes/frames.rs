@@ -12,22 +12,22 @@ use ktsu_ledger::StreamId;
 use tokio::sync::watch;
 
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
-use super::query::{Asked, Given, Query};
-use super::{Run, json, wire};
-use crate::problems::unreadable;
-use ktsu_history::shown::{self, Bound, Page};
+use super::query::{Query, QueryParameters, RawQuery};
+use super::{RunTarget, json, wire};
+use crate::problems::store_error;
+use ktsu_history::frame_page::{self, FramePage, PageLimit};
 use ktsu_orchestrator::{Orchestrator, Progress};
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 
 /// Which frames.
 #[derive(Debug)]
-pub(super) struct From {
+pub(super) struct FramesQuery {
     from: u64,
     limit: usize,
     expand: bool,
 }
 
-impl Asked for From {
+impl QueryParameters for FramesQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "from",
@@ -41,7 +41,7 @@ impl Asked for From {
             "limit",
             Kind::Number {
                 least: 1,
-                most: shown::MAX_FRAMES as u64,
+                most: frame_page::MAX_FRAMES as u64,
             },
             "How many at the most; a page has at most 10,000 frames or 8 MiB.",
         ),
@@ -52,10 +52,10 @@ impl Asked for From {
         ),
     ];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             from: given.number("from").unwrap_or_default(),
-            limit: given.limit(shown::MAX_FRAMES),
+            limit: given.limit(frame_page::MAX_FRAMES),
             expand: given.flag("expand"),
         })
     }
@@ -64,7 +64,7 @@ impl Asked for From {
 /// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
 #[utoipa::path(get, path = "/runs/{id}/frames",
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
-        Query::<From>, LastEventId),
+        Query::<FramesQuery>, LastEventId),
     responses(
         (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
@@ -74,11 +74,11 @@ impl Asked for From {
     ))]
 pub(super) async fn frames(
     State(orchestrator): State<Orchestrator>,
-    run: Run,
+    run: RunTarget,
     headers: HeaderMap,
-    Query(from): Query<From>,
-) -> Result<Response, Problem> {
-    let From {
+    Query(from): Query<FramesQuery>,
+) -> Result<Response, ProblemDetails> {
+    let FramesQuery {
         from: mut start,
         limit,
         expand,
@@ -93,7 +93,7 @@ pub(super) async fn frames(
         }
         let follower = Follower {
             progress: orchestrator.watch(run.stream.name()),
-            looks: orchestrator.looks_on(),
+            looks: orchestrator.is_observer(),
             orchestrator,
             run,
             from: start,
@@ -104,13 +104,13 @@ pub(super) async fn frames(
         let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
         return Ok(events.into_response());
     }
-    let bound = Bound::frames(limit);
+    let bound = PageLimit::frames(limit);
     let page = read(&orchestrator, &run, start, bound, expand).await?;
     Ok(json(text(page)))
 }
 
 /// A page as JSON. Its frames are the bulk of it: each is let go as soon as it is copied.
-fn text(page: Page) -> String {
+fn text(page: FramePage) -> String {
     const AROUND: usize = 64;
     let bytes: usize = page.frames.iter().map(|(_, text)| text.len() + 1).sum();
     let mut body = String::with_capacity(bytes + AROUND);
@@ -131,32 +131,32 @@ fn text(page: Page) -> String {
 
 /// The most frames, and the most bytes of them, that are read ahead for somebody who follows a run:
 /// they wait with each of them.
-const AHEAD: Bound = Bound {
+const AHEAD: PageLimit = PageLimit {
     frames: 1000,
     bytes: 32 * 1024,
 };
 
 async fn read(
     orchestrator: &Orchestrator,
-    run: &Run,
+    run: &RunTarget,
     from: u64,
-    bound: Bound,
+    bound: PageLimit,
     expand: bool,
-) -> Result<Page, Problem> {
+) -> Result<FramePage, ProblemDetails> {
     let (stream, scope): (StreamId, String) = (run.stream.clone(), run.scope.clone());
     let page = orchestrator
         .readers()
-        .with(move |reader| shown::page(reader, &stream, &scope, from, bound, expand));
-    page.await.map_err(|error| unreadable(&error))
+        .with(move |reader| frame_page::page(reader, &stream, &scope, from, bound, expand));
+    page.await.map_err(|error| store_error(&error))
 }
 
 /// How often it is looked for more of a run whose task is not here.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Somebody who follows a run: what is durable is read from the ledger, then it waits for more.
 struct Follower {
     orchestrator: Orchestrator,
-    run: Run,
+    run: RunTarget,
     progress: Option<watch::Receiver<Progress>>,
     /// Whether the run may go on without a task here.
     looks: bool,
@@ -183,7 +183,7 @@ impl Follower {
             if self.finished {
                 return None;
             }
-            let page = match self.look().await {
+            let page = match self.read_new_frames().await {
                 Ok(looked) => looked,
                 // The client would take an end for that of the run.
                 Err(problem) => {
@@ -210,7 +210,7 @@ impl Follower {
                         }
                     }
                     None => {
-                        tokio::time::sleep(LOOK).await;
+                        tokio::time::sleep(POLL_INTERVAL).await;
                         self.progress = self.orchestrator.watch(self.run.stream.name());
                     }
                 }
@@ -220,7 +220,7 @@ impl Follower {
 
     /// Whether the run has ended, and what is there to read. Asked in this order: what ends while we
     /// read is read by the next round.
-    async fn look(&mut self) -> Result<(bool, Page), Problem> {
+    async fn read_new_frames(&mut self) -> Result<(bool, FramePage), ProblemDetails> {
         let ended = match &mut self.progress {
             None => !self.looks || self.has_ended().await?,
             Some(progress) => {
@@ -232,11 +232,11 @@ impl Follower {
         Ok((ended, page))
     }
 
-    async fn has_ended(&self) -> Result<bool, Problem> {
+    async fn has_ended(&self) -> Result<bool, ProblemDetails> {
         let stream = self.run.stream.clone();
         let readers = self.orchestrator.readers();
         let row = readers.with(move |reader| reader.row(&stream)).await;
-        let row = row.map_err(|error| unreadable(&error))?;
+        let row = row.map_err(|error| store_error(&error))?;
         Ok(row.is_none_or(|row| !row.open))
     }
 }

@@ -8,15 +8,15 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::{Request, StatusCode};
 
-use super::query::{Nothing, Query};
+use super::query::{NoParameters, Query};
 use super::wire;
-use ktsu_evidence::notary::Status;
+use ktsu_evidence::notary::NotaryStatus;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_peer::Peer;
 use ktsu_workflow::admit::ENGINE;
 
 /// How long a service may take to say how it is.
-const PATIENCE: Duration = Duration::from_secs(2);
+const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the engine works, and the services it needs.
 #[utoipa::path(get, path = "/health", responses(
@@ -27,10 +27,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 ))]
 pub(super) async fn health(
     State(orchestrator): State<Orchestrator>,
-    _: Query<Nothing>,
+    _: Query<NoParameters>,
 ) -> (StatusCode, Json<wire::Health>) {
     let (ledger, why) = orchestrator.ledger_state();
-    let own = match ledger.is_well() {
+    let own = match ledger.is_healthy() {
         true => "ok",
         false => "error",
     };
@@ -65,7 +65,7 @@ pub(super) async fn health(
     (status, Json(health))
 }
 
-fn evidence(notary: &Status) -> wire::Evidence {
+fn evidence(notary: &NotaryStatus) -> wire::Evidence {
     let ok = || "ok".to_owned();
     wire::Evidence {
         signed_frames: notary.signed_frames,
@@ -86,7 +86,7 @@ async fn state_of(peer: Option<&Peer>) -> &'static str {
     let Ok(request) = Request::get("/health").body(Body::empty()) else {
         return "error";
     };
-    match tokio::time::timeout(PATIENCE, peer.whole(request)).await {
+    match tokio::time::timeout(PEER_TIMEOUT, peer.call_and_read(request)).await {
         Ok(Ok((200, _))) => "ok",
         Ok(Ok(_)) => "unhealthy",
         Ok(Err(_)) | Err(_) => "down",

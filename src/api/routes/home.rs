@@ -15,10 +15,10 @@ use ktsu_ledger::event::plan::Visibility;
 use sha2::{Digest as _, Sha256};
 
 use super::policy::{self, Policy};
-use super::query::{Nothing, Query};
-use super::{served, wire};
-use crate::access::Asker;
-use ktsu_environment::principals::Role;
+use super::query::{NoParameters, Query};
+use super::{openapi_document, wire};
+use crate::access::Caller;
+use ktsu_environment::principals::PrincipalRole;
 use ktsu_history::report::escaped;
 use ktsu_kit::KitWorkflow;
 use ktsu_orchestrator::{LedgerState, Orchestrator};
@@ -36,12 +36,12 @@ const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens sta
 ))]
 pub(super) async fn home(
     State(orchestrator): State<Orchestrator>,
-    asker: Option<Extension<Asker>>,
+    asker: Option<Extension<Caller>>,
     headers: HeaderMap,
-    _: Query<Nothing>,
+    _: Query<NoParameters>,
 ) -> Response {
     let asker = asker.map(|Extension(asker)| asker);
-    let home = told(&orchestrator, asker.as_ref());
+    let home = workflows_shown(&orchestrator, asker.as_ref());
     let mut response = match prefers_html(&headers) {
         true => page(&home),
         false => axum::Json(home).into_response(),
@@ -51,7 +51,7 @@ pub(super) async fn home(
     response
 }
 
-fn told(orchestrator: &Orchestrator, asker: Option<&Asker>) -> wire::Home {
+fn workflows_shown(orchestrator: &Orchestrator, asker: Option<&Caller>) -> wire::Home {
     let (ledger, _) = orchestrator.ledger_state();
     let only_reads = ledger == LedgerState::ReadOnly;
     let invokes = policy::of(&Method::POST, "/invoke/{workflow}");
@@ -98,20 +98,20 @@ fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
 /// Whether a route is of use to whoever asks: not this page, and not what services say among themselves.
 fn is_shown(
     (method, path, policy): (&str, &str, Policy),
-    asker: Option<&Asker>,
+    asker: Option<&Caller>,
     only_reads: bool,
 ) -> bool {
     let may = match policy {
         Policy::Public => true,
-        Policy::Welcome | Policy::Attempt => false,
-        Policy::Roles(roles) if roles.contains(&Role::Runtime) => false,
+        Policy::Optional | Policy::Attempt => false,
+        Policy::Roles(roles) if roles.contains(&PrincipalRole::Runtime) => false,
         Policy::Roles(_) => asker.is_some_and(|asker| asker.may(policy)),
     };
     may && (!only_reads || method == "GET" || path == "/runs/{id}/replay")
 }
 
 fn route(method: &str, path: &str) -> wire::HomeRoute {
-    let summary = &served()["paths"][path][method.to_lowercase()]["summary"];
+    let summary = &openapi_document()["paths"][path][method.to_lowercase()]["summary"];
     let summary = summary.as_str().unwrap_or("This API, for programs.");
     wire::HomeRoute {
         method: method.to_owned(),
@@ -282,7 +282,7 @@ mod tests {
     fn every_route_has_a_sentence_of_its_own() {
         for (method, path, _) in policy::TABLE {
             if path != "/openapi.json" {
-                let summary = &served()["paths"][path][method.to_lowercase()]["summary"];
+                let summary = &openapi_document()["paths"][path][method.to_lowercase()]["summary"];
                 assert!(summary.is_string(), "{method} {path}");
             }
         }

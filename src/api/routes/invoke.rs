@@ -12,15 +12,15 @@ use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
 use super::parameter::IdempotencyKey;
-use super::query::{Query, Wait};
+use super::query::{Query, WaitQuery};
 use super::{json, wire};
-use crate::access::Asker;
+use crate::access::Caller;
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
-use ktsu_orchestrator::{Accepted, Orchestrator, Request};
-use ktsu_server::Problem;
+use ktsu_orchestrator::{InvokeRequest, Orchestrator, RunAccepted};
+use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 
 /// Starts a run.
@@ -28,7 +28,7 @@ use ktsu_server::body::JsonObject;
     params(
         ("workflow" = String, Path, description = "The name of a root workflow"),
         IdempotencyKey,
-        Query::<Wait>,
+        Query::<WaitQuery>,
     ),
     request_body(content = Object, description = "The params, at most 1 MiB"),
     responses(
@@ -48,13 +48,13 @@ use ktsu_server::body::JsonObject;
     ))]
 pub(super) async fn invoke(
     State(orchestrator): State<Orchestrator>,
-    asker: Asker,
+    asker: Caller,
     workflow: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-    Query(wait): Query<Wait>,
+    Query(wait): Query<WaitQuery>,
     body: JsonObject,
-) -> Result<Response, Problem> {
-    let unknown = || Problem::from(ErrorCode::WorkflowNotFound);
+) -> Result<Response, ProblemDetails> {
+    let unknown = || ProblemDetails::from(ErrorCode::WorkflowNotFound);
     // A name that is not even text is answered like any other that does not exist.
     let Path(workflow) = workflow.map_err(|_| unknown())?;
     let workflow = ids::name(&workflow).ok_or_else(unknown)?.to_owned();
@@ -70,21 +70,21 @@ pub(super) async fn invoke(
         authorize(&orchestrator, &workflow, auth, &headers)?;
     }
     let accepted = orchestrator
-        .invoke(Request {
+        .invoke(InvokeRequest {
             workflow,
             body: Value::Object(body.0),
             idempotency_key: idempotency_key(&headers)?,
             principal: asker.principal,
         })
         .await
-        .map_err(problems::not_started)?;
+        .map_err(problems::invoke_error)?;
     match wait.wait {
         Some(seconds) => wait_for(&orchestrator, &accepted, seconds).await,
         None => Ok(answer(&accepted)),
     }
 }
 
-fn answer(accepted: &Accepted) -> Response {
+fn answer(accepted: &RunAccepted) -> Response {
     let body = wire::Accepted {
         run_id: accepted.run_id.clone(),
         status: "accepted".to_owned(),
@@ -94,29 +94,29 @@ fn answer(accepted: &Accepted) -> Response {
 
 async fn wait_for(
     orchestrator: &Orchestrator,
-    accepted: &Accepted,
+    accepted: &RunAccepted,
     seconds: u64,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let ended = orchestrator.wait_until_ended(&accepted.run_id);
     match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
         Err(_) => return Ok(answer(accepted)),
-        Ok(Err(reason)) => return Err(Problem::new(ErrorCode::LedgerStopped, reason)),
+        Ok(Err(reason)) => return Err(ProblemDetails::new(ErrorCode::LedgerStopped, reason)),
         Ok(Ok(())) => {}
     }
     let stream = StreamId::run(&accepted.run_id)
-        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
     let read = orchestrator
         .readers()
         .with(move |reader| history::envelope(reader, &stream))
         .await;
     let envelope = read
-        .map_err(problems::unreadable_run)?
+        .map_err(problems::run_error)?
         .and_then(|fold| fold.envelope(""));
     let text = envelope.and_then(|envelope| serde_json::to_string(&envelope).ok());
     text.map(json).ok_or_else(|| ErrorCode::Internal.into())
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ProblemDetails> {
     let key = IdempotencyKey::PARAMETER.header(headers)?;
     Ok(key.map(str::to_owned))
 }
@@ -127,7 +127,7 @@ fn authorize(
     workflow: &str,
     auth: &InvokeAuth,
     headers: &HeaderMap,
-) -> Result<(), Problem> {
+) -> Result<(), ProblemDetails> {
     let expected = orchestrator.invoke_secret(workflow, &auth.secret);
     let expected = expected.ok_or(ErrorCode::Unauthorized)?;
     let sent = headers.get(&auth.header).map(|value| value.as_bytes());

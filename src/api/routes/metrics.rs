@@ -4,12 +4,12 @@ use axum::extract::State;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 
-use super::query::{Nothing, Query};
+use super::query::{NoParameters, Query};
 use super::wire;
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::Orchestrator;
-use ktsu_server::Problem;
-use ktsu_telemetry::Format;
+use ktsu_server::ProblemDetails;
+use ktsu_telemetry::MetricsFormat;
 
 /// What the engine counts, for Prometheus and whatever reads its text.
 ///
@@ -22,12 +22,12 @@ use ktsu_telemetry::Format;
 pub(super) async fn metrics(
     State(orchestrator): State<Orchestrator>,
     headers: HeaderMap,
-    _: Query<Nothing>,
-) -> Result<Response, Problem> {
+    _: Query<NoParameters>,
+) -> Result<Response, ProblemDetails> {
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
-    let format = Format::accepted(accept.unwrap_or_default());
+    let format = MetricsFormat::from_accept(accept.unwrap_or_default());
     let text = orchestrator.telemetry().text(format);
-    let text = text.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+    let text = text.map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
     Ok(([(header::CONTENT_TYPE, format.content_type())], text).into_response())
 }

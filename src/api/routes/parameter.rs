@@ -9,7 +9,7 @@ use utoipa::openapi::{RefOr, Required, Schema};
 
 use super::query::invalid;
 use crate::ids::RunPath;
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 
 /// The largest whole number that every JSON library reads as it stands.
 pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
@@ -123,7 +123,10 @@ impl Parameter {
     ///
     /// # Errors
     /// [`ktsu_codes::ErrorCode::InvalidQuery`].
-    pub(super) fn header<'h>(&self, headers: &'h HeaderMap) -> Result<Option<&'h str>, Problem> {
+    pub(super) fn header<'h>(
+        &self,
+        headers: &'h HeaderMap,
+    ) -> Result<Option<&'h str>, ProblemDetails> {
         let mut values = headers.get_all(self.name).iter();
         let Some(value) = values.next() else {
             return Ok(None);

@@ -8,8 +8,10 @@ use utoipa::openapi::OpenApi;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, SecurityScheme};
 
-use ktsu_environment::principals::Role;
-use ktsu_environment::principals::Role::{Admin, Approver, Auditor, Operator, Runtime, Viewer};
+use ktsu_environment::principals::PrincipalRole;
+use ktsu_environment::principals::PrincipalRole::{
+    Admin, Approver, Auditor, Operator, Runtime, Viewer,
+};
 
 /// Who may call a route, where principals are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,11 +19,11 @@ pub enum Policy {
     /// Anybody, without a token.
     Public,
     /// Anybody; whoever shows a token is known by it.
-    Welcome,
+    Optional,
     /// Whoever has the token of the attempt that the path and the query name (decision W1).
     Attempt,
     /// Principals with one of these roles.
-    Roles(&'static [Role]),
+    Roles(&'static [PrincipalRole]),
 }
 
 const READ: Policy = Policy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]);
@@ -31,7 +33,7 @@ const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
 pub const TABLE: [(&str, &str, Policy); 32] = [
-    ("GET", "/", Policy::Welcome),
+    ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
     ("GET", "/metrics", RECORD),
@@ -108,7 +110,7 @@ pub(super) fn describe(api: &mut OpenApi) {
 /// The name of the way principals show who they are.
 const SCHEME: &str = "principal";
 
-fn ask(operation: &mut Operation, roles: &[Role]) {
+fn ask(operation: &mut Operation, roles: &[PrincipalRole]) {
     let words: Vec<&str> = roles.iter().map(|role| role.as_str()).collect();
     let required = SecurityRequirement::new(SCHEME, words);
     operation.security = Some(vec![required]);
@@ -152,7 +154,7 @@ mod tests {
         for (method, path, policy) in TABLE {
             let who = match policy {
                 Policy::Public => "everybody".to_owned(),
-                Policy::Welcome => "everybody; more to principals".to_owned(),
+                Policy::Optional => "everybody; more to principals".to_owned(),
                 Policy::Attempt => "whoever has the token of the attempt, in the query".to_owned(),
                 Policy::Roles(roles) => {
                     let words: Vec<_> = roles.iter().map(|role| role.as_str()).collect();

@@ -11,13 +11,13 @@ use utoipa::openapi::path::{self, ParameterIn};
 
 use super::parameter::{Kind, Parameter, whole};
 use ktsu_codes::ErrorCode;
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 
 /// The query of a request, as what a route takes.
 pub(super) struct Query<T>(pub(super) T);
 
 /// What a route takes.
-pub(super) trait Asked: Sized {
+pub(super) trait QueryParameters: Sized {
     /// Its parameters.
     const PARAMETERS: &'static [Parameter];
 
@@ -25,16 +25,16 @@ pub(super) trait Asked: Sized {
     ///
     /// # Errors
     /// [`ErrorCode::InvalidQuery`].
-    fn read(given: &Given) -> Result<Self, Problem>;
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails>;
 }
 
 /// A route without parameters.
-pub(super) struct Nothing;
+pub(super) struct NoParameters;
 
-impl Asked for Nothing {
+impl QueryParameters for NoParameters {
     const PARAMETERS: &'static [Parameter] = &[];
 
-    fn read(_: &Given) -> Result<Self, Problem> {
+    fn read(_: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self)
     }
 }
@@ -44,12 +44,12 @@ const MAX_WAIT: u64 = 3600;
 
 /// How to answer.
 #[derive(Debug)]
-pub(super) struct Wait {
+pub(super) struct WaitQuery {
     /// Seconds to wait for the end: 200 with what it came to if it comes, else 202.
     pub(super) wait: Option<u64>,
 }
 
-impl Asked for Wait {
+impl QueryParameters for WaitQuery {
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "wait",
         Kind::Number {
@@ -59,7 +59,7 @@ impl Asked for Wait {
         "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
     )];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             wait: given.number("wait"),
         })
@@ -67,9 +67,9 @@ impl Asked for Wait {
 }
 
 /// Parameters as they were sent, each of which fits its declaration.
-pub(super) struct Given(Vec<(String, String)>);
+pub(super) struct RawQuery(Vec<(String, String)>);
 
-impl Given {
+impl RawQuery {
     /// A text.
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         let mut members = self.0.iter();
@@ -94,13 +94,13 @@ impl Given {
     }
 
     /// Where a page begins.
-    pub(super) fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>, Problem> {
+    pub(super) fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>, ProblemDetails> {
         let cursor = self.text("cursor").map(str::parse).transpose();
         cursor.map_err(|_| invalid("cursor takes the `next` of another page"))
     }
 
     /// Where a page of runs begins; the frame of a place within a run does not count.
-    pub(super) fn run_cursor(&self) -> Result<Option<Cursor>, Problem> {
+    pub(super) fn run_cursor(&self) -> Result<Option<Cursor>, ProblemDetails> {
         let run = self.text("cursor").map(|text| text.split('#').next());
         let cursor = run.flatten().map(str::parse).transpose();
         cursor.map_err(|_| invalid("cursor takes the `next` of another page"))
@@ -113,14 +113,14 @@ impl Given {
 }
 
 /// A query that cannot be.
-pub(super) fn invalid(words: impl Into<String>) -> Problem {
-    Problem::new(ErrorCode::InvalidQuery, words)
+pub(super) fn invalid(words: impl Into<String>) -> ProblemDetails {
+    ProblemDetails::new(ErrorCode::InvalidQuery, words)
 }
 
-impl<T: Asked, S: Send + Sync> FromRequestParts<S> for Query<T> {
-    type Rejection = Problem;
+impl<T: QueryParameters, S: Send + Sync> FromRequestParts<S> for Query<T> {
+    type Rejection = ProblemDetails;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let members = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
         let axum::extract::Query(members) =
             members.map_err(|_| invalid("the query cannot be read"))?;
@@ -135,11 +135,11 @@ impl<T: Asked, S: Send + Sync> FromRequestParts<S> for Query<T> {
                 return Err(invalid(declared.words()));
             }
         }
-        T::read(&Given(members)).map(Self)
+        T::read(&RawQuery(members)).map(Self)
     }
 }
 
-impl<T: Asked> IntoParams for Query<T> {
+impl<T: QueryParameters> IntoParams for Query<T> {
     fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
         let declared = T::PARAMETERS.iter();
         declared
@@ -148,7 +148,7 @@ impl<T: Asked> IntoParams for Query<T> {
     }
 }
 
-fn unknown(name: &str, known: &[Parameter]) -> Problem {
+fn unknown(name: &str, known: &[Parameter]) -> ProblemDetails {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     let words = match name {
         _ if !name.is_empty() && name.len() <= 64 && name.bytes().all(is_plain) => {

@@ -8,20 +8,20 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::StreamId;
 use serde_json::Value;
 
-use super::query::{Nothing, Query, Wait};
-use super::{Run, json, wire};
-use crate::access::Asker;
+use super::query::{NoParameters, Query, WaitQuery};
+use super::{RunTarget, json, wire};
+use crate::access::Caller;
 use crate::problems;
-use crate::problems::unreadable;
+use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::recompute::recomputed;
 use ktsu_orchestrator::Orchestrator;
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 
 /// Asks the models of a run once more, on the inputs it recorded, in a stream apart.
 #[utoipa::path(post, path = "/runs/{id}/recompute",
-    params(("id" = String, Path, description = "A run"), Query::<Wait>),
+    params(("id" = String, Path, description = "A run"), Query::<WaitQuery>),
     request_body(content = wire::Recompute, description = "One step, or with `{}` all of them"),
     responses(
         (status = 200, body = wire::Recomputed, description = "The verdict came within `wait`"),
@@ -37,28 +37,28 @@ use ktsu_server::body::JsonObject;
     ))]
 pub(super) async fn start(
     State(orchestrator): State<Orchestrator>,
-    asker: Asker,
-    run: Run,
-    Query(wait): Query<Wait>,
+    asker: Caller,
+    run: RunTarget,
+    Query(wait): Query<WaitQuery>,
     body: JsonObject,
-) -> Result<Response, Problem> {
+) -> Result<Response, ProblemDetails> {
     let step = step_of(&body)?;
     if !run.scope.is_empty() {
         let words = "a child is recomputed with its run: name the step instead";
-        return Err(Problem::new(ErrorCode::NotRecomputable, words)
+        return Err(ProblemDetails::new(ErrorCode::NotRecomputable, words)
             .with_hint(format!(r#"{{"step": "{}/STEP"}}"#, run.scope)));
     }
     let run_id = run.stream.name().to_owned();
     let accepted = orchestrator
         .recompute(run.stream, step, asker.principal)
         .await
-        .map_err(problems::not_begun)?;
+        .map_err(problems::recompute_start_error)?;
     let id = accepted.run_id;
     if let Some(seconds) = wait.wait {
         let ended = orchestrator.wait_until_ended(&id);
         match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
             Ok(Ok(())) => return verdict(&orchestrator, &id).await,
-            Ok(Err(reason)) => return Err(Problem::new(ErrorCode::LedgerStopped, reason)),
+            Ok(Err(reason)) => return Err(ProblemDetails::new(ErrorCode::LedgerStopped, reason)),
             Err(_) => {}
         }
     }
@@ -82,28 +82,28 @@ pub(super) async fn start(
     ))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
-    run: Run,
-    _: Query<Nothing>,
-) -> Result<Response, Problem> {
+    run: RunTarget,
+    _: Query<NoParameters>,
+) -> Result<Response, ProblemDetails> {
     verdict(&orchestrator, run.stream.name()).await
 }
 
-async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Problem> {
+async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, ProblemDetails> {
     let stream = StreamId::run(id).map_err(|_| super::no_such_run())?;
     let read = orchestrator
         .readers()
         .with(move |reader| recomputed(reader, &stream))
         .await
-        .map_err(|error| unreadable(&error))?;
+        .map_err(|error| store_error(&error))?;
     let words = "this is a run; the id of a recompute begins with recompute_";
-    let found = read.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
+    let found = read.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;
     let text = serde_json::to_string(&found);
     text.map(json)
-        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))
+        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
 }
 
-fn step_of(body: &JsonObject) -> Result<Option<String>, Problem> {
-    let wrong = |words: &str| Problem::new(ErrorCode::InvalidParams, words);
+fn step_of(body: &JsonObject) -> Result<Option<String>, ProblemDetails> {
+    let wrong = |words: &str| ProblemDetails::new(ErrorCode::InvalidParams, words);
     if let Some(other) = body.0.keys().find(|name| *name != "step") {
         return Err(wrong(&format!("there is no member {other}, only step")));
     }

@@ -3,13 +3,13 @@
 use axum::extract::State;
 use axum::response::Response;
 
-use super::people::Members;
-use super::query::{Nothing, Query};
-use super::{Run, json, wire};
-use crate::problems::unreadable;
+use super::interventions::RequestMembers;
+use super::query::{NoParameters, Query};
+use super::{RunTarget, json, wire};
+use crate::problems::store_error;
 use ktsu_history::replay;
 use ktsu_orchestrator::Orchestrator;
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::replay::Definitions;
 
@@ -29,13 +29,13 @@ use ktsu_workflow::replay::Definitions;
     ))]
 pub(super) async fn replay(
     State(orchestrator): State<Orchestrator>,
-    run: Run,
-    _: Query<Nothing>,
+    run: RunTarget,
+    _: Query<NoParameters>,
     body: JsonObject,
-) -> Result<Response, Problem> {
-    let mut members = Members(body.0);
+) -> Result<Response, ProblemDetails> {
+    let mut members = RequestMembers(body.0);
     let strict = members.flag("strict")?;
-    members.none_left()?;
+    members.reject_unknown()?;
     let stream = run.stream.clone();
     let told = orchestrator
         .readers()
@@ -46,7 +46,7 @@ pub(super) async fn replay(
             })
         })
         .await;
-    let told = told.map_err(|error| unreadable(&error))?;
+    let told = told.map_err(|error| store_error(&error))?;
     // A verdict is an answer.
     let body = replay::verdict(&stream, told.as_ref());
     Ok(json(body.to_string()))

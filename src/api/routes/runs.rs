@@ -8,16 +8,16 @@ use ktsu_projections::run::RunStatus;
 use serde_json::{Value, json as value};
 
 use super::parameter::{Kind, Parameter};
-use super::query::{Asked, Given, Nothing, Query};
-use super::{Run, json, wire};
+use super::query::{NoParameters, Query, QueryParameters, RawQuery};
+use super::{RunTarget, json, wire};
 use crate::problems;
-use crate::problems::unreadable;
+use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
-use ktsu_history::steered::Steered;
+use ktsu_history::steering::SteeringState;
 use ktsu_orchestrator::Orchestrator;
-use ktsu_rows::{UNREADABLE, listed};
-use ktsu_server::Problem;
+use ktsu_run_index::{UNREADABLE, listed_kinds};
+use ktsu_server::ProblemDetails;
 
 /// Rows on a page, unless asked for fewer or more.
 const PAGE: usize = 50;
@@ -26,7 +26,7 @@ const MAX_PAGE: u64 = 1000;
 
 /// Which runs.
 #[derive(Debug)]
-pub(super) struct Which {
+pub(super) struct RunFilter {
     kinds: Vec<String>,
     workflow: Option<String>,
     status: Option<String>,
@@ -45,7 +45,7 @@ const STATUSES: [&str; 7] = [
     UNREADABLE,
 ];
 
-impl Asked for Which {
+impl QueryParameters for RunFilter {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "kind",
@@ -69,10 +69,10 @@ impl Asked for Which {
         ),
     ];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         let kind = given.owned("kind");
         Ok(Self {
-            kinds: kind.map_or_else(listed, |kind| vec![kind]),
+            kinds: kind.map_or_else(listed_kinds, |kind| vec![kind]),
             workflow: given.owned("workflow"),
             status: given.owned("status"),
             limit: given.limit(PAGE),
@@ -82,15 +82,15 @@ impl Asked for Which {
 }
 
 /// Lists runs, newest first.
-#[utoipa::path(get, path = "/runs", params(Query::<Which>), responses(
+#[utoipa::path(get, path = "/runs", params(Query::<RunFilter>), responses(
     (status = 200, body = wire::Runs),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
-    Query(which): Query<Which>,
-) -> Result<Response, Problem> {
+    Query(which): Query<RunFilter>,
+) -> Result<Response, ProblemDetails> {
     let (cursor, limit) = (which.cursor, which.limit);
     let filter = Filter {
         kinds: which.kinds,
@@ -102,11 +102,11 @@ pub(super) async fn list(
         .readers()
         .with(move |reader| reader.list(&filter, cursor.as_ref(), limit))
         .await
-        .map_err(|error| unreadable(&error))?;
+        .map_err(|error| store_error(&error))?;
     let rows: Vec<Value> = page
         .rows
         .iter()
-        .map(|row| shown(&row.row.to_value()))
+        .map(|row| run_json(&row.row.to_value()))
         .collect();
     let mut body = value!({ "runs": rows });
     if let Some(next) = page.next {
@@ -123,7 +123,7 @@ const EARLIER: [(&str, &str); 3] = [
 ];
 
 /// A row without what only the engine needs, with its members under their earlier names, too.
-fn shown(row: &Value) -> Value {
+fn run_json(row: &Value) -> Value {
     let mut row = row.clone();
     if let Some(members) = row.as_object_mut() {
         members.remove("idempotency_digest");
@@ -146,14 +146,14 @@ fn shown(row: &Value) -> Value {
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]
-pub(super) async fn get(
+pub(super) async fn get_run(
     State(orchestrator): State<Orchestrator>,
-    run: Run,
-    _: Query<Nothing>,
-) -> Result<Response, Problem> {
+    run: RunTarget,
+    _: Query<NoParameters>,
+) -> Result<Response, ProblemDetails> {
     let (envelope, steered) = read_envelope(&orchestrator, run).await?;
     let mut envelope = serde_json::to_value(&envelope)
-        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
     let members = envelope.as_object_mut().ok_or(ErrorCode::Internal)?;
     let steps = members.remove("steps").unwrap_or_default();
     for other in ["params", "env", "output"] {
@@ -175,25 +175,26 @@ pub(super) async fn get(
     ))]
 pub(super) async fn envelope(
     State(orchestrator): State<Orchestrator>,
-    run: Run,
-    _: Query<Nothing>,
-) -> Result<Response, Problem> {
+    run: RunTarget,
+    _: Query<NoParameters>,
+) -> Result<Response, ProblemDetails> {
     let (envelope, _) = read_envelope(&orchestrator, run).await?;
     let text = serde_json::to_string(&envelope)
-        .map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))?;
+        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
     Ok(json(text))
 }
 
 async fn read_envelope(
     orchestrator: &Orchestrator,
-    run: Run,
-) -> Result<(Envelope, Steered), Problem> {
-    let Run { stream, scope } = run;
+    run: RunTarget,
+) -> Result<(Envelope, SteeringState), ProblemDetails> {
+    let RunTarget { stream, scope } = run;
     let fold = orchestrator
         .readers()
         .with(move |reader| history::envelope(reader, &stream))
         .await
-        .map_err(problems::unreadable_run)?;
-    let told = fold.and_then(|fold| Some((fold.envelope(&scope)?, Steered::of(fold.state()))));
+        .map_err(problems::run_error)?;
+    let told =
+        fold.and_then(|fold| Some((fold.envelope(&scope)?, SteeringState::of(fold.state()))));
     told.ok_or_else(|| ErrorCode::RunNotFound.into())
 }

@@ -7,15 +7,15 @@ use serde_json::{Map, Value, json};
 
 use super::trace;
 use ktsu_schema::Schema;
-use ktsu_server::Violation;
+use ktsu_server::FieldViolation;
 
 /// A shape of the description, by its name.
-pub(super) struct Shape {
+pub(super) struct DtoSchema {
     name: &'static str,
     compiled: OnceLock<Option<Schema>>,
 }
 
-impl Shape {
+impl DtoSchema {
     pub(super) const fn new(name: &'static str) -> Self {
         Self {
             name,
@@ -24,14 +24,14 @@ impl Shape {
     }
 
     /// What a body breaks.
-    pub(super) fn check(&self, body: &Value) -> Vec<Violation> {
+    pub(super) fn check(&self, body: &Value) -> Vec<FieldViolation> {
         let compiled = self.compiled.get_or_init(|| {
             let mut whole = self.schema();
-            whole["components"] = super::served()["components"].clone();
+            whole["components"] = super::openapi_document()["components"].clone();
             Schema::of_value(&whole).ok()
         });
         let found = compiled.as_ref().map(|schema| schema.check(body));
-        let told = |one: ktsu_schema::Violation| Violation {
+        let told = |one: ktsu_schema::SchemaViolation| FieldViolation {
             path: one.pointer,
             message: one.message,
             rule: one.rule,
@@ -53,7 +53,7 @@ impl Shape {
 const SHAPES: &str = "#/components/schemas/";
 
 /// The first thing a body breaks, and how many more there are.
-pub(super) fn in_words(found: &[Violation]) -> String {
+pub(super) fn in_words(found: &[FieldViolation]) -> String {
     let Some(first) = found.first() else {
         return String::new();
     };
@@ -120,7 +120,7 @@ fn resolved(schema: &Value) -> &Value {
         .as_str()
         .and_then(|at| at.strip_prefix(SHAPES));
     match name {
-        Some(name) => &super::served()["components"]["schemas"][name],
+        Some(name) => &super::openapi_document()["components"]["schemas"][name],
         None => schema,
     }
 }
@@ -143,11 +143,11 @@ pub(super) fn refine(document: &mut Value) {
     shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
     refine_messages(shapes);
     let trace = &mut document["paths"]["/runs/{id}/trace"]["get"];
-    let chosen = trace::OF_THE_TREE.into_iter();
+    let chosen = trace::TREE_PARAMETERS.into_iter();
     let pairs = chosen.flat_map(|name| trace::EXCLUSIVE.map(|other| json!([name, other])));
     let groups = std::iter::once(json!(trace::EXCLUSIVE)).chain(pairs);
     trace["x-exclusive"] = groups.collect();
-    let (name, needed) = trace::NEEDS;
+    let (name, needed) = trace::REQUIRED_TOGETHER;
     trace["x-needs"] = json!({name: needed});
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     let operations = paths.filter_map(|(_, methods)| methods.as_object_mut());

@@ -5,27 +5,27 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 
+use super::interventions::{RequestMembers, answer, expected};
 use super::parameter::IfMatch;
-use super::people::{Members, answer, expected};
-use super::query::{Nothing, Query};
-use super::{Run, wire};
-use crate::access::Asker;
+use super::query::{NoParameters, Query};
+use super::{RunTarget, wire};
+use crate::access::Caller;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::{HumanCommand, Orchestrator};
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
-use ktsu_workflow::admit::steer::Steer;
+use ktsu_workflow::admit::steer::RunControl;
 
-/// A route that says one of these words.
-macro_rules! word {
+/// A route that steers a run.
+macro_rules! steering_route {
     ($name:ident, $path:literal, $steer:expr, $summary:literal) => {
         #[doc = $summary]
         #[utoipa::path(post, path = $path,
             params(("id" = String, Path, description = "A run or a branch"), IfMatch),
-            request_body = wire::RunWord,
+            request_body = wire::RunCommandView,
             responses(
-                (status = 200, body = wire::Said),
+                (status = 200, body = wire::CommandRecorded),
                 (status = 400, body = wire::Problem, content_type = "application/problem+json"),
                 (status = 403, body = wire::Problem, content_type = "application/problem+json"),
                 (status = 404, body = wire::Problem, content_type = "application/problem+json"),
@@ -37,62 +37,62 @@ macro_rules! word {
             ))]
         pub(super) async fn $name(
             State(orchestrator): State<Orchestrator>,
-            asker: Asker,
-            run: Run,
+            asker: Caller,
+            run: RunTarget,
             headers: HeaderMap,
-            _: Query<Nothing>,
+            _: Query<NoParameters>,
             body: JsonObject,
-        ) -> Result<Response, Problem> {
-            say(&orchestrator, asker, &run, &headers, ($steer, body)).await
+        ) -> Result<Response, ProblemDetails> {
+            submit_steering(&orchestrator, asker, &run, &headers, ($steer, body)).await
         }
     };
 }
 
-word!(
+steering_route!(
     cancel,
     "/runs/{id}/cancel",
-    Steer::Cancel,
+    RunControl::Cancel,
     "Ends a run: nothing new starts, and whoever works for it is told to stop."
 );
-word!(
+steering_route!(
     terminate,
     "/runs/{id}/terminate",
-    Steer::Terminate,
+    RunControl::Terminate,
     "Ends a run without telling anybody: what works for it finds that nobody waits for it."
 );
-word!(
+steering_route!(
     pause,
     "/runs/{id}/pause",
-    Steer::Pause,
+    RunControl::Pause,
     "Holds a run: nothing new starts, what is under way may end, deadlines stand still."
 );
 
-async fn say(
+async fn submit_steering(
     orchestrator: &Orchestrator,
-    asker: Asker,
-    run: &Run,
+    asker: Caller,
+    run: &RunTarget,
     headers: &HeaderMap,
-    (steer, body): (Steer, JsonObject),
-) -> Result<Response, Problem> {
+    (steer, body): (RunControl, JsonObject),
+) -> Result<Response, ProblemDetails> {
     let verb = steer.as_str();
     if !run.scope.is_empty() {
         let id = run.stream.name();
         let words = format!("{verb} is about a whole run, here {id}, and not about a child of it");
-        return Err(Problem::new(ErrorCode::InvalidRunState, words)
+        return Err(ProblemDetails::new(ErrorCode::InvalidRunState, words)
             .with_hint(format!("POST /runs/{id}/{verb}")));
     }
-    let mut members = Members(body.0);
+    let mut members = RequestMembers(body.0);
     let command = HumanCommand::Steer {
         steer,
-        own_only: !asker.operates,
+        own_only: !asker.may_operate,
         by: asker.principal,
         reason: members.reason()?,
     };
-    members.none_left()?;
-    let said = orchestrator.say(&run.stream, command, expected(headers)?);
+    members.reject_unknown()?;
+    let said = orchestrator.submit_command(&run.stream, command, expected(headers)?);
     Ok(answer(
         StatusCode::OK,
         run,
-        said.await.map_err(problems::not_done)?,
+        said.await.map_err(problems::command_error)?,
     ))
 }

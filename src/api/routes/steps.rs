@@ -3,14 +3,14 @@
 use axum::extract::{Path, State};
 use axum::response::Response;
 
-use super::query::{Nothing, Query};
-use super::{found, json, no_such_run, wire};
+use super::query::{NoParameters, Query};
+use super::{find_run, json, no_such_run, wire};
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
 use ktsu_orchestrator::Orchestrator;
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 
 /// A step, as the envelope shows it, or one item of a fan-out.
 #[utoipa::path(get, path = "/runs/{id}/steps/{step}",
@@ -28,16 +28,16 @@ use ktsu_server::Problem;
 pub(super) async fn step(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    _: Query<Nothing>,
-) -> Result<Response, Problem> {
+    _: Query<NoParameters>,
+) -> Result<Response, ProblemDetails> {
     let asked = ids::RunPath::parse(&run).ok_or_else(no_such_run)?;
-    let run = found(&orchestrator, &asked).await?;
+    let run = find_run(&orchestrator, &asked).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
     let read = orchestrator
         .readers()
         .with(move |reader| history::envelope(reader, &run.stream))
         .await
-        .map_err(problems::unreadable_run)?;
+        .map_err(problems::run_error)?;
     let fold = read.ok_or_else(no_such_run)?;
     let text = match item {
         None => fold.step(&run.scope, name).map(|step| text(&step)),
@@ -46,7 +46,7 @@ pub(super) async fn step(
     text.ok_or(ErrorCode::StepNotFound)?.map(json)
 }
 
-fn text(shown: &impl serde::Serialize) -> Result<String, Problem> {
+fn text(shown: &impl serde::Serialize) -> Result<String, ProblemDetails> {
     let text = serde_json::to_string(shown);
-    text.map_err(|error| Problem::new(ErrorCode::Internal, error.to_string()))
+    text.map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
 }

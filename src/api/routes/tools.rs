@@ -14,12 +14,12 @@ use serde_json::Value;
 use super::agents::{TOKEN, address};
 use super::json;
 use super::parameter::{Kind, Parameter};
-use super::query::{Asked, Given, Query};
+use super::query::{Query, QueryParameters, RawQuery};
 use super::wire;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::{Addressed, Answered, Orchestrator, Own};
-use ktsu_server::Problem;
+use ktsu_orchestrator::{BuiltinServer, Orchestrator, ProtocolAnswer, TaskAddress};
+use ktsu_server::ProblemDetails;
 use ktsu_server::body;
 
 /// The most bytes of a message.
@@ -33,7 +33,7 @@ const EVENTS: &str = "text/event-stream";
 
 /// Who speaks.
 #[derive(Debug)]
-pub(super) struct Speaker {
+pub(super) struct ToolCaller {
     run: Option<String>,
     step: Option<String>,
     token: Option<String>,
@@ -52,10 +52,10 @@ const STEP: Parameter =
 const ATTEMPT: Parameter =
     Parameter::new("attempt", Kind::Any, "The attempt; the token says it, too.");
 
-impl Asked for Speaker {
+impl QueryParameters for ToolCaller {
     const PARAMETERS: &'static [Parameter] = &[RUN, STEP, TOKEN, ATTEMPT];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             run: given.owned("run"),
             step: given.owned("step"),
@@ -65,21 +65,21 @@ impl Asked for Speaker {
     }
 }
 
-impl Speaker {
+impl ToolCaller {
     /// The server and the task, once it is known whose attempt speaks: nothing is read for anybody
     /// else.
-    async fn known(
+    async fn authenticate(
         &self,
         orchestrator: &Orchestrator,
         name: &str,
-    ) -> Result<(Own, Addressed), Problem> {
-        let server = Own::named(name).ok_or(ErrorCode::NotFound)?;
+    ) -> Result<(BuiltinServer, TaskAddress), ProblemDetails> {
+        let server = BuiltinServer::from_name(name).ok_or(ErrorCode::NotFound)?;
         let run = self.run.as_deref().unwrap_or_default();
         let step = self.step.as_deref().unwrap_or_default();
         let task = address(orchestrator, run, step).await?;
         let attempt = orchestrator
             .authorize(&task, self.token())
-            .map_err(problems::not_taken)?;
+            .map_err(problems::report_error)?;
         let says_another = |said: &String| *said != attempt.to_string();
         if self.attempt.as_ref().is_some_and(says_another) {
             return Err(ErrorCode::Unauthorized.into());
@@ -94,7 +94,7 @@ impl Speaker {
 
 /// A message of MCP to one of the tool servers that come with ktsu.
 #[utoipa::path(post, path = "/tools/ktsu/{name}",
-    params(("name" = String, Path, description = "`kv` or `envelope`"), Query::<Speaker>),
+    params(("name" = String, Path, description = "`kv` or `envelope`"), Query::<ToolCaller>),
     request_body = wire::ToolMessages,
     responses(
         (status = 200, description = "The answer; as an event for who takes nothing else", content(
@@ -114,28 +114,28 @@ impl Speaker {
 pub(super) async fn message(
     State(orchestrator): State<Orchestrator>,
     Path(name): Path<String>,
-    Query(speaker): Query<Speaker>,
+    Query(speaker): Query<ToolCaller>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
-    let (server, task) = speaker.known(&orchestrator, &name).await?;
+) -> Result<Response, ProblemDetails> {
+    let (server, task) = speaker.authenticate(&orchestrator, &name).await?;
     let form = accepted(&headers, &[JSON, EVENTS])?;
     let message = read(body).await?;
     let answered =
         orchestrator.tool_message(server, &task, speaker.token(), version(&headers), &message);
-    Ok(match answered.await.map_err(problems::not_taken)? {
-        Answered::Nothing => StatusCode::ACCEPTED.into_response(),
-        Answered::With(answer) if form == EVENTS => {
+    Ok(match answered.await.map_err(problems::report_error)? {
+        ProtocolAnswer::Nothing => StatusCode::ACCEPTED.into_response(),
+        ProtocolAnswer::With(answer) if form == EVENTS => {
             let event = format!("event: message\ndata: {answer}\n\n");
             ([(CONTENT_TYPE, EVENTS)], event).into_response()
         }
-        Answered::With(answer) => json(answer.to_string()),
-        Answered::Refused(answer) => refused(&answer),
+        ProtocolAnswer::With(answer) => json(answer.to_string()),
+        ProtocolAnswer::Refused(answer) => refused(&answer),
     })
 }
 
 /// A message, or several that come as one.
-async fn read(body: Body) -> Result<Value, Problem> {
+async fn read(body: Body) -> Result<Value, ProblemDetails> {
     let bytes = body::read_at_most(body, MAX_MESSAGE).await?;
     match body::value(&bytes)? {
         message @ Value::Object(_) => Ok(message),
@@ -160,7 +160,7 @@ fn version(headers: &HeaderMap) -> Option<&str> {
 ///
 /// # Errors
 /// [`ErrorCode::NotAcceptable`].
-fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str, Problem> {
+fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str, ProblemDetails> {
     let said = headers.get_all(ACCEPT).iter();
     let said: Vec<&str> = said.filter_map(|value| value.to_str().ok()).collect();
     let ranges: Vec<&str> = said.iter().flat_map(|value| value.split(',')).collect();
@@ -168,7 +168,7 @@ fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static st
     let found = offered.iter().find(takes).copied();
     found.ok_or_else(|| {
         let words = format!("the answer is {}", offered.join(" or "));
-        Problem::new(ErrorCode::NotAcceptable, words)
+        ProblemDetails::new(ErrorCode::NotAcceptable, words)
             .with_hint(format!("Accept: {}", offered.join(", ")))
     })
 }

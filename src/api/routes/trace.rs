@@ -6,26 +6,26 @@ use axum::response::Response;
 use ktsu_ledger::Frame;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_projections::Lineage;
-use ktsu_projections::lineage::Node;
+use ktsu_projections::lineage::LineageNode;
 use serde_json::json as value;
 
 use super::parameter::{Kind, MAX_NUMBER, Parameter};
-use super::query::{Asked, Given, Query, invalid};
-use super::{Run, json, policy, wire};
-use crate::access::Asker;
-use crate::problems::{unreadable, unreadable_run};
+use super::query::{Query, QueryParameters, RawQuery, invalid};
+use super::{RunTarget, json, policy, wire};
+use crate::access::Caller;
+use crate::problems::{run_error, store_error};
 use ktsu_codes::ErrorCode;
-use ktsu_history::provenance::{self, NoSuchField, Story};
-use ktsu_history::shown::is_within;
-use ktsu_history::trace::{self, Placed, Wanted};
-use ktsu_history::webhooks::Request;
-use ktsu_history::{self as history, webhooks, why};
+use ktsu_history::frame_page::is_within;
+use ktsu_history::provenance::{self, FieldNotFoundError, TracedRun};
+use ktsu_history::trace::{self, TraceFilter, TraceNode};
+use ktsu_history::webhooks::WebhookRequest;
+use ktsu_history::{self as history, webhooks, why_not};
 use ktsu_orchestrator::Orchestrator;
-use ktsu_server::Problem;
+use ktsu_server::ProblemDetails;
 
 /// What to trace.
 #[derive(Debug)]
-pub(super) struct Of {
+pub(super) struct TraceQuery {
     frame: Option<u64>,
     direction: Option<String>,
     of: Option<String>,
@@ -37,22 +37,22 @@ pub(super) struct Of {
 /// Parameters that ask for different things: one of them at the most is given.
 pub(super) const EXCLUSIVE: [&str; 3] = ["frame", "of", "why_not"];
 /// Parameters that choose from the tree, which none of those gives.
-pub(super) const OF_THE_TREE: [&str; 2] = ["step", "type"];
+pub(super) const TREE_PARAMETERS: [&str; 2] = ["step", "type"];
 /// A parameter, and the one that it needs beside it.
-pub(super) const NEEDS: (&str, &str) = ("direction", "frame");
+pub(super) const REQUIRED_TOGETHER: (&str, &str) = ("direction", "frame");
 
-impl Of {
+impl TraceQuery {
     /// What is wanted of the tree.
-    fn wanted(&self) -> Wanted {
-        Wanted {
+    fn wanted(&self) -> TraceFilter {
+        TraceFilter {
             step: self.step.clone(),
             kinds: self.kind.iter().cloned().collect(),
-            ..Wanted::default()
+            ..TraceFilter::default()
         }
     }
 }
 
-impl Asked for Of {
+impl QueryParameters for TraceQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "frame",
@@ -93,7 +93,7 @@ impl Asked for Of {
         ),
     ];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         let of = Self {
             frame: given.number("frame"),
             direction: given.owned("direction"),
@@ -107,7 +107,7 @@ impl Asked for Of {
             let words = "frame, of and why_not ask for different things: give one of them";
             return Err(invalid(words));
         }
-        let chosen = OF_THE_TREE
+        let chosen = TREE_PARAMETERS
             .into_iter()
             .find(|name| given.text(name).is_some());
         if let Some(name) = chosen.filter(|_| asked.contains(&true)) {
@@ -124,7 +124,7 @@ impl Asked for Of {
 
 /// The causal tree of a run, or everything one frame follows from.
 #[utoipa::path(get, path = "/runs/{id}/trace",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Query::<Of>),
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Query::<TraceQuery>),
     responses(
         (status = 200, body = wire::Trace),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
@@ -134,10 +134,10 @@ impl Asked for Of {
     ))]
 pub(super) async fn trace(
     State(orchestrator): State<Orchestrator>,
-    asker: Asker,
-    run: Run,
-    Query(of): Query<Of>,
-) -> Result<Response, Problem> {
+    asker: Caller,
+    run: RunTarget,
+    Query(of): Query<TraceQuery>,
+) -> Result<Response, ProblemDetails> {
     // What was sent may hold what stands in the definition alone, which not everybody may read.
     let frames = policy::of(&Method::GET, "/runs/{id}/frames");
     let sent = frames.is_some_and(|frames| asker.may(frames));
@@ -151,7 +151,7 @@ pub(super) async fn trace(
             text(reader, &frames, (&name, &run.scope), &of, sent)
         })
         .await;
-    let text = read.map_err(|error| unreadable(&error))??;
+    let text = read.map_err(|error| store_error(&error))??;
     Ok(json(text))
 }
 
@@ -159,9 +159,9 @@ fn text(
     reader: &dyn Reader,
     frames: &[Frame],
     (name, scope): (&str, &str),
-    of: &Of,
+    of: &TraceQuery,
     sent: bool,
-) -> Result<Result<String, Problem>, StoreError> {
+) -> Result<Result<String, ProblemDetails>, StoreError> {
     let mut request = None;
     let mut chain = None;
     let mut tree = Vec::new();
@@ -173,45 +173,45 @@ fn text(
         if sent {
             request = webhooks::request(frames, seq);
         }
-        trace::say_what_is_missing(reader, chain.iter_mut().flatten())?;
+        trace::mark_missing_causes(reader, chain.iter_mut().flatten())?;
     } else if of.of.is_none() && of.why_not.is_none() {
         tree = trace::tree(frames, scope, &of.wanted());
         if sent {
-            trace::say_what_was_sent(frames, &mut tree);
+            trace::attach_requests(frames, &mut tree);
         }
-        trace::say_what_is_missing(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
+        trace::mark_missing_causes(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
     }
-    Ok(told(frames, name, scope, of, (chain, request), tree))
+    Ok(story_json(frames, name, scope, of, (chain, request), tree))
 }
 
-fn told(
+fn story_json(
     frames: &[Frame],
     name: &str,
     scope: &str,
-    of: &Of,
-    (chain, request): (Option<Vec<Node>>, Option<Request>),
-    tree: Vec<Placed>,
-) -> Result<String, Problem> {
-    let nowhere = |error: NoSuchField| {
+    of: &TraceQuery,
+    (chain, request): (Option<Vec<LineageNode>>, Option<WebhookRequest>),
+    tree: Vec<TraceNode>,
+) -> Result<String, ProblemDetails> {
+    let nowhere = |error: FieldNotFoundError| {
         // A 404 never repeats the name.
-        let problem = Problem::new(ErrorCode::NotFound, error.unnamed);
+        let problem = ProblemDetails::new(ErrorCode::NotFound, error.unnamed);
         match error.there.is_empty() {
             true => problem,
             false => problem.with_hint(format!("there is {}", error.there.join(", "))),
         }
     };
-    let story = || Story::of(frames).map_err(unreadable_run);
+    let story = || TracedRun::of(frames).map_err(run_error);
     if let Some(path) = &of.of {
         let answer = provenance::answer(&story()?, scope, path).map_err(nowhere)?;
         return Ok(value!({"run_id": name, "origin": answer}).to_string());
     }
     if let Some(step) = &of.why_not {
-        let answer = why::why_not(&story()?, scope, step).map_err(nowhere)?;
+        let answer = why_not::why_not(&story()?, scope, step).map_err(nowhere)?;
         return Ok(value!({"run_id": name, "why_not": answer}).to_string());
     }
     if of.frame.is_some() {
         let words = "the run has no such frame";
-        let chain = chain.ok_or_else(|| Problem::new(ErrorCode::NotFound, words))?;
+        let chain = chain.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;
         let mut body = value!({"run_id": name, "chain": chain});
         if let Some(request) = request {
             body["request"] = value!(request);
@@ -219,7 +219,7 @@ fn told(
         return Ok(body.to_string());
     }
     if let Some(step) = &of.step
-        && !Lineage::of(frames)
+        && !Lineage::from_frames(frames)
             .nodes()
             .iter()
             .any(|node| is_within(&node.scope, scope) && trace::is_about(node, step))
@@ -227,8 +227,8 @@ fn told(
         // Nothing is told of a step that did not begin; of one that is not there nothing can be.
         let step = step.strip_prefix("step.").unwrap_or(step);
         let story = story()?;
-        why::why_not(&story, "", step)
-            .or_else(|_| why::why_not(&story, scope, step))
+        why_not::why_not(&story, "", step)
+            .or_else(|_| why_not::why_not(&story, scope, step))
             .map_err(nowhere)?;
     }
     Ok(value!({"run_id": name, "tree": tree}).to_string())

@@ -4,9 +4,9 @@
 //! declarations, in both directions: a member too many fails as one too few does.
 
 mod approvals;
-mod compared;
+mod comparison;
 mod home;
-mod people;
+mod interventions;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -16,9 +16,9 @@ use serde_json::Value;
 use utoipa::ToSchema;
 
 pub use approvals::{Approval, Decide, Review, ToolMessage, ToolMessages};
-pub use compared::{Diff, Replay, Replayed};
+pub use comparison::{Diff, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
-pub use people::{Branch, Fork, Overlay, Resume, Retry, RunWord, Said};
+pub use interventions::{Branch, CommandRecorded, Fork, Overlay, Resume, Retry, RunCommandView};
 pub use trace::{Node, Placed, Request, Trace};
 
 /// A run was accepted.
@@ -218,7 +218,7 @@ pub struct RunSummary {
     /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
     /// For a branch: where it begins.
-    pub branch: Option<people::BranchView>,
+    pub branch: Option<interventions::BranchView>,
     /// Why it failed.
     pub error: Option<Fault>,
     /// When it was accepted.
@@ -226,9 +226,9 @@ pub struct RunSummary {
     /// When it ended.
     pub ended_at: Option<String>,
     /// Who paused it, while it is paused.
-    pub paused: Option<SteeringWord>,
+    pub paused: Option<SteeringCommand>,
     /// Who ended it, of a run that a person ended.
-    pub cancelled: Option<SteeringWord>,
+    pub cancelled: Option<SteeringCommand>,
     /// What it used.
     pub totals: Metrics,
 }
@@ -236,7 +236,7 @@ pub struct RunSummary {
 /// A person's word about a whole run.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-pub struct SteeringWord {
+pub struct SteeringCommand {
     /// When.
     pub at: String,
     /// Who.
@@ -258,7 +258,7 @@ pub struct Envelope {
     /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
     /// For a branch: where it begins.
-    pub branch: Option<people::BranchView>,
+    pub branch: Option<interventions::BranchView>,
     /// Why it failed.
     pub error: Option<Fault>,
     /// Validated params, with defaults.

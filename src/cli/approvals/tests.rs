@@ -1,9 +1,9 @@
-use ktsu_projections::approvals::Record;
+use ktsu_projections::approvals::ApprovalRecord;
 use serde_json::json;
 
-use super::means;
+use super::matches_id;
 
-fn record(run: &str) -> Record {
+fn record(run: &str) -> ApprovalRecord {
     let record = json!({"approval_id": "apr_6fb4215a6b899209", "kind": "approval", "run_id": run,
         "step_id": "s", "server": "d", "tool_name": "t", "tool_use_id": "", "arguments": {},
         "digest": "", "on_reject": "fail", "timeout_ms": 0, "quorum": 1, "not_by_proposer": false,
@@ -24,7 +24,7 @@ fn a_text_means_what_its_id_begins_or_ends_with_and_nothing_that_all_ids_have() 
         "01a2",
         "28d",
     ] {
-        assert!(means(asked, &own), "{asked}");
+        assert!(matches_id(asked, &own), "{asked}");
     }
     for asked in [
         "run",
@@ -39,11 +39,11 @@ fn a_text_means_what_its_id_begins_or_ends_with_and_nothing_that_all_ids_have() 
         "branch_01a2",
         "call",
     ] {
-        assert!(!means(asked, &own), "{asked}");
+        assert!(!matches_id(asked, &own), "{asked}");
     }
     let child = record("branch_01a200b0d2c3728d/call/inner");
     for asked in ["01a2", "branch_01a2", "01a2/call/inner", "6fb"] {
-        assert!(means(asked, &child), "{asked}");
+        assert!(matches_id(asked, &child), "{asked}");
     }
     for asked in [
         "01a2/call",
@@ -53,6 +53,6 @@ fn a_text_means_what_its_id_begins_or_ends_with_and_nothing_that_all_ids_have() 
         "bra",
         "branch",
     ] {
-        assert!(!means(asked, &child), "{asked}");
+        assert!(!matches_id(asked, &child), "{asked}");
     }
 }

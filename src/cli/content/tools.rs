@@ -3,8 +3,8 @@
 
 use ktsu_ledger::event::plan::ApprovalPolicy;
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalDecided, ApprovalRequested, DoubtReason, NotSent, Reference, ToolCalled,
-    ToolReturned,
+    AgentEvent, ApprovalDecided, ApprovalRequested, DoubtReason, Reference, ToolCalled,
+    ToolReturned, UnsentReason,
 };
 use ktsu_ledger::{Event, Frame};
 use serde_json::Value;
@@ -116,14 +116,14 @@ fn policy(policy: &ApprovalPolicy) -> String {
 }
 
 /// Why a call was not sent, in a word.
-fn not_sent(why: NotSent) -> &'static str {
+fn not_sent(why: UnsentReason) -> &'static str {
     match why {
-        NotSent::UnknownTool => "no server offers it",
-        NotSent::InvalidArguments => "its arguments do not fit its schema",
-        NotSent::SecretInArguments => "its arguments hold a secret",
-        NotSent::Rejected => "people did not allow it",
-        NotSent::InDoubt => "it may have happened before",
-        NotSent::SuppressedInBranch => "neither a branch nor a recompute changes the world",
+        UnsentReason::UnknownTool => "no server offers it",
+        UnsentReason::InvalidArguments => "its arguments do not fit its schema",
+        UnsentReason::SecretInArguments => "its arguments hold a secret",
+        UnsentReason::Rejected => "people did not allow it",
+        UnsentReason::InDoubt => "it may have happened before",
+        UnsentReason::SuppressedInBranch => "neither a branch nor a recompute changes the world",
     }
 }
 

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{block, fields};
 use crate::cli::{json, text};
-use ktsu_history::webhooks::{Request, request};
+use ktsu_history::webhooks::{WebhookRequest, request};
 
 /// Prints one.
 pub(super) fn print(frames: &[Frame], (seq, event): (u64, &WebhookEvent), all: &str) {
@@ -21,7 +21,7 @@ pub(super) fn print(frames: &[Frame], (seq, event): (u64, &WebhookEvent), all: &
     }
 }
 
-fn sent(event: &WebhookSent, request: &Request, all: &str) {
+fn sent(event: &WebhookSent, request: &WebhookRequest, all: &str) {
     let url = request.url.as_deref().unwrap_or_default();
     let mut told = vec![
         ("request", format!("{} {url}", request.method)),

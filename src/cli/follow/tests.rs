@@ -11,7 +11,7 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
-use super::{Asking, Peer, SILENCE, TICK, Viewer, follow, heard};
+use super::{ApprovalPrompt, Peer, REDRAW_INTERVAL, SILENCE_TIMEOUT, Viewer, follow, within};
 
 /// Longer than anything takes, of a time that passes when nothing else happens.
 const GUARD: Duration = Duration::from_secs(3600);
@@ -94,7 +94,7 @@ async fn envelope(State(world): State<World>) -> String {
 async fn decide(State(world): State<World>) -> String {
     world.begun.fetch_add(1, Ordering::SeqCst);
     world.sends("step.completed", json!({"step": "b"}));
-    tokio::time::sleep(TICK * 10).await;
+    tokio::time::sleep(REDRAW_INTERVAL * 10).await;
     world.decided.fetch_add(1, Ordering::SeqCst);
     world.sends("approval.decided", json!({"request": 1, "step": "a"}));
     world.ends();
@@ -105,7 +105,7 @@ async fn decide(State(world): State<World>) -> String {
 async fn an_answer_under_way_is_finished_though_frames_come_and_time_passes() {
     let (world, peer) = World::new();
     let (typed, input) = mpsc::channel(1);
-    let mut asking = Asking::typed(&peer, "run_r", input, move |line| {
+    let mut asking = ApprovalPrompt::typed(&peer, "run_r", input, move |line| {
         if line.contains("approve?") {
             typed.try_send("y".to_owned()).unwrap();
         }
@@ -124,7 +124,7 @@ async fn an_answer_under_way_is_finished_though_frames_come_and_time_passes() {
 #[tokio::test(start_paused = true)]
 async fn a_run_that_waits_again_is_left_whatever_made_it_wait() {
     let (world, peer) = World::new();
-    let mut asking = Asking::unattended(&peer, "run_r");
+    let mut asking = ApprovalPrompt::unattended(&peer, "run_r");
     let viewer = Viewer {
         asking: Some(&mut asking),
         leaves_waiting: true,
@@ -152,12 +152,12 @@ async fn a_run_that_waits_again_is_left_whatever_made_it_wait() {
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_falls_silent_is_given_up_and_one_in_this_process_is_waited_for() {
     let late = async || {
-        tokio::time::sleep(SILENCE + Duration::from_secs(1)).await;
+        tokio::time::sleep(SILENCE_TIMEOUT + Duration::from_secs(1)).await;
         Ok(7)
     };
-    let given_up = heard(Some(SILENCE), late()).await.unwrap_err();
+    let given_up = within(Some(SILENCE_TIMEOUT), late()).await.unwrap_err();
     let words = format!("{given_up:?}");
     assert!(words.contains("does not answer any more"), "{words}");
-    assert_eq!(heard(None, late()).await, Ok(7));
-    assert_eq!(heard(Some(SILENCE), async { Ok(8) }).await, Ok(8));
+    assert_eq!(within(None, late()).await, Ok(7));
+    assert_eq!(within(Some(SILENCE_TIMEOUT), async { Ok(8) }).await, Ok(8));
 }

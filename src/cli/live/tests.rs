@@ -14,8 +14,8 @@ struct View {
     ms: u64,
 }
 
-fn wide() -> Sheet {
-    Sheet {
+fn wide() -> Terminal {
+    Terminal {
         width: Some(200),
         symbols: Symbols::Unicode,
     }
@@ -29,7 +29,7 @@ impl View {
             terminal,
             running: Vec::new(),
             cost_micro_usd: 0,
-            tools: Tools::default(),
+            tools: OpenCalls::default(),
             waits: Waits::default(),
             out: Box::new(move |line| {
                 let plain = anstream::adapter::strip_str(line).to_string();
@@ -65,7 +65,7 @@ impl View {
     }
 
     fn going_on(&self) -> Vec<String> {
-        self.live.running.iter().map(Running::doing).collect()
+        self.live.running.iter().map(Running::activity).collect()
     }
 }
 
@@ -214,7 +214,7 @@ fn nothing_an_agent_says_steers_the_terminal() {
                 json!({"reason": "agent_skipped", "detail": evil}),
             );
         for line in view.said.borrow().iter() {
-            assert!(!line.contains(text::is_steering), "{line:?}");
+            assert!(!line.contains(text::is_control), "{line:?}");
         }
         assert!(!view.lines().is_empty());
     }
@@ -353,7 +353,7 @@ fn what_people_say_about_the_whole_run_is_told_with_who_said_it() {
 #[test]
 fn why_something_failed_is_whole_however_narrow_the_terminal() {
     let mut view = View::new(true);
-    view.live.sheet = || Sheet {
+    view.live.sheet = || Terminal {
         width: Some(40),
         ..wide()
     };

@@ -8,7 +8,7 @@ use super::super::text;
 
 /// The calls that were spoken of, by the frames that later ones name.
 #[derive(Debug, Default)]
-pub(super) struct Tools {
+pub(super) struct OpenCalls {
     /// By reply and place.
     asked: BTreeMap<(u64, u64), String>,
     /// By the frame that tells of it.
@@ -17,7 +17,7 @@ pub(super) struct Tools {
 
 /// A word about a call.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Word {
+pub(super) struct ToolNote {
     /// What goes on in the step from now on.
     pub(super) doing: String,
     /// What happened.
@@ -28,9 +28,9 @@ pub(super) struct Word {
     pub(super) is_call: bool,
 }
 
-impl Tools {
+impl OpenCalls {
     /// Takes a frame; nothing if it is not about a call.
-    pub(super) fn take(&mut self, kind: &str, seq: u64, data: &Value) -> Option<Word> {
+    pub(super) fn take(&mut self, kind: &str, seq: u64, data: &Value) -> Option<ToolNote> {
         let number = |name: &str| data[name].as_u64();
         let place = number("response").zip(number("call"));
         let named = || {
@@ -54,7 +54,7 @@ impl Tools {
         }
         // One that was never sent has no server.
         let name = known.unwrap_or_else(|| "a tool".to_owned());
-        let word = |doing: &str, line: String, matters| Word {
+        let word = |doing: &str, line: String, matters| ToolNote {
             doing: doing.to_owned(),
             line,
             matters,

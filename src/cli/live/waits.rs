@@ -19,14 +19,14 @@ struct StepWait {
     holds: bool,
     /// Whether something else than people moves it, such as a webhook.
     moves: bool,
-    clock: Clock,
+    clock: WaitClock,
     /// By item; a step without items has one, without a number.
     tasks: BTreeMap<Option<u64>, TaskWait>,
 }
 
 #[derive(Debug, Clone, Default)]
 struct TaskWait {
-    clock: Clock,
+    clock: WaitClock,
     ended: bool,
     /// Calls that people are asked about, and calls that are being made.
     asked: BTreeSet<u64>,
@@ -34,12 +34,12 @@ struct TaskWait {
 }
 
 #[derive(Debug, Clone, Copy, Default)]
-struct Clock {
+struct WaitClock {
     last: Option<Timestamp>,
     waited_ms: u64,
 }
 
-impl Clock {
+impl WaitClock {
     fn take(&mut self, at: Timestamp, still: bool) {
         let last = self.last.replace(at).unwrap_or(at);
         if still {
@@ -107,7 +107,7 @@ impl Waits {
         let still = ends && self.steps.get(&place).is_some_and(StepWait::is_still);
         // What is around it stands still where everything in it does.
         let around: Vec<(String, String, bool)> = outer(scope)
-            .map(|(outer, holder, path)| (outer, holder, ends && self.stands(&path)))
+            .map(|(outer, holder, path)| (outer, holder, ends && self.is_waiting(&path)))
             .collect();
         if let Some(held) = self.steps.get_mut(&place) {
             held.moves |= kind == "webhook.sent";
@@ -152,7 +152,7 @@ impl Waits {
     }
 
     /// Whether nothing but people moves what is under way in a scope and below it.
-    fn stands(&self, scope: &str) -> bool {
+    fn is_waiting(&self, scope: &str) -> bool {
         let below = format!("{scope}/");
         let within = self
             .steps

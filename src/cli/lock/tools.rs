@@ -7,18 +7,18 @@ use ktsu_ledger::event::lock::{Kind, Lock};
 use serde::Serialize;
 
 use super::Arguments;
-use crate::assemble::servers::{self, Digests, NotAsked};
+use crate::assemble::servers::{self, ListToolsError, ToolDigests};
 use crate::cli::Failure;
 use crate::cli::engine::{load_environment, process_environment, quoted};
 use ktsu_kit::Kit;
 use ktsu_kit::lock::FILE;
 
 /// By the path of the server.
-pub(super) type Offered = BTreeMap<String, Digests>;
+pub(super) type OfferedTools = BTreeMap<String, ToolDigests>;
 
 /// A server whose tools are not those of the lock.
 #[derive(Debug, Serialize)]
-pub(super) struct Retold {
+pub(super) struct ToolDrift {
     path: String,
     difference: String,
     /// Whether the lock says nothing of its tools yet.
@@ -26,12 +26,12 @@ pub(super) struct Retold {
     new: bool,
 }
 
-impl Retold {
+impl ToolDrift {
     /// What a lock that is written changes.
-    pub(super) fn written(&self) -> String {
+    pub(super) fn written_text(&self) -> String {
         match self.new {
             true => format!("{}: tools locked: {}", self.path, self.difference),
-            false => self.drifted(),
+            false => self.drift_text(),
         }
     }
 
@@ -42,11 +42,11 @@ impl Retold {
                 "{} is locked without its tools: {}",
                 self.path, self.difference
             ),
-            false => self.drifted(),
+            false => self.drift_text(),
         }
     }
 
-    fn drifted(&self) -> String {
+    fn drift_text(&self) -> String {
         format!(
             "{}: the tools are not those that were locked: {}",
             self.path, self.difference
@@ -56,13 +56,13 @@ impl Retold {
 
 /// A tool that an agent may call by its allowlist, and that no model is told of.
 #[derive(Debug, Serialize)]
-pub(super) struct LeftOut {
+pub(super) struct ToolNotOffered {
     path: String,
     tool: String,
     reason: &'static str,
 }
 
-impl LeftOut {
+impl ToolNotOffered {
     pub(super) fn words(&self) -> String {
         let Self { path, tool, reason } = self;
         format!("{path}: the tool {tool:?} is not offered: {reason}")
@@ -71,22 +71,22 @@ impl LeftOut {
 
 /// What the servers of a kit say.
 #[derive(Default)]
-pub(super) struct Asked {
-    pub(super) offered: Offered,
-    pub(super) left_out: Vec<LeftOut>,
+pub(super) struct ServerTools {
+    pub(super) offered: OfferedTools,
+    pub(super) left_out: Vec<ToolNotOffered>,
 }
 
 /// Asks every server. Where one does not answer nothing is locked: half of the truth is none.
-pub(super) async fn ask(kit: &Kit, arguments: &Arguments) -> Result<Asked, Failure> {
+pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<ServerTools, Failure> {
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let found = servers::tools(kit, environment.as_ref(), &process_environment()).await;
     let found = found.map_err(Failure::could_not_run)?;
-    let mut asked = Asked::default();
+    let mut asked = ServerTools::default();
     let mut silent = Vec::new();
     for (path, listed) in found {
         match listed {
             Ok(listed) => {
-                let left_out = listed.left_out.into_iter().map(|one| LeftOut {
+                let left_out = listed.left_out.into_iter().map(|one| ToolNotOffered {
                     path: path.clone(),
                     tool: one.tool,
                     reason: one.reason,
@@ -99,17 +99,17 @@ pub(super) async fn ask(kit: &Kit, arguments: &Arguments) -> Result<Asked, Failu
     }
     match silent.is_empty() {
         true => Ok(asked),
-        false => Err(not_asked(&silent)),
+        false => Err(list_failure(&silent)),
     }
 }
 
-fn not_asked(silent: &[(String, NotAsked)]) -> Failure {
+fn list_failure(silent: &[(String, ListToolsError)]) -> Failure {
     let lines = silent.iter().map(|(path, why)| format!("  {path}: {why}"));
     let lines: Vec<String> = lines.collect();
     let words = format!("tool servers cannot be asked\n\n{}", lines.join("\n"));
     let variable = silent.iter().find_map(|(_, why)| match why {
-        NotAsked::NoValue(error) => error.first(),
-        NotAsked::Failed(_) => None,
+        ListToolsError::NoValue(error) => error.first(),
+        ListToolsError::Failed(_) => None,
     });
     let hint = match variable {
         Some(name) => {
@@ -121,7 +121,7 @@ fn not_asked(silent: &[(String, NotAsked)]) -> Failure {
 }
 
 /// Every server that offers something else than a lock says.
-pub(super) fn differences(lock: &Lock, offered: &Offered) -> Vec<Retold> {
+pub(super) fn differences(lock: &Lock, offered: &OfferedTools) -> Vec<ToolDrift> {
     let servers = lock.entries.iter().filter(|one| one.kind == Kind::Server);
     let differs = servers.filter_map(|entry| {
         let offered = offered.get(&entry.path)?;
@@ -132,7 +132,7 @@ pub(super) fn differences(lock: &Lock, offered: &Offered) -> Vec<Retold> {
             None if offered.is_empty() => "none that may be called".to_owned(),
             None => offered.keys().cloned().collect::<Vec<_>>().join(", "),
         };
-        Some(Retold {
+        Some(ToolDrift {
             path: entry.path.clone(),
             difference,
             new,
@@ -150,7 +150,7 @@ pub(super) fn unread(file: &Path) -> Vec<String> {
 }
 
 /// Nothing is forgotten that a run would have been held against.
-pub(super) fn forgotten(lost: &[String], dir: &Path) -> Failure {
+pub(super) fn removed_servers(lost: &[String], dir: &Path) -> Failure {
     let lost = lost.join(", ");
     let words = format!("the tools locked in {lost} would be forgotten, and others may be there");
     Failure::could_not_run(words).hint(format!(
@@ -160,7 +160,7 @@ pub(super) fn forgotten(lost: &[String], dir: &Path) -> Failure {
 }
 
 /// Puts what is offered into a lock.
-pub(super) fn put(lock: &mut Lock, mut offered: Offered) {
+pub(super) fn put(lock: &mut Lock, mut offered: OfferedTools) {
     for entry in &mut lock.entries {
         if let Some(tools) = offered.remove(&entry.path) {
             entry.tools = Some(tools);
@@ -192,7 +192,7 @@ mod tests {
                 version: "1".to_owned(),
             },
         };
-        let offers = |tools: &[&str]| -> Offered {
+        let offers = |tools: &[&str]| -> OfferedTools {
             let tools = tools.iter().map(|&name| (name.to_owned(), String::new()));
             [("s".to_owned(), tools.collect())].into()
         };
@@ -203,7 +203,7 @@ mod tests {
         assert_eq!(told(&lock, &[]), ["none that may be called"]);
         assert_eq!(told(&lock, &["get", "put"]), ["get, put"]);
         put(&mut lock, offers(&[]));
-        assert_eq!(lock.entries[0].tools, Some(Digests::new()));
+        assert_eq!(lock.entries[0].tools, Some(ToolDigests::new()));
         assert_eq!(told(&lock, &[]), Vec::<String>::new());
         assert_eq!(told(&lock, &["get"]), ["get added"]);
     }

@@ -21,7 +21,7 @@ fn runs() -> Rows {
 }
 
 fn on(width: Option<usize>, symbols: Symbols) -> Vec<String> {
-    runs().shown(&Sheet { width, symbols }).lines
+    runs().shown(&Terminal { width, symbols }).lines
 }
 
 #[test]
@@ -59,7 +59,7 @@ fn a_wide_terminal_gets_lines() {
 
 #[test]
 fn a_narrow_terminal_gets_columns_without_lines_and_does_without_some() {
-    let shown = runs().shown(&Sheet {
+    let shown = runs().shown(&Terminal {
         width: Some(48),
         symbols: Symbols::Unicode,
     });

@@ -2,10 +2,10 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{FieldType, Key, Shape};
+use super::{FieldType, KeyShape, MapShape};
 
 /// The schema of a whole file.
-pub fn document(title: &str, shape: &Shape) -> Value {
+pub fn document(title: &str, shape: &MapShape) -> Value {
     let mut schema = of_shape(shape);
     if let Value::Object(members) = &mut schema {
         let dialect = "https://json-schema.org/draft/2020-12/schema";
@@ -15,7 +15,7 @@ pub fn document(title: &str, shape: &Shape) -> Value {
     schema
 }
 
-fn of_shape(shape: &Shape) -> Value {
+fn of_shape(shape: &MapShape) -> Value {
     let properties: Map<String, Value> = shape
         .keys
         .iter()
@@ -61,7 +61,7 @@ fn needs(key: &str) -> Value {
     json!({ "required": [key] })
 }
 
-fn of_key(key: &Key) -> Value {
+fn of_key(key: &KeyShape) -> Value {
     let mut schema = of(&key.of);
     schema["description"] = key.doc.into();
     schema
@@ -71,13 +71,13 @@ fn of(kind: &FieldType) -> Value {
     match kind {
         FieldType::Any => json!({}),
         FieldType::Text | FieldType::Note => json!({"type": "string"}),
-        FieldType::Form(pattern) => json!({"type": "string", "pattern": pattern}),
-        FieldType::Words(words) => json!({ "enum": words }),
+        FieldType::Pattern(pattern) => json!({"type": "string", "pattern": pattern}),
+        FieldType::Keywords(words) => json!({ "enum": words }),
         FieldType::Flag => json!({"type": "boolean"}),
         FieldType::Number(least, most) => {
             json!({"type": "number", "minimum": least, "maximum": most})
         }
-        FieldType::Whole(least, most) => {
+        FieldType::Integer(least, most) => {
             json!({"type": "integer", "minimum": least, "maximum": most})
         }
         FieldType::Schema => json!({"type": ["object", "boolean"]}),

@@ -2,12 +2,12 @@
 
 use super::*;
 
-fn rules(allow: &[&str], loopback: bool) -> Rules {
+fn rules(allow: &[&str], loopback: bool) -> AddressRules {
     let allow: Vec<String> = allow.iter().map(|&entry| entry.to_owned()).collect();
-    Rules::new(&allow, loopback).expect("entries")
+    AddressRules::new(&allow, loopback).expect("entries")
 }
 
-fn goes(rules: &Rules, url: &str) -> bool {
+fn goes(rules: &AddressRules, url: &str) -> bool {
     rules.target(url).is_ok()
 }
 
@@ -231,10 +231,10 @@ fn entries_that_cannot_be_read_are_errors() {
         "a b",
         "http://a",
     ] {
-        let refused = Rules::new(&[entry.to_owned()], false);
+        let refused = AddressRules::new(&[entry.to_owned()], false);
         assert_eq!(
             refused.map(drop),
-            Err(BadEntry(entry.to_owned())),
+            Err(AllowlistEntryError(entry.to_owned())),
             "{entry}"
         );
     }

@@ -6,11 +6,11 @@ use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame};
 
 use super::super::archive::{Extract, describe, extracts};
-use super::reading::Evidence;
-use super::{Against, Claim, Wrong};
-use ktsu_workflow::replay::{Definitions, Stopped, replay};
+use super::reading::EvidenceArchive;
+use super::{Claim, ClaimFailure, VerifyOptions};
+use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
-impl Evidence {
+impl EvidenceArchive {
     /// Whether the files beside the frames say what the frames say.
     pub(super) fn extracts(&self) -> Claim {
         let mut expected = BTreeSet::new();
@@ -41,7 +41,7 @@ impl Evidence {
         match wrong.first() {
             Some(name) => {
                 let words = format!("{name} is not what the frames say");
-                Claim::failed("extracts", Wrong::new(words))
+                Claim::failed("extracts", ClaimFailure::new(words))
             }
             None => Claim::proven("extracts", format!("{} files", expected.len())),
         }
@@ -65,7 +65,7 @@ impl Evidence {
                 .find(|external| external.path == "/definition");
             if external.is_none_or(|external| external.hash.to_string() != *digest) {
                 let words = "its definition is not the one it names";
-                return Claim::failed("definitions", Wrong::at(frame.id(), words));
+                return Claim::failed("definitions", ClaimFailure::at(frame.id(), words));
             }
         }
         Claim::proven(
@@ -75,7 +75,7 @@ impl Evidence {
     }
 
     /// Whether every decision follows from the recorded inputs.
-    pub(super) fn replay(&self, against: &Against) -> Claim {
+    pub(super) fn replay(&self, against: &VerifyOptions) -> Claim {
         let mut definitions = Definitions::default();
         let (mut count, mut large) = (0, None);
         for (stream, frames) in self.by_stream() {
@@ -92,15 +92,18 @@ impl Evidence {
             }
             let Some(whole) = self.effective(last, stream) else {
                 let words = format!("the frames of {stream} cannot be read");
-                return Claim::failed("replay", Wrong::new(words));
+                return Claim::failed("replay", ClaimFailure::new(words));
             };
             match replay(&whole, &mut definitions) {
                 Ok(_) => count += 1,
-                Err(stopped @ (Stopped::Rules { .. } | Stopped::Unknown { .. })) => {
+                Err(stopped @ (ReplayError::Rules { .. } | ReplayError::Unknown { .. })) => {
                     return Claim::not_covered("replay", format!("{stream}: {stopped}"));
                 }
                 Err(stopped) => {
-                    return Claim::failed("replay", Wrong::new(format!("{stream}: {stopped}")));
+                    return Claim::failed(
+                        "replay",
+                        ClaimFailure::new(format!("{stream}: {stopped}")),
+                    );
                 }
             }
         }

@@ -6,9 +6,9 @@ use ktsu_ledger::event::{AgentEvent, OPEN, RunEvent, StoreEvent, WebhookEvent};
 use ktsu_ledger::frame::MAX_BODY;
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId, strict};
 
-use super::super::archive::{MANIFEST, Placed, Range};
-use super::reading::{Evidence, Row};
-use super::{Claim, Wrong};
+use super::super::archive::{MANIFEST, PositionedFrame, Range};
+use super::reading::{EvidenceArchive, FrameRow};
+use super::{Claim, ClaimFailure};
 
 /// Reads a frame as strictly as anybody could.
 pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
@@ -30,18 +30,23 @@ pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
     }
 }
 
-impl Evidence {
+impl EvidenceArchive {
     /// Whether the files are those the manifest names.
     pub(super) fn manifest(&self) -> Claim {
         let listed = &self.manifest.files;
         for name in self.files.names() {
             if name != MANIFEST && listed.get(name) != self.describe(name).as_ref() {
-                return Claim::failed("manifest", Wrong::new(format!("{name} is not as listed")));
+                return Claim::failed(
+                    "manifest",
+                    ClaimFailure::new(format!("{name} is not as listed")),
+                );
             }
         }
         let missing = |name: &&String| self.files.place(name).is_none();
         match listed.keys().find(missing) {
-            Some(name) => Claim::failed("manifest", Wrong::new(format!("{name} is missing"))),
+            Some(name) => {
+                Claim::failed("manifest", ClaimFailure::new(format!("{name} is missing")))
+            }
             None => Claim::proven("manifest", format!("{} files", listed.len())),
         }
     }
@@ -58,7 +63,7 @@ impl Evidence {
     }
 
     /// Follows every stream.
-    pub(super) fn follow(&self) -> Result<(), Wrong> {
+    pub(super) fn follow(&self) -> Result<(), ClaimFailure> {
         let mut ranges: BTreeMap<String, Range> = BTreeMap::new();
         for placed in self.each() {
             let frame = &placed.frame;
@@ -69,11 +74,11 @@ impl Evidence {
             };
             if frame.seq != seq {
                 let words = format!("its number is not {seq}, which comes next");
-                return Err(Wrong::at(frame.id(), words));
+                return Err(ClaimFailure::at(frame.id(), words));
             }
             if frame.prev != prev {
                 let words = "it does not follow from the frame before it";
-                return Err(Wrong::at(frame.id(), words));
+                return Err(ClaimFailure::at(frame.id(), words));
             }
             match range {
                 Some(range) => {
@@ -92,18 +97,18 @@ impl Evidence {
         }
         match ranges == self.manifest.streams {
             true => Ok(()),
-            false => Err(Wrong::new(
+            false => Err(ClaimFailure::new(
                 "the manifest tells of other streams, or of more of them",
             )),
         }
     }
 
     /// Where a stream begins: at nothing, or behind the frame that a branch shares.
-    fn beginning(&self, first: &Frame) -> Result<(u64, Hash), Wrong> {
+    fn beginning(&self, first: &Frame) -> Result<(u64, Hash), ClaimFailure> {
         let Event::Run(RunEvent::Branched(branch)) = &first.event else {
             return Ok((0, Hash::ZERO));
         };
-        let wrong = |words: &str| Wrong::at(first.id(), words);
+        let wrong = |words: &str| ClaimFailure::at(first.id(), words);
         let Some(last) = branch.fork_position.checked_sub(1) else {
             return Ok((0, Hash::ZERO));
         };
@@ -121,12 +126,12 @@ impl Evidence {
     pub(super) fn causes(&self) -> Claim {
         let mut outside = 0u64;
         for placed in self.each() {
-            let Placed { position, frame } = &*placed;
+            let PositionedFrame { position, frame } = &*placed;
             for cause in &frame.cause {
                 let wrong = || {
                     let words =
                         format!("it names the cause {cause}, which is not an earlier frame");
-                    Claim::failed("causes", Wrong::at(frame.id(), words))
+                    Claim::failed("causes", ClaimFailure::at(frame.id(), words))
                 };
                 match cause {
                     Cause::Here(seq) if *seq < frame.seq => {}
@@ -163,14 +168,16 @@ impl Evidence {
                 named.insert(name);
                 if !right {
                     let words = format!("the blob {} is missing or another", external.hash);
-                    return Claim::failed("blobs", Wrong::at(frame.id(), words));
+                    return Claim::failed("blobs", ClaimFailure::at(frame.id(), words));
                 }
             }
         }
         let found = self.files.names().filter(|name| name.starts_with("blobs/"));
         let found: Vec<&str> = found.collect();
         match found.iter().find(|name| !named.contains(**name)) {
-            Some(name) => Claim::failed("blobs", Wrong::new(format!("no frame names {name}"))),
+            Some(name) => {
+                Claim::failed("blobs", ClaimFailure::new(format!("no frame names {name}")))
+            }
             None => Claim::proven("blobs", format!("{} blobs", found.len())),
         }
     }
@@ -180,7 +187,7 @@ impl Evidence {
     pub(super) fn completeness(&self) -> Claim {
         let mut headed = BTreeMap::new();
         for placed in self.each() {
-            let Placed { position, frame } = &*placed;
+            let PositionedFrame { position, frame } = &*placed;
             let Event::Store(StoreEvent::RunHead(head)) = &frame.event else {
                 continue;
             };
@@ -188,7 +195,7 @@ impl Evidence {
             if !self.manifest.streams.contains_key(stream) {
                 if self.manifest.all {
                     let words = format!("{stream} ended, and is not in an archive of all runs");
-                    return Claim::failed("completeness", Wrong::at(frame.id(), words));
+                    return Claim::failed("completeness", ClaimFailure::at(frame.id(), words));
                 }
                 continue;
             }
@@ -199,7 +206,7 @@ impl Evidence {
                     "{stream} does not have the {} frames it ended with",
                     head.frames
                 );
-                return Claim::failed("completeness", Wrong::at(frame.id(), words));
+                return Claim::failed("completeness", ClaimFailure::at(frame.id(), words));
             }
             // What is not signed shows nothing, and a run that was taken up again has no end.
             match *position <= self.tree.size && head.status != OPEN {
@@ -213,7 +220,7 @@ impl Evidence {
             .find(|run| !self.manifest.streams.contains_key(*run))
         {
             let words = format!("{missing} was asked for and is not here");
-            return Claim::failed("completeness", Wrong::new(words));
+            return Claim::failed("completeness", ClaimFailure::new(words));
         }
         let mut open = Vec::new();
         for (stream, frames) in self.by_stream() {
@@ -225,7 +232,7 @@ impl Evidence {
             }
         }
         let doubt = self.in_doubt();
-        let signed = |row: &&Row| row.position <= self.tree.size;
+        let signed = |row: &&FrameRow| row.position <= self.tree.size;
         let here = self.all().iter().filter(signed).count() as u64;
         match (open.first(), self.tree.size.saturating_sub(here)) {
             (Some(first), _) => {

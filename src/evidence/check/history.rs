@@ -3,30 +3,30 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::event::plan::{Plan, ServerPlan, Work};
+use ktsu_ledger::event::plan::{Plan, ServerPlan, StepWork};
 use ktsu_ledger::{Event, Frame};
 
-use super::super::archive::Placed;
+use super::super::archive::PositionedFrame;
 use super::content::too_large;
-use super::reading::Evidence;
-use super::{Against, Wrong};
+use super::reading::EvidenceArchive;
+use super::{ClaimFailure, VerifyOptions};
 
 /// The frames of a run or branch in order, those before a fork included; those about agents with
 /// their blobs put back.
 pub(super) struct History<'a> {
-    evidence: &'a Evidence,
+    evidence: &'a EvidenceArchive,
     pub(super) stream: &'a str,
     pub(super) frames: Vec<Frame>,
 }
 
-impl Evidence {
+impl EvidenceArchive {
     /// Judges the histories in which models were asked, or tools, one after another; gives the
     /// first that is too large to be held.
     pub(super) fn each_history(
         &self,
-        against: &Against,
-        judge: &mut dyn FnMut(&History<'_>) -> Result<(), Wrong>,
-    ) -> Result<Option<String>, Wrong> {
+        against: &VerifyOptions,
+        judge: &mut dyn FnMut(&History<'_>) -> Result<(), ClaimFailure>,
+    ) -> Result<Option<String>, ClaimFailure> {
         let about_agents: BTreeSet<String> = self
             .each()
             .filter(|placed| is_about_agents(placed))
@@ -50,16 +50,16 @@ impl Evidence {
         Ok(large)
     }
 
-    fn history<'a>(&'a self, stream: &'a str, last: u64) -> Result<History<'a>, Wrong> {
+    fn history<'a>(&'a self, stream: &'a str, last: u64) -> Result<History<'a>, ClaimFailure> {
         let frame = |seq| {
             let placed = self.shared(stream, seq);
-            let words = || Wrong::new(format!("the frames of {stream} cannot be read"));
+            let words = || ClaimFailure::new(format!("the frames of {stream} cannot be read"));
             let placed = placed.ok_or_else(words)?;
             let frame = &placed.frame;
             if frame.ext.is_empty() || !matches!(frame.event, Event::Agent(_)) {
                 return Ok(frame.clone());
             }
-            let words = || Wrong::at(frame.id(), "one of its blobs is missing or another");
+            let words = || ClaimFailure::at(frame.id(), "one of its blobs is missing or another");
             self.whole(stream, seq).ok_or_else(words)
         };
         Ok(History {
@@ -82,13 +82,13 @@ impl History<'_> {
     }
 
     /// The definition that a frame brings.
-    pub(super) fn plan(&self, frame: &Frame) -> Result<Plan, Wrong> {
+    pub(super) fn plan(&self, frame: &Frame) -> Result<Plan, ClaimFailure> {
         let whole = self.evidence.whole(self.stream, frame.seq);
         let plan = whole.and_then(|whole| {
             let (definition, _) = whole.event.definition()?;
             serde_json::from_str(definition.as_str()).ok()
         });
-        plan.ok_or_else(|| Wrong::at(frame.id(), "its definition cannot be read"))
+        plan.ok_or_else(|| ClaimFailure::at(frame.id(), "its definition cannot be read"))
     }
 }
 
@@ -102,20 +102,20 @@ pub(super) fn server<'p>(
     let mut workflow = plan.workflows.get(&plan.root)?;
     for id in scope.split('/').filter(|id| !id.is_empty()) {
         let child = workflow.steps.iter().find(|step| step.id == id)?;
-        let Work::Workflow(child) = &child.work else {
+        let StepWork::Workflow(child) = &child.work else {
             return None;
         };
         workflow = plan.workflows.get(&child.workflow)?;
     }
     let step = workflow.steps.iter().find(|one| one.id == step)?;
-    let Work::Agent(agent) = &step.work else {
+    let StepWork::Agent(agent) = &step.work else {
         return None;
     };
     let servers = &plan.agents.get(&agent.file)?.servers;
     servers.iter().find(|server| server.name == name)
 }
 
-fn is_about_agents(placed: &Placed) -> bool {
+fn is_about_agents(placed: &PositionedFrame) -> bool {
     matches!(
         placed.frame.event.kind().split_once('.'),
         Some(("llm" | "tool" | "approval", _))

@@ -7,12 +7,12 @@ use ktsu_ledger::event::{RunCreated, RunEvent};
 use ktsu_ledger::{Event, Hash, strict};
 use serde_json::Value;
 
-use super::super::archive::Placed;
-use super::reading::Evidence;
-use super::{Claim, Wrong};
+use super::super::archive::PositionedFrame;
+use super::reading::EvidenceArchive;
+use super::{Claim, ClaimFailure};
 
 /// What a lock shows of a run.
-enum Shown {
+enum LockVerdict {
     /// The run had the definition that was locked.
     Locked,
     /// It says nothing, and why.
@@ -20,25 +20,25 @@ enum Shown {
 }
 
 /// What a frame keeps as blobs, by the place it was in: hashes, and the bytes that have them.
-type Apart<'a> = BTreeMap<&'a str, (Hash, Vec<u8>)>;
+type DetachedBlobs<'a> = BTreeMap<&'a str, (Hash, Vec<u8>)>;
 
-impl Evidence {
+impl EvidenceArchive {
     /// Whether every run had the definition that its lock names.
     pub(super) fn lock(&self) -> Claim {
         let (mut locked, mut open) = (0, None);
         for placed in self.each() {
             let shown = match &placed.frame.event {
                 Event::Run(RunEvent::Created(created)) => self.locked(&placed, created),
-                Event::Run(RunEvent::Branched(branch)) if branch.digest.is_some() => {
-                    Ok(Shown::Nothing("its definition was changed by a person"))
-                }
+                Event::Run(RunEvent::Branched(branch)) if branch.digest.is_some() => Ok(
+                    LockVerdict::Nothing("its definition was changed by a person"),
+                ),
                 _ => continue,
             };
             let frame = placed.frame.id();
             match shown {
-                Ok(Shown::Locked) => locked += 1,
-                Ok(Shown::Nothing(why)) => drop(open.get_or_insert((frame, why))),
-                Err(reason) => return Claim::failed("lock", Wrong::at(frame, reason)),
+                Ok(LockVerdict::Locked) => locked += 1,
+                Ok(LockVerdict::Nothing(why)) => drop(open.get_or_insert((frame, why))),
+                Err(reason) => return Claim::failed("lock", ClaimFailure::at(frame, reason)),
             }
         }
         match (open, locked) {
@@ -54,12 +54,16 @@ impl Evidence {
         }
     }
 
-    fn locked(&self, placed: &Placed, created: &RunCreated) -> Result<Shown, &'static str> {
+    fn locked(
+        &self,
+        placed: &PositionedFrame,
+        created: &RunCreated,
+    ) -> Result<LockVerdict, &'static str> {
         if placed.frame.ext.iter().all(|one| one.path != "/lock") {
-            return Ok(Shown::Nothing("it records no lock"));
+            return Ok(LockVerdict::Nothing("it records no lock"));
         }
         if placed.frame.ext.iter().any(|one| self.is_large(&one.hash)) {
-            return Ok(Shown::Nothing(
+            return Ok(LockVerdict::Nothing(
                 "one of its blobs is larger than what is read at once",
             ));
         }
@@ -71,7 +75,7 @@ impl Evidence {
         let lock = apart.get("/lock").and_then(|(_, bytes)| value(bytes));
         let lock = lock.ok_or("its lock cannot be read")?;
         if lock.get("format") != Some(&Value::from(FORMAT)) {
-            return Ok(Shown::Nothing(
+            return Ok(LockVerdict::Nothing(
                 "its lock is of a format that this verifier does not know",
             ));
         }
@@ -84,12 +88,12 @@ impl Evidence {
             .map(|entry| (text(entry, "kind"), text(entry, "definition")));
         let wanted = (Some("workflow"), Some(created.digest.as_str()));
         match said == Some(wanted) && found.next().is_none() {
-            true => Ok(Shown::Locked),
+            true => Ok(LockVerdict::Locked),
             false => Err("its lock names another definition of the workflow"),
         }
     }
 
-    fn apart<'p>(&self, placed: &'p Placed) -> Result<Apart<'p>, &'static str> {
+    fn apart<'p>(&self, placed: &'p PositionedFrame) -> Result<DetachedBlobs<'p>, &'static str> {
         let mut apart = BTreeMap::new();
         for external in &placed.frame.ext {
             let bytes = self.blob(&external.hash);

@@ -13,8 +13,9 @@
 //!
 //! Nothing here believes the archive: what it says of itself is compared with what its bytes give.
 
+mod agent_timeline;
 mod approvals;
-mod beside;
+mod companion_files;
 mod content;
 mod frames;
 mod history;
@@ -23,19 +24,18 @@ mod models;
 mod outputs;
 mod reading;
 mod repeated;
-mod story;
 mod tools;
 mod tree;
 
 use ktsu_ledger::note::{Checkpoint, PublicKey};
 use serde::Serialize;
 
-use self::reading::Evidence;
-use super::tar::Source;
+use self::reading::EvidenceArchive;
+use super::tar::ArchiveSource;
 
 /// What an archive is judged against.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Against {
+pub struct VerifyOptions {
     /// Checkpoints that the auditor has kept, or got from a witness.
     pub held: Vec<Checkpoint>,
     /// The key that the auditor knows the ledger by.
@@ -48,7 +48,7 @@ pub struct Against {
 /// The largest run that is held in memory, where nobody says otherwise.
 pub const MAX_RUN_BYTES: u64 = 24 * 1024 * 1024;
 
-impl Default for Against {
+impl Default for VerifyOptions {
     fn default() -> Self {
         Self {
             held: Vec::new(),
@@ -61,7 +61,7 @@ impl Default for Against {
 /// What is shown of one claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// It holds.
     Proven,
     /// Nothing speaks against it, and not everything for it.
@@ -81,7 +81,7 @@ pub struct Claim {
     /// In words.
     pub reason: String,
     /// What is shown.
-    pub verdict: Verdict,
+    pub verdict: ClaimVerdict,
 }
 
 impl Claim {
@@ -90,35 +90,35 @@ impl Claim {
             claim,
             frame: None,
             reason: reason.into(),
-            verdict: Verdict::Proven,
+            verdict: ClaimVerdict::Proven,
         }
     }
 
     fn not_covered(claim: &'static str, reason: impl Into<String>) -> Self {
         Self {
-            verdict: Verdict::NotCovered,
+            verdict: ClaimVerdict::NotCovered,
             ..Self::proven(claim, reason)
         }
     }
 
-    fn failed(claim: &'static str, wrong: Wrong) -> Self {
+    fn failed(claim: &'static str, wrong: ClaimFailure) -> Self {
         Self {
             claim,
             frame: wrong.frame,
             reason: wrong.reason,
-            verdict: Verdict::Failed,
+            verdict: ClaimVerdict::Failed,
         }
     }
 }
 
 /// What speaks against a claim.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Wrong {
+struct ClaimFailure {
     frame: Option<String>,
     reason: String,
 }
 
-impl Wrong {
+impl ClaimFailure {
     fn new(reason: impl Into<String>) -> Self {
         Self {
             frame: None,
@@ -136,7 +136,7 @@ impl Wrong {
 
 /// The outcome.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Outcome {
+pub struct EvidenceReport {
     /// Every claim, in one order.
     pub claims: Vec<Claim>,
     /// Frames in the archive.
@@ -149,12 +149,12 @@ pub struct Outcome {
     pub streams: u64,
 }
 
-impl Outcome {
+impl EvidenceReport {
     /// Whether no claim failed.
     pub fn is_sound(&self) -> bool {
         self.claims
             .iter()
-            .all(|claim| claim.verdict != Verdict::Failed)
+            .all(|claim| claim.verdict != ClaimVerdict::Failed)
     }
 }
 
@@ -162,7 +162,7 @@ impl Outcome {
 ///
 /// # Errors
 /// Why there is nothing to judge: it is no archive of evidence, or not one this version reads.
-pub fn verify(bytes: &[u8], against: &Against) -> Result<Outcome, String> {
+pub fn verify(bytes: &[u8], against: &VerifyOptions) -> Result<EvidenceReport, String> {
     verify_from(std::io::Cursor::new(bytes.to_vec()), against)
 }
 
@@ -171,8 +171,11 @@ pub fn verify(bytes: &[u8], against: &Against) -> Result<Outcome, String> {
 ///
 /// # Errors
 /// As [`verify`]; also where the archive changes meanwhile.
-pub fn verify_from(source: impl Source + 'static, against: &Against) -> Result<Outcome, String> {
-    let evidence = Evidence::read(source)?;
+pub fn verify_from(
+    source: impl ArchiveSource + 'static,
+    against: &VerifyOptions,
+) -> Result<EvidenceReport, String> {
+    let evidence = EvidenceArchive::read(source)?;
     let signed = tree::Signed::of(&evidence);
     let mut claims = vec![
         evidence.manifest(),
@@ -194,7 +197,7 @@ pub fn verify_from(source: impl Source + 'static, against: &Against) -> Result<O
     if evidence.has_changed() {
         return Err("the archive changed while it was read".to_owned());
     }
-    Ok(Outcome {
+    Ok(EvidenceReport {
         claims,
         frames: evidence.count() as u64,
         origin: evidence.manifest.origin.clone(),

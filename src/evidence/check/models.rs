@@ -4,17 +4,22 @@
 use std::rc::Rc;
 
 use ktsu_ledger::event::{LlmRequest, LlmResponse, ToolReturned};
-use ktsu_ledger::{Frame, Hash, Json};
+use ktsu_ledger::{CanonicalJson, Frame, Hash};
 use serde_json::{Value, json};
 
-use super::story::{Call, Of, Story, Task};
+use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, TaskProgress};
 use ktsu_workflow::admit::report::sha256;
 
-impl<'a> Story<'a> {
-    pub(super) fn ask(&mut self, task: &mut Task<'a>, frame: &Frame, asked: &'a LlmRequest) {
+impl<'a> AgentTimeline<'a> {
+    pub(super) fn check_request(
+        &mut self,
+        task: &mut TaskProgress<'a>,
+        frame: &Frame,
+        asked: &'a LlmRequest,
+    ) {
         let words = "the model has not got every result of what it asked for before";
-        self.blame(Of::Tools, frame, task.waits(), words);
-        self.heed(task, frame);
+        self.fail_if(ClaimKind::Tools, frame, task.waits(), words);
+        self.check_not_forced_to_fail(task, frame);
         let told = asked.tools.as_ref().map(|tools| Rc::new(tools.to_value()));
         let base = asked.base.and_then(|base| self.offers.get(&base).cloned());
         if let Some(told) = told.or(base) {
@@ -22,19 +27,21 @@ impl<'a> Story<'a> {
         }
         let right = asked.digest == digest(&self.whole(task, asked));
         let words = "its digest is not that of what the model is asked";
-        self.blame(Of::Tools, frame, !right, words);
+        self.fail_if(ClaimKind::Tools, frame, !right, words);
         self.digests.insert(frame.seq, &asked.digest);
         task.request = Some(frame.seq);
     }
 
     /// A request as it is digested: a base, and what stands in another frame, by their digests.
-    fn whole(&self, task: &Task<'a>, asked: &LlmRequest) -> Value {
+    fn whole(&self, task: &TaskProgress<'a>, asked: &LlmRequest) -> Value {
         let messages = asked.messages.to_value();
         let messages = messages.as_array().into_iter().flatten().map(|message| {
             let Some(frame) = message.get("frame").filter(|frame| !frame.is_null()) else {
                 return message.clone();
             };
-            let told = frame.as_u64().and_then(|frame| task.told.get(&frame));
+            let told = frame
+                .as_u64()
+                .and_then(|frame| task.context_digests.get(&frame));
             json!({"digest": told, "role": message.get("role")})
         });
         let mut whole = json!({
@@ -51,46 +58,52 @@ impl<'a> Story<'a> {
         whole
     }
 
-    pub(super) fn reply(&mut self, task: &mut Task<'a>, frame: &Frame, answer: &LlmResponse) {
+    pub(super) fn check_reply(
+        &mut self,
+        task: &mut TaskProgress<'a>,
+        frame: &Frame,
+        answer: &LlmResponse,
+    ) {
         let right = task.request == Some(answer.request);
         let words = "it is not the reply to the last request of its task";
-        self.blame(Of::Tools, frame, !right, words);
-        let content = answer.content.as_ref().map(Json::to_value);
-        let calls = answer.tool_calls.as_ref().map(Json::to_value);
+        self.fail_if(ClaimKind::Tools, frame, !right, words);
+        let content = answer.content.as_ref().map(CanonicalJson::to_value);
+        let calls = answer.tool_calls.as_ref().map(CanonicalJson::to_value);
         let said = match &calls {
             None => json!(content),
             Some(calls) => json!({"content": content, "tool_calls": calls}),
         };
         let words = "its digest is not that of what the model said";
         let right = answer.output_hash == digest(&said);
-        self.blame(Of::Tools, frame, !right, words);
+        self.fail_if(ClaimKind::Tools, frame, !right, words);
         let list = calls.as_ref().and_then(Value::as_array);
-        task.calls = list.into_iter().flatten().map(Call::of).collect();
+        task.calls = list.into_iter().flatten().map(CheckedCall::of).collect();
         task.request = None;
         task.response = Some(frame.seq);
         task.replied = Some(answer.attempt);
         task.offered = self.offers.get(&answer.request).cloned();
         task.decided = false;
         if !task.calls.is_empty() {
-            task.told.insert(frame.seq, answer.output_hash.clone());
+            task.context_digests
+                .insert(frame.seq, answer.output_hash.clone());
         }
     }
 }
 
-impl Task<'_> {
+impl TaskProgress<'_> {
     /// A result that later requests may name.
-    pub(super) fn tell(&mut self, frame: &Frame, returned: &ToolReturned) {
+    pub(super) fn record_context_digest(&mut self, frame: &Frame, returned: &ToolReturned) {
         let told = json!({
             "content": returned.content.to_value(),
             "is_error": returned.is_error,
-            "structured": returned.structured.as_ref().map(Json::to_value),
+            "structured": returned.structured.as_ref().map(CanonicalJson::to_value),
         });
-        let text = Json::from_value(&told).unwrap_or_default();
+        let text = CanonicalJson::from_value(&told).unwrap_or_default();
         let digest = Hash::of(text.as_str().as_bytes()).to_string();
-        self.told.insert(frame.seq, digest);
+        self.context_digests.insert(frame.seq, digest);
     }
 }
 
 fn digest(value: &Value) -> String {
-    sha256(&Json::from_value(value).unwrap_or_default())
+    sha256(&CanonicalJson::from_value(value).unwrap_or_default())
 }

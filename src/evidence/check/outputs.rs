@@ -5,34 +5,34 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::{Plan, Work};
+use ktsu_ledger::event::plan::{Plan, StepWork};
 use ktsu_ledger::event::{
     AgentEvent, ItemEvent, LlmResponse, Purpose, Reference, RunEvent, StepEvent, WebhookEvent,
 };
-use ktsu_ledger::{Event, Frame, Hash, Json, canonical};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
 use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Value, json};
 
 use super::content::too_large;
-use super::reading::Evidence;
-use super::{Against, Claim, Wrong};
-use ktsu_contract::gateway::unfenced;
+use super::reading::EvidenceArchive;
+use super::{Claim, ClaimFailure, VerifyOptions};
+use ktsu_contract::gateway::strip_code_fence;
 
 /// What stands where a secret was.
-const HIDDEN: &str = "[REDACTED]";
+const REDACTED_OUTPUT: &str = "[REDACTED]";
 /// The levels that a reply may have: what is deeper is no output.
 const MAX_DEPTH: usize = 56;
 
 /// What was found.
 #[derive(Default)]
-struct Found {
+struct OutputTally {
     held: u64,
     unknown: Option<String>,
 }
 
 /// What is known of a step since it began.
 #[derive(Default)]
-struct Known {
+struct StepOutputs {
     /// The replies to each of its tasks.
     replies: BTreeMap<Option<u32>, Vec<String>>,
     /// What their agents gave, and in which frame.
@@ -41,10 +41,10 @@ struct Known {
     answer: Option<u16>,
 }
 
-impl Evidence {
+impl EvidenceArchive {
     /// Whether outputs are what replies and answers give.
-    pub(super) fn outputs(&self, against: &Against) -> Claim {
-        let mut found = Found::default();
+    pub(super) fn outputs(&self, against: &VerifyOptions) -> Claim {
+        let mut found = OutputTally::default();
         for (stream, own) in self.by_stream() {
             if !matches!(
                 stream.split(':').next(),
@@ -61,7 +61,7 @@ impl Evidence {
                 found.unknown.get_or_insert_with(|| too_large(stream));
                 continue;
             }
-            let judged = Told::of(self, stream, first, &mut found).read(last);
+            let judged = OutputCheck::of(self, stream, first, &mut found).read(last);
             if let Err(wrong) = judged {
                 return Claim::failed("outputs", wrong);
             }
@@ -81,20 +81,25 @@ impl Evidence {
 }
 
 /// A run from its beginning, with all that it shares; only its own frames are judged.
-struct Told<'a> {
-    evidence: &'a Evidence,
+struct OutputCheck<'a> {
+    evidence: &'a EvidenceArchive,
     stream: &'a str,
     first: u64,
-    found: &'a mut Found,
-    steps: BTreeMap<(String, String), Known>,
+    found: &'a mut OutputTally,
+    steps: BTreeMap<(String, String), StepOutputs>,
     purposes: BTreeMap<u64, Purpose>,
     plan: Option<Plan>,
     /// Whether there is a definition, and it cannot be read.
     unread: bool,
 }
 
-impl<'a> Told<'a> {
-    fn of(evidence: &'a Evidence, stream: &'a str, first: u64, found: &'a mut Found) -> Self {
+impl<'a> OutputCheck<'a> {
+    fn of(
+        evidence: &'a EvidenceArchive,
+        stream: &'a str,
+        first: u64,
+        found: &'a mut OutputTally,
+    ) -> Self {
         Self {
             evidence,
             stream,
@@ -122,10 +127,11 @@ impl<'a> Told<'a> {
         serde_json::from_slice(&bytes).ok()
     }
 
-    fn read(mut self, last: u64) -> Result<(), Wrong> {
+    fn read(mut self, last: u64) -> Result<(), ClaimFailure> {
         for seq in 0..=last {
             let placed = self.evidence.shared(self.stream, seq);
-            let words = || Wrong::new(format!("the frames of {} cannot be read", self.stream));
+            let words =
+                || ClaimFailure::new(format!("the frames of {} cannot be read", self.stream));
             let placed = placed.ok_or_else(words)?;
             let apart = !placed.frame.ext.is_empty() && needs_blobs(&placed.frame.event);
             if !apart {
@@ -134,7 +140,7 @@ impl<'a> Told<'a> {
             }
             let words = || {
                 let words = "one of its blobs is missing or another";
-                Wrong::at(placed.frame.id(), words)
+                ClaimFailure::at(placed.frame.id(), words)
             };
             let whole = self.evidence.whole(self.stream, seq).ok_or_else(words)?;
             self.take(&whole)?;
@@ -142,7 +148,7 @@ impl<'a> Told<'a> {
         Ok(())
     }
 
-    fn take(&mut self, frame: &Frame) -> Result<(), Wrong> {
+    fn take(&mut self, frame: &Frame) -> Result<(), ClaimFailure> {
         let apart = frame.ext.iter().any(|one| one.path == "/definition");
         if apart || frame.event.definition().is_some() {
             self.plan = self.defined(frame);
@@ -152,7 +158,7 @@ impl<'a> Told<'a> {
         match &frame.event {
             Event::Run(RunEvent::Branched(branch)) if branch.restarts => self.steps.clear(),
             Event::Step(StepEvent::Started(_) | StepEvent::Reset(_)) => {
-                *self.step(frame) = Known::default();
+                *self.step(frame) = StepOutputs::default();
             }
             Event::Agent(event) => self.agent(frame, event)?,
             Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer))
@@ -162,15 +168,15 @@ impl<'a> Told<'a> {
             }
             Event::Step(StepEvent::Completed(_)) if self.unread => {
                 let words = "one of its blobs is missing or another";
-                return Err(Wrong::at(frame.id(), words));
+                return Err(ClaimFailure::at(frame.id(), words));
             }
             Event::Step(StepEvent::Completed(done)) => {
                 let (from, output) = (done.output_from.as_ref(), done.output.as_ref());
                 match self.work(&frame.scope, &done.step).cloned() {
-                    Some(Work::Agent(agent)) if agent.for_each.is_none() => {
+                    Some(StepWork::Agent(agent)) if agent.for_each.is_none() => {
                         self.given(frame, None, from, output, &done.stripped)?;
                     }
-                    Some(Work::Webhook(_)) => self.answered(frame, output)?,
+                    Some(StepWork::Webhook(_)) => self.answered(frame, output)?,
                     _ => {}
                 }
             }
@@ -184,7 +190,7 @@ impl<'a> Told<'a> {
     }
 
     /// What is known of the step that a frame is about.
-    fn step(&mut self, frame: &Frame) -> &mut Known {
+    fn step(&mut self, frame: &Frame) -> &mut StepOutputs {
         let step = match &frame.event {
             Event::Step(event) => event.step(),
             Event::Item(event) => event.step(),
@@ -197,12 +203,12 @@ impl<'a> Told<'a> {
     }
 
     /// The work of a step, as the definition has it.
-    fn work(&self, scope: &str, step: &str) -> Option<&Work> {
+    fn work(&self, scope: &str, step: &str) -> Option<&StepWork> {
         let plan = self.plan.as_ref()?;
         let mut workflow = plan.workflows.get(&plan.root)?;
         for id in scope.split('/').filter(|id| !id.is_empty()) {
             let child = workflow.steps.iter().find(|step| step.id == id)?;
-            let Work::Workflow(child) = &child.work else {
+            let StepWork::Workflow(child) = &child.work else {
                 return None;
             };
             workflow = plan.workflows.get(&child.workflow)?;
@@ -215,9 +221,9 @@ impl<'a> Told<'a> {
         frame.seq >= self.first && frame.stream.as_str() == self.stream
     }
 
-    fn blame(&self, frame: &Frame, wrong: bool, words: &str) -> Result<(), Wrong> {
+    fn blame(&self, frame: &Frame, wrong: bool, words: &str) -> Result<(), ClaimFailure> {
         match wrong && self.is_own(frame) {
-            true => Err(Wrong::at(frame.id(), words)),
+            true => Err(ClaimFailure::at(frame.id(), words)),
             false => Ok(()),
         }
     }
@@ -233,7 +239,7 @@ impl<'a> Told<'a> {
         self.found.held += u64::from(self.is_own(frame));
     }
 
-    fn agent(&mut self, frame: &Frame, event: &AgentEvent) -> Result<(), Wrong> {
+    fn agent(&mut self, frame: &Frame, event: &AgentEvent) -> Result<(), ClaimFailure> {
         match event {
             AgentEvent::Request(request) => {
                 self.purposes.insert(frame.seq, request.purpose);
@@ -261,12 +267,12 @@ impl<'a> Told<'a> {
     fn replied(&mut self, frame: &Frame, response: &LlmResponse) {
         let purpose = self.purposes.get(&response.request);
         let turn = purpose.is_none_or(|purpose| *purpose == Purpose::Turn);
-        let calls = response.tool_calls.as_ref().map(Json::to_value);
+        let calls = response.tool_calls.as_ref().map(CanonicalJson::to_value);
         let calls = calls.is_some_and(|calls| calls.as_array().is_some_and(|it| !it.is_empty()));
         if response.error.is_some() || (turn && calls) {
             return;
         }
-        let text = match response.content.as_ref().map(Json::to_value) {
+        let text = match response.content.as_ref().map(CanonicalJson::to_value) {
             Some(Value::String(text)) => text,
             Some(other) => other.to_string(),
             None => String::new(),
@@ -282,7 +288,7 @@ impl<'a> Told<'a> {
         item: Option<u32>,
         value: &Value,
         what: &str,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), ClaimFailure> {
         let replies = self.step(frame).replies.get(&item);
         let Some(reply) = replies.and_then(|replies| replies.last()).cloned() else {
             self.unknown(frame, "its runtime told of no reply");
@@ -290,7 +296,7 @@ impl<'a> Told<'a> {
         };
         let said = spoken(&reply);
         let same = said.as_ref().is_some_and(|said| said.to_value() == *value);
-        let hidden = reply.contains(HIDDEN) || value.to_string().contains(HIDDEN);
+        let hidden = reply.contains(REDACTED_OUTPUT) || value.to_string().contains(REDACTED_OUTPUT);
         if same {
             self.holds(frame);
         } else if said.is_none() || hidden {
@@ -308,9 +314,9 @@ impl<'a> Told<'a> {
         frame: &Frame,
         item: Option<u32>,
         from: Option<&Reference>,
-        output: Option<&Json>,
+        output: Option<&CanonicalJson>,
         stripped: &[String],
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), ClaimFailure> {
         let given = self.step(frame).given.get(&item).cloned();
         let (seq, value) = given.unwrap_or_default();
         let named = from.is_some_and(|from| from.frame == seq && from.path == "/outcome/output");
@@ -332,7 +338,11 @@ impl<'a> Told<'a> {
     }
 
     /// Whether an output is how the webhook of the step was answered.
-    fn answered(&mut self, frame: &Frame, output: Option<&Json>) -> Result<(), Wrong> {
+    fn answered(
+        &mut self,
+        frame: &Frame,
+        output: Option<&CanonicalJson>,
+    ) -> Result<(), ClaimFailure> {
         let given = json!({"sent": true, "status_code": self.step(frame).answer});
         let right = output.is_some_and(|output| output.to_value() == given);
         let words = "its output is not what its webhook was answered with";
@@ -344,10 +354,11 @@ impl<'a> Told<'a> {
 
 /// The object that a reply is, alone or within one fence, as strictly as runtimes read it; nothing
 /// where it is none.
-fn spoken(text: &str) -> Option<Json> {
-    let value = canonical::parse_strict(unfenced(text).as_bytes()).ok()?;
+fn spoken(text: &str) -> Option<CanonicalJson> {
+    let value = canonical::parse_strict(strip_code_fence(text).as_bytes()).ok()?;
     let fits = value.is_object() && depth(&value) <= MAX_DEPTH;
-    fits.then(|| Json::from_value(&value).ok()).flatten()
+    fits.then(|| CanonicalJson::from_value(&value).ok())
+        .flatten()
 }
 
 /// As deep as a value is nested, which whoever parsed it has bounded.

@@ -10,17 +10,17 @@ use std::rc::Rc;
 
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::frame::MAX_BODY;
-use ktsu_ledger::{Event, Frame, Hash, Json, Record, strict};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, Record, strict};
 
 use super::super::archive::{
-    COLUMNS, Describing, FORMAT, FRAMES, File, MANIFEST, MAX_JSON, Manifest, PLACES, Placed, TREE,
-    Tree,
+    COLUMNS, FORMAT, FRAMES, FileDigester, FileEntry, MANIFEST, MAX_JSON, Manifest, PLACES,
+    PositionedFrame, TREE, Tree,
 };
-use super::super::tar::{Archive, Place, Source};
-use super::{Wrong, frames};
+use super::super::tar::{Archive, ArchiveSource, FileSpan};
+use super::{ClaimFailure, frames};
 
 /// The most bytes of frames that are held.
-const MAX_HELD: usize = 8 * 1024 * 1024;
+const MAX_CACHED_BYTES: usize = 8 * 1024 * 1024;
 /// The largest blob there is; whoever reads one has seen to it that there is room.
 const MAX_BLOB: usize = 64 * 1024 * 1024;
 /// The largest definition or lock that is read.
@@ -34,7 +34,7 @@ const MAX_LINE: usize = 1024;
 
 /// Where a frame stands.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Row {
+pub(super) struct FrameRow {
     pub(super) position: u64,
     /// Its stream, as [`Evidence::name`] has it.
     stream: u32,
@@ -47,40 +47,40 @@ pub(super) struct Row {
 }
 
 /// An archive, taken apart.
-pub(super) struct Evidence {
+pub(super) struct EvidenceArchive {
     pub(super) files: Rc<Archive<'static>>,
     pub(super) manifest: Manifest,
     pub(super) tree: Tree,
-    rows: Vec<Row>,
+    rows: Vec<FrameRow>,
     names: Vec<String>,
     streams: HashMap<String, u32>,
     /// Where a frame is among the rows, by stream and number.
     places: HashMap<(u32, u64), u32>,
     /// What is wrong with the frames themselves.
-    pub(super) chain: Option<Wrong>,
-    held: RefCell<Held>,
+    pub(super) chain: Option<ClaimFailure>,
+    held: RefCell<DecodedFrames>,
     /// The way that was asked for last.
-    path: RefCell<Path>,
-    digests: RefCell<HashMap<String, File>>,
+    path: RefCell<StreamPath>,
+    digests: RefCell<HashMap<String, FileEntry>>,
     /// Whether something could not be read a second time.
     changed: Cell<bool>,
 }
 
 /// Which streams hold the frames of an effective stream.
 #[derive(Default)]
-struct Path {
+struct StreamPath {
     of: String,
     parts: Vec<(u64, String)>,
 }
 
 #[derive(Default)]
-struct Held {
-    frames: HashMap<u32, Rc<Placed>>,
+struct DecodedFrames {
+    frames: HashMap<u32, Rc<PositionedFrame>>,
     bytes: usize,
 }
 
-impl Evidence {
-    pub(super) fn read(source: impl Source + 'static) -> Result<Self, String> {
+impl EvidenceArchive {
+    pub(super) fn read(source: impl ArchiveSource + 'static) -> Result<Self, String> {
         let files = Archive::open(source).map_err(|error| error.to_string())?;
         let manifest: Manifest = json(&files, MANIFEST)?;
         if manifest.format != FORMAT {
@@ -104,7 +104,7 @@ impl Evidence {
             digests: RefCell::default(),
             changed: Cell::new(false),
         };
-        let damage = evidence.rows()?.map(Wrong::new);
+        let damage = evidence.rows()?.map(ClaimFailure::new);
         let chain = evidence.chain.take().or(damage);
         evidence.chain = chain.or_else(|| evidence.follow().err());
         Ok(evidence)
@@ -149,7 +149,7 @@ impl Evidence {
     }
 
     /// A short line.
-    fn line(&self, place: Place) -> Option<String> {
+    fn line(&self, place: FileSpan) -> Option<String> {
         let length = usize::try_from(place.size).ok();
         let length = length.filter(|length| *length <= MAX_LINE)?;
         let bytes = self.files.part(place.begin, length).ok()?;
@@ -157,9 +157,9 @@ impl Evidence {
     }
 
     /// Takes one frame; one that does not read is told once, and left out.
-    fn take(&mut self, cells: &Cells<'_>, place: Place) {
+    fn take(&mut self, cells: &Cells<'_>, place: FileSpan) {
         let id = format!("{}#{}", cells.stream, cells.seq);
-        let wrong = |reason: &str| Wrong::at(&id, reason);
+        let wrong = |reason: &str| ClaimFailure::at(&id, reason);
         let read = self.taken(cells, place).map_err(|reason| wrong(&reason));
         let last = self.rows.last().map_or(0, |last| last.position);
         let read = read.and_then(|frame| match cells.position > last {
@@ -173,7 +173,7 @@ impl Evidence {
                 if self.places.insert((stream, cells.seq), at).is_some() {
                     self.chain.get_or_insert(wrong("it is there twice"));
                 }
-                self.rows.push(Row {
+                self.rows.push(FrameRow {
                     position: cells.position,
                     stream,
                     seq: cells.seq,
@@ -183,13 +183,13 @@ impl Evidence {
                     apart: frame.ext.iter().map(|one| one.bytes).sum(),
                 });
                 let position = cells.position;
-                self.hold(at, place, Rc::new(Placed { position, frame }));
+                self.hold(at, place, Rc::new(PositionedFrame { position, frame }));
             }
             Err(wrong) => drop(self.chain.get_or_insert(wrong)),
         }
     }
 
-    fn taken(&self, cells: &Cells<'_>, place: Place) -> Result<Frame, String> {
+    fn taken(&self, cells: &Cells<'_>, place: FileSpan) -> Result<Frame, String> {
         let length = usize::try_from(place.size).ok();
         let length = length.filter(|length| *length <= MAX_BODY);
         let length = length.ok_or("it is larger than a frame may be")?;
@@ -214,12 +214,12 @@ impl Evidence {
         at
     }
 
-    fn hold(&self, at: u32, place: Place, placed: Rc<Placed>) {
+    fn hold(&self, at: u32, place: FileSpan, placed: Rc<PositionedFrame>) {
         let size = usize::try_from(place.size).unwrap_or(usize::MAX);
         let mut held = self.held.borrow_mut();
         // The first that fit stay: passes go from the beginning to the end.
         let bytes = held.bytes.saturating_add(size);
-        if bytes <= MAX_HELD {
+        if bytes <= MAX_CACHED_BYTES {
             held.bytes = bytes;
             held.frames.insert(at, placed);
         }
@@ -236,17 +236,17 @@ impl Evidence {
     }
 
     /// Where all frames stand, in the order of appending.
-    pub(super) fn all(&self) -> &[Row] {
+    pub(super) fn all(&self) -> &[FrameRow] {
         &self.rows
     }
 
     /// All frames, in the order of appending.
-    pub(super) fn each(&self) -> impl Iterator<Item = Rc<Placed>> + '_ {
+    pub(super) fn each(&self) -> impl Iterator<Item = Rc<PositionedFrame>> + '_ {
         let count = u32::try_from(self.rows.len()).unwrap_or(u32::MAX);
         (0..count).filter_map(|at| self.at(at))
     }
 
-    fn at(&self, at: u32) -> Option<Rc<Placed>> {
+    fn at(&self, at: u32) -> Option<Rc<PositionedFrame>> {
         if let Some(held) = self.held.borrow().frames.get(&at) {
             return Some(Rc::clone(held));
         }
@@ -258,10 +258,10 @@ impl Evidence {
             self.changed.set(true);
         }
         let position = row.position;
-        frame.map(|frame| Rc::new(Placed { position, frame }))
+        frame.map(|frame| Rc::new(PositionedFrame { position, frame }))
     }
 
-    fn record(&self, row: &Row) -> Option<Record> {
+    fn record(&self, row: &FrameRow) -> Option<Record> {
         Some(Record {
             seq: row.seq,
             hash: row.hash,
@@ -270,7 +270,7 @@ impl Evidence {
     }
 
     /// The bytes of a frame.
-    pub(super) fn bytes(&self, row: &Row) -> Option<Vec<u8>> {
+    pub(super) fn bytes(&self, row: &FrameRow) -> Option<Vec<u8>> {
         let bytes = self.files.part(row.begin, row.length as usize).ok();
         if bytes.is_none() {
             self.changed.set(true);
@@ -279,7 +279,7 @@ impl Evidence {
     }
 
     /// The name of the stream that a frame is of.
-    pub(super) fn name(&self, row: &Row) -> &str {
+    pub(super) fn name(&self, row: &FrameRow) -> &str {
         let name = self.names.get(row.stream as usize);
         name.map_or("", String::as_str)
     }
@@ -290,12 +290,12 @@ impl Evidence {
     }
 
     /// Where a frame of a stream stands.
-    pub(super) fn row(&self, stream: &str, seq: u64) -> Option<&Row> {
+    pub(super) fn row(&self, stream: &str, seq: u64) -> Option<&FrameRow> {
         self.rows.get(self.place(stream, seq)? as usize)
     }
 
     /// A frame of a stream, without its blobs.
-    pub(super) fn frame(&self, stream: &str, seq: u64) -> Option<Rc<Placed>> {
+    pub(super) fn frame(&self, stream: &str, seq: u64) -> Option<Rc<PositionedFrame>> {
         self.at(self.place(stream, seq)?)
     }
 
@@ -318,10 +318,10 @@ impl Evidence {
     }
 
     /// Where a frame of an effective stream stands, wherever it is kept.
-    pub(super) fn shared_row(&self, stream: &str, seq: u64) -> Option<&Row> {
+    pub(super) fn shared_row(&self, stream: &str, seq: u64) -> Option<&FrameRow> {
         let mut path = self.path.borrow_mut();
         if path.of != stream {
-            *path = Path {
+            *path = StreamPath {
                 of: stream.to_owned(),
                 parts: self.parts(stream),
             };
@@ -355,7 +355,7 @@ impl Evidence {
     }
 
     /// A frame of an effective stream, wherever it is kept.
-    pub(super) fn shared(&self, stream: &str, seq: u64) -> Option<Rc<Placed>> {
+    pub(super) fn shared(&self, stream: &str, seq: u64) -> Option<Rc<PositionedFrame>> {
         let row = self.shared_row(stream, seq)?;
         self.frame(self.name(row), seq)
     }
@@ -367,7 +367,7 @@ impl Evidence {
             .record(row)?
             .decode::<ktsu_ledger::FrameError>(&mut |hash| {
                 let text = self.blob(hash).filter(|text| Hash::of(text) == *hash);
-                Ok(text.and_then(|text| Json::parse(&text).ok()))
+                Ok(text.and_then(|text| CanonicalJson::parse(&text).ok()))
             });
         decoded.ok()
     }
@@ -384,7 +384,7 @@ impl Evidence {
     }
 
     /// The same of one frame, without its blobs.
-    pub(super) fn weight_of(&self, row: &Row) -> u64 {
+    pub(super) fn weight_of(&self, row: &FrameRow) -> u64 {
         u64::from(row.length) + FRAME_BYTES
     }
 
@@ -405,17 +405,17 @@ impl Evidence {
     }
 
     /// What the manifest has to say of a file, if it is there.
-    pub(super) fn describe(&self, name: &str) -> Option<File> {
+    pub(super) fn describe(&self, name: &str) -> Option<FileEntry> {
         if let Some(known) = self.digests.borrow().get(name) {
             return Some(known.clone());
         }
-        let mut describing = Describing::default();
+        let mut describing = FileDigester::default();
         let place = self.files.place(name)?;
         let read = self.files.pieces(place, |piece| describing.take(piece));
         if read.is_err() {
             self.changed.set(true);
         }
-        let made = describing.done(name);
+        let made = describing.finish(name);
         let mut known = self.digests.borrow_mut();
         known.insert(name.to_owned(), made.clone());
         Some(made)

@@ -4,20 +4,20 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, NotSent, RecomputeEvent, RecordedAt, RecordedResult, ToolReturned,
+    AgentEvent, RecomputeEvent, RecordedAt, RecordedResult, ToolReturned, UnsentReason,
 };
-use ktsu_ledger::{Event, Json};
+use ktsu_ledger::{CanonicalJson, Event};
 
 use super::history::History;
 
 /// The results that a recompute brings.
 #[derive(Default)]
-pub(super) struct Results {
+pub(super) struct RepeatedResults {
     list: Option<Vec<RecordedResult>>,
     used: BTreeSet<usize>,
 }
 
-impl Results {
+impl RepeatedResults {
     /// Takes a frame that repeats a result for a call with arguments of this digest.
     pub(super) fn take(
         &mut self,
@@ -50,7 +50,7 @@ fn gives(result: &RecordedResult, at: &RecordedAt, returned: &ToolReturned) -> b
     result.recorded == *at
         && (Some(result.item), &result.step) == (returned.item, &returned.step)
         && returned.called.is_none()
-        && says(returned)
+        && result_fields(returned)
             == (
                 &result.content,
                 result.is_error,
@@ -77,13 +77,18 @@ fn is_of(history: &History<'_>, at: &RecordedAt, returned: &ToolReturned, digest
         Some(_) => false,
         None => there.called.is_none(),
     };
-    same_call && says(there) == says(returned)
+    same_call && result_fields(there) == result_fields(returned)
 }
 
 /// Content, whether it is an error, why it was not sent, structured content.
-type Says<'a> = (&'a Json, bool, Option<NotSent>, Option<&'a Json>);
+type ResultFields<'a> = (
+    &'a CanonicalJson,
+    bool,
+    Option<UnsentReason>,
+    Option<&'a CanonicalJson>,
+);
 
-fn says(returned: &ToolReturned) -> Says<'_> {
+fn result_fields(returned: &ToolReturned) -> ResultFields<'_> {
     let structured = returned.structured.as_ref();
     (
         &returned.content,

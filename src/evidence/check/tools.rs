@@ -6,25 +6,25 @@ use std::collections::BTreeSet;
 
 use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_ledger::event::{
-    AgentDecided, AgentEvent, AgentFinished, DoubtReason, NotSent, RecordedAt, Reference,
-    ToolCalled, ToolInDoubt, ToolReturned,
+    AgentDecided, AgentEvent, AgentFinished, DoubtReason, RecordedAt, Reference, ToolCalled,
+    ToolInDoubt, ToolReturned, UnsentReason,
 };
 use ktsu_ledger::{Actor, Frame};
 use serde_json::Value;
 
+use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, Question, TaskProgress};
 use super::history::server;
-use super::reading::Evidence;
-use super::story::{Call, Of, Question, Story, Task};
-use super::{Against, Claim, Wrong};
-use ktsu_workflow::admit::tools::key;
+use super::reading::EvidenceArchive;
+use super::{Claim, ClaimFailure, VerifyOptions};
+use ktsu_workflow::admit::tools::idempotency_key;
 
-impl Evidence {
+impl EvidenceArchive {
     /// Whether every call of a tool is accounted for.
-    pub(super) fn tools(&self, against: &Against) -> Claim {
+    pub(super) fn tools(&self, against: &VerifyOptions) -> Claim {
         let (mut open, mut made) = (None, BTreeSet::new());
         let judged = self.each_history(against, &mut |history| {
-            let mut story = Story::of(history)?;
-            if let Some(wrong) = story.wrong.remove(&Of::Tools) {
+            let mut story = AgentTimeline::of(history)?;
+            if let Some(wrong) = story.wrong.remove(&ClaimKind::Tools) {
                 return Err(wrong);
             }
             let calls = story.tasks.values().flat_map(|task| &task.calls);
@@ -34,7 +34,7 @@ impl Evidence {
             if let Some((frame, _)) = stray.next() {
                 let words = "its run has ended, and nothing says what became of the call";
                 if story.ended {
-                    return Err(Wrong::at(frame.id(), words));
+                    return Err(ClaimFailure::at(frame.id(), words));
                 }
                 open.get_or_insert_with(|| frame.id());
             }
@@ -57,7 +57,7 @@ impl Evidence {
 }
 
 /// What a frame says of the tool it is about.
-pub(super) struct Named<'f> {
+pub(super) struct CallReference<'f> {
     pub(super) place: (u64, u32),
     pub(super) attempt: u32,
     pub(super) arguments: &'f Reference,
@@ -66,25 +66,30 @@ pub(super) struct Named<'f> {
     pub(super) tool: &'f str,
 }
 
-impl<'a> Story<'a> {
+impl<'a> AgentTimeline<'a> {
     /// What holds for every frame about a task: it is not over, and the report is the next one, or
     /// the last one still; who appended it, and in which attempt.
-    pub(super) fn spoken(&mut self, task: &mut Task<'a>, frame: &Frame, event: &'a AgentEvent) {
+    pub(super) fn check_report(
+        &mut self,
+        task: &mut TaskProgress<'a>,
+        frame: &Frame,
+        event: &'a AgentEvent,
+    ) {
         if let Some(report) = event.report() {
             let follows = task.report.is_none_or(|before| {
-                let next = !task.asks && before.n > 0 && report.n > before.n;
+                let next = !task.awaits_people && before.n > 0 && report.n > before.n;
                 before == report || report.n == 0 || next
             });
             let words = "its report is not the next one of its task";
-            self.blame(Of::Tools, frame, !follows, words);
+            self.fail_if(ClaimKind::Tools, frame, !follows, words);
             task.report = Some(report);
         }
         let of = match frame.event.kind().starts_with("approval.") {
-            true => Of::Approvals,
-            false => Of::Tools,
+            true => ClaimKind::Approvals,
+            false => ClaimKind::Tools,
         };
         let ends = matches!(event, AgentEvent::ToolInDoubt(_) | AgentEvent::Finished(_));
-        self.blame(of, frame, task.over && !ends, "its task has ended");
+        self.fail_if(of, frame, task.over && !ends, "its task has ended");
         let decided = matches!(event, AgentEvent::ApprovalDecided(_));
         let by_engine = matches!(
             event,
@@ -94,18 +99,18 @@ impl<'a> Story<'a> {
             return;
         }
         let current = Some(event.attempt()) == task.attempt;
-        self.blame(of, frame, !current, "it is of an attempt that is not on");
+        self.fail_if(of, frame, !current, "it is of an attempt that is not on");
         let actor = match event.report() {
             Some(_) => Actor::Runtime,
             None => Actor::Orchestrator,
         };
         let other = frame.actor != actor && !decided;
-        self.blame(of, frame, other, "it was appended by somebody else");
+        self.fail_if(of, frame, other, "it was appended by somebody else");
     }
 
     pub(super) fn decide_to_call(
         &mut self,
-        task: &mut Task<'a>,
+        task: &mut TaskProgress<'a>,
         frame: &Frame,
         decided: &AgentDecided,
     ) {
@@ -114,40 +119,40 @@ impl<'a> Story<'a> {
         }
         let right = decided.response == task.response && !task.calls.is_empty() && !task.decided;
         let words = "it is not about the last reply of its task";
-        self.blame(Of::Tools, frame, !right, words);
+        self.fail_if(ClaimKind::Tools, frame, !right, words);
         task.decided = true;
     }
 
     /// Whether a frame is about a call of the last reply that is still to be made.
-    pub(super) fn is_wanted(
+    pub(super) fn is_requested(
         &mut self,
-        task: &mut Task<'a>,
+        task: &mut TaskProgress<'a>,
         frame: &Frame,
         (response, call): (u64, u32),
     ) -> bool {
         let decided = task.decided;
         let Some(call) = task.call(response, call) else {
             let words = "the last reply of its task does not ask for this call";
-            self.blame(Of::Tools, frame, true, words);
+            self.fail_if(ClaimKind::Tools, frame, true, words);
             return false;
         };
         let words = "the agent has not decided to make the call";
-        self.blame(Of::Tools, frame, !decided, words);
+        self.fail_if(ClaimKind::Tools, frame, !decided, words);
         let words = "the call has a result already";
-        self.blame(Of::Tools, frame, call.returned, words);
+        self.fail_if(ClaimKind::Tools, frame, call.returned, words);
         true
     }
 
     /// Whether a frame that names a tool is about what the reply asks for, and permitted.
-    pub(super) fn fits(
+    pub(super) fn check_call(
         &mut self,
-        task: &mut Task<'a>,
+        task: &mut TaskProgress<'a>,
         frame: &Frame,
-        named: &Named<'_>,
+        named: &CallReference<'_>,
         server: Option<&ServerPlan>,
     ) {
         let (response, at) = named.place;
-        let meant = task.means(named.place, named.attempt, named.server, named.tool);
+        let meant = task.names_tool(named.place, named.attempt, named.server, named.tool);
         let Some(call) = task.call(response, at) else {
             return;
         };
@@ -155,31 +160,31 @@ impl<'a> Story<'a> {
         let place = (named.arguments.frame, named.arguments.path.as_str());
         let right = place == (response, &path) && call.digest == named.digest;
         let words = "its arguments are not those that the reply asks for";
-        self.blame(Of::Tools, frame, !right, words);
+        self.fail_if(ClaimKind::Tools, frame, !right, words);
         let words = "its arguments hold a secret, and such a call is not sent";
-        self.blame(Of::Tools, frame, call.secret, words);
+        self.fail_if(ClaimKind::Tools, frame, call.secret, words);
         let words = "its tool is not the one that the reply asks for";
-        self.blame(Of::Tools, frame, !meant, words);
+        self.fail_if(ClaimKind::Tools, frame, !meant, words);
         let permitted = server.is_some_and(|server| server.permits(named.tool));
         let words = "its definition does not permit the call";
-        self.blame(Of::Tools, frame, !permitted, words);
+        self.fail_if(ClaimKind::Tools, frame, !permitted, words);
     }
 
     pub(super) fn call(
         &mut self,
-        task: &mut Task<'a>,
+        task: &mut TaskProgress<'a>,
         frame: &'a Frame,
         called: &'a ToolCalled,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), ClaimFailure> {
         self.made.insert(frame.id());
         let place = (called.response, called.call);
-        if !self.is_wanted(task, frame, place) {
+        if !self.is_requested(task, frame, place) {
             return Ok(());
         }
         let plan = self.plan(frame)?;
         let server = server(&plan, &frame.scope, &called.step, &called.server);
-        self.fits(task, frame, &Named::of_call(called), server);
-        self.allowed(task, frame, called, server);
+        self.check_call(task, frame, &CallReference::of_call(called), server);
+        self.check_approved(task, frame, called, server);
         let Some(call) = task.call(called.response, called.call) else {
             return Ok(());
         };
@@ -193,15 +198,15 @@ impl<'a> Story<'a> {
             }
         };
         let words = "it does not go on from what was sent of the call before";
-        self.blame(Of::Tools, frame, !follows, words);
+        self.fail_if(ClaimKind::Tools, frame, !follows, words);
         let first = first.map_or(frame.seq, |(sent, _)| sent.seq);
-        let own = called.idempotency_key == key(&frame.stream, first);
+        let own = called.idempotency_key == idempotency_key(&frame.stream, first);
         let words = "its idempotency key is not that of the call";
-        self.blame(Of::Tools, frame, !own, words);
+        self.fail_if(ClaimKind::Tools, frame, !own, words);
         if let Some((_, before)) = call.sent.last().filter(|_| call.open) {
             let lost = before.attempt < called.attempt;
             let right = lost && server.is_some_and(|server| !server.stateful);
-            self.blame(Of::Tools, frame, !right, "it was on its way already");
+            self.fail_if(ClaimKind::Tools, frame, !right, "it was on its way already");
         }
         call.sent.push((frame, called));
         call.open = true;
@@ -209,18 +214,23 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    pub(super) fn doubt(&mut self, task: &mut Task<'a>, frame: &Frame, doubt: &ToolInDoubt) {
+    pub(super) fn doubt(
+        &mut self,
+        task: &mut TaskProgress<'a>,
+        frame: &Frame,
+        doubt: &ToolInDoubt,
+    ) {
         let mut calls = task.calls.iter_mut().filter(|call| call.open);
         let called = calls.find_map(|call| {
             let (sent, called) = call.sent.last().copied()?;
             (sent.seq == doubt.called).then_some((call, called))
         });
         let words = "it is about a call that is not on its way";
-        self.blame(Of::Tools, frame, called.is_none(), words);
+        self.fail_if(ClaimKind::Tools, frame, called.is_none(), words);
         if let Some((call, called)) = called {
             task.over = doubt.reason == DoubtReason::TaskEnded;
             call.open = false;
-            task.asks |= doubt.report.is_some();
+            task.awaits_people |= doubt.report.is_some();
             call.doubt = match doubt.reason {
                 DoubtReason::TaskEnded => None,
                 DoubtReason::NoAnswer | DoubtReason::WorkerLost => {
@@ -230,15 +240,20 @@ impl<'a> Story<'a> {
         }
     }
 
-    pub(super) fn answer(&mut self, task: &mut Task<'a>, frame: &Frame, returned: &ToolReturned) {
+    pub(super) fn answer(
+        &mut self,
+        task: &mut TaskProgress<'a>,
+        frame: &Frame,
+        returned: &ToolReturned,
+    ) {
         let place = (returned.response, returned.call);
-        if !self.is_wanted(task, frame, place) {
+        if !self.is_requested(task, frame, place) {
             return;
         }
         if let Some(at) = &returned.recorded {
-            let meant = task.means(place, returned.attempt, &at.server, &at.tool);
+            let meant = task.names_tool(place, returned.attempt, &at.server, &at.tool);
             let words = "its tool is not the one that the reply asks for";
-            self.blame(Of::Tools, frame, !meant, words);
+            self.fail_if(ClaimKind::Tools, frame, !meant, words);
         }
         let suppresses = self.suppresses;
         if let (Some(call), Some(at)) = (
@@ -254,60 +269,71 @@ impl<'a> Story<'a> {
                     let waited = call.open || call.doubt.is_some();
                     let right = sent.is_some() && returned.called == sent && waited;
                     let words = "it is the result of a call that was never made";
-                    self.blame(Of::Tools, frame, !right, words);
+                    self.fail_if(ClaimKind::Tools, frame, !right, words);
                 }
                 Some(why) => {
                     let sent = returned.called.is_some() || call.open;
                     let words = "it was sent, and is said not to have been";
-                    self.blame(Of::Tools, frame, sent, words);
+                    self.fail_if(ClaimKind::Tools, frame, sent, words);
                     let words = "what was not sent gives no result";
-                    self.blame(Of::Tools, frame, !returned.is_error, words);
-                    let lie = (why == NotSent::SecretInArguments && !call.secret)
-                        || (why == NotSent::SuppressedInBranch && !suppresses);
-                    self.blame(Of::Tools, frame, lie, "nothing held the call back");
+                    self.fail_if(ClaimKind::Tools, frame, !returned.is_error, words);
+                    let lie = (why == UnsentReason::SecretInArguments && !call.secret)
+                        || (why == UnsentReason::SuppressedInBranch && !suppresses);
+                    self.fail_if(ClaimKind::Tools, frame, lie, "nothing held the call back");
                 }
             }
-            self.said_of(call, frame, returned);
+            self.check_result_decision(call, frame, returned);
             call.returned = true;
             call.open = false;
         }
-        task.tell(frame, returned);
-        self.heed(task, frame);
+        task.record_context_digest(frame, returned);
+        self.check_not_forced_to_fail(task, frame);
     }
 
     /// A result that a recompute repeats; whoever was asked about the call was asked in the run that
     /// is recomputed.
-    fn repeat(&mut self, call: &Call<'a>, frame: &Frame, at: &RecordedAt, returned: &ToolReturned) {
+    fn repeat(
+        &mut self,
+        call: &CheckedCall<'a>,
+        frame: &Frame,
+        at: &RecordedAt,
+        returned: &ToolReturned,
+    ) {
         self.made.insert(frame.id());
         let sent = !call.sent.is_empty() || call.gate.is_some();
         let words = "it was sent, and is said to repeat a recorded result";
-        self.blame(Of::Tools, frame, sent, words);
+        self.fail_if(ClaimKind::Tools, frame, sent, words);
         let history = self.history;
         let repeats = self.results.take(history, &call.digest, at, returned);
         if let Err(words) = repeats {
-            self.blame(Of::Tools, frame, true, words);
+            self.fail_if(ClaimKind::Tools, frame, true, words);
         }
     }
 
     /// What is still on its way when a task ends is in doubt before, and an output rests on every
     /// result.
-    pub(super) fn finish(&mut self, task: &Task<'a>, frame: &Frame, finished: &AgentFinished) {
+    pub(super) fn finish(
+        &mut self,
+        task: &TaskProgress<'a>,
+        frame: &Frame,
+        finished: &AgentFinished,
+    ) {
         for call in task.calls.iter().filter(|call| call.open) {
             if let Some((sent, _)) = call.sent.last() {
                 let words = "its task has ended, and nothing says what became of the call";
-                self.blame(Of::Tools, sent, true, words);
+                self.fail_if(ClaimKind::Tools, sent, true, words);
             }
         }
         let output = finished.outcome.pointer("/output");
         let early = output.is_some_and(|output| !output.is_null()) && task.waits();
         let words = "it has an output before it has every result";
-        self.blame(Of::Tools, frame, early, words);
+        self.fail_if(ClaimKind::Tools, frame, early, words);
     }
 }
 
-impl Task<'_> {
+impl TaskProgress<'_> {
     /// Whether a tool is the one that the model means by the name it was told.
-    fn means(&mut self, place: (u64, u32), attempt: u32, server: &str, tool: &str) -> bool {
+    fn names_tool(&mut self, place: (u64, u32), attempt: u32, server: &str, tool: &str) -> bool {
         let offered = self.offered.clone();
         let offered = offered.as_deref().and_then(Value::as_array);
         let offered = offered.map(Vec::as_slice).unwrap_or_default();
@@ -332,7 +358,7 @@ impl Task<'_> {
     }
 }
 
-impl<'f> Named<'f> {
+impl<'f> CallReference<'f> {
     fn of_call(called: &'f ToolCalled) -> Self {
         Self {
             place: (called.response, called.call),

@@ -7,19 +7,19 @@ use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::keys::{Keys, origin_of};
 use ktsu_ledger::merkle::{Node, multiproof};
 
-use super::super::archive::Placed;
-use super::reading::Evidence;
-use super::{Against, Claim, Wrong};
+use super::super::archive::PositionedFrame;
+use super::reading::EvidenceArchive;
+use super::{Claim, ClaimFailure, VerifyOptions};
 
 /// What the tree and the keys of an archive come to.
 pub(super) struct Signed {
     keys: Keys,
     /// The root of each checkpoint, as the frames give it.
-    roots: Result<BTreeMap<u64, Node>, Wrong>,
+    roots: Result<BTreeMap<u64, Node>, ClaimFailure>,
     /// What is wrong with a key or its note.
-    key_wrong: Option<Wrong>,
+    key_wrong: Option<ClaimFailure>,
     /// What is wrong with a checkpoint.
-    wrong: Option<Wrong>,
+    wrong: Option<ClaimFailure>,
     /// Which of the keys signed the last checkpoint.
     signer: Option<usize>,
     /// Where the last checkpoint stands: it alone may stand behind the tree.
@@ -28,7 +28,7 @@ pub(super) struct Signed {
 }
 
 impl Signed {
-    pub(super) fn of(evidence: &Evidence) -> Self {
+    pub(super) fn of(evidence: &EvidenceArchive) -> Self {
         let mut signed = Self {
             keys: Keys::new(&evidence.manifest.origin),
             roots: roots(evidence),
@@ -46,8 +46,8 @@ impl Signed {
         signed
     }
 
-    fn take(&mut self, placed: &Placed, event: &StoreEvent) {
-        let wrong = |reason: String| Wrong::at(placed.frame.id(), reason);
+    fn take(&mut self, placed: &PositionedFrame, event: &StoreEvent) {
+        let wrong = |reason: String| ClaimFailure::at(placed.frame.id(), reason);
         let taken = self.keys.take(event).map_err(wrong);
         match (event, taken) {
             (StoreEvent::CheckpointSigned(_), Err(error)) => drop(self.wrong.get_or_insert(error)),
@@ -73,7 +73,7 @@ impl Signed {
     }
 
     /// The claims, in order.
-    pub(super) fn claims(&self, evidence: &Evidence, against: &Against) -> Vec<Claim> {
+    pub(super) fn claims(&self, evidence: &EvidenceArchive, against: &VerifyOptions) -> Vec<Claim> {
         vec![
             self.inclusion(evidence),
             self.signatures(),
@@ -83,7 +83,7 @@ impl Signed {
         ]
     }
 
-    fn inclusion(&self, evidence: &Evidence) -> Claim {
+    fn inclusion(&self, evidence: &EvidenceArchive) -> Claim {
         let none = "the ledger has no signed checkpoint";
         let size = evidence.tree.size;
         match (&self.roots, &self.wrong) {
@@ -139,12 +139,12 @@ impl Signed {
 
     /// Whether the auditor's key signed last, or vouches for the one that did. A key that others
     /// vouch for shows nothing: anybody can vouch for a key that everybody knows.
-    fn key(&self, against: &Against) -> Claim {
+    fn key(&self, against: &VerifyOptions) -> Claim {
         let Some(wanted) = &against.key else {
             let words = "operator-asserted only: no key was given with --key";
             return Claim::not_covered("key", words);
         };
-        let wrong = |words: &str| Claim::failed("key", Wrong::new(words));
+        let wrong = |words: &str| Claim::failed("key", ClaimFailure::new(words));
         let Some(signer) = self.signer else {
             return wrong("nothing is signed");
         };
@@ -166,7 +166,7 @@ impl Signed {
         }
     }
 
-    fn held(&self, evidence: &Evidence, against: &Against) -> Claim {
+    fn held(&self, evidence: &EvidenceArchive, against: &VerifyOptions) -> Claim {
         if against.held.is_empty() {
             let words = "no checkpoint kept elsewhere was given with --checkpoint";
             return Claim::not_covered("held", words);
@@ -178,7 +178,7 @@ impl Signed {
                 let origin = &held.origin;
                 let words =
                     format!("the checkpoint over {size} frames of {origin} is not of this ledger");
-                return Claim::failed("held", Wrong::new(words));
+                return Claim::failed("held", ClaimFailure::new(words));
             }
         }
         let words = format!("the ledger goes on from {} of them", against.held.len());
@@ -187,12 +187,12 @@ impl Signed {
 }
 
 /// The roots that the frames and the proof give.
-fn roots(evidence: &Evidence) -> Result<BTreeMap<u64, Node>, Wrong> {
+fn roots(evidence: &EvidenceArchive) -> Result<BTreeMap<u64, Node>, ClaimFailure> {
     let size = evidence.tree.size;
     let first = evidence.all().first().filter(|first| first.position == 1);
     if first.is_some_and(|first| origin_of(&first.hash) != evidence.manifest.origin) {
         let words = "the origin is not made from the first frame";
-        return Err(Wrong::at("position 1", words));
+        return Err(ClaimFailure::at("position 1", words));
     }
     let mut sizes = BTreeSet::new();
     let mut last = 0;
@@ -203,7 +203,9 @@ fn roots(evidence: &Evidence) -> Result<BTreeMap<u64, Node>, Wrong> {
         }
     }
     if size != last {
-        return Err(Wrong::new("the proof is not about the last checkpoint"));
+        return Err(ClaimFailure::new(
+            "the proof is not about the last checkpoint",
+        ));
     }
     if size == 0 {
         return Ok(BTreeMap::new());
@@ -215,5 +217,5 @@ fn roots(evidence: &Evidence) -> Result<BTreeMap<u64, Node>, Wrong> {
         }
     }
     let found = multiproof::roots(size, &leaves, &sizes, &evidence.tree.hashes);
-    found.map_err(|error| Wrong::new(error.to_string()))
+    found.map_err(|error| ClaimFailure::new(error.to_string()))
 }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use super::shape::{CACHED, GROUP, INPUT, OUTPUT, PRICE, RETRY, STRATEGIES};
 use crate::price::{self, Price, Prices};
-use crate::retry::Retry;
+use crate::retry::RetryPolicy;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::read::{Fields, Reader};
-use ktsu_config::retry::{self, On};
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::read::{ConfigReader, Fields};
+use ktsu_config::retry::{self, RetryTrigger};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// What an agent names as its model (seed 000, invariant 17).
 #[derive(Debug, Clone, PartialEq)]
@@ -18,11 +18,11 @@ pub struct Group {
     /// Its name.
     pub name: String,
     /// At least one.
-    pub models: Vec<Model>,
+    pub models: Vec<ProviderModel>,
     /// Which of them is asked.
     pub strategy: Strategy,
     /// When one is asked again; never if nothing is said.
-    pub retry: Option<Retry>,
+    pub retry: Option<RetryPolicy>,
     /// Of a whole call, whatever it waits for; a usual one if nothing is said.
     pub deadline: Option<Duration>,
     /// For requests that give none.
@@ -45,14 +45,14 @@ pub enum Strategy {
 
 /// A model of a provider.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Model {
+pub struct ProviderModel {
     /// The provider's name.
     pub provider: String,
     /// The provider's name of the model; it may hold slashes.
     pub id: String,
 }
 
-impl Model {
+impl ProviderModel {
     /// Splits `provider/model-id` at the first slash.
     pub fn parse(text: &str) -> Option<Self> {
         let (provider, id) = text.split_once('/')?;
@@ -63,21 +63,21 @@ impl Model {
     }
 }
 
-impl fmt::Display for Model {
+impl fmt::Display for ProviderModel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.provider, self.id)
     }
 }
 
 /// A group, with the places of its models.
-pub(super) struct Read {
+pub(super) struct ParsedGroup {
     pub(super) group: Group,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<SourceSpan>,
 }
 
 /// The groups, each name once.
-pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Vec<Read> {
-    let mut groups: Vec<Read> = Vec::new();
+pub(super) fn read(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<ParsedGroup> {
+    let mut groups: Vec<ParsedGroup> = Vec::new();
     for node in reader.list(node, "model_groups").unwrap_or_default() {
         let Some(read) = group(reader, node) else {
             continue;
@@ -94,7 +94,7 @@ pub(super) fn read(reader: &mut Reader<'_>, node: &Node) -> Vec<Read> {
     groups
 }
 
-fn group(reader: &mut Reader<'_>, node: &Node) -> Option<Read> {
+fn group(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ParsedGroup> {
     let fields = reader.shaped(node, &GROUP)?;
     let strategy = fields
         .get("strategy")
@@ -107,7 +107,8 @@ fn group(reader: &mut Reader<'_>, node: &Node) -> Option<Read> {
     let temperature = fields
         .get("default_temperature")
         .and_then(|node| reader.number(node, "default_temperature", 0.0, 2.0));
-    let (models, places): (Vec<Model>, Vec<Place>) = models(reader, &fields).into_iter().unzip();
+    let (models, places): (Vec<ProviderModel>, Vec<SourceSpan>) =
+        models(reader, &fields).into_iter().unzip();
     let prices = fields
         .get("pricing")
         .map(|node| prices(reader, node, &models));
@@ -125,10 +126,10 @@ fn group(reader: &mut Reader<'_>, node: &Node) -> Option<Read> {
         temperature,
         prices: prices.unwrap_or_default(),
     };
-    Some(Read { group, places })
+    Some(ParsedGroup { group, places })
 }
 
-fn strategy(reader: &mut Reader<'_>, node: &Node) -> Option<Strategy> {
+fn strategy(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Strategy> {
     let word = reader.string(node, "strategy")?;
     match word {
         "cost_optimized" => Some(Strategy::CostOptimized),
@@ -146,35 +147,35 @@ fn strategy(reader: &mut Reader<'_>, node: &Node) -> Option<Strategy> {
     }
 }
 
-fn retried(reader: &mut Reader<'_>, node: &Node) -> Option<Retry> {
+fn retried(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<RetryPolicy> {
     let retry = retry::read(reader, node, &RETRY)?;
     let all = vec![
-        On::RateLimited,
-        On::ServerError,
-        On::Timeout,
-        On::Unreachable,
+        RetryTrigger::RateLimited,
+        RetryTrigger::ServerError,
+        RetryTrigger::Timeout,
+        RetryTrigger::Unreachable,
     ];
-    Some(Retry {
+    Some(RetryPolicy {
         attempts: retry.attempts,
         backoff: Duration::from_millis(retry.backoff_ms.unwrap_or(1_000)),
         on: retry.on.unwrap_or(all),
     })
 }
 
-fn models(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Model, Place)> {
+fn models(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Vec<(ProviderModel, SourceSpan)> {
     let mut models = Vec::new();
     let Some(node) = fields.get("models") else {
         return models;
     };
     let list = reader.list(node, "models");
-    if list.is_some_and(<[Node]>::is_empty) {
+    if list.is_some_and(<[YamlNode]>::is_empty) {
         reader.bad_value::<()>(node, "a model group needs at least one model");
     }
     for node in list.unwrap_or_default() {
         let Some(text) = reader.string(node, "a model") else {
             continue;
         };
-        match Model::parse(text) {
+        match ProviderModel::parse(text) {
             Some(model) => models.push((model, node.place)),
             None => {
                 let words = format!("{text:?} is not a model: write provider/model-id");
@@ -185,7 +186,7 @@ fn models(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Vec<(Model, Place)> {
     models
 }
 
-fn prices(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Prices {
+fn prices(reader: &mut ConfigReader<'_>, node: &YamlNode, models: &[ProviderModel]) -> Prices {
     let mut prices = Prices::default();
     for node in reader.list(node, "pricing").unwrap_or_default() {
         if let Some((model, price)) = priced(reader, node, models) {
@@ -195,7 +196,11 @@ fn prices(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Prices {
     prices
 }
 
-fn priced(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Option<(String, Price)> {
+fn priced(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    models: &[ProviderModel],
+) -> Option<(String, Price)> {
     let fields = reader.shaped(node, &PRICE)?;
     let input = amount(reader, &fields, INPUT);
     let output = amount(reader, &fields, OUTPUT);
@@ -223,7 +228,7 @@ fn priced(reader: &mut Reader<'_>, node: &Node, models: &[Model]) -> Option<(Str
     Some((name.to_owned(), price))
 }
 
-fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, names: [&str; 2]) -> Option<u64> {
+fn amount(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, names: [&str; 2]) -> Option<u64> {
     let given = names.iter().filter(|name| fields.key(name).is_some());
     let given: Vec<&str> = given.copied().collect();
     if let ([one, _], Some(place)) = (given.as_slice(), fields.key(names[1])) {
@@ -233,8 +238,12 @@ fn amount(reader: &mut Reader<'_>, fields: &Fields<'_>, names: [&str; 2]) -> Opt
     let name = given.first().copied().unwrap_or(names[0]);
     let node = reader.required(fields, name, "a price")?;
     let amount = match &node.data {
-        Data::Number(number) => price::parse(&number.to_string()),
-        Data::Null | Data::Bool(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => None,
+        YamlValue::Number(number) => price::parse(&number.to_string()),
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::Text(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_) => None,
     };
     amount.or_else(|| {
         let words = format!("{name} must be US dollars from 0 to 1000000, at most 6 decimals");

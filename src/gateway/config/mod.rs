@@ -22,32 +22,32 @@ use std::path::{Path, PathBuf};
 
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
-use ktsu_config::read::{self, Reader};
+use ktsu_config::read::{self, ConfigReader};
 use ktsu_config::variables::declared;
-use ktsu_config::yaml::{Node, Place};
-use ktsu_environment::{self as environment, Environment, Resolved, Variable};
+use ktsu_config::yaml::{SourceSpan, YamlNode};
+use ktsu_environment::{self as environment, Environment, Variable, VariableValues};
 
-pub use groups::{Group, Model, Strategy};
-use providers::Origin;
-pub(super) use providers::{Kind, Limit, Plan, Remote};
+pub use groups::{Group, ProviderModel, Strategy};
+use providers::ConfigOrigin;
+pub(super) use providers::{ProviderKind, ProviderPlan, RateLimit, RemoteProvider};
 
 /// What a gateway is built from.
 #[derive(Debug, Clone, Default)]
 pub struct Config {
     groups: Vec<Group>,
-    providers: Vec<Plan>,
+    providers: Vec<ProviderPlan>,
     /// The variables that need a value, each with its place.
-    variables: Vec<(Variable, Place)>,
+    variables: Vec<(Variable, SourceSpan)>,
     file: PathBuf,
     sources: BTreeMap<PathBuf, String>,
 }
 
 /// What `gateway.yaml` says by itself, and whatever the environment adds, while it is read.
 #[derive(Default)]
-struct Draft {
-    variables: Vec<(Variable, Place)>,
-    groups: Vec<groups::Read>,
-    providers: Vec<Plan>,
+struct ConfigDraft {
+    variables: Vec<(Variable, SourceSpan)>,
+    groups: Vec<groups::ParsedGroup>,
+    providers: Vec<ProviderPlan>,
     /// Names of providers that are there, broken or not.
     names: BTreeSet<String>,
     /// Variables that only what is replaced mentions.
@@ -68,18 +68,18 @@ impl Config {
     ) -> Result<Self, Faults> {
         let mut faults = Faults::default();
         let real = root.join(file);
-        if !root.as_os_str().is_empty() && !read::stays(root, &real) {
+        if !root.as_os_str().is_empty() && !read::is_within(root, &real) {
             let words = "the file is a link that leads out of the kit";
-            let fault = Fault::new(FaultCode::ChildOutsideKit, Place::default(), words);
+            let fault = Fault::new(FaultCode::ChildOutsideKit, SourceSpan::default(), words);
             faults.add(fault.in_file(file));
             return Err(faults);
         }
-        let origin = Origin {
+        let origin = ConfigOrigin {
             real: &real,
             shown: file,
             kept: true,
         };
-        let draft = Draft::read(&origin, environment, &mut faults);
+        let draft = ConfigDraft::read(&origin, environment, &mut faults);
         faults.sort();
         match draft {
             Some(draft) if !faults.has_errors() => Ok(draft.finish(file, faults.sources)),
@@ -97,7 +97,7 @@ impl Config {
         self.groups.iter().map(|group| group.name.as_str())
     }
 
-    pub(super) fn providers(&self) -> &[Plan] {
+    pub(super) fn providers(&self) -> &[ProviderPlan] {
         &self.providers
     }
 
@@ -107,8 +107,8 @@ impl Config {
         &self,
         environment: Option<&Environment>,
         process: &BTreeMap<String, String>,
-    ) -> Result<Resolved, Faults> {
-        let mut all = Resolved::default();
+    ) -> Result<VariableValues, Faults> {
+        let mut all = VariableValues::default();
         let mut faults = self.no_faults();
         for (variable, place) in &self.variables {
             match environment::resolve(environment, std::slice::from_ref(variable), process) {
@@ -134,7 +134,7 @@ impl Config {
     }
 }
 
-fn no_value(variable: &Variable, place: Place, error: &environment::ResolveError) -> Fault {
+fn no_value(variable: &Variable, place: SourceSpan, error: &environment::ResolveError) -> Fault {
     if error.missing.is_empty() {
         return Fault::new(FaultCode::ShortSecret, place, error.to_string());
     }
@@ -146,15 +146,15 @@ fn no_value(variable: &Variable, place: Place, error: &environment::ResolveError
     Fault::new(FaultCode::NoValue, place, words).hint(hint)
 }
 
-impl Draft {
+impl ConfigDraft {
     fn read(
-        origin: &Origin<'_>,
+        origin: &ConfigOrigin<'_>,
         environment: Option<&Environment>,
         faults: &mut Faults,
     ) -> Option<Self> {
         let text = read::source(origin.real, origin.shown, faults)?;
         let node = read::tree(&text, origin.shown, faults)?;
-        let mut reader = Reader::new(origin.shown, &text);
+        let mut reader = ConfigReader::new(origin.shown, &text);
         let mut draft = Self::default();
         if let Some(fields) = reader.shaped(&node, &shape::GATEWAY) {
             if let Some(node) = fields.get("env") {
@@ -186,12 +186,12 @@ impl Draft {
             return names;
         };
         let path = &environment.path;
-        let origin = Origin {
+        let origin = ConfigOrigin {
             real: path,
             shown: path,
             kept: false,
         };
-        let mut reader = Reader::new(path, &environment.text);
+        let mut reader = ConfigReader::new(path, &environment.text);
         for node in &environment.providers {
             let Some(name) = providers::name(&mut reader, node) else {
                 continue;
@@ -212,10 +212,10 @@ impl Draft {
     /// Takes in the providers of `gateway.yaml` that are not replaced.
     fn own(
         &mut self,
-        reader: &mut Reader<'_>,
-        list: &[Node],
+        reader: &mut ConfigReader<'_>,
+        list: &[YamlNode],
         replaced: &BTreeSet<String>,
-        origin: &Origin<'_>,
+        origin: &ConfigOrigin<'_>,
         faults: &mut Faults,
     ) {
         let mut names = BTreeSet::new();
@@ -241,7 +241,7 @@ impl Draft {
     }
 
     /// Keeps a provider; its variables must be declared.
-    fn take(&mut self, reader: &mut Reader<'_>, plan: Option<Plan>) {
+    fn take(&mut self, reader: &mut ConfigReader<'_>, plan: Option<ProviderPlan>) {
         let Some(plan) = plan else {
             return;
         };
@@ -265,7 +265,7 @@ impl Draft {
         self.providers.push(plan);
     }
 
-    fn check_models(&self, reader: &mut Reader<'_>) {
+    fn check_models(&self, reader: &mut ConfigReader<'_>) {
         for read in &self.groups {
             for (model, place) in read.group.models.iter().zip(&read.places) {
                 let name = model.provider.as_str();
@@ -284,8 +284,8 @@ impl Draft {
     }
 
     fn finish(self, file: &Path, sources: BTreeMap<PathBuf, String>) -> Config {
-        let texts = self.providers.iter().flat_map(Plan::texts);
-        let used: BTreeSet<&str> = texts.flat_map(text::Text::variables).collect();
+        let texts = self.providers.iter().flat_map(ProviderPlan::texts);
+        let used: BTreeSet<&str> = texts.flat_map(text::ConfigText::variables).collect();
         let needed = |variable: &Variable| {
             used.contains(variable.name.as_str()) || !self.idle.contains(&variable.name)
         };
@@ -304,7 +304,7 @@ impl Draft {
     }
 }
 
-fn twice(reader: &mut Reader<'_>, name: &str, node: &Node) {
+fn twice(reader: &mut ConfigReader<'_>, name: &str, node: &YamlNode) {
     let words = format!("two providers are called {name:?}");
     reader.fault(Fault::new(FaultCode::DuplicateName, node.place, words));
 }

@@ -5,29 +5,29 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::shape;
-use super::text::Text;
+use super::text::ConfigText;
 use crate::provider::scripted::Scripted;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
-use ktsu_config::read::{self, Fields, Reader};
-use ktsu_config::yaml::Node;
+use ktsu_config::read::{self, ConfigReader, Fields};
+use ktsu_config::yaml::YamlNode;
 
 /// Like other clients of this API; replies of large models take their time.
 const TIMEOUT_MS: u64 = 120_000;
 
 /// A provider as its file has it: checked, without values of variables.
 #[derive(Debug, Clone)]
-pub(crate) struct Plan {
+pub(crate) struct ProviderPlan {
     pub(crate) name: String,
     /// The file that has it, as it is shown.
     pub(crate) file: PathBuf,
-    pub(crate) kind: Kind,
-    pub(crate) limit: Limit,
+    pub(crate) kind: ProviderKind,
+    pub(crate) limit: RateLimit,
 }
 
 /// How much a provider is asked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Limit {
+pub(crate) struct RateLimit {
     /// Calls that begin within any minute.
     pub(crate) per_minute: Option<u32>,
     /// Calls under way at once.
@@ -36,10 +36,10 @@ pub(crate) struct Limit {
 
 /// What kind of provider it is.
 #[derive(Debug, Clone)]
-pub(crate) enum Kind {
-    Anthropic(Remote),
+pub(crate) enum ProviderKind {
+    Anthropic(RemoteProvider),
     OpenAi {
-        remote: Remote,
+        remote: RemoteProvider,
         max_tokens_as: &'static str,
     },
     Scripted(Arc<Scripted>),
@@ -47,17 +47,17 @@ pub(crate) enum Kind {
 
 /// A provider that is reached over HTTP.
 #[derive(Debug, Clone)]
-pub(crate) struct Remote {
+pub(crate) struct RemoteProvider {
     /// The one of its type if the file names none.
-    pub(crate) base_url: Option<Text>,
-    pub(crate) api_key: Text,
+    pub(crate) base_url: Option<ConfigText>,
+    pub(crate) api_key: ConfigText,
     /// Of one call.
     pub(crate) timeout: Duration,
 }
 
-impl Plan {
+impl ProviderPlan {
     /// The texts that may mention variables.
-    pub(crate) fn texts(&self) -> Vec<&Text> {
+    pub(crate) fn texts(&self) -> Vec<&ConfigText> {
         let Some(remote) = self.remote() else {
             return Vec::new();
         };
@@ -66,16 +66,16 @@ impl Plan {
     }
 
     /// What is known of a provider over HTTP.
-    pub(crate) fn remote(&self) -> Option<&Remote> {
+    pub(crate) fn remote(&self) -> Option<&RemoteProvider> {
         match &self.kind {
-            Kind::Anthropic(remote) | Kind::OpenAi { remote, .. } => Some(remote),
-            Kind::Scripted(_) => None,
+            ProviderKind::Anthropic(remote) | ProviderKind::OpenAi { remote, .. } => Some(remote),
+            ProviderKind::Scripted(_) => None,
         }
     }
 }
 
 /// Where a file that has providers lies, and how it is shown.
-pub(super) struct Origin<'a> {
+pub(super) struct ConfigOrigin<'a> {
     pub(super) real: &'a Path,
     pub(super) shown: &'a Path,
     /// Whether files that it names must lie in its folder: those of a kit do. An environment is the
@@ -83,12 +83,12 @@ pub(super) struct Origin<'a> {
     pub(super) kept: bool,
 }
 
-impl Origin<'_> {
+impl ConfigOrigin<'_> {
     /// A file that it names: where it lies, and how it is shown; nothing if it lies where it must
     /// not.
     fn named(&self, name: &str) -> Option<(PathBuf, PathBuf)> {
         let folder = self.real.with_file_name("");
-        if self.kept && (leaves(name) || !read::stays(&folder, &folder.join(name))) {
+        if self.kept && (leaves(name) || !read::is_within(&folder, &folder.join(name))) {
             return None;
         }
         Some((folder.join(name), self.shown.with_file_name("").join(name)))
@@ -110,7 +110,7 @@ fn leaves(name: &str) -> bool {
 }
 
 /// The name of a provider, if it has one.
-pub(super) fn name<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<&'n str> {
+pub(super) fn name<'n>(reader: &mut ConfigReader<'_>, node: &'n YamlNode) -> Option<&'n str> {
     let fields = reader.open_map(node, "the provider")?;
     let node = reader.required(&fields, "name", "a provider")?;
     let name = reader.string(node, "the name of a provider")?;
@@ -123,12 +123,12 @@ pub(super) fn name<'n>(reader: &mut Reader<'_>, node: &'n Node) -> Option<&'n st
 
 /// Reads a provider whose name is known already.
 pub(super) fn read(
-    reader: &mut Reader<'_>,
-    node: &Node,
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
     name: &str,
-    origin: &Origin<'_>,
+    origin: &ConfigOrigin<'_>,
     faults: &mut Faults,
-) -> Option<Plan> {
+) -> Option<ProviderPlan> {
     let fields = reader.shaped(node, &shape::PROVIDER)?;
     let kind = fields.get("type")?;
     let config = fields.get("config");
@@ -138,7 +138,7 @@ pub(super) fn read(
     let kind = match reader.string(kind, "the type of a provider")? {
         "anthropic" => anthropic(reader, config?)?,
         "openai" => openai(reader, config?)?,
-        "scripted" => Kind::Scripted(scripted(reader, config?, origin, faults)?),
+        "scripted" => ProviderKind::Scripted(scripted(reader, config?, origin, faults)?),
         other => {
             let words = format!("unknown provider type {other:?}");
             let fault = Fault::new(FaultCode::BadValue, kind.place, words);
@@ -150,7 +150,7 @@ pub(super) fn read(
             return None;
         }
     };
-    Some(Plan {
+    Some(ProviderPlan {
         name: name.to_owned(),
         file: origin.shown.to_owned(),
         kind,
@@ -158,7 +158,7 @@ pub(super) fn read(
     })
 }
 
-fn limit(reader: &mut Reader<'_>, node: &Node) -> Option<Limit> {
+fn limit(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<RateLimit> {
     let fields = reader.shaped(node, &shape::RATE_LIMIT)?;
     if fields
         .get("concurrent")
@@ -170,43 +170,43 @@ fn limit(reader: &mut Reader<'_>, node: &Node) -> Option<Limit> {
     }
     let mut count = |key: &str| {
         let node = fields.get(key)?;
-        let count = reader.whole(node, key, 1, shape::MOST_CALLS)?;
+        let count = reader.integer(node, key, 1, shape::MAX_CALLS)?;
         u32::try_from(count).ok()
     };
-    Some(Limit {
+    Some(RateLimit {
         per_minute: count("requests_per_minute"),
         concurrent: count("concurrent"),
     })
 }
 
-fn anthropic(reader: &mut Reader<'_>, node: &Node) -> Option<Kind> {
+fn anthropic(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ProviderKind> {
     let fields = reader.shaped(node, &shape::ANTHROPIC)?;
-    remote(reader, &fields).map(Kind::Anthropic)
+    remote(reader, &fields).map(ProviderKind::Anthropic)
 }
 
-fn openai(reader: &mut Reader<'_>, node: &Node) -> Option<Kind> {
+fn openai(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ProviderKind> {
     let fields = reader.shaped(node, &shape::OPENAI)?;
     let words = shape::MAX_TOKENS_AS.map(|word| (word, word));
     let max_tokens_as = fields
         .get("max_tokens_as")
-        .map(|node| reader.word(node, "max_tokens_as", &words));
+        .map(|node| reader.keyword(node, "max_tokens_as", &words));
     let remote = remote(reader, &fields);
-    Some(Kind::OpenAi {
+    Some(ProviderKind::OpenAi {
         remote: remote.filter(|remote| remote.base_url.is_some())?,
         max_tokens_as: max_tokens_as.unwrap_or(Some("max_tokens"))?,
     })
 }
 
-fn remote(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Remote> {
+fn remote(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<RemoteProvider> {
     let timeout = fields
         .get("timeout_s")
         .and_then(|node| reader.seconds(node, "timeout_s"));
     let mut text = |key: &str| {
         let node = fields.get(key)?;
-        Some(Text::read(reader, node, key))
+        Some(ConfigText::read(reader, node, key))
     };
     let (base_url, api_key) = (text("base_url"), text("api_key"));
-    Some(Remote {
+    Some(RemoteProvider {
         // A text that is there and cannot be read is a fault, and no provider.
         base_url: match base_url {
             Some(read) => Some(read?),
@@ -218,9 +218,9 @@ fn remote(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Option<Remote> {
 }
 
 fn scripted(
-    reader: &mut Reader<'_>,
-    node: &Node,
-    origin: &Origin<'_>,
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    origin: &ConfigOrigin<'_>,
     faults: &mut Faults,
 ) -> Option<Arc<Scripted>> {
     let fields = reader.shaped(node, &shape::SCRIPTED)?;

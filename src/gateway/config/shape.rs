@@ -1,24 +1,24 @@
 //! The shape of `gateway.yaml`, and of providers wherever they stand.
 
 use ktsu_config::shape::{
-    ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, FieldType, Key, SECONDS, Shape,
+    ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, FieldType, KeyShape, MapShape, SECONDS,
 };
 
 /// The whole file.
-pub const GATEWAY: Shape = Shape::new(
+pub const GATEWAY: MapShape = MapShape::new(
     "gateway.yaml",
     &[
-        Key::new(
+        KeyShape::new(
             "env",
             FieldType::List(&FieldType::Map(&DECLARED)),
             "Variables that providers mention",
         ),
-        Key::new(
+        KeyShape::new(
             "model_groups",
             FieldType::List(&FieldType::Map(&GROUP)),
             "What agents name as their model",
         ),
-        Key::new(
+        KeyShape::new(
             "providers",
             FieldType::List(&FieldType::Map(&PROVIDER)),
             "Who answers",
@@ -26,10 +26,10 @@ pub const GATEWAY: Shape = Shape::new(
     ],
 );
 
-pub(crate) const PROVIDER: Shape = Shape::new(
+pub(crate) const PROVIDER: MapShape = MapShape::new(
     "the provider",
     &[
-        Key::new(
+        KeyShape::new(
             "config",
             FieldType::Either(&[
                 FieldType::Map(&ANTHROPIC),
@@ -39,18 +39,18 @@ pub(crate) const PROVIDER: Shape = Shape::new(
             "As the type needs it",
         )
         .required(),
-        Key::new(
+        KeyShape::new(
             "name",
-            FieldType::Form("^[^/]+$"),
+            FieldType::Pattern("^[^/]+$"),
             "Its part of provider/model-id",
         )
         .required(),
-        Key::new(
+        KeyShape::new(
             "rate_limit",
             FieldType::Map(&RATE_LIMIT),
             "Who comes too early waits, in order",
         ),
-        Key::new("type", FieldType::Words(&TYPES), "What it speaks").required(),
+        KeyShape::new("type", FieldType::Keywords(&TYPES), "What it speaks").required(),
     ],
 );
 
@@ -58,93 +58,98 @@ pub(crate) const PROVIDER: Shape = Shape::new(
 pub(super) const TYPES: [&str; 3] = ["anthropic", "openai", "scripted"];
 
 /// The most calls a limit can be about.
-pub(super) const MOST_CALLS: i64 = 100_000;
+pub(super) const MAX_CALLS: i64 = 100_000;
 
-pub(super) const RATE_LIMIT: Shape = Shape::new(
+pub(super) const RATE_LIMIT: MapShape = MapShape::new(
     "rate_limit",
     &[
-        Key::new(
+        KeyShape::new(
             "concurrent",
-            FieldType::Whole(1, MOST_CALLS),
+            FieldType::Integer(1, MAX_CALLS),
             "Calls under way at once",
         ),
-        Key::new(
+        KeyShape::new(
             "requests_per_minute",
-            FieldType::Whole(1, MOST_CALLS),
+            FieldType::Integer(1, MAX_CALLS),
             "Calls that begin within any minute",
         ),
     ],
 )
 .any_of(&["concurrent", "requests_per_minute"]);
 
-pub(super) const ANTHROPIC: Shape = Shape::new(
+pub(super) const ANTHROPIC: MapShape = MapShape::new(
     "the config of an anthropic provider",
     &[
-        Key::new("api_key", FieldType::Text, "\"{{ env.NAME }}\"").required(),
-        Key::new(
+        KeyShape::new("api_key", FieldType::Text, "\"{{ env.NAME }}\"").required(),
+        KeyShape::new(
             "base_url",
             FieldType::Text,
             "Where /v1/messages is; https://api.anthropic.com by default",
         ),
-        Key::new("timeout_s", SECONDS, "Of one call; 120 by default"),
+        KeyShape::new("timeout_s", SECONDS, "Of one call; 120 by default"),
     ],
 );
 
-pub(super) const OPENAI: Shape = Shape::new(
+pub(super) const OPENAI: MapShape = MapShape::new(
     "the config of an openai provider",
     &[
-        Key::new("api_key", FieldType::Text, "\"{{ env.NAME }}\"").required(),
-        Key::new("base_url", FieldType::Text, "Where /chat/completions is").required(),
-        Key::new(
+        KeyShape::new("api_key", FieldType::Text, "\"{{ env.NAME }}\"").required(),
+        KeyShape::new("base_url", FieldType::Text, "Where /chat/completions is").required(),
+        KeyShape::new(
             "max_tokens_as",
-            FieldType::Words(&MAX_TOKENS_AS),
+            FieldType::Keywords(&MAX_TOKENS_AS),
             "What newer models call it; max_tokens by default",
         ),
-        Key::new("timeout_s", SECONDS, "Of one call; 120 by default"),
+        KeyShape::new("timeout_s", SECONDS, "Of one call; 120 by default"),
     ],
 );
 
 /// What the bound of a reply's tokens can be called.
 pub(super) const MAX_TOKENS_AS: [&str; 2] = ["max_completion_tokens", "max_tokens"];
 
-pub(super) const SCRIPTED: Shape = Shape::new(
+pub(super) const SCRIPTED: MapShape = MapShape::new(
     "the config of a scripted provider",
     &[
-        Key::new("replies_from", FieldType::Text, "Path of a recorded run"),
-        Key::new("rules", FieldType::Text, "Path of a rules file"),
+        KeyShape::new("replies_from", FieldType::Text, "Path of a recorded run"),
+        KeyShape::new("rules", FieldType::Text, "Path of a rules file"),
     ],
 )
 .any_of(&["replies_from", "rules"]);
 
-pub(super) const GROUP: Shape = Shape::new(
+pub(super) const GROUP: MapShape = MapShape::new(
     "the model group",
     &[
-        Key::new(
+        KeyShape::new(
             "deadline",
             DURATION,
             "Of a whole call, pauses included; 5m by default",
         ),
-        Key::new(
+        KeyShape::new(
             "default_temperature",
             FieldType::Number(0.0, 2.0),
             "For requests that give none",
         ),
-        Key::new(
+        KeyShape::new(
             "models",
-            FieldType::List(&FieldType::Form("^[^/]+/.+$")),
+            FieldType::List(&FieldType::Pattern("^[^/]+/.+$")),
             "provider/model-id, at least one",
         )
         .required(),
-        Key::new("name", FieldType::Form("."), "What agents write as model").required(),
-        Key::new(
+        KeyShape::new(
+            "name",
+            FieldType::Pattern("."),
+            "What agents write as model",
+        )
+        .required(),
+        KeyShape::new(
             "pricing",
             FieldType::List(&FieldType::Map(&PRICE)),
             "What its models cost",
         ),
-        Key::new("retry", FieldType::Map(&RETRY), "When to ask again"),
-        Key::new(
+        KeyShape::new("retry", FieldType::Map(&RETRY), "When to ask again"),
+        KeyShape::new(
             "strategy",
-            FieldType::Words(&STRATEGIES),
+            FieldType::Keywords(&STRATEGIES),
             "Which model is asked; round_robin by default",
         ),
     ],
@@ -153,12 +158,12 @@ pub(super) const GROUP: Shape = Shape::new(
 /// How a group can choose.
 pub(super) const STRATEGIES: [&str; 3] = ["cost_optimized", "fallback", "round_robin"];
 
-pub(super) const RETRY: Shape = Shape::new(
+pub(super) const RETRY: MapShape = MapShape::new(
     "retry",
     &[
         ATTEMPTS,
         BACKOFF,
-        Key::new(
+        KeyShape::new(
             "on",
             FAILURES,
             "What is tried again; all of them by default",
@@ -168,36 +173,36 @@ pub(super) const RETRY: Shape = Shape::new(
 
 const USD: FieldType = FieldType::Number(0.0, 1_000_000.0);
 
-pub(super) const PRICE: Shape = Shape::new(
+pub(super) const PRICE: MapShape = MapShape::new(
     "the price",
     &[
-        Key::new(
+        KeyShape::new(
             "cached_input_per_million",
             USD,
             "Another name of cached_input_per_million_usd",
         ),
-        Key::new(
+        KeyShape::new(
             "cached_input_per_million_usd",
             USD,
             "For what the provider had read before; as input by default",
         ),
-        Key::new(
+        KeyShape::new(
             "input_per_million",
             USD,
             "Another name of input_per_million_usd",
         ),
-        Key::new(
+        KeyShape::new(
             "input_per_million_usd",
             USD,
             "US dollars, at most 6 decimals",
         ),
-        Key::new("model", FieldType::Text, "The id after the provider's name").required(),
-        Key::new(
+        KeyShape::new("model", FieldType::Text, "The id after the provider's name").required(),
+        KeyShape::new(
             "output_per_million",
             USD,
             "Another name of output_per_million_usd",
         ),
-        Key::new(
+        KeyShape::new(
             "output_per_million_usd",
             USD,
             "US dollars, at most 6 decimals",

@@ -41,7 +41,7 @@ impl Folder {
         let process = process
             .iter()
             .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
-        let client = egress::Client::new(&egress::Policy::default()).unwrap();
+        let client = egress::Client::new(&egress::EgressPolicy::default()).unwrap();
         let path = self.path("gateway.yaml");
         Gateway::load(&path, environment.as_ref(), &process.collect(), &client)
     }

@@ -1,27 +1,27 @@
 //! Strings of a provider's config: text with `{{ env.NAME }}` in it.
 
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::read::Reader;
-use ktsu_config::yaml::{Node, Place};
-use ktsu_environment::Resolved;
+use ktsu_config::read::ConfigReader;
+use ktsu_config::yaml::{SourceSpan, YamlNode};
+use ktsu_environment::VariableValues;
 
 /// A string whose variables have no values yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Text {
-    pieces: Vec<Piece>,
+pub(crate) struct ConfigText {
+    pieces: Vec<ConfigTextPiece>,
     /// Where it stands.
-    pub(crate) place: Place,
+    pub(crate) place: SourceSpan,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Piece {
+enum ConfigTextPiece {
     Literal(String),
     Variable(String),
 }
 
-impl Text {
+impl ConfigText {
     /// Reads a string, with a fault if what stands in braces is no variable.
-    pub(crate) fn read(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Self> {
+    pub(crate) fn read(reader: &mut ConfigReader<'_>, node: &YamlNode, what: &str) -> Option<Self> {
         let text = reader.string(node, what)?;
         let Some(pieces) = pieces(text) else {
             let words = format!("{what} may hold {{{{ env.NAME }}}} and no other expression");
@@ -35,21 +35,21 @@ impl Text {
     /// The variables it mentions.
     pub(crate) fn variables(&self) -> impl Iterator<Item = &str> {
         self.pieces.iter().filter_map(|piece| match piece {
-            Piece::Variable(name) => Some(name.as_str()),
-            Piece::Literal(_) => None,
+            ConfigTextPiece::Variable(name) => Some(name.as_str()),
+            ConfigTextPiece::Literal(_) => None,
         })
     }
 
     /// The text with values in it; a variable without one leaves nothing.
-    pub(crate) fn fill(&self, values: &Resolved) -> String {
+    pub(crate) fn fill(&self, values: &VariableValues) -> String {
         let value = |name: &String| {
             let secret = values.secrets.get(name).map(|secret| secret.expose());
             let plain = values.values.get(name).map(String::as_str);
             secret.or(plain).unwrap_or_default().to_owned()
         };
         let pieces = self.pieces.iter().map(|piece| match piece {
-            Piece::Literal(text) => text.clone(),
-            Piece::Variable(name) => value(name),
+            ConfigTextPiece::Literal(text) => text.clone(),
+            ConfigTextPiece::Variable(name) => value(name),
         });
         pieces.collect()
     }
@@ -64,8 +64,8 @@ pub(crate) fn mentioned(tree: &serde_json::Value, into: &mut Vec<String>) {
                     .into_iter()
                     .flatten()
                     .filter_map(|piece| match piece {
-                        Piece::Variable(name) => Some(name),
-                        Piece::Literal(_) => None,
+                        ConfigTextPiece::Variable(name) => Some(name),
+                        ConfigTextPiece::Literal(_) => None,
                     }),
             );
         }
@@ -77,7 +77,7 @@ pub(crate) fn mentioned(tree: &serde_json::Value, into: &mut Vec<String>) {
     }
 }
 
-fn pieces(text: &str) -> Option<Vec<Piece>> {
+fn pieces(text: &str) -> Option<Vec<ConfigTextPiece>> {
     let mut pieces = Vec::new();
     let mut rest = text;
     while let Some((before, after)) = rest.split_once("{{") {
@@ -87,10 +87,10 @@ fn pieces(text: &str) -> Option<Vec<Piece>> {
         if name.is_empty() || !name.chars().all(fits) {
             return None;
         }
-        pieces.push(Piece::Literal(before.to_owned()));
-        pieces.push(Piece::Variable(name.to_owned()));
+        pieces.push(ConfigTextPiece::Literal(before.to_owned()));
+        pieces.push(ConfigTextPiece::Variable(name.to_owned()));
         rest = after;
     }
-    pieces.push(Piece::Literal(rest.to_owned()));
+    pieces.push(ConfigTextPiece::Literal(rest.to_owned()));
     Some(pieces)
 }

@@ -3,8 +3,8 @@ use std::task::{Context, Poll, Waker};
 
 use super::*;
 
-fn door(per_minute: Option<u32>, concurrent: Option<u32>) -> Arc<Door> {
-    Arc::new(Door::new(Limit {
+fn door(per_minute: Option<u32>, concurrent: Option<u32>) -> Arc<RateLimiter> {
+    Arc::new(RateLimiter::new(RateLimit {
         per_minute,
         concurrent,
     }))
@@ -20,15 +20,18 @@ async fn no_minute_sees_more_calls_begin_than_the_limit() {
     let start = Instant::now();
     let mut begun = Vec::new();
     for _ in 0..8 {
-        door.enter(in_seconds(600)).await.unwrap();
+        door.acquire(in_seconds(600)).await.unwrap();
         begun.push(start.elapsed().as_secs());
     }
     assert_eq!(begun, [0, 0, 0, 60, 60, 60, 120, 120]);
     // A pause counts: the window slides.
     tokio::time::advance(Duration::from_secs(30)).await;
-    door.enter(in_seconds(1)).await.unwrap();
-    assert_eq!(door.enter(in_seconds(29)).await.unwrap_err(), Shut::TooLate);
-    door.enter(in_seconds(31)).await.unwrap();
+    door.acquire(in_seconds(1)).await.unwrap();
+    assert_eq!(
+        door.acquire(in_seconds(29)).await.unwrap_err(),
+        Rejected::TooLate
+    );
+    door.acquire(in_seconds(31)).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 180);
 }
 
@@ -36,8 +39,11 @@ async fn no_minute_sees_more_calls_begin_than_the_limit() {
 async fn who_would_wait_too_long_is_told_at_once() {
     let door = door(Some(1), None);
     let start = Instant::now();
-    door.enter(in_seconds(1)).await.unwrap();
-    assert_eq!(door.enter(in_seconds(59)).await.unwrap_err(), Shut::TooLate);
+    door.acquire(in_seconds(1)).await.unwrap();
+    assert_eq!(
+        door.acquire(in_seconds(59)).await.unwrap_err(),
+        Rejected::TooLate
+    );
     assert_eq!(start.elapsed(), Duration::ZERO);
 }
 
@@ -47,12 +53,12 @@ async fn a_hopeless_call_is_told_at_once_wherever_it_stands() {
     for concurrent in [None, Some(1), Some(2)] {
         let door = door(Some(2), concurrent);
         let start = Instant::now();
-        let _one = door.enter(in_seconds(1)).await.unwrap();
+        let _one = door.acquire(in_seconds(1)).await.unwrap();
         tokio::time::advance(Duration::from_secs(10)).await;
         // A second may begin now if it has a place, and the others wait.
         let mut context = Context::from_waker(Waker::noop());
         let mut line: Vec<_> = (0..5)
-            .map(|_| Box::pin(door.enter(in_seconds(600))))
+            .map(|_| Box::pin(door.acquire(in_seconds(600))))
             .collect();
         let mut begun = 0;
         for waiting in &mut line {
@@ -61,17 +67,17 @@ async fn a_hopeless_call_is_told_at_once_wherever_it_stands() {
         assert_eq!(begun, usize::from(concurrent != Some(1)), "{concurrent:?}");
         // Turns that are taken or spoken for: 0 s, 10 s, 60 s, 70 s, 120 s, 130 s. The next is at 180 s.
         assert_eq!(
-            door.enter(start + Duration::from_secs(179))
+            door.acquire(start + Duration::from_secs(179))
                 .await
                 .unwrap_err(),
-            Shut::TooLate
+            Rejected::TooLate
         );
         assert_eq!(start.elapsed().as_secs(), 10, "it did not wait");
-        let mut patient = Box::pin(door.enter(start + Duration::from_secs(180)));
+        let mut patient = Box::pin(door.acquire(start + Duration::from_secs(180)));
         assert!(patient.as_mut().poll(&mut context).is_pending());
         // Whoever leaves makes room.
         drop(line.pop());
-        let mut next = Box::pin(door.enter(start + Duration::from_secs(180)));
+        let mut next = Box::pin(door.acquire(start + Duration::from_secs(180)));
         assert!(next.as_mut().poll(&mut context).is_pending());
     }
 }
@@ -79,26 +85,26 @@ async fn a_hopeless_call_is_told_at_once_wherever_it_stands() {
 #[tokio::test(start_paused = true)]
 async fn who_goes_now_or_never_takes_no_turn_of_those_who_wait() {
     let door = door(Some(2), None);
-    assert!(door.enter_now().is_some());
+    assert!(door.try_acquire().is_some());
     tokio::time::advance(Duration::from_secs(10)).await;
-    assert!(door.enter_now().is_some());
-    assert!(door.enter_now().is_none());
+    assert!(door.try_acquire().is_some());
+    assert!(door.try_acquire().is_none());
     let mut context = Context::from_waker(Waker::noop());
-    let mut waiting = Box::pin(door.enter(in_seconds(600)));
+    let mut waiting = Box::pin(door.acquire(in_seconds(600)));
     assert!(waiting.as_mut().poll(&mut context).is_pending());
     tokio::time::advance(Duration::from_secs(51)).await;
-    assert!(door.enter_now().is_none(), "this turn is spoken for");
+    assert!(door.try_acquire().is_none(), "this turn is spoken for");
     tokio::time::advance(Duration::from_secs(10)).await;
-    assert!(door.enter_now().is_some(), "there are two turns now");
-    assert!(door.enter_now().is_none());
+    assert!(door.try_acquire().is_some(), "there are two turns now");
+    assert!(door.try_acquire().is_none());
     waiting.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn who_goes_now_or_never_has_a_place_or_goes_without_a_trace() {
     let door = door(Some(1), Some(2));
-    let one = door.enter_now().unwrap();
-    assert!(door.enter_now().is_none());
+    let one = door.try_acquire().unwrap();
+    assert!(door.try_acquire().is_none());
     assert_eq!(door.places.as_ref().unwrap().available_permits(), 1);
     drop(one);
     assert_eq!(door.places.as_ref().unwrap().available_permits(), 2);
@@ -107,26 +113,26 @@ async fn who_goes_now_or_never_has_a_place_or_goes_without_a_trace() {
 #[tokio::test(start_paused = true)]
 async fn who_stops_waiting_takes_nobodys_turn() {
     let door = door(Some(1), Some(5));
-    door.enter(in_seconds(1)).await.unwrap();
+    door.acquire(in_seconds(1)).await.unwrap();
     let mut context = Context::from_waker(Waker::noop());
     for _ in 0..10 {
-        let mut gone = Box::pin(door.enter(in_seconds(600)));
+        let mut gone = Box::pin(door.acquire(in_seconds(600)));
         assert!(gone.as_mut().poll(&mut context).is_pending());
     }
     let start = Instant::now();
-    door.enter(in_seconds(61)).await.unwrap();
+    door.acquire(in_seconds(61)).await.unwrap();
     assert_eq!(start.elapsed().as_secs(), 60);
-    assert_eq!(door.seats.available_permits(), MOST_WAITING);
+    assert_eq!(door.seats.available_permits(), MAX_WAITING);
 }
 
 #[tokio::test(start_paused = true)]
 async fn turns_come_in_the_order_of_asking() {
     let door = door(Some(1), None);
-    door.enter(in_seconds(1)).await.unwrap();
+    door.acquire(in_seconds(1)).await.unwrap();
     let mut context = Context::from_waker(Waker::noop());
     let (mut first, mut second) = (
-        Box::pin(door.enter(in_seconds(600))),
-        Box::pin(door.enter(in_seconds(600))),
+        Box::pin(door.acquire(in_seconds(600))),
+        Box::pin(door.acquire(in_seconds(600))),
     );
     assert!(first.as_mut().poll(&mut context).is_pending());
     assert!(second.as_mut().poll(&mut context).is_pending());
@@ -144,12 +150,15 @@ async fn turns_come_in_the_order_of_asking() {
 async fn a_place_is_free_again_when_its_call_ends() {
     let door = door(None, Some(2));
     let (one, two) = (
-        door.enter(in_seconds(1)).await.unwrap(),
-        door.enter(in_seconds(1)).await.unwrap(),
+        door.acquire(in_seconds(1)).await.unwrap(),
+        door.acquire(in_seconds(1)).await.unwrap(),
     );
-    assert_eq!(door.enter(in_seconds(5)).await.unwrap_err(), Shut::TooLate);
+    assert_eq!(
+        door.acquire(in_seconds(5)).await.unwrap_err(),
+        Rejected::TooLate
+    );
     drop(one);
-    let three = door.enter(in_seconds(5)).await.unwrap();
+    let three = door.acquire(in_seconds(5)).await.unwrap();
     drop((two, three));
     assert_eq!(door.places.as_ref().unwrap().available_permits(), 2);
 }
@@ -157,15 +166,21 @@ async fn a_place_is_free_again_when_its_call_ends() {
 #[tokio::test(start_paused = true)]
 async fn the_line_is_bounded() {
     let door = door(None, Some(1));
-    let _busy = door.enter(in_seconds(1)).await.unwrap();
+    let _busy = door.acquire(in_seconds(1)).await.unwrap();
     let mut context = Context::from_waker(Waker::noop());
-    let mut line: Vec<_> = (0..MOST_WAITING)
-        .map(|_| Box::pin(door.enter(in_seconds(9))))
+    let mut line: Vec<_> = (0..MAX_WAITING)
+        .map(|_| Box::pin(door.acquire(in_seconds(9))))
         .collect();
     for waiting in &mut line {
         assert!(waiting.as_mut().poll(&mut context).is_pending());
     }
-    assert_eq!(door.enter(in_seconds(9)).await.unwrap_err(), Shut::TooMany);
+    assert_eq!(
+        door.acquire(in_seconds(9)).await.unwrap_err(),
+        Rejected::TooMany
+    );
     line.pop();
-    assert_eq!(door.enter(in_seconds(9)).await.unwrap_err(), Shut::TooLate);
+    assert_eq!(
+        door.acquire(in_seconds(9)).await.unwrap_err(),
+        Rejected::TooLate
+    );
 }

@@ -13,29 +13,33 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::names::Names;
-use super::wire::{self, Endpoint, unusable};
-use super::{Answer, Call, arguments, numbered, raw, schema};
-use crate::error::Failure;
+use super::names::ProviderNames;
+use super::wire::{self, ProviderEndpoint, unusable};
+use super::{ProviderCall, ProviderReply, arguments, numbered, raw, schema};
+use crate::error::GatewayError;
 use crate::price::Tokens;
-use ktsu_contract::gateway::{Message, Tool, ToolCall};
+use ktsu_contract::gateway::{ChatMessage, ToolCall, ToolDefinition};
 
 /// Where it is, unless the file says otherwise.
 pub(crate) const BASE_URL: &str = "https://api.anthropic.com";
 const VERSION: &str = "2023-06-01";
 
 /// Words of an account that has nothing left.
-const SPENT: [&str; 2] = ["credit balance", "credit limit"];
+const QUOTA_PHRASES: [&str; 2] = ["credit balance", "credit limit"];
 
 /// A provider of this kind.
 #[derive(Debug)]
 pub(crate) struct Anthropic {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: ProviderEndpoint,
 }
 
 impl Anthropic {
     /// Asks once.
-    pub(super) async fn answer(&self, call: &Call, within: Duration) -> Result<Answer, Failure> {
+    pub(super) async fn answer(
+        &self,
+        call: &ProviderCall,
+        within: Duration,
+    ) -> Result<ProviderReply, GatewayError> {
         let version = HeaderName::from_static("anthropic-version");
         let version = [(version, HeaderValue::from_static(VERSION))];
         let key = (HeaderName::from_static("x-api-key"), "");
@@ -50,12 +54,12 @@ impl Anthropic {
 fn spent(error: &Value) -> bool {
     let said = error["message"].as_str().unwrap_or_default();
     let said = said.to_lowercase();
-    error["type"] == "billing_error" || SPENT.iter().any(|words| said.contains(words))
+    error["type"] == "billing_error" || QUOTA_PHRASES.iter().any(|words| said.contains(words))
 }
 
 /// A call as the provider takes it.
-fn body(call: &Call) -> Value {
-    let names = Names::of(call);
+fn body(call: &ProviderCall) -> Value {
+    let names = ProviderNames::of(call);
     let mut body = json!({
         "model": call.model,
         "max_tokens": call.max_tokens,
@@ -78,7 +82,7 @@ fn body(call: &Call) -> Value {
     body
 }
 
-fn tool(tool: &Tool, names: &Names) -> Value {
+fn tool(tool: &ToolDefinition, names: &ProviderNames) -> Value {
     json!({
         "name": names.tool(&tool.name),
         "description": tool.description,
@@ -88,14 +92,14 @@ fn tool(tool: &Tool, names: &Names) -> Value {
 
 /// The tools that a conversation mentions: without them the API answers with nothing, or not at all,
 /// where none is on offer any more.
-fn bygone(messages: &[Message], names: &Names) -> Option<Value> {
+fn bygone(messages: &[ChatMessage], names: &ProviderNames) -> Option<Value> {
     let calls = messages.iter().flat_map(|message| &message.tool_calls);
     let used: BTreeSet<&str> = calls.map(|call| call.name.as_str()).collect();
     let tool = |name: &&str| json!({"name": names.tool(name), "input_schema": {"type": "object"}});
     (!used.is_empty()).then(|| used.iter().map(tool).collect())
 }
 
-fn messages(messages: &[Message], names: &Names) -> Value {
+fn messages(messages: &[ChatMessage], names: &ProviderNames) -> Value {
     let mut turns: Vec<(&str, Vec<Value>)> = Vec::new();
     for message in messages.iter().filter(|one| one.role != "system") {
         let role = match message.role.as_str() {
@@ -112,7 +116,7 @@ fn messages(messages: &[Message], names: &Names) -> Value {
     turns.into_iter().map(turn).collect()
 }
 
-fn blocks(message: &Message, names: &Names) -> Vec<Value> {
+fn blocks(message: &ChatMessage, names: &ProviderNames) -> Vec<Value> {
     if let Some(id) = &message.tool_call_id {
         let mut result = json!({
             "type": "tool_result",
@@ -138,7 +142,7 @@ fn blocks(message: &Message, names: &Names) -> Vec<Value> {
 }
 
 #[derive(Deserialize)]
-struct Reply {
+struct AnthropicReply {
     content: Vec<Block>,
     stop_reason: Option<String>,
     usage: Option<Usage>,
@@ -146,19 +150,19 @@ struct Reply {
 
 /// A block of a reply. Of kinds that are not for us, thinking above all, nothing is read.
 enum Block {
-    Text(Text),
+    Text(TextBlock),
     ToolUse(ToolUse),
     Other,
 }
 
 #[derive(Deserialize)]
-struct Kind {
+struct BlockKind {
     #[serde(rename = "type")]
     name: String,
 }
 
 #[derive(Deserialize)]
-struct Text {
+struct TextBlock {
     text: String,
 }
 
@@ -175,7 +179,7 @@ impl<'de> Deserialize<'de> for Block {
     /// By hand, since serde reads the members of a tagged enum into a form that has lost their text.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let block = Box::<RawValue>::deserialize(deserializer)?;
-        let kind: Kind = serde_json::from_str(block.get()).map_err(D::Error::custom)?;
+        let kind: BlockKind = serde_json::from_str(block.get()).map_err(D::Error::custom)?;
         let block = match kind.name.as_str() {
             "text" => serde_json::from_str(block.get()).map(Self::Text),
             "tool_use" => serde_json::from_str(block.get()).map(Self::ToolUse),
@@ -200,7 +204,7 @@ struct Details {
     thinking_tokens: Option<u64>,
 }
 
-impl wire::Metered for Reply {
+impl wire::UsageSource for AnthropicReply {
     fn tokens(usage: &Value) -> Tokens {
         let usage = Option::<Usage>::deserialize(usage).ok().flatten();
         tokens(usage.unwrap_or_default())
@@ -224,19 +228,22 @@ fn tokens(usage: Usage) -> Tokens {
 }
 
 /// What the reply means. What it used counts, whatever that is (decision F4).
-fn answer(mut reply: Reply, call: &Call) -> Result<Answer, Failure> {
+fn answer(mut reply: AnthropicReply, call: &ProviderCall) -> Result<ProviderReply, GatewayError> {
     let tokens = tokens(reply.usage.take().unwrap_or_default());
-    let answer = said(&reply, call).map_err(|failure| failure.having_used(tokens))?;
+    let answer = content_reply(&reply, call).map_err(|failure| failure.having_used(tokens))?;
     Ok(answer.having_used(tokens))
 }
 
-fn said(reply: &Reply, call: &Call) -> Result<Answer, Failure> {
-    let names = Names::of(call);
+fn content_reply(
+    reply: &AnthropicReply,
+    call: &ProviderCall,
+) -> Result<ProviderReply, GatewayError> {
+    let names = ProviderNames::of(call);
     let cut = reply.stop_reason.as_deref() == Some("max_tokens");
     let (mut content, mut calls) = (String::new(), Vec::new());
     for block in &reply.content {
         match block {
-            Block::Text(Text { text }) => content.push_str(text),
+            Block::Text(TextBlock { text }) => content.push_str(text),
             Block::ToolUse(used) => calls.push(tool_call(used, &names)),
             Block::Other => {}
         }
@@ -249,14 +256,14 @@ fn said(reply: &Reply, call: &Call) -> Result<Answer, Failure> {
     if content.is_empty() && calls.is_empty() {
         return Err(empty(reply.stop_reason.as_deref(), call));
     }
-    Ok(Answer {
+    Ok(ProviderReply {
         content,
         tool_calls: numbered(calls, &call.messages),
-        ..Answer::default()
+        ..ProviderReply::default()
     })
 }
 
-fn tool_call(used: &ToolUse, names: &Names) -> ToolCall {
+fn tool_call(used: &ToolUse, names: &ProviderNames) -> ToolCall {
     let input = used.input.as_ref();
     ToolCall {
         id: used.id.clone(),
@@ -266,7 +273,7 @@ fn tool_call(used: &ToolUse, names: &Names) -> ToolCall {
 }
 
 /// Why there is nothing in the reply.
-fn empty(stop_reason: Option<&str>, call: &Call) -> Failure {
+fn empty(stop_reason: Option<&str>, call: &ProviderCall) -> GatewayError {
     unusable(match stop_reason {
         Some("max_tokens") => super::cut_short(call),
         Some("refusal") => "the model refused to reply".to_owned(),

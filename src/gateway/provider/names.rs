@@ -7,29 +7,29 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::Call;
+use super::ProviderCall;
 
 /// The longest name that both providers take.
-const LONGEST: usize = 64;
+const MAX_NAME_LENGTH: usize = 64;
 /// How many digits of its digest tell one shortened name from another, where that is enough.
 const DIGITS: usize = 8;
 
 /// The names and ids of a call as they are sent.
 #[derive(Debug)]
-pub(super) struct Names {
-    tools: Sent,
-    ids: Sent,
+pub(super) struct ProviderNames {
+    tools: NameMapping,
+    ids: NameMapping,
     /// The names of tools that do not fit, by those they are sent under.
     back: BTreeMap<String, String>,
 }
 
-impl Names {
+impl ProviderNames {
     /// Of the tools on offer, of those that were asked for before, and of the calls of these.
-    pub(super) fn of(call: &Call) -> Self {
+    pub(super) fn of(call: &ProviderCall) -> Self {
         let before = || call.messages.iter().flat_map(|one| &one.tool_calls);
         let offered = call.tools.iter().map(|tool| tool.name.as_str());
         let tools = offered.chain(before().map(|call| call.name.as_str()));
-        let tools = Sent::of(tools.collect());
+        let tools = NameMapping::of(tools.collect());
         let back = tools
             .0
             .iter()
@@ -37,7 +37,7 @@ impl Names {
         Self {
             back: back.collect(),
             tools,
-            ids: Sent::of(before().map(|call| call.id.as_str()).collect()),
+            ids: NameMapping::of(before().map(|call| call.id.as_str()).collect()),
         }
     }
 
@@ -60,9 +60,9 @@ impl Names {
 
 /// What is sent in place of those that do not fit.
 #[derive(Debug)]
-struct Sent(BTreeMap<String, String>);
+struct NameMapping(BTreeMap<String, String>);
 
-impl Sent {
+impl NameMapping {
     /// The same ones always give the same.
     fn of(names: BTreeSet<&str>) -> Self {
         // What fits is sent as it is, so that it has its name before any other is made.
@@ -70,10 +70,10 @@ impl Sent {
         let mut taken: BTreeSet<String> = plain.into_iter().map(str::to_owned).collect();
         let made = misfits.into_iter().map(|own| {
             let mut tries = 0;
-            let mut made = made_of(own, tries);
+            let mut made = derived_name(own, tries);
             while !taken.insert(made.clone()) {
                 tries += 1;
-                made = made_of(own, tries);
+                made = derived_name(own, tries);
             }
             (own.to_owned(), made)
         });
@@ -86,7 +86,7 @@ impl Sent {
 }
 
 fn fits(name: &str) -> bool {
-    (1..=LONGEST).contains(&name.len()) && name.chars().all(is_plain)
+    (1..=MAX_NAME_LENGTH).contains(&name.len()) && name.chars().all(is_plain)
 }
 
 fn is_plain(c: char) -> bool {
@@ -94,14 +94,14 @@ fn is_plain(c: char) -> bool {
 }
 
 /// A digit more of the digest with every try, and another digest once all of them are used.
-fn made_of(name: &str, tries: usize) -> String {
-    let digits = (DIGITS + tries).min(LONGEST - 1);
-    let digest = match tries <= LONGEST - 1 - DIGITS {
+fn derived_name(name: &str, tries: usize) -> String {
+    let digits = (DIGITS + tries).min(MAX_NAME_LENGTH - 1);
+    let digest = match tries <= MAX_NAME_LENGTH - 1 - DIGITS {
         true => blake3::hash(name.as_bytes()),
         false => blake3::hash(format!("{tries} {name}").as_bytes()),
     };
     let plain = name.chars().map(|c| if is_plain(c) { c } else { '_' });
-    let beginning: String = plain.take(LONGEST - digits - 1).collect();
+    let beginning: String = plain.take(MAX_NAME_LENGTH - digits - 1).collect();
     let digits: String = digest.to_hex().chars().take(digits).collect();
     format!("{beginning}_{digits}")
 }
@@ -109,25 +109,25 @@ fn made_of(name: &str, tries: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ktsu_contract::gateway::{Message, Tool, ToolCall};
+    use ktsu_contract::gateway::{ChatMessage, ToolCall, ToolDefinition};
 
-    fn names(offered: &[&str], ids: &[&str]) -> Names {
-        let tool = |name: &&str| Tool {
+    fn names(offered: &[&str], ids: &[&str]) -> ProviderNames {
+        let tool = |name: &&str| ToolDefinition {
             name: (*name).to_owned(),
-            ..Tool::default()
+            ..ToolDefinition::default()
         };
         let call = |id: &&str| ToolCall {
             id: (*id).to_owned(),
             name: "f".to_owned(),
             ..ToolCall::default()
         };
-        Names::of(&Call {
+        ProviderNames::of(&ProviderCall {
             group: "g".to_owned(),
             model: "m".to_owned(),
-            messages: vec![Message {
+            messages: vec![ChatMessage {
                 role: "assistant".to_owned(),
                 tool_calls: ids.iter().map(call).collect(),
-                ..Message::default()
+                ..ChatMessage::default()
             }],
             max_tokens: 1,
             temperature: None,
@@ -171,7 +171,7 @@ mod tests {
         let mut own = vec!["kv.get".to_owned()];
         // However many there are, and however far it was foreseen.
         for tries in 0..100 {
-            own.push(made_of("kv.get", tries));
+            own.push(derived_name("kv.get", tries));
             let offered: Vec<&str> = own.iter().map(String::as_str).collect();
             let names = names(&offered, &offered);
             let sent: BTreeSet<&str> = own.iter().map(|own| names.tool(own)).collect();

@@ -11,28 +11,32 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
-use super::names::Names;
-use super::wire::{self, Endpoint, unusable};
-use super::{Answer, Call, arguments, numbered, raw, schema};
-use crate::error::{Code, Failure};
+use super::names::ProviderNames;
+use super::wire::{self, ProviderEndpoint, unusable};
+use super::{ProviderCall, ProviderReply, arguments, numbered, raw, schema};
+use crate::error::{Code, GatewayError};
 use crate::price::Tokens;
-use ktsu_contract::gateway::{Message, Tool, ToolCall};
+use ktsu_contract::gateway::{ChatMessage, ToolCall, ToolDefinition};
 use ktsu_secret::Redactor;
 
 /// Codes of an account that has nothing left.
-const SPENT: [&str; 2] = ["billing_hard_limit_reached", "insufficient_quota"];
+const QUOTA_CODES: [&str; 2] = ["billing_hard_limit_reached", "insufficient_quota"];
 
 /// A provider of this kind.
 #[derive(Debug)]
 pub(crate) struct OpenAi {
-    pub(crate) endpoint: Endpoint,
+    pub(crate) endpoint: ProviderEndpoint,
     /// What the bound of a reply's tokens is called there.
     pub(crate) max_tokens_as: &'static str,
 }
 
 impl OpenAi {
     /// Asks once.
-    pub(super) async fn answer(&self, call: &Call, within: Duration) -> Result<Answer, Failure> {
+    pub(super) async fn answer(
+        &self,
+        call: &ProviderCall,
+        within: Duration,
+    ) -> Result<ProviderReply, GatewayError> {
         let body = body(call, self.max_tokens_as);
         let endpoint = &self.endpoint;
         let key = (header::AUTHORIZATION, "Bearer ");
@@ -42,13 +46,16 @@ impl OpenAi {
 }
 
 fn spent(error: &Value) -> bool {
-    let is_spent = |word: &Value| word.as_str().is_some_and(|word| SPENT.contains(&word));
+    let is_spent = |word: &Value| {
+        word.as_str()
+            .is_some_and(|word| QUOTA_CODES.contains(&word))
+    };
     is_spent(&error["code"]) || is_spent(&error["type"])
 }
 
 /// A call as the provider takes it.
-fn body(call: &Call, max_tokens_as: &str) -> Value {
-    let names = Names::of(call);
+fn body(call: &ProviderCall, max_tokens_as: &str) -> Value {
+    let names = ProviderNames::of(call);
     let mut body = Map::new();
     body.insert("model".to_owned(), json!(call.model));
     let messages = call.messages.iter().map(|one| message(one, &names));
@@ -64,7 +71,7 @@ fn body(call: &Call, max_tokens_as: &str) -> Value {
     Value::Object(body)
 }
 
-fn tool(tool: &Tool, names: &Names) -> Value {
+fn tool(tool: &ToolDefinition, names: &ProviderNames) -> Value {
     let function = json!({
         "name": names.tool(&tool.name),
         "description": tool.description,
@@ -75,7 +82,7 @@ fn tool(tool: &Tool, names: &Names) -> Value {
 
 /// The schema of the arguments. This API refuses an object that does not say its properties, which
 /// JSON Schema lets pass and tools without arguments make use of.
-fn parameters(tool: &Tool) -> Value {
+fn parameters(tool: &ToolDefinition) -> Value {
     let mut schema = schema(tool);
     if let Value::Object(members) = &mut schema
         && members.get("type").is_some_and(|kind| kind == "object")
@@ -85,7 +92,7 @@ fn parameters(tool: &Tool) -> Value {
     schema
 }
 
-fn message(message: &Message, names: &Names) -> Value {
+fn message(message: &ChatMessage, names: &ProviderNames) -> Value {
     let (role, content) = (message.role.as_str(), message.content.as_str());
     if let Some(id) = &message.tool_call_id {
         // There is no other place to say so.
@@ -129,15 +136,15 @@ struct Completion {
 
 #[derive(Deserialize)]
 struct Choice {
-    message: Said,
+    message: ChoiceMessage,
     finish_reason: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Said {
+struct ChoiceMessage {
     content: Option<Content>,
     refusal: Option<String>,
-    tool_calls: Option<Vec<Asked>>,
+    tool_calls: Option<Vec<RequestedToolCall>>,
 }
 
 /// Text, or parts of it.
@@ -145,17 +152,17 @@ struct Said {
 #[serde(untagged)]
 enum Content {
     Text(String),
-    Parts(Vec<Part>),
+    Parts(Vec<ContentPart>),
 }
 
 #[derive(Deserialize)]
-struct Part {
+struct ContentPart {
     text: Option<String>,
     refusal: Option<String>,
 }
 
 #[derive(Deserialize)]
-struct Asked {
+struct RequestedToolCall {
     id: Option<String>,
     function: Function,
 }
@@ -181,7 +188,7 @@ struct Details {
     reasoning_tokens: Option<u64>,
 }
 
-impl wire::Metered for Completion {
+impl wire::UsageSource for Completion {
     fn tokens(usage: &Value) -> Tokens {
         let usage = Option::<Usage>::deserialize(usage).ok().flatten();
         tokens(usage.unwrap_or_default())
@@ -200,13 +207,22 @@ fn tokens(usage: Usage) -> Tokens {
 }
 
 /// What the completion means. What it used counts, whatever that is (decision F4).
-fn answer(mut completion: Completion, call: &Call, redactor: &Redactor) -> Result<Answer, Failure> {
+fn answer(
+    mut completion: Completion,
+    call: &ProviderCall,
+    redactor: &Redactor,
+) -> Result<ProviderReply, GatewayError> {
     let tokens = tokens(completion.usage.take().unwrap_or_default());
-    let answer = said(completion, call, redactor).map_err(|failure| failure.having_used(tokens))?;
+    let answer = completion_reply(completion, call, redactor)
+        .map_err(|failure| failure.having_used(tokens))?;
     Ok(answer.having_used(tokens))
 }
 
-fn said(completion: Completion, call: &Call, redactor: &Redactor) -> Result<Answer, Failure> {
+fn completion_reply(
+    completion: Completion,
+    call: &ProviderCall,
+    redactor: &Redactor,
+) -> Result<ProviderReply, GatewayError> {
     let Some(choice) = completion.choices.into_iter().next() else {
         return Err(match completion.error {
             Some(error) => error_in_disguise(error, redactor),
@@ -218,7 +234,7 @@ fn said(completion: Completion, call: &Call, redactor: &Redactor) -> Result<Answ
     if content.is_empty() {
         content = said.refusal.unwrap_or_default();
     }
-    let names = Names::of(call);
+    let names = ProviderNames::of(call);
     let asked = said.tool_calls.unwrap_or_default();
     let calls = asked.iter().map(|asked| tool_call(asked, &names));
     let mut tool_calls = numbered(calls.collect(), &call.messages);
@@ -230,10 +246,10 @@ fn said(completion: Completion, call: &Call, redactor: &Redactor) -> Result<Answ
     if content.is_empty() && tool_calls.is_empty() {
         return Err(empty(choice.finish_reason.as_deref(), call));
     }
-    Ok(Answer {
+    Ok(ProviderReply {
         content,
         tool_calls,
-        ..Answer::default()
+        ..ProviderReply::default()
     })
 }
 
@@ -249,7 +265,7 @@ fn text(content: Content) -> String {
     }
 }
 
-fn tool_call(asked: &Asked, names: &Names) -> ToolCall {
+fn tool_call(asked: &RequestedToolCall, names: &ProviderNames) -> ToolCall {
     let text = written(asked);
     ToolCall {
         id: asked.id.clone().unwrap_or_default(),
@@ -263,7 +279,7 @@ fn tool_call(asked: &Asked, names: &Names) -> ToolCall {
 
 /// The text of the arguments. They travel as JSON text within a string; some servers of this dialect
 /// send the object itself.
-fn written(asked: &Asked) -> Cow<'_, str> {
+fn written(asked: &RequestedToolCall) -> Cow<'_, str> {
     let Some(arguments) = &asked.function.arguments else {
         return Cow::Borrowed("");
     };
@@ -274,7 +290,7 @@ fn written(asked: &Asked) -> Cow<'_, str> {
 }
 
 /// Why there is nothing in the reply.
-fn empty(finish_reason: Option<&str>, call: &Call) -> Failure {
+fn empty(finish_reason: Option<&str>, call: &ProviderCall) -> GatewayError {
     unusable(match finish_reason {
         Some("length") => super::cut_short(call),
         Some("content_filter") => "upstream held its reply back: its content filter did".to_owned(),
@@ -283,13 +299,13 @@ fn empty(finish_reason: Option<&str>, call: &Call) -> Failure {
 }
 
 /// Servers in front of others answer 200 and put the error in the body, with its status as code.
-fn error_in_disguise(error: Value, redactor: &Redactor) -> Failure {
+fn error_in_disguise(error: Value, redactor: &Redactor) -> GatewayError {
     let status = error["code"]
         .as_u64()
         .and_then(|code| u16::try_from(code).ok());
     let status = status.filter(|status| (400..600).contains(status));
     let body = json!({"error": error});
-    let mut failure = wire::said(&body, "", status.unwrap_or(200), redactor, spent);
+    let mut failure = wire::error_message(&body, "", status.unwrap_or(200), redactor, spent);
     if status.is_none() && failure.code == Code::ProviderError {
         failure.message =
             failure

@@ -16,17 +16,17 @@ mod template;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Answer, Call};
-use crate::error::{Code, Failure};
+use super::{ProviderCall, ProviderReply};
+use crate::error::{Code, GatewayError};
 use ktsu_config::fault::Faults;
-use recorded::Recorded;
-use rules::{Outcome, Rules};
+use recorded::RecordedReplies;
+use rules::{Rules, ScriptedOutcome};
 
 /// A script, with the counts of what it has answered.
 #[derive(Debug)]
 pub(crate) struct Scripted {
     rules: Option<Rules>,
-    recorded: Option<Recorded>,
+    recorded: Option<RecordedReplies>,
 }
 
 impl Scripted {
@@ -37,7 +37,7 @@ impl Scripted {
         faults: &mut Faults,
     ) -> Option<Self> {
         let rules = rules.map(|(real, shown)| read::load(&real, &shown, faults));
-        let recorded = recorded.map(|(real, shown)| Recorded::load(&real, &shown, faults));
+        let recorded = recorded.map(|(real, shown)| RecordedReplies::load(&real, &shown, faults));
         // What was named and cannot be read is a fault, and no script.
         Some(Self {
             rules: transposed(rules)?,
@@ -46,7 +46,7 @@ impl Scripted {
     }
 
     /// Answers by the script, after the delay it asks for.
-    pub(super) async fn answer(&self, call: &Call) -> Result<Answer, Failure> {
+    pub(super) async fn answer(&self, call: &ProviderCall) -> Result<ProviderReply, GatewayError> {
         let outcome = self.outcome(call);
         if !outcome.delay.is_zero() {
             tokio::time::sleep(outcome.delay).await;
@@ -54,7 +54,7 @@ impl Scripted {
         outcome.result
     }
 
-    fn outcome(&self, call: &Call) -> Outcome {
+    fn outcome(&self, call: &ProviderCall) -> ScriptedOutcome {
         if let Some(recorded) = &self.recorded {
             if let Some(result) = recorded.answer(call) {
                 return at_once(result);
@@ -76,15 +76,15 @@ fn transposed<T>(read: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-fn at_once(result: Result<Answer, Failure>) -> Outcome {
-    Outcome {
+fn at_once(result: Result<ProviderReply, GatewayError>) -> ScriptedOutcome {
+    ScriptedOutcome {
         delay: Duration::ZERO,
         result,
     }
 }
 
 /// The refusal of a request that the script does not know, with enough of it to find it again.
-fn unknown(what: &str, call: &Call) -> Failure {
+fn unknown(what: &str, call: &ProviderCall) -> GatewayError {
     let last = call.messages.last();
     let role = last.map_or("", |message| message.role.as_str());
     let content = last.map_or("", |message| message.content.as_str());
@@ -94,7 +94,7 @@ fn unknown(what: &str, call: &Call) -> Failure {
         call.group,
         call.messages.len(),
     );
-    Failure::new(Code::ProviderError, words)
+    GatewayError::new(Code::ProviderError, words)
 }
 
 /// The tokens of a text for who does not count them: four characters each.

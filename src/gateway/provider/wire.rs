@@ -10,19 +10,19 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::error::{Cause, Code, Failure};
+use crate::error::{Code, ErrorCause, GatewayError};
 use crate::price::Tokens;
 use crate::retry;
-use ktsu_egress::{self as egress, Client, FailureCode, Request, Response};
+use ktsu_egress::{self as egress, Client, EgressErrorCode, EgressRequest, EgressResponse};
 use ktsu_secret::{Redactor, Secret};
 
 /// The most bytes of an answer that are read: far beyond any reply, far below what hurts.
-pub(super) const MOST_BYTES: usize = 8 << 20;
+pub(super) const MAX_RESPONSE_BYTES: usize = 8 << 20;
 /// The most bytes of an error's text that are told.
-pub(super) const MOST_WORDS: usize = 500;
+pub(super) const MAX_MESSAGE_LENGTH: usize = 500;
 
 /// Where a provider is, and the key to it.
-pub(crate) struct Endpoint {
+pub(crate) struct ProviderEndpoint {
     pub(crate) base_url: String,
     pub(crate) api_key: Secret,
     /// Of one call.
@@ -31,48 +31,48 @@ pub(crate) struct Endpoint {
 }
 
 /// Whether an error's body says that the account has nothing left.
-pub(super) type Spent = fn(&Value) -> bool;
+pub(super) type QuotaCheck = fn(&Value) -> bool;
 
 /// A reply of a provider, which counts the tokens that it took.
-pub(super) trait Metered: DeserializeOwned {
+pub(super) trait UsageSource: DeserializeOwned {
     /// What the member `usage` of a body means, wherever it stands; nothing if it cannot be read.
     fn tokens(usage: &Value) -> Tokens;
 }
 
-impl fmt::Debug for Endpoint {
+impl fmt::Debug for ProviderEndpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Endpoint({})", self.base_url)
     }
 }
 
-impl Endpoint {
+impl ProviderEndpoint {
     /// Posts once and reads what came back.
-    pub(super) async fn post<T: Metered>(
+    pub(super) async fn post<T: UsageSource>(
         &self,
         path: &str,
         key: (HeaderName, &str),
         more: &[(HeaderName, HeaderValue)],
         body: &Value,
         within: Duration,
-        spent: Spent,
-    ) -> Result<T, Failure> {
+        spent: QuotaCheck,
+    ) -> Result<T, GatewayError> {
         let (name, prefix) = key;
         let value = format!("{prefix}{}", self.api_key.expose());
         let Ok(mut value) = HeaderValue::from_str(&value) else {
             let words = "the api_key holds characters that no header can carry";
-            return Err(Failure::new(Code::ProviderError, words));
+            return Err(GatewayError::new(Code::ProviderError, words));
         };
         value.set_sensitive(true);
         let json = HeaderValue::from_static("application/json");
         let mut headers = HeaderMap::from_iter([(name, value), (header::CONTENT_TYPE, json)]);
         headers.extend(more.iter().cloned());
-        let request = Request {
+        let request = EgressRequest {
             method: Method::POST,
             url: format!("{}{path}", self.base_url.trim_end_matches('/')),
             headers,
             body: Bytes::from(body.to_string()),
             timeout: self.timeout.min(within),
-            keep: MOST_BYTES,
+            keep: MAX_RESPONSE_BYTES,
         };
         match self.client.send(request).await {
             Ok(response) => read(&response, &Redactor::new([&self.api_key]), spent),
@@ -81,38 +81,42 @@ impl Endpoint {
     }
 }
 
-fn unanswered(failure: &egress::Failure) -> Failure {
+fn unanswered(failure: &egress::EgressError) -> GatewayError {
     let code = Code::ProviderError;
     let words = failure.message.as_str();
     match failure.code {
-        FailureCode::Refused => Failure::new(code, words),
-        FailureCode::Timeout => Failure::passing(code, Cause::Timeout, words),
-        FailureCode::Unreachable => Failure::passing(code, Cause::Unreachable, words),
+        EgressErrorCode::Refused => GatewayError::new(code, words),
+        EgressErrorCode::Timeout => GatewayError::passing(code, ErrorCause::Timeout, words),
+        EgressErrorCode::Unreachable => GatewayError::passing(code, ErrorCause::Unreachable, words),
     }
 }
 
 /// What a response holds, if it is a whole success.
-pub(super) fn read<T: Metered>(
-    response: &Response,
+pub(super) fn read<T: UsageSource>(
+    response: &EgressResponse,
     redactor: &Redactor,
-    spent: Spent,
-) -> Result<T, Failure> {
+    spent: QuotaCheck,
+) -> Result<T, GatewayError> {
     if !(200..300).contains(&response.status) {
         return Err(refusal(response, redactor, spent).having_used(used::<T>(&response.body)));
     }
     if response.timed_out {
         let words = "upstream did not end its reply in time";
-        return Err(Failure::passing(Code::ProviderError, Cause::Timeout, words));
+        return Err(GatewayError::passing(
+            Code::ProviderError,
+            ErrorCause::Timeout,
+            words,
+        ));
     }
-    if response.truncated && response.body.len() >= MOST_BYTES {
-        let words = format!("upstream sent more than {MOST_BYTES} bytes");
-        return Err(Failure::new(Code::ProviderError, words));
+    if response.truncated && response.body.len() >= MAX_RESPONSE_BYTES {
+        let words = format!("upstream sent more than {MAX_RESPONSE_BYTES} bytes");
+        return Err(GatewayError::new(Code::ProviderError, words));
     }
     if response.truncated {
         let words = "upstream broke off its reply";
-        return Err(Failure::passing(
+        return Err(GatewayError::passing(
             Code::ProviderError,
-            Cause::Unreachable,
+            ErrorCause::Unreachable,
             words,
         ));
     }
@@ -122,7 +126,7 @@ pub(super) fn read<T: Metered>(
 }
 
 /// What a body says it used that is of no further use.
-fn used<T: Metered>(body: &[u8]) -> Tokens {
+fn used<T: UsageSource>(body: &[u8]) -> Tokens {
     /// Nothing else of it is looked at.
     #[derive(Deserialize)]
     struct Body {
@@ -134,34 +138,34 @@ fn used<T: Metered>(body: &[u8]) -> Tokens {
 }
 
 /// A reply that came, and is of no use.
-pub(super) fn unusable(words: impl Into<String>) -> Failure {
-    Failure::new(Code::InternalError, words)
+pub(super) fn unusable(words: impl Into<String>) -> GatewayError {
+    GatewayError::new(Code::InternalError, words)
 }
 
-fn refusal(response: &Response, redactor: &Redactor, spent: Spent) -> Failure {
+fn refusal(response: &EgressResponse, redactor: &Redactor, spent: QuotaCheck) -> GatewayError {
     let body: Value = serde_json::from_slice(&response.body).unwrap_or_default();
     let plain = String::from_utf8_lossy(&response.body);
-    let mut failure = said(&body, &plain, response.status, redactor, spent);
+    let mut failure = error_message(&body, &plain, response.status, redactor, spent);
     failure.retry_after = retry::after(&response.headers, SystemTime::now());
     failure
 }
 
 /// What an error's body says, with its status; the plain text where it says nothing we know.
-pub(super) fn said(
+pub(super) fn error_message(
     body: &Value,
     plain: &str,
     status: u16,
     redactor: &Redactor,
-    spent: Spent,
-) -> Failure {
+    spent: QuotaCheck,
+) -> GatewayError {
     let error = &body["error"];
     let said = error["message"].as_str().or(error.as_str());
     let said = said.or(body["message"].as_str()).unwrap_or(plain);
     // Cut where no secret can be cut in two.
-    let message = redactor.redact_beginning(said.trim(), MOST_WORDS);
-    let mut failure = Failure::upstream(status, &message);
+    let message = redactor.redact_beginning(said.trim(), MAX_MESSAGE_LENGTH);
+    let mut failure = GatewayError::upstream(status, &message);
     if status == 402 || spent(error) {
-        failure = Failure::new(Code::BudgetExceeded, failure.message);
+        failure = GatewayError::new(Code::BudgetExceeded, failure.message);
     }
     failure
 }

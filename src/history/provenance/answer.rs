@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{AgentEvent, EnvValue, PersonEvent, RunEvent};
-use ktsu_ledger::{Event, Json};
+use ktsu_ledger::{CanonicalJson, Event};
 use serde::Serialize;
 use serde_json::Value;
 
 use super::hops;
-use super::path::{Asked, NoSuchField, nowhere};
-use super::story::Story;
-use ktsu_workflow::expression::marks::{Marks, Place};
+use super::path::{FieldNotFoundError, FieldPath, not_found};
+use super::story::TracedRun;
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
 /// Where a value came from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Answer {
+pub struct ProvenanceAnswer {
     /// `run_…`.
     pub run_id: String,
     /// As it was asked.
@@ -28,7 +28,7 @@ pub struct Answer {
     /// The way back, from the value on.
     pub chain: Vec<Hop>,
     /// What it was made of.
-    pub origins: Vec<Origin>,
+    pub origins: Vec<ValueOrigin>,
     /// What only decided.
     pub deciders: Vec<Decider>,
 }
@@ -49,7 +49,7 @@ pub struct Hop {
 
 /// A leaf: something recorded that a value was made of.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Origin {
+pub struct ValueOrigin {
     /// The frame.
     pub frame: u64,
     /// JSON pointer into its data.
@@ -69,7 +69,7 @@ pub struct Origin {
 /// Why a place decided.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Why {
+pub enum DeciderRole {
     /// It chose the value, or the steps on its way: a condition, a filter, a schema, a verdict.
     Chose,
     /// It could have ended the run, or kept it from ending, before.
@@ -80,10 +80,10 @@ pub enum Why {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Decider {
     /// Why it counts.
-    pub why: Why,
+    pub why: DeciderRole,
     /// What it is.
     #[serde(flatten)]
-    pub place: Origin,
+    pub place: ValueOrigin,
 }
 
 /// The most characters of a value that are repeated in an answer; the frame has all of it.
@@ -93,16 +93,23 @@ const MAX_VALUE: usize = 4096;
 ///
 /// # Errors
 /// [`NoSuchField`].
-pub fn answer(story: &Story<'_>, within: &str, path: &str) -> Result<Answer, NoSuchField> {
-    let asked = Asked::find(story, within, path)?;
-    let gone = || nowhere(path, Vec::new());
+pub fn answer(
+    story: &TracedRun<'_>,
+    within: &str,
+    path: &str,
+) -> Result<ProvenanceAnswer, FieldNotFoundError> {
+    let asked = FieldPath::find(story, within, path)?;
+    let gone = || not_found(path, Vec::new());
     let envelope = story.envelope(&asked.scope).ok_or_else(gone)?;
     let field = envelope.find(&asked.pointer).ok_or_else(gone)?;
     let origins = field.sources().flat();
     let kept = story.kept_going(&asked);
     let mut deciders = BTreeMap::new();
-    for (why, marks) in [(Why::KeptGoing, &kept), (Why::Chose, &field.choosers())] {
-        for place in marks.iter().filter(|place| !origins.hold(place)) {
+    for (why, marks) in [
+        (DeciderRole::KeptGoing, &kept),
+        (DeciderRole::Chose, &field.choosers()),
+    ] {
+        for place in marks.iter().filter(|place| !origins.covers(place)) {
             deciders.insert(place.clone(), why);
         }
     }
@@ -115,7 +122,7 @@ pub fn answer(story: &Story<'_>, within: &str, path: &str) -> Result<Answer, NoS
         })
         .collect();
     deciders.sort_by_key(|one| one.why);
-    Ok(Answer {
+    Ok(ProvenanceAnswer {
         run_id: story.state().stream().name().to_owned(),
         path: path.to_owned(),
         value: field.to_value(),
@@ -128,61 +135,61 @@ pub fn answer(story: &Story<'_>, within: &str, path: &str) -> Result<Answer, NoS
 }
 
 /// What stands at some places.
-pub fn origins(story: &Story<'_>, marks: &Marks) -> Vec<Origin> {
+pub fn origins(story: &TracedRun<'_>, marks: &Provenance) -> Vec<ValueOrigin> {
     let mut frames = FrameCache::new(story);
     marks.iter().map(|place| frames.origin(place)).collect()
 }
 
-impl Story<'_> {
+impl TracedRun<'_> {
     /// What could have ended the run before a field was there.
-    pub fn kept_going(&self, asked: &Asked) -> Marks {
+    pub fn kept_going(&self, asked: &FieldPath) -> Provenance {
         let mut segments = asked.pointer.split('/').skip(1);
         let scope = self.state().scope_at(&asked.scope);
         match segments.next() {
             // What a run was given is there from the beginning; a child has to be reached.
-            Some("params" | "env") if asked.scope.is_empty() => Marks::default(),
+            Some("params" | "env") if asked.scope.is_empty() => Provenance::default(),
             Some("run_id" | "workflow" | "version" | "created_at") if asked.scope.is_empty() => {
-                Marks::default()
+                Provenance::default()
             }
             Some("steps") => {
                 let position = segments.next().and_then(|at| at.parse().ok());
                 match (segments.next(), position, scope) {
-                    (Some("id" | "type"), ..) if asked.scope.is_empty() => Marks::default(),
+                    (Some("id" | "type"), ..) if asked.scope.is_empty() => Provenance::default(),
                     (Some("output"), Some(position), Some(scope)) => {
                         let track = self.step(scope, position);
                         let ended = track.and_then(|track| track.ended);
-                        self.alive_until(ended.unwrap_or(u64::MAX))
+                        self.survival_marks(ended.unwrap_or(u64::MAX))
                     }
-                    _ => self.alive_until(u64::MAX),
+                    _ => self.survival_marks(u64::MAX),
                 }
             }
-            _ => self.alive_until(u64::MAX),
+            _ => self.survival_marks(u64::MAX),
         }
     }
 }
 
 /// Frames as trees, each made once.
 struct FrameCache<'s, 'f> {
-    story: &'s Story<'f>,
+    story: &'s TracedRun<'f>,
     data: BTreeMap<u64, Value>,
 }
 
 impl<'s, 'f> FrameCache<'s, 'f> {
-    fn new(story: &'s Story<'f>) -> Self {
+    fn new(story: &'s TracedRun<'f>) -> Self {
         Self {
             story,
             data: BTreeMap::new(),
         }
     }
 
-    fn origin(&mut self, place: &Place) -> Origin {
+    fn origin(&mut self, place: &FramePointer) -> ValueOrigin {
         let value = self.value(place);
         let frame = usize::try_from(place.frame).ok();
         let frame = frame.and_then(|at| self.story.frames.get(at));
         let (name, reply) = frame.map_or((String::new(), None), |frame| {
             named(self.story, place, &frame.event, &frame.scope)
         });
-        Origin {
+        ValueOrigin {
             frame: place.frame,
             at: place.path.clone(),
             kind: frame.map_or("", |frame| frame.event.kind()).to_owned(),
@@ -192,7 +199,7 @@ impl<'s, 'f> FrameCache<'s, 'f> {
         }
     }
 
-    fn value(&mut self, place: &Place) -> Value {
+    fn value(&mut self, place: &FramePointer) -> Value {
         // The first frame carries the whole definition, which no value is made of.
         if let Some(value) = created(self.story, place) {
             return value;
@@ -204,13 +211,13 @@ impl<'s, 'f> FrameCache<'s, 'f> {
     }
 }
 
-fn created(story: &Story<'_>, place: &Place) -> Option<Value> {
+fn created(story: &TracedRun<'_>, place: &FramePointer) -> Option<Value> {
     let frame = story.frames.get(usize::try_from(place.frame).ok()?)?;
     let Event::Run(RunEvent::Created(created)) = &frame.event else {
         return None;
     };
     if let Some(path) = place.path.strip_prefix("/params") {
-        return Some(Json::pointer(&created.params, path).unwrap_or_default());
+        return Some(CanonicalJson::pointer(&created.params, path).unwrap_or_default());
     }
     let name = place.path.strip_prefix("/env/")?.strip_suffix("/value")?;
     match created.env.get(name)? {
@@ -220,7 +227,12 @@ fn created(story: &Story<'_>, place: &Place) -> Option<Value> {
 }
 
 /// What a place is called, and for a reply the answer of the model that it was taken from.
-fn named(story: &Story<'_>, place: &Place, event: &Event, scope: &str) -> (String, Option<u64>) {
+fn named(
+    story: &TracedRun<'_>,
+    place: &FramePointer,
+    event: &Event,
+    scope: &str,
+) -> (String, Option<u64>) {
     let dotted = |path: &str| path.trim_start_matches('/').replace('/', ".");
     let about = |step: &str, item: Option<u32>| {
         let name = ktsu_projections::lineage::item_name(step, item);

@@ -3,23 +3,23 @@
 use ktsu_ledger::event::StepEvent;
 use ktsu_ledger::{Event, Frame};
 
-use super::story::Story;
-use crate::Unreadable;
-use ktsu_workflow::definition::{Definition, Step, Workflow};
+use super::story::TracedRun;
+use crate::RunReadError;
+use ktsu_workflow::definition::{CompiledStep, CompiledWorkflow, Definition};
 
 /// Each with the frame that brought it: the run's own, then those of forks that changed it.
 #[derive(Debug)]
-pub(super) struct Defined(Vec<(u64, Definition)>);
+pub(super) struct DefinitionHistory(Vec<(u64, Definition)>);
 
-impl Defined {
+impl DefinitionHistory {
     /// Compiles what the frames bring.
-    pub(super) fn of(frames: &[Frame]) -> Result<Self, Unreadable> {
+    pub(super) fn of(frames: &[Frame]) -> Result<Self, RunReadError> {
         let mut all = Vec::new();
         for frame in frames {
             let Some((definition, _)) = frame.event.definition() else {
                 continue;
             };
-            let bad = |words: String| Unreadable::Definition(words);
+            let bad = |words: String| RunReadError::Definition(words);
             let plan = serde_json::from_str(definition.as_str());
             let plan = plan.map_err(|error| bad(error.to_string()))?;
             let compiled = Definition::compile(plan).map_err(|faults| {
@@ -29,7 +29,7 @@ impl Defined {
             all.push((frame.seq, compiled));
         }
         match all.is_empty() {
-            true => Err(Unreadable::Definition("there is none".to_owned())),
+            true => Err(RunReadError::Definition("there is none".to_owned())),
             false => Ok(Self(all)),
         }
     }
@@ -42,9 +42,9 @@ impl Defined {
     }
 }
 
-impl Story<'_> {
+impl TracedRun<'_> {
     /// The workflow of a scope as it was when a frame was decided.
-    pub(super) fn workflow(&self, scope: u32, frame: Option<u64>) -> Option<&Workflow> {
+    pub(super) fn workflow(&self, scope: u32, frame: Option<u64>) -> Option<&CompiledWorkflow> {
         let definition = self.defined.before(frame)?;
         match scope {
             0 => definition.root(),
@@ -53,20 +53,25 @@ impl Story<'_> {
     }
 
     /// The workflow of a child as it was when a step began.
-    pub(super) fn child_of(&self, scope: u32, position: u32, child: &str) -> Option<&Workflow> {
+    pub(super) fn child_of(
+        &self,
+        scope: u32,
+        position: u32,
+        child: &str,
+    ) -> Option<&CompiledWorkflow> {
         self.defined
             .before(self.begun(scope, position))?
             .workflow(child)
     }
 
     /// The workflow of a scope as it was when the scope ended.
-    pub(super) fn ended_as(&self, scope: u32) -> Option<&Workflow> {
+    pub(super) fn ended_as(&self, scope: u32) -> Option<&CompiledWorkflow> {
         let path = &self.state().scope(scope)?.path;
         self.workflow(scope, self.facts.scopes.get(path).copied())
     }
 
     /// A step as it was when it began, and the ids of the steps it waited for.
-    pub(super) fn compiled(&self, scope: u32, position: u32) -> Option<(&Step, Vec<&str>)> {
+    pub(super) fn compiled(&self, scope: u32, position: u32) -> Option<(&CompiledStep, Vec<&str>)> {
         let id = &self.state().scope(scope)?.shape.step(position)?.id;
         let workflow = self.workflow(scope, self.begun(scope, position))?;
         let step = workflow.steps.get(*workflow.by_id.get(id)?)?;
@@ -78,7 +83,7 @@ impl Story<'_> {
     }
 
     /// The frame with which a step that has not begun since was taken back.
-    pub fn taken_back(&self, scope: u32, position: u32) -> Option<u64> {
+    pub fn reset_frame(&self, scope: u32, position: u32) -> Option<u64> {
         let held = self.state().scope(scope)?;
         let id = &held.shape.step(position)?.id;
         let back = |frame: &&Frame| match &frame.event {

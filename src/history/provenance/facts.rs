@@ -9,11 +9,11 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Event, Frame};
 
 /// A step or an item: scope, id, item.
-pub(super) type Key = (String, String, Option<u32>);
+pub(super) type StepKey = (String, String, Option<u32>);
 
 /// The frames about one of them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Facts {
+pub(super) struct StepFacts {
     /// The first about it: its start, or that it was skipped.
     pub(super) first: Option<u64>,
     /// Its end.
@@ -36,16 +36,16 @@ pub(super) struct Facts {
 
 /// Everything that is known of a run, by step and item.
 #[derive(Debug, Default)]
-pub(super) struct AllFacts {
+pub(super) struct RunFacts {
     /// In order, so that the items of a step, and what lies in a scope, stand together.
-    about: BTreeMap<Key, Facts>,
+    about: BTreeMap<StepKey, StepFacts>,
     /// The end of each scope.
     pub(super) scopes: HashMap<String, u64>,
     /// What people said about outputs, by scope and step.
     overlays: HashMap<(String, String), Vec<(u64, OverlaySet)>>,
 }
 
-impl AllFacts {
+impl RunFacts {
     pub(super) fn of(frames: &[Frame]) -> Self {
         let mut facts = Self::default();
         for frame in frames {
@@ -54,7 +54,7 @@ impl AllFacts {
         facts
     }
 
-    pub(super) fn get(&self, scope: &str, step: &str, item: Option<u32>) -> Facts {
+    pub(super) fn get(&self, scope: &str, step: &str, item: Option<u32>) -> StepFacts {
         let key = (scope.to_owned(), step.to_owned(), item);
         self.about.get(&key).cloned().unwrap_or_default()
     }
@@ -94,7 +94,7 @@ impl AllFacts {
         spoken(own.chain(inside))
     }
 
-    fn about(&mut self, frame: &Frame, step: &str, item: Option<u32>) -> &mut Facts {
+    fn about(&mut self, frame: &Frame, step: &str, item: Option<u32>) -> &mut StepFacts {
         let key = (frame.scope.clone(), step.to_owned(), item);
         self.about.entry(key).or_default()
     }
@@ -168,7 +168,7 @@ impl AllFacts {
     /// the webhooks that were not answered.
     fn branch(&mut self, branch: &BranchCreated) {
         let all = branch.restarts || branch.definition.is_some();
-        let begins = |(key, facts): &(&Key, &Facts)| {
+        let begins = |(key, facts): &(&StepKey, &StepFacts)| {
             let open = facts.first.is_some() && facts.ended.is_none() && key.2.is_none();
             open && ((all && key.0.is_empty()) || (!all && facts.sent))
         };
@@ -182,7 +182,7 @@ impl AllFacts {
     /// laid over its output stays.
     fn forget(&mut self, scope: &str, step: &str) {
         let child = super::story::join(scope, step);
-        let inside = |scope: &str| crate::shown::is_within(scope, &child);
+        let inside = |scope: &str| crate::frame_page::is_within(scope, &child);
         self.about.retain(|key, _| {
             let own = key.0 == scope && key.1 == step;
             !own && !inside(&key.0)
@@ -203,7 +203,7 @@ impl AllFacts {
     }
 }
 
-fn spoken<'a>(facts: impl IntoIterator<Item = (&'a Key, &'a Facts)>) -> Vec<u64> {
+fn spoken<'a>(facts: impl IntoIterator<Item = (&'a StepKey, &'a StepFacts)>) -> Vec<u64> {
     let replies = facts.into_iter().flat_map(|(_, facts)| &facts.replies);
     replies.copied().collect()
 }

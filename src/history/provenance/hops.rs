@@ -5,21 +5,21 @@ use std::collections::{BTreeSet, HashSet};
 use ktsu_projections::run::StepStatus;
 
 use super::answer::Hop;
-use super::facts::Facts;
-use super::path::Asked;
-use super::story::{Story, join};
-use crate::walk::depth_first;
+use super::facts::StepFacts;
+use super::path::FieldPath;
+use super::story::{TracedRun, join};
+use crate::traversal::depth_first;
 use ktsu_workflow::definition::CompiledWork;
 use ktsu_workflow::expression::Root;
-use ktsu_workflow::expression::marks::{Marks, Place, Tracked};
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::template::Template;
 
 /// The most hops that are told.
 const MAX_HOPS: usize = 1000;
 
 /// The way back from a field to its origins.
-pub(super) fn chain(story: &Story<'_>, asked: &Asked, origins: &Marks) -> Vec<Hop> {
-    let mut walk = Walk {
+pub(super) fn chain(story: &TracedRun<'_>, asked: &FieldPath, origins: &Provenance) -> Vec<Hop> {
+    let mut walk = HopWalk {
         story,
         origins: origins.iter().cloned().collect(),
         seen: HashSet::new(),
@@ -32,7 +32,7 @@ pub(super) fn chain(story: &Story<'_>, asked: &Asked, origins: &Marks) -> Vec<Ho
 }
 
 /// Where the way back begins; nowhere for what no step made.
-fn beginning(story: &Story<'_>, asked: &Asked) -> Option<Visit> {
+fn beginning(story: &TracedRun<'_>, asked: &FieldPath) -> Option<Visit> {
     let scope = story.state().scope_at(&asked.scope)?;
     let mut segments = asked.pointer.splitn(4, '/').skip(1);
     match (segments.next(), segments.next()) {
@@ -64,14 +64,14 @@ enum Visit {
     Params(u32, String),
 }
 
-struct Walk<'s, 'f> {
-    story: &'s Story<'f>,
-    origins: BTreeSet<Place>,
+struct HopWalk<'s, 'f> {
+    story: &'s TracedRun<'f>,
+    origins: BTreeSet<FramePointer>,
     seen: HashSet<(u32, Option<u32>)>,
     hops: Vec<Hop>,
 }
 
-impl Walk<'_, '_> {
+impl HopWalk<'_, '_> {
     fn hop(&mut self, frame: Option<u64>, step: String, how: &'static str, text: String) {
         if self.hops.len() < MAX_HOPS {
             self.hops.push(Hop {
@@ -86,7 +86,7 @@ impl Walk<'_, '_> {
     /// Whether a value has a part in what is asked about.
     fn counts(&self, value: &Tracked) -> bool {
         let sources = value.sources().flat();
-        self.origins.iter().any(|origin| sources.hold(origin))
+        self.origins.iter().any(|origin| sources.covers(origin))
     }
 
     /// Tells of one thing; what it was made of comes next.
@@ -170,7 +170,7 @@ impl Walk<'_, '_> {
     }
 
     /// Tells what an agent gave, and what that rests on besides its params.
-    fn replied(&mut self, facts: &Facts, path: &str) {
+    fn replied(&mut self, facts: &StepFacts, path: &str) {
         let last = facts.replies.last();
         let text = last.map_or_else(
             || "what its agent gave".to_owned(),
@@ -219,7 +219,7 @@ impl Walk<'_, '_> {
 
     /// What an agent's replies rest on besides its params: the results of its calls, each with the
     /// reply that made the arguments up, and what people said about them.
-    fn tools(&mut self, facts: &Facts, path: &str) {
+    fn tools(&mut self, facts: &StepFacts, path: &str) {
         for seq in &facts.results {
             let Some(data) = self.story.data(*seq) else {
                 continue;

@@ -23,7 +23,7 @@ mod story_tests;
 mod track;
 mod view;
 
-pub use answer::{Answer, Decider, Hop, Origin, Why, answer, origins};
-pub use path::{Asked, NoSuchField};
-pub use story::Story;
+pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, answer, origins};
+pub use path::{FieldNotFoundError, FieldPath};
+pub use story::TracedRun;
 pub use track::StepTrack;

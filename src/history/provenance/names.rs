@@ -3,21 +3,21 @@
 use ktsu_ledger::event::EnvValue;
 use serde_json::Value;
 
-use super::story::Story;
-use ktsu_workflow::expression::marks::{Place, Tracked};
-use ktsu_workflow::expression::tracked::TrackedNames;
+use super::story::TracedRun;
+use ktsu_workflow::expression::provenance::{FramePointer, Tracked};
+use ktsu_workflow::expression::tracked::TrackedNameLookup;
 use ktsu_workflow::expression::{Root, from_value};
 
 /// The names of a scope, and of one item in it.
 pub(super) struct ScopeNames<'s> {
-    pub(super) story: &'s Story<'s>,
+    pub(super) story: &'s TracedRun<'s>,
     pub(super) scope: u32,
     pub(super) item: Option<(Tracked, u32)>,
     /// The frame that asks: what was said later it does not know.
     pub(super) before: u64,
 }
 
-impl TrackedNames for ScopeNames<'_> {
+impl TrackedNameLookup for ScopeNames<'_> {
     fn get(&self, root: &Root) -> Option<Tracked> {
         let state = self.story.state();
         match root {
@@ -25,9 +25,12 @@ impl TrackedNames for ScopeNames<'_> {
             Root::Params => self.story.params(self.scope).cloned(),
             Root::Env(name) => match state.created().env.get(name)? {
                 EnvValue::Value(value) if self.scope == 0 => {
-                    let place = Place::new(state.env_frame(), "/env");
+                    let place = FramePointer::new(state.env_frame(), "/env");
                     let place = place.below(name).below("value");
-                    Some(Tracked::at(place, from_value(&Value::from(value.as_str()))))
+                    Some(Tracked::recorded(
+                        place,
+                        from_value(&Value::from(value.as_str())),
+                    ))
                 }
                 EnvValue::Value(_) | EnvValue::Secret => None,
             },

@@ -4,12 +4,12 @@
 //! output, `step.ID.output.field` and `step.ID.status` for members of the step; `call/inner.field`
 //! and `call/params.x` inside an inline child; `read.2.field` in the result of an item. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
-use super::story::{Story, join};
-use ktsu_workflow::expression::marks::Tracked;
+use super::story::{TracedRun, join};
+use ktsu_workflow::expression::provenance::Tracked;
 
 /// A field of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Asked {
+pub struct FieldPath {
     /// The scope it is in.
     pub scope: String,
     /// JSON pointer into the envelope of that scope.
@@ -19,7 +19,7 @@ pub struct Asked {
 /// A path that leads nowhere.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
-pub struct NoSuchField {
+pub struct FieldNotFoundError {
     /// What is wrong, with the words of whoever asked.
     pub message: String,
     /// The same without them.
@@ -31,16 +31,20 @@ pub struct NoSuchField {
 /// The longest path that is read.
 const MAX_PATH: usize = 4096;
 /// How many names are told.
-const TOLD: usize = 12;
+const MAX_SUGGESTIONS: usize = 12;
 
-impl Asked {
+impl FieldPath {
     /// Finds a path among the envelopes of a run; `within` is the child that was asked about.
     ///
     /// # Errors
     /// [`NoSuchField`].
-    pub fn find(story: &Story<'_>, within: &str, path: &str) -> Result<Self, NoSuchField> {
+    pub fn find(
+        story: &TracedRun<'_>,
+        within: &str,
+        path: &str,
+    ) -> Result<Self, FieldNotFoundError> {
         let segments = segments(path)?;
-        let (first, mut rest) = segments.split_first().ok_or_else(|| NoSuchField {
+        let (first, mut rest) = segments.split_first().ok_or_else(|| FieldNotFoundError {
             message: "the path is empty".to_owned(),
             unnamed: "the path is empty".to_owned(),
             there: names_of(story, within),
@@ -48,7 +52,7 @@ impl Asked {
         let mut name = first.as_str();
         if name == "step" {
             let Some((id, below)) = rest.split_first() else {
-                return Err(nowhere(path, names_of(story, within)));
+                return Err(not_found(path, names_of(story, within)));
             };
             (name, rest) = (id, below);
         }
@@ -57,7 +61,7 @@ impl Asked {
             None => (within.to_owned(), name),
         };
         let envelope = story.envelope(&scope);
-        let envelope = envelope.ok_or_else(|| nowhere(path, names_of(story, within)))?;
+        let envelope = envelope.ok_or_else(|| not_found(path, names_of(story, within)))?;
         let steps = story.state().scope_at(&scope);
         let steps = steps.and_then(|at| story.state().scope(at));
         let position = steps.and_then(|scope| scope.shape.position(name));
@@ -75,7 +79,7 @@ impl Asked {
                 };
                 let there =
                     around.map_or_else(|| names_of(story, &scope), |around| deepest(&around, rest));
-                Err(nowhere(path, there))
+                Err(not_found(path, there))
             }
         }
     }
@@ -132,7 +136,7 @@ fn deepest(around: &Tracked, rest: &[String]) -> Vec<String> {
     members.or_else(items).unwrap_or_default()
 }
 
-fn names_of(story: &Story<'_>, scope: &str) -> Vec<String> {
+fn names_of(story: &TracedRun<'_>, scope: &str) -> Vec<String> {
     let held = story
         .state()
         .scope_at(scope)
@@ -144,28 +148,28 @@ fn names_of(story: &Story<'_>, scope: &str) -> Vec<String> {
 }
 
 /// A field that the envelope does not have.
-pub(super) fn nowhere(path: &str, mut there: Vec<String>) -> NoSuchField {
-    let more = there.len().saturating_sub(TOLD);
-    there.truncate(TOLD);
+pub(super) fn not_found(path: &str, mut there: Vec<String>) -> FieldNotFoundError {
+    let more = there.len().saturating_sub(MAX_SUGGESTIONS);
+    there.truncate(MAX_SUGGESTIONS);
     if more > 0 {
         there.push(format!("and {more} more"));
     }
-    NoSuchField {
+    FieldNotFoundError {
         message: format!("the envelope has no {path}"),
         unnamed: "the envelope has no such field".to_owned(),
         there,
     }
 }
 
-fn segments(path: &str) -> Result<Vec<String>, NoSuchField> {
-    let bad = |why: &str| NoSuchField {
+fn segments(path: &str) -> Result<Vec<String>, FieldNotFoundError> {
+    let bad = |why: &str| FieldNotFoundError {
         message: format!("{path} is no path: {why}"),
         unnamed: format!("that is no path: {why}"),
         there: Vec::new(),
     };
     if path.len() > MAX_PATH {
         let message = format!("a path is no longer than {MAX_PATH} bytes");
-        return Err(NoSuchField {
+        return Err(FieldNotFoundError {
             unnamed: message.clone(),
             message,
             there: Vec::new(),

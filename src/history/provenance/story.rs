@@ -4,19 +4,19 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::Frame;
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{EnvValue, OverlaySet, SkipReason};
-use ktsu_projections::envelope::{EnvelopeFold, marker};
+use ktsu_projections::envelope::{EnvelopeFold, skip_marker};
 use ktsu_projections::run::{Effective, ItemEnd, RunState, StepStatus};
 use serde_json::{Value, json};
 
-use super::defined::Defined;
-use super::facts::{AllFacts, Facts};
+use super::defined::DefinitionHistory;
+use super::facts::{RunFacts, StepFacts};
 use super::names::ScopeNames;
-use super::track::{Overlay, StepTrack};
-use crate::Unreadable;
-use ktsu_workflow::definition::{CompiledWork, Step};
-use ktsu_workflow::expression::marks::{Marks, Place, Tracked, all};
+use super::track::{StepTrack, TrackedOverlay};
+use crate::RunReadError;
+use ktsu_workflow::definition::{CompiledStep, CompiledWork};
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 use ktsu_workflow::expression::tracked::Tracker;
 use ktsu_workflow::expression::{EvaluationError, from_json, from_value};
 use ktsu_workflow::graph;
@@ -25,47 +25,47 @@ use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::Template;
 
 /// A run, its definition, and its values with their places.
-pub struct Story<'f> {
+pub struct TracedRun<'f> {
     pub(super) frames: &'f [Frame],
-    pub(super) defined: Defined,
+    pub(super) defined: DefinitionHistory,
     pub(super) fold: EnvelopeFold,
-    pub(super) facts: AllFacts,
+    pub(super) facts: RunFacts,
     steps: HashMap<(u32, u32), StepTrack>,
     params: HashMap<u32, Tracked>,
     outputs: HashMap<u32, ScopeTrack>,
     /// What could have ended the run before what is told next.
-    so_far: Marks,
+    so_far: Provenance,
     /// What was asked of [`Story::alive_until`] once.
-    alive: RefCell<HashMap<u64, Marks>>,
+    alive: RefCell<HashMap<u64, Provenance>>,
 }
 
 /// The end of a scope.
 #[derive(Debug, Clone, Default)]
 struct ScopeTrack {
     output: Option<Tracked>,
-    risk: Marks,
+    risk: Provenance,
 }
 
-impl<'f> Story<'f> {
+impl<'f> TracedRun<'f> {
     /// Tells a recorded run. `frames` are the effective frames of its stream.
     ///
     /// # Errors
     /// [`Unreadable`].
-    pub fn of(frames: &'f [Frame]) -> Result<Self, Unreadable> {
+    pub fn of(frames: &'f [Frame]) -> Result<Self, RunReadError> {
         let fold = crate::fold(frames)?;
         let mut story = Self {
             frames,
-            defined: Defined::of(frames)?,
+            defined: DefinitionHistory::of(frames)?,
             fold,
-            facts: AllFacts::of(frames),
+            facts: RunFacts::of(frames),
             steps: HashMap::new(),
             params: HashMap::new(),
             outputs: HashMap::new(),
-            so_far: Marks::default(),
+            so_far: Provenance::default(),
             alive: RefCell::default(),
         };
         let given = story.params_before(u64::MAX);
-        story.tell(0, given);
+        story.trace_scope(0, given);
         Ok(story)
     }
 
@@ -96,7 +96,7 @@ impl<'f> Story<'f> {
 
     /// What could have ended the run before a frame, or could have kept something from running
     /// that would have.
-    pub(super) fn alive_until(&self, frame: u64) -> Marks {
+    pub(super) fn survival_marks(&self, frame: u64) -> Provenance {
         if let Some(known) = self.alive.borrow().get(&frame) {
             return known.clone();
         }
@@ -113,7 +113,7 @@ impl<'f> Story<'f> {
             let ended = path(scope).and_then(|path| self.facts.scopes.get(path));
             ended.is_some_and(|ended| *ended <= frame)
         });
-        let marks = all(steps.chain(scopes.map(|(_, track)| &track.risk)));
+        let marks = union(steps.chain(scopes.map(|(_, track)| &track.risk)));
         if is_told {
             self.alive.borrow_mut().insert(frame, marks.clone());
         }
@@ -121,7 +121,7 @@ impl<'f> Story<'f> {
     }
 
     /// Tells a scope, its children with it: as deep as workflows are nested, which the kit bounds.
-    fn tell(&mut self, scope: u32, params: Tracked) {
+    fn trace_scope(&mut self, scope: u32, params: Tracked) {
         self.params.insert(scope, params);
         let Some(shape) = self.state().scope(scope).map(|held| held.shape.clone()) else {
             return;
@@ -135,13 +135,13 @@ impl<'f> Story<'f> {
         // What has begun, began after what it needed then, under whatever definition that was.
         order.sort_by_key(|position| self.begun(scope, *position).unwrap_or(u64::MAX));
         for position in order {
-            let track = self.tell_step(scope, position).unwrap_or_default();
+            let track = self.trace_step(scope, position).unwrap_or_default();
             if track.first.is_some() {
-                self.so_far = all([&self.so_far, &track.gate, &track.risk]);
+                self.so_far = union([&self.so_far, &track.gate, &track.risk]);
             }
             self.steps.insert((scope, position), track);
         }
-        let output = self.tell_output(scope).unwrap_or_default();
+        let output = self.trace_output(scope).unwrap_or_default();
         let path = self.state().scope(scope).map(|scope| &scope.path);
         if path.is_some_and(|path| self.facts.scopes.contains_key(path)) {
             self.so_far = self.so_far.and(&output.risk);
@@ -149,7 +149,7 @@ impl<'f> Story<'f> {
         self.outputs.insert(scope, output);
     }
 
-    fn tell_step(&mut self, scope: u32, position: u32) -> Option<StepTrack> {
+    fn trace_step(&mut self, scope: u32, position: u32) -> Option<StepTrack> {
         let held = self.state().scope(scope)?;
         let path = held.path.clone();
         let plan = held.shape.step(position)?.clone();
@@ -162,21 +162,21 @@ impl<'f> Story<'f> {
         };
         // A child is told before its step ends.
         let mut tracker = Tracker::default();
-        if let Work::Workflow(child) = &plan.work {
+        if let StepWork::Workflow(child) = &plan.work {
             let inner = join(&path, &plan.id);
             if let Some(at) = self.state().scope_at(&inner) {
                 let given = self.child_params(scope, position, &child.workflow, &mut tracker);
                 let given = given.unwrap_or_else(|| Tracked::literal(from_value(&json!({}))));
-                tracker.inspect(given.rests_on());
-                self.tell(at, given.chosen_by(&track.gate));
+                tracker.inspect(given.dependencies());
+                self.trace_scope(at, given.chosen_by(&track.gate));
             }
         }
         let (compiled, _) = self.compiled(scope, position)?;
-        let made = self.made(scope, position, compiled, &facts, &mut track, &mut tracker);
+        let made = self.computed_value(scope, position, compiled, &facts, &mut track, &mut tracker);
         if compiled.schema.is_some()
             && let Some(made) = &made
         {
-            tracker.inspect(made.rests_on());
+            tracker.inspect(made.dependencies());
         }
         track.risk = tracker.inspected();
         let why = track.gate.and(&track.risk);
@@ -202,7 +202,7 @@ impl<'f> Story<'f> {
         scope: u32,
         position: u32,
         made: Option<Tracked>,
-        why: &Marks,
+        why: &Provenance,
     ) -> Option<Tracked> {
         let step = self.state().scope(scope)?.steps.get(position as usize)?;
         let value = from_json(&step.output.as_ref()?.json);
@@ -213,14 +213,14 @@ impl<'f> Story<'f> {
     }
 
     /// What people laid over the output of a step, in the order in which they said so.
-    fn overlaid(&self, scope: u32, position: u32) -> Vec<Overlay> {
+    fn overlaid(&self, scope: u32, position: u32) -> Vec<TrackedOverlay> {
         let held = self.state().scope(scope);
         let id = held.and_then(|held| Some((held, &held.shape.step(position)?.id)));
         let said = id.map(|(held, id)| self.facts.overlays(&held.path, id));
-        let tracked = |(seq, set): &(u64, OverlaySet)| Overlay {
+        let tracked = |(seq, set): &(u64, OverlaySet)| TrackedOverlay {
             seq: *seq,
             field: set.field.clone(),
-            value: Tracked::at(Place::new(*seq, "/value"), from_json(&set.value)),
+            value: Tracked::recorded(FramePointer::new(*seq, "/value"), from_json(&set.value)),
         };
         said.unwrap_or_default().iter().map(tracked).collect()
     }
@@ -228,11 +228,11 @@ impl<'f> Story<'f> {
     /// The run's params as a frame's decision saw them.
     pub(super) fn params_before(&self, frame: u64) -> Tracked {
         let (at, params) = self.state().params_before(frame);
-        Tracked::at(Place::new(at, "/params"), from_json(&params))
+        Tracked::recorded(FramePointer::new(at, "/params"), from_json(&params))
     }
 
     /// What decided whether a step ran: its condition, and that what it needs ended well.
-    fn gate(&self, scope: u32, position: u32) -> Option<Marks> {
+    fn gate(&self, scope: u32, position: u32) -> Option<Provenance> {
         let shape = &self.state().scope(scope)?.shape;
         let (step, needs) = self.compiled(scope, position)?;
         let mut marks = Vec::new();
@@ -247,7 +247,7 @@ impl<'f> Story<'f> {
             marks.extend(value.ok().map(|value| value.shape()));
             marks.push(tracker.inspected());
         }
-        Some(all(&marks))
+        Some(union(&marks))
     }
 
     /// The condition of a step, evaluated; none if it has none.
@@ -295,12 +295,12 @@ impl<'f> Story<'f> {
     }
 
     /// What a step gave, or was about to give when it was refused.
-    fn made(
+    fn computed_value(
         &self,
         scope: u32,
         position: u32,
-        step: &Step,
-        facts: &Facts,
+        step: &CompiledStep,
+        facts: &StepFacts,
         track: &mut StepTrack,
         tracker: &mut Tracker,
     ) -> Option<Tracked> {
@@ -316,7 +316,7 @@ impl<'f> Story<'f> {
                 }
                 // Where it was sent is told where it failed.
                 let target = self.render(url, &self.names(scope, position), tracker);
-                tracker.inspect(target.map(|url| url.rests_on()).unwrap_or_default());
+                tracker.inspect(target.map(|url| url.dependencies()).unwrap_or_default());
                 self.answered(facts, tracker)
             }
             CompiledWork::Workflow { .. } => {
@@ -357,13 +357,13 @@ impl<'f> Story<'f> {
     fn asked(&self, params: Option<&Template>, names: &ScopeNames<'_>, tracker: &mut Tracker) {
         let rendered = params.and_then(|params| self.render(params, names, tracker));
         if let Some(rendered) = rendered {
-            tracker.inspect(rendered.rests_on());
+            tracker.inspect(rendered.dependencies());
         }
     }
 
     /// What an agent came to: all of its outcome is judged, and its draft before; people decided
     /// which of its calls were made.
-    fn replied(&self, facts: &Facts, tracker: &mut Tracker) -> Option<Tracked> {
+    fn replied(&self, facts: &StepFacts, tracker: &mut Tracker) -> Option<Tracked> {
         for seq in &facts.words {
             let said = self
                 .data(*seq)
@@ -373,24 +373,24 @@ impl<'f> Story<'f> {
             } else {
                 "/request"
             };
-            tracker.inspect(Marks::at(Place::new(*seq, path)));
+            tracker.inspect(Provenance::at(FramePointer::new(*seq, path)));
         }
-        let drafts = facts.decided.map(|seq| Place::new(seq, "/draft"));
+        let drafts = facts.decided.map(|seq| FramePointer::new(seq, "/draft"));
         let seq = facts.finished?;
         tracker.inspect(drafts.into_iter().collect());
-        tracker.inspect(Marks::at(Place::new(seq, "/outcome")));
+        tracker.inspect(Provenance::at(FramePointer::new(seq, "/outcome")));
         let mut output = self.data(seq)?.pointer("/outcome/output")?.clone();
         if let Some(members) = output.as_object_mut() {
             members.retain(|name, _| !ktsu_projections::run::reserved::is_reserved(name));
         }
-        let place = Place::new(seq, "/outcome/output");
-        Some(Tracked::at(place, from_value(&output)))
+        let place = FramePointer::new(seq, "/outcome/output");
+        Some(Tracked::recorded(place, from_value(&output)))
     }
 
-    fn answered(&self, facts: &Facts, tracker: &mut Tracker) -> Option<Tracked> {
+    fn answered(&self, facts: &StepFacts, tracker: &mut Tracker) -> Option<Tracked> {
         for seq in &facts.answers {
             for name in ["/status", "/code"] {
-                tracker.inspect(Marks::at(Place::new(*seq, name)));
+                tracker.inspect(Provenance::at(FramePointer::new(*seq, name)));
             }
         }
         let seq = *facts.answers.last()?;
@@ -402,10 +402,10 @@ impl<'f> Story<'f> {
             ),
             (
                 "status_code".to_owned(),
-                Tracked::at(Place::new(seq, "/status"), from_value(&status)),
+                Tracked::recorded(FramePointer::new(seq, "/status"), from_value(&status)),
             ),
         ]);
-        Some(Tracked::map(members, Marks::default()))
+        Some(Tracked::map(members, Provenance::default()))
     }
 
     fn fan_out(
@@ -452,27 +452,33 @@ impl<'f> Story<'f> {
         }
         let results = Tracked::list(results, over.source()).chosen_by(over.chosen());
         let members = BTreeMap::from([("results".to_owned(), results)]);
-        Some(Tracked::map(members, Marks::default()))
+        Some(Tracked::map(members, Provenance::default()))
     }
 
     /// Words as an agent said them, if they stand where it would have. Where the engine ended the
     /// task they are the engine's, and people only decided.
-    pub(super) fn said(&self, facts: &Facts, at: &str, words: &str) -> Tracked {
+    pub(super) fn said(&self, facts: &StepFacts, at: &str, words: &str) -> Tracked {
         let value = from_value(&Value::from(words));
         let there = facts.finished.filter(|seq| {
             let data = self.data(*seq).filter(|data| data.get("report").is_some());
             data.is_some_and(|data| data.pointer(at).and_then(Value::as_str) == Some(words))
         });
         match there {
-            Some(seq) => Tracked::at(Place::new(seq, at), value),
+            Some(seq) => Tracked::recorded(FramePointer::new(seq, at), value),
             None => Tracked::literal(value),
         }
     }
 
     /// The marker of a step that was skipped (decision S3).
-    fn skipped(&self, scope: u32, position: u32, facts: &Facts, why: &Marks) -> Option<Tracked> {
+    fn skipped(
+        &self,
+        scope: u32,
+        position: u32,
+        facts: &StepFacts,
+        why: &Provenance,
+    ) -> Option<Tracked> {
         let effective = self.state().effective(scope, position);
-        let value = marker(&effective)?;
+        let value = skip_marker(&effective)?;
         let reason = match effective {
             Effective::Skipped(words) => {
                 self.said(facts, "/outcome/output/ktsu_skip_reason", words)
@@ -484,8 +490,8 @@ impl<'f> Story<'f> {
         let held = self.state().scope(scope)?.steps.get(position as usize)?;
         let closed = held.skipped == Some(SkipReason::RunFailed);
         let rest = match closed {
-            true => self.alive_until(u64::MAX),
-            false => Marks::default(),
+            true => self.survival_marks(u64::MAX),
+            false => Provenance::default(),
         };
         Some(marked(value, "reason", reason).chosen_by(&why.and(&rest)))
     }
@@ -507,7 +513,10 @@ impl<'f> Story<'f> {
         };
         let schema = self.child_of(scope, position, child)?.params.as_ref();
         let mut body = given.to_value();
-        let filled = template.as_ref().map(Template::filled).unwrap_or_default();
+        let filled = template
+            .as_ref()
+            .map(Template::expression_pointers)
+            .unwrap_or_default();
         let rules = DecisionRules::of(self.state());
         params::without_nulls(schema, &mut body, &filled, rules);
         let resolved = params::resolve(schema, body, rules).ok()?;
@@ -515,7 +524,7 @@ impl<'f> Story<'f> {
     }
 
     /// See `scope_output` of the engine.
-    fn tell_output(&self, scope: u32) -> Option<ScopeTrack> {
+    fn trace_output(&self, scope: u32) -> Option<ScopeTrack> {
         let held = self.state().scope(scope)?;
         let workflow = self.ended_as(scope)?;
         let (map, schema) = match &workflow.output {
@@ -527,7 +536,7 @@ impl<'f> Story<'f> {
             Some(map) => {
                 let ended = self.facts.scopes.get(&held.path).copied();
                 // What was laid over a step since is part of the output that is shown.
-                let later = self.fold.is_overlaid_since_its_end(scope);
+                let later = self.fold.has_overlay_after_end(scope);
                 let before = ended.filter(|_| !later).unwrap_or(u64::MAX);
                 let names = self.names_before(scope, before);
                 self.render(map, &names, &mut tracker)
@@ -535,7 +544,7 @@ impl<'f> Story<'f> {
             None => self.last_output(scope),
         };
         if let (true, Some(output)) = (schema, &output) {
-            tracker.inspect(output.rests_on());
+            tracker.inspect(output.dependencies());
         }
         let risk = tracker.inspected();
         let has = held.ended.as_ref().is_some_and(|end| end.output.is_some());
@@ -557,7 +566,7 @@ impl<'f> Story<'f> {
             let status = steps.get(position as usize)?.status;
             match (status, &track.value) {
                 (StepStatus::Complete, Some(value)) => {
-                    return Some(value.clone().chosen_by(&all(&why)));
+                    return Some(value.clone().chosen_by(&union(&why)));
                 }
                 _ => why.extend([track.gate.clone(), track.risk.clone()]),
             }
@@ -579,7 +588,7 @@ fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
         .map(|(name, value)| (name.clone(), Tracked::literal(from_value(value))))
         .collect();
     members.insert(name.to_owned(), said);
-    Tracked::map(members, Marks::default())
+    Tracked::map(members, Provenance::default())
 }
 
 pub(super) fn join(scope: &str, step: &str) -> String {

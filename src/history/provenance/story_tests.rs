@@ -1,13 +1,13 @@
 //! What a story keeps of a long run.
 
 use ktsu_ledger::event::{Principal, WebhookAnswer};
-use ktsu_ledger::{Frame, Json, StreamId, Timestamp};
+use ktsu_ledger::{CanonicalJson, Frame, StreamId, Timestamp};
 use serde_json::{Value, json};
 
-use super::Story;
-use ktsu_workflow::admit::{self, Answer, Invocation};
+use super::TracedRun;
+use ktsu_workflow::admit::{self, Invocation, WebhookOutcome};
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::expression::marks::{Marks, kept};
+use ktsu_workflow::expression::provenance::{Provenance, retained_size};
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn::{self, Turn};
 
@@ -46,16 +46,16 @@ fn webhooks(count: usize, failing: Option<usize>) -> Vec<Frame> {
             attempt: 1,
             code: (status >= 300).then(|| "webhook_status".to_owned()),
             duration_ms: 3,
-            response: Json::null(),
+            response: CanonicalJson::null(),
             sending: 1,
             status: Some(status),
             step: format!("w{number}"),
             truncated: false,
         };
         let scope = String::new();
-        let input = admit::answer(&state, Answer { scope, answer }).unwrap();
+        let input = admit::answer(&state, WebhookOutcome { scope, answer }).unwrap();
         told.extend(frames(
-            turn::take(&definition, &mut state, input, at, &memo).unwrap(),
+            turn::apply_input(&definition, &mut state, input, at, &memo).unwrap(),
         ));
     }
     assert!(state.status().is_terminal());
@@ -64,15 +64,15 @@ fn webhooks(count: usize, failing: Option<usize>) -> Vec<Frame> {
 
 /// The places that a story keeps, with the sets they are in.
 fn size(run: &[Frame], count: usize) -> usize {
-    let story = Story::of(run).unwrap();
-    let mut sets: Vec<Marks> = Vec::new();
+    let story = TracedRun::of(run).unwrap();
+    let mut sets: Vec<Provenance> = Vec::new();
     for at in 0..count {
         let track = story.step(0, u32::try_from(at).unwrap()).unwrap();
         sets.extend([track.gate.clone(), track.risk.clone()]);
         let value = track.value.iter();
         sets.extend(value.flat_map(|value| [value.source(), value.chosen().clone()]));
     }
-    kept(&sets)
+    retained_size(&sets)
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A step of a run that is told again: its value, and what that rests on.
 
-use ktsu_workflow::expression::marks::{Marks, Tracked};
+use ktsu_workflow::expression::provenance::{Provenance, Tracked};
 
 /// A step with its value and what it rests on.
 #[derive(Debug, Clone, Default)]
@@ -10,13 +10,13 @@ pub struct StepTrack {
     /// Its value without what people laid over it.
     pub(super) computed: Option<Tracked>,
     /// What people laid over it.
-    pub(super) overlays: Vec<Overlay>,
+    pub(super) overlays: Vec<TrackedOverlay>,
     /// The output that was refused.
     pub refused: Option<Tracked>,
     /// What decided whether it ran.
-    pub gate: Marks,
+    pub gate: Provenance,
     /// What could have made it fail.
-    pub risk: Marks,
+    pub risk: Provenance,
     /// For a fan-out: what its items gave, in order.
     pub items: Vec<Option<Tracked>>,
     /// The first frame about it.
@@ -27,7 +27,7 @@ pub struct StepTrack {
 
 /// A field that a person laid over an output.
 #[derive(Debug, Clone)]
-pub(super) struct Overlay {
+pub(super) struct TrackedOverlay {
     /// The frame that says so.
     pub(super) seq: u64,
     /// The field.

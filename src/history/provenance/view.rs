@@ -3,22 +3,22 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::EnvValue;
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_projections::run::reserved::{CONFIDENCE, FLAGS, RATIONALE, SKIP_REASON};
 use serde_json::{Map, Value};
 
-use super::facts::Facts;
-use super::story::Story;
+use super::facts::StepFacts;
+use super::story::TracedRun;
 use ktsu_workflow::expression::from_value;
-use ktsu_workflow::expression::marks::{Marks, Place, Tracked, all};
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 
 /// What a failure said, and the places that its code and its words were made of.
-struct Failure {
-    code: (String, Marks),
-    message: (String, Marks),
+struct FailureTrace {
+    code: (String, Provenance),
+    message: (String, Provenance),
 }
 
-impl Story<'_> {
+impl TracedRun<'_> {
     /// The envelope of the run (`""`) or of an inline child, tracked.
     pub fn envelope(&self, path: &str) -> Option<Tracked> {
         let envelope = self.fold.envelope(path)?;
@@ -45,15 +45,15 @@ impl Story<'_> {
             .iter()
             .map(|(name, value)| (name.clone(), member(name, value)))
             .collect();
-        Some(Tracked::map(members, Marks::default()))
+        Some(Tracked::map(members, Provenance::default()))
     }
 
     fn env(&self, shown: &Value) -> Tracked {
         let env = &self.state().created().env;
         mapped(shown, |name, value| match env.get(name) {
             Some(EnvValue::Value(_)) => {
-                let place = Place::new(0, "/env").below(name).below("value");
-                Tracked::at(place, from_value(value))
+                let place = FramePointer::new(0, "/env").below(name).below("value");
+                Tracked::recorded(place, from_value(value))
             }
             Some(EnvValue::Secret) | None => plain(value),
         })
@@ -64,13 +64,13 @@ impl Story<'_> {
         scope: u32,
         path: &str,
         shown: &Value,
-        failure: Option<&Failure>,
+        failure: Option<&FailureTrace>,
     ) -> Tracked {
         let views = shown.as_array().map(Vec::as_slice).unwrap_or_default();
         let views = (0u32..).zip(views);
         let views =
             views.map(|(position, view)| self.step_view(scope, position, path, view, failure));
-        Tracked::list(views.collect(), Marks::default())
+        Tracked::list(views.collect(), Provenance::default())
     }
 
     fn step_view(
@@ -79,7 +79,7 @@ impl Story<'_> {
         position: u32,
         path: &str,
         shown: &Value,
-        failure: Option<&Failure>,
+        failure: Option<&FailureTrace>,
     ) -> Tracked {
         let id = shown["id"].as_str().unwrap_or_default();
         let facts = self.facts.get(path, id, None);
@@ -103,13 +103,13 @@ impl Story<'_> {
                     let replied = track.items.get(index as usize).cloned().flatten();
                     self.item_view(&facts, view, given.or(replied))
                 });
-                Tracked::list(views.collect(), Marks::default())
+                Tracked::list(views.collect(), Provenance::default())
             }
             _ => self.told(&facts, name, value, &replies),
         })
     }
 
-    fn item_view(&self, facts: &Facts, shown: &Value, given: Option<Tracked>) -> Tracked {
+    fn item_view(&self, facts: &StepFacts, shown: &Value, given: Option<Tracked>) -> Tracked {
         let own = self.agent_failure(facts, shown);
         mapped(shown, |name, value| match name {
             "output" => match &given {
@@ -124,7 +124,7 @@ impl Story<'_> {
     }
 
     /// What an agent said beside its output, and which model spoke.
-    fn told(&self, facts: &Facts, name: &str, value: &Value, replies: &[u64]) -> Tracked {
+    fn told(&self, facts: &StepFacts, name: &str, value: &Value, replies: &[u64]) -> Tracked {
         let field = match name {
             "skip_reason" => SKIP_REASON,
             "flags" => FLAGS,
@@ -132,37 +132,40 @@ impl Story<'_> {
             "confidence" => CONFIDENCE,
             "model" => {
                 let last = replies.last().copied();
-                let places = last
-                    .into_iter()
-                    .flat_map(|seq| [Place::new(seq, "/provider"), Place::new(seq, "/model")]);
-                return Tracked::of(from_value(value), places.collect());
+                let places = last.into_iter().flat_map(|seq| {
+                    [
+                        FramePointer::new(seq, "/provider"),
+                        FramePointer::new(seq, "/model"),
+                    ]
+                });
+                return Tracked::computed(from_value(value), places.collect());
             }
             _ => return plain(value),
         };
         let place = facts
             .finished
-            .map(|seq| Place::new(seq, "/outcome/output").below(field));
+            .map(|seq| FramePointer::new(seq, "/outcome/output").below(field));
         let there = place.filter(|place| self.at(place).as_ref() == Some(value));
         match there {
-            Some(place) => Tracked::at(place, from_value(value)),
+            Some(place) => Tracked::recorded(place, from_value(value)),
             None => plain(value),
         }
     }
 
     /// The value at a place.
-    pub(super) fn at(&self, place: &Place) -> Option<Value> {
+    pub(super) fn at(&self, place: &FramePointer) -> Option<Value> {
         self.data(place.frame)?.pointer(&place.path).cloned()
     }
 
-    fn raw(&self, facts: &Facts, value: &Value, refused: Option<&Tracked>) -> Tracked {
+    fn raw(&self, facts: &StepFacts, value: &Value, refused: Option<&Tracked>) -> Tracked {
         let outcome = facts.finished.into_iter().flat_map(|seq| {
-            ["/outcome/output", "/outcome/raw_output"].map(|path| Place::new(seq, path))
+            ["/outcome/output", "/outcome/raw_output"].map(|path| FramePointer::new(seq, path))
         });
         let there = outcome
             .into_iter()
             .find(|place| self.at(place).as_ref() == Some(value));
         match (there, refused) {
-            (Some(place), _) => Tracked::at(place, from_value(value)),
+            (Some(place), _) => Tracked::recorded(place, from_value(value)),
             (None, Some(refused)) => refused.aligned(&from_value(value)),
             (None, None) => plain(value),
         }
@@ -175,13 +178,15 @@ impl Story<'_> {
                 "cost_usd" => "cost_micro_usd",
                 _ => return plain(value),
             };
-            let places = replies.iter().map(|seq| Place::new(*seq, "").below(field));
-            Tracked::of(from_value(value), places.collect())
+            let places = replies
+                .iter()
+                .map(|seq| FramePointer::new(*seq, "").below(field));
+            Tracked::computed(from_value(value), places.collect())
         })
     }
 
     /// Why the run failed, if it did.
-    fn failure(&self) -> Option<Failure> {
+    fn failure(&self) -> Option<FailureTrace> {
         let failing = self.state().failing()?;
         let scope = self.state().scope(failing.scope)?;
         let plan = scope.shape.step(failing.step?)?;
@@ -197,14 +202,14 @@ impl Story<'_> {
         &self,
         scope: u32,
         position: u32,
-        facts: &Facts,
+        facts: &StepFacts,
         shown: &Value,
-        around: Option<&Failure>,
-    ) -> Option<Failure> {
+        around: Option<&FailureTrace>,
+    ) -> Option<FailureTrace> {
         shown.get("error")?;
         let plan = self.state().scope(scope)?.shape.step(position)?;
         match &plan.work {
-            Work::Agent(agent) if agent.for_each.is_some() => {
+            StepWork::Agent(agent) if agent.for_each.is_some() => {
                 let items = shown.get("items")?.as_array()?;
                 let scope = self.state().scope(scope)?;
                 let mut found = (0u32..).zip(items).filter_map(|(index, item)| {
@@ -215,38 +220,38 @@ impl Story<'_> {
                 });
                 found.next()
             }
-            Work::Agent(_) => self.agent_failure(facts, shown),
-            Work::Webhook(_) => self.webhook_failure(facts, shown),
-            Work::Workflow(_) => None,
-            Work::Transform(_) => None,
+            StepWork::Agent(_) => self.agent_failure(facts, shown),
+            StepWork::Webhook(_) => self.webhook_failure(facts, shown),
+            StepWork::Workflow(_) => None,
+            StepWork::Transform(_) => None,
         }
-        .or_else(|| around.map(Failure::copy))
+        .or_else(|| around.map(FailureTrace::copy))
     }
 
-    fn agent_failure(&self, facts: &Facts, shown: &Value) -> Option<Failure> {
+    fn agent_failure(&self, facts: &StepFacts, shown: &Value) -> Option<FailureTrace> {
         let words = |name: &str| shown["error"][name].as_str().unwrap_or_default().to_owned();
         shown.get("error")?;
         let marks = |name: &str| {
             let said = self.said(facts, &format!("/outcome/error/{name}"), &words(name));
             said.source()
         };
-        Some(Failure {
+        Some(FailureTrace {
             code: (words("code"), marks("code")),
             message: (words("message"), marks("message")),
         })
     }
 
-    fn webhook_failure(&self, facts: &Facts, shown: &Value) -> Option<Failure> {
+    fn webhook_failure(&self, facts: &StepFacts, shown: &Value) -> Option<FailureTrace> {
         let seq = *facts.answers.last()?;
         let words = |name: &str| shown["error"][name].as_str().unwrap_or_default().to_owned();
         let there = |name: &str| {
-            let place = Place::new(seq, name);
+            let place = FramePointer::new(seq, name);
             self.at(&place)
                 .filter(|value| !value.is_null())
-                .map(|_| Marks::at(place))
+                .map(|_| Provenance::at(place))
         };
         let code = there("/code").unwrap_or_default();
-        Some(Failure {
+        Some(FailureTrace {
             message: (
                 words("message"),
                 there("/status").unwrap_or_else(|| code.clone()),
@@ -256,7 +261,7 @@ impl Story<'_> {
     }
 }
 
-impl Failure {
+impl FailureTrace {
     fn copy(&self) -> Self {
         Self {
             code: self.code.clone(),
@@ -266,7 +271,7 @@ impl Failure {
 }
 
 /// An error as it is shown: where it repeats what a failure said, it is made of the same.
-fn fault(shown: &Value, failure: Option<&Failure>) -> Tracked {
+fn fault(shown: &Value, failure: Option<&FailureTrace>) -> Tracked {
     let Some(failure) = failure else {
         return plain(shown);
     };
@@ -274,10 +279,10 @@ fn fault(shown: &Value, failure: Option<&Failure>) -> Tracked {
         let words = value.as_str().unwrap_or_default();
         match name {
             "code" if words == failure.code.0 => {
-                Tracked::of(from_value(value), failure.code.1.clone())
+                Tracked::computed(from_value(value), failure.code.1.clone())
             }
             "message" if words.ends_with(&failure.message.0) => {
-                Tracked::of(from_value(value), failure.message.1.clone())
+                Tracked::computed(from_value(value), failure.message.1.clone())
             }
             _ => plain(value),
         }
@@ -288,7 +293,7 @@ fn fault(shown: &Value, failure: Option<&Failure>) -> Tracked {
 fn plain(value: &Value) -> Tracked {
     match value {
         Value::Object(_) => mapped(value, |_, value| plain(value)),
-        Value::Array(items) => Tracked::list(items.iter().map(plain).collect(), all(&[])),
+        Value::Array(items) => Tracked::list(items.iter().map(plain).collect(), union(&[])),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
             Tracked::literal(from_value(value))
         }
@@ -299,5 +304,5 @@ fn mapped(shown: &Value, mut member: impl FnMut(&str, &Value) -> Tracked) -> Tra
     let empty = Map::new();
     let members = shown.as_object().unwrap_or(&empty).iter();
     let members = members.map(|(name, value)| (name.clone(), member(name, value)));
-    Tracked::map(members.collect(), Marks::default())
+    Tracked::map(members.collect(), Provenance::default())
 }

@@ -3,14 +3,14 @@
 use ktsu_ledger::event::{AgentEvent, CallAttempt, WebhookEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
-use ktsu_projections::envelope::Metrics;
+use ktsu_projections::envelope::UsageView;
 use ktsu_projections::lineage::dollars;
 use serde_json::Value;
 
-use crate::shown::MAX_BYTES;
-use crate::steps::{Item, Step, Told};
-use crate::tools::Use;
-use crate::webhooks::{self, Request};
+use crate::frame_page::MAX_BYTES;
+use crate::steps::{ItemTimeline, RunTimeline, StepTimeline};
+use crate::tools::ToolCallTrace;
+use crate::webhooks::{self, WebhookRequest};
 
 /// The most frames in the table; `ktsu frames` has all.
 const MAX_FRAMES: usize = 5000;
@@ -26,9 +26,14 @@ border-bottom:1px solid var(--line);padding:.2rem .5rem;vertical-align:top}\
 details{margin:.2rem 0 .2rem 1rem}.dim{color:var(--dim)}.failed{color:#c33}";
 
 /// The page of a run: `frames` are all of its frames, `envelope` its envelope as JSON.
-pub fn page(told: &Told, frames: &[Frame], uses: &[Use], envelope: &str) -> String {
+pub fn page(
+    told: &RunTimeline,
+    frames: &[Frame],
+    uses: &[ToolCallTrace],
+    envelope: &str,
+) -> String {
     let title = format!("{} {}", told.workflow, told.run_id);
-    let mut page = Page::default();
+    let mut page = HtmlReport::default();
     page.raw("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
     page.raw(
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
@@ -55,15 +60,15 @@ pub fn page(told: &Told, frames: &[Frame], uses: &[Use], envelope: &str) -> Stri
 
 /// Text from data, as it may stand on a page.
 pub fn escaped(text: &str) -> String {
-    let mut page = Page::default();
+    let mut page = HtmlReport::default();
     page.text(text);
     page.0
 }
 
 #[derive(Default)]
-struct Page(String);
+struct HtmlReport(String);
 
-impl Page {
+impl HtmlReport {
     fn raw(&mut self, html: &str) {
         self.0.push_str(html);
     }
@@ -105,7 +110,7 @@ impl Page {
         self.raw("</tr>");
     }
 
-    fn summary(&mut self, told: &Told) {
+    fn summary(&mut self, told: &RunTimeline) {
         self.raw("<table>");
         self.row(["status", &told.status]);
         self.row(["workflow", &format!("{} {}", told.workflow, told.version)]);
@@ -126,13 +131,13 @@ impl Page {
         self.raw("</table>");
     }
 
-    fn steps(&mut self, told: &Told) {
+    fn steps(&mut self, told: &RunTimeline) {
         for step in &told.steps {
             self.step(step);
         }
     }
 
-    fn step(&mut self, step: &Step) {
+    fn step(&mut self, step: &StepTimeline) {
         let class = if step.status == "failed" {
             "failed"
         } else {
@@ -167,7 +172,7 @@ impl Page {
         self.raw("</details>");
     }
 
-    fn item(&mut self, item: &Item) {
+    fn item(&mut self, item: &ItemTimeline) {
         self.raw("<details><summary>");
         self.text(&format!(
             "{} {}, {}",
@@ -247,7 +252,7 @@ impl Page {
     }
 
     /// Calls of tools: what they were given, what people said to them, what they gave.
-    fn tools(&mut self, frames: &[Frame], uses: &[Use]) {
+    fn tools(&mut self, frames: &[Frame], uses: &[ToolCallTrace]) {
         if uses.is_empty() {
             return;
         }
@@ -288,7 +293,7 @@ impl Page {
 
     fn frames(&mut self, frames: &[Frame]) {
         self.raw("<h2>Frames</h2><details><summary>every recorded fact</summary><table>");
-        let lineage = Lineage::of(frames);
+        let lineage = Lineage::from_frames(frames);
         for node in lineage.nodes().iter().take(MAX_FRAMES) {
             let causes: Vec<String> = node.cause.iter().map(u64::to_string).collect();
             self.row([
@@ -326,7 +331,7 @@ fn attempts(all: &[CallAttempt]) -> String {
 }
 
 /// The headers and the body of a request.
-fn request_text(request: &Request) -> String {
+fn request_text(request: &WebhookRequest) -> String {
     let mut text = request.headers.join(", ");
     if let Some(problem) = &request.problem {
         text.push_str(&format!("\n{problem}"));
@@ -340,7 +345,7 @@ fn request_text(request: &Request) -> String {
 }
 
 /// What a call was to be given, as its reply has it.
-fn arguments(frames: &[Frame], one: &Use) -> Value {
+fn arguments(frames: &[Frame], one: &ToolCallTrace) -> Value {
     let (reply, place) = one.asked;
     let Some(Event::Agent(AgentEvent::Response(answer))) = event(frames, reply) else {
         return Value::Null;
@@ -351,7 +356,7 @@ fn arguments(frames: &[Frame], one: &Use) -> Value {
 }
 
 /// What the model was told that it gave.
-fn content(frames: &[Frame], one: &Use) -> Option<String> {
+fn content(frames: &[Frame], one: &ToolCallTrace) -> Option<String> {
     match event(frames, one.returned?)? {
         Event::Agent(AgentEvent::ToolReturned(returned)) => {
             Some(returned.content.as_str().to_owned())
@@ -366,7 +371,7 @@ fn event(frames: &[Frame], seq: u64) -> Option<&Event> {
 }
 
 /// The time at work, and the time in which only people could move it.
-fn times(used: &Metrics) -> String {
+fn times(used: &UsageView) -> String {
     match used.waited_ms {
         0 => format!("{} ms", used.duration_ms),
         waited => format!("{} ms, waited {waited} ms", used.duration_ms),
@@ -375,11 +380,11 @@ fn times(used: &Metrics) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::Page;
+    use super::HtmlReport;
 
     #[test]
     fn text_from_data_stays_text() {
-        let mut page = Page::default();
+        let mut page = HtmlReport::default();
         page.text("<script>alert('x')</script>\u{202e}\u{1b}[2J");
         assert!(!page.0.contains('<') && !page.0.contains('\u{1b}'));
         assert!(!page.0.contains('\u{202e}'), "{}", page.0);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::steps::Told;
-use crate::tools::Use;
+use crate::steps::RunTimeline;
+use crate::tools::ToolCallTrace;
 
 /// The most steps that are drawn.
 const MAX_STEPS: usize = 500;
@@ -12,7 +12,7 @@ const MAX_TOOLS: usize = 24;
 
 /// A flowchart that Mermaid accepts: ids are made here, labels are escaped. Calls of tools hang on
 /// the step that made them, with what people said to them.
-pub fn flowchart(told: &Told, uses: &[Use]) -> String {
+pub fn flowchart(told: &RunTimeline, uses: &[ToolCallTrace]) -> String {
     let mut chart = Chart {
         text: "flowchart TD\n".to_owned(),
         count: 0,
@@ -40,7 +40,7 @@ struct Chart<'a> {
     text: String,
     count: usize,
     /// By scope and step.
-    tools: BTreeMap<(String, String), Vec<&'a Use>>,
+    tools: BTreeMap<(String, String), Vec<&'a ToolCallTrace>>,
 }
 
 impl Chart<'_> {
@@ -54,7 +54,7 @@ impl Chart<'_> {
                 false => format!("{} ", one.step),
             };
             let class = if one.failed { ":::failed" } else { "" };
-            let what = label(&format!("{item}{}", one.words()));
+            let what = label(&format!("{item}{}", one.summary()));
             let own = format!("{name}t{}", at + 1);
             self.text
                 .push_str(&format!("{indent}{own}{{{{\"{what}\"}}}}{class}\n"));
@@ -68,7 +68,7 @@ impl Chart<'_> {
         }
     }
 
-    fn steps(&mut self, told: &Told, root: &str, depth: usize) {
+    fn steps(&mut self, told: &RunTimeline, root: &str, depth: usize) {
         let indent = "  ".repeat(depth);
         let mut names = std::collections::BTreeMap::new();
         for step in &told.steps {

@@ -12,9 +12,9 @@ use crate::servers::ServerUse;
 
 /// One path that is not what was locked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Drift {
+pub struct LockDrift {
     /// In which respect.
-    pub difference: Difference,
+    pub difference: LockDriftKind,
     /// What the kit has: a version, or a digest.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub found: Option<String>,
@@ -31,7 +31,7 @@ pub struct Drift {
 /// A respect in which a kit can differ from its lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Difference {
+pub enum LockDriftKind {
     /// The lock does not know the file.
     Added,
     /// Other bytes under the same version.
@@ -50,7 +50,7 @@ pub enum Difference {
 pub(super) const PRICES: &str = "prices";
 
 /// Everything that differs, by path.
-pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<Drift> {
+pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<LockDrift> {
     let by_path = |lock: &Lock| -> BTreeMap<String, Entry> {
         let entries = lock.entries.iter();
         entries.map(|one| (one.path.clone(), one.clone())).collect()
@@ -60,8 +60,8 @@ pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<Drift> {
     for (path, new) in &after {
         match before.get(path) {
             Some(old) => drift.extend(changed(old, new)),
-            None => drift.push(Drift {
-                difference: Difference::Added,
+            None => drift.push(LockDrift {
+                difference: LockDriftKind::Added,
                 found: Some(new.digest.clone()),
                 kind: Some(new.kind),
                 locked: None,
@@ -70,8 +70,8 @@ pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<Drift> {
         }
     }
     let gone = before.iter().filter(|(path, _)| !after.contains_key(*path));
-    drift.extend(gone.map(|(path, old)| Drift {
-        difference: Difference::Removed,
+    drift.extend(gone.map(|(path, old)| LockDrift {
+        difference: LockDriftKind::Removed,
         found: None,
         kind: Some(old.kind),
         locked: Some(old.digest.clone()),
@@ -79,14 +79,14 @@ pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<Drift> {
     }));
     let pairs = after.iter().filter_map(|(path, new)| {
         let old = before.get(path)?;
-        resolved_otherwise(old, new, kit, &drift)
+        definition_drift(old, new, kit, &drift)
     });
-    let otherwise: Vec<Drift> = pairs.collect();
+    let otherwise: Vec<LockDrift> = pairs.collect();
     drift.extend(otherwise);
     drift.sort_by(|a, b| a.path.cmp(&b.path));
     if locked.prices != found.prices {
-        drift.push(Drift {
-            difference: Difference::Prices,
+        drift.push(LockDrift {
+            difference: LockDriftKind::Prices,
             found: Some(found.prices.version.clone()),
             kind: None,
             locked: Some(locked.prices.version.clone()),
@@ -96,8 +96,8 @@ pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<Drift> {
     drift
 }
 
-fn changed(old: &Entry, new: &Entry) -> Option<Drift> {
-    let drift = |difference, locked: &str, found: &str| Drift {
+fn changed(old: &Entry, new: &Entry) -> Option<LockDrift> {
+    let drift = |difference, locked: &str, found: &str| LockDrift {
         difference,
         found: Some(found.to_owned()),
         kind: Some(new.kind),
@@ -105,14 +105,14 @@ fn changed(old: &Entry, new: &Entry) -> Option<Drift> {
         path: new.path.clone(),
     };
     if old.version != new.version {
-        return Some(drift(Difference::Version, &old.version, &new.version));
+        return Some(drift(LockDriftKind::Version, &old.version, &new.version));
     }
     let same = old.digest == new.digest && old.kind == new.kind;
-    (!same).then(|| drift(Difference::Changed, &old.digest, &new.digest))
+    (!same).then(|| drift(LockDriftKind::Changed, &old.digest, &new.digest))
 }
 
 /// Another definition of a workflow. Another file makes one, which is told once, of the file.
-fn resolved_otherwise(old: &Entry, new: &Entry, kit: &Kit, drift: &[Drift]) -> Option<Drift> {
+fn definition_drift(old: &Entry, new: &Entry, kit: &Kit, drift: &[LockDrift]) -> Option<LockDrift> {
     let mut workflows = kit.workflows.values();
     let workflow = workflows.find(|one| one.path == new.path);
     let explained = drift.iter().any(|one| {
@@ -120,8 +120,8 @@ fn resolved_otherwise(old: &Entry, new: &Entry, kit: &Kit, drift: &[Drift]) -> O
             || workflow.is_some_and(|it| one.concerns(&it.definition.plan, &kit.uses))
     });
     let differs = old.definition != new.definition && !explained;
-    differs.then(|| Drift {
-        difference: Difference::Definition,
+    differs.then(|| LockDrift {
+        difference: LockDriftKind::Definition,
         found: new.definition.clone(),
         kind: Some(new.kind),
         locked: old.definition.clone(),
@@ -132,7 +132,7 @@ fn resolved_otherwise(old: &Entry, new: &Entry, kit: &Kit, drift: &[Drift]) -> O
 /// As [`Kit::uses`] has them.
 type Uses = BTreeMap<String, Vec<ServerUse>>;
 
-impl Drift {
+impl LockDrift {
     /// Whether a run of this plan would use what differs. Prices are no part of a definition.
     /// `uses`: the servers that agents use, by the path of the agent.
     pub(super) fn concerns(&self, plan: &Plan, uses: &Uses) -> bool {
@@ -148,23 +148,23 @@ impl Drift {
     }
 }
 
-impl fmt::Display for Drift {
+impl fmt::Display for LockDrift {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let path = &self.path;
         let side = |side: &Option<String>| side.clone().unwrap_or_else(|| "none".to_owned());
         let (found, locked) = (side(&self.found), side(&self.locked));
         match self.difference {
-            Difference::Added => write!(f, "{path} is not in the lock"),
-            Difference::Changed => write!(f, "{path} is not the file that was locked"),
-            Difference::Definition => {
+            LockDriftKind::Added => write!(f, "{path} is not in the lock"),
+            LockDriftKind::Changed => write!(f, "{path} is not the file that was locked"),
+            LockDriftKind::Definition => {
                 write!(f, "{path} comes to another definition than was locked")
             }
-            Difference::Prices => write!(
+            LockDriftKind::Prices => write!(
                 f,
                 "the prices are not those that were locked: {found}, locked were {locked}"
             ),
-            Difference::Removed => write!(f, "{path} is locked, and the kit does not have it"),
-            Difference::Version => {
+            LockDriftKind::Removed => write!(f, "{path} is locked, and the kit does not have it"),
+            LockDriftKind::Version => {
                 write!(f, "{path} is version {found}, locked was {locked}")
             }
         }

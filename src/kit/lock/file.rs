@@ -7,11 +7,11 @@ use std::path::Path;
 use ktsu_ledger::Hash;
 use ktsu_ledger::event::lock::{Entry, FORMAT, Kind, Lock, Prices};
 
-use super::drift::{Difference, Drift, PRICES as PRICES_PATH};
+use super::drift::{LockDrift, LockDriftKind, PRICES as PRICES_PATH};
 use super::shape::{ENTRY, LOCK, PRICES};
-use crate::read::{Fields, Reader};
+use crate::read::{Fields, KitReader};
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// Beside `kit.yaml`.
 pub const FILE: &str = "ktsu.lock.yaml";
@@ -20,7 +20,7 @@ const HEAD: &str =
     "# Written by `ktsu lock`: what this kit was when it was locked. Not to be edited.\n";
 
 /// The text of a lock. Everything from files stands in quotes, so no name means anything to YAML.
-pub fn written(lock: &Lock) -> String {
+pub fn to_yaml(lock: &Lock) -> String {
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let mut text = format!("{HEAD}format: {}\n", lock.format);
     let prices = &lock.prices;
@@ -51,45 +51,45 @@ pub fn written(lock: &Lock) -> String {
 }
 
 /// A lock as read, with the places of what it says.
-pub(crate) struct Placed {
+pub(crate) struct LocatedLock {
     pub(super) lock: Lock,
-    entries: Place,
-    prices: Place,
+    entries: SourceSpan,
+    prices: SourceSpan,
     places: BTreeMap<String, EntryPlaces>,
 }
 
 struct EntryPlaces {
-    path: Place,
-    version: Place,
-    digest: Place,
-    definition: Place,
+    path: SourceSpan,
+    version: SourceSpan,
+    digest: SourceSpan,
+    definition: SourceSpan,
 }
 
-impl Placed {
+impl LocatedLock {
     /// Where the lock says what the kit is not.
-    pub(super) fn place(&self, drift: &Drift) -> Place {
+    pub(super) fn place(&self, drift: &LockDrift) -> SourceSpan {
         if drift.path == PRICES_PATH && drift.kind.is_none() {
             return self.prices;
         }
         let entry = self.places.get(&drift.path);
         entry.map_or(self.entries, |entry| match drift.difference {
-            Difference::Added | Difference::Prices | Difference::Removed => entry.path,
-            Difference::Changed => entry.digest,
-            Difference::Definition => entry.definition,
-            Difference::Version => entry.version,
+            LockDriftKind::Added | LockDriftKind::Prices | LockDriftKind::Removed => entry.path,
+            LockDriftKind::Changed => entry.digest,
+            LockDriftKind::Definition => entry.definition,
+            LockDriftKind::Version => entry.version,
         })
     }
 }
 
 /// Reads the tree of a lock's file; every fault, and the lock if it is none.
-pub(super) fn read(text: &str, root: &Node) -> (Option<Placed>, Vec<Fault>) {
-    let mut reader = Reader::new(Path::new(FILE), text);
+pub(super) fn read(text: &str, root: &YamlNode) -> (Option<LocatedLock>, Vec<Fault>) {
+    let mut reader = KitReader::new(Path::new(FILE), text);
     let placed = whole(&mut reader, root);
     let broken = !reader.faults.is_empty();
     (placed.filter(|_| !broken), reader.into_faults())
 }
 
-fn whole(reader: &mut Reader<'_>, root: &Node) -> Option<Placed> {
+fn whole(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<LocatedLock> {
     // What another version of ktsu wrote may have any keys.
     format(reader, root)?;
     let fields = reader.shaped(root, &LOCK)?;
@@ -113,7 +113,7 @@ fn whole(reader: &mut Reader<'_>, root: &Node) -> Option<Placed> {
         }
     }
     let (prices, prices_place) = prices?;
-    Some(Placed {
+    Some(LocatedLock {
         lock: Lock {
             entries,
             format: FORMAT,
@@ -125,12 +125,16 @@ fn whole(reader: &mut Reader<'_>, root: &Node) -> Option<Placed> {
     })
 }
 
-fn format(reader: &mut Reader<'_>, root: &Node) -> Option<()> {
+fn format(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<()> {
     let open = reader.open_map(root, "the lock")?;
     let node = reader.required(&open, "format", "the lock")?;
     let known = match &node.data {
-        Data::Number(number) => number.as_u64() == Some(u64::from(FORMAT)),
-        Data::Null | Data::Bool(_) | Data::Text(_) | Data::List(_) | Data::Map(_) => false,
+        YamlValue::Number(number) => number.as_u64() == Some(u64::from(FORMAT)),
+        YamlValue::Null
+        | YamlValue::Bool(_)
+        | YamlValue::Text(_)
+        | YamlValue::List(_)
+        | YamlValue::Map(_) => false,
     };
     if !known {
         let words = format!("the lock is not of format {FORMAT}, which this version of ktsu knows");
@@ -142,7 +146,7 @@ fn format(reader: &mut Reader<'_>, root: &Node) -> Option<()> {
     known.then_some(())
 }
 
-fn prices(reader: &mut Reader<'_>, node: &Node) -> Option<Prices> {
+fn prices(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Prices> {
     let fields = reader.shaped(node, &PRICES)?;
     let digest = digest(reader, &fields, "digest");
     let version = text(reader, &fields, "version");
@@ -152,7 +156,7 @@ fn prices(reader: &mut Reader<'_>, node: &Node) -> Option<Prices> {
     })
 }
 
-fn entry(reader: &mut Reader<'_>, node: &Node) -> Option<(Entry, EntryPlaces)> {
+fn entry(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<(Entry, EntryPlaces)> {
     const KINDS: [(&str, Kind); 3] = [
         ("agent", Kind::Agent),
         ("server", Kind::Server),
@@ -161,7 +165,7 @@ fn entry(reader: &mut Reader<'_>, node: &Node) -> Option<(Entry, EntryPlaces)> {
     let fields = reader.shaped(node, &ENTRY)?;
     let kind = fields
         .get("kind")
-        .and_then(|node| reader.word(node, "kind", &KINDS));
+        .and_then(|node| reader.keyword(node, "kind", &KINDS));
     let path = text(reader, &fields, "path");
     let version = text(reader, &fields, "version");
     if let Some((version, place)) = &version
@@ -198,14 +202,18 @@ fn entry(reader: &mut Reader<'_>, node: &Node) -> Option<(Entry, EntryPlaces)> {
 }
 
 /// The tools of a server, which nothing here has seen yet.
-fn tools(reader: &mut Reader<'_>, node: &Node, kind: Option<Kind>) -> BTreeMap<String, String> {
+fn tools(
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
+    kind: Option<Kind>,
+) -> BTreeMap<String, String> {
     if kind.is_some_and(|kind| kind != Kind::Server) {
         let words = "only a server has tools";
         reader.fault(Fault::new(FaultCode::MisplacedKey, node.place, words));
     }
     let mut found = BTreeMap::new();
     let fields = reader.open_map(node, "tools");
-    let (Some(fields), Data::Map(members)) = (fields, &node.data) else {
+    let (Some(fields), YamlValue::Map(members)) = (fields, &node.data) else {
         return found;
     };
     for (key, _) in members {
@@ -216,13 +224,21 @@ fn tools(reader: &mut Reader<'_>, node: &Node, kind: Option<Kind>) -> BTreeMap<S
     found
 }
 
-fn text(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<(String, Place)> {
+fn text(
+    reader: &mut KitReader<'_>,
+    fields: &Fields<'_>,
+    name: &str,
+) -> Option<(String, SourceSpan)> {
     let node = fields.get(name)?;
     let text = reader.string(node, name)?;
     Some((text.to_owned(), node.place))
 }
 
-fn digest(reader: &mut Reader<'_>, fields: &Fields<'_>, name: &str) -> Option<(String, Place)> {
+fn digest(
+    reader: &mut KitReader<'_>,
+    fields: &Fields<'_>,
+    name: &str,
+) -> Option<(String, SourceSpan)> {
     let (text, place) = text(reader, fields, name)?;
     if text.parse::<Hash>().is_err() {
         let words = format!("{name} must be a BLAKE3 digest: 64 lower-case hexadecimal digits");

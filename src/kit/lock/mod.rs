@@ -11,35 +11,35 @@
 
 mod drift;
 mod file;
-mod made;
+mod generate;
 pub mod shape;
 
 use std::path::Path;
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::lock::Lock;
 
 use super::Kit;
 use super::loader::Loader;
 use ktsu_config::fault::{Fault, FaultCode, Faults, Severity};
-use ktsu_config::yaml::Place;
+use ktsu_config::yaml::SourceSpan;
 
-pub use drift::{Difference, Drift};
-pub(super) use file::Placed;
-pub use file::{FILE, written};
-pub use made::{keep_tools, made};
+pub use drift::{LockDrift, LockDriftKind};
+pub(super) use file::LocatedLock;
+pub use file::{FILE, to_yaml};
+pub use generate::{carry_over_tools, generate};
 
 /// What became of holding a kit against its lock.
 #[derive(Debug, Clone)]
-pub struct Held {
+pub struct LockStatus {
     /// What the file says.
     pub lock: Lock,
     /// In what the kit differs, by path.
-    pub drift: Vec<Drift>,
+    pub drift: Vec<LockDrift>,
 }
 
 /// The lock that lies beside the files of a kit; what is wrong with it is a fault of the kit.
-pub(super) fn read(loader: &mut Loader) -> Option<Placed> {
+pub(super) fn read(loader: &mut Loader) -> Option<LocatedLock> {
     // A link that leads nowhere is there, too.
     loader.root.join(FILE).symlink_metadata().ok()?;
     let text = loader.text(FILE)?;
@@ -50,39 +50,42 @@ pub(super) fn read(loader: &mut Loader) -> Option<Placed> {
 }
 
 /// Holds a sound kit against its lock.
-pub(super) fn hold(kit: &mut Kit, placed: Placed) {
+pub(super) fn check_against_lock(kit: &mut Kit, placed: LocatedLock) {
     // What cannot be locked is told by whoever insists on it.
-    let Ok(wanted) = made(kit) else { return };
+    let Ok(wanted) = generate(kit) else { return };
     let drift = drift::between(&placed.lock, &wanted, kit);
     for one in &drift {
         kit.warnings.add(fault(one, &placed));
     }
     kit.warnings.sort();
     let json = serde_json::to_value(&placed.lock);
-    let json = json.ok().and_then(|value| Json::from_value(&value).ok());
+    let json = json
+        .ok()
+        .and_then(|value| CanonicalJson::from_value(&value).ok());
     let uses = &kit.uses;
     for workflow in kit.workflows.values_mut() {
         let plan = &workflow.definition.plan;
         let differs = drift.iter().any(|one| one.concerns(plan, uses));
         workflow.lock = json.clone().filter(|_| !differs);
     }
-    kit.lock = Some(Held {
+    kit.lock = Some(LockStatus {
         lock: placed.lock,
         drift,
     });
 }
 
-fn fault(drift: &Drift, placed: &Placed) -> Fault {
+fn fault(drift: &LockDrift, placed: &LocatedLock) -> Fault {
     let place = placed.place(drift);
     let fault = Fault::new(FaultCode::LockDrift, place, drift.to_string()).warning();
     let hint = match drift.difference {
-        Difference::Definition => {
+        LockDriftKind::Definition => {
             "another version of ktsu resolves the same files otherwise; `ktsu lock` takes it in"
         }
-        Difference::Prices => "`ktsu lock` takes the prices in that count now",
-        Difference::Added | Difference::Changed | Difference::Removed | Difference::Version => {
-            "put the file back, or take the change in with `ktsu lock`"
-        }
+        LockDriftKind::Prices => "`ktsu lock` takes the prices in that count now",
+        LockDriftKind::Added
+        | LockDriftKind::Changed
+        | LockDriftKind::Removed
+        | LockDriftKind::Version => "put the file back, or take the change in with `ktsu lock`",
     };
     fault.hint(hint).in_file(Path::new(FILE))
 }
@@ -108,7 +111,7 @@ impl Kit {
             found.faults.push(absent());
         }
         if self.lock.is_none()
-            && let Err(unfit) = made(self)
+            && let Err(unfit) = generate(self)
         {
             found.faults.extend(unfit.faults);
             found.sources.extend(unfit.sources);
@@ -122,7 +125,7 @@ impl Kit {
 
 fn absent() -> Fault {
     let words = "the kit has no lock, and nothing but what is locked may be used";
-    let fault = Fault::new(FaultCode::LockMissing, Place::default(), words);
+    let fault = Fault::new(FaultCode::LockMissing, SourceSpan::default(), words);
     fault
         .hint("write one with `ktsu lock`")
         .in_file(Path::new(FILE))

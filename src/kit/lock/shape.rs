@@ -2,25 +2,25 @@
 
 use ktsu_ledger::event::lock::FORMAT;
 
-use crate::shape::{FieldType, Key, Shape, VERSION};
+use crate::shape::{FieldType, KeyShape, MapShape, VERSION};
 
 /// The whole file.
-pub const LOCK: Shape = Shape::new(
+pub const LOCK: MapShape = MapShape::new(
     "the lock",
     &[
-        Key::new(
+        KeyShape::new(
             "entries",
             FieldType::List(&FieldType::Map(&ENTRY)),
             "Every file with a version",
         )
         .required(),
-        Key::new(
+        KeyShape::new(
             "format",
-            FieldType::Whole(FORMAT as i64, FORMAT as i64),
+            FieldType::Integer(FORMAT as i64, FORMAT as i64),
             "Of this file",
         )
         .required(),
-        Key::new(
+        KeyShape::new(
             "prices",
             FieldType::Map(&PRICES),
             "What costs were counted by",
@@ -29,33 +29,33 @@ pub const LOCK: Shape = Shape::new(
     ],
 );
 
-const DIGEST: FieldType = FieldType::Form("^[0-9a-f]{64}$");
+const DIGEST: FieldType = FieldType::Pattern("^[0-9a-f]{64}$");
 
-pub(super) const ENTRY: Shape = Shape::new(
+pub(super) const ENTRY: MapShape = MapShape::new(
     "the entry",
     &[
-        Key::new("definition", DIGEST, "What a root workflow resolves to"),
-        Key::new("digest", DIGEST, "BLAKE3 of the file").required(),
-        Key::new(
+        KeyShape::new("definition", DIGEST, "What a root workflow resolves to"),
+        KeyShape::new("digest", DIGEST, "BLAKE3 of the file").required(),
+        KeyShape::new(
             "kind",
-            FieldType::Words(&["agent", "server", "workflow"]),
+            FieldType::Keywords(&["agent", "server", "workflow"]),
             "What it is",
         )
         .required(),
-        Key::new("path", FieldType::Text, "From the kit's folder").required(),
-        Key::new(
+        KeyShape::new("path", FieldType::Text, "From the kit's folder").required(),
+        KeyShape::new(
             "tools",
             FieldType::Each(&DIGEST),
             "Digests of a server's tools, where known",
         ),
-        Key::new("version", VERSION, "As the file says").required(),
+        KeyShape::new("version", VERSION, "As the file says").required(),
     ],
 );
 
-pub(super) const PRICES: Shape = Shape::new(
+pub(super) const PRICES: MapShape = MapShape::new(
     "prices",
     &[
-        Key::new("digest", DIGEST, "Of the table").required(),
-        Key::new("version", FieldType::Text, "Of the table").required(),
+        KeyShape::new("digest", DIGEST, "Of the table").required(),
+        KeyShape::new("version", FieldType::Text, "Of the table").required(),
     ],
 );

@@ -33,8 +33,8 @@ fn put(dir: &Path, path: &str, text: &str) {
 
 fn lock(dir: &Path) -> Lock {
     let kit = load_unlocked(dir).unwrap_or_else(|faults| panic!("{faults}"));
-    let lock = made(&kit).unwrap_or_else(|faults| panic!("{faults}"));
-    fs::write(dir.join(FILE), written(&lock)).unwrap();
+    let lock = generate(&kit).unwrap_or_else(|faults| panic!("{faults}"));
+    fs::write(dir.join(FILE), to_yaml(&lock)).unwrap();
     lock
 }
 
@@ -110,7 +110,7 @@ fn every_way_a_kit_can_differ_from_its_lock_is_told_with_its_path() {
     // The same files, and another definition: whoever wrote the lock resolved them otherwise.
     let mut otherwise = whole.clone();
     otherwise.entries[2].definition = otherwise.entries[1].definition.clone();
-    fs::write(dir.join(FILE), written(&otherwise)).unwrap();
+    fs::write(dir.join(FILE), to_yaml(&otherwise)).unwrap();
     assert_eq!(drift(dir), ["workflows/other.workflow.yaml definition"]);
     // It is told although something else has changed that does not explain it.
     put(
@@ -124,7 +124,7 @@ fn every_way_a_kit_can_differ_from_its_lock_is_told_with_its_path() {
     ];
     assert_eq!(drift(dir), told);
     put(dir, "agents/clerk.agent.yaml", CLERK);
-    fs::write(dir.join(FILE), written(&whole)).unwrap();
+    fs::write(dir.join(FILE), to_yaml(&whole)).unwrap();
     let prices =
         "    pricing: [{model: gpt-4o, input_per_million_usd: 1, output_per_million_usd: 2}]\n";
     let dear = GATEWAY.replace(
@@ -189,7 +189,7 @@ fn a_file_without_a_version_is_not_locked_and_named() {
     let text = CLERK.replace("version: 1.0.0\n", "");
     put(dir.path(), "agents/clerk.agent.yaml", &text);
     let kit = load_unlocked(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
-    let refused = made(&kit).unwrap_err();
+    let refused = generate(&kit).unwrap_err();
     assert!(refused.has_errors());
     let words = refused.to_string();
     assert!(words.contains("error[version-missing]"), "{words}");
@@ -214,7 +214,7 @@ fn a_kit_without_a_lock_and_one_that_cannot_be_locked_are_refused_in_other_words
 #[test]
 fn a_damaged_or_hostile_lock_is_a_fault_at_its_place() {
     let dir = kit();
-    let whole = written(&lock(dir.path()));
+    let whole = to_yaml(&lock(dir.path()));
     let zeros = "0".repeat(64);
     let entry = format!(
         "  - {{kind: server, path: s, version: 1.0.0, digest: \"{zeros}\", tools: {{a: \"{zeros}\"}}}}\n"
@@ -301,7 +301,7 @@ fn tools_that_a_lock_knows_are_kept_and_need_not_be_known_here() {
     // None was there, and nobody asked: two things.
     let others = [also("b", Some(BTreeMap::new())), also("c", None)];
     wanted.entries.extend(others);
-    fs::write(dir.path().join(FILE), written(&wanted)).unwrap();
+    fs::write(dir.path().join(FILE), to_yaml(&wanted)).unwrap();
     let kit = sound(dir.path());
     let held = kit.lock.unwrap();
     assert_eq!(held.lock, wanted);
@@ -330,7 +330,7 @@ fn a_changed_server_takes_the_lock_from_those_who_use_it() {
         ("workflows/two.workflow.yaml", &two),
         ("servers/crm.server.yaml", server),
     ]);
-    fs::write(dir.path().join(FILE), written(&lock(dir.path()))).unwrap();
+    fs::write(dir.path().join(FILE), to_yaml(&lock(dir.path()))).unwrap();
     let locked = || {
         let kit = sound(dir.path());
         let each = kit.workflows.values().map(|one| one.lock.is_some());
@@ -361,7 +361,7 @@ fn what_was_locked_of_a_server_is_not_forgotten_because_its_file_changed() {
     }
     let kept = || {
         let mut made = lock(dir);
-        let lost = keep_tools(&mut made, &before);
+        let lost = carry_over_tools(&mut made, &before);
         let kept = made.entries.into_iter().filter(|one| one.tools.is_some());
         let kept: Vec<String> = kept.map(|one| one.path).collect();
         (kept, lost)

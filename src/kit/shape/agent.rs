@@ -1,75 +1,75 @@
 //! The shape of `agents/NAME.agent.yaml`.
 
 use super::server::ACCESS;
-use super::{FieldType, Key, NAME, PARAMS, Shape, VERSION};
+use super::{FieldType, KeyShape, MapShape, NAME, PARAMS, VERSION};
 
 /// The whole file.
-pub const AGENT: Shape = Shape::new(
+pub const AGENT: MapShape = MapShape::new(
     "the agent",
     &[
-        Key::new("description", FieldType::Note, "For readers"),
-        Key::new(
+        KeyShape::new("description", FieldType::Note, "For readers"),
+        KeyShape::new(
             "max_turns",
-            FieldType::Whole(0, 1_000),
+            FieldType::Integer(0, 1_000),
             "Model calls at the most; 10 by default",
         ),
-        Key::new(
+        KeyShape::new(
             "model",
-            FieldType::Form("\\S"),
+            FieldType::Pattern("\\S"),
             "A model group of gateway.yaml",
         )
         .required(),
-        Key::new("name", NAME, "Its name").required(),
-        Key::new("output", FieldType::Map(&OUTPUT), "What it answers").required(),
-        Key::new(
+        KeyShape::new("name", NAME, "Its name").required(),
+        KeyShape::new("output", FieldType::Map(&OUTPUT), "What it answers").required(),
+        KeyShape::new(
             "params",
             FieldType::Map(&PARAMS),
             "What it is given; it sees nothing else",
         ),
-        Key::new("prompt", FieldType::Map(&PROMPT), "What the model is told").required(),
-        Key::new(
+        KeyShape::new("prompt", FieldType::Map(&PROMPT), "What the model is told").required(),
+        KeyShape::new(
             "servers",
             FieldType::List(&FieldType::Map(&SERVER)),
             "The tool servers it uses",
         ),
-        Key::new("version", VERSION, "Semantic version; 0.0.0 without one"),
+        KeyShape::new("version", VERSION, "Semantic version; 0.0.0 without one"),
     ],
 );
 
-pub(crate) const OUTPUT: Shape = Shape::new(
+pub(crate) const OUTPUT: MapShape = MapShape::new(
     "the agent's output",
-    &[Key::new("schema", FieldType::Schema, "JSON Schema of an object").required()],
+    &[KeyShape::new("schema", FieldType::Schema, "JSON Schema of an object").required()],
 );
 
-pub(crate) const PROMPT: Shape = Shape::new(
+pub(crate) const PROMPT: MapShape = MapShape::new(
     "prompt",
     &[
-        Key::new(
+        KeyShape::new(
             "reflect",
-            FieldType::Form("\\S"),
+            FieldType::Pattern("\\S"),
             "Template: looks at the draft once more",
         ),
-        Key::new("system", FieldType::Text, "Static instructions").required(),
-        Key::new("user", FieldType::Text, "Template over params"),
+        KeyShape::new("system", FieldType::Text, "Static instructions").required(),
+        KeyShape::new("user", FieldType::Text, "Template over params"),
     ],
 );
 
 /// A server as an agent uses it.
-pub(crate) const SERVER: Shape = Shape::new(
+pub(crate) const SERVER: MapShape = MapShape::new(
     "the server",
     &[
-        Key::new(
+        KeyShape::new(
             "access",
             FieldType::Map(&ACCESS),
             "The tools it may call; all by default",
         ),
-        Key::new("name", FieldType::Text, "The server's name").required(),
-        Key::new(
+        KeyShape::new("name", FieldType::Text, "The server's name").required(),
+        KeyShape::new(
             "params",
             FieldType::Each(&FieldType::Text),
             "Texts over the agent's params",
         ),
-        Key::new(
+        KeyShape::new(
             "path",
             FieldType::Text,
             "Its file; without one it stands in servers.yaml",

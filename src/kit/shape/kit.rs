@@ -1,18 +1,18 @@
 //! The shape of `kit.yaml`.
 
-use super::{FieldType, Key, NAME, Shape, VERSION};
+use super::{FieldType, KeyShape, MapShape, NAME, VERSION};
 
 /// The whole file.
-pub const KIT: Shape = Shape::new(
+pub const KIT: MapShape = MapShape::new(
     "kit.yaml",
     &[
-        Key::new(
+        KeyShape::new(
             "default",
             FieldType::Text,
             "The workflow that runs when none is named",
         ),
-        Key::new("description", FieldType::Note, "For readers"),
-        Key::new("name", NAME, "The kit's name; otherwise that of its folder"),
-        Key::new("version", VERSION, "Semantic version, in quotes"),
+        KeyShape::new("description", FieldType::Note, "For readers"),
+        KeyShape::new("name", NAME, "The kit's name; otherwise that of its folder"),
+        KeyShape::new("version", VERSION, "Semantic version, in quotes"),
     ],
 );

@@ -1,61 +1,61 @@
 //! The shapes of `servers/NAME.server.yaml` and of `servers.yaml`.
 
-use crate::approval::MOST_PEOPLE;
+use crate::approval::MAX_APPROVERS;
 
-use super::{DURATION, FieldType, HEADER, Key, NAME, SCHEME, Shape, TEMPLATE, VERSION};
+use super::{DURATION, FieldType, HEADER, KeyShape, MapShape, NAME, SCHEME, TEMPLATE, VERSION};
 
 /// One server, in a file of its own or as an entry of the list.
-pub const SERVER: Shape = Shape::new(
+pub const SERVER: MapShape = MapShape::new(
     "the server",
     &[
-        Key::new(
+        KeyShape::new(
             "access",
             FieldType::Map(&ACCESS),
             "The tools it offers to anybody; all by default",
         ),
-        Key::new(
+        KeyShape::new(
             "auth",
             FieldType::Map(&AUTH),
             "How callers prove themselves",
         ),
-        Key::new("description", FieldType::Note, "For readers"),
-        Key::new(
+        KeyShape::new("description", FieldType::Note, "For readers"),
+        KeyShape::new(
             "kind",
-            FieldType::Words(&["tool-server"]),
+            FieldType::Keywords(&["tool-server"]),
             "May be left out",
         ),
-        Key::new("name", NAME, "Its name").required(),
-        Key::new(
+        KeyShape::new("name", NAME, "Its name").required(),
+        KeyShape::new(
             "params",
             FieldType::Each(&FieldType::Map(&PARAM)),
             "What it wants to know",
         ),
-        Key::new(
+        KeyShape::new(
             "stateful",
             FieldType::Flag,
             "Its calls change something that lasts",
         ),
-        Key::new(
+        KeyShape::new(
             "timeout",
             DURATION,
             "How long a call may take, up to an hour; 60s by default",
         ),
-        Key::new(
+        KeyShape::new(
             "url",
-            FieldType::Form("^\\s*[Hh][Tt][Tt][Pp][Ss]?:"),
+            FieldType::Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:"),
             "Where it is",
         )
         .required(),
-        Key::new("version", VERSION, "Semantic version; 0.0.0 without one"),
+        KeyShape::new("version", VERSION, "Semantic version; 0.0.0 without one"),
     ],
 );
 
 /// The central list.
-pub const SERVERS: Shape = Shape::new(
+pub const SERVERS: MapShape = MapShape::new(
     "servers.yaml",
     &[
-        Key::new("kind", FieldType::Words(&["servers"]), "May be left out"),
-        Key::new(
+        KeyShape::new("kind", FieldType::Keywords(&["servers"]), "May be left out"),
+        KeyShape::new(
             "servers",
             FieldType::List(&FieldType::Map(&SERVER)),
             "Tool servers of others",
@@ -63,25 +63,25 @@ pub const SERVERS: Shape = Shape::new(
     ],
 );
 
-pub(crate) const PARAM: Shape = Shape::new(
+pub(crate) const PARAM: MapShape = MapShape::new(
     "the param",
     &[
-        Key::new(
+        KeyShape::new(
             "default",
             FieldType::Text,
             "The value where an agent gives none",
         ),
-        Key::new("description", FieldType::Note, "For readers"),
-        Key::new("secret", FieldType::Flag, "Takes a secret and nothing else"),
+        KeyShape::new("description", FieldType::Note, "For readers"),
+        KeyShape::new("secret", FieldType::Flag, "Takes a secret and nothing else"),
     ],
 );
 
-pub(crate) const AUTH: Shape = Shape::new(
+pub(crate) const AUTH: MapShape = MapShape::new(
     "auth",
     &[
-        Key::new("header", HEADER, "Authorization by default"),
-        Key::new("scheme", SCHEME, "bearer by default"),
-        Key::new(
+        KeyShape::new("header", HEADER, "Authorization by default"),
+        KeyShape::new("scheme", SCHEME, "bearer by default"),
+        KeyShape::new(
             "secret",
             TEMPLATE,
             "\"{{ params.NAME }}\", a secret param of this server",
@@ -90,9 +90,9 @@ pub(crate) const AUTH: Shape = Shape::new(
     ],
 );
 
-pub(crate) const ACCESS: Shape = Shape::new(
+pub(crate) const ACCESS: MapShape = MapShape::new(
     "access",
-    &[Key::new(
+    &[KeyShape::new(
         "allowlist",
         FieldType::List(&FieldType::Either(&[TOOLS, FieldType::Map(&GATED)])),
         "What may be called",
@@ -101,13 +101,14 @@ pub(crate) const ACCESS: Shape = Shape::new(
 );
 
 /// A name, the beginning of one with a star behind it, or a star.
-const TOOLS: FieldType = FieldType::Form("^([A-Za-z0-9._/:-]{1,128}|[A-Za-z0-9._/:-]{0,127}\\*)$");
+const TOOLS: FieldType =
+    FieldType::Pattern("^([A-Za-z0-9._/:-]{1,128}|[A-Za-z0-9._/:-]{0,127}\\*)$");
 
-pub(crate) const GATED: Shape = Shape::new(
+pub(crate) const GATED: MapShape = MapShape::new(
     "the entry",
     &[
-        Key::new("name", TOOLS, "Which tools").required(),
-        Key::new(
+        KeyShape::new("name", TOOLS, "Which tools").required(),
+        KeyShape::new(
             "require_approval",
             FieldType::Map(&APPROVAL),
             "A person is asked first",
@@ -115,32 +116,36 @@ pub(crate) const GATED: Shape = Shape::new(
     ],
 );
 
-pub(crate) const APPROVAL: Shape = Shape::new(
+pub(crate) const APPROVAL: MapShape = MapShape::new(
     "require_approval",
     &[
-        Key::new(
+        KeyShape::new(
             "not_by_proposer",
             FieldType::Flag,
             "Whoever started the run may not approve",
         ),
-        Key::new(
+        KeyShape::new(
             "on_reject",
-            FieldType::Words(&["fail", "recover"]),
+            FieldType::Keywords(&["fail", "recover"]),
             "What a refusal does; fail by default",
         ),
-        Key::new(
+        KeyShape::new(
             "quorum",
-            FieldType::Whole(1, MOST_PEOPLE),
+            FieldType::Integer(1, MAX_APPROVERS),
             "How many different people have to approve; 1 by default",
         ),
-        Key::new(
+        KeyShape::new(
             "timeout",
-            FieldType::Either(&[FieldType::Whole(0, 0), FieldType::Form("^0$"), DURATION]),
+            FieldType::Either(&[
+                FieldType::Integer(0, 0),
+                FieldType::Pattern("^0$"),
+                DURATION,
+            ]),
             "How long to wait; for ever by default",
         ),
-        Key::new(
+        KeyShape::new(
             "timeout_behavior",
-            FieldType::Words(&["fail", "reject"]),
+            FieldType::Keywords(&["fail", "reject"]),
             "What the end of the wait does; required with a timeout",
         ),
     ],

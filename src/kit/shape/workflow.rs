@@ -1,60 +1,65 @@
 //! The shape of `workflows/NAME.workflow.yaml`.
 
 use super::{
-    ATTEMPTS, BACKOFF, DECLARED, FAILURES, FieldType, HEADER, Key, NAME, PARAMS, SCHEME, SECONDS,
-    Shape, TEMPLATE, VERSION, WEBHOOKS,
+    ATTEMPTS, BACKOFF, DECLARED, FAILURES, FieldType, HEADER, KeyShape, MapShape, NAME, PARAMS,
+    SCHEME, SECONDS, TEMPLATE, VERSION, WEBHOOKS,
 };
 
 /// The whole file.
-pub const WORKFLOW: Shape = Shape::new(
+pub const WORKFLOW: MapShape = MapShape::new(
     "the workflow",
     &[
-        Key::new("description", FieldType::Note, "For readers"),
-        Key::new(
+        KeyShape::new("description", FieldType::Note, "For readers"),
+        KeyShape::new(
             "env",
             FieldType::List(&FieldType::Map(&DECLARED)),
             "Variables that expressions mention as env.NAME; root workflows only",
         ),
-        Key::new(
+        KeyShape::new(
             "invoke",
             FieldType::Map(&INVOKE),
             "What callers over HTTP must show",
         ),
-        Key::new("kind", FieldType::Words(&["workflow"]), "Always workflow").required(),
-        Key::new(
+        KeyShape::new(
+            "kind",
+            FieldType::Keywords(&["workflow"]),
+            "Always workflow",
+        )
+        .required(),
+        KeyShape::new(
             "model_policy",
             FieldType::Map(&POLICY),
             "Bounds and model groups of a run",
         ),
-        Key::new("name", NAME, "The name of the file without .workflow.yaml").required(),
-        Key::new(
+        KeyShape::new("name", NAME, "The name of the file without .workflow.yaml").required(),
+        KeyShape::new(
             "output",
             FieldType::Map(&OUTPUT),
             "The result, where a workflow step calls this",
         ),
-        Key::new(
+        KeyShape::new(
             "params",
             FieldType::Map(&PARAMS),
             "What the workflow is given",
         ),
-        Key::new(
+        KeyShape::new(
             "pipeline",
             FieldType::List(&FieldType::Map(&STEP)),
             "The steps, in any order",
         )
         .required(),
-        Key::new(
+        KeyShape::new(
             "version",
             VERSION,
             "Semantic version, in quotes if it looks like a number",
         )
         .required(),
-        Key::new(
+        KeyShape::new(
             "visibility",
-            FieldType::Words(&["root", "sub-workflow"]),
+            FieldType::Keywords(&["root", "sub-workflow"]),
             "A sub-workflow is callable from workflows only; the default is root",
         ),
-        Key::new(
+        KeyShape::new(
             "webhooks",
             WEBHOOKS,
             "The child's half of the agreement to send webhooks",
@@ -62,9 +67,9 @@ pub const WORKFLOW: Shape = Shape::new(
     ],
 );
 
-pub(crate) const INVOKE: Shape = Shape::new(
+pub(crate) const INVOKE: MapShape = MapShape::new(
     "invoke",
-    &[Key::new(
+    &[KeyShape::new(
         "auth",
         FieldType::Map(&AUTH),
         "The secret that callers send",
@@ -72,199 +77,200 @@ pub(crate) const INVOKE: Shape = Shape::new(
     .required()],
 );
 
-pub(crate) const AUTH: Shape = Shape::new(
+pub(crate) const AUTH: MapShape = MapShape::new(
     "invoke.auth",
     &[
-        Key::new(
+        KeyShape::new(
             "header",
             HEADER,
             "The name of the header; Authorization by default",
         ),
-        Key::new("scheme", SCHEME, "bearer by default"),
-        Key::new("secret", TEMPLATE, "\"{{ env.NAME }}\", a secret variable").required(),
+        KeyShape::new("scheme", SCHEME, "bearer by default"),
+        KeyShape::new("secret", TEMPLATE, "\"{{ env.NAME }}\", a secret variable").required(),
     ],
 );
 
-pub(crate) const POLICY: Shape = Shape::new(
+pub(crate) const POLICY: MapShape = MapShape::new(
     "model_policy",
     &[
-        Key::new(
+        KeyShape::new(
             "cost_budget_usd",
             FieldType::Number(0.0, 1_000_000.0),
             "What the model calls of a run may cost",
         ),
-        Key::new(
+        KeyShape::new(
             "force_group",
             FieldType::Text,
             "The model group of every call",
         ),
-        Key::new(
+        KeyShape::new(
             "group_map",
             FieldType::Each(&FieldType::Text),
             "Model groups by the name agents use",
         ),
-        Key::new("timeout_s", SECONDS, "How long a run may take"),
-        Key::new(
+        KeyShape::new("timeout_s", SECONDS, "How long a run may take"),
+        KeyShape::new(
             "unpriced",
-            FieldType::Words(&["allow", "refuse"]),
+            FieldType::Keywords(&["allow", "refuse"]),
             "Under a budget, calls to models without a price; refuse by default",
         ),
     ],
 );
 
-pub(crate) const OUTPUT: Shape = Shape::new(
+pub(crate) const OUTPUT: MapShape = MapShape::new(
     "output",
     &[
         // Known, so that its reader can say what to write instead.
-        Key::new("from", FieldType::Any, "Does not exist: use map"),
-        Key::new(
+        KeyShape::new("from", FieldType::Any, "Does not exist: use map"),
+        KeyShape::new(
             "map",
             FieldType::Each(&FieldType::Any),
             "Templates by the name of the field",
         ),
-        Key::new("schema", FieldType::Schema, "JSON Schema of the result"),
+        KeyShape::new("schema", FieldType::Schema, "JSON Schema of the result"),
     ],
 );
 
 /// The four primitives (seed 000, invariant 20).
 pub(crate) const PRIMITIVES: [&str; 4] = ["agent", "transform", "webhook", "workflow"];
 
-const ID: FieldType = FieldType::Form("^[A-Za-z_][A-Za-z0-9_-]{0,63}$");
+const ID: FieldType = FieldType::Pattern("^[A-Za-z_][A-Za-z0-9_-]{0,63}$");
 
-pub(crate) const STEP: Shape = Shape::new(
+pub(crate) const STEP: MapShape = MapShape::new(
     "the step",
     &[
-        Key::new(
+        KeyShape::new(
             "agent",
             FieldType::Text,
             "Path of an agent file; @1.2.0 behind it pins the version",
         ),
-        Key::new(
+        KeyShape::new(
             "condition",
             FieldType::Text,
             "Expression; where it is false the step is skipped",
         ),
-        Key::new(
+        KeyShape::new(
             "confidence_threshold",
             FieldType::Number(0.0, 1.0),
             "The least ktsu_confidence that passes; 0 is off",
         )
         .with(&["agent"]),
-        Key::new(
+        KeyShape::new(
             "depends_on",
             FieldType::List(&ID),
             "Steps to wait for, beside those mentioned",
         ),
-        Key::new("description", FieldType::Note, "For readers"),
-        Key::new(
+        KeyShape::new("description", FieldType::Note, "For readers"),
+        KeyShape::new(
             "for_each",
             FieldType::Map(&FOR_EACH),
             "One call for each element of an array",
         )
         .with(&["agent"]),
-        Key::new("id", ID, "Its name in expressions").required(),
-        Key::new(
+        KeyShape::new("id", ID, "Its name in expressions").required(),
+        KeyShape::new(
             "input",
             FieldType::Each(&FieldType::Any),
             "Another name of params",
         )
         .with(&["workflow"]),
-        Key::new(
+        KeyShape::new(
             "model",
             FieldType::Map(&MODEL),
             "Another group than the agent's",
         )
         .with(&["agent"]),
-        Key::new(
+        KeyShape::new(
             "on",
-            FieldType::Words(&["approval"]),
+            FieldType::Keywords(&["approval"]),
             "Fires for approvals only",
         )
         .with(&["webhook"]),
-        Key::new(
+        KeyShape::new(
             "output",
             FieldType::Map(&STEP_OUTPUT),
             "What the output must be",
         ),
-        Key::new(
+        KeyShape::new(
             "params",
             FieldType::Each(&FieldType::Any),
             "Templates by the name of the param",
         )
         .with(&["agent", "workflow"]),
-        Key::new("retry", FieldType::Map(&RETRY), "When to send again").with(&["webhook"]),
-        Key::new(
+        KeyShape::new("retry", FieldType::Map(&RETRY), "When to send again").with(&["webhook"]),
+        KeyShape::new(
             "transform",
             FieldType::Map(&TRANSFORM),
             "Shapes data, without a model",
         ),
-        Key::new("webhook", FieldType::Map(&WEBHOOK), "Sends an HTTP request"),
-        Key::new("webhooks", WEBHOOKS, "The parent's half of the agreement").with(&["workflow"]),
-        Key::new("workflow", FieldType::Text, "Path of another workflow file"),
+        KeyShape::new("webhook", FieldType::Map(&WEBHOOK), "Sends an HTTP request"),
+        KeyShape::new("webhooks", WEBHOOKS, "The parent's half of the agreement")
+            .with(&["workflow"]),
+        KeyShape::new("workflow", FieldType::Text, "Path of another workflow file"),
     ],
 )
 .one_of(&[&PRIMITIVES]);
 
-pub(crate) const STEP_OUTPUT: Shape = Shape::new(
+pub(crate) const STEP_OUTPUT: MapShape = MapShape::new(
     "the step's output",
-    &[Key::new("schema", FieldType::Schema, "JSON Schema of the output").required()],
+    &[KeyShape::new("schema", FieldType::Schema, "JSON Schema of the output").required()],
 );
 
-pub(crate) const MODEL: Shape = Shape::new(
+pub(crate) const MODEL: MapShape = MapShape::new(
     "model",
     &[
-        Key::new("group", FieldType::Text, "A model group of gateway.yaml"),
-        Key::new(
+        KeyShape::new("group", FieldType::Text, "A model group of gateway.yaml"),
+        KeyShape::new(
             "max_tokens",
-            FieldType::Whole(1, 10_000_000),
+            FieldType::Integer(1, 10_000_000),
             "Of a reply; 1024 by default",
         ),
     ],
 );
 
-pub(crate) const FOR_EACH: Shape = Shape::new(
+pub(crate) const FOR_EACH: MapShape = MapShape::new(
     "for_each",
     &[
-        Key::new(
+        KeyShape::new(
             "concurrency",
-            FieldType::Whole(0, 1_000_000),
+            FieldType::Integer(0, 1_000_000),
             "At once; 0 is all",
         ),
-        Key::new("from", FieldType::Text, "Expression that gives an array").required(),
-        Key::new(
+        KeyShape::new("from", FieldType::Text, "Expression that gives an array").required(),
+        KeyShape::new(
             "max_failures",
-            FieldType::Whole(-1, 1_000_000),
+            FieldType::Integer(-1, 1_000_000),
             "To be borne; -1 is any number",
         ),
-        Key::new(
+        KeyShape::new(
             "max_items",
-            FieldType::Whole(0, 1_000_000),
+            FieldType::Integer(0, 1_000_000),
             "The first so many",
         ),
     ],
 );
 
-const METHODS: FieldType = FieldType::Words(&[
+const METHODS: FieldType = FieldType::Keywords(&[
     "GET", "POST", "PUT", "PATCH", "DELETE", "get", "post", "put", "patch", "delete",
 ]);
 
-pub(crate) const WEBHOOK: Shape = Shape::new(
+pub(crate) const WEBHOOK: MapShape = MapShape::new(
     "the webhook",
     &[
-        Key::new(
+        KeyShape::new(
             "body",
             FieldType::Any,
             "Template tree, sent as JSON; {} by default",
         ),
-        Key::new("method", METHODS, "POST by default"),
-        Key::new("retry", FieldType::Map(&RETRY), "When to send again"),
-        Key::new(
+        KeyShape::new("method", METHODS, "POST by default"),
+        KeyShape::new("retry", FieldType::Map(&RETRY), "When to send again"),
+        KeyShape::new(
             "secret",
             TEMPLATE,
             "\"{{ env.NAME }}\", a secret variable: sendings are signed with it",
         ),
-        Key::new("timeout_s", SECONDS, "Of one sending; 30 by default"),
-        Key::new(
+        KeyShape::new("timeout_s", SECONDS, "Of one sending; 30 by default"),
+        KeyShape::new(
             "url",
             FieldType::Text,
             "Template that begins with http:// or https://",
@@ -273,12 +279,12 @@ pub(crate) const WEBHOOK: Shape = Shape::new(
     ],
 );
 
-pub(crate) const RETRY: Shape = Shape::new(
+pub(crate) const RETRY: MapShape = MapShape::new(
     "retry",
     &[
         ATTEMPTS,
         BACKOFF,
-        Key::new(
+        KeyShape::new(
             "on",
             FAILURES,
             "What is tried again; all but rate_limited by default",
@@ -286,10 +292,10 @@ pub(crate) const RETRY: Shape = Shape::new(
     ],
 );
 
-pub(crate) const TRANSFORM: Shape = Shape::new(
+pub(crate) const TRANSFORM: MapShape = MapShape::new(
     "the transform",
     &[
-        Key::new(
+        KeyShape::new(
             "inputs",
             FieldType::List(&FieldType::Either(&[
                 FieldType::Text,
@@ -297,7 +303,7 @@ pub(crate) const TRANSFORM: Shape = Shape::new(
             ])),
             "Steps or expressions; several are merged",
         ),
-        Key::new(
+        KeyShape::new(
             "ops",
             FieldType::List(&FieldType::Map(&OP)),
             "What is done, one after another",
@@ -305,32 +311,32 @@ pub(crate) const TRANSFORM: Shape = Shape::new(
     ],
 );
 
-pub(crate) const INPUT: Shape = Shape::new(
+pub(crate) const INPUT: MapShape = MapShape::new(
     "the input",
-    &[Key::new("from", FieldType::Text, "A step or an expression").required()],
+    &[KeyShape::new("from", FieldType::Text, "A step or an expression").required()],
 );
 
-const OP: Shape = Shape::new(
+const OP: MapShape = MapShape::new(
     "the op",
     &[
-        Key::new(
+        KeyShape::new(
             "deduplicate",
             FieldType::Map(&DEDUPLICATE),
             "Keeps the first of each key",
         ),
-        Key::new(
+        KeyShape::new(
             "filter",
             FieldType::Map(&FILTER),
             "Keeps elements for which expr is true",
         ),
-        Key::new("flatten", FieldType::Map(&FLATTEN), "One level less"),
-        Key::new("map", FieldType::Map(&MAP), "One result an element"),
-        Key::new(
+        KeyShape::new("flatten", FieldType::Map(&FLATTEN), "One level less"),
+        KeyShape::new("map", FieldType::Map(&MAP), "One result an element"),
+        KeyShape::new(
             "merge",
             FieldType::List(&FieldType::Text),
             "Merges the outputs of these steps",
         ),
-        Key::new(
+        KeyShape::new(
             "sort",
             FieldType::Map(&SORT),
             "Stable; null and missing last",
@@ -339,24 +345,24 @@ const OP: Shape = Shape::new(
 )
 .one_of(&[&["deduplicate", "filter", "flatten", "map", "merge", "sort"]]);
 
-pub(crate) const DEDUPLICATE: Shape = Shape::new(
+pub(crate) const DEDUPLICATE: MapShape = MapShape::new(
     "deduplicate",
-    &[Key::new("field", FieldType::Text, "Expression over the element").required()],
+    &[KeyShape::new("field", FieldType::Text, "Expression over the element").required()],
 );
 
-pub(crate) const FILTER: Shape = Shape::new("filter", &EXPR);
-pub(crate) const MAP: Shape = Shape::new("map", &EXPR);
-pub(crate) const FLATTEN: Shape = Shape::new("flatten", &[]);
-const EXPR: [Key; 1] =
-    [Key::new("expr", FieldType::Text, "Expression over the element").required()];
+pub(crate) const FILTER: MapShape = MapShape::new("filter", &EXPR);
+pub(crate) const MAP: MapShape = MapShape::new("map", &EXPR);
+pub(crate) const FLATTEN: MapShape = MapShape::new("flatten", &[]);
+const EXPR: [KeyShape; 1] =
+    [KeyShape::new("expr", FieldType::Text, "Expression over the element").required()];
 
-pub(crate) const SORT: Shape = Shape::new(
+pub(crate) const SORT: MapShape = MapShape::new(
     "sort",
     &[
-        Key::new("field", FieldType::Text, "Expression over the element").required(),
-        Key::new(
+        KeyShape::new("field", FieldType::Text, "Expression over the element").required(),
+        KeyShape::new(
             "order",
-            FieldType::Words(&["asc", "desc"]),
+            FieldType::Keywords(&["asc", "desc"]),
             "asc by default",
         ),
     ],

@@ -5,22 +5,22 @@ use std::path::Path;
 
 use super::expressions::Expressions;
 use crate::agent::{member, members};
-use crate::read::Reader;
+use crate::read::KitReader;
 use ktsu_config::fault::Fault;
-use ktsu_config::yaml::{Data, Node};
+use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_workflow::types::ValueType;
-use ktsu_workflow::types::infer::{Effort, NameTypes};
+use ktsu_workflow::types::infer::{InferenceBudget, NameTypes};
 
 pub(super) fn check(
     path: &str,
     text: &str,
-    root: &Node,
+    root: &YamlNode,
     params: &ValueType,
     params_judged: bool,
-    effort: &Effort,
+    effort: &InferenceBudget,
 ) -> Vec<Fault> {
     let mut expressions = Expressions {
-        reader: Reader::new(Path::new(path), text),
+        reader: KitReader::new(Path::new(path), text),
         names: NameTypes {
             params: params.clone(),
             params_judged,
@@ -35,7 +35,7 @@ pub(super) fn check(
             expressions.template(node);
         }
     }
-    if let Some(Data::List(servers)) = member(Some(root), "servers").map(|node| &node.data) {
+    if let Some(YamlValue::List(servers)) = member(Some(root), "servers").map(|node| &node.data) {
         for server in servers {
             for (_, node) in members(member(Some(server), "params")) {
                 expressions.template(node);

@@ -1,25 +1,27 @@
 //! The expressions and templates of a file: their types, and what was found, at its place.
 
-use crate::read::Reader;
+use crate::read::KitReader;
 use crate::text::bare;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node};
+use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_workflow::expression::Expression;
 use ktsu_workflow::template::located;
 use ktsu_workflow::types::ValueType;
-use ktsu_workflow::types::infer::{Effort, Finding, NameTypes, Problem, infer, infer_element};
+use ktsu_workflow::types::infer::{
+    Finding, FindingKind, InferenceBudget, NameTypes, infer, infer_element,
+};
 
 /// Reads expressions of one file.
 pub(super) struct Expressions<'a> {
-    pub(super) reader: Reader<'a>,
+    pub(super) reader: KitReader<'a>,
     pub(super) names: NameTypes,
-    pub(super) effort: &'a Effort,
+    pub(super) effort: &'a InferenceBudget,
 }
 
 impl Expressions<'_> {
     /// An expression over names, `{{ }}` around it or not. What does not parse is told elsewhere.
-    pub(super) fn expression(&mut self, node: &Node) -> ValueType {
-        let Data::Text(text) = &node.data else {
+    pub(super) fn expression(&mut self, node: &YamlNode) -> ValueType {
+        let YamlValue::Text(text) = &node.data else {
             return ValueType::any();
         };
         let (source, start) = bare(text);
@@ -27,8 +29,8 @@ impl Expressions<'_> {
     }
 
     /// An input of a transform, or an argument of `merge`: the id of a step may stand alone.
-    pub(super) fn input(&mut self, node: &Node) -> ValueType {
-        if let Data::Text(text) = &node.data
+    pub(super) fn input(&mut self, node: &YamlNode) -> ValueType {
+        if let YamlValue::Text(text) = &node.data
             && let (source, _) = bare(text)
             && crate::transform::is_step(source)
         {
@@ -39,8 +41,8 @@ impl Expressions<'_> {
     }
 
     /// An expression on an element.
-    pub(super) fn element(&mut self, node: &Node, element: &ValueType) -> ValueType {
-        let Data::Text(text) = &node.data else {
+    pub(super) fn element(&mut self, node: &YamlNode, element: &ValueType) -> ValueType {
+        let YamlValue::Text(text) = &node.data else {
             return ValueType::any();
         };
         let (source, start) = bare(text);
@@ -53,17 +55,17 @@ impl Expressions<'_> {
     }
 
     /// A tree of templates.
-    pub(super) fn template(&mut self, node: &Node) -> ValueType {
+    pub(super) fn template(&mut self, node: &YamlNode) -> ValueType {
         match &node.data {
-            Data::Null => ValueType::null(),
-            Data::Bool(_) => ValueType::boolean(),
-            Data::Number(_) => ValueType::number(),
-            Data::Text(text) => self.text(node, text),
-            Data::List(items) => {
+            YamlValue::Null => ValueType::null(),
+            YamlValue::Bool(_) => ValueType::boolean(),
+            YamlValue::Number(_) => ValueType::number(),
+            YamlValue::Text(text) => self.text(node, text),
+            YamlValue::List(items) => {
                 let items: Vec<ValueType> = items.iter().map(|one| self.template(one)).collect();
                 ValueType::array(ValueType::union(items))
             }
-            Data::Map(members) => {
+            YamlValue::Map(members) => {
                 // Of a key that stands twice the first counts.
                 let fields = members.iter().rev();
                 let fields = fields.map(|(key, node)| (key.text.clone(), self.template(node)));
@@ -72,7 +74,7 @@ impl Expressions<'_> {
         }
     }
 
-    fn text(&mut self, node: &Node, text: &str) -> ValueType {
+    fn text(&mut self, node: &YamlNode, text: &str) -> ValueType {
         let (expressions, whole) = located(text);
         let mut last = ValueType::string();
         for (start, source) in expressions {
@@ -84,7 +86,7 @@ impl Expressions<'_> {
         }
     }
 
-    fn over_names(&mut self, node: &Node, source: &str, start: usize) -> ValueType {
+    fn over_names(&mut self, node: &YamlNode, source: &str, start: usize) -> ValueType {
         let Ok(expression) = Expression::parse(source) else {
             return ValueType::any();
         };
@@ -93,15 +95,17 @@ impl Expressions<'_> {
         found
     }
 
-    fn tell(&mut self, node: &Node, start: usize, findings: Vec<Finding>) {
+    fn tell(&mut self, node: &YamlNode, start: usize, findings: Vec<Finding>) {
         for finding in findings {
             let place = self
                 .reader
                 .spot(node, start + finding.offset, finding.length);
             let fault = Fault::new(code(finding.problem), place, finding.message);
             let fault = match finding.problem {
-                Problem::NearlyDeclared => fault.warning(),
-                Problem::UnknownField | Problem::NeverFits | Problem::NegatedPath => fault,
+                FindingKind::NearlyDeclared => fault.warning(),
+                FindingKind::UnknownField | FindingKind::NeverFits | FindingKind::NegatedPath => {
+                    fault
+                }
             };
             self.reader.fault(match finding.hint {
                 Some(hint) => fault.hint(hint),
@@ -111,11 +115,11 @@ impl Expressions<'_> {
     }
 }
 
-fn code(problem: Problem) -> FaultCode {
+fn code(problem: FindingKind) -> FaultCode {
     match problem {
-        Problem::UnknownField => FaultCode::UnknownField,
-        Problem::NearlyDeclared => FaultCode::UndeclaredField,
-        Problem::NeverFits => FaultCode::TypeMismatch,
-        Problem::NegatedPath => FaultCode::NegatedPath,
+        FindingKind::UnknownField => FaultCode::UnknownField,
+        FindingKind::NearlyDeclared => FaultCode::UndeclaredField,
+        FindingKind::NeverFits => FaultCode::TypeMismatch,
+        FindingKind::NegatedPath => FaultCode::NegatedPath,
     }
 }

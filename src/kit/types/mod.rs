@@ -17,9 +17,9 @@ use std::path::Path;
 
 use super::loader::Loader;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::Node;
+use ktsu_config::yaml::YamlNode;
 use ktsu_workflow::graph;
-use ktsu_workflow::types::infer::Effort;
+use ktsu_workflow::types::infer::InferenceBudget;
 use ktsu_workflow::types::schema::{of_output, of_params};
 use ktsu_workflow::types::{ValueType, step};
 
@@ -38,7 +38,7 @@ pub(super) fn check(loader: &mut Loader) {
 /// What is known of a kit so far.
 struct KitTypes<'l> {
     loader: &'l Loader,
-    nodes: &'l BTreeMap<String, Node>,
+    nodes: &'l BTreeMap<String, YamlNode>,
     /// What agents give, by path.
     agents: BTreeMap<&'l str, ValueType>,
     /// What agents take, by path.
@@ -47,12 +47,12 @@ struct KitTypes<'l> {
     outputs: BTreeMap<String, ValueType>,
     /// What workflows take, by path.
     params: BTreeMap<&'l str, ValueType>,
-    effort: Effort,
+    effort: InferenceBudget,
     faults: Vec<Fault>,
 }
 
 impl<'l> KitTypes<'l> {
-    fn new(loader: &'l Loader, nodes: &'l BTreeMap<String, Node>) -> Self {
+    fn new(loader: &'l Loader, nodes: &'l BTreeMap<String, YamlNode>) -> Self {
         let agents = loader.agents.iter();
         let agents = agents.filter_map(|(path, draft)| Some((path.as_str(), draft.as_ref()?)));
         let workflows = loader.drafts.iter();
@@ -81,7 +81,7 @@ impl<'l> KitTypes<'l> {
                     (path, of_params(schema.as_ref()))
                 })
                 .collect(),
-            effort: Effort::of_a_kit(),
+            effort: InferenceBudget::of_a_kit(),
             faults: Vec::new(),
         }
     }
@@ -139,7 +139,7 @@ fn in_order(loader: &Loader) -> Vec<String> {
 }
 
 /// An output that cannot fit its schema.
-fn mismatch(place: ktsu_config::yaml::Place, what: &str, message: &str) -> Fault {
+fn mismatch(place: ktsu_config::yaml::SourceSpan, what: &str, message: &str) -> Fault {
     let words = format!("{what} can never fit its schema: {message}");
     Fault::new(FaultCode::OutputMismatch, place, words)
 }

@@ -3,40 +3,40 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use ktsu_ledger::event::plan::{StepPlan, Work};
+use ktsu_ledger::event::plan::{StepPlan, StepWork};
 use serde_json::Value;
 
 use super::expressions::Expressions;
 use super::{KitTypes, mismatch, with_markers};
 use crate::agent::{member, members};
 use crate::builtin;
-use crate::read::Reader;
+use crate::read::KitReader;
 use crate::step::StepDraft;
-use crate::workflow::Draft;
+use crate::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{Data, Node, Place};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::graph;
 use ktsu_workflow::params::ParamsSchema;
 use ktsu_workflow::types::infer::NameTypes;
 use ktsu_workflow::types::schema::{of_output, of_schema};
-use ktsu_workflow::types::{KindSet, ValueType, misfit, step, transform};
+use ktsu_workflow::types::{KindSet, ValueType, find_mismatch, step, transform};
 
 /// What the workflow gives to a step that calls it, and what was found.
 pub(super) fn check(
     kit: &KitTypes<'_>,
     path: &str,
     text: &str,
-    draft: &Draft,
-    root: &Node,
+    draft: &WorkflowDraft,
+    root: &YamlNode,
 ) -> (ValueType, Vec<Fault>) {
     let schema = draft.plan.params.as_ref();
     let schema = schema.and_then(|schema| ParamsSchema::compile(schema).ok());
     let params = kit.params.get(path);
-    let mut walk = Walk {
+    let mut walk = WorkflowTypes {
         kit,
         path,
         expressions: Expressions {
-            reader: Reader::new(Path::new(path), text),
+            reader: KitReader::new(Path::new(path), text),
             names: NameTypes {
                 params: params.cloned().unwrap_or_else(ValueType::open_object),
                 params_judged: schema.is_some_and(|schema| schema.is_closed()),
@@ -61,10 +61,16 @@ pub(super) fn check(
 }
 
 /// The steps of the file, by the place of their ids.
-fn nodes(root: &Node) -> BTreeMap<usize, &Node> {
+fn nodes(root: &YamlNode) -> BTreeMap<usize, &YamlNode> {
     let steps = match member(Some(root), "pipeline").map(|node| &node.data) {
-        Some(Data::List(steps)) => steps.as_slice(),
-        Some(Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Map(_))
+        Some(YamlValue::List(steps)) => steps.as_slice(),
+        Some(
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::Map(_),
+        )
         | None => &[],
     };
     let placed = steps.iter().filter_map(|step| {
@@ -87,7 +93,7 @@ fn order(steps: &[StepDraft]) -> Vec<usize> {
     }
 }
 
-struct Walk<'k> {
+struct WorkflowTypes<'k> {
     kit: &'k KitTypes<'k>,
     path: &'k str,
     expressions: Expressions<'k>,
@@ -97,18 +103,18 @@ struct Walk<'k> {
     skips: BTreeSet<usize>,
 }
 
-impl Walk<'_> {
-    fn step(&mut self, draft: &StepDraft, node: &Node, position: usize) {
+impl WorkflowTypes<'_> {
+    fn step(&mut self, draft: &StepDraft, node: &YamlNode, position: usize) {
         if let Some(condition) = member(Some(node), "condition") {
             self.expressions.expression(condition);
         }
         let plan = &draft.plan;
         let made = match &plan.work {
-            Work::Transform(_) => {
+            StepWork::Transform(_) => {
                 let body = member(Some(node), "transform");
                 step::result(self.transform(body))
             }
-            Work::Webhook(_) => {
+            StepWork::Webhook(_) => {
                 let body = member(Some(node), "webhook");
                 for key in ["url", "body"] {
                     if let Some(node) = member(body, key) {
@@ -117,8 +123,8 @@ impl Walk<'_> {
                 }
                 step::webhook()
             }
-            Work::Agent(_) => self.agent(draft, node, position),
-            Work::Workflow(_) => self.child(draft, node, position),
+            StepWork::Agent(_) => self.agent(draft, node, position),
+            StepWork::Workflow(_) => self.child(draft, node, position),
         };
         let output = self.judged(plan, made, node);
         let skips = self.may_be_skipped(plan);
@@ -127,9 +133,9 @@ impl Walk<'_> {
         }
         let seen = match &plan.work {
             // A notice is none of the steps that run.
-            Work::Webhook(webhook) if webhook.on_approval => step::skipped(),
-            Work::Webhook(_) => with_markers(output.clone(), skips, true),
-            Work::Agent(_) | Work::Transform(_) | Work::Workflow(_) => {
+            StepWork::Webhook(webhook) if webhook.on_approval => step::skipped(),
+            StepWork::Webhook(_) => with_markers(output.clone(), skips, true),
+            StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_) => {
                 with_markers(output.clone(), skips, false)
             }
         };
@@ -143,9 +149,9 @@ impl Walk<'_> {
     /// By its condition or its agent's word, or because something it needs may be (decision S3).
     fn may_be_skipped(&self, plan: &StepPlan) -> bool {
         let by_agent = match &plan.work {
-            Work::Agent(agent) => agent.for_each.is_none(),
-            Work::Webhook(webhook) => webhook.on_approval,
-            Work::Transform(_) | Work::Workflow(_) => false,
+            StepWork::Agent(agent) => agent.for_each.is_none(),
+            StepWork::Webhook(webhook) => webhook.on_approval,
+            StepWork::Transform(_) | StepWork::Workflow(_) => false,
         };
         let mut needs = plan.needs.iter();
         let by_need = needs.any(|need| self.skips.contains(&(*need as usize)));
@@ -153,23 +159,23 @@ impl Walk<'_> {
     }
 
     /// An output as far as the step's own schema lets it through (decision R5).
-    fn judged(&mut self, plan: &StepPlan, made: ValueType, node: &Node) -> ValueType {
+    fn judged(&mut self, plan: &StepPlan, made: ValueType, node: &YamlNode) -> ValueType {
         let Some(schema) = plan.schema.as_ref().map(|schema| schema.to_value()) else {
             return made;
         };
         let wanted = of_output(&schema);
         // The schema of a transform speaks of its value, unless it requires the object around it.
-        let inner = matches!(plan.work, Work::Transform(_)) && !requires_result(&schema);
+        let inner = matches!(plan.work, StepWork::Transform(_)) && !requires_result(&schema);
         let wanted = match inner {
             true => step::result(wanted),
             false => wanted,
         };
         // That an agent gives an object is told where its schema is read.
         let no_object = !wanted.kinds().meets(KindSet::OBJECT);
-        if matches!(plan.work, Work::Agent(_)) && no_object {
+        if matches!(plan.work, StepWork::Agent(_)) && no_object {
             return ValueType::any();
         }
-        let Some(found) = misfit(&made, &wanted) else {
+        let Some(found) = find_mismatch(&made, &wanted) else {
             return made.meet(&wanted);
         };
         let output = member(Some(node), "output");
@@ -180,7 +186,7 @@ impl Walk<'_> {
         ValueType::any()
     }
 
-    fn transform(&mut self, body: Option<&Node>) -> ValueType {
+    fn transform(&mut self, body: Option<&YamlNode>) -> ValueType {
         let mut inputs = Vec::new();
         for node in list(member(body, "inputs")) {
             let from = member(Some(node), "from").unwrap_or(node);
@@ -199,7 +205,13 @@ impl Walk<'_> {
         value
     }
 
-    fn op(&mut self, name: &str, place: Place, body: &Node, value: ValueType) -> ValueType {
+    fn op(
+        &mut self,
+        name: &str,
+        place: SourceSpan,
+        body: &YamlNode,
+        value: ValueType,
+    ) -> ValueType {
         let part = |key: &str| member(Some(body), key);
         match (name, part("expr"), part("field")) {
             ("filter", Some(expr), _) => {
@@ -239,7 +251,7 @@ impl Walk<'_> {
         }
     }
 
-    fn agent(&mut self, draft: &StepDraft, node: &Node, position: usize) -> ValueType {
+    fn agent(&mut self, draft: &StepDraft, node: &YamlNode, position: usize) -> ValueType {
         let mut fans_out = false;
         if let Some(from) = member(member(Some(node), "for_each"), "from") {
             fans_out = true;
@@ -257,7 +269,7 @@ impl Walk<'_> {
         let is_parser = draft
             .agent
             .as_ref()
-            .map(|call| builtin::is_meant(&call.name));
+            .map(|call| builtin::is_builtin(&call.name));
         if is_parser == Some(true) {
             output = output.meet(&extracted(member(params, "extract")));
         }
@@ -268,8 +280,8 @@ impl Walk<'_> {
     }
 
     /// The elements that a fan-out goes over.
-    fn items(&mut self, from: &Node, list: &ValueType) -> ValueType {
-        if list.is_telling() && !list.kinds().meets(KindSet::ARRAY) {
+    fn items(&mut self, from: &YamlNode, list: &ValueType) -> ValueType {
+        if list.is_informative() && !list.kinds().meets(KindSet::ARRAY) {
             let words = format!("for_each goes over an array, and gets {}", list.words());
             let fault = Fault::new(FaultCode::TypeMismatch, from.place, words);
             let inside = list.field_names().find(|name| {
@@ -277,7 +289,7 @@ impl Walk<'_> {
                 field.is_some_and(|field| field.kinds() == KindSet::ARRAY)
             });
             self.expressions.reader.fault(match (inside, &from.data) {
-                (Some(name), Data::Text(path)) => {
+                (Some(name), YamlValue::Text(path)) => {
                     let path = crate::text::bare(path).0;
                     fault.hint(format!("did you mean {path}.{name}?"))
                 }
@@ -288,7 +300,7 @@ impl Walk<'_> {
         list.items()
     }
 
-    fn child(&mut self, _: &StepDraft, node: &Node, position: usize) -> ValueType {
+    fn child(&mut self, _: &StepDraft, node: &YamlNode, position: usize) -> ValueType {
         let params = member(Some(node), "params").or_else(|| member(Some(node), "input"));
         let key = (self.path.to_owned(), position);
         let child = self.kit.loader.children.get(&key);
@@ -299,7 +311,7 @@ impl Walk<'_> {
 
     /// Params that are given, each held against what is wanted for it. What is written out is judged
     /// elsewhere, and a null that is not allowed counts as absent (decision K4).
-    fn params(&mut self, given: Option<&Node>, wanted: Option<ValueType>, to_agent: bool) {
+    fn params(&mut self, given: Option<&YamlNode>, wanted: Option<ValueType>, to_agent: bool) {
         for (key, node) in members(given) {
             let value = self.expressions.template(node);
             let wanted = wanted.as_ref().and_then(|all| all.known_field(&key.text));
@@ -308,7 +320,7 @@ impl Walk<'_> {
             };
             let both_null =
                 wanted.kinds().meets(KindSet::NULL) && value.kinds().meets(KindSet::NULL);
-            if both_null && wanted.is_telling() {
+            if both_null && wanted.is_informative() {
                 continue;
             }
             let value = value.without_null();
@@ -317,7 +329,7 @@ impl Walk<'_> {
             if as_text && value.kinds().meets(KindSet::SCALARS) {
                 continue;
             }
-            if let Some(found) = misfit(&value, wanted) {
+            if let Some(found) = find_mismatch(&value, wanted) {
                 let message = words(&found.message, &found.pointer);
                 let message = format!("{} can never fit: {message}", key.text);
                 let fault = Fault::new(FaultCode::TypeMismatch, node.place, message);
@@ -327,8 +339,8 @@ impl Walk<'_> {
     }
 
     /// What the workflow gives (decision S7).
-    fn output(&mut self, draft: &Draft, node: Option<&Node>) -> ValueType {
-        let map = member(node, "map").filter(|node| matches!(node.data, Data::Map(_)));
+    fn output(&mut self, draft: &WorkflowDraft, node: Option<&YamlNode>) -> ValueType {
+        let map = member(node, "map").filter(|node| matches!(node.data, YamlValue::Map(_)));
         let made = match map {
             Some(map) => self.expressions.template(map),
             None => self.last(&draft.steps),
@@ -338,7 +350,7 @@ impl Walk<'_> {
         let Some(schema) = schema.map(|schema| of_schema(&schema.to_value())) else {
             return made;
         };
-        let Some(found) = misfit(&made, &schema) else {
+        let Some(found) = find_mismatch(&made, &schema) else {
             return made.meet(&schema);
         };
         let at = map.or_else(|| member(node, "schema"));
@@ -361,7 +373,7 @@ impl Walk<'_> {
         for (position, step) in steps.iter().enumerate().rev() {
             let output = self.outputs.get(&position);
             all = all.join(&output.cloned().unwrap_or_else(ValueType::any));
-            let may_be_silent = matches!(step.plan.work, Work::Webhook(_));
+            let may_be_silent = matches!(step.plan.work, StepWork::Webhook(_));
             if !may_be_silent && !self.skips.contains(&position) {
                 return all;
             }
@@ -372,7 +384,7 @@ impl Walk<'_> {
 
 /// Fields that a step asks the parser of untrusted text for: they are known by name. What they hold
 /// is what a model says, and nothing forbids others.
-fn extracted(node: Option<&Node>) -> ValueType {
+fn extracted(node: Option<&YamlNode>) -> ValueType {
     let known = node.filter(|node| !is_computed(node));
     let fields = members(known).iter();
     let named = fields.map(|(key, _)| (key.text.clone(), Value::Bool(true)));
@@ -381,12 +393,12 @@ fn extracted(node: Option<&Node>) -> ValueType {
 }
 
 /// Whether anything in it is evaluated.
-fn is_computed(node: &Node) -> bool {
+fn is_computed(node: &YamlNode) -> bool {
     match &node.data {
-        Data::Text(text) => text.contains("{{"),
-        Data::List(items) => items.iter().any(is_computed),
-        Data::Map(members) => members.iter().any(|(_, node)| is_computed(node)),
-        Data::Null | Data::Bool(_) | Data::Number(_) => false,
+        YamlValue::Text(text) => text.contains("{{"),
+        YamlValue::List(items) => items.iter().any(is_computed),
+        YamlValue::Map(members) => members.iter().any(|(_, node)| is_computed(node)),
+        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => false,
     }
 }
 
@@ -395,10 +407,16 @@ fn requires_result(schema: &Value) -> bool {
     required.is_some_and(|names| names.iter().any(|name| name == "result"))
 }
 
-fn list(node: Option<&Node>) -> &[Node] {
+fn list(node: Option<&YamlNode>) -> &[YamlNode] {
     match node.map(|node| &node.data) {
-        Some(Data::List(items)) => items,
-        Some(Data::Null | Data::Bool(_) | Data::Number(_) | Data::Text(_) | Data::Map(_))
+        Some(YamlValue::List(items)) => items,
+        Some(
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::Map(_),
+        )
         | None => &[],
     }
 }

@@ -9,26 +9,28 @@ use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report, RunEvent};
-use ktsu_ledger::{Event, Frame, Json, Timestamp};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use ktsu_projections::run::{RunState, StepAddress};
 use serde_json::json;
 use tokio::sync::mpsc;
 
-use super::servers::{self, Servers};
+use super::servers::{self, ServerSetup};
 use crate::Shared;
 use crate::run::Message;
-use crate::supervise::Watch;
+use crate::supervise::WatchRequest;
 use crate::token::TaskName;
-use ktsu_contract::runtime::{Accepted, Invoke, Model, Recorded, Refused};
+use ktsu_contract::runtime::{
+    InvokeAgent, ModelSettings, RecordedFrame, TaskAccepted, TaskRefused,
+};
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::next::{Memo, code, told};
+use ktsu_workflow::next::{Memo, missing_value_code, task_spec};
 use ktsu_workflow::timers;
 
 /// How long a runtime may take to say that it took a task.
-const PATIENCE: Duration = Duration::from_secs(30);
+const DISPATCH_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause before a runtime that did not answer is asked again; doubles up to [`LONGEST`].
-const SHORTEST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(2);
+const MIN_RETRY_PAUSE: Duration = Duration::from_millis(50);
+const MAX_RETRY_PAUSE: Duration = Duration::from_secs(2);
 
 /// A task ready to go.
 pub(crate) struct Dispatch {
@@ -37,7 +39,7 @@ pub(crate) struct Dispatch {
     step: String,
     /// Where the step began; what it did before it was begun again is of no consequence.
     since: u64,
-    invoke: Invoke,
+    invoke: InvokeAgent,
     /// Why no runtime is asked: the code and the words that end the task.
     hopeless: Option<(&'static str, String)>,
 }
@@ -52,7 +54,7 @@ pub(crate) fn watch(
     let scope = state.scope(place.scope)?;
     let step = &scope.shape.step(place.step)?.id;
     let task = state.task(place.scope, place.step, place.item)?;
-    shared.supervisor.watch(Watch {
+    shared.supervisor.watch(WatchRequest {
         name: TaskName::new(state.stream().name(), &scope.path, step, place.item),
         attempt: task.attempt,
         scope: scope.path.clone(),
@@ -79,12 +81,15 @@ pub(crate) fn prepare(
     let scope = state.scope(place.scope)?;
     let step = &scope.shape.step(place.step)?.id;
     let held = scope.steps.get(place.step as usize)?;
-    let told = told(definition, state, memo, place.scope, place.step, place.item)?;
+    let told = task_spec(definition, state, memo, place.scope, place.step, place.item)?;
     let (servers, hopeless) =
-        match servers::of(shared, state, definition, memo, place, told.servers) {
-            Servers::Ready(servers) => (servers, None),
-            Servers::Waits => return None,
-            Servers::Refused(missing) => (Vec::new(), Some((code(&missing), missing.to_string()))),
+        match servers::server_setup(shared, state, definition, memo, place, told.servers) {
+            ServerSetup::Ready(servers) => (servers, None),
+            ServerSetup::WaitsForSecret => return None,
+            ServerSetup::Refused(missing) => (
+                Vec::new(),
+                Some((missing_value_code(&missing), missing.to_string())),
+            ),
         };
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
     let token = shared.peers.tokens.token(&name, task.attempt);
@@ -93,7 +98,7 @@ pub(crate) fn prepare(
         let (own, step) = (&shared.peers.own_url, &name.step);
         format!("{own}/runs/{run}/steps/{step}/{what}?token={token}")
     };
-    let invoke = Invoke {
+    let invoke = InvokeAgent {
         run_id: name.run.clone(),
         step_id: name.step.clone(),
         attempt: task.attempt,
@@ -104,10 +109,10 @@ pub(crate) fn prepare(
         reflect: told.reflect,
         confidence_threshold: told.threshold.map(|most| f64::from(most) / 1_000_000.0),
         max_turns: told.max_turns,
-        model: Model {
+        model: ModelSettings {
             group: told.group,
             max_tokens: told.max_tokens,
-            priced_only: state.asks_priced_models_only(),
+            priced_only: state.uses_priced_models_only(),
         },
         tool_servers: servers,
         output_schema: Some(told.schema.to_value()),
@@ -157,7 +162,7 @@ pub(crate) fn send_all(
                 return;
             }
         };
-        let forgotten = forgotten(&frames);
+        let forgotten = dispatch_forgotten(&frames);
         for mut task in again {
             task.invoke.history = task.history(&frames, &forgotten);
             tokio::spawn(task.send(Arc::clone(&shared), mailbox.clone()));
@@ -167,7 +172,7 @@ pub(crate) fn send_all(
 
 impl Dispatch {
     /// What is recorded of the task, before this attempt, but for what a branch forgets.
-    fn history(&self, frames: &[Frame], forgotten: &BTreeSet<u64>) -> Vec<Recorded> {
+    fn history(&self, frames: &[Frame], forgotten: &BTreeSet<u64>) -> Vec<RecordedFrame> {
         let about = |frame: &&Frame| {
             let Event::Agent(event) = &frame.event else {
                 return false;
@@ -185,14 +190,16 @@ impl Dispatch {
     /// (decision W4).
     async fn send(self, shared: Arc<Shared>, mailbox: mpsc::Sender<Box<Message>>) {
         if let Some((code, words)) = &self.hopeless {
-            return self.refused(&mailbox, code, words).await;
+            return self.dispatch_refused(&mailbox, code, words).await;
         }
         let Some(runtime) = &shared.peers.runtime else {
             let words = "no runtime is configured: start the orchestrator with --runtime-url";
-            return self.refused(&mailbox, "runtime_unconfigured", words).await;
+            return self
+                .dispatch_refused(&mailbox, "runtime_unconfigured", words)
+                .await;
         };
         let body = serde_json::to_vec(&self.invoke).unwrap_or_default();
-        let mut pause = SHORTEST;
+        let mut pause = MIN_RETRY_PAUSE;
         while shared
             .supervisor
             .is_watched(&self.name, self.invoke.attempt)
@@ -201,20 +208,25 @@ impl Dispatch {
                 .header(header::CONTENT_TYPE, "application/json")
                 .body(Body::from(body.clone()));
             let Ok(request) = request else { return };
-            let answer = tokio::time::timeout(PATIENCE, runtime.whole(request)).await;
+            let answer =
+                tokio::time::timeout(DISPATCH_TIMEOUT, runtime.call_and_read(request)).await;
             match answer {
                 Ok(Ok((status, body))) if (200..300).contains(&status) => {
-                    let accepted: Option<Accepted> = serde_json::from_slice(&body).ok();
+                    let accepted: Option<TaskAccepted> = serde_json::from_slice(&body).ok();
                     let instance = accepted.and_then(|accepted| accepted.runtime_id);
                     let attempt = self.invoke.attempt;
-                    return shared.supervisor.heard_of(&self.name, attempt, instance);
+                    return shared
+                        .supervisor
+                        .record_contact(&self.name, attempt, instance);
                 }
                 Ok(Ok((status, body))) if is_final(status) => {
-                    let refused: Option<Refused> = serde_json::from_slice(&body).ok();
+                    let refused: Option<TaskRefused> = serde_json::from_slice(&body).ok();
                     let why = refused.map(|refused| refused.message).unwrap_or_default();
                     let words = format!("the runtime refused the task with status {status}: {why}");
                     let words = shared.secrets.redactor.redact_text(&words);
-                    return self.refused(&mailbox, "runtime_refused", &words).await;
+                    return self
+                        .dispatch_refused(&mailbox, "runtime_refused", &words)
+                        .await;
                 }
                 Ok(Ok((status, _))) => {
                     tracing::warn!(run = self.name.run, status, "the runtime is not ready");
@@ -227,14 +239,19 @@ impl Dispatch {
                 }
             }
             tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(LONGEST);
+            pause = (pause * 2).min(MAX_RETRY_PAUSE);
         }
     }
 
     /// Ends the task: no runtime will.
-    async fn refused(&self, mailbox: &mpsc::Sender<Box<Message>>, code: &str, words: &str) {
+    async fn dispatch_refused(
+        &self,
+        mailbox: &mpsc::Sender<Box<Message>>,
+        code: &str,
+        words: &str,
+    ) {
         let outcome = json!({"error": {"code": code, "message": words, "retryable": false}});
-        let outcome = Json::from_value(&outcome).unwrap_or_default();
+        let outcome = CanonicalJson::from_value(&outcome).unwrap_or_default();
         let finished = AgentFinished {
             attempt: self.invoke.attempt,
             item: self.invoke.item,
@@ -260,7 +277,7 @@ impl Dispatch {
 
 /// What has not happened in a branch: calls from before the fork that have no result there, and
 /// what people were asked and said about them (decision F1).
-fn forgotten(frames: &[Frame]) -> BTreeSet<u64> {
+fn dispatch_forgotten(frames: &[Frame]) -> BTreeSet<u64> {
     let mut forgotten = BTreeSet::new();
     let mut open: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
     let mut about: Vec<(u64, u64)> = Vec::new();
@@ -308,8 +325,8 @@ fn is_final(status: u16) -> bool {
 }
 
 /// A frame as runtimes see it.
-pub(crate) fn recorded(frame: &Frame) -> Recorded {
-    Recorded {
+pub(crate) fn recorded(frame: &Frame) -> RecordedFrame {
+    RecordedFrame {
         seq: frame.seq,
         kind: frame.event.kind().to_owned(),
         data: frame.event.data(),

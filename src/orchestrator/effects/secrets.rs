@@ -7,17 +7,17 @@ use serde_json::Value;
 
 use crate::Shared;
 use ktsu_secret::Secret;
-use ktsu_workflow::expression::{Names, Root, from_value};
-use ktsu_workflow::next::{Memo, Scoped};
+use ktsu_workflow::expression::{NameLookup, Root, from_value};
+use ktsu_workflow::next::{Memo, ScopedNames};
 
 /// The names of a scope, and the values of the secrets its run declares.
-pub(super) struct WithSecrets<'a> {
-    names: Scoped<'a>,
+pub(super) struct SecretValues<'a> {
+    names: ScopedNames<'a>,
     shared: &'a Shared,
     state: &'a RunState,
 }
 
-impl<'a> WithSecrets<'a> {
+impl<'a> SecretValues<'a> {
     /// The names that a step sees, or one of its items.
     pub(super) fn new(
         shared: &'a Shared,
@@ -25,7 +25,7 @@ impl<'a> WithSecrets<'a> {
         memo: &'a Memo,
         place: StepAddress,
     ) -> Self {
-        let names = Scoped::new(state, place.scope, memo);
+        let names = ScopedNames::new(state, place.scope, memo);
         Self {
             names: match place.item {
                 Some(item) => names.with_item(place.step, item),
@@ -40,7 +40,7 @@ impl<'a> WithSecrets<'a> {
     ///
     /// What needs it waits: that this environment has no such value is nothing the world said, so
     /// it must not become an answer. The next start that has the value sends it.
-    pub(super) fn lacked(&self, roots: impl IntoIterator<Item = Root>) -> Option<String> {
+    pub(super) fn missing_value(&self, roots: impl IntoIterator<Item = Root>) -> Option<String> {
         let lacks = |root: Root| match root {
             Root::Env(name) => {
                 let lacked = self.names.is_secret(&name) && self.secret(&name).is_none();
@@ -52,8 +52,12 @@ impl<'a> WithSecrets<'a> {
     }
 
     /// Whether a step has to wait for a secret, which is then logged.
-    pub(super) fn waits(&self, step: &str, roots: impl IntoIterator<Item = Root>) -> bool {
-        let Some(secret) = self.lacked(roots) else {
+    pub(super) fn waits_for_secret(
+        &self,
+        step: &str,
+        roots: impl IntoIterator<Item = Root>,
+    ) -> bool {
+        let Some(secret) = self.missing_value(roots) else {
             return false;
         };
         let run = self.state.stream().name();
@@ -62,12 +66,12 @@ impl<'a> WithSecrets<'a> {
     }
 
     fn secret(&self, name: &str) -> Option<&str> {
-        let secret = self.shared.secrets.secret_of(self.state, name);
+        let secret = self.shared.secrets.secret_lookup(self.state, name);
         secret.map(Secret::expose)
     }
 }
 
-impl Names for WithSecrets<'_> {
+impl NameLookup for SecretValues<'_> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         match root {
             Root::Env(name) if self.names.is_secret(name) => {

@@ -7,42 +7,42 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::event::plan::{AuthScheme, ServerPlan, ToolRule};
 use ktsu_projections::run::{RunState, StepAddress};
 
-use super::secrets::WithSecrets;
+use super::secrets::SecretValues;
 use crate::Shared;
 use ktsu_contract::runtime::{ApprovalRule, ToolServer};
 use ktsu_workflow::admit::tools::RECOMPUTE_KIND;
-use ktsu_workflow::definition::{Definition, Missing, Values};
-use ktsu_workflow::next::{Memo, ToldServer, secret_values};
+use ktsu_workflow::definition::{Definition, ServerParamError, ServerParamValues};
+use ktsu_workflow::next::{Memo, ServerSpec, secret_values};
 
 /// What came of putting the servers of a task together.
-pub(super) enum Servers {
+pub(super) enum ServerSetup {
     /// They can be called.
     Ready(Vec<ToolServer>),
     /// This start lacks a secret: the task waits for one that has it.
-    Waits,
+    WaitsForSecret,
     /// No runtime can ever call them.
-    Refused(Missing),
+    Refused(ServerParamError),
 }
 
 /// How the files of servers begin that come with ktsu.
-const OWN: &str = "ktsu/";
+const BUILTIN_PREFIX: &str = "ktsu/";
 
 /// Puts the servers of a task together.
-pub(super) fn of(
+pub(super) fn server_setup(
     shared: &Shared,
     state: &RunState,
     definition: &Definition,
     memo: &Memo,
     place: StepAddress,
-    told: Vec<ToldServer>,
-) -> Servers {
+    told: Vec<ServerSpec>,
+) -> ServerSetup {
     let mut secrets = Vec::new();
-    let secret = |one: &ToldServer| one.plan.params.values().any(|param| param.secret);
+    let secret = |one: &ServerSpec| one.plan.params.values().any(|param| param.secret);
     if told.iter().any(secret) {
         match secrets_of(shared, state, definition, memo, place) {
             Some(Ok(values)) => secrets = values,
-            Some(Err(missing)) => return Servers::Refused(missing),
-            None => return Servers::Waits,
+            Some(Err(missing)) => return ServerSetup::Refused(missing),
+            None => return ServerSetup::WaitsForSecret,
         }
     }
     let mut secrets = secrets.into_iter();
@@ -52,11 +52,11 @@ pub(super) fn of(
             url: url(shared, &one.plan),
             suppressed: one.plan.stateful && state.suppresses_effects(),
             pins: pins(state, definition, &one.plan),
-            withheld: withheld(state.stream(), &one.plan),
+            withheld: without_secrets(state.stream(), &one.plan),
             ..server(one, secret)
         }
     });
-    Servers::Ready(servers.collect())
+    ServerSetup::Ready(servers.collect())
 }
 
 fn secrets_of(
@@ -65,23 +65,23 @@ fn secrets_of(
     definition: &Definition,
     memo: &Memo,
     place: StepAddress,
-) -> Option<Result<Vec<Values>, Missing>> {
+) -> Option<Result<Vec<ServerParamValues>, ServerParamError>> {
     let scope = state.scope(place.scope)?;
     let workflow = definition.workflow(&scope.shape.key)?;
     let step = workflow.steps.get(place.step as usize)?;
-    let names = WithSecrets::new(shared, state, memo, place);
-    if names.waits(&step.id, step.work.roots()) {
+    let names = SecretValues::new(shared, state, memo, place);
+    if names.waits_for_secret(&step.id, step.work.roots()) {
         return None;
     }
     secret_values(definition, state, place.scope, place.step, &names)
 }
 
 /// What the definition says of a server, and what it is told.
-fn server(told: ToldServer, mut secret: Values) -> ToolServer {
-    let ToldServer { plan, mut params } = told;
+fn server(told: ServerSpec, mut secret: ServerParamValues) -> ToolServer {
+    let ServerSpec { plan, mut params } = told;
     let auth = plan.auth.as_ref().and_then(|auth| {
         let value = secret.remove(&auth.param)?;
-        Some((auth.header.clone(), proof(auth.scheme, &value)))
+        Some((auth.header.clone(), auth_header(auth.scheme, &value)))
     });
     params.append(&mut secret);
     let (auth_header, auth_value) = auth.unzip();
@@ -100,7 +100,7 @@ fn server(told: ToldServer, mut secret: Values) -> ToolServer {
 
 /// What a recompute, or the run of a baseline, does not call: all of a server that keeps something,
 /// and whatever a person would have to approve.
-fn withheld(stream: &StreamId, plan: &ServerPlan) -> Vec<String> {
+fn without_secrets(stream: &StreamId, plan: &ServerPlan) -> Vec<String> {
     if stream.kind() != RECOMPUTE_KIND {
         return Vec::new();
     }
@@ -111,7 +111,7 @@ fn withheld(stream: &StreamId, plan: &ServerPlan) -> Vec<String> {
     gated.map(|rule| rule.pattern.clone()).collect()
 }
 
-fn proof(scheme: AuthScheme, secret: &str) -> String {
+fn auth_header(scheme: AuthScheme, secret: &str) -> String {
     match scheme {
         AuthScheme::Bearer => format!("Bearer {secret}"),
         AuthScheme::Raw => secret.to_owned(),
@@ -131,7 +131,7 @@ fn approval(rule: &ToolRule) -> Option<ApprovalRule> {
 
 /// Where a server is: the environment's word goes before that of the file (seed 000, invariant 13).
 fn url(shared: &Shared, plan: &ServerPlan) -> String {
-    if let Some(name) = plan.file.strip_prefix(OWN) {
+    if let Some(name) = plan.file.strip_prefix(BUILTIN_PREFIX) {
         return format!("ktsu:{name}");
     }
     let elsewhere = shared.peers.tool_servers.get(plan.own_name());
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    fn told(auth: Option<(&str, AuthScheme)>) -> ToldServer {
+    fn told(auth: Option<(&str, AuthScheme)>) -> ServerSpec {
         let param = |secret| ServerParam {
             default: None,
             secret,
@@ -199,13 +199,13 @@ mod tests {
             url: "http://s".to_owned(),
             version: "1.0.0".to_owned(),
         };
-        ToldServer {
+        ServerSpec {
             plan,
             params: values(&[("n", "7")]),
         }
     }
 
-    fn values(pairs: &[(&str, &str)]) -> Values {
+    fn values(pairs: &[(&str, &str)]) -> ServerParamValues {
         let pairs = pairs.iter();
         pairs
             .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_runtime_is_told_what_may_be_called_and_what_is_asked_first() {
-        let server = server(told(None), Values::new());
+        let server = server(told(None), ServerParamValues::new());
         assert_eq!(server.allowlist, ["put-*", "get"]);
         let rule = ApprovalRule {
             on_reject: "recover".to_owned(),

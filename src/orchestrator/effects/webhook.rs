@@ -9,20 +9,20 @@ use base64::prelude::BASE64_STANDARD;
 use hmac::{Hmac, Mac as _};
 use ktsu_ledger::canonical::parse_strict;
 use ktsu_ledger::event::WebhookAnswer;
-use ktsu_ledger::event::plan::{WebhookPlan, Work};
-use ktsu_ledger::{Json, Timestamp};
+use ktsu_ledger::event::plan::{StepWork, WebhookPlan};
+use ktsu_ledger::{CanonicalJson, Timestamp};
 use ktsu_projections::run::{Phase, RunState, StepAddress};
 use serde_json::{Value, json};
 use sha2::Sha256;
 use zeroize::Zeroizing;
 
-use super::secrets::WithSecrets;
+use super::secrets::SecretValues;
 use crate::Shared;
-use ktsu_egress::{FailureCode, KEPT_BYTES, Request, Response};
+use ktsu_egress::{EgressErrorCode, EgressRequest, EgressResponse, MAX_KEPT_BYTES};
 use ktsu_secret::{KEY_PREFIX, Redactor, Secret};
-use ktsu_workflow::admit::Answer;
+use ktsu_workflow::admit::WebhookOutcome;
 use ktsu_workflow::definition::{CompiledWork, Definition};
-use ktsu_workflow::expression::{EvaluationError, Names};
+use ktsu_workflow::expression::{EvaluationError, NameLookup};
 use ktsu_workflow::next::{Memo, delivery_id, notice_body, notice_id};
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::{Template, text_of};
@@ -34,9 +34,9 @@ const REFUSED: &str = "webhook_refused";
 const UNSIGNED: &str = "webhook_unsigned";
 
 /// A request ready to go, and what its answer will be about.
-pub(super) struct Sending {
+pub(super) struct WebhookSend {
     /// Or the code of why nothing is sent.
-    request: Result<Request, &'static str>,
+    request: Result<EgressRequest, &'static str>,
     scope: String,
     step: String,
     attempt: u32,
@@ -52,7 +52,7 @@ pub(super) fn prepare(
     state: &RunState,
     definition: &Definition,
     (place, about): (StepAddress, Option<u64>),
-) -> Option<Sending> {
+) -> Option<WebhookSend> {
     let scope = state.scope(place.scope)?;
     let held = scope.steps.get(place.step as usize)?;
     let sending = match (about, &held.phase) {
@@ -60,7 +60,7 @@ pub(super) fn prepare(
         (None, Phase::Sent { sending, .. }) => *sending,
         (None, _) => return None,
     };
-    let Work::Webhook(plan) = &scope.shape.step(place.step)?.work else {
+    let StepWork::Webhook(plan) = &scope.shape.step(place.step)?.work else {
         return None;
     };
     let step = definition
@@ -68,8 +68,8 @@ pub(super) fn prepare(
         .steps
         .get(place.step as usize)?;
     let memo = Memo::default();
-    let names = WithSecrets::new(shared, state, &memo, place);
-    if names.waits(&step.id, step.work.roots()) {
+    let names = SecretValues::new(shared, state, &memo, place);
+    if names.waits_for_secret(&step.id, step.work.roots()) {
         return None;
     }
     let (delivery, fixed) = match about {
@@ -85,17 +85,17 @@ pub(super) fn prepare(
         }
     };
     let now = (shared.clock)();
-    let values = Values {
+    let values = TemplateValues {
         names: &names,
         rules: DecisionRules::of(state),
     };
-    let beyond = margin(&shared.secrets.redactor);
-    Some(Sending {
+    let beyond = response_margin(&shared.secrets.redactor);
+    Some(WebhookSend {
         request: request(plan, &step.work, values, &delivery, fixed)
             .ok_or(REFUSED)
-            .and_then(|asked| finished(asked, &step.work, values, &delivery, now))
-            .map(|asked| Request {
-                keep: KEPT_BYTES + beyond,
+            .and_then(|asked| send_finished(asked, &step.work, values, &delivery, now))
+            .map(|asked| EgressRequest {
+                keep: MAX_KEPT_BYTES + beyond,
                 ..asked
             }),
         scope: scope.path.clone(),
@@ -109,38 +109,38 @@ pub(super) fn prepare(
 fn request(
     plan: &WebhookPlan,
     work: &CompiledWork,
-    values: Values<'_>,
+    values: TemplateValues<'_>,
     delivery: &str,
-    fixed: Option<Json>,
-) -> Option<Request> {
+    fixed: Option<CanonicalJson>,
+) -> Option<EgressRequest> {
     let CompiledWork::Webhook { url, body, .. } = work else {
         return None;
     };
     let url = values.of(url).ok()?;
     let body = match (fixed, body) {
         (Some(fixed), _) => fixed,
-        (None, Some(body)) => Json::from_value(&values.of(body).ok()?).ok()?,
-        (None, None) => Json::from_value(&json!({})).ok()?,
+        (None, Some(body)) => CanonicalJson::from_value(&values.of(body).ok()?).ok()?,
+        (None, None) => CanonicalJson::from_value(&json!({})).ok()?,
     };
-    Some(Request {
+    Some(EgressRequest {
         method: plan.method.parse().ok()?,
         url: text_of(&url, values.rules),
         headers: headers(delivery)?,
         body: body.to_string().into_bytes().into(),
         timeout: Duration::from_millis(plan.timeout_ms),
-        keep: KEPT_BYTES,
+        keep: MAX_KEPT_BYTES,
     })
 }
 
 /// Signs a request, where the step has a secret for it: as Standard Webhooks have it, so that a
 /// receiver can tell who sent it and when.
-fn finished(
-    mut request: Request,
+fn send_finished(
+    mut request: EgressRequest,
     work: &CompiledWork,
-    values: Values<'_>,
+    values: TemplateValues<'_>,
     delivery: &str,
     now: Timestamp,
-) -> Result<Request, &'static str> {
+) -> Result<EgressRequest, &'static str> {
     let CompiledWork::Webhook {
         secret: Some(secret),
         ..
@@ -192,27 +192,27 @@ fn headers(delivery: &str) -> Option<HeaderMap> {
 
 /// What templates are rendered with, secrets in place.
 #[derive(Clone, Copy)]
-struct Values<'a> {
-    names: &'a dyn Names,
+struct TemplateValues<'a> {
+    names: &'a dyn NameLookup,
     rules: DecisionRules,
 }
 
-impl Values<'_> {
+impl TemplateValues<'_> {
     fn of(self, template: &Template) -> Result<Value, EvaluationError> {
         let rendered = template.render(self.names, &|_| false, self.rules)?;
         Ok(rendered.value)
     }
 }
 
-impl Sending {
+impl WebhookSend {
     /// Sends, and puts the answer into the form a frame has. Whatever enters is redacted here.
-    pub(super) async fn send(self, shared: &Shared) -> Answer {
+    pub(super) async fn send(self, shared: &Shared) -> WebhookOutcome {
         let mut answer = WebhookAnswer {
             approval: self.approval,
             attempt: self.attempt,
             code: None,
             duration_ms: 0,
-            response: Json::null(),
+            response: CanonicalJson::null(),
             sending: self.sending,
             status: None,
             step: self.step,
@@ -229,21 +229,21 @@ impl Sending {
             Err(code) => Err(code),
         };
         match outcome {
-            Ok(response) => heard(shared, &mut answer, &response),
+            Ok(response) => response_received(shared, &mut answer, &response),
             Err(code) => {
                 let millis = begun.elapsed().as_millis();
                 answer.duration_ms = u64::try_from(millis).unwrap_or(u64::MAX);
                 answer.code = Some(code.to_owned());
             }
         }
-        Answer {
+        WebhookOutcome {
             scope: self.scope,
             answer,
         }
     }
 }
 
-fn heard(shared: &Shared, answer: &mut WebhookAnswer, response: &Response) {
+fn response_received(shared: &Shared, answer: &mut WebhookAnswer, response: &EgressResponse) {
     answer.status = Some(response.status);
     answer.duration_ms = response.duration_ms;
     let (recorded, whole) = recorded_body(&shared.secrets.redactor, response);
@@ -256,7 +256,7 @@ fn heard(shared: &Shared, answer: &mut WebhookAnswer, response: &Response) {
 
 /// How much of a body is read beyond what is kept: a secret that begins in what is kept is seen
 /// whole. A few bytes more are for a character that was cut in two.
-fn margin(redactor: &Redactor) -> usize {
+fn response_margin(redactor: &Redactor) -> usize {
     match redactor.longest() {
         0 => 0,
         longest => longest + 4,
@@ -267,31 +267,31 @@ fn margin(redactor: &Redactor) -> usize {
 ///
 /// Redacted first and cut then: the other way round, a secret at the cut would leave its beginning.
 /// Where a body broke off, its last bytes could be such a beginning, so they are not kept either.
-fn recorded_body(redactor: &Redactor, response: &Response) -> (Json, bool) {
+fn recorded_body(redactor: &Redactor, response: &EgressResponse) -> (CanonicalJson, bool) {
     if response.body.is_empty() {
-        return (Json::null(), !response.truncated);
+        return (CanonicalJson::null(), !response.truncated);
     }
-    let whole = !response.truncated && response.body.len() <= KEPT_BYTES;
+    let whole = !response.truncated && response.body.len() <= MAX_KEPT_BYTES;
     if whole && let Ok(mut value) = parse_strict(&response.body) {
         redactor.redact_value(&mut value);
-        return (Json::from_value(&value).unwrap_or_default(), true);
+        return (CanonicalJson::from_value(&value).unwrap_or_default(), true);
     }
     let text = String::from_utf8_lossy(&response.body);
     let seen = match response.truncated {
-        true => text.len().saturating_sub(margin(redactor)),
+        true => text.len().saturating_sub(response_margin(redactor)),
         false => text.len(),
     };
-    let mut kept = redactor.redact_beginning(&text, seen.min(KEPT_BYTES));
-    let fits = kept.len() <= KEPT_BYTES && text.len() <= KEPT_BYTES;
-    kept.truncate(kept.floor_char_boundary(KEPT_BYTES));
-    (Json::string(&kept), whole && fits)
+    let mut kept = redactor.redact_beginning(&text, seen.min(MAX_KEPT_BYTES));
+    let fits = kept.len() <= MAX_KEPT_BYTES && text.len() <= MAX_KEPT_BYTES;
+    kept.truncate(kept.floor_char_boundary(MAX_KEPT_BYTES));
+    (CanonicalJson::string(&kept), whole && fits)
 }
 
-fn code_of(failure: FailureCode) -> &'static str {
+fn code_of(failure: EgressErrorCode) -> &'static str {
     match failure {
-        FailureCode::Refused => REFUSED,
-        FailureCode::Timeout => "webhook_timeout",
-        FailureCode::Unreachable => "webhook_unreachable",
+        EgressErrorCode::Refused => REFUSED,
+        EgressErrorCode::Timeout => "webhook_timeout",
+        EgressErrorCode::Unreachable => "webhook_unreachable",
     }
 }
 
@@ -305,8 +305,8 @@ mod tests {
     /// What is recorded of a body of which the engine read as much as it asks for.
     fn recorded(body: &str, broke_off: bool) -> (String, bool) {
         let redactor = Redactor::new(&[Secret::new(SECRET)]);
-        let keep = KEPT_BYTES + margin(&redactor);
-        let response = Response {
+        let keep = MAX_KEPT_BYTES + response_margin(&redactor);
+        let response = EgressResponse {
             status: 200,
             headers: HeaderMap::new(),
             body: body.as_bytes()[..body.len().min(keep)].to_vec(),
@@ -347,14 +347,14 @@ mod tests {
     #[test]
     fn no_part_of_a_secret_stands_at_the_cut() {
         for form in [SECRET, "s3cret-w0rd%2F%E2%82%AC", "czNjcmV0LXcwcmQv4oKs"] {
-            for before in KEPT_BYTES - form.len() - 1..=KEPT_BYTES {
+            for before in MAX_KEPT_BYTES - form.len() - 1..=MAX_KEPT_BYTES {
                 for after in ["", "b", &"b".repeat(500)] {
                     let body = format!("{}{form}{after}", "a".repeat(before));
                     let (text, whole) = recorded(&body, false);
                     let rest = text.trim_start_matches('"').trim_start_matches('a');
                     assert!(!rest.contains(&form[..1]), "{before} {after}: {rest}");
-                    assert!(text.len() <= KEPT_BYTES + 2, "{before}");
-                    assert_eq!(whole, body.len() <= KEPT_BYTES, "{before}");
+                    assert!(text.len() <= MAX_KEPT_BYTES + 2, "{before}");
+                    assert_eq!(whole, body.len() <= MAX_KEPT_BYTES, "{before}");
                 }
             }
         }
@@ -375,7 +375,7 @@ mod tests {
     fn escapes_do_not_carry_a_secret_past_the_redactor() {
         let hidden = r"{'k': 's\u0033cret-w0rd/\u20ac'}";
         assert_eq!(recorded(hidden, false), ("\"[REDACTED]\"".to_owned(), true));
-        let before = "a".repeat(KEPT_BYTES - 5);
+        let before = "a".repeat(MAX_KEPT_BYTES - 5);
         let (text, _) = recorded(&format!("{before}s\\u0033cret-w0rd/\\u20ac"), false);
         assert_eq!(text, "\"[REDACTED]\"");
     }

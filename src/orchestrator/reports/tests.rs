@@ -5,7 +5,7 @@ use super::*;
 #[test]
 fn a_secret_that_is_escaped_in_part_is_taken_out_of_a_reply() {
     let redactor = Redactor::new(&[ktsu_secret::Secret::new("sk-verysecretkey-1")]);
-    let about = About {
+    let about = ReportContext {
         attempt: 1,
         item: None,
         step: "s",
@@ -28,10 +28,10 @@ fn a_secret_that_is_escaped_in_part_is_taken_out_of_a_reply() {
         response.content.map(|text| text.to_value()),
         Some(redacted.clone())
     );
-    let outcome = Outcome {
+    let outcome = TaskOutcome {
         error: Some(failure(None)),
         raw_output: Some(hidden.to_owned()),
-        ..Outcome::default()
+        ..TaskOutcome::default()
     };
     let Ok(AgentEvent::Finished(finished)) = about.finished(FinishReason::Error, outcome, None)
     else {

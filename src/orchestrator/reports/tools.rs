@@ -1,21 +1,24 @@
 //! What runtimes say about tools. What the definition and the state know better (digests, keys,
 //! policies) is filled in where the report is judged.
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalRequested, DoubtReason, NotSent, Reference, ToolCalled, ToolInDoubt,
-    ToolReturned,
+    AgentEvent, ApprovalRequested, DoubtReason, Reference, ToolCalled, ToolInDoubt, ToolReturned,
+    UnsentReason,
 };
 use serde_json::{Value, json};
 
-use super::{About, NotTaken};
+use super::{ReportContext, ReportError};
 use ktsu_contract::gateway::ToolCall;
 use ktsu_contract::report as wire;
 
-impl About<'_> {
+impl ReportContext<'_> {
     /// The tools a reply asks for. Arguments in which a secret stood are marked: they are not sent.
-    pub(super) fn tool_calls(&self, calls: Vec<ToolCall>) -> Result<Option<Json>, NotTaken> {
+    pub(super) fn tool_calls(
+        &self,
+        calls: Vec<ToolCall>,
+    ) -> Result<Option<CanonicalJson>, ReportError> {
         if calls.is_empty() {
             return Ok(None);
         }
@@ -54,14 +57,15 @@ impl About<'_> {
         }))
     }
 
-    pub(super) fn returned(&self, said: wire::ToolReturned) -> Result<AgentEvent, NotTaken> {
-        let not_sent =
-            match said.not_sent.map(Value::from) {
-                None => None,
-                Some(word) => Some(serde_json::from_value::<NotSent>(word.clone()).map_err(
-                    |_| NotTaken::Malformed(format!("{word} is no reason not to send a call")),
-                )?),
-            };
+    pub(super) fn returned(&self, said: wire::ToolReturned) -> Result<AgentEvent, ReportError> {
+        let not_sent = match said.not_sent.map(Value::from) {
+            None => None,
+            Some(word) => Some(
+                serde_json::from_value::<UnsentReason>(word.clone()).map_err(|_| {
+                    ReportError::Malformed(format!("{word} is no reason not to send a call"))
+                })?,
+            ),
+        };
         let structured = match said.structured {
             Some(value) => Some(self.json(value)?),
             None => None,
@@ -94,7 +98,7 @@ impl About<'_> {
         })
     }
 
-    pub(super) fn asked(&self, said: wire::ApprovalRequested) -> AgentEvent {
+    pub(super) fn approval_requested(&self, said: wire::ApprovalRequested) -> AgentEvent {
         AgentEvent::ApprovalRequested(Box::new(ApprovalRequested {
             arguments: arguments(said.response, said.call),
             attempt: self.attempt,

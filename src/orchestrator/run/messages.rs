@@ -2,35 +2,35 @@
 
 use ktsu_ledger::event::WorkerLost;
 use ktsu_projections::run::Spend;
-use ktsu_projections::run::steer::Stop;
+use ktsu_projections::run::steer::StopKind;
 
-use super::{Held, Message, RunTask, Taken};
-use crate::people::{CommandError, CommandReceipt, HumanCommand, Reply};
+use super::{HeldReport, Message, ReportOutcome, RunTask};
+use crate::human_commands::{CommandError, CommandReceipt, CommandReply, HumanCommand};
 use crate::tools;
 use ktsu_workflow::admit;
-use ktsu_workflow::admit::approval::NotDecided;
-use ktsu_workflow::admit::person::NotSaid;
-use ktsu_workflow::admit::report::{self, Reported};
-use ktsu_workflow::admit::{approval, person, steer};
+use ktsu_workflow::admit::approval::ApprovalDecisionError;
+use ktsu_workflow::admit::intervention::InterventionError;
+use ktsu_workflow::admit::report::{self, ReportAdmission};
+use ktsu_workflow::admit::{approval, intervention, steer};
 use ktsu_workflow::timers;
-use ktsu_workflow::turn::Broken;
+use ktsu_workflow::turn::InvariantViolation;
 
 impl RunTask {
-    pub(super) fn take_message(&mut self, message: Message) -> Result<(), Broken> {
+    pub(super) fn take_message(&mut self, message: Message) -> Result<(), InvariantViolation> {
         self.observe_clock()?;
         let before = self.spend_if_held();
         let paused = self.state.paused().is_some();
         match message {
             Message::Answer(answer) => {
                 if let Some(input) = admit::answer(&self.state, answer) {
-                    self.take(input)?;
+                    self.handle_message(input)?;
                 }
             }
             Message::Report {
                 scope,
                 events,
                 reply,
-            } => self.reported(Held {
+            } => self.report_received(HeldReport {
                 scope,
                 events,
                 reply,
@@ -57,30 +57,34 @@ impl RunTask {
                 // Whoever asked may be gone.
                 let _ = reply.send(found);
             }
-            Message::Lost { scope, lost } => self.lost(&scope, lost)?,
+            Message::Lost { scope, lost } => self.worker_lost(&scope, lost)?,
             Message::Compared(compared) => {
                 if let Some(input) = admit::compared(&self.state, compared) {
-                    self.take(input)?;
+                    self.handle_message(input)?;
                 }
             }
         }
         let pauses = self.state.paused().is_some();
         if paused != pauses {
             let run = self.state.stream().name();
-            self.shared.supervisor.stands_still(run, pauses);
+            self.shared.supervisor.set_paused(run, pauses);
         }
-        if self.state.stopped() == Some(Stop::Cancel) {
+        if self.state.stopped() == Some(StopKind::Cancel) {
             self.webhooks.drain(..).for_each(|webhook| webhook.abort());
         }
         if paused && !pauses {
-            return self.ask_again();
+            return self.repeat_held_report();
         }
         self.release_held_reports(before)
     }
 
-    pub(super) fn lost(&mut self, scope: &str, lost: WorkerLost) -> Result<(), Broken> {
+    pub(super) fn worker_lost(
+        &mut self,
+        scope: &str,
+        lost: WorkerLost,
+    ) -> Result<(), InvariantViolation> {
         match report::lost(&self.state, scope, lost) {
-            Some(input) => self.take(input),
+            Some(input) => self.handle_message(input),
             None => Ok(()),
         }
     }
@@ -89,34 +93,34 @@ impl RunTask {
         &mut self,
         mut command: HumanCommand,
         expected: Option<u64>,
-    ) -> Result<Result<CommandReceipt, CommandError>, Broken> {
+    ) -> Result<Result<CommandReceipt, CommandError>, InvariantViolation> {
         let seq = self.state.next_seq();
         let actual = seq.saturating_sub(1);
         if let Some(expected) = expected.filter(|expected| *expected != actual) {
             return Ok(Err(CommandError::Stale { expected, actual }));
         }
         command.redact(&self.shared.secrets.redactor_for(&self.definition));
-        let sets_going = command.sets_going();
+        let sets_going = command.may_wake_run();
         let now = self.now();
         let input = match command {
             HumanCommand::Overlay(overlay) => {
-                person::overlay(&self.definition, &self.state, overlay)
+                intervention::overlay(&self.definition, &self.state, overlay)
             }
             HumanCommand::Resume { from, by, reason } => {
-                person::resume(&self.state, from, by, reason, now)
+                intervention::resume(&self.state, from, by, reason, now)
             }
             HumanCommand::Steer {
                 own_only: true, by, ..
-            } if by.id != self.state.proposer().id => Err(NotSaid::NotYours),
+            } if by.id != self.state.proposer().id => Err(InterventionError::NotYours),
             HumanCommand::Steer {
                 steer, by, reason, ..
             } => steer::steer(&self.state, steer, by, reason),
             HumanCommand::Decide(decide) => {
-                match approval::decide(&self.state, decide, self.state.own_time(now)) {
+                match approval::decide(&self.state, decide, self.state.effective_time(now)) {
                     Ok(input) => Ok(input),
                     Err(refused) => {
                         // Whoever is told that the time is over finds it recorded.
-                        if matches!(refused, NotDecided::Expired { .. }) {
+                        if matches!(refused, ApprovalDecisionError::Expired { .. }) {
                             self.fire_due_timers()?;
                         }
                         return Ok(Err(refused.into()));
@@ -132,7 +136,7 @@ impl RunTask {
                 if let Some(Err(lacks)) = lacks {
                     return Ok(Err(lacks));
                 }
-                self.take_at(input, now)?;
+                self.handle_message_at(input, now)?;
                 Ok(Ok(CommandReceipt {
                     seq,
                     last: self.state.next_seq().saturating_sub(1),
@@ -143,7 +147,7 @@ impl RunTask {
     }
 
     /// Answers somebody whose word was not needed.
-    pub(super) fn reply_unchanged(&self, reply: Reply) {
+    pub(super) fn reply_unchanged(&self, reply: CommandReply) {
         let last = self.state.next_seq().saturating_sub(1);
         let said = CommandReceipt {
             seq: last,
@@ -155,18 +159,18 @@ impl RunTask {
     }
 
     /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
-    fn reported(&mut self, said: Held) -> Result<(), Broken> {
+    fn report_received(&mut self, said: HeldReport) -> Result<(), InvariantViolation> {
         let premature = report::claims_timeout(&said.events) && self.judge_deadline()?;
         let taken = match report::report(&self.state, &said.scope, said.events) {
-            Reported::Taken(_) if premature => Taken::Stale,
-            Reported::Taken(drafts) => Taken::New(self.take_report(drafts)?),
-            Reported::Held(events) => {
-                self.held.push_back(Held { events, ..said });
+            ReportAdmission::Accepted(_) if premature => ReportOutcome::Stale,
+            ReportAdmission::Accepted(drafts) => ReportOutcome::New(self.take_report(drafts)?),
+            ReportAdmission::Deferred(events) => {
+                self.held.push_back(HeldReport { events, ..said });
                 return Ok(());
             }
-            Reported::Repeated { first, last } => Taken::Again { first, last },
-            Reported::Stale => Taken::Stale,
-            Reported::Malformed(words) => Taken::Malformed(words),
+            ReportAdmission::Repeated { first, last } => ReportOutcome::Again { first, last },
+            ReportAdmission::Stale => ReportOutcome::Stale,
+            ReportAdmission::Malformed(words) => ReportOutcome::Malformed(words),
         };
         // Whoever asked may be gone; it will ask again.
         let _ = said.reply.send(taken);
@@ -175,12 +179,12 @@ impl RunTask {
 
     /// Whether the run has time left. If it has not, its own timer says so before anybody else does:
     /// a run that ran out of time ends alike, whoever noticed first.
-    fn judge_deadline(&mut self) -> Result<bool, Broken> {
+    fn judge_deadline(&mut self) -> Result<bool, InvariantViolation> {
         let now = self.now();
         if timers::is_overdue(&self.state, now)
             && let Some(input) = timers::due(&self.state, now)
         {
-            self.take_at(input, now)?;
+            self.handle_message_at(input, now)?;
         }
         Ok(report::has_time(&self.state, now))
     }
@@ -191,20 +195,23 @@ impl RunTask {
     }
 
     /// Judges held reports again, if something changed about the budget that they wait for.
-    pub(super) fn release_held_reports(&mut self, before: Option<Spend>) -> Result<(), Broken> {
+    pub(super) fn release_held_reports(
+        &mut self,
+        before: Option<Spend>,
+    ) -> Result<(), InvariantViolation> {
         let same = before.is_none_or(|before| before == *self.state.spend());
         if same && self.state.failing().is_none() {
             return Ok(());
         }
-        self.ask_again()
+        self.repeat_held_report()
     }
 
-    fn ask_again(&mut self) -> Result<(), Broken> {
+    fn repeat_held_report(&mut self) -> Result<(), InvariantViolation> {
         for _ in 0..self.held.len() {
             if let Some(held) = self.held.pop_front()
                 && !held.reply.is_closed()
             {
-                self.reported(held)?;
+                self.report_received(held)?;
             }
         }
         Ok(())

@@ -2,18 +2,18 @@
 
 use super::{Message, RunTask};
 use crate::effects;
-use crate::people::HumanCommand;
+use crate::human_commands::HumanCommand;
 use ktsu_workflow::admit;
 use ktsu_workflow::admit::report;
 use ktsu_workflow::effects::tasks_due;
 use ktsu_workflow::timers;
-use ktsu_workflow::turn::Broken;
+use ktsu_workflow::turn::InvariantViolation;
 
 impl RunTask {
     /// Takes a message for a run that had no task. The run is recovered first, unless the message
     /// holds or ends it: then nothing of it is to begin before.
-    pub(super) fn recover_with(&mut self, message: Message) -> Result<(), Broken> {
-        if matches!(&message, Message::Command { command, .. } if command.steers()) {
+    pub(super) fn recover_with(&mut self, message: Message) -> Result<(), InvariantViolation> {
+        if matches!(&message, Message::Command { command, .. } if command.is_steering()) {
             self.take_message(message)?;
             return self.recover();
         }
@@ -48,10 +48,10 @@ impl RunTask {
     /// Goes on with what an earlier process left. Of the tasks that are due, those of a runtime within
     /// that process are lost with it; one elsewhere gets its time to name what it has (decision W3).
     /// Everything else that is due begins as it always does.
-    pub(super) fn recover(&mut self) -> Result<(), Broken> {
+    pub(super) fn recover(&mut self) -> Result<(), InvariantViolation> {
         let clock = self.observed.time(&self.shared.clock);
         let (run, paused) = (self.state.stream().name(), self.state.paused().is_some());
-        self.shared.supervisor.stands_still(run, paused);
+        self.shared.supervisor.set_paused(run, paused);
         let losses = match self.shared.peers.runtime_is_local() {
             true => report::losses(&self.state),
             false => Vec::new(),
@@ -63,20 +63,20 @@ impl RunTask {
         }
         let more = !losses.is_empty();
         for input in admit::restart(&self.definition, &self.state, clock, more) {
-            self.take(input)?;
+            self.handle_message(input)?;
         }
         for (scope, lost) in losses {
-            self.lost(&scope, lost)?;
+            self.worker_lost(&scope, lost)?;
         }
         Ok(())
     }
 
     /// Time that was over before anybody spoke is over before they are heard: whoever decides on a
     /// call too late finds that nobody did, and the run goes on with what follows from that.
-    pub(super) fn fire_due_timers(&mut self) -> Result<(), Broken> {
+    pub(super) fn fire_due_timers(&mut self) -> Result<(), InvariantViolation> {
         let now = self.now();
         while let Some(input) = timers::due(&self.state, now) {
-            self.take_at(input, now)?;
+            self.handle_message_at(input, now)?;
         }
         Ok(())
     }

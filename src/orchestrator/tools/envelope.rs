@@ -4,7 +4,7 @@
 use ktsu_projections::run::{Effective, RunState};
 use serde_json::{Value, json};
 
-use super::Given;
+use super::CallResult;
 
 /// What it offers.
 pub(super) fn tools() -> Value {
@@ -28,13 +28,13 @@ pub(super) fn tools() -> Value {
 }
 
 /// What a call gives to a step.
-pub(crate) fn seen(
+pub(crate) fn visible_outputs(
     state: &RunState,
     scope: u32,
     step: u32,
     tool: &str,
     arguments: &Value,
-) -> Given {
+) -> CallResult {
     let held = state.scope(scope).ok_or("there is no such run")?;
     let plan = held.shape.step(step).ok_or("there is no such step")?;
     match tool {

@@ -10,9 +10,9 @@
 //!                                       write: made already? ─no▶ frame ─▶ appender ─durable▶ fold
 //! ```
 
+mod dedup;
 mod ledger;
-mod seen;
-mod space;
+mod namespace;
 #[cfg(test)]
 mod tests;
 
@@ -24,11 +24,11 @@ use ktsu_projections::run::RunState;
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
-use self::ledger::{Ledger, Refusal};
-use self::seen::Known;
-use self::space::{Asked, MAX_KEY, Space};
-use super::{BuiltinCall, Given};
-use crate::reports::Addressed;
+use self::dedup::CallStatus;
+use self::ledger::{KvError, NamespaceStreams};
+use self::namespace::{CallEffect, MAX_KEY_CHARS, Namespace};
+use super::{BuiltinCall, CallResult};
+use crate::reports::TaskAddress;
 use crate::{Shared, lock};
 
 /// The most bytes of all namespaces that are kept in memory while nobody asks for them: a few full
@@ -42,23 +42,23 @@ const TRIES: u32 = 3;
 /// What is kept.
 #[derive(Debug)]
 pub(crate) struct Kv {
-    held: Brief<Held>,
+    held: Brief<CachedNamespace>,
     most: usize,
 }
 
 /// Namespaces by stream. Behind a lock of a few lines; whoever answers a call holds a namespace's
 /// own, which goes with an entry until it is durable, since the next one follows from it.
 #[derive(Debug, Default)]
-struct Held {
-    spaces: HashMap<StreamId, Slot>,
+struct CachedNamespace {
+    spaces: HashMap<StreamId, NamespaceSlot>,
     bytes: usize,
     calls: u64,
 }
 
-type Cell = Arc<Mutex<Option<Space>>>;
+type Cell = Arc<Mutex<Option<Namespace>>>;
 
 #[derive(Debug)]
-struct Slot {
+struct NamespaceSlot {
     cell: Cell,
     bytes: usize,
     /// The last call that used it.
@@ -73,7 +73,7 @@ impl Default for Kv {
 
 /// What it offers.
 pub(super) fn tools() -> Value {
-    let key = json!({"type": "string", "minLength": 1, "maxLength": MAX_KEY});
+    let key = json!({"type": "string", "minLength": 1, "maxLength": MAX_KEY_CHARS});
     let tool = |name: &str, description: &str, properties: Value, required: Value| {
         json!({
             "name": name,
@@ -115,7 +115,7 @@ pub(super) fn tools() -> Value {
 }
 
 /// The stream of a step's namespace: told apart by workflow, scope, step and the name it gives.
-pub(super) fn namespace(state: &RunState, task: &Addressed, name: &str) -> String {
+pub(super) fn namespace(state: &RunState, task: &TaskAddress, name: &str) -> String {
     let workflow = &state.outline().root().plan.name;
     let whole = format!("{workflow}\n{}\n{}\n{name}", task.scope, task.step);
     let hash = Hash::of(whole.as_bytes()).to_string();
@@ -148,8 +148,8 @@ impl Kv {
         shared: &Arc<Shared>,
         namespace: &str,
         call: &BuiltinCall,
-    ) -> Given {
-        let ledger = Ledger {
+    ) -> CallResult {
+        let ledger = NamespaceStreams {
             readers: &shared.readers,
             appender: &shared.appender,
             clock: &shared.clock,
@@ -160,80 +160,87 @@ impl Kv {
         self.call_in(&ledger, &stream, call).await
     }
 
-    async fn call_in(&self, ledger: &Ledger<'_>, stream: &StreamId, call: &BuiltinCall) -> Given {
+    async fn call_in(
+        &self,
+        ledger: &NamespaceStreams<'_>,
+        stream: &StreamId,
+        call: &BuiltinCall,
+    ) -> CallResult {
         let cell = lock(&self.held).cell(stream);
         let mut held = cell.lock().await;
-        let mut given = Err(Refusal::Behind);
+        let mut given = Err(KvError::Behind);
         for _ in 0..TRIES {
             given = answered(ledger, stream, &mut held, call).await;
-            if !matches!(given, Err(Refusal::Behind)) {
+            if !matches!(given, Err(KvError::Behind)) {
                 break;
             }
         }
-        let bytes = held.as_ref().map_or(space::LEAST, Space::bytes);
+        let bytes = held
+            .as_ref()
+            .map_or(namespace::NAMESPACE_BYTES, Namespace::bytes);
         drop(held);
         drop(cell);
         lock(&self.held).settle(stream, bytes, self.most);
-        given.map_err(Refusal::words)
+        given.map_err(KvError::message)
     }
 }
 
 /// What a call comes to. The fold is taken out while it runs ahead of the ledger: after an append of
 /// unknown outcome, and where whoever asked is gone, it is loaded anew.
 async fn answered(
-    ledger: &Ledger<'_>,
+    ledger: &NamespaceStreams<'_>,
     stream: &StreamId,
-    held: &mut Option<Space>,
+    held: &mut Option<Namespace>,
     call: &BuiltinCall,
-) -> Result<Value, Refusal> {
+) -> Result<Value, KvError> {
     let mut space = match held.take() {
         Some(space) => space,
         None => ledger.load(stream).await?,
     };
     let given = made(ledger, stream, &mut space, call).await;
-    if matches!(given, Ok(_) | Err(Refusal::Words(_))) {
+    if matches!(given, Ok(_) | Err(KvError::Words(_))) {
         *held = Some(space);
     }
     given
 }
 
 async fn made(
-    ledger: &Ledger<'_>,
+    ledger: &NamespaceStreams<'_>,
     stream: &StreamId,
-    space: &mut Space,
+    space: &mut Namespace,
     call: &BuiltinCall,
-) -> Result<Value, Refusal> {
-    let (event, given) = match space.ask(call).map_err(Refusal::Words)? {
-        Asked::Known(value) => return Ok(value),
-        Asked::Change(event, given) => (event, given),
+) -> Result<Value, KvError> {
+    let (event, given) = match space.evaluate(call).map_err(KvError::Words)? {
+        CallEffect::Known(value) => return Ok(value),
+        CallEffect::Change(event, given) => (event, given),
     };
     let run = &call.called.0;
-    let earlier = match space.seen.knows(run, &call.key) {
-        Known::Made => return Ok(given),
-        Known::New => None,
-        Known::Forgotten => Some(ledger.keys_of(stream, run).await?),
+    let earlier = match space.seen.status(run, &call.key) {
+        CallStatus::Made => return Ok(given),
+        CallStatus::New => None,
+        CallStatus::Forgotten => Some(ledger.keys_of(stream, run).await?),
     };
     if let Some(keys) = earlier {
-        let made = keys.contains(&seen::digest(&call.key));
+        let made = keys.contains(&dedup::digest(&call.key));
         space.seen.remember(run, keys);
         if made {
             return Ok(given);
         }
     }
-    space.admit(&event).map_err(Refusal::Words)?;
+    space.admit(&event).map_err(KvError::Words)?;
     let frame = ledger.append(stream, space, call, event).await?;
-    space.take(&frame);
+    space.apply(&frame);
     Ok(given)
 }
 
-impl Held {
+impl CachedNamespace {
     fn cell(&mut self, stream: &StreamId) -> Cell {
         if let Some(slot) = self.spaces.get(stream) {
             return Arc::clone(&slot.cell);
         }
-        let slot = Slot {
+        let slot = NamespaceSlot {
             cell: Cell::default(),
-            bytes: space::LEAST,
+            bytes: namespace::NAMESPACE_BYTES,
             used: self.calls,
         };
         let cell = Arc::clone(&slot.cell);

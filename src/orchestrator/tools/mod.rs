@@ -18,33 +18,33 @@ pub(super) mod streams;
 
 use ktsu_ledger::StreamId;
 use ktsu_projections::run::RunState;
-use ktsu_projections::run::calls::Sending;
+use ktsu_projections::run::calls::SentCall;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use super::reports::Addressed;
+use super::reports::TaskAddress;
 use super::run::Message;
-use super::{NotTaken, Orchestrator};
+use super::{Orchestrator, ReportError};
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::next::{Memo, told};
+use ktsu_workflow::next::{Memo, task_spec};
 
-pub(super) use envelope::seen;
-pub use protocol::Answered;
-use protocol::{Said, Wanted};
-pub use streams::{Posted, ToolStream};
+pub(super) use envelope::visible_outputs;
+pub use protocol::ProtocolAnswer;
+use protocol::{ProtocolMessage, ToolCallRequest};
+pub use streams::{PostOutcome, ToolStream};
 
 /// What the servers keep between calls.
 #[derive(Default)]
-pub(super) struct OwnTools {
+pub(super) struct BuiltinServers {
     /// What agents keep between runs.
     kv: kv::Kv,
     /// Who listens for answers over the older transport.
-    streams: streams::Streams,
+    streams: streams::ToolStreams,
 }
 
 /// One of the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Own {
+pub enum BuiltinServer {
     /// Values that last between runs.
     Kv,
     /// Outputs of the steps that the calling step depends on.
@@ -52,7 +52,7 @@ pub enum Own {
 }
 
 /// What a call comes to: the text of its one block, and whether it is an error.
-pub(super) type Given = Result<Value, String>;
+pub(super) type CallResult = Result<Value, String>;
 
 /// A call that is under way.
 #[derive(Debug)]
@@ -66,21 +66,21 @@ pub(super) struct BuiltinCall {
     /// The idempotency key.
     pub(super) key: String,
     /// What its server needs to answer it.
-    pub(super) given: Ready,
+    pub(super) input: CallInput,
 }
 
 /// What a server needs beyond the call, or its answer.
 #[derive(Debug)]
-pub(super) enum Ready {
+pub(super) enum CallInput {
     /// For `ktsu/kv`: the name of the stream that the values stand in.
     Kv(String),
     /// For `ktsu/envelope`: what it gives.
-    Envelope(Given),
+    Envelope(CallResult),
 }
 
-impl Own {
+impl BuiltinServer {
     /// The server of a path.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "kv" => Some(Self::Kv),
             "envelope" => Some(Self::Envelope),
@@ -111,73 +111,75 @@ impl Orchestrator {
     /// [`NotTaken::Unauthorized`], if the token is not of this attempt.
     pub async fn tool_message(
         &self,
-        server: Own,
-        task: &Addressed,
+        server: BuiltinServer,
+        task: &TaskAddress,
         token: &str,
         version: Option<&str>,
         message: &Value,
-    ) -> Result<Answered, NotTaken> {
+    ) -> Result<ProtocolAnswer, ReportError> {
         let attempt = self.authorize(task, token)?;
         let Value::Array(messages) = message else {
             return Ok(self.single(server, task, attempt, version, message).await);
         };
         let messages = match protocol::batch(version, messages) {
             Ok(messages) => messages,
-            Err(refused) => return Ok(Answered::Refused(refused)),
+            Err(refused) => return Ok(ProtocolAnswer::Refused(refused)),
         };
         let mut answers = Vec::new();
         for one in messages {
             match self.single(server, task, attempt, version, one).await {
-                Answered::Nothing => {}
-                Answered::With(answer) | Answered::Refused(answer) => answers.push(answer),
+                ProtocolAnswer::Nothing => {}
+                ProtocolAnswer::With(answer) | ProtocolAnswer::Refused(answer) => {
+                    answers.push(answer)
+                }
             }
         }
         Ok(match answers.is_empty() {
-            true => Answered::Nothing,
-            false => Answered::With(Value::Array(answers)),
+            true => ProtocolAnswer::Nothing,
+            false => ProtocolAnswer::With(Value::Array(answers)),
         })
     }
 
     async fn single(
         &self,
-        server: Own,
-        task: &Addressed,
+        server: BuiltinServer,
+        task: &TaskAddress,
         attempt: u32,
         version: Option<&str>,
         message: &Value,
-    ) -> Answered {
+    ) -> ProtocolAnswer {
         let (id, method, params) = match protocol::read(version, message) {
-            Ok(Said::Request { id, method, params }) => (id, method, params),
-            Ok(Said::Notice) => return Answered::Nothing,
-            Err(refused) => return Answered::Refused(refused),
+            Ok(ProtocolMessage::Request { id, method, params }) => (id, method, params),
+            Ok(ProtocolMessage::Notification) => return ProtocolAnswer::Nothing,
+            Err(refused) => return ProtocolAnswer::Refused(refused),
         };
         let result = match method {
-            "initialize" => protocol::hello(server, params),
+            "initialize" => protocol::initialize_result(server, params),
             "ping" => Ok(json!({})),
-            "tools/list" => protocol::listed(&server.tools(), params),
-            "tools/call" => match protocol::wanted(&server.tools(), params) {
-                Ok(wanted) => Ok(self.own_call(server, task, attempt, wanted).await),
+            "tools/list" => protocol::tools_list_result(&server.tools(), params),
+            "tools/call" => match protocol::tool_call_request(&server.tools(), params) {
+                Ok(wanted) => Ok(self.builtin_call(server, task, attempt, wanted).await),
                 Err(error) => Err(error),
             },
-            other => Err(protocol::unknown(other)),
+            other => Err(protocol::unknown_method(other)),
         };
-        Answered::With(protocol::answer(id, result))
+        ProtocolAnswer::With(protocol::answer(id, result))
     }
 
-    async fn own_call(
+    async fn builtin_call(
         &self,
-        server: Own,
-        task: &Addressed,
+        server: BuiltinServer,
+        task: &TaskAddress,
         attempt: u32,
-        wanted: Wanted<'_>,
+        wanted: ToolCallRequest<'_>,
     ) -> Value {
         let given = match self.recorded_call(server, task, attempt, &wanted).await {
             None => {
                 Err("no such call is under way: it is to be recorded before it is made".to_owned())
             }
-            Some(call) => match call.given {
-                Ready::Envelope(given) => given,
-                Ready::Kv(ref namespace) => {
+            Some(call) => match call.input {
+                CallInput::Envelope(given) => given,
+                CallInput::Kv(ref namespace) => {
                     self.shared
                         .own_tools
                         .kv
@@ -199,10 +201,10 @@ impl Orchestrator {
     /// The call that an attempt has recorded, and that this is.
     async fn recorded_call(
         &self,
-        server: Own,
-        task: &Addressed,
+        server: BuiltinServer,
+        task: &TaskAddress,
         attempt: u32,
-        wanted: &Wanted<'_>,
+        wanted: &ToolCallRequest<'_>,
     ) -> Option<BuiltinCall> {
         let key = wanted.key?.to_owned();
         let under_way = self.shared.runs.get(task.stream.name())?;
@@ -225,8 +227,8 @@ impl Orchestrator {
 pub(super) fn find(
     definition: &Definition,
     state: &RunState,
-    server: Own,
-    task: &Addressed,
+    server: BuiltinServer,
+    task: &TaskAddress,
     attempt: u32,
     key: &str,
 ) -> Option<BuiltinCall> {
@@ -235,11 +237,11 @@ pub(super) fn find(
     let held = state.task(scope, step, task.item)?;
     let current = held.is_live() && held.attempt == attempt && state.failing().is_none();
     let calls = held.calls.as_deref().filter(|_| current)?;
-    let names = |sending: &&Sending| {
-        ktsu_workflow::admit::tools::key(state.stream(), sending.first) == key
+    let names = |sending: &&SentCall| {
+        ktsu_workflow::admit::tools::idempotency_key(state.stream(), sending.first) == key
             && sending.attempt == attempt
     };
-    let sending = calls.sent().find(names)?;
+    let sending = calls.sent_calls().find(names)?;
     let wanted = calls
         .list
         .iter()
@@ -249,20 +251,26 @@ pub(super) fn find(
     plan.next()?;
     let arguments = wanted.arguments.to_value();
     let given = match server {
-        Own::Envelope => Ready::Envelope(seen(state, scope, step, &sending.tool, &arguments)),
-        Own::Kv => {
-            let told = told(definition, state, &Memo::default(), scope, step, task.item)?;
+        BuiltinServer::Envelope => CallInput::Envelope(visible_outputs(
+            state,
+            scope,
+            step,
+            &sending.tool,
+            &arguments,
+        )),
+        BuiltinServer::Kv => {
+            let told = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;
             let mut servers = told.servers.iter();
             let params = servers.find(|one| one.plan.name == sending.server);
             let name = params.and_then(|one| one.params.get("namespace"));
-            Ready::Kv(kv::namespace(state, task, name.map_or("", String::as_str)))
+            CallInput::Kv(kv::namespace(state, task, name.map_or("", String::as_str)))
         }
     };
     Some(BuiltinCall {
         called: (state.stream().clone(), sending.called),
         tool: sending.tool.clone(),
         key: key.to_owned(),
-        given,
+        input: given,
         arguments,
     })
 }

@@ -3,13 +3,13 @@
 
 use serde_json::{Value, json};
 
-use super::Own;
+use super::BuiltinServer;
 
 /// Versions of the protocol these servers know, the newest first.
 pub(super) const VERSIONS: [&str; 4] = ["2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05"];
 
 /// The versions in which several messages may come as one.
-const BATCHED: [&str; 2] = ["2025-03-26", "2024-11-05"];
+const BATCH_VERSIONS: [&str; 2] = ["2025-03-26", "2024-11-05"];
 
 /// The most messages that come as one.
 const MAX_BATCH: usize = 16;
@@ -18,7 +18,7 @@ const MAX_BATCH: usize = 16;
 const MAX_ID: usize = 256;
 
 /// Where a call's idempotency key stands.
-const KEY: &str = "ktsu/idempotency-key";
+const IDEMPOTENCY_KEY: &str = "ktsu/idempotency-key";
 
 const INVALID_REQUEST: i32 = -32600;
 const METHOD_NOT_FOUND: i32 = -32601;
@@ -28,7 +28,7 @@ const UNSUPPORTED_VERSION: i32 = -32022;
 
 /// What a message comes to.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Answered {
+pub enum ProtocolAnswer {
     /// Nothing is asked.
     Nothing,
     /// This.
@@ -39,7 +39,7 @@ pub enum Answered {
 
 /// A message as it is meant.
 #[derive(Debug, PartialEq)]
-pub(super) enum Said<'a> {
+pub(super) enum ProtocolMessage<'a> {
     /// Asks for an answer.
     Request {
         id: &'a Value,
@@ -48,12 +48,12 @@ pub(super) enum Said<'a> {
         params: &'a Value,
     },
     /// Asks for none: a notification, or an answer to a question that nobody here asked.
-    Notice,
+    Notification,
 }
 
 /// A call as it is asked for.
 #[derive(Debug, PartialEq)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ToolCallRequest<'a> {
     pub(super) tool: &'a str,
     pub(super) arguments: Value,
     /// Without one it is no call that was recorded.
@@ -69,7 +69,7 @@ pub(super) fn batch<'a>(
     messages: &'a [Value],
 ) -> Result<&'a [Value], Value> {
     // Who names no version has one from before there was the header.
-    let permitted = version.is_none_or(|version| BATCHED.contains(&version));
+    let permitted = version.is_none_or(|version| BATCH_VERSIONS.contains(&version));
     let greets = messages.iter().any(|one| one["method"] == "initialize");
     let words = match messages.len() {
         _ if !permitted => "this version of the protocol knows single messages only",
@@ -85,7 +85,10 @@ pub(super) fn batch<'a>(
 ///
 /// # Errors
 /// The answer to what is none, or to what cannot be understood here.
-pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said<'a>, Value> {
+pub(super) fn read<'a>(
+    version: Option<&str>,
+    message: &'a Value,
+) -> Result<ProtocolMessage<'a>, Value> {
     let id = &message["id"];
     let shown = if is_id(id) { id } else { &Value::Null };
     let wrong = |words| Err(failure(shown, INVALID_REQUEST, words));
@@ -94,7 +97,7 @@ pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said
     }
     let method = match message.get("method") {
         Some(Value::String(method)) => method,
-        None if is_answer(message) => return Ok(Said::Notice),
+        None if is_response(message) => return Ok(ProtocolMessage::Notification),
         _ => return wrong("method is missing, or no text"),
     };
     // The version is settled by the first message itself.
@@ -104,7 +107,7 @@ pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said
         return Err(unsupported(shown, asked));
     }
     if message.get("id").is_none() {
-        return Ok(Said::Notice);
+        return Ok(ProtocolMessage::Notification);
     }
     if !is_id(id) {
         return wrong("id is a text of at most 256 characters or a whole number");
@@ -113,11 +116,11 @@ pub(super) fn read<'a>(version: Option<&str>, message: &'a Value) -> Result<Said
     if !(params.is_object() || params.is_null()) {
         return Err(failure(id, INVALID_PARAMS, "params are an object"));
     }
-    Ok(Said::Request { id, method, params })
+    Ok(ProtocolMessage::Request { id, method, params })
 }
 
 /// Whether it answers a question. Who could not read which one refuses it under no id.
-fn is_answer(message: &Value) -> bool {
+fn is_response(message: &Value) -> bool {
     let id = message.get("id");
     let refuses = message["error"].is_object();
     match id.is_some_and(Value::is_null) {
@@ -136,7 +139,7 @@ fn is_id(id: &Value) -> bool {
 ///
 /// # Errors
 /// The error, if it asks for none.
-pub(super) fn hello(server: Own, params: &Value) -> Result<Value, Value> {
+pub(super) fn initialize_result(server: BuiltinServer, params: &Value) -> Result<Value, Value> {
     let asked = params["protocolVersion"].as_str();
     let asked = asked.ok_or_else(|| error(INVALID_PARAMS, "protocolVersion is missing"))?;
     let known = VERSIONS.iter().find(|version| **version == asked);
@@ -151,7 +154,7 @@ pub(super) fn hello(server: Own, params: &Value) -> Result<Value, Value> {
 ///
 /// # Errors
 /// The error, if another is asked for.
-pub(super) fn listed(tools: &Value, params: &Value) -> Result<Value, Value> {
+pub(super) fn tools_list_result(tools: &Value, params: &Value) -> Result<Value, Value> {
     match params["cursor"].is_null() {
         true => Ok(json!({"tools": tools})),
         false => Err(error(INVALID_PARAMS, "there is no such page")),
@@ -162,7 +165,10 @@ pub(super) fn listed(tools: &Value, params: &Value) -> Result<Value, Value> {
 ///
 /// # Errors
 /// The error, if that is nothing, or no tool of the server.
-pub(super) fn wanted<'a>(tools: &Value, params: &'a Value) -> Result<Wanted<'a>, Value> {
+pub(super) fn tool_call_request<'a>(
+    tools: &Value,
+    params: &'a Value,
+) -> Result<ToolCallRequest<'a>, Value> {
     let name = params["name"].as_str();
     let tool = name.ok_or_else(|| error(INVALID_PARAMS, "name is missing"))?;
     let mut offered = tools.as_array().into_iter().flatten();
@@ -175,8 +181,8 @@ pub(super) fn wanted<'a>(tools: &Value, params: &'a Value) -> Result<Wanted<'a>,
         Some(arguments @ Value::Object(_)) => arguments.clone(),
         Some(_) => return Err(error(INVALID_PARAMS, "arguments are an object")),
     };
-    let key = params["_meta"][KEY].as_str();
-    Ok(Wanted {
+    let key = params["_meta"][IDEMPOTENCY_KEY].as_str();
+    Ok(ToolCallRequest {
         tool,
         arguments,
         key,
@@ -184,7 +190,7 @@ pub(super) fn wanted<'a>(tools: &Value, params: &'a Value) -> Result<Wanted<'a>,
 }
 
 /// The error of a method that nobody here knows.
-pub(super) fn unknown(method: &str) -> Value {
+pub(super) fn unknown_method(method: &str) -> Value {
     let words = format!("there is no method {method:?} here");
     error(METHOD_NOT_FOUND, &words)
 }
@@ -289,7 +295,11 @@ mod tests {
             json!({"jsonrpc": "2.0", "id": "x", "error": {"code": 1, "message": "m"}}),
             json!({"jsonrpc": "2.0", "id": null, "error": {"code": 1, "message": "m"}}),
         ] {
-            assert_eq!(read(None, &message), Ok(Said::Notice), "{message}");
+            assert_eq!(
+                read(None, &message),
+                Ok(ProtocolMessage::Notification),
+                "{message}"
+            );
         }
     }
 
@@ -315,7 +325,7 @@ mod tests {
     fn the_version_is_the_one_asked_for_or_the_newest() {
         let asked = |version: Value| {
             let params = json!({"protocolVersion": version});
-            hello(Own::Kv, &params)
+            initialize_result(BuiltinServer::Kv, &params)
         };
         for version in VERSIONS {
             assert_eq!(asked(json!(version)).unwrap()["protocolVersion"], version);
@@ -323,7 +333,10 @@ mod tests {
         let newer = asked(json!("2099-01-01")).unwrap();
         assert_eq!(newer["protocolVersion"], "2025-11-25");
         assert_eq!(asked(json!(3)).unwrap_err()["code"], -32602);
-        assert_eq!(hello(Own::Kv, &Value::Null).unwrap_err()["code"], -32602);
+        assert_eq!(
+            initialize_result(BuiltinServer::Kv, &Value::Null).unwrap_err()["code"],
+            -32602
+        );
     }
 
     #[test]
@@ -352,7 +365,7 @@ mod tests {
     fn a_call_names_a_tool_there_is_and_gives_it_an_object() {
         let tools = json!([{"name": "kv-get"}]);
         let read = |params: Value| {
-            wanted(&tools, &params)
+            tool_call_request(&tools, &params)
                 .map(|wanted| (wanted.arguments, wanted.key.map(str::to_owned)))
                 .map_err(|error| error["code"].clone())
         };

@@ -12,38 +12,38 @@ use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use super::super::reports::Addressed;
-use super::super::supervise::TICK;
-use super::super::{NotTaken, Orchestrator, Shared, lock};
-use super::{Answered, Own};
+use super::super::reports::TaskAddress;
+use super::super::supervise::TICK_INTERVAL;
+use super::super::{Orchestrator, ReportError, Shared, lock};
+use super::{BuiltinServer, ProtocolAnswer};
 
 /// The most streams at once: each holds a connection, of which there are 2,048.
 const MAX_STREAMS: usize = 256;
 
 /// The most streams of one attempt: a client that connects anew may leave some behind.
-const MAX_OF_ONE: usize = 8;
+const MAX_STREAMS_PER_ATTEMPT: usize = 8;
 
 /// The most answers that wait for a client to read them; whoever posts more is told to wait.
-const MAX_WAITING: usize = 16;
+const MAX_WAITING_ANSWERS: usize = 16;
 
 /// How long a stream may be silent.
-const QUIET: Duration = Duration::from_secs(600);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Streams that are open, by their names.
 #[derive(Debug, Default)]
-pub(crate) struct Streams(Mutex<HashMap<String, Open>>);
+pub(crate) struct ToolStreams(Mutex<HashMap<String, OpenStream>>);
 
 #[derive(Debug)]
-struct Open {
-    of: Of,
+struct OpenStream {
+    owner: StreamOwner,
     answers: mpsc::Sender<Value>,
 }
 
 /// Whose a stream is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Of {
-    server: Own,
-    task: Addressed,
+struct StreamOwner {
+    server: BuiltinServer,
+    task: TaskAddress,
     attempt: u32,
 }
 
@@ -51,20 +51,20 @@ struct Of {
 pub struct ToolStream {
     shared: Arc<Shared>,
     name: String,
-    of: Of,
+    of: StreamOwner,
     answers: mpsc::Receiver<Value>,
     stop: watch::Receiver<bool>,
 }
 
 /// What became of a message that was posted beside a stream.
 #[derive(Debug, PartialEq)]
-pub enum Posted {
+pub enum PostOutcome {
     /// Its answer, if it has one, is on the stream.
-    Taken,
+    Accepted,
     /// It is no message of MCP.
     Refused(Value),
     /// There is no such stream of this attempt.
-    Nowhere,
+    NoSuchStream,
 }
 
 impl Orchestrator {
@@ -74,27 +74,27 @@ impl Orchestrator {
     /// [`NotTaken`]: the token is not of this task, its attempt is over, there are too many.
     pub fn open_tool_stream(
         &self,
-        server: Own,
-        task: &Addressed,
+        server: BuiltinServer,
+        task: &TaskAddress,
         token: &str,
-    ) -> Result<ToolStream, NotTaken> {
+    ) -> Result<ToolStream, ReportError> {
         let attempt = self.authorize(task, token)?;
         let shared = &self.shared;
         if !shared.supervisor.is_watched(&task.name(), attempt) {
-            return Err(NotTaken::Stale);
+            return Err(ReportError::Stale);
         }
-        let of = Of {
+        let of = StreamOwner {
             server,
             task: task.clone(),
             attempt,
         };
         let mut bytes = [0; 16];
-        getrandom::fill(&mut bytes).map_err(|error| NotTaken::Unavailable(error.to_string()))?;
+        getrandom::fill(&mut bytes).map_err(|error| ReportError::Unavailable(error.to_string()))?;
         let name = uuid::Builder::from_random_bytes(bytes)
             .into_uuid()
             .simple()
             .to_string();
-        let lives = |of: &Of| shared.supervisor.is_watched(&of.task.name(), of.attempt);
+        let lives = |of: &StreamOwner| shared.supervisor.is_watched(&of.task.name(), of.attempt);
         let answers = shared.own_tools.streams.open(&name, &of, lives)?;
         Ok(ToolStream {
             shared: Arc::clone(shared),
@@ -111,61 +111,63 @@ impl Orchestrator {
     /// [`NotTaken`]: the token is not of this task, or nobody reads the answers.
     pub async fn post_to_tool_stream(
         &self,
-        server: Own,
-        task: &Addressed,
+        server: BuiltinServer,
+        task: &TaskAddress,
         token: &str,
         stream: &str,
         version: Option<&str>,
         message: &Value,
-    ) -> Result<Posted, NotTaken> {
-        let of = Of {
+    ) -> Result<PostOutcome, ReportError> {
+        let of = StreamOwner {
             server,
             task: task.clone(),
             attempt: self.authorize(task, token)?,
         };
         let Some(answers) = self.shared.own_tools.streams.find(stream, &of) else {
-            return Ok(Posted::Nowhere);
+            return Ok(PostOutcome::NoSuchStream);
         };
         // There is room for the answer before anything is done for it.
         let room = answers.try_reserve().map_err(|_| {
-            NotTaken::Unavailable("the answers to earlier messages are to be read first".to_owned())
+            ReportError::Unavailable(
+                "the answers to earlier messages are to be read first".to_owned(),
+            )
         })?;
         let answered = self.tool_message(server, task, token, version, message);
         Ok(match answered.await? {
-            Answered::Nothing => Posted::Taken,
-            Answered::With(answer) => {
+            ProtocolAnswer::Nothing => PostOutcome::Accepted,
+            ProtocolAnswer::With(answer) => {
                 room.send(answer);
-                Posted::Taken
+                PostOutcome::Accepted
             }
-            Answered::Refused(answer) => Posted::Refused(answer),
+            ProtocolAnswer::Refused(answer) => PostOutcome::Refused(answer),
         })
     }
 }
 
-impl Streams {
+impl ToolStreams {
     fn open(
         &self,
         name: &str,
-        of: &Of,
-        lives: impl Fn(&Of) -> bool,
-    ) -> Result<mpsc::Receiver<Value>, NotTaken> {
+        of: &StreamOwner,
+        lives: impl Fn(&StreamOwner) -> bool,
+    ) -> Result<mpsc::Receiver<Value>, ReportError> {
         let mut open = lock(&self.0);
         // A client that does not read keeps its connection, and no place beyond its attempt.
-        open.retain(|_, one| lives(&one.of));
-        let own = open.values().filter(|one| one.of == *of).count();
-        if open.len() >= MAX_STREAMS || own >= MAX_OF_ONE {
+        open.retain(|_, one| lives(&one.owner));
+        let own = open.values().filter(|one| one.owner == *of).count();
+        if open.len() >= MAX_STREAMS || own >= MAX_STREAMS_PER_ATTEMPT {
             let words = "too many streams are open".to_owned();
-            return Err(NotTaken::Unavailable(words));
+            return Err(ReportError::Unavailable(words));
         }
-        let (answers, answered) = mpsc::channel(MAX_WAITING);
+        let (answers, answered) = mpsc::channel(MAX_WAITING_ANSWERS);
         let of = of.clone();
-        open.insert(name.to_owned(), Open { of, answers });
+        open.insert(name.to_owned(), OpenStream { owner: of, answers });
         Ok(answered)
     }
 
-    fn find(&self, name: &str, of: &Of) -> Option<mpsc::Sender<Value>> {
+    fn find(&self, name: &str, of: &StreamOwner) -> Option<mpsc::Sender<Value>> {
         let open = lock(&self.0);
-        let found = open.get(name).filter(|one| one.of == *of);
+        let found = open.get(name).filter(|one| one.owner == *of);
         found.map(|one| one.answers.clone())
     }
 }
@@ -190,14 +192,14 @@ async fn answer(
     stop: &mut watch::Receiver<bool>,
     lives: impl Fn() -> bool,
 ) -> Option<Value> {
-    let silent = Instant::now() + QUIET;
+    let silent = Instant::now() + IDLE_TIMEOUT;
     loop {
         tokio::select! {
             biased;
             answer = answers.recv() => return answer,
             _ = stop.wait_for(|stop| *stop) => return None,
             () = tokio::time::sleep_until(silent) => return None,
-            () = tokio::time::sleep(TICK) => if !lives() {
+            () = tokio::time::sleep(TICK_INTERVAL) => if !lives() {
                 return None;
             },
         }
@@ -215,10 +217,10 @@ mod tests {
     use super::*;
     use ktsu_ledger::StreamId;
 
-    fn of(run: &str, attempt: u32) -> Of {
-        Of {
-            server: Own::Kv,
-            task: Addressed {
+    fn of(run: &str, attempt: u32) -> StreamOwner {
+        StreamOwner {
+            server: BuiltinServer::Kv,
+            task: TaskAddress {
                 stream: StreamId::run(run).unwrap(),
                 scope: String::new(),
                 step: "s".to_owned(),
@@ -230,20 +232,20 @@ mod tests {
 
     #[test]
     fn a_stream_is_found_by_the_attempt_it_belongs_to_alone() {
-        let streams = Streams::default();
+        let streams = ToolStreams::default();
         let _answers = streams.open("a", &of("run_1", 1), |_| true).unwrap();
         assert!(streams.find("a", &of("run_1", 1)).is_some());
         assert!(streams.find("b", &of("run_1", 1)).is_none());
         assert!(streams.find("a", &of("run_1", 2)).is_none());
         assert!(streams.find("a", &of("run_2", 1)).is_none());
         let mut other = of("run_1", 1);
-        other.server = Own::Envelope;
+        other.server = BuiltinServer::Envelope;
         assert!(streams.find("a", &other).is_none());
     }
 
     #[test]
     fn an_attempt_has_some_streams_and_all_of_them_together_a_few_hundred() {
-        let streams = Streams::default();
+        let streams = ToolStreams::default();
         let mut held = Vec::new();
         for at in 0..8 {
             held.push(
@@ -253,7 +255,7 @@ mod tests {
             );
         }
         let refused = streams.open("a8", &of("run_1", 1), |_| true).unwrap_err();
-        assert!(matches!(refused, NotTaken::Unavailable(_)));
+        assert!(matches!(refused, ReportError::Unavailable(_)));
         for at in 8..256 {
             let run = format!("run_{at}");
             held.push(
@@ -264,7 +266,7 @@ mod tests {
         }
         assert!(streams.open("c", &of("run_2", 1), |_| true).is_err());
         // Nobody has to hang up for the places of attempts that are over.
-        let lives = |one: &Of| *one != of("run_1", 1);
+        let lives = |one: &StreamOwner| *one != of("run_1", 1);
         assert!(streams.open("c", &of("run_2", 1), lives).is_ok());
     }
 
@@ -275,10 +277,10 @@ mod tests {
         let (stopping, mut stop) = watch::channel(false);
         let begun = Instant::now();
         assert_eq!(answer(&mut answers, &mut stop, || false).await, None);
-        assert_eq!(begun.elapsed(), TICK);
+        assert_eq!(begun.elapsed(), TICK_INTERVAL);
         let begun = Instant::now();
         assert_eq!(answer(&mut answers, &mut stop, || true).await, None);
-        assert_eq!(begun.elapsed(), QUIET);
+        assert_eq!(begun.elapsed(), IDLE_TIMEOUT);
         // What is answered already is told all the same.
         to.send(Value::from(1)).await.unwrap();
         stopping.send_replace(true);

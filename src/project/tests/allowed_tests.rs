@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use super::kit;
-use crate::project::{Under, judge};
+use crate::project::{CheckWith, check};
 
 /// The codes of what is told of a kit.
 fn codes(files: &[(&str, &str)]) -> Vec<String> {
     let dir = kit(files);
-    let judged = judge(dir.path(), Under::Nothing, &BTreeMap::new(), false);
+    let judged = check(dir.path(), CheckWith::Nothing, &BTreeMap::new(), false);
     let faults = judged.faults.faults.iter();
     let codes = faults.map(|fault| format!("{} {}", fault.code.text(), fault.message));
     codes

@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path;
 
 use super::kit;
-use crate::project::{Under, judge};
+use crate::project::{CheckWith, check};
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::render;
-use ktsu_config::yaml::Place;
+use ktsu_config::yaml::SourceSpan;
 use ktsu_environment::{Environment, Principals};
 use ktsu_kit::file_names;
 
@@ -33,7 +33,7 @@ fn broken_kits_are_told_where_they_are_broken() {
             .map(|(path, text)| (path.as_str(), text.as_str()))
             .collect();
         let dir = kit(&borrowed);
-        let judged = judge(dir.path(), Under::Nothing, &BTreeMap::new(), false);
+        let judged = check(dir.path(), CheckWith::Nothing, &BTreeMap::new(), false);
         refused += usize::from(!judged.is_sound());
         let mut faults = judged.faults;
         boot(&mut faults, dir.path(), &files);
@@ -166,7 +166,7 @@ fn marker(row: &str) -> Option<(Option<usize>, &str)> {
 
 #[test]
 fn a_marker_in_the_wrong_place_is_noticed() {
-    let place = Place {
+    let place = SourceSpan {
         line: 2,
         column: 5,
         length: 1,

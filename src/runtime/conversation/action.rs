@@ -2,23 +2,23 @@
 
 use serde_json::Value;
 
-use crate::tools::sessions::Sending;
-use ktsu_contract::gateway::{Message, Tool};
-use ktsu_contract::report::{Event, Finished, Offered, Purpose, Told};
+use crate::tools::sessions::OutgoingCall;
+use ktsu_contract::gateway::{ChatMessage, ToolDefinition};
+use ktsu_contract::report::{Finished, OfferedTool, Purpose, ReportEvent, RequestMessage};
 
 /// What to do now.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Action {
     /// Announce a model call.
-    Call(Box<Announced>),
+    Call(Box<ModelCallAnnouncement>),
     /// Make the call that is announced.
-    Ask(Box<Asking>),
+    Ask(Box<ModelCallRequest>),
     /// Report a draft: the agent may reflect on it.
     Decide(Value),
     /// Report this, and go on with what is recorded of it.
-    Report(Vec<Event>),
+    Report(Vec<ReportEvent>),
     /// Send these calls, which are announced.
-    Send(Vec<Sending>),
+    Send(Vec<OutgoingCall>),
     /// Wait for an answer to a call that is under way.
     Wait,
     /// People are asked: end without a word.
@@ -29,33 +29,33 @@ pub(crate) enum Action {
 
 /// A model call to announce.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Announced {
+pub(crate) struct ModelCallAnnouncement {
     /// What for.
     pub(crate) purpose: Purpose,
     /// The request it goes on from.
     pub(crate) base: Option<u64>,
     /// The messages that are new.
-    pub(crate) messages: Vec<Told>,
+    pub(crate) messages: Vec<RequestMessage>,
     /// The tools, if they are others than those of the base.
-    pub(crate) tools: Option<Vec<Offered>>,
+    pub(crate) tools: Option<Vec<OfferedTool>>,
 }
 
 /// A model call to make.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Asking {
+pub(crate) struct ModelCallRequest {
     /// The announcement's number.
     pub(crate) seq: u64,
     /// What for.
     pub(crate) purpose: Purpose,
     /// Its messages, as recorded.
-    pub(crate) messages: Vec<Message>,
+    pub(crate) messages: Vec<ChatMessage>,
     /// Its tools, as recorded.
-    pub(crate) tools: Vec<Tool>,
+    pub(crate) tools: Vec<ToolDefinition>,
 }
 
 /// What a task is bound to.
 #[derive(Debug, Clone)]
-pub(crate) struct Terms {
+pub(crate) struct ConversationLimits {
     /// Turns of the loop; 0 stands for ten.
     pub(crate) max_turns: u32,
     /// Whether people can be asked.
@@ -64,8 +64,8 @@ pub(crate) struct Terms {
 
 impl Action {
     /// A call of its own, with no tools.
-    pub(super) fn alone(purpose: Purpose, messages: Vec<Told>) -> Self {
-        Self::Call(Box::new(Announced {
+    pub(super) fn alone(purpose: Purpose, messages: Vec<RequestMessage>) -> Self {
+        Self::Call(Box::new(ModelCallAnnouncement {
             purpose,
             base: None,
             messages,

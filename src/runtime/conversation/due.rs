@@ -2,34 +2,34 @@
 
 use serde_json::{Value, json};
 
-use super::action::{Action, Terms};
+use super::action::{Action, ConversationLimits};
 use super::end;
-use super::round::{Call, Round, State};
-use crate::tools::catalogue::{Catalogue, Target, Verdict};
-use crate::tools::sessions::Sending;
-use crate::tools::{Returned, ToolError};
+use super::round::{RoundCall, RoundCallState, ToolRound};
+use crate::tools::catalogue::{CallVerdict, Catalogue, ToolTarget};
+use crate::tools::sessions::OutgoingCall;
+use crate::tools::{ToolCallResult, ToolError};
 use ktsu_contract::report::{
-    ApprovalRequested, Decided, Event, Finished, ToolCalled, ToolInDoubt, ToolReturned,
+    ApprovalRequested, Decided, Finished, ReportEvent, ToolCalled, ToolInDoubt, ToolReturned,
 };
 
 /// How many calls of a task are under way at once.
-pub(super) const AT_ONCE: usize = 16;
+pub(super) const MAX_CONCURRENT_CALLS: usize = 16;
 
 /// How many results that need no call go into one report.
-const TOGETHER: usize = 64;
+const MAX_RESULTS_PER_REPORT: usize = 64;
 
 /// What a model is told of a call that a person rejected.
 const REJECTED: &str = "Tool call rejected by human reviewer. Please find an alternative approach.";
 
 /// What a round asks for, by what is to be done with it.
 #[derive(Default)]
-struct Due {
+struct RoundPlan {
     /// May be reported at once: results that need no call, and calls to send.
-    events: Vec<Event>,
+    events: Vec<ReportEvent>,
     /// Announced calls to send.
-    sends: Vec<Sending>,
+    sends: Vec<OutgoingCall>,
     /// People are to be asked, once nothing else is under way.
-    people: Vec<Event>,
+    people: Vec<ReportEvent>,
     under_way: usize,
     results: usize,
     waits: bool,
@@ -38,13 +38,13 @@ struct Due {
 }
 
 /// What to do now. `over`: the end that is due as soon as nothing is under way.
-pub(super) fn due(
-    round: &Round,
-    terms: &Terms,
+pub(super) fn next_action(
+    round: &ToolRound,
+    terms: &ConversationLimits,
     catalogue: &Catalogue,
     over: Option<&Finished>,
 ) -> Action {
-    let mut due = Due::default();
+    let mut due = RoundPlan::default();
     for (at, call) in (0..).zip(&round.calls) {
         due.add(round, at, call, terms, catalogue);
     }
@@ -59,14 +59,14 @@ pub(super) fn due(
             _ => Action::Wait,
         };
     }
-    let mut events: Vec<Event> = decided(round).into_iter().collect();
+    let mut events: Vec<ReportEvent> = decided(round).into_iter().collect();
     if !due.sends.is_empty() {
         return Action::Send(due.sends);
     }
     events.append(&mut due.events);
     if events
         .iter()
-        .any(|event| !matches!(event, Event::Decided(_)))
+        .any(|event| !matches!(event, ReportEvent::Decided(_)))
     {
         return Action::Report(events);
     }
@@ -91,48 +91,57 @@ pub(super) fn due(
 }
 
 /// That the calls of the reply are to be made, unless it is said.
-pub(super) fn decided(round: &Round) -> Option<Event> {
+pub(super) fn decided(round: &ToolRound) -> Option<ReportEvent> {
     match round.decided {
         true => None,
-        false => Some(Event::Decided(Decided {
+        false => Some(ReportEvent::Decided(Decided {
             draft: None,
             response: Some(round.response),
         })),
     }
 }
 
-impl Due {
-    fn add(&mut self, round: &Round, at: u32, call: &Call, terms: &Terms, catalogue: &Catalogue) {
+impl RoundPlan {
+    fn add(
+        &mut self,
+        round: &ToolRound,
+        at: u32,
+        call: &RoundCall,
+        terms: &ConversationLimits,
+        catalogue: &Catalogue,
+    ) {
         match &call.state {
-            State::Asked => match catalogue.judge(&call.asked, call.secret) {
-                Verdict::Gated(target) => self.people.push(gate(round, at, &target)),
-                verdict @ (Verdict::NotPermitted | Verdict::Refused(..) | Verdict::Free(_)) => {
-                    self.judged(round, at, call, verdict);
+            RoundCallState::Proposed => match catalogue.check_call(&call.asked, call.secret) {
+                CallVerdict::Gated(target) => self.people.push(gate(round, at, &target)),
+                verdict @ (CallVerdict::NotPermitted
+                | CallVerdict::Refused(..)
+                | CallVerdict::Allowed(_)) => {
+                    self.apply_verdict(round, at, call, verdict);
                 }
             },
-            State::Allowed(target) => {
-                let verdict = catalogue.settled(target, &call.asked, call.secret);
-                self.judged(round, at, call, verdict);
+            RoundCallState::Allowed(target) => {
+                let verdict = catalogue.check_approved(target, &call.asked, call.secret);
+                self.apply_verdict(round, at, call, verdict);
             }
-            State::Rejected(reason) => {
+            RoundCallState::Rejected(reason) => {
                 let text = match reason.as_deref().map(str::trim) {
                     None | Some("") => REJECTED.to_owned(),
                     Some(reason) => format!("{REJECTED} Reason: {reason}"),
                 };
                 self.refused(round, at, "rejected", &text);
             }
-            State::Settled(result) => {
+            RoundCallState::ConfirmedByPerson(result) => {
                 let result = returned(round.response, at, texts(result), None);
                 self.result(result);
             }
-            State::Called {
+            RoundCallState::Called {
                 target,
                 called,
                 key,
                 sent,
             } => match sent {
                 true => self.under_way += 1,
-                false => self.sends.push(Sending {
+                false => self.sends.push(OutgoingCall {
                     called: *called,
                     server: target.server.clone(),
                     tool: target.tool.clone(),
@@ -145,19 +154,24 @@ impl Due {
                     key: key.clone(),
                 }),
             },
-            State::Lost { target, called } => {
+            RoundCallState::Lost { target, called } => {
                 match (catalogue.stateful(&target.server), terms.people) {
-                    (false, _) => match catalogue.settled(target, &call.asked, call.secret) {
-                        // It was sent once, so that it is no call that was never sent.
-                        Verdict::Refused(_, text) => self.result(error(round.response, at, &text)),
-                        verdict
-                        @ (Verdict::NotPermitted | Verdict::Gated(_) | Verdict::Free(_)) => {
-                            self.judged(round, at, call, verdict);
+                    (false, _) => {
+                        match catalogue.check_approved(target, &call.asked, call.secret) {
+                            // It was sent once, so that it is no call that was never sent.
+                            CallVerdict::Refused(_, text) => {
+                                self.result(error(round.response, at, &text))
+                            }
+                            verdict @ (CallVerdict::NotPermitted
+                            | CallVerdict::Gated(_)
+                            | CallVerdict::Allowed(_)) => {
+                                self.apply_verdict(round, at, call, verdict);
+                            }
                         }
-                    },
+                    }
                     (true, true) => {
                         let doubt = ToolInDoubt { called: *called };
-                        self.people.push(Event::ToolInDoubt(doubt));
+                        self.people.push(ReportEvent::ToolInDoubt(doubt));
                     }
                     (true, false) => {
                         let text = "Error: the server gave no answer; whether the call happened \
@@ -166,23 +180,31 @@ impl Due {
                     }
                 }
             }
-            State::Gated { .. } | State::Doubted { .. } => self.waits = true,
-            State::Returned(_) => {}
+            RoundCallState::Gated { .. } | RoundCallState::InDoubt { .. } => self.waits = true,
+            RoundCallState::Returned(_) => {}
         }
     }
 
-    fn judged(&mut self, round: &Round, at: u32, call: &Call, verdict: Verdict) {
+    fn apply_verdict(
+        &mut self,
+        round: &ToolRound,
+        at: u32,
+        call: &RoundCall,
+        verdict: CallVerdict,
+    ) {
         match verdict {
-            Verdict::NotPermitted => self.not_permitted = Some(call.asked.name.clone()),
-            Verdict::Refused(why, text) => self.refused(round, at, why, &text),
-            Verdict::Gated(target) | Verdict::Free(target) => self.announce(round, at, target),
+            CallVerdict::NotPermitted => self.not_permitted = Some(call.asked.name.clone()),
+            CallVerdict::Refused(why, text) => self.refused(round, at, why, &text),
+            CallVerdict::Gated(target) | CallVerdict::Allowed(target) => {
+                self.announce(round, at, target)
+            }
         }
     }
 
-    fn announce(&mut self, round: &Round, at: u32, target: Target) {
+    fn announce(&mut self, round: &ToolRound, at: u32, target: ToolTarget) {
         let announced = self.events.len() - self.results;
-        if announced + self.sends.len() + self.under_way < AT_ONCE {
-            self.events.push(Event::ToolCalled(ToolCalled {
+        if announced + self.sends.len() + self.under_way < MAX_CONCURRENT_CALLS {
+            self.events.push(ReportEvent::ToolCalled(ToolCalled {
                 response: round.response,
                 call: at,
                 server: target.server,
@@ -191,7 +213,7 @@ impl Due {
         }
     }
 
-    fn refused(&mut self, round: &Round, at: u32, why: &str, text: &str) {
+    fn refused(&mut self, round: &ToolRound, at: u32, why: &str, text: &str) {
         self.result(ToolReturned {
             not_sent: Some(why.to_owned()),
             ..error(round.response, at, text)
@@ -199,20 +221,20 @@ impl Due {
     }
 
     fn result(&mut self, result: ToolReturned) {
-        if self.results < TOGETHER {
+        if self.results < MAX_RESULTS_PER_REPORT {
             self.results += 1;
-            self.events.push(Event::ToolReturned(result));
+            self.events.push(ReportEvent::ToolReturned(result));
         }
     }
 }
 
 /// What to report of an answer; nothing where a person has to say whether the call happened.
-pub(super) fn answered(
-    round: &Round,
+pub(super) fn report_answer(
+    round: &ToolRound,
     called: u64,
-    answer: Result<Returned, ToolError>,
+    answer: Result<ToolCallResult, ToolError>,
     catalogue: &Catalogue,
-) -> Option<Event> {
+) -> Option<ReportEvent> {
     let (at, target) = round.called(called)?;
     let result = match answer {
         Ok(result) => ToolReturned {
@@ -229,11 +251,11 @@ pub(super) fn answered(
             }
         }
     };
-    Some(Event::ToolReturned(result))
+    Some(ReportEvent::ToolReturned(result))
 }
 
-fn gate(round: &Round, at: u32, target: &Target) -> Event {
-    Event::ApprovalRequested(ApprovalRequested {
+fn gate(round: &ToolRound, at: u32, target: &ToolTarget) -> ReportEvent {
+    ReportEvent::ApprovalRequested(ApprovalRequested {
         response: round.response,
         call: at,
         server: target.server.clone(),

@@ -2,33 +2,33 @@
 
 use serde_json::Value;
 
-use ktsu_contract::report::{Failure, Finished, Outcome};
+use ktsu_contract::report::{FailureDetails, Finished, TaskOutcome};
 
 /// The end with an output.
 pub(super) fn completed(output: &Value) -> Finished {
     Finished {
         reason: "completed".to_owned(),
-        outcome: Outcome {
+        outcome: TaskOutcome {
             output: Some(output.clone()),
-            ..Outcome::default()
+            ..TaskOutcome::default()
         },
     }
 }
 
 /// The end with an error, for a reason of decision W7.
-pub(crate) fn failed(reason: &str, error: Failure, raw_output: Option<String>) -> Finished {
+pub(crate) fn failed(reason: &str, error: FailureDetails, raw_output: Option<String>) -> Finished {
     Finished {
         reason: reason.to_owned(),
-        outcome: Outcome {
+        outcome: TaskOutcome {
             error: Some(error),
             raw_output,
-            ..Outcome::default()
+            ..TaskOutcome::default()
         },
     }
 }
 
 /// The end by an error of the gateway, or of the orchestrator that refused a call.
-pub(crate) fn refused(error: Failure) -> Finished {
+pub(crate) fn refused(error: FailureDetails) -> Finished {
     let reason = if error.code == "budget_exceeded" {
         "budget_exceeded"
     } else {
@@ -66,8 +66,8 @@ pub(super) fn not_permitted(name: &str) -> Finished {
 }
 
 /// An error that another try would meet again.
-pub(crate) fn failure(code: &str, message: impl Into<String>) -> Failure {
-    Failure {
+pub(crate) fn failure(code: &str, message: impl Into<String>) -> FailureDetails {
+    FailureDetails {
         code: code.to_owned(),
         message: message.into(),
         retryable: false,

@@ -3,29 +3,29 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::frames::Returned;
-use super::requests::{Request, read};
-use super::round::Round;
-use super::{Conversation, Stage, end, refused};
+use super::frames::ToolReturnedData;
+use super::requests::{LlmRequestData, read};
+use super::round::ToolRound;
+use super::{Conversation, ConversationStage, end, refused};
 use crate::reply;
 use ktsu_contract::gateway::ToolCall;
-use ktsu_contract::report::{Failure, Purpose};
+use ktsu_contract::report::{FailureDetails, Purpose};
 use ktsu_contract::result;
 
 /// The members of a recorded `llm.response` that matter here.
 #[derive(Deserialize)]
-struct Response {
+struct LlmResponseData {
     request: u64,
     #[serde(default)]
     content: Option<Value>,
     #[serde(default)]
-    error: Option<Failure>,
+    error: Option<FailureDetails>,
     #[serde(default)]
     tool_calls: Value,
 }
 
 impl Conversation {
-    pub(super) fn requested(&mut self, seq: u64, request: Request) -> bool {
+    pub(super) fn requested(&mut self, seq: u64, request: LlmRequestData) -> bool {
         let purpose = request.purpose;
         if !self.requests.add(seq, request) {
             return false;
@@ -34,15 +34,15 @@ impl Conversation {
             self.turns += 1;
             self.base = self.begun.then_some((seq, self.rounds.len()));
         }
-        self.stage = Stage::Asked { seq, purpose };
+        self.stage = ConversationStage::AwaitingResponse { seq, purpose };
         true
     }
 
     pub(super) fn responded(&mut self, seq: u64, data: &Value) -> bool {
-        let Some(response) = read::<Response>(data) else {
+        let Some(response) = read::<LlmResponseData>(data) else {
             return false;
         };
-        let Stage::Asked {
+        let ConversationStage::AwaitingResponse {
             seq: request,
             purpose,
         } = self.stage
@@ -53,7 +53,7 @@ impl Conversation {
             return false;
         }
         self.stage = match (response.error, response.content) {
-            (Some(error), _) => Stage::Ended(refused(error)),
+            (Some(error), _) => ConversationStage::Ended(refused(error)),
             (None, content) => {
                 let text = match content {
                     Some(Value::String(text)) => text,
@@ -61,10 +61,10 @@ impl Conversation {
                     None => String::new(),
                 };
                 let last = self.turns >= self.terms.max_turns;
-                match Round::of(seq, &text, &response.tool_calls, last) {
+                match ToolRound::of(seq, &text, &response.tool_calls, last) {
                     Some(round) if purpose == Purpose::Turn => {
                         self.requests.replied(seq, &text, round.asked());
-                        Stage::Calling(round)
+                        ConversationStage::Calling(round)
                     }
                     Some(_) | None => replied(request, purpose, text),
                 }
@@ -76,15 +76,18 @@ impl Conversation {
     pub(super) fn decided(&mut self, draft: &Value) -> bool {
         // What is recorded is redacted, and a text can stop being JSON by that: the draft itself is
         // the better witness.
-        if !matches!(self.stage, Stage::Draft(_) | Stage::Unreadable { .. }) {
+        if !matches!(
+            self.stage,
+            ConversationStage::Draft(_) | ConversationStage::Unreadable { .. }
+        ) {
             return false;
         }
-        self.stage = Stage::Decided(draft.clone());
+        self.stage = ConversationStage::Decided(draft.clone());
         true
     }
 
     pub(super) fn calls_decided(&mut self, response: &Value) -> bool {
-        let Stage::Calling(round) = &mut self.stage else {
+        let ConversationStage::Calling(round) = &mut self.stage else {
             return false;
         };
         let meant = response.as_u64() == Some(round.response) && !round.decided;
@@ -92,8 +95,8 @@ impl Conversation {
         meant
     }
 
-    pub(super) fn returned(&mut self, seq: u64, result: &Returned) -> bool {
-        let Stage::Calling(round) = &mut self.stage else {
+    pub(super) fn returned(&mut self, seq: u64, result: &ToolReturnedData) -> bool {
+        let ConversationStage::Calling(round) = &mut self.stage else {
             return false;
         };
         let Some(ToolCall { id, .. }) = round.returned(seq, result) else {
@@ -104,8 +107,8 @@ impl Conversation {
         if let Some(results) = round.results() {
             self.rounds.push((round.response, results));
             self.stage = match self.over.take() {
-                Some(end) => Stage::Ended(end),
-                None => Stage::Turn,
+                Some(end) => ConversationStage::Ended(end),
+                None => ConversationStage::Turn,
             };
         }
         true
@@ -113,21 +116,21 @@ impl Conversation {
 }
 
 /// Where a reply without calls leads to.
-pub(super) fn replied(request: u64, purpose: Purpose, text: String) -> Stage {
+pub(super) fn replied(request: u64, purpose: Purpose, text: String) -> ConversationStage {
     match (purpose, reply::object(&text)) {
-        (Purpose::Turn | Purpose::Repair, Some(draft)) => Stage::Draft(draft),
-        (Purpose::Reflect, Some(output)) => Stage::Ended(end::completed(&output)),
-        (Purpose::Turn, None) => Stage::Unreadable {
+        (Purpose::Turn | Purpose::Repair, Some(draft)) => ConversationStage::Draft(draft),
+        (Purpose::Reflect, Some(output)) => ConversationStage::Ended(end::completed(&output)),
+        (Purpose::Turn, None) => ConversationStage::Unreadable {
             turn: request,
             text,
         },
         (Purpose::Repair, None) => {
             let words = "neither the reply nor its repair is a JSON object";
-            Stage::Ended(end::unusable("output_invalid", words, text))
+            ConversationStage::Ended(end::unusable("output_invalid", words, text))
         }
         (Purpose::Reflect, None) => {
             let words = "the reply of the reflection is not a JSON object";
-            Stage::Ended(end::unusable("reflect_output_invalid", words, text))
+            ConversationStage::Ended(end::unusable("reflect_output_invalid", words, text))
         }
     }
 }

@@ -7,7 +7,7 @@ use ktsu_contract::gateway::ToolCall;
 
 /// A tool that a reply asks for, as it is recorded.
 #[derive(Debug, Deserialize)]
-pub(super) struct Wanted {
+pub(super) struct RequestedTool {
     #[serde(flatten)]
     pub(super) call: ToolCall,
     #[serde(default)]
@@ -16,7 +16,7 @@ pub(super) struct Wanted {
 
 /// Of a recorded `tool.called`.
 #[derive(Deserialize)]
-pub(super) struct Called {
+pub(super) struct ToolCalledData {
     pub(super) call: u32,
     #[serde(default)]
     pub(super) idempotency_key: Option<String>,
@@ -27,25 +27,25 @@ pub(super) struct Called {
 
 /// Of a recorded `approval.requested`.
 #[derive(Deserialize)]
-pub(super) struct Requested {
+pub(super) struct ApprovalRequestedData {
     pub(super) call: u32,
     pub(super) response: u64,
     pub(super) server: String,
     pub(super) tool: String,
     #[serde(default)]
-    pub(super) policy: Policy,
+    pub(super) policy: ApprovalPolicyData,
 }
 
 /// What it says of the people who are asked.
 #[derive(Default, Deserialize)]
-pub(super) struct Policy {
+pub(super) struct ApprovalPolicyData {
     #[serde(default)]
     pub(super) quorum: u32,
 }
 
 /// Of a recorded `approval.decided`.
 #[derive(Deserialize)]
-pub(super) struct Decided {
+pub(super) struct ApprovalDecidedData {
     pub(super) decision: String,
     #[serde(default)]
     pub(super) reason: Option<String>,
@@ -56,7 +56,7 @@ pub(super) struct Decided {
 
 /// The members of a recorded `tool.returned` that matter here.
 #[derive(Deserialize)]
-pub(super) struct Returned {
+pub(super) struct ToolReturnedData {
     pub(super) call: u32,
     #[serde(default)]
     pub(super) content: Value,

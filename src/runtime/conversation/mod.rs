@@ -28,15 +28,15 @@ mod turn;
 
 use serde_json::Value;
 
-use self::requests::{Requests, read, text};
-use self::round::Round;
-use super::prompt::Prompt;
-use super::tools::catalogue::{Catalogue, Target};
+use self::requests::{RequestHistory, read, text};
+use self::round::ToolRound;
+use super::prompt::AgentPrompt;
+use super::tools::catalogue::{Catalogue, ToolTarget};
 use super::tools::{self, ToolError, ToolErrorCode};
-use ktsu_contract::report::{Decided, Event, Finished, LlmResponse, Purpose, ToolInDoubt};
-use ktsu_contract::runtime::Recorded;
+use ktsu_contract::report::{Decided, Finished, LlmResponse, Purpose, ReportEvent, ToolInDoubt};
+use ktsu_contract::runtime::RecordedFrame;
 
-pub(super) use action::{Action, Announced, Asking, Terms};
+pub(super) use action::{Action, ConversationLimits, ModelCallAnnouncement, ModelCallRequest};
 pub(super) use due::MAX_DEPTH;
 pub(super) use end::{broken, failed, failure, refused};
 
@@ -46,10 +46,10 @@ const DEFAULT_TURNS: u32 = 10;
 /// A task's state.
 #[derive(Debug, Clone)]
 pub(super) struct Conversation {
-    prompt: Prompt,
-    terms: Terms,
+    prompt: AgentPrompt,
+    terms: ConversationLimits,
     turns: u32,
-    requests: Requests,
+    requests: RequestHistory,
     /// The rounds of calls that are over: the reply's frame, and the results'.
     rounds: Vec<(u64, Vec<u64>)>,
     /// The last turn of this attempt, and how many rounds were over when it was asked for.
@@ -58,17 +58,17 @@ pub(super) struct Conversation {
     begun: bool,
     /// The end that is due once no call is under way.
     over: Option<Finished>,
-    stage: Stage,
+    stage: ConversationStage,
 }
 
 #[derive(Debug, Clone)]
-enum Stage {
+enum ConversationStage {
     /// A turn is due.
     Turn,
     /// A call is announced and not answered.
-    Asked { seq: u64, purpose: Purpose },
+    AwaitingResponse { seq: u64, purpose: Purpose },
     /// The reply asks for tools.
-    Calling(Round),
+    Calling(ToolRound),
     /// The reply to a turn is no JSON object.
     Unreadable { turn: u64, text: String },
     /// There is a draft.
@@ -83,7 +83,11 @@ enum Stage {
 
 impl Conversation {
     /// A task of which this is recorded.
-    pub(super) fn new(prompt: Prompt, mut terms: Terms, history: &[Recorded]) -> Self {
+    pub(super) fn new(
+        prompt: AgentPrompt,
+        mut terms: ConversationLimits,
+        history: &[RecordedFrame],
+    ) -> Self {
         if terms.max_turns == 0 {
             terms.max_turns = DEFAULT_TURNS;
         }
@@ -91,12 +95,12 @@ impl Conversation {
             prompt,
             terms,
             turns: 0,
-            requests: Requests::default(),
+            requests: RequestHistory::default(),
             rounds: Vec::new(),
             base: None,
             begun: false,
             over: None,
-            stage: Stage::Turn,
+            stage: ConversationStage::Turn,
         };
         for event in history {
             conversation.feed(event);
@@ -109,7 +113,7 @@ impl Conversation {
 
     /// Takes a recorded event in. False if it changed nothing: it is not about the conversation,
     /// is of a type this version does not know, or answers what was not asked.
-    pub(super) fn feed(&mut self, event: &Recorded) -> bool {
+    pub(super) fn feed(&mut self, event: &RecordedFrame) -> bool {
         match event.kind.as_str() {
             "llm.request" => {
                 read(&event.data).is_some_and(|request| self.requested(event.seq, request))
@@ -125,14 +129,14 @@ impl Conversation {
                 read(&event.data).is_some_and(|result| self.returned(event.seq, &result))
             }
             _ => match &mut self.stage {
-                Stage::Calling(round) => round.feed(event),
-                Stage::Turn
-                | Stage::Asked { .. }
-                | Stage::Unreadable { .. }
-                | Stage::Draft(_)
-                | Stage::Decided(_)
-                | Stage::Reflecting(_)
-                | Stage::Ended(_) => false,
+                ConversationStage::Calling(round) => round.feed(event),
+                ConversationStage::Turn
+                | ConversationStage::AwaitingResponse { .. }
+                | ConversationStage::Unreadable { .. }
+                | ConversationStage::Draft(_)
+                | ConversationStage::Decided(_)
+                | ConversationStage::Reflecting(_)
+                | ConversationStage::Ended(_) => false,
             },
         }
     }
@@ -140,89 +144,99 @@ impl Conversation {
     /// Whether what is due needs to know what the servers offer.
     pub(super) fn needs_tools(&self) -> bool {
         match &self.stage {
-            Stage::Turn => self.turns < self.terms.max_turns,
-            Stage::Asked { purpose, .. } => *purpose == Purpose::Turn,
-            Stage::Calling(_) => true,
-            Stage::Unreadable { .. }
-            | Stage::Draft(_)
-            | Stage::Decided(_)
-            | Stage::Reflecting(_)
-            | Stage::Ended(_) => false,
+            ConversationStage::Turn => self.turns < self.terms.max_turns,
+            ConversationStage::AwaitingResponse { purpose, .. } => *purpose == Purpose::Turn,
+            ConversationStage::Calling(_) => true,
+            ConversationStage::Unreadable { .. }
+            | ConversationStage::Draft(_)
+            | ConversationStage::Decided(_)
+            | ConversationStage::Reflecting(_)
+            | ConversationStage::Ended(_) => false,
         }
     }
 
     /// What to do now. The same state gives the same answer.
     pub(super) fn next(&self, catalogue: &Catalogue) -> Action {
         match &self.stage {
-            Stage::Turn if self.turns >= self.terms.max_turns => {
+            ConversationStage::Turn if self.turns >= self.terms.max_turns => {
                 Action::Finish(end::no_turns(self.terms.max_turns, None))
             }
-            Stage::Turn => Action::Call(Box::new(self.turn(catalogue))),
-            Stage::Asked { seq, purpose } => Action::Ask(Box::new(Asking {
-                seq: *seq,
-                purpose: *purpose,
-                messages: self.requests.messages(*seq),
-                tools: self.requests.offered(*seq),
-            })),
-            Stage::Calling(round) => due::due(round, &self.terms, catalogue, self.over.as_ref()),
-            Stage::Unreadable { turn, text } => {
-                let messages = Prompt::repair(self.requests.told(*turn), text);
+            ConversationStage::Turn => Action::Call(Box::new(self.turn(catalogue))),
+            ConversationStage::AwaitingResponse { seq, purpose } => {
+                Action::Ask(Box::new(ModelCallRequest {
+                    seq: *seq,
+                    purpose: *purpose,
+                    messages: self.requests.messages(*seq),
+                    tools: self.requests.offered(*seq),
+                }))
+            }
+            ConversationStage::Calling(round) => {
+                due::next_action(round, &self.terms, catalogue, self.over.as_ref())
+            }
+            ConversationStage::Unreadable { turn, text } => {
+                let messages = AgentPrompt::repair(self.requests.message_references(*turn), text);
                 Action::alone(Purpose::Repair, messages)
             }
-            Stage::Draft(draft) if self.prompt.reflects() => Action::Decide(draft.clone()),
-            Stage::Draft(draft) | Stage::Decided(draft) => Action::Finish(end::completed(draft)),
-            Stage::Reflecting(draft) => match self.prompt.reflection(draft) {
+            ConversationStage::Draft(draft) if self.prompt.reflects() => {
+                Action::Decide(draft.clone())
+            }
+            ConversationStage::Draft(draft) | ConversationStage::Decided(draft) => {
+                Action::Finish(end::completed(draft))
+            }
+            ConversationStage::Reflecting(draft) => match self.prompt.reflection(draft) {
                 Some(messages) => {
                     Action::alone(Purpose::Reflect, messages.into_iter().map(text).collect())
                 }
                 // The agent's file lost its reflection between two attempts.
                 None => Action::Finish(end::completed(draft)),
             },
-            Stage::Ended(finished) => Action::Finish(finished.clone()),
+            ConversationStage::Ended(finished) => Action::Finish(finished.clone()),
         }
     }
 
     /// What follows from this response if it is recorded as it is, so that both can go in one
     /// report. Nothing where tools are asked for: their frame has to have a number first.
-    pub(super) fn after(&self, response: &LlmResponse) -> Option<Event> {
-        let Stage::Asked { seq, purpose } = self.stage else {
+    pub(super) fn after(&self, response: &LlmResponse) -> Option<ReportEvent> {
+        let ConversationStage::AwaitingResponse { seq, purpose } = self.stage else {
             return None;
         };
         if response.request != seq || !response.tool_calls.is_empty() {
             return None;
         }
         let stage = match &response.error {
-            Some(error) => Stage::Ended(refused(error.clone())),
+            Some(error) => ConversationStage::Ended(refused(error.clone())),
             None => fold::replied(seq, purpose, response.content.clone().unwrap_or_default()),
         };
         match stage {
-            Stage::Ended(end) => Some(Event::Finished(end)),
-            Stage::Draft(draft) if self.prompt.reflects() => Some(Event::Decided(Decided {
-                draft: Some(draft),
-                response: None,
-            })),
-            Stage::Draft(draft) => Some(Event::Finished(end::completed(&draft))),
-            Stage::Turn
-            | Stage::Asked { .. }
-            | Stage::Calling(_)
-            | Stage::Unreadable { .. }
-            | Stage::Decided(_)
-            | Stage::Reflecting(_) => None,
+            ConversationStage::Ended(end) => Some(ReportEvent::Finished(end)),
+            ConversationStage::Draft(draft) if self.prompt.reflects() => {
+                Some(ReportEvent::Decided(Decided {
+                    draft: Some(draft),
+                    response: None,
+                }))
+            }
+            ConversationStage::Draft(draft) => Some(ReportEvent::Finished(end::completed(&draft))),
+            ConversationStage::Turn
+            | ConversationStage::AwaitingResponse { .. }
+            | ConversationStage::Calling(_)
+            | ConversationStage::Unreadable { .. }
+            | ConversationStage::Decided(_)
+            | ConversationStage::Reflecting(_) => None,
         }
     }
 
     /// The orchestrator wants the draft looked at once more. False if no draft was reported.
     pub(super) fn reflect(&mut self) -> bool {
-        let Stage::Decided(draft) = &self.stage else {
+        let ConversationStage::Decided(draft) = &self.stage else {
             return false;
         };
-        self.stage = Stage::Reflecting(draft.clone());
+        self.stage = ConversationStage::Reflecting(draft.clone());
         true
     }
 
     /// That a call went out from here.
     pub(super) fn sent(&mut self, called: u64) {
-        if let Stage::Calling(round) = &mut self.stage {
+        if let ConversationStage::Calling(round) = &mut self.stage {
             round.sent(called);
         }
     }
@@ -232,10 +246,10 @@ impl Conversation {
     pub(super) fn answered(
         &mut self,
         called: u64,
-        answer: Result<tools::Returned, ToolError>,
+        answer: Result<tools::ToolCallResult, ToolError>,
         catalogue: &Catalogue,
-    ) -> Option<Event> {
-        let Stage::Calling(round) = &self.stage else {
+    ) -> Option<ReportEvent> {
+        let ConversationStage::Calling(round) = &self.stage else {
             return None;
         };
         if let Err(error) = &answer
@@ -243,7 +257,7 @@ impl Conversation {
         {
             self.over = Some(broken("tool_drift", error.message.clone()));
         }
-        let event = due::answered(round, called, answer, catalogue);
+        let event = due::report_answer(round, called, answer, catalogue);
         if event.is_none() {
             self.lose(|lost| lost == called);
         }
@@ -251,33 +265,33 @@ impl Conversation {
     }
 
     /// What the calls that are worked on ask for, each with the tool it is settled on.
-    pub(super) fn calls(&self) -> Vec<(&str, Option<&Target>)> {
+    pub(super) fn calls(&self) -> Vec<(&str, Option<&ToolTarget>)> {
         match &self.stage {
-            Stage::Calling(round) => round.wanted(),
-            Stage::Turn
-            | Stage::Asked { .. }
-            | Stage::Unreadable { .. }
-            | Stage::Draft(_)
-            | Stage::Decided(_)
-            | Stage::Reflecting(_)
-            | Stage::Ended(_) => Vec::new(),
+            ConversationStage::Calling(round) => round.awaiting_check(),
+            ConversationStage::Turn
+            | ConversationStage::AwaitingResponse { .. }
+            | ConversationStage::Unreadable { .. }
+            | ConversationStage::Draft(_)
+            | ConversationStage::Decided(_)
+            | ConversationStage::Reflecting(_)
+            | ConversationStage::Ended(_) => Vec::new(),
         }
     }
 
     /// What has to be said before the end: that the calls of a reply were decided on, and that of
     /// some nobody knows what became of them.
-    pub(super) fn last_words(&self) -> Vec<Event> {
-        let Stage::Calling(round) = &self.stage else {
+    pub(super) fn final_events(&self) -> Vec<ReportEvent> {
+        let ConversationStage::Calling(round) = &self.stage else {
             return Vec::new();
         };
         let doubts = round.open().into_iter();
-        let doubts = doubts.map(|called| Event::ToolInDoubt(ToolInDoubt { called }));
+        let doubts = doubts.map(|called| ReportEvent::ToolInDoubt(ToolInDoubt { called }));
         due::decided(round).into_iter().chain(doubts).collect()
     }
 
     fn lose(&mut self, which: impl Fn(u64) -> bool) {
-        if let Stage::Calling(round) = &mut self.stage {
-            round.lose(which);
+        if let ConversationStage::Calling(round) = &mut self.stage {
+            round.mark_lost(which);
         }
     }
 }

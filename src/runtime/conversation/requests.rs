@@ -5,39 +5,41 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use ktsu_contract::gateway::{Message, Tool, ToolCall};
-use ktsu_contract::report::{Offered, Purpose, Told};
+use ktsu_contract::gateway::{ChatMessage, ToolCall, ToolDefinition};
+use ktsu_contract::report::{OfferedTool, Purpose, RequestMessage};
 
 /// The members of a recorded `llm.request` that matter here.
 #[derive(Debug, Clone, Deserialize)]
-pub(super) struct Request {
+pub(super) struct LlmRequestData {
     #[serde(default)]
     pub(super) base: Option<u64>,
-    messages: Vec<Told>,
+    messages: Vec<RequestMessage>,
     pub(super) purpose: Purpose,
     #[serde(default)]
-    tools: Option<Vec<Offered>>,
+    tools: Option<Vec<OfferedTool>>,
 }
 
 /// Everything that was told, by the numbers of the frames.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Requests {
-    all: BTreeMap<u64, Request>,
+pub(super) struct RequestHistory {
+    all: BTreeMap<u64, LlmRequestData>,
     /// What the frames say that requests name.
-    said: BTreeMap<u64, Message>,
+    frame_messages: BTreeMap<u64, ChatMessage>,
 }
 
-impl Requests {
+impl RequestHistory {
     /// Takes a request in. False if it goes on from one that is not known, or names a frame that is
     /// not: half a conversation is none, and will be asked anew.
-    pub(super) fn add(&mut self, seq: u64, request: Request) -> bool {
+    pub(super) fn add(&mut self, seq: u64, request: LlmRequestData) -> bool {
         // A base comes before what goes on from it, so that following bases comes to an end.
         let known = |base: u64| base < seq && self.all.contains_key(&base);
         let mut frames = request.messages.iter().filter_map(|told| match told {
-            Told::Frame { frame, .. } => Some(frame),
-            Told::Text(_) => None,
+            RequestMessage::Frame { frame, .. } => Some(frame),
+            RequestMessage::Text(_) => None,
         });
-        if !request.base.is_none_or(known) || !frames.all(|frame| self.said.contains_key(frame)) {
+        if !request.base.is_none_or(known)
+            || !frames.all(|frame| self.frame_messages.contains_key(frame))
+        {
             return false;
         }
         self.all.insert(seq, request);
@@ -46,30 +48,30 @@ impl Requests {
 
     /// What a reply says.
     pub(super) fn replied(&mut self, seq: u64, content: &str, tool_calls: Vec<ToolCall>) {
-        let message = Message {
+        let message = ChatMessage {
             role: "assistant".to_owned(),
             content: content.to_owned(),
             tool_calls,
-            ..Message::default()
+            ..ChatMessage::default()
         };
-        self.said.insert(seq, message);
+        self.frame_messages.insert(seq, message);
     }
 
     /// What the result of a call says.
     pub(super) fn returned(&mut self, seq: u64, id: &str, content: String, is_error: bool) {
-        let message = Message {
+        let message = ChatMessage {
             role: "tool".to_owned(),
             content,
             tool_call_id: Some(id.to_owned()),
             is_error,
-            ..Message::default()
+            ..ChatMessage::default()
         };
-        self.said.insert(seq, message);
+        self.frame_messages.insert(seq, message);
     }
 
     /// All messages of a request, as a later one tells them again.
-    pub(super) fn told(&self, seq: u64) -> Vec<Told> {
-        let chain: Vec<&Request> = self.chain(seq).collect();
+    pub(super) fn message_references(&self, seq: u64) -> Vec<RequestMessage> {
+        let chain: Vec<&LlmRequestData> = self.chain(seq).collect();
         let messages = chain.into_iter().rev();
         messages
             .flat_map(|request| request.messages.iter().cloned())
@@ -77,23 +79,26 @@ impl Requests {
     }
 
     /// All messages of a request, whole.
-    pub(super) fn messages(&self, seq: u64) -> Vec<Message> {
+    pub(super) fn messages(&self, seq: u64) -> Vec<ChatMessage> {
         let whole = |told| match told {
-            Told::Text(message) => Some(message),
-            Told::Frame { frame, .. } => self.said.get(&frame).cloned(),
+            RequestMessage::Text(message) => Some(message),
+            RequestMessage::Frame { frame, .. } => self.frame_messages.get(&frame).cloned(),
         };
-        self.told(seq).into_iter().filter_map(whole).collect()
+        self.message_references(seq)
+            .into_iter()
+            .filter_map(whole)
+            .collect()
     }
 
     /// The tools a request tells of.
-    pub(super) fn tools(&self, seq: u64) -> &[Offered] {
+    pub(super) fn tools(&self, seq: u64) -> &[OfferedTool] {
         let tools = self.chain(seq).find_map(|request| request.tools.as_deref());
         tools.unwrap_or_default()
     }
 
     /// As [`Requests::tools`], for the gateway.
-    pub(super) fn offered(&self, seq: u64) -> Vec<Tool> {
-        let tool = |offered: &Offered| Tool {
+    pub(super) fn offered(&self, seq: u64) -> Vec<ToolDefinition> {
+        let tool = |offered: &OfferedTool| ToolDefinition {
             name: offered.name.clone(),
             description: offered.description.clone(),
             input_schema: offered.input_schema.clone(),
@@ -101,27 +106,27 @@ impl Requests {
         self.tools(seq).iter().map(tool).collect()
     }
 
-    fn chain(&self, seq: u64) -> impl Iterator<Item = &Request> {
+    fn chain(&self, seq: u64) -> impl Iterator<Item = &LlmRequestData> {
         std::iter::successors(self.all.get(&seq), |request| self.all.get(&request.base?))
     }
 }
 
 /// A message written out.
-pub(super) fn text(message: Message) -> Told {
-    Told::Text(message)
+pub(super) fn text(message: ChatMessage) -> RequestMessage {
+    RequestMessage::Text(message)
 }
 
 /// What the frame of a reply says.
-pub(super) fn assistant(frame: u64) -> Told {
-    Told::Frame {
+pub(super) fn assistant(frame: u64) -> RequestMessage {
+    RequestMessage::Frame {
         frame,
         role: "assistant".to_owned(),
     }
 }
 
 /// What the frame of a result says.
-pub(super) fn tool(frame: u64) -> Told {
-    Told::Frame {
+pub(super) fn tool(frame: u64) -> RequestMessage {
+    RequestMessage::Frame {
         frame,
         role: "tool".to_owned(),
     }

@@ -11,15 +11,17 @@
 
 use serde_json::Value;
 
-use super::frames::{Called, Decided, Requested, Returned, Wanted};
+use super::frames::{
+    ApprovalDecidedData, ApprovalRequestedData, RequestedTool, ToolCalledData, ToolReturnedData,
+};
 use super::requests::read;
-use crate::tools::catalogue::Target;
+use crate::tools::catalogue::ToolTarget;
 use ktsu_contract::gateway::ToolCall;
-use ktsu_contract::runtime::Recorded;
+use ktsu_contract::runtime::RecordedFrame;
 
 /// The calls of a reply, in its order.
 #[derive(Debug, Clone)]
-pub(super) struct Round {
+pub(super) struct ToolRound {
     /// The number of the reply.
     pub(super) response: u64,
     /// What the reply says beside them.
@@ -28,63 +30,63 @@ pub(super) struct Round {
     pub(super) last: bool,
     /// Whether it is reported that they are to be made.
     pub(super) decided: bool,
-    pub(super) calls: Vec<Call>,
+    pub(super) calls: Vec<RoundCall>,
 }
 
 /// A call, and how far it is.
 #[derive(Debug, Clone)]
-pub(super) struct Call {
+pub(super) struct RoundCall {
     pub(super) asked: ToolCall,
     /// Whether a secret stood in its arguments.
     pub(super) secret: bool,
-    pub(super) state: State,
+    pub(super) state: RoundCallState,
 }
 
 /// See the module documentation.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum State {
+pub(super) enum RoundCallState {
     /// The model asks for it.
-    Asked,
+    Proposed,
     /// People are asked.
     Gated {
-        target: Target,
+        target: ToolTarget,
         request: u64,
         /// How many of them have to approve, still.
         missing: u32,
     },
     /// It may be sent.
-    Allowed(Target),
+    Allowed(ToolTarget),
     /// It may not, with a person's reason.
     Rejected(Option<String>),
     /// It is announced.
     Called {
-        target: Target,
+        target: ToolTarget,
         called: u64,
         key: Option<String>,
         /// Whether this process sent it.
         sent: bool,
     },
     /// It was sent, and there is no answer.
-    Lost { target: Target, called: u64 },
+    Lost { target: ToolTarget, called: u64 },
     /// People are asked whether it happened.
-    Doubted { target: Target, doubt: u64 },
+    InDoubt { target: ToolTarget, doubt: u64 },
     /// A person says that it happened, and gave this.
-    Settled(String),
+    ConfirmedByPerson(String),
     /// The model has its result, in this frame.
     Returned(u64),
 }
 
-impl Round {
+impl ToolRound {
     /// The calls of a reply; nothing if it asks for none.
     pub(super) fn of(response: u64, text: &str, calls: &Value, last: bool) -> Option<Self> {
-        let wanted: Vec<Wanted> = read(calls)?;
+        let wanted: Vec<RequestedTool> = read(calls)?;
         if wanted.is_empty() {
             return None;
         }
-        let calls = wanted.into_iter().map(|wanted| Call {
+        let calls = wanted.into_iter().map(|wanted| RoundCall {
             asked: wanted.call,
             secret: wanted.secret,
-            state: State::Asked,
+            state: RoundCallState::Proposed,
         });
         Some(Self {
             response,
@@ -101,17 +103,19 @@ impl Round {
     }
 
     /// What is still to be judged: the names the model has for it, and the tools that are settled.
-    pub(super) fn wanted(&self) -> Vec<(&str, Option<&Target>)> {
+    pub(super) fn awaiting_check(&self) -> Vec<(&str, Option<&ToolTarget>)> {
         let calls = self.calls.iter().filter_map(|call| {
             let target = match &call.state {
-                State::Asked => None,
-                State::Allowed(target) | State::Lost { target, .. } => Some(target),
-                State::Gated { .. }
-                | State::Rejected(_)
-                | State::Called { .. }
-                | State::Doubted { .. }
-                | State::Settled(_)
-                | State::Returned(_) => return None,
+                RoundCallState::Proposed => None,
+                RoundCallState::Allowed(target) | RoundCallState::Lost { target, .. } => {
+                    Some(target)
+                }
+                RoundCallState::Gated { .. }
+                | RoundCallState::Rejected(_)
+                | RoundCallState::Called { .. }
+                | RoundCallState::InDoubt { .. }
+                | RoundCallState::ConfirmedByPerson(_)
+                | RoundCallState::Returned(_) => return None,
             };
             Some((call.asked.name.as_str(), target))
         });
@@ -125,12 +129,12 @@ impl Round {
 
     /// The calls of which nobody can say yet whether they happened.
     pub(super) fn open(&self) -> Vec<u64> {
-        let open = |call: &Call| call.state.open().map(|(called, _)| called);
+        let open = |call: &RoundCall| call.state.open().map(|(called, _)| called);
         self.calls.iter().filter_map(open).collect()
     }
 
     /// An open call: its place, and where it went.
-    pub(super) fn called(&self, number: u64) -> Option<(u32, &Target)> {
+    pub(super) fn called(&self, number: u64) -> Option<(u32, &ToolTarget)> {
         (0..).zip(&self.calls).find_map(|(at, call)| {
             let (called, target) = call.state.open()?;
             (called == number).then_some((at, target))
@@ -140,7 +144,7 @@ impl Round {
     /// That a call went out from here.
     pub(super) fn sent(&mut self, number: u64) {
         for call in &mut self.calls {
-            if let State::Called { called, sent, .. } = &mut call.state
+            if let RoundCallState::Called { called, sent, .. } = &mut call.state
                 && *called == number
             {
                 *sent = true;
@@ -149,12 +153,12 @@ impl Round {
     }
 
     /// That there is no answer to these calls, and will be none.
-    pub(super) fn lose(&mut self, which: impl Fn(u64) -> bool) {
+    pub(super) fn mark_lost(&mut self, which: impl Fn(u64) -> bool) {
         for call in &mut self.calls {
-            if let State::Called { target, called, .. } = &call.state
+            if let RoundCallState::Called { target, called, .. } = &call.state
                 && which(*called)
             {
-                call.state = State::Lost {
+                call.state = RoundCallState::Lost {
                     target: target.clone(),
                     called: *called,
                 };
@@ -163,7 +167,7 @@ impl Round {
     }
 
     /// Takes a recorded event about the calls in. False if it changes nothing.
-    pub(super) fn feed(&mut self, event: &Recorded) -> bool {
+    pub(super) fn feed(&mut self, event: &RecordedFrame) -> bool {
         let data = &event.data;
         match event.kind.as_str() {
             "tool.called" => read(data).is_some_and(|called| self.announced(event.seq, called)),
@@ -183,26 +187,26 @@ impl Round {
     }
 
     /// The model has a result.
-    pub(super) fn returned(&mut self, seq: u64, result: &Returned) -> Option<&ToolCall> {
+    pub(super) fn returned(&mut self, seq: u64, result: &ToolReturnedData) -> Option<&ToolCall> {
         let call = self.at(result.response, result.call)?;
-        if matches!(call.state, State::Returned(_)) {
+        if matches!(call.state, RoundCallState::Returned(_)) {
             return None;
         }
-        call.state = State::Returned(seq);
+        call.state = RoundCallState::Returned(seq);
         Some(&call.asked)
     }
 
-    fn at(&mut self, response: u64, call: u32) -> Option<&mut Call> {
+    fn at(&mut self, response: u64, call: u32) -> Option<&mut RoundCall> {
         let calls = (response == self.response).then_some(&mut self.calls)?;
         calls.get_mut(call as usize)
     }
 
-    fn announced(&mut self, seq: u64, called: Called) -> bool {
+    fn announced(&mut self, seq: u64, called: ToolCalledData) -> bool {
         let Some(call) = self.at(called.response, called.call) else {
             return false;
         };
-        call.state = State::Called {
-            target: Target {
+        call.state = RoundCallState::Called {
+            target: ToolTarget {
                 server: called.server,
                 tool: called.tool,
             },
@@ -213,12 +217,12 @@ impl Round {
         true
     }
 
-    fn gated(&mut self, seq: u64, asked: Requested) -> bool {
+    fn gated(&mut self, seq: u64, asked: ApprovalRequestedData) -> bool {
         let Some(call) = self.at(asked.response, asked.call) else {
             return false;
         };
-        call.state = State::Gated {
-            target: Target {
+        call.state = RoundCallState::Gated {
+            target: ToolTarget {
                 server: asked.server,
                 tool: asked.tool,
             },
@@ -229,12 +233,12 @@ impl Round {
     }
 
     fn doubted(&mut self, seq: u64, number: u64) -> bool {
-        self.lose(|called| called == number);
+        self.mark_lost(|called| called == number);
         for call in &mut self.calls {
-            if let State::Lost { target, called } = &call.state
+            if let RoundCallState::Lost { target, called } = &call.state
                 && *called == number
             {
-                call.state = State::Doubted {
+                call.state = RoundCallState::InDoubt {
                     target: target.clone(),
                     doubt: seq,
                 };
@@ -244,7 +248,7 @@ impl Round {
         false
     }
 
-    fn decided(&mut self, decided: Decided) -> bool {
+    fn decided(&mut self, decided: ApprovalDecidedData) -> bool {
         match decided.decision.as_str() {
             "rejected" => return self.rejected(decided.request, decided.reason),
             "approved" | "happened" => {}
@@ -253,30 +257,34 @@ impl Round {
         let approved = decided.decision == "approved";
         for call in &mut self.calls {
             let next = match &mut call.state {
-                State::Gated {
+                RoundCallState::Gated {
                     target,
                     request,
                     missing,
                 } if *request == decided.request && approved => {
                     *missing -= 1;
                     match missing {
-                        0 => State::Allowed(target.clone()),
+                        0 => RoundCallState::Allowed(target.clone()),
                         _ => return true,
                     }
                 }
-                State::Doubted { target, doubt } if *doubt == decided.request => match approved {
-                    true => State::Allowed(target.clone()),
-                    false => State::Settled(decided.result.unwrap_or_default()),
-                },
-                State::Gated { .. }
-                | State::Doubted { .. }
-                | State::Asked
-                | State::Allowed(_)
-                | State::Rejected(_)
-                | State::Called { .. }
-                | State::Lost { .. }
-                | State::Settled(_)
-                | State::Returned(_) => continue,
+                RoundCallState::InDoubt { target, doubt } if *doubt == decided.request => {
+                    match approved {
+                        true => RoundCallState::Allowed(target.clone()),
+                        false => {
+                            RoundCallState::ConfirmedByPerson(decided.result.unwrap_or_default())
+                        }
+                    }
+                }
+                RoundCallState::Gated { .. }
+                | RoundCallState::InDoubt { .. }
+                | RoundCallState::Proposed
+                | RoundCallState::Allowed(_)
+                | RoundCallState::Rejected(_)
+                | RoundCallState::Called { .. }
+                | RoundCallState::Lost { .. }
+                | RoundCallState::ConfirmedByPerson(_)
+                | RoundCallState::Returned(_) => continue,
             };
             call.state = next;
             return true;
@@ -286,8 +294,8 @@ impl Round {
 
     fn rejected(&mut self, number: u64, reason: Option<String>) -> bool {
         for call in &mut self.calls {
-            if matches!(call.state, State::Gated { request, .. } if request == number) {
-                call.state = State::Rejected(reason);
+            if matches!(call.state, RoundCallState::Gated { request, .. } if request == number) {
+                call.state = RoundCallState::Rejected(reason);
                 return true;
             }
         }
@@ -295,33 +303,33 @@ impl Round {
     }
 }
 
-impl State {
+impl RoundCallState {
     fn result(&self) -> Option<u64> {
         match self {
             Self::Returned(frame) => Some(*frame),
-            Self::Asked
+            Self::Proposed
             | Self::Gated { .. }
             | Self::Allowed(_)
             | Self::Rejected(_)
             | Self::Called { .. }
             | Self::Lost { .. }
-            | Self::Doubted { .. }
-            | Self::Settled(_) => None,
+            | Self::InDoubt { .. }
+            | Self::ConfirmedByPerson(_) => None,
         }
     }
 
     /// Of a call that is sent, or may have been, and is neither answered nor in doubt: its number.
-    fn open(&self) -> Option<(u64, &Target)> {
+    fn open(&self) -> Option<(u64, &ToolTarget)> {
         match self {
             Self::Called { target, called, .. } | Self::Lost { target, called } => {
                 Some((*called, target))
             }
-            Self::Asked
+            Self::Proposed
             | Self::Gated { .. }
             | Self::Allowed(_)
             | Self::Rejected(_)
-            | Self::Doubted { .. }
-            | Self::Settled(_)
+            | Self::InDoubt { .. }
+            | Self::ConfirmedByPerson(_)
             | Self::Returned(_) => None,
         }
     }

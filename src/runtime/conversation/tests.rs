@@ -1,8 +1,8 @@
 use serde_json::json;
 
 use super::*;
-use ktsu_contract::gateway::Message;
-use ktsu_contract::report::{Failure, LlmRequest, Told};
+use ktsu_contract::gateway::ChatMessage;
+use ktsu_contract::report::{FailureDetails, LlmRequest, RequestMessage};
 
 /// What a call gets: a text, or an error with this code.
 type Said = Result<&'static str, &'static str>;
@@ -19,12 +19,12 @@ struct World {
 
 /// One life of a task: what is recorded, and which requests were sent to the gateway.
 struct Life {
-    recorded: Vec<Recorded>,
+    recorded: Vec<RecordedFrame>,
     asked: Vec<u64>,
     end: Finished,
 }
 
-fn prompt(reflects: bool) -> Prompt {
+fn prompt(reflects: bool) -> AgentPrompt {
     let mut task = json!({
         "run_id": "r", "step_id": "s", "system": "SYSTEM", "user_message": "USER",
         "callback_url": "http://localhost/c", "model": {"group": "g"},
@@ -32,11 +32,11 @@ fn prompt(reflects: bool) -> Prompt {
     if reflects {
         task["reflect"] = json!("REFLECT");
     }
-    Prompt::of(&serde_json::from_value(task).unwrap())
+    AgentPrompt::of(&serde_json::from_value(task).unwrap())
 }
 
-fn recorded(seq: usize, kind: &str, data: Value) -> Recorded {
-    Recorded {
+fn recorded(seq: usize, kind: &str, data: Value) -> RecordedFrame {
+    RecordedFrame {
         seq: seq as u64,
         kind: kind.to_owned(),
         data,
@@ -44,7 +44,7 @@ fn recorded(seq: usize, kind: &str, data: Value) -> Recorded {
 }
 
 /// An event as the orchestrator records it, at the next number.
-fn record(log: &mut Vec<Recorded>, event: &Event) -> Recorded {
+fn record(log: &mut Vec<RecordedFrame>, event: &ReportEvent) -> RecordedFrame {
     let written = serde_json::to_value(event).unwrap();
     let kind = written["type"].as_str().unwrap();
     let event = recorded(log.len() * 3 + 7, kind, written["data"].clone());
@@ -52,14 +52,14 @@ fn record(log: &mut Vec<Recorded>, event: &Event) -> Recorded {
     event
 }
 
-fn terms(max_turns: u32) -> Terms {
-    Terms {
+fn terms(max_turns: u32) -> ConversationLimits {
+    ConversationLimits {
         max_turns,
         people: true,
     }
 }
 
-fn begin(world: &World, history: &[Recorded]) -> Conversation {
+fn begin(world: &World, history: &[RecordedFrame]) -> Conversation {
     Conversation::new(prompt(world.reflect.is_some()), terms(0), history)
 }
 
@@ -69,25 +69,25 @@ fn next(conversation: &Conversation) -> Action {
 }
 
 /// The purpose and the messages of a call to announce.
-fn called(action: Action) -> (Purpose, Vec<Message>) {
+fn called(action: Action) -> (Purpose, Vec<ChatMessage>) {
     let Action::Call(call) = action else {
         panic!("a call is due, not {action:?}");
     };
     let text = |told| match told {
-        Told::Text(message) => message,
-        Told::Frame { .. } => panic!("it is written out"),
+        RequestMessage::Text(message) => message,
+        RequestMessage::Frame { .. } => panic!("it is written out"),
     };
     (call.purpose, call.messages.into_iter().map(text).collect())
 }
 
 /// Lives on from a history to the end.
-fn live(world: &World, history: &[Recorded]) -> Life {
+fn live(world: &World, history: &[RecordedFrame]) -> Life {
     let mut conversation = begin(world, history);
     let mut log = history.to_vec();
     let mut asked = Vec::new();
     for _ in 0..10 {
         let event = match next(&conversation) {
-            Action::Call(call) => Event::Request(LlmRequest {
+            Action::Call(call) => ReportEvent::Request(LlmRequest {
                 base: call.base,
                 group: "g".to_owned(),
                 max_tokens: 9,
@@ -99,11 +99,11 @@ fn live(world: &World, history: &[Recorded]) -> Life {
                 asked.push(asking.seq);
                 let response = world.answer(asking.seq, &asking.messages);
                 let then = conversation.after(&response);
-                let event = record(&mut log, &Event::Response(response));
+                let event = record(&mut log, &ReportEvent::Response(response));
                 assert!(conversation.feed(&event));
                 let comes = match next(&conversation) {
-                    Action::Finish(end) => Some(Event::Finished(end)),
-                    Action::Decide(draft) => Some(Event::Decided(Decided {
+                    Action::Finish(end) => Some(ReportEvent::Finished(end)),
+                    Action::Decide(draft) => Some(ReportEvent::Decided(Decided {
                         draft: Some(draft),
                         response: None,
                     })),
@@ -115,7 +115,7 @@ fn live(world: &World, history: &[Recorded]) -> Life {
             Action::Decide(draft) => {
                 let event = record(
                     &mut log,
-                    &Event::Decided(Decided {
+                    &ReportEvent::Decided(Decided {
                         draft: Some(draft),
                         response: None,
                     }),
@@ -147,7 +147,7 @@ fn live(world: &World, history: &[Recorded]) -> Life {
 
 impl World {
     /// The purpose is told from the messages, as a model would.
-    fn answer(&self, request: u64, messages: &[Message]) -> LlmResponse {
+    fn answer(&self, request: u64, messages: &[ChatMessage]) -> LlmResponse {
         let said = match (messages[0].content.as_str(), messages.len()) {
             ("REFLECT", 3) => self.reply,
             ("SYSTEM", 2) => self.turn,
@@ -157,7 +157,7 @@ impl World {
         LlmResponse {
             request,
             content: said.ok().map(str::to_owned),
-            error: said.err().map(|code| Failure {
+            error: said.err().map(|code| FailureDetails {
                 code: code.to_owned(),
                 message: "m".to_owned(),
                 retryable: true,
@@ -256,11 +256,11 @@ fn a_request_without_an_answer_is_asked_as_it_was_recorded() {
     let more = json!({"attempt": 2, "purpose": "repair", "base": 4, "digest": "d",
                       "messages": [{"role": "user", "content": "AGAIN"}]});
     let mut history = vec![recorded(4, "llm.request", request)];
-    let expected: Vec<Message> = serde_json::from_value(messages).unwrap();
+    let expected: Vec<ChatMessage> = serde_json::from_value(messages).unwrap();
     let asked = next(&begin(&world, &history));
     assert_eq!(
         asked,
-        Action::Ask(Box::new(Asking {
+        Action::Ask(Box::new(ModelCallRequest {
             seq: 4,
             purpose: Purpose::Turn,
             messages: expected,

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use self::world_tests::*;
 use super::*;
-use ktsu_contract::gateway::Message;
+use ktsu_contract::gateway::ChatMessage;
 
 fn kinds() -> impl Strategy<Value = Kind> {
     let mut common = vec![
@@ -63,8 +63,8 @@ fn cut_anywhere(script: &Script, max_turns: u32) {
             );
         }
         for (turn, messages) in &rest.told {
-            let shape = |messages: &[Message]| -> Vec<(String, Option<String>)> {
-                let one = |one: &Message| (one.role.clone(), one.tool_call_id.clone());
+            let shape = |messages: &[ChatMessage]| -> Vec<(String, Option<String>)> {
+                let one = |one: &ChatMessage| (one.role.clone(), one.tool_call_id.clone());
                 messages.iter().map(one).collect()
             };
             let told = whole.told.get(turn).expect("the same turn");
@@ -318,13 +318,13 @@ fn several_people_have_to_approve_where_the_policy_says_so_and_one_rejection_is_
                 json!({"request": seq, "decision": word}),
             );
         }
-        let terms = Terms {
+        let terms = ConversationLimits {
             max_turns: 10,
             people: true,
         };
         Conversation::new(prompt(), terms, &world.log).next(&catalogue())
     };
-    let called = |action: &Action| matches!(action, Action::Report(events) if matches!(events[..], [Event::ToolCalled(_)]));
+    let called = |action: &Action| matches!(action, Action::Report(events) if matches!(events[..], [ReportEvent::ToolCalled(_)]));
     assert!(called(&asked(1, &["approved"])));
     assert_eq!(asked(2, &["approved"]), Action::Suspend);
     assert!(called(&asked(2, &["approved", "approved"])));
@@ -332,7 +332,7 @@ fn several_people_have_to_approve_where_the_policy_says_so_and_one_rejection_is_
         let Action::Report(events) = asked(3, words) else {
             panic!("it is refused");
         };
-        assert!(matches!(&events[..], [Event::ToolReturned(result)]
+        assert!(matches!(&events[..], [ReportEvent::ToolReturned(result)]
             if result.not_sent.as_deref() == Some("rejected")));
     }
     assert_eq!(asked(1, &["maybe"]), Action::Suspend);
@@ -347,7 +347,7 @@ fn many_calls_of_one_reply_go_out_a_few_at_a_time() {
 
 #[test]
 fn where_nobody_can_be_asked_a_gated_call_ends_the_task_and_a_doubt_is_an_error() {
-    let alone = Terms {
+    let alone = ConversationLimits {
         max_turns: 10,
         people: false,
     };
@@ -358,7 +358,7 @@ fn where_nobody_can_be_asked_a_gated_call_ends_the_task_and_a_doubt_is_an_error(
             Kind::Gated(_) => "approval.requested",
             _ => "tool.in_doubt",
         };
-        let before: Vec<Recorded> = world
+        let before: Vec<RecordedFrame> = world
             .log
             .iter()
             .take_while(|event| event.kind != upto)
@@ -370,7 +370,9 @@ fn where_nobody_can_be_asked_a_gated_call_ends_the_task_and_a_doubt_is_an_error(
                 assert_eq!(end.outcome.error.unwrap().code, "approval_unsupported");
             }
             (_, Action::Report(events)) => {
-                assert!(matches!(&events[..], [Event::ToolReturned(result)] if result.is_error));
+                assert!(
+                    matches!(&events[..], [ReportEvent::ToolReturned(result)] if result.is_error)
+                );
             }
             (kind, action) => panic!("{kind:?} leads to {action:?}"),
         }

@@ -1,16 +1,19 @@
 //! Announcing a model call, and making it.
 
-use super::Work;
-use crate::conversation::{Announced, Asking};
+use super::TaskContext;
+use crate::conversation::{ModelCallAnnouncement, ModelCallRequest};
 use crate::model;
-use crate::record::Stop;
+use crate::record::RecordError;
 use ktsu_contract::gateway;
-use ktsu_contract::report::{Answer, Event, LlmRequest, LlmResponse, Purpose};
-use ktsu_contract::runtime::Invoke;
+use ktsu_contract::report::{LlmRequest, LlmResponse, Purpose, ReportAck, ReportEvent};
+use ktsu_contract::runtime::InvokeAgent;
 
-impl Work {
+impl TaskContext {
     /// Reports that a model is about to be called.
-    pub(super) async fn announce(&self, call: Announced) -> Result<Answer, Stop> {
+    pub(super) async fn announce(
+        &self,
+        call: ModelCallAnnouncement,
+    ) -> Result<ReportAck, RecordError> {
         let request = LlmRequest {
             base: call.base,
             group: self.invoke.model.group.clone(),
@@ -19,14 +22,14 @@ impl Work {
             purpose: call.purpose,
             tools: call.tools,
         };
-        self.record.add(vec![Event::Request(request)]).await
+        self.record.add(vec![ReportEvent::Request(request)]).await
     }
 
-    pub(super) async fn ask(&self, asking: Asking) -> LlmResponse {
-        let Invoke {
+    pub(super) async fn ask(&self, asking: ModelCallRequest) -> LlmResponse {
+        let InvokeAgent {
             run_id, step_id, ..
         } = &self.invoke;
-        let call = gateway::Invoke {
+        let call = gateway::InvokeModel {
             run_id: Some(run_id.clone()),
             step_id: Some(step_id.clone()),
             group: self.invoke.model.group.clone(),

@@ -4,24 +4,24 @@ use axum::http::HeaderName;
 use url::Url;
 use url::form_urlencoded::Serializer;
 
-use super::{Bench, Work};
+use super::{TaskContext, Toolbox};
 use crate::conversation;
 use crate::tools::catalogue::Catalogue;
-use crate::tools::sessions::NotOpened;
-use crate::tools::{Reach, Server, ToolError, ToolErrorCode};
-use ktsu_contract::report::{Failure, Finished};
-use ktsu_contract::runtime::{Invoke, ToolServer};
+use crate::tools::sessions::OpenSessionError;
+use crate::tools::{DispatchedServer, ServerLocation, ToolError, ToolErrorCode};
+use ktsu_contract::report::{FailureDetails, Finished};
+use ktsu_contract::runtime::{InvokeAgent, ToolServer};
 use ktsu_secret::Secret;
 
 /// What the URL of one of the orchestrator's own servers begins with.
 const OWN: &str = "ktsu:";
 
-impl Work {
+impl TaskContext {
     /// Opens what the task may call.
-    pub(super) async fn open(&self, bench: &mut Bench) -> Result<(), NotOpened> {
+    pub(super) async fn open(&self, bench: &mut Toolbox) -> Result<(), OpenSessionError> {
         bench.catalogue = Catalogue::of(&self.invoke.tool_servers);
         let servers = self.servers()?;
-        let Bench {
+        let Toolbox {
             catalogue,
             sessions,
             open,
@@ -32,30 +32,30 @@ impl Work {
     }
 
     /// Those of which something may be called.
-    fn servers(&self) -> Result<Vec<(&ToolServer, Server)>, NotOpened> {
+    fn servers(&self) -> Result<Vec<(&ToolServer, DispatchedServer)>, OpenSessionError> {
         let used = self.invoke.tool_servers.iter();
         let used = used.filter(|server| !server.allowlist.is_empty());
         used.map(|server| {
             let opened = self.server(server);
             let opened = opened.map_err(|message| {
                 let error = ToolError::unsent(ToolErrorCode::Refused, message);
-                NotOpened::Unreachable(server.name.clone(), error)
+                OpenSessionError::Unreachable(server.name.clone(), error)
             })?;
             Ok((server, opened))
         })
         .collect()
     }
 
-    fn server(&self, server: &ToolServer) -> Result<Server, String> {
+    fn server(&self, server: &ToolServer) -> Result<DispatchedServer, String> {
         let reach = match server.url.strip_prefix(OWN) {
-            None => Reach::World(server.url.clone()),
+            None => ServerLocation::External(server.url.clone()),
             Some(name) => {
                 let url = own_url(&self.invoke, name)?;
                 let (peer, path) = self
                     .orchestrator
                     .peer(&url)
                     .map_err(|error| error.to_string())?;
-                Reach::Own(peer, path)
+                ServerLocation::Builtin(peer, path)
             }
         };
         let auth = match (&server.auth_header, &server.auth_value) {
@@ -67,7 +67,7 @@ impl Work {
             (None, _) => None,
             (Some(_), None) => return Err("auth_header comes without auth_value".to_owned()),
         };
-        Ok(Server {
+        Ok(DispatchedServer {
             name: server.name.clone(),
             reach,
             auth,
@@ -77,12 +77,12 @@ impl Work {
 }
 
 /// The end of a task that cannot begin.
-pub(super) fn unopened(error: &NotOpened) -> Finished {
+pub(super) fn unopened(error: &OpenSessionError) -> Finished {
     match error {
-        NotOpened::Drift(_) => conversation::broken("tool_drift", error.to_string()),
-        NotOpened::Unreachable(server, failed) => {
+        OpenSessionError::Drift(_) => conversation::broken("tool_drift", error.to_string()),
+        OpenSessionError::Unreachable(server, failed) => {
             tracing::warn!(server, code = %failed.code, "a tool server cannot be used");
-            let error = Failure {
+            let error = FailureDetails {
                 code: "tool_server_unreachable".to_owned(),
                 message: error.to_string(),
                 retryable: true,
@@ -94,7 +94,7 @@ pub(super) fn unopened(error: &NotOpened) -> Finished {
 
 /// Where one of the orchestrator's own servers is: under the origin of the callbacks, with the task
 /// and its token in the query.
-fn own_url(task: &Invoke, name: &str) -> Result<String, String> {
+fn own_url(task: &InvokeAgent, name: &str) -> Result<String, String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
     if name.is_empty() || !name.chars().all(plain) {
         return Err("its URL names no server of ktsu's own".to_owned());
@@ -126,7 +126,7 @@ mod tests {
             "run_id": "run_1/call", "step_id": "s.2", "attempt": 3, "system": "", "user_message": "",
             "model": {"group": "g"}, "callback_url": "http://h:1/runs/run_1%2Fcall/steps/s.2/complete?token=a%2Bb%26c",
         });
-        let mut task: Invoke = serde_json::from_value(task).unwrap();
+        let mut task: InvokeAgent = serde_json::from_value(task).unwrap();
         assert_eq!(
             own_url(&task, "kv").unwrap(),
             "http://h:1/tools/ktsu/kv?run=run_1%2Fcall&step=s.2&attempt=3&token=a%2Bb%26c"

@@ -179,7 +179,7 @@ async fn it_says_that_it_is_alive_and_what_it_offers() {
     let peer = &world.service;
     let read = async |path: &str| {
         let request = axum::http::Request::get(path).body(axum::body::Body::empty());
-        let (status, body) = peer.whole(request.unwrap()).await.unwrap();
+        let (status, body) = peer.call_and_read(request.unwrap()).await.unwrap();
         (status, serde_json::from_slice::<Value>(&body).unwrap())
     };
     let health = json!({"status": "ok", "runtime_id": world.runtime.id()});

@@ -7,8 +7,8 @@ use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::tools::{
-    Call, Doing, Offer, Reach, Returned, Server, Session, Tool, ToolClient, ToolError,
-    ToolErrorCode,
+    BoxFuture, DispatchedServer, ServerLocation, ServerTool, SessionCall, ToolCallResult,
+    ToolClient, ToolError, ToolErrorCode, ToolList, ToolSession,
 };
 
 /// What every server offers. `hang` never answers, `silent` loses the answer, `refused` never gets
@@ -36,14 +36,14 @@ pub(super) enum Heard {
 /// tools in the next one.
 #[derive(Clone)]
 pub(super) struct Servers {
-    calls: Arc<Mutex<Vec<(String, Call)>>>,
+    calls: Arc<Mutex<Vec<(String, SessionCall)>>>,
     news: mpsc::UnboundedSender<Heard>,
 }
 
 struct Open {
     servers: Servers,
     name: String,
-    tools: Offer,
+    tools: ToolList,
     /// How many calls met a forgotten session.
     forgotten: AtomicUsize,
 }
@@ -64,14 +64,14 @@ impl Servers {
     }
 
     /// Every call that came, with its server.
-    pub(super) fn calls(&self) -> Vec<(String, Call)> {
+    pub(super) fn calls(&self) -> Vec<(String, SessionCall)> {
         self.calls.lock().unwrap().clone()
     }
 
     /// Servers and tools of the calls, sorted: calls of one reply come in any order.
     pub(super) fn called(&self) -> Vec<String> {
         let calls = self.calls();
-        let name = |(server, call): &(String, Call)| format!("{server}/{}", call.tool);
+        let name = |(server, call): &(String, SessionCall)| format!("{server}/{}", call.tool);
         let mut names: Vec<String> = calls.iter().map(name).collect();
         names.sort();
         names
@@ -79,10 +79,13 @@ impl Servers {
 }
 
 impl ToolClient for Servers {
-    fn open(&self, server: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>> {
+    fn open(
+        &self,
+        server: DispatchedServer,
+    ) -> BoxFuture<'_, Result<Arc<dyn ToolSession>, ToolError>> {
         let place = match &server.reach {
-            Reach::World(url) => url.clone(),
-            Reach::Own(_, path) => path.clone(),
+            ServerLocation::External(url) => url.clone(),
+            ServerLocation::Builtin(_, path) => path.clone(),
         };
         let shown = server
             .auth
@@ -97,7 +100,7 @@ impl ToolClient for Servers {
                 false,
             ))
         } else {
-            let session: Arc<dyn Session> = Arc::new(Open {
+            let session: Arc<dyn ToolSession> = Arc::new(Open {
                 servers: self.clone(),
                 name,
                 tools: OFFERED.map(|name| tool(name, "digest")).into(),
@@ -109,12 +112,12 @@ impl ToolClient for Servers {
     }
 }
 
-impl Session for Open {
-    fn tools(&self) -> Offer {
+impl ToolSession for Open {
+    fn tools(&self) -> ToolList {
         Arc::clone(&self.tools)
     }
 
-    fn renew(&self) -> Doing<'_, Result<Offer, ToolError>> {
+    fn renew(&self) -> BoxFuture<'_, Result<ToolList, ToolError>> {
         let known = OFFERED.into_iter();
         let offer = match self.name.as_str() {
             "forgets and moves" if self.forgotten.load(Ordering::SeqCst) > 0 => {
@@ -131,7 +134,7 @@ impl Session for Open {
         Box::pin(std::future::ready(offer))
     }
 
-    fn call(&self, call: Call) -> Doing<'_, Result<Returned, ToolError>> {
+    fn call(&self, call: SessionCall) -> BoxFuture<'_, Result<ToolCallResult, ToolError>> {
         let Servers { calls, news } = &self.servers;
         calls
             .lock()
@@ -149,10 +152,10 @@ impl Session for Open {
         }
         Box::pin(async move {
             let said = json!({"type": "text", "text": json!(call.arguments).to_string()});
-            let returned = |is_error| Returned {
+            let returned = |is_error| ToolCallResult {
                 content: vec![said.clone()],
                 is_error,
-                ..Returned::default()
+                ..ToolCallResult::default()
             };
             match call.tool.as_str() {
                 "fail" => Ok(returned(true)),
@@ -172,7 +175,7 @@ impl Session for Open {
         })
     }
 
-    fn close(self: Arc<Self>) -> Doing<'static, ()> {
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
         let _ = self.servers.news.send(Heard::Closed(self.name.clone()));
         Box::pin(std::future::ready(()))
     }
@@ -187,8 +190,8 @@ fn error(code: ToolErrorCode, message: &str, sent: bool) -> ToolError {
     }
 }
 
-fn tool(name: &str, digest: &str) -> Arc<Tool> {
-    Arc::new(Tool {
+fn tool(name: &str, digest: &str) -> Arc<ServerTool> {
+    Arc::new(ServerTool {
         name: name.to_owned(),
         description: format!("What {name} does"),
         input_schema: json!({"type": "object", "properties": {"n": {"type": "integer"}}}),

@@ -5,41 +5,41 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::Value;
 
-use super::Tool;
-use super::names::{covered, qualified, told};
-use super::pins::{Drift, pinned};
+use super::ServerTool;
+use super::names::{is_covered, names_for_model, qualified};
+use super::pins::{ToolDriftError, check_pins};
 use ktsu_contract::gateway::ToolCall;
-use ktsu_contract::report::Offered;
+use ktsu_contract::report::OfferedTool;
 use ktsu_contract::runtime::ToolServer;
 use ktsu_schema::Schema;
 
 /// The tools of a task.
 #[derive(Default)]
 pub(crate) struct Catalogue {
-    shelves: Vec<Shelf>,
+    shelves: Vec<ServerEntry>,
     /// What a model calls them, in the order in which it is told.
-    names: Vec<Named>,
+    names: Vec<ToolName>,
 }
 
 /// One server, and what it offers that may be called.
-struct Shelf {
+struct ServerEntry {
     server: String,
     allowlist: Vec<String>,
     gates: Vec<String>,
     stateful: bool,
     suppressed: bool,
     withheld: Vec<String>,
-    tools: Vec<Arc<Known>>,
+    tools: Vec<Arc<CallableTool>>,
 }
 
 /// A tool that may be called.
-pub(crate) struct Known {
-    tool: Arc<Tool>,
+pub(crate) struct CallableTool {
+    tool: Arc<ServerTool>,
     /// Compiled for the first call.
     schema: OnceLock<Result<Schema, String>>,
 }
 
-struct Named {
+struct ToolName {
     name: String,
     shelf: usize,
     tool: usize,
@@ -47,22 +47,22 @@ struct Named {
 
 /// A tool of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
+pub(crate) struct ToolTarget {
     pub(crate) server: String,
     pub(crate) tool: String,
 }
 
 /// What is to become of a call that a model asks for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CallVerdict {
     /// No allowlist permits the name: the task ends by it (seed 000, invariant 5).
     NotPermitted,
     /// It is not sent, and the model is told why: the word of `not_sent`, and the text.
     Refused(&'static str, String),
     /// A person is asked first.
-    Gated(Target),
+    Gated(ToolTarget),
     /// It is sent.
-    Free(Target),
+    Allowed(ToolTarget),
 }
 
 impl Catalogue {
@@ -70,7 +70,7 @@ impl Catalogue {
     /// called is left out.
     pub(crate) fn of(servers: &[ToolServer]) -> Self {
         let used = servers.iter().filter(|server| !server.allowlist.is_empty());
-        let shelves = used.map(|server| Shelf {
+        let shelves = used.map(|server| ServerEntry {
             server: server.name.clone(),
             allowlist: server.allowlist.clone(),
             gates: server
@@ -93,15 +93,19 @@ impl Catalogue {
     ///
     /// # Errors
     /// [`Drift`]: where its tools are locked, each that may be called has to be as it was.
-    pub(crate) fn list(&mut self, server: &ToolServer, offered: &[Arc<Tool>]) -> Result<(), Drift> {
-        let permitted = |tool: &&Arc<Tool>| covered(&server.allowlist, &tool.name);
-        let permitted: Vec<&Arc<Tool>> = offered.iter().filter(permitted).collect();
-        let plain: Vec<&Tool> = permitted.iter().map(|tool| tool.as_ref()).collect();
-        pinned(server, &plain)?;
-        let mut tools: Vec<Arc<Known>> = Vec::new();
+    pub(crate) fn add_server(
+        &mut self,
+        server: &ToolServer,
+        offered: &[Arc<ServerTool>],
+    ) -> Result<(), ToolDriftError> {
+        let permitted = |tool: &&Arc<ServerTool>| is_covered(&server.allowlist, &tool.name);
+        let permitted: Vec<&Arc<ServerTool>> = offered.iter().filter(permitted).collect();
+        let plain: Vec<&ServerTool> = permitted.iter().map(|tool| tool.as_ref()).collect();
+        check_pins(server, &plain)?;
+        let mut tools: Vec<Arc<CallableTool>> = Vec::new();
         for tool in permitted {
             if tools.iter().all(|known| known.tool.name != tool.name) {
-                tools.push(Arc::new(Known {
+                tools.push(Arc::new(CallableTool {
                     tool: Arc::clone(tool),
                     schema: OnceLock::new(),
                 }));
@@ -111,12 +115,12 @@ impl Catalogue {
         if let Some(shelf) = shelves.find(|shelf| shelf.server == server.name) {
             shelf.tools = tools;
         }
-        self.name();
+        self.assign_names();
         Ok(())
     }
 
-    fn name(&mut self) {
-        let each = |(at, shelf): (usize, &Shelf)| {
+    fn assign_names(&mut self) {
+        let each = |(at, shelf): (usize, &ServerEntry)| {
             let places = 0..shelf.tools.len();
             places.map(move |tool| (at, tool)).collect::<Vec<_>>()
         };
@@ -129,22 +133,22 @@ impl Catalogue {
                 shelf.tools.get(*tool)?.tool.name.as_str(),
             ))
         };
-        let names = told(&places.iter().filter_map(pair).collect::<Vec<_>>());
+        let names = names_for_model(&places.iter().filter_map(pair).collect::<Vec<_>>());
         let named = places.into_iter().zip(names);
         self.names = named
             .filter_map(|((shelf, tool), name)| {
                 let name = name?;
-                Some(Named { name, shelf, tool })
+                Some(ToolName { name, shelf, tool })
             })
             .collect();
     }
 
     /// What a model is told of.
-    pub(crate) fn offered(&self) -> Vec<Offered> {
+    pub(crate) fn offered(&self) -> Vec<OfferedTool> {
         let offered = self.names.iter().filter_map(|named| {
             let shelf = self.shelves.get(named.shelf)?;
             let tool = &shelf.tools.get(named.tool)?.tool;
-            Some(Offered {
+            Some(OfferedTool {
                 description: tool.description.clone(),
                 digest: tool.digest.clone(),
                 input_schema: tool.input_schema.clone(),
@@ -165,7 +169,10 @@ impl Catalogue {
 
     /// The tools of these calls whose schema nobody has compiled yet. It is a stranger's and may take
     /// its time, so whoever judges has it done before, where nobody waits for the thread.
-    pub(crate) fn uncompiled(&self, calls: &[(&str, Option<&Target>)]) -> Vec<Arc<Known>> {
+    pub(crate) fn uncompiled(
+        &self,
+        calls: &[(&str, Option<&ToolTarget>)],
+    ) -> Vec<Arc<CallableTool>> {
         let known = calls.iter().filter_map(|(name, target)| {
             let target = match target {
                 Some(target) => (*target).clone(),
@@ -178,37 +185,42 @@ impl Catalogue {
     }
 
     /// What is to become of a call, as it is recorded.
-    pub(crate) fn judge(&self, call: &ToolCall, secret: bool) -> Verdict {
+    pub(crate) fn check_call(&self, call: &ToolCall, secret: bool) -> CallVerdict {
         let Some(target) = self.target(&call.name) else {
             if !self.permits(&call.name) {
-                return Verdict::NotPermitted;
+                return CallVerdict::NotPermitted;
             }
             return unknown(&call.name);
         };
-        if let Some(refused) = self.fault(&target, &call.arguments, secret) {
+        if let Some(refused) = self.refusal(&target, &call.arguments, secret) {
             return refused;
         }
         let mut shelves = self.shelves.iter();
         let gated = shelves
-            .any(|shelf| shelf.server == target.server && covered(&shelf.gates, &target.tool));
+            .any(|shelf| shelf.server == target.server && is_covered(&shelf.gates, &target.tool));
         match gated {
-            true => Verdict::Gated(target),
-            false => Verdict::Free(target),
+            true => CallVerdict::Gated(target),
+            false => CallVerdict::Allowed(target),
         }
     }
 
     /// As [`Catalogue::judge`], for a call of which it is settled whose it is, and that nobody needs
     /// to be asked about any more.
-    pub(crate) fn settled(&self, target: &Target, call: &ToolCall, secret: bool) -> Verdict {
-        self.fault(target, &call.arguments, secret)
-            .unwrap_or_else(|| Verdict::Free(target.clone()))
+    pub(crate) fn check_approved(
+        &self,
+        target: &ToolTarget,
+        call: &ToolCall,
+        secret: bool,
+    ) -> CallVerdict {
+        self.refusal(target, &call.arguments, secret)
+            .unwrap_or_else(|| CallVerdict::Allowed(target.clone()))
     }
 
     /// The tool a model means: by the name it was told, or by the full one.
-    fn target(&self, name: &str) -> Option<Target> {
-        let of = |named: &Named| {
+    fn target(&self, name: &str) -> Option<ToolTarget> {
+        let of = |named: &ToolName| {
             let shelf = self.shelves.get(named.shelf)?;
-            Some(Target {
+            Some(ToolTarget {
                 server: shelf.server.clone(),
                 tool: shelf.tools.get(named.tool)?.tool.name.clone(),
             })
@@ -228,11 +240,11 @@ impl Catalogue {
             let bare = name.strip_prefix(shelf.server.as_str());
             let bare = bare.and_then(|rest| rest.strip_prefix("__"));
             let mut names = std::iter::once(name).chain(bare);
-            names.any(|name| covered(&shelf.allowlist, name))
+            names.any(|name| is_covered(&shelf.allowlist, name))
         })
     }
 
-    fn known(&self, target: &Target) -> Option<(&Shelf, &Arc<Known>)> {
+    fn known(&self, target: &ToolTarget) -> Option<(&ServerEntry, &Arc<CallableTool>)> {
         let mut shelves = self.shelves.iter();
         let shelf = shelves.find(|shelf| shelf.server == target.server)?;
         let mut tools = shelf.tools.iter();
@@ -241,25 +253,25 @@ impl Catalogue {
     }
 
     /// Why a call is not sent.
-    fn fault(&self, target: &Target, arguments: &Value, secret: bool) -> Option<Verdict> {
+    fn refusal(&self, target: &ToolTarget, arguments: &Value, secret: bool) -> Option<CallVerdict> {
         let Some((shelf, known)) = self.known(target) else {
             return Some(unknown(&target.tool));
         };
         // What is sent is what is permitted, whatever it was called on the way here.
-        if !covered(&shelf.allowlist, &target.tool) {
-            return Some(Verdict::NotPermitted);
+        if !is_covered(&shelf.allowlist, &target.tool) {
+            return Some(CallVerdict::NotPermitted);
         }
         if secret {
             let words = "The call was not sent: its arguments hold a secret.";
-            return Some(Verdict::Refused(
+            return Some(CallVerdict::Refused(
                 "secret_in_arguments",
                 format!("Error: {words}"),
             ));
         }
-        if let Some(words) = known.refuses(arguments) {
-            return Some(Verdict::Refused("invalid_arguments", words));
+        if let Some(words) = known.argument_error(arguments) {
+            return Some(CallVerdict::Refused("invalid_arguments", words));
         }
-        let who = match covered(&shelf.withheld, &target.tool) {
+        let who = match is_covered(&shelf.withheld, &target.tool) {
             true => "a recompute",
             false if shelf.suppressed => "a branch",
             false => return None,
@@ -267,21 +279,21 @@ impl Catalogue {
         let word = "suppressed_in_branch";
         let text =
             format!("Error: {word}: {who} does not change the world, so the call was not sent.");
-        Some(Verdict::Refused(word, text))
+        Some(CallVerdict::Refused(word, text))
     }
 }
 
-impl Known {
+impl CallableTool {
     /// The schema of its arguments; why it cannot be used, if it cannot.
     pub(crate) fn compile(&self) -> &Result<Schema, String> {
         self.schema.get_or_init(|| {
-            let schema = Schema::of_stranger(&self.tool.input_schema);
+            let schema = Schema::compile_untrusted(&self.tool.input_schema);
             schema.map_err(|error| error.to_string())
         })
     }
 
     /// What is wrong with the arguments, for the model.
-    fn refuses(&self, arguments: &Value) -> Option<String> {
+    fn argument_error(&self, arguments: &Value) -> Option<String> {
         let Value::Object(members) = arguments else {
             return Some("Error: invalid arguments: expected a JSON object.".to_owned());
         };
@@ -313,8 +325,8 @@ impl Known {
     }
 }
 
-fn unknown(name: &str) -> Verdict {
-    Verdict::Refused(
+fn unknown(name: &str) -> CallVerdict {
+    CallVerdict::Refused(
         "unknown_tool",
         format!("Error: no server offers a tool named {name}."),
     )

@@ -2,58 +2,64 @@
 
 use std::sync::Arc;
 
-use super::{Call, Doing, Offer, Reach, Returned, Server, Session, ToolClient, ToolError};
-use ktsu_tools::{self as tools, Tools};
+use super::{
+    BoxFuture, DispatchedServer, ServerLocation, SessionCall, ToolCallResult, ToolClient,
+    ToolError, ToolList, ToolSession,
+};
+use ktsu_tools::{self as tools, McpClient};
 
-impl ToolClient for Tools {
-    fn open(&self, server: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>> {
+impl ToolClient for McpClient {
+    fn open(
+        &self,
+        server: DispatchedServer,
+    ) -> BoxFuture<'_, Result<Arc<dyn ToolSession>, ToolError>> {
         Box::pin(async move {
             let (url, peer) = match server.reach {
-                Reach::World(url) => (url, None),
-                Reach::Own(peer, path) => (path, Some(peer)),
+                ServerLocation::External(url) => (url, None),
+                ServerLocation::Builtin(peer, path) => (path, Some(peer)),
             };
-            let server = tools::Server {
+            let server = tools::McpServer {
                 name: server.name,
                 url,
                 auth: server.auth,
                 params: server.params,
             };
             let opened = match peer {
-                None => Tools::open(self, &server).await,
-                Some(peer) => self.open_own(&peer, &server).await,
+                None => McpClient::open(self, &server).await,
+                Some(peer) => self.open_builtin(&peer, &server).await,
             };
-            let session: Arc<dyn Session> = Arc::new(opened?);
+            let session: Arc<dyn ToolSession> = Arc::new(opened?);
             Ok(session)
         })
     }
 }
 
-impl Session for tools::Session {
-    fn tools(&self) -> Offer {
-        tools::Session::tools(self)
+impl ToolSession for tools::McpSession {
+    fn tools(&self) -> ToolList {
+        tools::McpSession::tools(self)
     }
 
-    fn renew(&self) -> Doing<'_, Result<Offer, ToolError>> {
-        Box::pin(tools::Session::renew(self))
+    fn renew(&self) -> BoxFuture<'_, Result<ToolList, ToolError>> {
+        Box::pin(tools::McpSession::renew(self))
     }
 
-    fn call(&self, call: Call) -> Doing<'_, Result<Returned, ToolError>> {
+    fn call(&self, call: SessionCall) -> BoxFuture<'_, Result<ToolCallResult, ToolError>> {
         Box::pin(async move {
-            let Call {
+            let SessionCall {
                 tool,
                 arguments,
                 key,
                 limit,
             } = call;
-            tools::Session::call(self, &tool, &arguments, &key, limit).await
+            tools::McpSession::call(self, &tool, &arguments, &key, limit).await
         })
     }
 
-    fn close(self: Arc<Self>) -> Doing<'static, ()> {
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             // A call that is still under way keeps it: it ends when that is dropped.
             if let Ok(session) = Arc::try_unwrap(self) {
-                tools::Session::close(session).await;
+                tools::McpSession::close(session).await;
             }
         })
     }

@@ -26,18 +26,18 @@ use serde_json::{Map, Value};
 
 use ktsu_peer::Peer;
 use ktsu_secret::Secret;
-pub use ktsu_tools::{Offer, Returned, Tool, ToolError, ToolErrorCode};
+pub use ktsu_tools::{ServerTool, ToolCallResult, ToolError, ToolErrorCode, ToolList};
 
 /// Something that takes its time.
-pub type Doing<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// A server to open a session with.
 #[derive(Clone)]
-pub struct Server {
+pub struct DispatchedServer {
     /// The agent's name for it.
     pub name: String,
     /// Where it is.
-    pub reach: Reach,
+    pub reach: ServerLocation,
     /// The header that proves who calls, and its value.
     pub auth: Option<(HeaderName, Secret)>,
     /// What it is told when the session begins.
@@ -46,17 +46,17 @@ pub struct Server {
 
 /// Where a server is, and by which way it is reached.
 #[derive(Clone)]
-pub enum Reach {
+pub enum ServerLocation {
     /// A URL somewhere: through the guarded client.
-    World(String),
+    External(String),
     /// One of the orchestrator's own: reached as its callbacks are, by this path with its query,
     /// which holds the task's token.
-    Own(Peer, String),
+    Builtin(Peer, String),
 }
 
 /// A call, as it goes out.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub struct SessionCall {
     /// The server's name for the tool.
     pub tool: String,
     /// What it is called with.
@@ -70,18 +70,21 @@ pub struct Call {
 /// Opens sessions.
 pub trait ToolClient: Send + Sync {
     /// The whole handshake, and the list of the server's tools.
-    fn open(&self, server: Server) -> Doing<'_, Result<Arc<dyn Session>, ToolError>>;
+    fn open(
+        &self,
+        server: DispatchedServer,
+    ) -> BoxFuture<'_, Result<Arc<dyn ToolSession>, ToolError>>;
 }
 
 /// A session with one server. Dropped, it leaves nothing running.
-pub trait Session: Send + Sync {
+pub trait ToolSession: Send + Sync {
     /// What the server offers, as far as it is known.
-    fn tools(&self) -> Offer;
+    fn tools(&self) -> ToolList;
     /// What the server offers now: another list if it has said that there is one, another session
     /// if it has forgotten this one. Asked before each call, and judged by who asks.
-    fn renew(&self) -> Doing<'_, Result<Offer, ToolError>>;
+    fn renew(&self) -> BoxFuture<'_, Result<ToolList, ToolError>>;
     /// Calls, once: no answer is an answer, too.
-    fn call(&self, call: Call) -> Doing<'_, Result<Returned, ToolError>>;
+    fn call(&self, call: SessionCall) -> BoxFuture<'_, Result<ToolCallResult, ToolError>>;
     /// Tells the server that the session is over.
-    fn close(self: Arc<Self>) -> Doing<'static, ()>;
+    fn close(self: Arc<Self>) -> BoxFuture<'static, ()>;
 }

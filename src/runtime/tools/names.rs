@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Whether one of these patterns stands for a tool: exact, byte by byte (seed 000, invariant 5).
-pub(super) fn covered(patterns: &[String], tool: &str) -> bool {
+pub(super) fn is_covered(patterns: &[String], tool: &str) -> bool {
     patterns
         .iter()
         .any(|pattern| match pattern.strip_suffix('*') {
@@ -19,10 +19,10 @@ pub(super) fn qualified(server: &str, tool: &str) -> String {
 
 /// The names a model is told, one for each (server, tool) in order. A name that two of them would
 /// have is told in full by both; what would still be read in two ways is not told at all.
-pub(super) fn told(offered: &[(&str, &str)]) -> Vec<Option<String>> {
+pub(super) fn names_for_model(offered: &[(&str, &str)]) -> Vec<Option<String>> {
     let mut full: BTreeSet<usize> = BTreeSet::new();
     loop {
-        let names = named(offered, &full);
+        let names = candidate_names(offered, &full);
         let mut owners: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (at, name) in names.iter().enumerate() {
             owners.entry(name).or_default().push(at);
@@ -37,7 +37,7 @@ pub(super) fn told(offered: &[(&str, &str)]) -> Vec<Option<String>> {
     }
 }
 
-fn named(offered: &[(&str, &str)], full: &BTreeSet<usize>) -> Vec<String> {
+fn candidate_names(offered: &[(&str, &str)], full: &BTreeSet<usize>) -> Vec<String> {
     let name = |(at, (server, tool)): (usize, &(&str, &str))| match full.contains(&at) {
         true => qualified(server, tool),
         false => (*tool).to_owned(),
@@ -51,7 +51,7 @@ mod tests {
 
     fn plain(offered: &[(&str, &str)]) -> Vec<String> {
         let or_none = |name: Option<String>| name.unwrap_or_else(|| "-".to_owned());
-        told(offered).into_iter().map(or_none).collect()
+        names_for_model(offered).into_iter().map(or_none).collect()
     }
 
     #[test]
@@ -85,9 +85,9 @@ mod tests {
             ("*x", true),
             ("", false),
         ] {
-            assert_eq!(covered(&patterns, tool), covers, "{tool:?}");
+            assert_eq!(is_covered(&patterns, tool), covers, "{tool:?}");
         }
-        assert!(covered(&["*".to_owned()], ""));
-        assert!(!covered(&[], ""));
+        assert!(is_covered(&["*".to_owned()], ""));
+        assert!(!is_covered(&[], ""));
     }
 }

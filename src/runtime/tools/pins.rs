@@ -3,21 +3,21 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::names::covered;
-use super::{Tool, ToolError, ToolErrorCode};
+use super::names::is_covered;
+use super::{ServerTool, ToolError, ToolErrorCode};
 use ktsu_contract::runtime::ToolServer;
 
 /// A tool is not what its lock says, or what the model was told; or is gone.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the tool {tool} of the server {server} {}; look at it, then {}", how.words(), how.hint())]
-pub(crate) struct Drift {
+pub(crate) struct ToolDriftError {
     server: String,
     tool: String,
-    how: How,
+    how: DriftKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum How {
+enum DriftKind {
     /// The lock knows no such tool.
     New,
     /// The lock has another digest.
@@ -30,7 +30,7 @@ enum How {
     Withdrawn,
 }
 
-impl How {
+impl DriftKind {
     fn words(self) -> &'static str {
         match self {
             Self::New => "is not in the lock",
@@ -50,98 +50,107 @@ impl How {
 
 /// What holds for the calls of one server as long as the task lasts.
 #[derive(Debug)]
-pub(super) struct Agreed {
+pub(super) struct ToolAgreement {
     server: String,
     allowlist: Vec<String>,
     pins: Option<BTreeMap<String, String>>,
     /// The digests of what the model was told of, by name.
-    told: BTreeMap<String, String>,
+    offered_digests: BTreeMap<String, String>,
 }
 
-impl Agreed {
+impl ToolAgreement {
     /// What is agreed on with what is listed first.
-    pub(super) fn of(server: &ToolServer, offered: &[Arc<Tool>]) -> Self {
+    pub(super) fn of(server: &ToolServer, offered: &[Arc<ServerTool>]) -> Self {
         let told = offered
             .iter()
-            .filter(|tool| covered(&server.allowlist, &tool.name))
+            .filter(|tool| is_covered(&server.allowlist, &tool.name))
             .map(|tool| (tool.name.clone(), tool.digest.clone()));
         Self {
             server: server.name.clone(),
             allowlist: server.allowlist.clone(),
             pins: server.pins.clone(),
-            told: told.collect(),
+            offered_digests: told.collect(),
         }
     }
 
     /// Whether a tool may be called by what is listed now. What nobody locked, the model was not
     /// told of or is not called may come and go.
-    pub(super) fn holds(&self, offered: &[Arc<Tool>], called: &str) -> Result<(), Drift> {
+    pub(super) fn check(
+        &self,
+        offered: &[Arc<ServerTool>],
+        called: &str,
+    ) -> Result<(), ToolDriftError> {
         let permitted = offered.iter().map(Arc::as_ref);
-        let permitted: Vec<&Tool> = permitted
-            .filter(|tool| covered(&self.allowlist, &tool.name))
+        let permitted: Vec<&ServerTool> = permitted
+            .filter(|tool| is_covered(&self.allowlist, &tool.name))
             .collect();
         let drift = |tool: &str, how| drift(&self.server, tool, how);
-        as_locked(
+        check_against_lock(
             &self.server,
             &self.allowlist,
             self.pins.as_ref(),
             &permitted,
         )?;
-        let other = |tool: &&&Tool| {
-            let told = self.told.get(&tool.name);
+        let other = |tool: &&&ServerTool| {
+            let told = self.offered_digests.get(&tool.name);
             told.is_some_and(|digest| *digest != tool.digest)
         };
         if let Some(tool) = permitted.iter().find(other) {
-            return Err(drift(&tool.name, How::Changed));
+            return Err(drift(&tool.name, DriftKind::Changed));
         }
         match permitted.iter().any(|tool| tool.name == called) {
             true => Ok(()),
-            false => Err(drift(called, How::Withdrawn)),
+            false => Err(drift(called, DriftKind::Withdrawn)),
         }
     }
 }
 
 /// A call that is not made for it.
-impl From<Drift> for ToolError {
-    fn from(drift: Drift) -> Self {
+impl From<ToolDriftError> for ToolError {
+    fn from(drift: ToolDriftError) -> Self {
         Self::unsent(ToolErrorCode::ToolsChanged, drift.to_string())
     }
 }
 
 /// Whether what may be called is as it was locked (seed 000, invariant 5).
-pub(super) fn pinned(server: &ToolServer, permitted: &[&Tool]) -> Result<(), Drift> {
+pub(super) fn check_pins(
+    server: &ToolServer,
+    permitted: &[&ServerTool],
+) -> Result<(), ToolDriftError> {
     let ToolServer {
         name,
         allowlist,
         pins,
         ..
     } = server;
-    as_locked(name, allowlist, pins.as_ref(), permitted)
+    check_against_lock(name, allowlist, pins.as_ref(), permitted)
 }
 
 /// Where nothing is locked everything is as it was; where nothing was permitted, nothing may be.
-fn as_locked(
+fn check_against_lock(
     server: &str,
     allowlist: &[String],
     pins: Option<&BTreeMap<String, String>>,
-    permitted: &[&Tool],
-) -> Result<(), Drift> {
+    permitted: &[&ServerTool],
+) -> Result<(), ToolDriftError> {
     let Some(pins) = pins else { return Ok(()) };
     for tool in permitted {
         match pins.get(&tool.name) {
-            None => return Err(drift(server, &tool.name, How::New)),
-            Some(pin) if *pin != tool.digest => return Err(drift(server, &tool.name, How::Other)),
+            None => return Err(drift(server, &tool.name, DriftKind::New)),
+            Some(pin) if *pin != tool.digest => {
+                return Err(drift(server, &tool.name, DriftKind::Other));
+            }
             Some(_) => {}
         }
     }
     let offered = |name: &str| permitted.iter().any(|tool| tool.name == name);
     let mut pins = pins.keys();
-    let gone = pins.find(|name| covered(allowlist, name) && !offered(name));
-    gone.map_or(Ok(()), |name| Err(drift(server, name, How::Gone)))
+    let gone = pins.find(|name| is_covered(allowlist, name) && !offered(name));
+    gone.map_or(Ok(()), |name| Err(drift(server, name, DriftKind::Gone)))
 }
 
-fn drift(server: &str, tool: &str, how: How) -> Drift {
-    Drift {
+fn drift(server: &str, tool: &str, how: DriftKind) -> ToolDriftError {
+    ToolDriftError {
         server: server.to_owned(),
         tool: tool.to_owned(),
         how,
@@ -152,12 +161,12 @@ fn drift(server: &str, tool: &str, how: How) -> Drift {
 mod tests {
     use super::*;
 
-    fn tools(offered: &[(&str, &str)]) -> Vec<Arc<Tool>> {
+    fn tools(offered: &[(&str, &str)]) -> Vec<Arc<ServerTool>> {
         let tool = |&(name, digest): &(&str, &str)| {
-            Arc::new(Tool {
+            Arc::new(ServerTool {
                 name: name.to_owned(),
                 digest: digest.to_owned(),
-                ..Tool::default()
+                ..ServerTool::default()
             })
         };
         offered.iter().map(tool).collect()
@@ -176,7 +185,7 @@ mod tests {
     #[test]
     fn a_list_that_is_read_again_may_differ_in_what_concerns_nobody() {
         let first = tools(&[("read", "1"), ("rest", "1"), ("write", "1")]);
-        let agreed = Agreed::of(&server(None), &first);
+        let agreed = ToolAgreement::of(&server(None), &first);
         for (now, end) in [
             (&[("read", "1"), ("rest", "1"), ("write", "1")][..], None),
             // Not permitted, not called, not told.
@@ -198,7 +207,7 @@ mod tests {
             (&[], Some("read of the server s is not offered any more")),
         ] {
             let held = agreed
-                .holds(&tools(now), "read")
+                .check(&tools(now), "read")
                 .map_err(|it| it.to_string());
             let end =
                 end.map(|how| format!("the tool {how}; look at it, then start the run again"));
@@ -210,15 +219,15 @@ mod tests {
     fn what_is_locked_is_held_against_the_lock_each_time() {
         let pins: &[(&str, &str)] = &[("read", "1"), ("rest", "1")];
         let first = tools(&[("read", "1"), ("rest", "1")]);
-        let agreed = Agreed::of(&server(Some(pins)), &first);
+        let agreed = ToolAgreement::of(&server(Some(pins)), &first);
         let now = tools(&[("read", "1"), ("rest", "1"), ("write", "9")]);
-        assert_eq!(agreed.holds(&now, "read"), Ok(()));
+        assert_eq!(agreed.check(&now, "read"), Ok(()));
         for now in [
             &[("read", "1"), ("rest", "1"), ("run", "1")][..],
             &[("read", "1")],
             &[("read", "1"), ("rest", "2")],
         ] {
-            let drift = agreed.holds(&tools(now), "read").unwrap_err();
+            let drift = agreed.check(&tools(now), "read").unwrap_err();
             assert!(drift.to_string().ends_with("then type: ktsu lock --tools"));
         }
     }

@@ -10,38 +10,41 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant as Until, timeout};
 
 use super::catalogue::Catalogue;
-use super::pins::{Agreed, Drift};
-use super::{Call, Returned, Server, Session, ToolClient, ToolError, ToolErrorCode};
+use super::pins::{ToolAgreement, ToolDriftError};
+use super::{
+    DispatchedServer, SessionCall, ToolCallResult, ToolClient, ToolError, ToolErrorCode,
+    ToolSession,
+};
 use ktsu_contract::runtime::ToolServer;
 
 /// How long one call may take, where its server's file says nothing and the task has more time left.
-const CALL: Duration = Duration::from_secs(60);
+const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// How long a session may take to end: to cancel its calls, then to say that it is over. Nobody
 /// waits for it.
-const CLOSE: Duration = Duration::from_secs(10);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The sessions of one task.
 #[derive(Default)]
 pub(crate) struct Sessions {
-    open: BTreeMap<String, Arc<dyn Session>>,
+    open: BTreeMap<String, Arc<dyn ToolSession>>,
     /// By the name of the server, too.
-    terms: BTreeMap<String, Arc<Terms>>,
-    under_way: JoinSet<Result<Returned, ToolError>>,
+    terms: BTreeMap<String, Arc<ServerTerms>>,
+    under_way: JoinSet<Result<ToolCallResult, ToolError>>,
     /// The numbers of the `tool.called`s, and since when they are under way.
     called: HashMap<Id, (u64, Instant)>,
 }
 
 /// What holds for all calls of a server.
-struct Terms {
-    agreed: Agreed,
+struct ServerTerms {
+    agreed: ToolAgreement,
     /// How long one may take.
     limit: Duration,
 }
 
 /// A call to send: announced, and durable.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Sending {
+pub(crate) struct OutgoingCall {
     /// The number of its `tool.called`.
     pub(crate) called: u64,
     pub(crate) server: String,
@@ -53,16 +56,16 @@ pub(crate) struct Sending {
 
 /// Why a task cannot begin.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum NotOpened {
+pub(crate) enum OpenSessionError {
     /// A server is out of reach, or does not say what it offers.
     #[error("the tool server {0} cannot be used: {1}")]
     Unreachable(String, ToolError),
     /// See [`Drift`].
     #[error(transparent)]
-    Drift(#[from] Drift),
+    Drift(#[from] ToolDriftError),
 }
 
-impl NotOpened {
+impl OpenSessionError {
     /// Why a server cannot be used. It is named once, though the client names it, too.
     fn of(server: &str, mut error: ToolError) -> Self {
         let named = format!("tool server {server}: ");
@@ -82,9 +85,9 @@ impl Sessions {
     pub(crate) async fn open(
         &mut self,
         client: &Arc<dyn ToolClient>,
-        servers: Vec<(&ToolServer, Server)>,
+        servers: Vec<(&ToolServer, DispatchedServer)>,
         catalogue: &mut Catalogue,
-    ) -> Result<(), NotOpened> {
+    ) -> Result<(), OpenSessionError> {
         let mut opening = JoinSet::new();
         let mut described = Vec::new();
         for (at, (dispatched, server)) in servers.into_iter().enumerate() {
@@ -92,7 +95,7 @@ impl Sessions {
             opening.spawn(async move { (at, client.open(server).await) });
             described.push(dispatched);
         }
-        let mut opened: BTreeMap<usize, Result<Arc<dyn Session>, ToolError>> = BTreeMap::new();
+        let mut opened: BTreeMap<usize, Result<Arc<dyn ToolSession>, ToolError>> = BTreeMap::new();
         while let Some(one) = opening.join_next().await {
             if let Ok((at, session)) = one {
                 if let (Ok(session), Some(server)) = (&session, described.get(at)) {
@@ -105,12 +108,14 @@ impl Sessions {
             let words = "opening the session broke off";
             let broken = || Err(ToolError::unsent(ToolErrorCode::Closed, words));
             let session = opened.remove(&at).unwrap_or_else(broken);
-            let session = session.map_err(|error| NotOpened::of(&server.name, error))?;
+            let session = session.map_err(|error| OpenSessionError::of(&server.name, error))?;
             let offered = session.tools();
-            catalogue.list(server, &offered)?;
-            let terms = Terms {
-                agreed: Agreed::of(server, &offered),
-                limit: server.timeout_ms.map_or(CALL, Duration::from_millis),
+            catalogue.add_server(server, &offered)?;
+            let terms = ServerTerms {
+                agreed: ToolAgreement::of(server, &offered),
+                limit: server
+                    .timeout_ms
+                    .map_or(DEFAULT_CALL_TIMEOUT, Duration::from_millis),
             };
             self.terms.insert(server.name.clone(), Arc::new(terms));
         }
@@ -118,7 +123,7 @@ impl Sessions {
     }
 
     /// Sends a call, and does not wait for it.
-    pub(crate) fn send(&mut self, sending: Sending, key: String, until: Until) {
+    pub(crate) fn send(&mut self, sending: OutgoingCall, key: String, until: Until) {
         let session = self.open.get(&sending.server).map(Arc::clone);
         let terms = self.terms.get(&sending.server).map(Arc::clone);
         let called = sending.called;
@@ -135,7 +140,7 @@ impl Sessions {
 
     /// The next answers: waits for one, and takes those that are there as well. Empty if no call is
     /// under way.
-    pub(crate) async fn answers(&mut self) -> Vec<(u64, Result<Returned, ToolError>)> {
+    pub(crate) async fn answers(&mut self) -> Vec<(u64, Result<ToolCallResult, ToolError>)> {
         let mut answers = Vec::new();
         let mut next = self.under_way.join_next_with_id().await;
         while let Some(joined) = next {
@@ -149,7 +154,7 @@ impl Sessions {
                 }
             };
             if let Some((called, started)) = self.called.remove(&id) {
-                let answer = answer.map_err(|error| timed(error, started));
+                let answer = answer.map_err(|error| with_duration(error, started));
                 answers.push((called, answer));
             }
             next = self.under_way.try_join_next_with_id();
@@ -159,7 +164,7 @@ impl Sessions {
 }
 
 /// An error with the time it took, where it does not say so itself.
-fn timed(error: ToolError, started: Instant) -> ToolError {
+fn with_duration(error: ToolError, started: Instant) -> ToolError {
     match error.duration_ms {
         0 => ToolError {
             duration_ms: since(started),
@@ -173,17 +178,17 @@ fn since(started: Instant) -> u64 {
     u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
 }
 
-impl Terms {
+impl ServerTerms {
     /// Makes a call. A server that refuses it because it has forgotten the session has not taken
     /// it, stateful or not: the call is made once more, under its key, in a new session (decision
     /// A5).
     async fn call(
         &self,
-        session: &dyn Session,
-        sending: Sending,
+        session: &dyn ToolSession,
+        sending: OutgoingCall,
         key: String,
         until: Until,
-    ) -> Result<Returned, ToolError> {
+    ) -> Result<ToolCallResult, ToolError> {
         self.renew(session, &sending.tool, until).await?;
         match self.call_once(session, &sending, &key, until).await {
             Err(error) if error.code == ToolErrorCode::SessionExpired && !error.sent => {
@@ -197,7 +202,7 @@ impl Terms {
     /// Asks what the server offers now, which must still be what was agreed on.
     async fn renew(
         &self,
-        session: &dyn Session,
+        session: &dyn ToolSession,
         tool: &str,
         until: Until,
     ) -> Result<(), ToolError> {
@@ -206,17 +211,17 @@ impl Terms {
             let words = "the server did not say in time what it offers now";
             Err(ToolError::unsent(ToolErrorCode::Timeout, words))
         })?;
-        Ok(self.agreed.holds(&offered, tool)?)
+        Ok(self.agreed.check(&offered, tool)?)
     }
 
     async fn call_once(
         &self,
-        session: &dyn Session,
-        sending: &Sending,
+        session: &dyn ToolSession,
+        sending: &OutgoingCall,
         key: &str,
         until: Until,
-    ) -> Result<Returned, ToolError> {
-        let call = Call {
+    ) -> Result<ToolCallResult, ToolError> {
+        let call = SessionCall {
             tool: sending.tool.clone(),
             arguments: sending.arguments.clone(),
             key: key.to_owned(),
@@ -255,7 +260,7 @@ impl Drop for Sessions {
                 closing.spawn(session.close());
             }
             let all = async { while closing.join_next().await.is_some() {} };
-            let _ = timeout(CLOSE, all).await;
+            let _ = timeout(CLOSE_TIMEOUT, all).await;
         });
     }
 }

@@ -15,7 +15,7 @@ const UNSENT_BYTES: usize = 128 * 1024;
 
 /// As many of these connections as there are descriptors for, once the process has asked for as many
 /// as it may have.
-pub(super) fn within(connections: usize) -> usize {
+pub(super) fn cap_connections(connections: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let current = match limit.current {
         Some(current) if current < WANTED => raised(current, limit.maximum),

@@ -11,13 +11,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-use super::room::Seat;
+use super::connection_limiter::ConnectionSlot;
 
 /// The least bytes a client takes within the time to write, so that one byte a second does not count.
-const LEAST_TAKEN: usize = 16 * 1024;
+const MIN_WRITE_PROGRESS_BYTES: usize = 16 * 1024;
 /// How long, and how much of, what a client still sends is read and thrown away once the last answer
 /// is written. To close at once would destroy an answer on its way.
-const LINGER_TIME: Duration = Duration::from_secs(2);
+const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 32 * 1024 * 1024;
 /// At most this much is read at once, so that the buffer behind it does not grow for clients that
 /// send many requests ahead.
@@ -26,26 +26,26 @@ const READ_AT_ONCE: usize = 8 * 1024 - 1;
 /// See the module documentation.
 pub(super) struct Socket {
     stream: TcpStream,
-    seat: Arc<Seat>,
+    seat: Arc<ConnectionSlot>,
     write_time: Duration,
-    blocked: Option<Blocked>,
-    lingering: Option<Lingering>,
+    blocked: Option<BlockedWrite>,
+    lingering: Option<LingeringClose>,
 }
 
 /// The client has taken too little since the timer was started.
-struct Blocked {
+struct BlockedWrite {
     taken: usize,
     over: Pin<Box<Sleep>>,
 }
 
 /// Everything is written, and the client told so.
-struct Lingering {
+struct LingeringClose {
     read: usize,
     over: Pin<Box<Sleep>>,
 }
 
 impl Socket {
-    pub(super) fn new(stream: TcpStream, seat: Arc<Seat>, write_time: Duration) -> Self {
+    pub(super) fn new(stream: TcpStream, seat: Arc<ConnectionSlot>, write_time: Duration) -> Self {
         Self {
             stream,
             seat,
@@ -56,7 +56,7 @@ impl Socket {
     }
 
     /// What came of writing `offered` bytes, held against the time there is for it.
-    fn judged(
+    fn check_write_time(
         &mut self,
         cx: &mut Context<'_>,
         offered: usize,
@@ -67,9 +67,9 @@ impl Socket {
                 self.seat.sent(taken);
                 if let Some(blocked) = &mut self.blocked {
                     blocked.taken += taken;
-                    if taken == offered || blocked.taken >= LEAST_TAKEN {
+                    if taken == offered || blocked.taken >= MIN_WRITE_PROGRESS_BYTES {
                         self.blocked = None;
-                        self.seat.reads_on();
+                        self.seat.mark_reading();
                     }
                 }
                 Poll::Ready(Ok(taken))
@@ -77,8 +77,8 @@ impl Socket {
             Poll::Pending => {
                 let (seat, time) = (&self.seat, self.write_time);
                 let blocked = self.blocked.get_or_insert_with(|| {
-                    seat.stalls();
-                    Blocked {
+                    seat.mark_stalled();
+                    BlockedWrite {
                         taken: 0,
                         over: Box::pin(sleep(time)),
                     }
@@ -105,7 +105,7 @@ impl AsyncRead for Socket {
         let mut part = ReadBuf::new(part);
         let read = Pin::new(&mut self.stream).poll_read(cx, &mut part)?;
         if read.is_pending() {
-            self.seat.pauses();
+            self.seat.mark_paused();
             return Poll::Pending;
         }
         buffer.put_slice(part.filled());
@@ -120,7 +120,7 @@ impl AsyncWrite for Socket {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(cx, bytes);
-        self.judged(cx, bytes.len(), written)
+        self.check_write_time(cx, bytes.len(), written)
     }
 
     fn poll_write_vectored(
@@ -130,7 +130,7 @@ impl AsyncWrite for Socket {
     ) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write_vectored(cx, slices);
         let offered = slices.iter().map(|slice| slice.len()).sum();
-        self.judged(cx, offered, written)
+        self.check_write_time(cx, offered, written)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -145,9 +145,9 @@ impl AsyncWrite for Socket {
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;
-            self.lingering = Some(Lingering {
+            self.lingering = Some(LingeringClose {
                 read: 0,
-                over: Box::pin(sleep(LINGER_TIME)),
+                over: Box::pin(sleep(LINGER_TIMEOUT)),
             });
         }
         let Self {

@@ -19,7 +19,7 @@ struct Served {
 }
 
 /// A server whose `POST /echo` answers with its body, and whose `POST /panic` panics.
-async fn served(limits: Limits) -> Served {
+async fn served(limits: ServerLimits) -> Served {
     let router = Router::new()
         .route(
             "/echo",
@@ -29,7 +29,7 @@ async fn served(limits: Limits) -> Served {
     serve_router(router, limits).await
 }
 
-async fn serve_router(router: Router, limits: Limits) -> Served {
+async fn serve_router(router: Router, limits: ServerLimits) -> Served {
     let listener = bind_loopback(SocketAddr::from(([127, 0, 0, 1], 0)))
         .await
         .expect("a port");
@@ -46,10 +46,10 @@ async fn serve_router(router: Router, limits: Limits) -> Served {
     }
 }
 
-fn limits() -> Limits {
-    Limits {
+fn limits() -> ServerLimits {
+    ServerLimits {
         grace: Duration::from_millis(200),
-        ..Limits::default()
+        ..ServerLimits::default()
     }
 }
 
@@ -175,7 +175,7 @@ async fn a_chunked_body_without_an_end_is_cut_off_at_the_limit() {
 #[tokio::test]
 async fn half_sent_headers_are_closed_after_their_time() {
     let time = Duration::from_millis(50);
-    let served = served(Limits {
+    let served = served(ServerLimits {
         header_time: time,
         ..limits()
     })
@@ -194,7 +194,7 @@ async fn half_sent_headers_are_closed_after_their_time() {
 #[tokio::test]
 async fn a_stalled_body_is_answered_and_closed_after_its_time() {
     let time = Duration::from_millis(50);
-    let served = served(Limits {
+    let served = served(ServerLimits {
         body_time: time,
         ..limits()
     })
@@ -239,7 +239,7 @@ async fn beyond_the_cap_a_connection_is_answered_503() {
         let _ = entered.send(());
         std::future::pending::<()>().await;
     };
-    let limits = Limits {
+    let limits = ServerLimits {
         connections: 1,
         place_time: Duration::from_millis(50),
         ..limits()
@@ -268,7 +268,7 @@ async fn shutdown_lets_a_request_finish_and_closes_idle_connections() {
         "done"
     };
     let router = Router::new().route("/slow", post(slow));
-    let limits = Limits {
+    let limits = ServerLimits {
         grace: PATIENCE,
         ..limits()
     };

@@ -5,13 +5,13 @@ use ktsu_ledger::event::{AgentEvent, ApprovalDecided, ApprovalExpired, Decision,
 use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
 use ktsu_projections::approvals::approval_id;
 use ktsu_projections::run::RunState;
-use ktsu_projections::run::waits::Asked;
+use ktsu_projections::run::waits::PendingDecision;
 
 use crate::timers;
 
 /// A person's word about a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Decide {
+pub struct ApprovalCommand {
     /// The scope's path; empty for the run itself.
     pub scope: String,
     /// The step.
@@ -34,7 +34,7 @@ pub struct Decide {
 
 /// Why a decision is not taken. Nothing is recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotDecided {
+pub enum ApprovalDecisionError {
     /// Nothing waits there; it may have been decided.
     #[error("no call of step {step:?} waits for a decision")]
     NotPending {
@@ -89,8 +89,12 @@ pub enum NotDecided {
 ///
 /// # Errors
 /// [`NotDecided`].
-pub fn decide(state: &RunState, said: Decide, now: Timestamp) -> Result<Draft, NotDecided> {
-    let asked = asked(state, &said)?;
+pub fn decide(
+    state: &RunState,
+    said: ApprovalCommand,
+    now: Timestamp,
+) -> Result<Draft, ApprovalDecisionError> {
+    let asked = find_pending(state, &said)?;
     let id = approval_id(state.stream(), asked.request);
     if said
         .digest
@@ -98,22 +102,22 @@ pub fn decide(state: &RunState, said: Decide, now: Timestamp) -> Result<Draft, N
         .is_some_and(|digest| *digest != asked.call.digest)
     {
         let actual = asked.call.digest.clone();
-        return Err(NotDecided::OtherArguments { id, actual });
+        return Err(ApprovalDecisionError::OtherArguments { id, actual });
     }
     if let Some(gate) = asked.call.state.gate() {
-        if timers::gate_end(gate).is_some_and(|until| until <= now) {
-            return Err(NotDecided::Expired { id });
+        if timers::gate_deadline(gate).is_some_and(|until| until <= now) {
+            return Err(ApprovalDecisionError::Expired { id });
         }
         let by = said.by.id.clone();
         let approves = said.decision == Decision::Approved;
         if approves && gate.policy.not_by_proposer && by == state.proposer().id {
-            return Err(NotDecided::Proposer { by });
+            return Err(ApprovalDecisionError::Proposer { by });
         }
         if approves && gate.approved_by.contains(&by) {
-            return Err(NotDecided::Twice { id, by });
+            return Err(ApprovalDecisionError::Twice { id, by });
         }
         if said.decision == Decision::Happened {
-            return Err(NotDecided::NotInDoubt { id });
+            return Err(ApprovalDecisionError::NotInDoubt { id });
         }
     }
     let event = AgentEvent::ApprovalDecided(Box::new(ApprovalDecided {
@@ -137,7 +141,7 @@ pub fn decide(state: &RunState, said: Decide, now: Timestamp) -> Result<Draft, N
 
 /// That nobody decided in time: the wait that ends first, if it has ended.
 pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
-    let (until, asked) = timers::approval_end(state)?;
+    let (until, asked) = timers::next_approval_deadline(state)?;
     let scope = state.scope(asked.scope)?;
     let event = AgentEvent::ApprovalExpired(ApprovalExpired {
         attempt: asked.task.attempt,
@@ -154,26 +158,31 @@ pub(crate) fn expired(state: &RunState, now: Timestamp) -> Option<Draft> {
 }
 
 /// The call a decision is about.
-fn asked<'s>(state: &'s RunState, said: &Decide) -> Result<Asked<'s>, NotDecided> {
+fn find_pending<'s>(
+    state: &'s RunState,
+    said: &ApprovalCommand,
+) -> Result<PendingDecision<'s>, ApprovalDecisionError> {
     let step = ktsu_projections::lineage::item_name(&said.step, said.item);
     let at = state.scope_at(&said.scope).and_then(|scope| {
         let held = state.scope(scope)?;
         Some((scope, held.shape.position(&said.step)?))
     });
     let waits = state.failing().is_none() && !state.is_parked();
-    let here = |asked: &Asked<'_>| Some((asked.scope, asked.step)) == at && asked.item == said.item;
-    let mut found: Vec<Asked<'s>> = match waits {
-        true => state.asked().into_iter().filter(here).collect(),
+    let here = |asked: &PendingDecision<'_>| {
+        Some((asked.scope, asked.step)) == at && asked.item == said.item
+    };
+    let mut found: Vec<PendingDecision<'s>> = match waits {
+        true => state.pending_decisions().into_iter().filter(here).collect(),
         false => Vec::new(),
     };
-    let id = |asked: &Asked<'_>| approval_id(state.stream(), asked.request);
+    let id = |asked: &PendingDecision<'_>| approval_id(state.stream(), asked.request);
     if let Some(wanted) = &said.approval_id {
         found.retain(|asked| id(asked) == *wanted);
     }
     match found.as_slice() {
         [one] => Ok(*one),
-        [] => Err(NotDecided::NotPending { step }),
-        several => Err(NotDecided::Several {
+        [] => Err(ApprovalDecisionError::NotPending { step }),
+        several => Err(ApprovalDecisionError::Several {
             step,
             ids: several.iter().map(id).collect(),
         }),

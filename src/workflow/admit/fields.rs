@@ -1,17 +1,17 @@
 //! The fields that an output or params can have, where no others are possible: what a person sets
 //! under any other name is a slip, and would change nothing or be refused with less to go on.
 
-use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::{StepPlan, Work};
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::{StepPlan, StepWork};
 use serde_json::Value;
 
-use crate::definition::{Definition, Workflow};
+use crate::definition::{CompiledWorkflow, Definition};
 use ktsu_codes::nearest;
 
 /// A name that does not exist where it is used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{place} cannot have a field {field:?}")]
-pub struct NoField {
+pub struct UnknownFieldError {
     /// What has no such field: `the output of step "triage"`, `the params`.
     pub place: String,
     /// What was asked for.
@@ -22,7 +22,7 @@ pub struct NoField {
     pub known: Vec<String>,
 }
 
-impl NoField {
+impl UnknownFieldError {
     /// Refuses a field that is not among those that can exist.
     fn unless(place: &str, field: &str, known: Vec<String>) -> Result<(), Self> {
         if known.iter().any(|one| one == field) {
@@ -49,22 +49,22 @@ impl NoField {
 
 /// Whether the output of a step can have a field. What stands there now can be replaced, whatever is
 /// declared.
-pub(super) fn of_output(
+pub(super) fn check_output_field(
     definition: &Definition,
-    workflow: &Workflow,
+    workflow: &CompiledWorkflow,
     at: u32,
     output: &Value,
     field: &str,
-) -> Result<(), NoField> {
+) -> Result<(), UnknownFieldError> {
     let Some(plan) = workflow.plan.steps.get(at as usize) else {
         return Ok(());
     };
     let known = fields_of(definition, plan);
     let own = match &plan.work {
         // It may judge the value within the output.
-        Work::Transform(_) => None,
-        Work::Agent(_) | Work::Webhook(_) | Work::Workflow(_) => {
-            let schema = plan.schema.as_ref().map(Json::to_value);
+        StepWork::Transform(_) => None,
+        StepWork::Agent(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => {
+            let schema = plan.schema.as_ref().map(CanonicalJson::to_value);
             schema.as_ref().and_then(closed)
         }
     };
@@ -74,7 +74,7 @@ pub(super) fn of_output(
         known.extend(here.map(|(name, _)| name.clone()));
         known.sort();
         known.dedup();
-        NoField::unless(&place, field, known)?;
+        UnknownFieldError::unless(&place, field, known)?;
     }
     Ok(())
 }
@@ -82,22 +82,23 @@ pub(super) fn of_output(
 /// The fields that what a step makes can have, where no others are possible.
 fn fields_of(definition: &Definition, plan: &StepPlan) -> Option<Vec<String>> {
     match &plan.work {
-        Work::Transform(_) => Some(vec!["result".to_owned()]),
-        Work::Webhook(_) => Some(vec!["sent".to_owned(), "status_code".to_owned()]),
-        Work::Agent(agent) if agent.for_each.is_some() => Some(vec!["results".to_owned()]),
-        Work::Agent(agent) => {
+        StepWork::Transform(_) => Some(vec!["result".to_owned()]),
+        StepWork::Webhook(_) => Some(vec!["sent".to_owned(), "status_code".to_owned()]),
+        StepWork::Agent(agent) if agent.for_each.is_some() => Some(vec!["results".to_owned()]),
+        StepWork::Agent(agent) => {
             let file = definition.agents.get(&agent.file)?;
             closed(&file.file.output.to_value())
         }
-        Work::Workflow(child) => {
+        StepWork::Workflow(child) => {
             let child = definition.workflow(&child.workflow)?;
             let output = child.plan.output.as_ref();
             if let Some(Value::Object(map)) =
-                output.and_then(|output| output.map.as_ref().map(Json::to_value))
+                output.and_then(|output| output.map.as_ref().map(CanonicalJson::to_value))
             {
                 return Some(map.into_iter().map(|(name, _)| name).collect());
             }
-            let schema = output.and_then(|output| output.schema.as_ref().map(Json::to_value));
+            let schema =
+                output.and_then(|output| output.schema.as_ref().map(CanonicalJson::to_value));
             // Without a map it is what one of its steps made: the last that completed.
             let of_steps = || {
                 let steps = child.plan.steps.iter();
@@ -111,14 +112,17 @@ fn fields_of(definition: &Definition, plan: &StepPlan) -> Option<Vec<String>> {
 }
 
 /// Whether params can have what a path of names leads to.
-pub(super) fn of_params(schema: Option<&Json>, path: &[String]) -> Result<(), NoField> {
-    let document = schema.map(Json::to_value);
+pub(super) fn check_param_path(
+    schema: Option<&CanonicalJson>,
+    path: &[String],
+) -> Result<(), UnknownFieldError> {
+    let document = schema.map(CanonicalJson::to_value);
     let mut below = document.as_ref();
     let mut place = "the params".to_owned();
     for name in path {
         let Some(schema) = below else { break };
         if let Some(known) = closed(schema) {
-            NoField::unless(&place, name, known)?;
+            UnknownFieldError::unless(&place, name, known)?;
         }
         below = schema
             .get("properties")
@@ -153,10 +157,10 @@ mod tests {
             "limit": {"type": "integer"},
             "user": {"additionalProperties": false, "properties": {"name": {}, "free": {}}},
             "open": {"properties": {"a": {}}}}});
-        let schema = Json::from_value(&schema).unwrap();
+        let schema = CanonicalJson::from_value(&schema).unwrap();
         let set = |path: &str| {
             let path: Vec<String> = path.split('.').map(str::to_owned).collect();
-            of_params(Some(&schema), &path).map_err(|no| format!("{no}; {}", no.hint()))
+            check_param_path(Some(&schema), &path).map_err(|no| format!("{no}; {}", no.hint()))
         };
         for path in ["limit", "user.name", "user.free.deeper", "open.b.c", "open"] {
             assert_eq!(set(path), Ok(()), "{path}");
@@ -176,6 +180,6 @@ mod tests {
             refused.ends_with("it can have: limit, open, user"),
             "{refused}"
         );
-        assert_eq!(of_params(None, &["anything".to_owned()]), Ok(()));
+        assert_eq!(check_param_path(None, &["anything".to_owned()]), Ok(()));
     }
 }

@@ -2,7 +2,7 @@
 
 pub mod approval;
 pub mod fields;
-pub mod person;
+pub mod intervention;
 pub mod report;
 pub mod steer;
 pub mod tools;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::event::{
-    ClockJumped, EnvValue, Limits, Principal, RecomputeCompared, RecomputeEvent, RunCreated,
-    RunEvent, Violation, WebhookAnswer, WebhookEvent, Why,
+    ClockJumped, ContinueReason, EnvValue, Limits, Principal, RecomputeCompared, RecomputeEvent,
+    RunCreated, RunEvent, Violation, WebhookAnswer, WebhookEvent,
 };
-use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
+use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::run::notices::NoticeStatus;
 use ktsu_projections::run::{Phase, RunState, StepStatus};
 use serde_json::Value;
@@ -37,14 +37,14 @@ pub struct Invocation {
     /// The client's `Idempotency-Key`, and the digest of what it was used for.
     pub idempotency: Option<(String, String)>,
     /// The lock of the kit, where the workflow's files are those it names.
-    pub lock: Option<Json>,
+    pub lock: Option<CanonicalJson>,
     /// Who asks.
     pub principal: Principal,
 }
 
 /// Why a run is not started. Nothing is recorded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum NotAdmitted {
+pub enum InvocationError {
     /// The params do not fit their schema (seed 000, invariant 14).
     Params(Vec<Violation>),
     /// The workflow is a sub-workflow (seed 000, invariant 30).
@@ -55,12 +55,12 @@ pub enum NotAdmitted {
 ///
 /// # Errors
 /// [`NotAdmitted`].
-pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, NotAdmitted> {
+pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, InvocationError> {
     let Some(root) = definition.root() else {
-        return Err(NotAdmitted::NotARoot);
+        return Err(InvocationError::NotARoot);
     };
     if root.plan.visibility == Visibility::SubWorkflow {
-        return Err(NotAdmitted::NotARoot);
+        return Err(InvocationError::NotARoot);
     }
     // Before anything else is said about the body: not even a fault may come near the value.
     let secrets = root
@@ -68,12 +68,12 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
         .as_ref()
         .map(|params| params.secrets_in(&asked.body));
     if let Some(found) = secrets.filter(|found| !found.is_empty()) {
-        return Err(NotAdmitted::Params(violations(found)));
+        return Err(InvocationError::Params(violations(found)));
     }
     let resolved = params::resolve(root.params.as_ref(), asked.body, DecisionRules::NEWEST);
-    let resolved = resolved.map_err(|found| NotAdmitted::Params(violations(found)))?;
+    let resolved = resolved.map_err(|found| InvocationError::Params(violations(found)))?;
     let too_deep = |_| {
-        NotAdmitted::Params(vec![Violation {
+        InvocationError::Params(vec![Violation {
             message: "nested too deeply".to_owned(),
             path: String::new(),
             rule: "depth".to_owned(),
@@ -91,7 +91,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
         limits: Limits::default(),
         lock: asked.lock,
         of: None,
-        params: Json::from_value(&resolved).map_err(too_deep)?,
+        params: CanonicalJson::from_value(&resolved).map_err(too_deep)?,
         principal: asked.principal,
         results: Vec::new(),
         rules: turn::RULES,
@@ -108,7 +108,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, N
 
 /// What came of a sending.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Answer {
+pub struct WebhookOutcome {
     /// The scope's path.
     pub scope: String,
     /// What the frame will say.
@@ -116,7 +116,7 @@ pub struct Answer {
 }
 
 /// Judges an answer to a webhook: dropped if the state no longer waits for it.
-pub fn answer(state: &RunState, got: Answer) -> Option<Draft> {
+pub fn answer(state: &RunState, got: WebhookOutcome) -> Option<Draft> {
     let scope = state.scope(state.scope_at(&got.scope)?)?;
     let step = scope
         .steps
@@ -207,7 +207,7 @@ pub fn restart(
         inputs.push(clock_jumped(state, clock, None));
     }
     if decides {
-        inputs.push(turn::continued(state, Why::Restart));
+        inputs.push(turn::continuation(state, ContinueReason::Restart));
     }
     inputs
 }

@@ -5,8 +5,10 @@ use ktsu_ledger::event::{
     AgentEvent, BudgetExhausted, FinishReason, LlmRequest, LlmResponse, LostReason, WorkerEvent,
     WorkerLost,
 };
-use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
-use ktsu_projections::run::{Affordability, Hint, RunState, StepAddress, StepStatus, Task, steer};
+use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
+use ktsu_projections::run::{
+    Affordability, AgentTask, Hint, RunState, StepAddress, StepStatus, steer,
+};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
 
@@ -19,12 +21,12 @@ const MAX_NAME: usize = 256;
 
 /// What becomes of a report.
 #[derive(Debug)]
-pub enum Reported {
+pub enum ReportAdmission {
     /// It is to be recorded, as one input.
-    Taken(Vec<Draft>),
+    Accepted(Vec<Draft>),
     /// It asks for a model call that has to wait for others, since they may use the budget up; or the
     /// run is paused.
-    Held(Vec<AgentEvent>),
+    Deferred(Vec<AgentEvent>),
     /// It was taken before, with these frames.
     Repeated {
         /// The first.
@@ -42,12 +44,12 @@ pub enum Reported {
 ///
 /// A request for a model call stands alone, since it may have to wait (decision F4); a draft stands
 /// last, since what follows depends on the answer (decision R2).
-pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Reported {
+pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> ReportAdmission {
     let Some(first) = events.first() else {
-        return Reported::Malformed("a report has at least one event".to_owned());
+        return ReportAdmission::Malformed("a report has at least one event".to_owned());
     };
     let Some((place, task, running)) = task_of(state, scope, first.step(), first.item()) else {
-        return Reported::Stale;
+        return ReportAdmission::Stale;
     };
     let about = |event: &AgentEvent| {
         let report = event.report().cloned();
@@ -61,55 +63,55 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
     let subject = about(first);
     if events.iter().any(|event| about(event) != subject) {
         let words = "a report is about one task, and each of its events says so";
-        return Reported::Malformed(words.to_owned());
+        return ReportAdmission::Malformed(words.to_owned());
     }
     if let Some(name) = events.iter().find_map(overlong) {
-        return Reported::Malformed(format!("{name} is longer than {MAX_NAME} bytes"));
+        return ReportAdmission::Malformed(format!("{name} is longer than {MAX_NAME} bytes"));
     }
     let Some(said) = first.report().filter(|_| first.attempt() == task.attempt) else {
-        return Reported::Stale;
+        return ReportAdmission::Stale;
     };
-    if let Some(seen) = task.seen(said.n) {
+    if let Some(seen) = task.accepted_report(said.n) {
         // What is said outside of reports has no number to tell a repetition by.
         return match seen.report == *said && said.n > 0 {
-            true => Reported::Repeated {
+            true => ReportAdmission::Repeated {
                 first: seen.first,
                 last: seen.last,
             },
-            false => Reported::Stale,
+            false => ReportAdmission::Stale,
         };
     }
     if !running || !task.is_live() || state.failing().is_some() {
-        return Reported::Stale;
+        return ReportAdmission::Stale;
     }
     let asks = |event: &AgentEvent| matches!(event, AgentEvent::Request(_));
     if events.len() > 1 && events.iter().any(asks) {
         let words = "a report with an llm.request carries nothing else";
-        return Reported::Malformed(words.to_owned());
+        return ReportAdmission::Malformed(words.to_owned());
     }
     let drafts = |event: &AgentEvent| matches!(event, AgentEvent::Decided(decided) if decided.draft.is_some());
     let before = events.split_last().map_or(&[][..], |(_, before)| before);
     if before.iter().any(drafts) {
         let words = "an agent.decided is the last of its report: its answer says how to go on";
-        return Reported::Malformed(words.to_owned());
+        return ReportAdmission::Malformed(words.to_owned());
     }
-    if let Some(AgentEvent::Request(asked)) = events.first().filter(|asked| task.may(asked)) {
+    if let Some(AgentEvent::Request(asked)) = events.first().filter(|asked| task.accepts(asked)) {
         match state.affords_a_call() {
             Affordability::Affordable => {}
-            Affordability::Held => return Reported::Held(events),
+            Affordability::Held => return ReportAdmission::Deferred(events),
             Affordability::Refused => {
                 events = vec![AgentEvent::BudgetExhausted(exhausted(state, asked))];
             }
         }
     }
     // Nothing starts while the run is paused (decision P1).
-    if state.paused().is_some() && events.iter().any(steer::asks) {
-        return match taken(state, scope, place, task, events.clone()) {
-            Reported::Taken(_) => Reported::Held(events),
+    if state.paused().is_some() && events.iter().any(steer::is_agent_request) {
+        return match accept(state, scope, place, task, events.clone()) {
+            ReportAdmission::Accepted(_) => ReportAdmission::Deferred(events),
             refused => refused,
         };
     }
-    taken(state, scope, place, task, events)
+    accept(state, scope, place, task, events)
 }
 
 /// Whether a report says that the time of its task is over. Deadlines are the orchestrator's to judge
@@ -126,25 +128,25 @@ pub fn has_time(state: &RunState, now: Timestamp) -> bool {
 }
 
 /// Puts the events into the form of frames, if each follows from the one before.
-fn taken(
+fn accept(
     state: &RunState,
     scope: &str,
     (at, step): (u32, u32),
-    task: &Task,
+    task: &AgentTask,
     events: Vec<AgentEvent>,
-) -> Reported {
+) -> ReportAdmission {
     let servers = state.servers(at, step);
-    let mut after = task.sketch();
+    let mut after = task.with_last_report_only();
     let mut drafts = Vec::with_capacity(events.len());
     for (seq, mut event) in (state.next_seq()..).zip(events) {
         if state.suppresses_effects()
-            && let Some(words) = tools::lasting(&event, servers)
+            && let Some(words) = tools::lasting_change(&event, servers)
         {
-            return Reported::Malformed(words);
+            return ReportAdmission::Malformed(words);
         }
         let filled = tools::fill(&mut event, state.stream(), seq, &after, servers);
-        if let Err(words) = filled.and_then(|()| hash(&mut event, &after, task)) {
-            return Reported::Malformed(words);
+        if let Err(words) = filled.and_then(|()| fill_hashes(&mut event, &after, task)) {
+            return ReportAdmission::Malformed(words);
         }
         // A reply and the decision that follows from it may go in one report.
         if let AgentEvent::Decided(decided) = &mut event
@@ -152,16 +154,16 @@ fn taken(
         {
             decided.response = Some(calls.response);
         }
-        if !after.may(&event) {
+        if !after.accepts(&event) {
             let name = Event::Agent(event);
             let words = format!(
                 "{} does not follow from what was reported before",
                 name.kind()
             );
-            return Reported::Malformed(words);
+            return ReportAdmission::Malformed(words);
         }
         let cause = causes_of(&event, &after);
-        after.take(seq, state.at(), &event, Hint::default());
+        after.apply(seq, state.at(), &event, Hint::default());
         drafts.push(Draft {
             scope: scope.to_owned(),
             actor: Actor::Runtime,
@@ -169,14 +171,14 @@ fn taken(
             event: Event::Agent(event),
         });
     }
-    Reported::Taken(drafts)
+    ReportAdmission::Accepted(drafts)
 }
 
 /// What a frame follows from, and the recorded result that it repeats, if this ledger holds it.
-fn causes_of(event: &AgentEvent, after: &Task) -> Vec<Cause> {
+fn causes_of(event: &AgentEvent, after: &AgentTask) -> Vec<Cause> {
     let mut causes = vec![Cause::Here(cause_of(event, after.last))];
     let known = after
-        .record
+        .recorded_results
         .as_ref()
         .is_some_and(|record| record.of.is_some());
     if let AgentEvent::ToolReturned(returned) = event
@@ -236,7 +238,7 @@ fn task_of<'a>(
     scope: &str,
     step: &str,
     item: Option<u32>,
-) -> Option<((u32, u32), &'a Task, bool)> {
+) -> Option<((u32, u32), &'a AgentTask, bool)> {
     let at = state.scope_at(scope)?;
     let held = state.scope(at)?;
     let position = held.shape.position(step)?;
@@ -260,11 +262,11 @@ fn exhausted(state: &RunState, asked: &LlmRequest) -> BudgetExhausted {
 ///
 /// # Errors
 /// A request that names what is no part of its task.
-fn hash(event: &mut AgentEvent, after: &Task, task: &Task) -> Result<(), String> {
+fn fill_hashes(event: &mut AgentEvent, after: &AgentTask, task: &AgentTask) -> Result<(), String> {
     match event {
         AgentEvent::Request(request) => request.digest = request_digest(request, task)?,
         AgentEvent::Response(answer) => {
-            let open = after.open.as_ref();
+            let open = after.open_call.as_ref();
             answer.input_hash = open.map_or_else(String::new, |call| call.digest.clone());
             answer.output_hash = output_hash(answer);
         }
@@ -275,7 +277,7 @@ fn hash(event: &mut AgentEvent, after: &Task, task: &Task) -> Result<(), String>
 
 /// SHA-256 over the request as canonical JSON; a base stands in it as its digest, and so does
 /// whatever is named by its frame.
-fn request_digest(request: &LlmRequest, task: &Task) -> Result<String, String> {
+fn request_digest(request: &LlmRequest, task: &AgentTask) -> Result<String, String> {
     let mut whole = json!({
         "group": request.group,
         "max_tokens": request.max_tokens,
@@ -284,10 +286,12 @@ fn request_digest(request: &LlmRequest, task: &Task) -> Result<String, String> {
     if let Some(tools) = &request.tools {
         whole["tools"] = tools.to_value();
     }
-    if let Some(base) = task.asked.as_ref().filter(|_| request.base.is_some()) {
+    if let Some(base) = task.last_call.as_ref().filter(|_| request.base.is_some()) {
         whole["base"] = json!(base.digest);
     }
-    Ok(sha256(&Json::from_value(&whole).unwrap_or_default()))
+    Ok(sha256(
+        &CanonicalJson::from_value(&whole).unwrap_or_default(),
+    ))
 }
 
 fn output_hash(answer: &LlmResponse) -> String {
@@ -296,11 +300,11 @@ fn output_hash(answer: &LlmResponse) -> String {
         return sha256(&content);
     };
     let whole = json!({"content": content.to_value(), "tool_calls": calls.to_value()});
-    sha256(&Json::from_value(&whole).unwrap_or_default())
+    sha256(&CanonicalJson::from_value(&whole).unwrap_or_default())
 }
 
 /// SHA-256 of canonical JSON, as it is written across systems.
-pub fn sha256(json: &Json) -> String {
+pub fn sha256(json: &CanonicalJson) -> String {
     let mut text = "sha256:".to_owned();
     for byte in Sha256::digest(json.as_str().as_bytes()) {
         text.push_str(&format!("{byte:02x}"));

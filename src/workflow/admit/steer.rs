@@ -1,15 +1,15 @@
 //! What people say about a whole run, judged: that it stands still, goes on, ends (decision P1).
 
-use ktsu_ledger::event::{Principal, RunEvent, RunWord};
+use ktsu_ledger::event::{Principal, RunCommand, RunEvent};
 use ktsu_ledger::{Actor, Cause, Draft, Event};
 use ktsu_projections::run::RunState;
 
-use super::person::{NotSaid, is_no_recompute};
+use super::intervention::{InterventionError, reject_recompute};
 use crate::rules::DecisionRules;
 
 /// What is to become of a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Steer {
+pub enum RunControl {
     /// Nothing starts until it is resumed.
     Pause,
     /// It ends, and whoever works for it is told.
@@ -18,7 +18,7 @@ pub enum Steer {
     Terminate,
 }
 
-impl Steer {
+impl RunControl {
     /// The verb, as commands and paths have it.
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -35,28 +35,28 @@ impl Steer {
 /// [`NotSaid`].
 pub fn steer(
     state: &RunState,
-    steer: Steer,
+    steer: RunControl,
     by: Principal,
     reason: Option<String>,
-) -> Result<Draft, NotSaid> {
-    is_no_recompute(state.stream())?;
-    DecisionRules::known(state.rules())?;
+) -> Result<Draft, InterventionError> {
+    reject_recompute(state.stream())?;
+    DecisionRules::from_recorded(state.rules())?;
     let allowed = match steer {
-        Steer::Pause => state.may_pause(),
-        Steer::Cancel | Steer::Terminate => state.may_stop(),
+        RunControl::Pause => state.may_pause(),
+        RunControl::Cancel | RunControl::Terminate => state.may_stop(),
     };
     if !allowed {
-        return Err(NotSaid::ChangesNothing {
+        return Err(InterventionError::ChangesNothing {
             word: steer.as_str(),
-            status: standing(state),
+            status: status_text(state),
         });
     }
     let actor = Actor::Principal(by.id.clone());
-    let word = RunWord { by, reason };
+    let word = RunCommand { by, reason };
     let event = match steer {
-        Steer::Pause => RunEvent::Paused(word),
-        Steer::Cancel => RunEvent::Cancelled(word),
-        Steer::Terminate => RunEvent::Terminated(word),
+        RunControl::Pause => RunEvent::Paused(word),
+        RunControl::Cancel => RunEvent::Cancelled(word),
+        RunControl::Terminate => RunEvent::Terminated(word),
     };
     Ok(Draft {
         scope: String::new(),
@@ -67,7 +67,7 @@ pub fn steer(
 }
 
 /// Where a run stands, in a word for people.
-pub fn standing(state: &RunState) -> &'static str {
+pub fn status_text(state: &RunState) -> &'static str {
     match state.paused() {
         Some(_) => "paused",
         None => state.status().as_str(),

@@ -3,10 +3,10 @@
 //! and in a recompute, what the run recorded of the calls that are not sent there.
 
 use ktsu_ledger::event::plan::ServerPlan;
-use ktsu_ledger::event::{AgentEvent, NotSent, ToolReturned};
-use ktsu_ledger::{Hash, Json, StreamId};
-use ktsu_projections::run::calls::{CallState, Wanted};
-use ktsu_projections::run::{Record, Task};
+use ktsu_ledger::event::{AgentEvent, ToolReturned, UnsentReason};
+use ktsu_ledger::{CanonicalJson, Hash, StreamId};
+use ktsu_projections::run::calls::{CallState, RequestedCall};
+use ktsu_projections::run::{AgentTask, TaskResults};
 use serde_json::{Value, json};
 
 /// The kind of the streams of recomputes, and of baselines that are held against a kit.
@@ -20,7 +20,7 @@ pub(super) fn fill(
     event: &mut AgentEvent,
     stream: &StreamId,
     seq: u64,
-    task: &Task,
+    task: &AgentTask,
     servers: &[ServerPlan],
 ) -> Result<(), String> {
     let wanted = |response: u64, call: u32| {
@@ -30,15 +30,15 @@ pub(super) fn fill(
     };
     match event {
         AgentEvent::ToolCalled(called) => {
-            permitted(servers, &called.server, &called.tool)?;
-            harmless(stream, servers, &called.server, &called.tool)?;
+            check_permitted(servers, &called.server, &called.tool)?;
+            check_recompute_sends(stream, servers, &called.server, &called.tool)?;
             let wanted = wanted(called.response, called.call)?;
-            secretless(wanted)?;
+            check_no_secret(wanted)?;
             called.digest.clone_from(&wanted.digest);
             let (again, approval) = sent_before(&wanted.state);
             called.again = again;
             called.approval = approval;
-            called.idempotency_key = key(stream, called.again.unwrap_or(seq));
+            called.idempotency_key = idempotency_key(stream, called.again.unwrap_or(seq));
             let gated = of(servers, &called.server).and_then(|one| one.approval(&called.tool));
             if gated.is_some() && called.approval.is_none() {
                 return Err(format!(
@@ -48,10 +48,10 @@ pub(super) fn fill(
             }
         }
         AgentEvent::ApprovalRequested(asked) => {
-            permitted(servers, &asked.server, &asked.tool)?;
-            harmless(stream, servers, &asked.server, &asked.tool)?;
+            check_permitted(servers, &asked.server, &asked.tool)?;
+            check_recompute_sends(stream, servers, &asked.server, &asked.tool)?;
             let wanted = wanted(asked.response, asked.call)?;
-            secretless(wanted)?;
+            check_no_secret(wanted)?;
             asked.digest.clone_from(&wanted.digest);
             let policy = of(servers, &asked.server).and_then(|one| one.approval(&asked.tool));
             asked.policy = policy.cloned().ok_or_else(|| {
@@ -61,8 +61,8 @@ pub(super) fn fill(
         AgentEvent::ToolReturned(returned) => {
             let wanted = wanted(returned.response, returned.call)?;
             returned.called = called(returned, wanted);
-            if let Some(record) = &task.record {
-                repeat(returned, wanted, record);
+            if let Some(record) = &task.recorded_results {
+                substitute_recorded(returned, wanted, record);
             }
         }
         AgentEvent::Request(_)
@@ -80,7 +80,7 @@ pub(super) fn fill(
 
 /// What is sent along with a call, so that its server can tell one it has seen. Of the stream: a
 /// branch has keys of its own (decision F1).
-pub fn key(stream: &StreamId, first: u64) -> String {
+pub fn idempotency_key(stream: &StreamId, first: u64) -> String {
     let text = format!("ktsu tool call\n{stream}#{first}");
     let hash = Hash::of(text.as_bytes()).to_string();
     hash.chars().take(32).collect()
@@ -90,7 +90,7 @@ pub fn key(stream: &StreamId, first: u64) -> String {
 ///
 /// # Errors
 /// The frame that is none of the task's, or not of that kind.
-pub(super) fn resolved(messages: &Value, task: &Task) -> Result<Value, String> {
+pub(super) fn resolved(messages: &Value, task: &AgentTask) -> Result<Value, String> {
     let Some(list) = messages.as_array() else {
         return Ok(messages.clone());
     };
@@ -98,7 +98,9 @@ pub(super) fn resolved(messages: &Value, task: &Task) -> Result<Value, String> {
         let Some(frame) = message.get("frame").filter(|frame| !frame.is_null()) else {
             return Ok(message.clone());
         };
-        let known = frame.as_u64().and_then(|frame| task.told.get(&frame));
+        let known = frame
+            .as_u64()
+            .and_then(|frame| task.context_digests.get(&frame));
         let role = message
             .get("role")
             .and_then(Value::as_str)
@@ -119,7 +121,7 @@ fn of<'s>(servers: &'s [ServerPlan], name: &str) -> Option<&'s ServerPlan> {
     servers.iter().find(|server| server.name == name)
 }
 
-fn permitted(servers: &[ServerPlan], server: &str, tool: &str) -> Result<(), String> {
+fn check_permitted(servers: &[ServerPlan], server: &str, tool: &str) -> Result<(), String> {
     match of(servers, server) {
         None => Err(format!("the agent has no tool server {server:?}")),
         Some(one) if !one.permits(tool) => Err(format!("tool_not_permitted: {tool}")),
@@ -129,9 +131,9 @@ fn permitted(servers: &[ServerPlan], server: &str, tool: &str) -> Result<(), Str
 
 /// Puts what is recorded of a call that was not sent in the place of what the runtime says of it.
 /// The model is told what it was told then: a result, an error of the tool, a person's rejection.
-fn repeat(returned: &mut ToolReturned, wanted: &Wanted, record: &Record) {
+fn substitute_recorded(returned: &mut ToolReturned, wanted: &RequestedCall, record: &TaskResults) {
     if let Some(result) = record
-        .answer(wanted)
+        .result_for(wanted)
         .filter(|_| returned.not_sent.is_some())
     {
         returned.content = result.content.clone();
@@ -140,7 +142,7 @@ fn repeat(returned: &mut ToolReturned, wanted: &Wanted, record: &Record) {
         returned.not_sent = result.not_sent;
         returned.recorded = Some(Box::new(result.recorded.clone()));
         returned.structured.clone_from(&result.structured);
-    } else if returned.not_sent == Some(NotSent::SuppressedInBranch) {
+    } else if returned.not_sent == Some(UnsentReason::SuppressedInBranch) {
         let tool = record.target(&wanted.name);
         let tool = tool.map_or_else(
             || wanted.name.clone(),
@@ -153,25 +155,25 @@ fn repeat(returned: &mut ToolReturned, wanted: &Wanted, record: &Record) {
              the call was not sent."
         );
         let content = json!([{"type": "text", "text": words}]);
-        returned.content = Json::from_value(&content).unwrap_or_default();
+        returned.content = CanonicalJson::from_value(&content).unwrap_or_default();
         returned.structured = None;
     }
 }
 
 /// Whether a recompute does not send calls of a tool: its server keeps something, or a person would
 /// have to approve it.
-pub fn withheld(server: &ServerPlan, tool: &str) -> bool {
+pub fn is_withheld(server: &ServerPlan, tool: &str) -> bool {
     server.stateful || server.approval(tool).is_some()
 }
 
 /// A recompute changes nothing and asks nobody, whatever its runtime was told.
-fn harmless(
+fn check_recompute_sends(
     stream: &StreamId,
     servers: &[ServerPlan],
     server: &str,
     tool: &str,
 ) -> Result<(), String> {
-    let changes = of(servers, server).is_some_and(|one| withheld(one, tool));
+    let changes = of(servers, server).is_some_and(|one| is_withheld(one, tool));
     match stream.kind() == RECOMPUTE_KIND && changes {
         true => Err(format!(
             "a recompute does not change the world: {tool} of {server} is not to be called"
@@ -181,7 +183,7 @@ fn harmless(
 }
 
 /// Why a branch that keeps to itself does not make a call: what it changes lasts (decision F1).
-pub(super) fn lasting(event: &AgentEvent, servers: &[ServerPlan]) -> Option<String> {
+pub(super) fn lasting_change(event: &AgentEvent, servers: &[ServerPlan]) -> Option<String> {
     let (server, tool) = match event {
         AgentEvent::ToolCalled(called) => (&called.server, &called.tool),
         AgentEvent::ApprovalRequested(asked) => (&asked.server, &asked.tool),
@@ -202,7 +204,7 @@ pub(super) fn lasting(event: &AgentEvent, servers: &[ServerPlan]) -> Option<Stri
     })
 }
 
-fn secretless(wanted: &Wanted) -> Result<(), String> {
+fn check_no_secret(wanted: &RequestedCall) -> Result<(), String> {
     match wanted.secret {
         true => Err("the arguments hold a secret: such a call is not sent".to_owned()),
         false => Ok(()),
@@ -212,25 +214,25 @@ fn secretless(wanted: &Wanted) -> Result<(), String> {
 /// The first sending of a call, and the approval it has.
 fn sent_before(state: &CallState) -> (Option<u64>, Option<u64>) {
     match state {
-        CallState::Allowed(gate) => (None, Some(gate.request)),
-        CallState::Again(sending) | CallState::Sent(sending) => {
+        CallState::Approved(gate) => (None, Some(gate.request)),
+        CallState::ToResend(sending) | CallState::Sent(sending) => {
             (Some(sending.first), sending.approval)
         }
-        CallState::Asked
-        | CallState::Waiting(_)
-        | CallState::Refused
-        | CallState::Doubt { .. }
-        | CallState::Known { .. }
-        | CallState::Unknown
-        | CallState::Done { .. } => (None, None),
+        CallState::Requested
+        | CallState::AwaitingApproval(_)
+        | CallState::Rejected
+        | CallState::InDoubt { .. }
+        | CallState::Confirmed { .. }
+        | CallState::Unresolved
+        | CallState::Returned { .. } => (None, None),
     }
 }
 
 /// The call that a result answers.
-fn called(returned: &ToolReturned, wanted: &Wanted) -> Option<u64> {
+fn called(returned: &ToolReturned, wanted: &RequestedCall) -> Option<u64> {
     match &wanted.state {
         CallState::Sent(sending) if returned.not_sent.is_none() => Some(sending.called),
-        CallState::Known { called } if returned.not_sent.is_none() => Some(*called),
+        CallState::Confirmed { called } if returned.not_sent.is_none() => Some(*called),
         _ => None,
     }
 }

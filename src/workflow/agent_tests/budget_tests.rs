@@ -4,9 +4,9 @@ use ktsu_ledger::event::{AgentEvent, BudgetExhausted, FinishReason, Purpose, Rep
 use ktsu_ledger::{Actor, Draft, Event};
 use serde_json::{Value, json};
 
-use crate::admit::report::{Reported, report};
+use crate::admit::report::{ReportAdmission, report};
 use crate::driven_tests::{Driven, Say, error, output};
-use crate::next::told;
+use crate::next::task_spec;
 use crate::plans_tests::{agent, child, fan_out, merge, plan, run_under, transform, workflow};
 
 fn two(limit: u64) -> Driven {
@@ -41,7 +41,7 @@ fn a_call_is_refused_once_the_cost_has_reached_the_limit() {
     );
     let again = run.reports("b", 1, 1, &ask());
     assert!(
-        matches!(again, Reported::Repeated { first, last } if first == last),
+        matches!(again, ReportAdmission::Repeated { first, last } if first == last),
         "{again:?}"
     );
     run.finishes("a", json!({"v": 1}));
@@ -70,7 +70,7 @@ fn a_call_waits_while_those_under_way_may_use_the_budget_up() {
     run.replies("b", 20);
     // 60 + 1 × 40 = 100.
     let held = run.reports("b", 1, 3, &ask());
-    assert!(matches!(held, Reported::Held(_)), "{held:?}");
+    assert!(matches!(held, ReportAdmission::Deferred(_)), "{held:?}");
     run.replies("a", 10);
     run.says("b", &ask());
     run.says("b", &[Say::Reply { cost: 1 }, output(json!({}))]);
@@ -87,7 +87,7 @@ fn a_lost_call_is_still_under_way_and_an_ended_task_has_none() {
     run.asks("a");
     run.loses("a", ktsu_ledger::event::LostReason::Heartbeat, true);
     let held = run.reports("b", 1, 1, &ask());
-    assert!(matches!(held, Reported::Held(_)), "{held:?}");
+    assert!(matches!(held, ReportAdmission::Deferred(_)), "{held:?}");
     run.says("a", &[error("provider_error", "gone")]);
     assert_eq!(run.state.spend().open(), 0);
     run.holds_together();
@@ -117,7 +117,10 @@ fn ask_all(run: &mut Driven) -> Vec<String> {
             .reports
             .last()
             .map_or(0, |seen| seen.report.n);
-        matches!(run.reports(name, 1, n, &ask()), Reported::Taken(_))
+        matches!(
+            run.reports(name, 1, n, &ask()),
+            ReportAdmission::Accepted(_)
+        )
     });
     asked.collect()
 }
@@ -188,7 +191,7 @@ fn a_call_of_a_group_that_has_shown_no_price_reserves_all_that_is_left() {
     if let Some(AgentEvent::Request(request)) = events.first_mut() {
         request.group = "dear".to_owned();
     }
-    let Reported::Taken(drafts) = report(&run.state, "", events) else {
+    let ReportAdmission::Accepted(drafts) = report(&run.state, "", events) else {
         panic!("nothing is under way");
     };
     run.inputs(drafts);
@@ -342,7 +345,7 @@ fn the_policy_of_the_root_chooses_the_group_and_bounds_the_cost_in_children_too(
         (forced, of_step, "forced"),
     ] {
         let run = run(policy, more);
-        let told = told(
+        let told = task_spec(
             &run.definition,
             &run.state,
             &crate::next::Memo::default(),
@@ -400,7 +403,7 @@ fn a_child_of_agents_hands_its_output_up_by_reference_and_counts_once() {
     );
     run.does("c/g.0", json!({"y": 0}));
     run.does("c/g.1", json!({"y": 1}));
-    let told_user = told(
+    let told_user = task_spec(
         &run.definition,
         &run.state,
         &crate::next::Memo::default(),

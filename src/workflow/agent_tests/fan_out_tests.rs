@@ -300,7 +300,7 @@ fn items_keep_their_types_in_params() {
     let items = json!([{"m": 12, "w": {"a": [1]}}, {"m": "t", "w": "text"}, {"m": {"o": 1}}]);
     let mut run = run_of(json!([step]), json!({"items": items}));
     let told = |item| {
-        crate::next::told(
+        crate::next::task_spec(
             &run.definition,
             &run.state,
             &crate::next::Memo::default(),
@@ -338,7 +338,7 @@ fn computed_items_stand_in_the_step_and_are_pointed_at_there() {
     let given = run.last("item.started f.1")["input"]["/params/x"]["ref"].clone();
     assert_eq!(given["path"], "/input/~1for_each~1from/value/value/1");
     let told = |run: &Driven, step, item| {
-        crate::next::told(
+        crate::next::task_spec(
             &run.definition,
             &run.state,
             &crate::next::Memo::default(),

@@ -3,7 +3,7 @@
 use ktsu_ledger::event::{AgentEvent, LostReason, Purpose};
 use serde_json::{Value, json};
 
-use crate::admit::report::Reported;
+use crate::admit::report::ReportAdmission;
 use crate::driven_tests::{Driven, Say, output};
 use crate::effects::tasks_due;
 use crate::plans_tests::{agent, child, fan_out, plan, run_of, run_under, webhook, workflow};
@@ -25,17 +25,17 @@ fn ask() -> Vec<Say> {
 fn a_lost_task_is_sent_out_again_with_its_call_unanswered() {
     let mut run = one();
     run.asks("a");
-    let asked = run.task("a").open.clone().unwrap();
+    let asked = run.task("a").open_call.clone().unwrap();
     assert!(run.loses("a", HEARTBEAT, true));
     assert_eq!(run.kinds()[5..], ["worker.lost a", "worker.dispatched a"]);
     assert_eq!(run.task("a").attempt, 2);
     assert_eq!(
-        run.task("a").open,
+        run.task("a").open_call,
         Some(asked),
         "to be answered, not asked again"
     );
     let again = run.reports("a", 2, 1, &ask());
-    assert!(matches!(again, Reported::Malformed(_)), "{again:?}");
+    assert!(matches!(again, ReportAdmission::Malformed(_)), "{again:?}");
     run.says("a", &[Say::Reply { cost: 3 }]);
     assert_eq!(run.last("llm.response a")["request"], 4);
     run.finishes("a", json!({"v": 1}));
@@ -150,24 +150,30 @@ fn a_report_is_taken_once_and_answered_again_as_it_was() {
     let end = [Say::Reply { cost: 1 }, output(json!({}))];
     let again = run.reports("a", 1, 1, &ask());
     assert!(
-        matches!(again, Reported::Repeated { first: 4, last: 4 }),
+        matches!(again, ReportAdmission::Repeated { first: 4, last: 4 }),
         "{again:?}"
     );
     let other = run.reports("a", 1, 1, &end);
-    assert!(matches!(other, Reported::Stale), "other bytes: {other:?}");
+    assert!(
+        matches!(other, ReportAdmission::Stale),
+        "other bytes: {other:?}"
+    );
     let early = run.reports("a", 2, 1, &end);
     assert!(
-        matches!(early, Reported::Stale),
+        matches!(early, ReportAdmission::Stale),
         "another attempt: {early:?}"
     );
     run.says("a", &end);
     let again = run.reports("a", 1, 2, &end);
     assert!(
-        matches!(again, Reported::Repeated { first: 5, last: 6 }),
+        matches!(again, ReportAdmission::Repeated { first: 5, last: 6 }),
         "{again:?}"
     );
     let late = run.reports("a", 1, 3, &end);
-    assert!(matches!(late, Reported::Stale), "after the end: {late:?}");
+    assert!(
+        matches!(late, ReportAdmission::Stale),
+        "after the end: {late:?}"
+    );
     run.holds_together();
 }
 
@@ -178,7 +184,7 @@ fn reports_of_a_lost_attempt_are_stale() {
     run.loses("a", HEARTBEAT, true);
     for (n, says) in [(1, ask()), (2, vec![Say::Reply { cost: 1 }])] {
         let judged = run.reports("a", 1, n, &says);
-        assert!(matches!(judged, Reported::Stale), "{judged:?}");
+        assert!(matches!(judged, ReportAdmission::Stale), "{judged:?}");
     }
     run.says("a", &[Say::Reply { cost: 1 }, output(json!({}))]);
     run.is_whole();
@@ -211,14 +217,14 @@ fn a_report_about_nothing_is_stale() {
     ] {
         let judged = drafts(&run, scope, &|data| data[name] = value.clone());
         assert!(
-            matches!(judged, Reported::Stale),
+            matches!(judged, ReportAdmission::Stale),
             "{scope} {name} {value}: {judged:?}"
         );
     }
     let judged = drafts(&run, "", &|_| {});
-    assert!(matches!(judged, Reported::Taken(_)), "{judged:?}");
+    assert!(matches!(judged, ReportAdmission::Accepted(_)), "{judged:?}");
     let empty = crate::admit::report::report(&run.state, "", Vec::new());
-    assert!(matches!(empty, Reported::Malformed(_)));
+    assert!(matches!(empty, ReportAdmission::Malformed(_)));
     run.finishes("f.0", json!({}));
     run.finishes("f.1", json!({}));
     run.is_whole();
@@ -242,7 +248,7 @@ fn what_does_not_follow_is_refused_in_words_and_changes_nothing() {
     ] {
         let judged = run.reports("a", 1, 1, &says);
         assert!(
-            matches!(judged, Reported::Malformed(_)),
+            matches!(judged, ReportAdmission::Malformed(_)),
             "{says:?}: {judged:?}"
         );
     }
@@ -250,7 +256,7 @@ fn what_does_not_follow_is_refused_in_words_and_changes_nothing() {
     for says in [ask(), vec![draft()]] {
         let judged = run.reports("a", 1, 2, &says);
         assert!(
-            matches!(judged, Reported::Malformed(_)),
+            matches!(judged, ReportAdmission::Malformed(_)),
             "{says:?}: {judged:?}"
         );
     }
@@ -258,7 +264,7 @@ fn what_does_not_follow_is_refused_in_words_and_changes_nothing() {
     for says in [ask(), vec![Say::Ask(Purpose::Repair)], vec![draft()]] {
         let judged = run.reports("a", 1, 3, &says);
         assert!(
-            matches!(judged, Reported::Malformed(_)),
+            matches!(judged, ReportAdmission::Malformed(_)),
             "{says:?}: {judged:?}"
         );
     }
@@ -266,7 +272,7 @@ fn what_does_not_follow_is_refused_in_words_and_changes_nothing() {
     run.says("a", &[reply()]);
     let twice = run.reports("a", 1, 5, &[Say::Ask(Purpose::Reflect)]);
     assert!(
-        matches!(twice, Reported::Malformed(_)),
+        matches!(twice, ReportAdmission::Malformed(_)),
         "one reflection: {twice:?}"
     );
     run.finishes("a", json!({"v": 2}));
@@ -284,8 +290,16 @@ fn a_name_that_no_frame_would_hold_is_refused() {
     };
     for (length, taken) in [(256, true), (257, false), (100_000, false)] {
         let judged = crate::admit::report::report(&run.state, "", vec![request(length)]);
-        assert_eq!(matches!(judged, Reported::Taken(_)), taken, "{length}");
-        assert_eq!(matches!(judged, Reported::Malformed(_)), !taken, "{length}");
+        assert_eq!(
+            matches!(judged, ReportAdmission::Accepted(_)),
+            taken,
+            "{length}"
+        );
+        assert_eq!(
+            matches!(judged, ReportAdmission::Malformed(_)),
+            !taken,
+            "{length}"
+        );
     }
     run.finishes("a", json!({}));
     run.is_whole();
@@ -316,14 +330,20 @@ fn a_report_that_mixes_tasks_is_refused() {
     let mut end = end;
     end.report = Some(serde_json::from_value(json!({"digest": "d", "n": 2})).unwrap());
     let answer = AgentEvent::Response(Box::new(serde_json::from_value(answer).unwrap()));
-    assert_eq!(run.task("a").open.as_ref().map(|call| call.seq), Some(6));
+    assert_eq!(
+        run.task("a").open_call.as_ref().map(|call| call.seq),
+        Some(6)
+    );
     let AgentEvent::Response(mut answer) = answer else {
         panic!("it is an answer");
     };
     answer.request = 6;
     let events = vec![AgentEvent::Response(answer), AgentEvent::Finished(end)];
     let judged = crate::admit::report::report(&run.state, "", events);
-    assert!(matches!(judged, Reported::Malformed(_)), "{judged:?}");
+    assert!(
+        matches!(judged, ReportAdmission::Malformed(_)),
+        "{judged:?}"
+    );
     run.finishes("a", json!({}));
     run.finishes("b", json!({}));
     run.is_whole();
@@ -354,7 +374,10 @@ fn a_complete_stands_for_a_whole_task() {
             None,
         )],
     );
-    assert!(matches!(other, Reported::Stale), "other metrics: {other:?}");
+    assert!(
+        matches!(other, ReportAdmission::Stale),
+        "other metrics: {other:?}"
+    );
     run.holds_together();
 }
 
@@ -414,7 +437,7 @@ fn when_the_time_is_over_everything_under_way_ends() {
     );
     for (task, n) in [("a", 2), ("c/g.0", 2)] {
         let late = run.reports(task, 1, n, &[Say::Reply { cost: 1 }]);
-        assert!(matches!(late, Reported::Stale), "{late:?}");
+        assert!(matches!(late, ReportAdmission::Stale), "{late:?}");
     }
     run.holds_together();
 }

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::driven_tests::{Driven, Say, error, output};
 use crate::effects::tasks_due;
 use crate::expression::converted;
-use crate::next::{Memo, told};
+use crate::next::{Memo, task_spec};
 use crate::plans_tests::{agent, child, fan_out, merge, plan, run_of, workflow};
 
 fn a_run(concurrency: u32, max_failures: i64) -> Driven {
@@ -172,7 +172,7 @@ fn five_thousand_items_cost_no_more_than_ten_times_five_hundred() {
         );
         let memo = Memo::default();
         for item in 0..items {
-            let told = told(&run.definition, &run.state, &memo, 0, 0, Some(item)).unwrap();
+            let told = task_spec(&run.definition, &run.state, &memo, 0, 0, Some(item)).unwrap();
             assert!(
                 told.user.contains(&format!(r#""x":{item}"#)),
                 "{}",

@@ -8,7 +8,7 @@ use ktsu_projections::approvals::Approvals;
 use serde_json::json;
 
 use crate::admit;
-use crate::admit::approval::{Decide, NotDecided, decide};
+use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
 use crate::driven_tests::{Driven, Say};
 use crate::plans_tests::{agent, run_of};
 use crate::timers;
@@ -37,9 +37,9 @@ fn doubted() -> Driven {
 }
 
 /// What ann says of the one call of a run, having seen what it is.
-fn said(run: &Driven, decision: Decision) -> Decide {
+fn said(run: &Driven, decision: Decision) -> ApprovalCommand {
     let record = Approvals::fold(&run.frames).swap_remove(0);
-    Decide {
+    ApprovalCommand {
         scope: String::new(),
         step: "a".to_owned(),
         item: None,
@@ -59,12 +59,12 @@ fn person(name: &str) -> Principal {
     }
 }
 
-fn judged(run: &Driven, said: &Decide) -> Result<Draft, NotDecided> {
+fn judged(run: &Driven, said: &ApprovalCommand) -> Result<Draft, ApprovalDecisionError> {
     decide(&run.state, said.clone(), Timestamp::from_micros(run.now))
 }
 
 #[track_caller]
-fn taken(run: &Driven, said: &Decide) {
+fn taken(run: &Driven, said: &ApprovalCommand) {
     if let Err(refused) = judged(run, said) {
         panic!("{said:?}: {refused}");
     }
@@ -81,13 +81,13 @@ fn swapped_arguments_are_refused_by_their_digest_alone() {
             &"0".repeat(64),
             &right.digest.clone().unwrap().to_uppercase(),
         ] {
-            let swapped = Decide {
+            let swapped = ApprovalCommand {
                 digest: Some(digest.to_owned()),
                 ..right.clone()
             };
             let refused = judged(&run, &swapped);
             assert!(
-                matches!(refused, Err(NotDecided::OtherArguments { .. })),
+                matches!(refused, Err(ApprovalDecisionError::OtherArguments { .. })),
                 "{refused:?}"
             );
         }
@@ -100,18 +100,18 @@ fn the_decision_on_another_call_is_refused_by_its_id_alone() {
     let run = gated(&["delete-a"]);
     let right = said(&run, Approved);
     for id in ["", "apr_", "apr_0000000000000000", "run_1#7"] {
-        let foreign = Decide {
+        let foreign = ApprovalCommand {
             approval_id: Some(id.to_owned()),
             ..right.clone()
         };
         let refused = judged(&run, &foreign);
         assert!(
-            matches!(refused, Err(NotDecided::NotPending { .. })),
+            matches!(refused, Err(ApprovalDecisionError::NotPending { .. })),
             "{refused:?}"
         );
     }
     for (scope, step, item) in [("call", "a", None), ("", "b", None), ("", "a", Some(0))] {
-        let elsewhere = Decide {
+        let elsewhere = ApprovalCommand {
             scope: scope.to_owned(),
             step: step.to_owned(),
             item,
@@ -119,7 +119,7 @@ fn the_decision_on_another_call_is_refused_by_its_id_alone() {
         };
         let refused = judged(&run, &elsewhere);
         assert!(
-            matches!(refused, Err(NotDecided::NotPending { .. })),
+            matches!(refused, Err(ApprovalDecisionError::NotPending { .. })),
             "{refused:?}"
         );
     }
@@ -138,7 +138,7 @@ fn a_late_decision_is_refused_by_the_clock_alone() {
         run.now = until;
         let refused = judged(&run, &right);
         assert!(
-            matches!(refused, Err(NotDecided::Expired { .. })),
+            matches!(refused, Err(ApprovalDecisionError::Expired { .. })),
             "{refused:?}"
         );
         run.now = until - 1;
@@ -149,27 +149,27 @@ fn a_late_decision_is_refused_by_the_clock_alone() {
 #[test]
 fn a_clock_that_jumps_forward_moves_the_end_of_a_wait_with_it() {
     let mut run = gated(&["late-a"]);
-    let until = timers::approval_end(&run.state).unwrap().0;
+    let until = timers::next_approval_deadline(&run.state).unwrap().0;
     let jumped = Timestamp::from_micros(run.now).plus_millis(3_600_000);
     run.now = jumped.as_micros();
     let right = said(&run, Approved);
     let refused = judged(&run, &right);
     assert!(
-        matches!(refused, Err(NotDecided::Expired { .. })),
+        matches!(refused, Err(ApprovalDecisionError::Expired { .. })),
         "{refused:?}"
     );
     run.input(admit::jumped(&run.state, jumped, 3_600_000).unwrap());
     let moved = until.plus_millis(3_600_000);
-    assert_eq!(timers::approval_end(&run.state).unwrap().0, moved);
+    assert_eq!(timers::next_approval_deadline(&run.state).unwrap().0, moved);
     assert_eq!(Approvals::fold(&run.frames)[0].expires_at, Some(moved));
-    let asked = timers::approval_end(&run.state).unwrap().1;
-    let announced = timers::announced_gate_end(asked.call.state.gate().unwrap());
+    let asked = timers::next_approval_deadline(&run.state).unwrap().1;
+    let announced = timers::announced_gate_deadline(asked.call.state.gate().unwrap());
     assert_eq!(announced, Some(until), "a notice sent again says the same");
     taken(&run, &right);
     run.now = moved.as_micros();
     let refused = judged(&run, &right);
     assert!(
-        matches!(refused, Err(NotDecided::Expired { .. })),
+        matches!(refused, Err(ApprovalDecisionError::Expired { .. })),
         "{refused:?}"
     );
 }
@@ -206,14 +206,14 @@ fn a_decision_that_is_made_again_is_refused_because_there_is_one() {
     run.decides("a", "ann", Approved, None).unwrap();
     for again in [
         right.clone(),
-        Decide {
+        ApprovalCommand {
             decision: Rejected,
             ..right
         },
     ] {
         let refused = judged(&run, &again);
         assert!(
-            matches!(refused, Err(NotDecided::NotPending { .. })),
+            matches!(refused, Err(ApprovalDecisionError::NotPending { .. })),
             "{refused:?}"
         );
     }
@@ -223,18 +223,18 @@ fn a_decision_that_is_made_again_is_refused_because_there_is_one() {
 fn whoever_started_the_run_is_refused_for_who_they_are_and_by_that_policy_alone() {
     let run = gated(&["two-a"]);
     let right = said(&run, Approved);
-    let own = Decide {
+    let own = ApprovalCommand {
         by: person("local"),
         ..right.clone()
     };
     let refused = judged(&run, &own);
     assert!(
-        matches!(refused, Err(NotDecided::Proposer { .. })),
+        matches!(refused, Err(ApprovalDecisionError::Proposer { .. })),
         "{refused:?}"
     );
     taken(&run, &right);
     let plain = gated(&["delete-a"]);
-    let own = Decide {
+    let own = ApprovalCommand {
         by: person("local"),
         ..said(&plain, Approved)
     };
@@ -248,10 +248,10 @@ fn a_second_word_of_one_person_is_refused_for_who_they_are_alone() {
     let twice = said(&run, Approved);
     let refused = judged(&run, &twice);
     assert!(
-        matches!(refused, Err(NotDecided::Twice { .. })),
+        matches!(refused, Err(ApprovalDecisionError::Twice { .. })),
         "{refused:?}"
     );
-    let bob = Decide {
+    let bob = ApprovalCommand {
         by: person("bob"),
         ..twice
     };
@@ -263,7 +263,7 @@ fn what_was_not_sent_cannot_have_happened_and_what_was_can() {
     let run = gated(&["delete-a"]);
     let refused = judged(&run, &said(&run, Happened));
     assert!(
-        matches!(refused, Err(NotDecided::NotInDoubt { .. })),
+        matches!(refused, Err(ApprovalDecisionError::NotInDoubt { .. })),
         "{refused:?}"
     );
     let run = doubted();
@@ -274,13 +274,13 @@ fn what_was_not_sent_cannot_have_happened_and_what_was_can() {
 fn one_of_several_calls_has_to_be_named() {
     let run = gated(&["delete-a", "delete-b"]);
     let right = said(&run, Approved);
-    let unnamed = Decide {
+    let unnamed = ApprovalCommand {
         approval_id: None,
         ..right.clone()
     };
     let refused = judged(&run, &unnamed);
     assert!(
-        matches!(refused, Err(NotDecided::Several { .. })),
+        matches!(refused, Err(ApprovalDecisionError::Several { .. })),
         "{refused:?}"
     );
     taken(&run, &right);

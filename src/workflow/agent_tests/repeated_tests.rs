@@ -2,14 +2,14 @@
 //! what the run recorded (seed 004).
 
 use ktsu_ledger::Cause;
-use ktsu_ledger::event::{AgentEvent, Decision, LostReason, NotSent, Sameness, ToolReturned};
-use ktsu_ledger::{Event, Json};
+use ktsu_ledger::event::{AgentEvent, Decision, LostReason, Sameness, ToolReturned, UnsentReason};
+use ktsu_ledger::{CanonicalJson, Event};
 use serde_json::json;
 
-use crate::admit::report::{Reported, report};
+use crate::admit::report::{ReportAdmission, report};
 use crate::driven_tests::{Driven, Say, output};
 use crate::plans_tests::{agent, run_of};
-use crate::recompute::{Recorded, compare};
+use crate::recompute::{RecordedRun, compare};
 
 const TOOLS: [(&str, &str); 5] = [
     ("w", "write"),
@@ -53,7 +53,7 @@ fn wrote_twice() -> Driven {
 /// What the task's model is told of a call that its runtime does not send.
 fn withheld(run: &mut Driven, tool: &'static str) -> ToolReturned {
     turn(run, "a.0", tool);
-    run.says("a.0", &[Say::NotSent(0, NotSent::SuppressedInBranch)]);
+    run.says("a.0", &[Say::NotSent(0, UnsentReason::SuppressedInBranch)]);
     results(run).pop().unwrap()
 }
 
@@ -97,7 +97,7 @@ fn equal_calls_get_the_recorded_results_in_order_and_each_once() {
     repeats(&failed, &run, 1);
     let third = withheld(&mut again, "write");
     assert_eq!((place(&third), third.is_error), (None, true));
-    assert_eq!(third.not_sent, Some(NotSent::SuppressedInBranch));
+    assert_eq!(third.not_sent, Some(UnsentReason::SuppressedInBranch));
     let words = "no recorded result of write of w with these arguments is left in run:run_test";
     assert!(
         third.content.as_str().contains(words),
@@ -128,7 +128,7 @@ fn other_arguments_another_tool_and_another_server_have_no_recorded_result() {
     // The arguments are the places in the reply: the second `write` has others.
     again.says("a.0", &[Say::Offer(TOOLS.to_vec())]);
     again.says("a.0", &[Say::Wants(vec!["delete-a", "write"])]);
-    let held = NotSent::SuppressedInBranch;
+    let held = UnsentReason::SuppressedInBranch;
     again.says("a.0", &[Say::NotSent(0, held), Say::NotSent(1, held)]);
     assert_eq!(results(&again).iter().filter_map(place).count(), 0);
     // A tool of this name that another server offers now is another tool.
@@ -149,7 +149,7 @@ fn an_attempt_goes_on_with_the_results_that_are_left() {
     let run = wrote_twice();
     let mut again = run.recompute();
     turn(&mut again, "a.0", "write");
-    again.says("a.0", &[Say::NotSent(0, NotSent::SuppressedInBranch)]);
+    again.says("a.0", &[Say::NotSent(0, UnsentReason::SuppressedInBranch)]);
     assert!(again.loses("a.0", LostReason::Heartbeat, true));
     repeats(&withheld(&mut again, "write"), &run, 1);
 }
@@ -173,13 +173,13 @@ fn what_people_said_of_a_call_then_is_what_its_model_is_told_now() {
                 run.says("a", &[call("s", tool)]);
                 run.says("a", &[Say::Result(0)]);
             }
-            _ => run.says("a", &[Say::NotSent(0, NotSent::Rejected)]),
+            _ => run.says("a", &[Say::NotSent(0, UnsentReason::Rejected)]),
         }
         ends(&mut run, "a");
         let mut again = run.recompute();
         repeats(&withheld(&mut again, tool), &run, 0);
         ends(&mut again, "a.0");
-        let recorded = Recorded::of(&run.frames).unwrap();
+        let recorded = RecordedRun::from_frames(&run.frames).unwrap();
         let verdict = compare(&recorded, &again.frames).unwrap();
         assert_eq!(verdict.status, Sameness::Clean, "{tool}");
     }
@@ -231,14 +231,14 @@ fn a_runtime_cannot_make_a_result_up() {
     ] {
         let judged = again.reports("a.0", 1, 9, std::slice::from_ref(&says));
         assert!(
-            matches!(judged, Reported::Malformed(_)),
+            matches!(judged, ReportAdmission::Malformed(_)),
             "{says:?}: {judged:?}"
         );
     }
     // A frame that says something else of the same result does not follow.
-    let held = [Say::NotSent(0, NotSent::SuppressedInBranch)];
+    let held = [Say::NotSent(0, UnsentReason::SuppressedInBranch)];
     let events = again.events("a.0", 1, 9, &held);
-    let Reported::Taken(drafts) = report(&again.state, "", events) else {
+    let ReportAdmission::Accepted(drafts) = report(&again.state, "", events) else {
         panic!("it is taken");
     };
     let Event::Agent(AgentEvent::ToolReturned(right)) = &drafts[0].event else {
@@ -246,19 +246,19 @@ fn a_runtime_cannot_make_a_result_up() {
     };
     type Edit = fn(&mut ToolReturned);
     let edits: [Edit; 6] = [
-        |one| one.content = Json::parse(b"[]").unwrap(),
+        |one| one.content = CanonicalJson::parse(b"[]").unwrap(),
         |one| one.is_error = true,
-        |one| one.structured = Some(Json::null()),
-        |one| one.not_sent = Some(NotSent::Rejected),
+        |one| one.structured = Some(CanonicalJson::null()),
+        |one| one.not_sent = Some(UnsentReason::Rejected),
         |one| one.recorded.as_mut().unwrap().seq += 1,
         |one| {
             one.recorded = None;
-            one.not_sent = Some(NotSent::SuppressedInBranch);
+            one.not_sent = Some(UnsentReason::SuppressedInBranch);
         },
     ];
     let may = |one: &ToolReturned| {
         let event = AgentEvent::ToolReturned(Box::new(one.clone()));
-        again.task("a.0").may(&event)
+        again.task("a.0").accepts(&event)
     };
     assert!(may(right));
     for (at, edit) in edits.iter().enumerate() {
@@ -267,7 +267,7 @@ fn a_runtime_cannot_make_a_result_up() {
         assert!(!may(&wrong), "edit {at}");
     }
     // Whatever else a runtime says that kept it from sending the call: the record answers.
-    again.says("a.0", &[Say::NotSent(0, NotSent::InvalidArguments)]);
+    again.says("a.0", &[Say::NotSent(0, UnsentReason::InvalidArguments)]);
     repeats(&results(&again).pop().unwrap(), &run, 0);
 }
 
@@ -282,7 +282,7 @@ fn the_same_value_after_an_unanswered_call_is_not_called_clean() {
     withheld(&mut again, "write");
     withheld(&mut again, "delete-a");
     ends(&mut again, "a.0");
-    let recorded = Recorded::of(&run.frames).unwrap();
+    let recorded = RecordedRun::from_frames(&run.frames).unwrap();
     let verdict = compare(&recorded, &again.frames).unwrap();
     assert_eq!(verdict.status, Sameness::NotComparable);
     assert!(verdict.tasks[0].diff.is_empty());
@@ -301,7 +301,7 @@ fn results_are_taken_in_the_order_of_the_replies_not_of_the_answers() {
     run.says("a", &[Say::Fails(1)]);
     run.says("a", &[Say::Result(0)]);
     ends(&mut run, "a");
-    let recorded = Recorded::of(&run.frames).unwrap();
+    let recorded = RecordedRun::from_frames(&run.frames).unwrap();
     let results = recorded.tasks[0].calls.results();
     let order: Vec<bool> = results.map(|result| result.is_error).collect();
     assert_eq!(order, [false, true]);

@@ -1,14 +1,14 @@
 //! Calls of tools, and what people say about them: given frames, when a runtime or a person speaks,
 //! then frames (seed 000, invariants 4, 5 and 34; decisions A1, A4, F1).
 
-use ktsu_ledger::event::{Decision, Effects, FinishReason, LostReason, NotSent};
-use ktsu_projections::approvals::{Approvals, Record, Status};
+use ktsu_ledger::event::{Decision, Effects, FinishReason, LostReason, UnsentReason};
+use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus, Approvals};
 use ktsu_projections::run::RunStatus;
 use ktsu_projections::run::calls::CallState;
 use serde_json::json;
 
-use crate::admit::approval::NotDecided;
-use crate::admit::report::Reported;
+use crate::admit::approval::ApprovalDecisionError;
+use crate::admit::report::ReportAdmission;
 use crate::driven_tests::{Driven, Say, output};
 use crate::plans_tests::{agent, run_of, webhook};
 
@@ -46,7 +46,7 @@ fn malformed(run: &mut Driven, says: &[Say]) -> String {
     let attempt = run.task("a").attempt;
     let n = 1 + run.task("a").reports.last().map_or(0, |seen| seen.report.n);
     match run.reports("a", attempt, n, says) {
-        Reported::Malformed(words) => words,
+        ReportAdmission::Malformed(words) => words,
         other => panic!("{other:?}"),
     }
 }
@@ -56,7 +56,7 @@ fn ends(run: &mut Driven) {
     run.says("a", &[Say::Reply { cost: 3 }, output(json!({"v": 1}))]);
 }
 
-fn records(run: &Driven) -> Vec<Record> {
+fn records(run: &Driven) -> Vec<ApprovalRecord> {
     Approvals::fold(&run.frames)
 }
 
@@ -97,7 +97,7 @@ fn a_call_is_answered_once_and_only_if_it_was_sent() {
     malformed(&mut run, &[Say::Result(0)]);
     run.says("a", &[call(0, "s", "read-a")]);
     malformed(&mut run, &[call(0, "s", "read-a")]);
-    malformed(&mut run, &[Say::NotSent(0, NotSent::UnknownTool)]);
+    malformed(&mut run, &[Say::NotSent(0, UnsentReason::UnknownTool)]);
     malformed(&mut run, &[output(json!({}))]);
     run.says("a", &[Say::Result(0)]);
     malformed(&mut run, &[Say::Result(0)]);
@@ -168,7 +168,7 @@ fn a_gated_call_cannot_be_recorded_before_a_person_approved_it() {
 fn a_call_with_a_secret_in_it_is_not_sent() {
     let mut run = wants(&["read-a!"]);
     malformed(&mut run, &[call(0, "s", "read-a")]);
-    run.says("a", &[Say::NotSent(0, NotSent::SecretInArguments)]);
+    run.says("a", &[Say::NotSent(0, UnsentReason::SecretInArguments)]);
     ends(&mut run);
     run.holds_together();
 }
@@ -190,7 +190,7 @@ fn a_gate_suspends_the_step_and_an_approval_lets_the_call_be_sent() {
     run.says("a", &[Say::Result(0)]);
     ends(&mut run);
     let records = records(&run);
-    assert_eq!(records[0].status, Status::Approved);
+    assert_eq!(records[0].status, ApprovalStatus::Approved);
     assert_eq!(records[0].executed, Some(10));
     assert!(records[0].votes[0].independent);
     assert_eq!(records[0].arguments, json!({"n": 0}));
@@ -223,7 +223,7 @@ fn there_is_one_decision() {
     run.decides("a", "ann", Approved, None).unwrap();
     let late = run.decides("a", "bob", Rejected, None);
     assert!(
-        matches!(late, Err(NotDecided::NotPending { .. })),
+        matches!(late, Err(ApprovalDecisionError::NotPending { .. })),
         "{late:?}"
     );
 }
@@ -240,7 +240,7 @@ fn a_rejection_fails_the_step_or_is_told_to_the_model_as_the_policy_says() {
     let mut run = gated("ask-a");
     run.decides("a", "ann", Rejected, None).unwrap();
     malformed(&mut run, &[call(0, "s", "ask-a")]);
-    run.says("a", &[Say::NotSent(0, NotSent::Rejected)]);
+    run.says("a", &[Say::NotSent(0, UnsentReason::Rejected)]);
     ends(&mut run);
     assert_eq!(run.envelope()["status"], "complete");
     run.holds_together();
@@ -253,12 +253,12 @@ fn a_wait_that_is_over_fails_the_step_or_rejects_as_the_policy_says() {
     run.waits_too_long();
     assert!(run.frames.last().unwrap().at >= expires);
     assert_eq!(run.envelope()["error"]["code"], "approval_timed_out");
-    assert_eq!(records(&run)[0].status, Status::Timeout);
+    assert_eq!(records(&run)[0].status, ApprovalStatus::Timeout);
     run.holds_together();
 
     let mut run = gated("soft-a");
     run.waits_too_long();
-    run.says("a", &[Say::NotSent(0, NotSent::Rejected)]);
+    run.says("a", &[Say::NotSent(0, UnsentReason::Rejected)]);
     ends(&mut run);
     run.holds_together();
 }
@@ -268,18 +268,27 @@ fn a_decision_after_the_end_of_the_wait_is_not_taken_though_no_timer_has_fired()
     let mut run = gated("late-a");
     run.now += 5_000_000;
     let late = run.decides("a", "ann", Approved, None);
-    assert!(matches!(late, Err(NotDecided::Expired { .. })), "{late:?}");
+    assert!(
+        matches!(late, Err(ApprovalDecisionError::Expired { .. })),
+        "{late:?}"
+    );
 }
 
 #[test]
 fn a_quorum_takes_different_people_none_of_whom_started_the_run() {
     let mut run = gated("two-a");
     let own = run.decides("a", "local", Approved, None);
-    assert!(matches!(own, Err(NotDecided::Proposer { .. })), "{own:?}");
+    assert!(
+        matches!(own, Err(ApprovalDecisionError::Proposer { .. })),
+        "{own:?}"
+    );
     run.decides("a", "ann", Approved, None).unwrap();
     assert_eq!(run.state.status(), RunStatus::Waiting);
     let twice = run.decides("a", "ann", Approved, None);
-    assert!(matches!(twice, Err(NotDecided::Twice { .. })), "{twice:?}");
+    assert!(
+        matches!(twice, Err(ApprovalDecisionError::Twice { .. })),
+        "{twice:?}"
+    );
     run.decides("a", "bob", Approved, None).unwrap();
     run.says("a", &[call(0, "s", "two-a")]);
     run.says("a", &[Say::Result(0)]);
@@ -311,7 +320,7 @@ fn several_gates_in_one_reply_are_decided_one_by_one() {
         .collect();
     let which = run.decides("a", "ann", Approved, None);
     assert!(
-        matches!(which, Err(NotDecided::Several { .. })),
+        matches!(which, Err(ApprovalDecisionError::Several { .. })),
         "{which:?}"
     );
     run.decides("a", "ann", Approved, Some(&ids[1])).unwrap();
@@ -342,11 +351,14 @@ fn an_approved_call_that_the_end_of_its_step_kept_back_says_so() {
     assert_eq!(run.state.status(), RunStatus::Failed);
     let records = records(&run);
     let told = |at: usize| {
-        let one: &Record = &records[at];
+        let one: &ApprovalRecord = &records[at];
         (one.status, one.executed, one.not_called.as_deref())
     };
-    assert_eq!(told(0), (Status::Approved, None, Some("step_ended")));
-    assert_eq!(told(1), (Status::Rejected, None, None));
+    assert_eq!(
+        told(0),
+        (ApprovalStatus::Approved, None, Some("step_ended"))
+    );
+    assert_eq!(told(1), (ApprovalStatus::Rejected, None, None));
 }
 
 #[test]
@@ -420,7 +432,7 @@ fn a_lost_call_that_happened_is_told_to_the_model_and_not_sent() {
     run.says("a", &[Say::Result(0)]);
     assert_eq!(run.last("tool.returned a")["called"], 7);
     ends(&mut run);
-    assert_eq!(records(&run)[0].status, Status::Happened);
+    assert_eq!(records(&run)[0].status, ApprovalStatus::Happened);
     run.is_whole();
 }
 
@@ -451,7 +463,7 @@ fn only_a_call_in_doubt_can_have_happened() {
     let mut run = gated("delete-a");
     let said = run.decides("a", "ann", Happened, None);
     assert!(
-        matches!(said, Err(NotDecided::NotInDoubt { .. })),
+        matches!(said, Err(ApprovalDecisionError::NotInDoubt { .. })),
         "{said:?}"
     );
 }
@@ -466,7 +478,7 @@ fn a_branch_from_right_after_a_loss_asks_people_again() {
     for at in [lost.unwrap(), lost.unwrap() + 1, run.frames.len()] {
         let mut branch = run.branch(at, Effects::Suppress);
         let calls = branch.task("a").calls.as_ref().unwrap();
-        assert_eq!(calls.list[0].state, CallState::Asked, "at {at}");
+        assert_eq!(calls.list[0].state, CallState::Requested, "at {at}");
         branch.says("a", &[gate(0, "delete-a")]);
         branch.decides("a", "ann", Approved, None).unwrap();
         branch.says("a", &[call(0, "s", "delete-a")]);
@@ -483,7 +495,7 @@ fn a_branch_calls_what_lasts_only_if_it_is_to_execute_effects() {
     let mut branch = run.branch(at, Effects::Suppress);
     let words = malformed(&mut branch, &[call(0, "w", "write")]);
     assert!(words.contains("does not change the world"), "{words}");
-    let held = Say::NotSent(0, NotSent::SuppressedInBranch);
+    let held = Say::NotSent(0, UnsentReason::SuppressedInBranch);
     branch.says("a", &[held]);
     branch.says("a", &[call(1, "s", "read-a")]);
     run.branch(at, Effects::Execute)
@@ -516,10 +528,10 @@ fn a_wait_ends_with_its_run() {
     run.says("a", &[Say::Wants(vec!["delete-a"])]);
     run.says("a", &[gate(0, "delete-a")]);
     run.errs("b", "broken", "it broke");
-    assert_eq!(records(&run)[0].status, Status::Void);
+    assert_eq!(records(&run)[0].status, ApprovalStatus::Void);
     let late = run.decides("a", "ann", Approved, None);
     assert!(
-        matches!(late, Err(NotDecided::NotPending { .. })),
+        matches!(late, Err(ApprovalDecisionError::NotPending { .. })),
         "{late:?}"
     );
     run.holds_together();

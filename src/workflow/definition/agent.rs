@@ -7,17 +7,17 @@ use ktsu_ledger::event::plan::AgentFile;
 use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Map, Value, json};
 
-use super::server::Server;
-use super::{Faults, noted};
-use crate::airlock::{Schema, Violation};
-use crate::expression::{EvaluationError, Names, Root, from_value};
+use super::server::CompiledServer;
+use super::{CompileErrors, collect_error};
+use crate::airlock::{Schema, SchemaViolation};
+use crate::expression::{EvaluationError, NameLookup, Root, from_value};
 use crate::params::{self, ParamsSchema};
 use crate::rules::DecisionRules;
 use crate::template::{Template, text_of};
 
 /// An agent, compiled.
 #[derive(Debug)]
-pub struct Agent {
+pub struct CompiledAgent {
     /// What it was made from.
     pub file: AgentFile,
     /// The schema of its output, reserved fields not required.
@@ -32,7 +32,7 @@ pub struct Agent {
     user: Option<Template>,
     reflect: Option<Template>,
     /// The tool servers it uses, in the order of its file.
-    pub servers: Vec<Server>,
+    pub servers: Vec<CompiledServer>,
 }
 
 /// What a model is told about one task.
@@ -44,19 +44,19 @@ pub struct Prompts {
     pub reflect: Option<String>,
 }
 
-impl Agent {
+impl CompiledAgent {
     /// Compiles an agent file; what is wrong is added to `faults`.
-    pub fn compile(file: &AgentFile, path: &str, faults: &mut Faults) -> Option<Self> {
+    pub fn compile(file: &AgentFile, path: &str, faults: &mut CompileErrors) -> Option<Self> {
         let before = faults.len();
         let at = |what: &str| format!("{path}/{what}");
         let params = file.params.as_ref().and_then(|schema| {
             let compiled = ParamsSchema::compile(schema);
-            noted(compiled, faults, &at("params/schema"))
+            collect_error(compiled, faults, &at("params/schema"))
         });
         let output = Schema::compile_output(&file.output);
-        let output = noted(output, faults, &at("output/schema"));
+        let output = collect_error(output, faults, &at("output/schema"));
         let mut prompt = |source: &Option<String>, what: &str| {
-            let template = noted(Template::text(source.as_ref()?), faults, &at(what))?;
+            let template = collect_error(Template::text(source.as_ref()?), faults, &at(what))?;
             if template.roots().iter().any(|root| *root != Root::Params) {
                 faults.push((at(what), "a prompt knows params alone".to_owned()));
             }
@@ -110,7 +110,7 @@ impl Agent {
 
     /// What an output lacks that this agent, one of those that come with ktsu, gives with each, and
     /// what of that is not what its schema says. `output` still has its reserved fields.
-    pub fn lacking(&self, output: &Value) -> Vec<Violation> {
+    pub fn missing_reserved(&self, output: &Value) -> Vec<SchemaViolation> {
         let promised = self.promised.as_ref();
         promised.map_or_else(Vec::new, |promised| promised.check(output))
     }
@@ -126,7 +126,7 @@ impl Agent {
         mut given: Value,
         filled: &[String],
         rules: DecisionRules,
-    ) -> Result<Map<String, Value>, Vec<Violation>> {
+    ) -> Result<Map<String, Value>, Vec<SchemaViolation>> {
         // A null is no text: the schema of one refuses it below.
         for (name, value) in given.as_object_mut().into_iter().flatten() {
             let scalar = !value.is_object() && !value.is_array() && !value.is_null();
@@ -199,15 +199,15 @@ fn servers(
     file: &AgentFile,
     path: &str,
     secret: &BTreeSet<String>,
-    faults: &mut Faults,
-) -> Vec<Server> {
-    let mut servers: Vec<Server> = Vec::new();
+    faults: &mut CompileErrors,
+) -> Vec<CompiledServer> {
+    let mut servers: Vec<CompiledServer> = Vec::new();
     for plan in &file.servers {
         let at = format!("{path}/servers/{}", plan.name);
         if servers.iter().any(|known| known.plan.name == plan.name) {
             faults.push((at.clone(), "this name stands twice".to_owned()));
         }
-        servers.extend(Server::compile(plan, &at, secret, faults));
+        servers.extend(CompiledServer::compile(plan, &at, secret, faults));
     }
     servers
 }
@@ -221,7 +221,7 @@ impl OnlyParams {
     }
 }
 
-impl Names for OnlyParams {
+impl NameLookup for OnlyParams {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         (*root == Root::Params).then(|| self.0.clone())
     }
@@ -229,13 +229,13 @@ impl Names for OnlyParams {
 
 #[cfg(test)]
 mod tests {
-    use ktsu_ledger::Json;
+    use ktsu_ledger::CanonicalJson;
     use ktsu_ledger::event::plan::Prompt;
 
     use super::*;
 
-    fn agent(user: Option<&str>) -> Agent {
-        let json = |value: Value| Json::from_value(&value).unwrap();
+    fn agent(user: Option<&str>) -> CompiledAgent {
+        let json = |value: Value| CanonicalJson::from_value(&value).unwrap();
         let file = AgentFile {
             group: "std".to_owned(),
             max_turns: 10,
@@ -258,11 +258,12 @@ mod tests {
             servers: Vec::new(),
             version: "1.0.0".to_owned(),
         };
-        let mut faults = Faults::new();
-        Agent::compile(&file, "a.agent.yaml", &mut faults).unwrap_or_else(|| panic!("{faults:?}"))
+        let mut faults = CompileErrors::new();
+        CompiledAgent::compile(&file, "a.agent.yaml", &mut faults)
+            .unwrap_or_else(|| panic!("{faults:?}"))
     }
 
-    fn of(agent: &Agent, given: Value) -> Result<Map<String, Value>, Vec<Violation>> {
+    fn of(agent: &CompiledAgent, given: Value) -> Result<Map<String, Value>, Vec<SchemaViolation>> {
         agent.params(given, &[], DecisionRules::NEWEST)
     }
 

@@ -5,13 +5,13 @@
 mod agent;
 mod server;
 mod step;
-mod taken;
+mod validation;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::{FORMAT, OutputPlan, Plan, StepPlan, Work, WorkflowPlan};
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::{FORMAT, OutputPlan, Plan, StepPlan, StepWork, WorkflowPlan};
 use ktsu_projections::run::Outline;
 
 use super::airlock::Schema;
@@ -19,9 +19,9 @@ use super::expression::{ExpressionError, Root};
 use super::graph;
 use super::params::ParamsSchema;
 use super::template::{Template, TemplateError};
-pub use agent::Agent;
-pub use server::{Missing, Server, Values};
-pub use step::{CompiledWork, Step};
+pub use agent::CompiledAgent;
+pub use server::{CompiledServer, ServerParamError, ServerParamValues};
+pub use step::{CompiledStep, CompiledWork};
 
 /// The root workflow and everything it reaches, compiled.
 #[derive(Debug)]
@@ -29,24 +29,24 @@ pub struct Definition {
     /// What it was made from.
     pub plan: Plan,
     /// The canonical text of the plan.
-    pub json: Json,
+    pub json: CanonicalJson,
     /// BLAKE3 of the text, in hex: names the definition (seed 000, invariant 12).
     pub digest: String,
     /// The edges in both directions, shared with the state of every run.
     pub outline: Arc<Outline>,
     /// By the keys of [`Plan::workflows`].
-    pub workflows: BTreeMap<String, Workflow>,
+    pub workflows: BTreeMap<String, CompiledWorkflow>,
     /// By the keys of [`Plan::agents`].
-    pub agents: BTreeMap<String, Agent>,
+    pub agents: BTreeMap<String, CompiledAgent>,
 }
 
 /// One workflow, compiled.
 #[derive(Debug)]
-pub struct Workflow {
+pub struct CompiledWorkflow {
     /// What it was made from.
     pub plan: WorkflowPlan,
     /// In file order.
-    pub steps: Vec<Step>,
+    pub steps: Vec<CompiledStep>,
     /// The schema of its params.
     pub params: Option<ParamsSchema>,
     /// How its own output is made (`map`) and judged (`schema`).
@@ -56,12 +56,12 @@ pub struct Workflow {
 }
 
 /// What is wrong where, in words.
-pub type Faults = Vec<(String, String)>;
+pub type CompileErrors = Vec<(String, String)>;
 
 impl Definition {
     /// Compiles a plan, or says everything that is wrong with it.
-    pub fn compile(plan: Plan) -> Result<Self, Faults> {
-        let mut faults = Faults::new();
+    pub fn compile(plan: Plan) -> Result<Self, CompileErrors> {
+        let mut faults = CompileErrors::new();
         if plan.format != FORMAT {
             let words = format!("format {} is not {FORMAT}", plan.format);
             return Err(vec![("format".to_owned(), words)]);
@@ -74,13 +74,13 @@ impl Definition {
         }
         let mut workflows = BTreeMap::new();
         for (path, workflow) in &plan.workflows {
-            let compiled = Workflow::compile(workflow, path, &mut faults);
+            let compiled = CompiledWorkflow::compile(workflow, path, &mut faults);
             children(&plan, path, workflow, &mut faults);
             workflows.extend(compiled.map(|workflow| (path.clone(), workflow)));
         }
         let mut agents = BTreeMap::new();
         for (path, file) in &plan.agents {
-            let compiled = Agent::compile(file, path, &mut faults);
+            let compiled = CompiledAgent::compile(file, path, &mut faults);
             agents.extend(compiled.map(|agent| (path.clone(), agent)));
         }
         reach(&plan, &mut faults);
@@ -89,7 +89,7 @@ impl Definition {
         }
         let json = serde_json::to_value(&plan)
             .ok()
-            .and_then(|value| Json::from_value(&value).ok())
+            .and_then(|value| CanonicalJson::from_value(&value).ok())
             .ok_or_else(|| vec![("plan".to_owned(), "nested too deeply".to_owned())])?;
         let digest = blake3::hash(json.as_str().as_bytes()).to_hex().to_string();
         let outline = Outline::of(plan.clone());
@@ -105,7 +105,7 @@ impl Definition {
     }
 
     /// The root workflow.
-    pub fn root(&self) -> Option<&Workflow> {
+    pub fn root(&self) -> Option<&CompiledWorkflow> {
         self.workflows.get(&self.plan.root)
     }
 
@@ -113,7 +113,7 @@ impl Definition {
     pub fn first_agent(&self) -> Option<String> {
         self.plan.workflows.values().find_map(|workflow| {
             let mut steps = workflow.steps.iter();
-            let agent = steps.find(|step| matches!(step.work, Work::Agent(_)));
+            let agent = steps.find(|step| matches!(step.work, StepWork::Agent(_)));
             agent.map(|step| format!("{}/{}", workflow.name, step.id))
         })
     }
@@ -122,8 +122,8 @@ impl Definition {
     pub fn groups(&self) -> BTreeSet<String> {
         let steps = self.plan.workflows.values().flat_map(|one| &one.steps);
         let agents = steps.filter_map(|step| match &step.work {
-            Work::Agent(agent) => Some(agent),
-            Work::Transform(_) | Work::Webhook(_) | Work::Workflow(_) => None,
+            StepWork::Agent(agent) => Some(agent),
+            StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
         });
         let policy = self.outline.root().plan.policy.clone();
         let groups = agents.filter_map(|agent| {
@@ -142,7 +142,7 @@ impl Definition {
     }
 
     fn mentioned(&self) -> impl Iterator<Item = String> {
-        let roots = self.workflows.values().flat_map(Workflow::roots);
+        let roots = self.workflows.values().flat_map(CompiledWorkflow::roots);
         roots.filter_map(|root| match root {
             Root::Env(name) => Some(name),
             Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
@@ -150,30 +150,33 @@ impl Definition {
     }
 
     /// The workflow a child step names.
-    pub fn workflow(&self, path: &str) -> Option<&Workflow> {
+    pub fn workflow(&self, path: &str) -> Option<&CompiledWorkflow> {
         self.workflows.get(path)
     }
 }
 
-fn children(plan: &Plan, path: &str, workflow: &WorkflowPlan, faults: &mut Faults) {
+fn children(plan: &Plan, path: &str, workflow: &WorkflowPlan, faults: &mut CompileErrors) {
     for step in &workflow.steps {
         match &step.work {
-            Work::Workflow(child) if !plan.workflows.contains_key(&child.workflow) => {
+            StepWork::Workflow(child) if !plan.workflows.contains_key(&child.workflow) => {
                 let words = format!("{} is not in the plan", child.workflow);
                 faults.push((format!("{path}/{}/workflow", step.id), words));
             }
-            Work::Agent(agent) if !plan.agents.contains_key(&agent.file) => {
+            StepWork::Agent(agent) if !plan.agents.contains_key(&agent.file) => {
                 let words = format!("the agent {:?} is not in the plan", agent.file);
                 faults.push((format!("{path}/{}/agent", step.id), words));
             }
-            Work::Workflow(_) | Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => {}
+            StepWork::Workflow(_)
+            | StepWork::Agent(_)
+            | StepWork::Transform(_)
+            | StepWork::Webhook(_) => {}
         }
     }
 }
 
 /// Workflow files are a graph too: one that comes back to itself would run without end, and one
 /// that spreads too far would not fit into a run.
-fn reach(plan: &Plan, faults: &mut Faults) {
+fn reach(plan: &Plan, faults: &mut CompileErrors) {
     let paths: Vec<&String> = plan.workflows.keys().collect();
     let place = |path: &String| paths.binary_search(&path).unwrap_or(usize::MAX);
     let needs: Vec<Vec<usize>> = plan
@@ -206,19 +209,19 @@ fn reach(plan: &Plan, faults: &mut Faults) {
 
 fn child(step: &StepPlan) -> Option<&String> {
     match &step.work {
-        Work::Workflow(child) => Some(&child.workflow),
-        Work::Agent(_) | Work::Transform(_) | Work::Webhook(_) => None,
+        StepWork::Workflow(child) => Some(&child.workflow),
+        StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => None,
     }
 }
 
-impl Workflow {
+impl CompiledWorkflow {
     /// Compiles one workflow; what is wrong is added to `faults`, each with a place that begins
     /// with `path`.
-    pub fn compile(plan: &WorkflowPlan, path: &str, faults: &mut Faults) -> Option<Self> {
+    pub fn compile(plan: &WorkflowPlan, path: &str, faults: &mut CompileErrors) -> Option<Self> {
         let before = faults.len();
         let params = plan.params.as_ref().and_then(|schema| {
             let compiled = ParamsSchema::compile(schema);
-            noted(compiled, faults, &format!("{path}/params/schema"))
+            collect_error(compiled, faults, &format!("{path}/params/schema"))
         });
         let output = plan
             .output
@@ -226,7 +229,7 @@ impl Workflow {
             .map(|output| compile_output(output, path, faults));
         let mut steps = Vec::new();
         for step in &plan.steps {
-            steps.extend(Step::compile(step, path, faults));
+            steps.extend(CompiledStep::compile(step, path, faults));
         }
         if faults.len() > before {
             return None;
@@ -257,7 +260,7 @@ impl Workflow {
     }
 
     /// The step with this id.
-    pub fn step(&self, id: &str) -> Option<&Step> {
+    pub fn step(&self, id: &str) -> Option<&CompiledStep> {
         self.by_id.get(id).map(|place| &self.steps[*place])
     }
 
@@ -265,7 +268,11 @@ impl Workflow {
     fn roots(&self) -> BTreeSet<Root> {
         let map = self.output.iter().filter_map(|(map, _)| map.as_ref());
         let map = map.flat_map(|map| map.roots().iter().cloned());
-        self.steps.iter().flat_map(Step::roots).chain(map).collect()
+        self.steps
+            .iter()
+            .flat_map(CompiledStep::roots)
+            .chain(map)
+            .collect()
     }
 
     /// Whether a variable is declared as a secret.
@@ -280,14 +287,14 @@ impl Workflow {
 fn compile_output(
     output: &OutputPlan,
     path: &str,
-    faults: &mut Faults,
+    faults: &mut CompileErrors,
 ) -> (Option<Template>, Option<Schema>) {
     let map = output
         .map
         .as_ref()
-        .and_then(|map| noted(Template::parse(map), faults, &format!("{path}/output/map")));
+        .and_then(|map| collect_error(Template::parse(map), faults, &format!("{path}/output/map")));
     let schema = output.schema.as_ref().and_then(|schema| {
-        noted(
+        collect_error(
             Schema::compile_output(schema),
             faults,
             &format!("{path}/output/schema"),
@@ -297,7 +304,12 @@ fn compile_output(
 }
 
 /// Needs must exist and cover every mention.
-fn link(steps: &[Step], by_id: &HashMap<String, usize>, path: &str, faults: &mut Faults) {
+fn link(
+    steps: &[CompiledStep],
+    by_id: &HashMap<String, usize>,
+    path: &str,
+    faults: &mut CompileErrors,
+) {
     let needs: Vec<Vec<usize>> = steps.iter().map(|step| step.needs.clone()).collect();
     for (place, wanted) in needs.iter().enumerate() {
         let at = format!("{path}/{}/needs", steps[place].id);
@@ -325,12 +337,16 @@ fn link(steps: &[Step], by_id: &HashMap<String, usize>, path: &str, faults: &mut
     }
 }
 
-fn tree(tree: Option<&Json>, faults: &mut Faults, at: &str) -> Option<Template> {
-    tree.and_then(|tree| noted(Template::parse(tree), faults, at))
+fn tree(tree: Option<&CanonicalJson>, faults: &mut CompileErrors, at: &str) -> Option<Template> {
+    tree.and_then(|tree| collect_error(Template::parse(tree), faults, at))
 }
 
 /// The value, or nothing and one more fault.
-fn noted<T, E: Worded>(outcome: Result<T, E>, faults: &mut Faults, at: &str) -> Option<T> {
+fn collect_error<T, E: Worded>(
+    outcome: Result<T, E>,
+    faults: &mut CompileErrors,
+    at: &str,
+) -> Option<T> {
     outcome
         .map_err(|error| faults.push((format!("{at}{}", error.place()), error.to_string())))
         .ok()

@@ -6,25 +6,25 @@ use ktsu_ledger::event::plan::ServerPlan;
 use serde_json::{Map, Value};
 
 use super::agent::OnlyParams;
-use super::{Faults, noted};
+use super::{CompileErrors, collect_error};
 use crate::expression::{EvaluationError, Root};
 use crate::rules::DecisionRules;
 use crate::template::{Template, text_of};
 
 /// A tool server, compiled.
 #[derive(Debug)]
-pub struct Server {
+pub struct CompiledServer {
     /// What it was made from.
     pub plan: ServerPlan,
     params: BTreeMap<String, Template>,
 }
 
 /// What a server is told, by param.
-pub type Values = BTreeMap<String, String>;
+pub type ServerParamValues = BTreeMap<String, String>;
 
 /// Why a param of a server has no value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Missing {
+pub enum ServerParamError {
     /// The agent's own params cannot be made.
     #[error("the params of the step cannot be made with their secrets in place")]
     Params,
@@ -48,20 +48,20 @@ pub enum Missing {
     },
 }
 
-impl Server {
+impl CompiledServer {
     /// Compiles a server; what is wrong is added to `faults`. `secret` are the params of the agent
     /// that no prompt may show.
     pub(super) fn compile(
         plan: &ServerPlan,
         at: &str,
         secret: &BTreeSet<String>,
-        faults: &mut Faults,
+        faults: &mut CompileErrors,
     ) -> Option<Self> {
         let before = faults.len();
         let mut params = BTreeMap::new();
         for (name, param) in &plan.params {
             let at = format!("{at}/params/{name}");
-            let Some(template) = noted(Template::text(&param.value), faults, &at) else {
+            let Some(template) = collect_error(Template::text(&param.value), faults, &at) else {
                 continue;
             };
             if template.roots().iter().any(|root| *root != Root::Params) {
@@ -111,9 +111,9 @@ impl Server {
         given: &Map<String, Value>,
         secret: bool,
         rules: DecisionRules,
-    ) -> Result<Values, Missing> {
+    ) -> Result<ServerParamValues, ServerParamError> {
         let names = OnlyParams::of(given);
-        let mut values = Values::new();
+        let mut values = ServerParamValues::new();
         for (name, template) in &self.params {
             let Some(param) = self
                 .plan
@@ -128,7 +128,7 @@ impl Server {
             let value = match (rendered.value, &param.default) {
                 (Value::Null, Some(default)) => default.clone(),
                 (Value::Null, None) => {
-                    return Err(Missing::Value {
+                    return Err(ServerParamError::Value {
                         server: self.plan.name.clone(),
                         param: name.clone(),
                     });
@@ -141,8 +141,8 @@ impl Server {
     }
 
     /// What an evaluation says may hold the values it went wrong with.
-    fn failed(&self, param: &str, secret: bool, error: EvaluationError) -> Missing {
-        Missing::Expression {
+    fn failed(&self, param: &str, secret: bool, error: EvaluationError) -> ServerParamError {
+        ServerParamError::Expression {
             server: self.plan.name.clone(),
             param: param.to_owned(),
             message: match secret {
@@ -186,7 +186,10 @@ mod tests {
         }
     }
 
-    fn compiled(params: &[(&str, ServerParam)], auth: Option<&str>) -> Result<Server, Faults> {
+    fn compiled(
+        params: &[(&str, ServerParam)],
+        auth: Option<&str>,
+    ) -> Result<CompiledServer, CompileErrors> {
         let params = params.iter();
         let plan = ServerPlan {
             auth: auth.map(|param| ServerAuth {
@@ -206,9 +209,9 @@ mod tests {
             url: "http://s".to_owned(),
             version: "1.0.0".to_owned(),
         };
-        let mut faults = Faults::new();
+        let mut faults = CompileErrors::new();
         let secret = BTreeSet::from(["key".to_owned()]);
-        Server::compile(&plan, "s", &secret, &mut faults).ok_or(faults)
+        CompiledServer::compile(&plan, "s", &secret, &mut faults).ok_or(faults)
     }
 
     #[test]
@@ -231,10 +234,13 @@ mod tests {
                 .values(&given, secret, DecisionRules::NEWEST)
                 .unwrap()
         };
-        assert_eq!(told(true), Values::from([("k".into(), "s3cret".into())]));
+        assert_eq!(
+            told(true),
+            ServerParamValues::from([("k".into(), "s3cret".into())])
+        );
         let plain = [("l", "eu"), ("n", "12345678"), ("t", "a 12345678")];
         let plain = plain.map(|(name, value)| (name.to_owned(), value.to_owned()));
-        assert_eq!(told(false), Values::from(plain));
+        assert_eq!(told(false), ServerParamValues::from(plain));
         let none = server
             .values(&Map::new(), false, DecisionRules::NEWEST)
             .unwrap();

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, StepPlan, WebhookPlan, Work};
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, StepPlan, StepWork, WebhookPlan};
 use serde_json::Value;
 
-use super::{Faults, noted, tree};
-use crate::airlock::{Schema, Violation};
+use super::{CompileErrors, collect_error, tree};
+use crate::airlock::{Schema, SchemaViolation};
 use crate::expression::{Expression, Root};
 use crate::rules::DecisionRules;
 use crate::template::Template;
@@ -15,7 +15,7 @@ use crate::transform::CompiledTransform;
 
 /// One step, compiled.
 #[derive(Debug)]
-pub struct Step {
+pub struct CompiledStep {
     /// Unique in its workflow.
     pub id: String,
     /// Positions of the steps it waits for, ascending.
@@ -58,20 +58,20 @@ pub enum CompiledWork {
     },
 }
 
-impl Step {
+impl CompiledStep {
     /// Compiles one step.
-    pub fn compile(plan: &StepPlan, path: &str, faults: &mut Faults) -> Option<Self> {
+    pub fn compile(plan: &StepPlan, path: &str, faults: &mut CompileErrors) -> Option<Self> {
         let before = faults.len();
         let at = format!("{path}/{}", plan.id);
         let condition = plan.condition.as_ref().and_then(|source| {
-            noted(
+            collect_error(
                 Expression::parse(source),
                 faults,
                 &format!("{at}/condition"),
             )
         });
         let schema = plan.schema.as_ref().and_then(|schema| {
-            noted(
+            collect_error(
                 Schema::compile_output(schema),
                 faults,
                 &format!("{at}/output/schema"),
@@ -93,7 +93,7 @@ impl Step {
     ///
     /// The output of a transform is `{"result": value}`: a schema that requires `result` judges
     /// the object, any other judges the value.
-    pub fn check_output(&self, output: &Value, rules: DecisionRules) -> Vec<Violation> {
+    pub fn check_output(&self, output: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
         let Some(schema) = &self.schema else {
             return Vec::new();
         };
@@ -116,22 +116,22 @@ impl Step {
 }
 
 fn judges_result(plan: &StepPlan) -> bool {
-    let schema = plan.schema.as_ref().map(Json::to_value);
+    let schema = plan.schema.as_ref().map(CanonicalJson::to_value);
     let required = schema
         .as_ref()
         .and_then(|schema| schema.get("required")?.as_array());
     let wraps = required.is_some_and(|names| names.iter().any(|name| name == "result"));
     match &plan.work {
-        Work::Transform(_) => !wraps,
-        Work::Agent(_) | Work::Webhook(_) | Work::Workflow(_) => false,
+        StepWork::Transform(_) => !wraps,
+        StepWork::Agent(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
     }
 }
 
 impl CompiledWork {
-    fn compile(work: &Work, at: &str, faults: &mut Faults) -> Option<Self> {
+    fn compile(work: &StepWork, at: &str, faults: &mut CompileErrors) -> Option<Self> {
         match work {
-            Work::Agent(agent) => Some(Self::agent(agent, at, faults)),
-            Work::Transform(plan) => {
+            StepWork::Agent(agent) => Some(Self::agent(agent, at, faults)),
+            StepWork::Transform(plan) => {
                 match CompiledTransform::compile(plan) {
                     Ok(transform) => Some(Self::Transform(transform)),
                     Err(errors) => {
@@ -142,16 +142,16 @@ impl CompiledWork {
                     }
                 }
             }
-            Work::Webhook(webhook) => Self::webhook(webhook, at, faults),
-            Work::Workflow(ChildPlan { params, .. }) => Some(Self::Workflow {
+            StepWork::Webhook(webhook) => Self::webhook(webhook, at, faults),
+            StepWork::Workflow(ChildPlan { params, .. }) => Some(Self::Workflow {
                 params: tree(params.as_ref(), faults, &format!("{at}/params")),
             }),
         }
     }
 
-    fn agent(plan: &AgentPlan, at: &str, faults: &mut Faults) -> Self {
+    fn agent(plan: &AgentPlan, at: &str, faults: &mut CompileErrors) -> Self {
         let from = plan.for_each.as_ref().and_then(|fan| {
-            noted(
+            collect_error(
                 Expression::parse(&fan.from),
                 faults,
                 &format!("{at}/for_each/from"),
@@ -163,15 +163,15 @@ impl CompiledWork {
         }
     }
 
-    fn webhook(plan: &WebhookPlan, at: &str, faults: &mut Faults) -> Option<Self> {
-        let url = noted(
+    fn webhook(plan: &WebhookPlan, at: &str, faults: &mut CompileErrors) -> Option<Self> {
+        let url = collect_error(
             Template::text(&plan.url),
             faults,
             &format!("{at}/webhook/url"),
         );
         let body = tree(plan.body.as_ref(), faults, &format!("{at}/webhook/body"));
         let secret = plan.secret.as_ref().and_then(|secret| {
-            noted(
+            collect_error(
                 Template::text(secret),
                 faults,
                 &format!("{at}/webhook/secret"),

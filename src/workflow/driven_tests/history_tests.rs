@@ -35,7 +35,7 @@ impl Driven {
                 let open = matches!(step.status, StepStatus::Pending | StepStatus::Running);
                 assert!(!open, "{:?} of {:?}", step.status, scope.path);
                 let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
-                assert!(!tasks.into_iter().any(Task::is_unfinished));
+                assert!(!tasks.into_iter().any(AgentTask::is_unfinished));
             }
         }
         assert_eq!(self.state.spend().open(), 0, "calls are left open");
@@ -116,7 +116,7 @@ impl Driven {
                     self.hears(&events);
                 }
                 Event::Webhook(WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer)) => {
-                    let answer = Answer {
+                    let answer = WebhookOutcome {
                         scope: frame.scope.clone(),
                         answer: answer.clone(),
                     };
@@ -178,7 +178,10 @@ impl Driven {
         match first.report().map(|report| report.n) {
             Some(0) => {
                 let judged = self.reports(&name, self.task(&name).attempt, 0, &says);
-                assert!(matches!(judged, Reported::Taken(_)), "{name}: {judged:?}");
+                assert!(
+                    matches!(judged, ReportAdmission::Accepted(_)),
+                    "{name}: {judged:?}"
+                );
             }
             _ => self.says(&name, &says),
         }

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use ktsu_ledger::event::{
     BranchCreated, Decision, Effects, LlmResponse, Principal, Reference, Report, RunEvent,
 };
-use ktsu_ledger::{Actor, Cause, Draft, Event, Json, Timestamp};
+use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::RunState;
-use ktsu_projections::run::calls::{CallState, Sending};
+use ktsu_projections::run::calls::{CallState, SentCall};
 use serde_json::{Value, json};
 
 use super::{Driven, Say, place};
 use crate::admit;
-use crate::admit::approval::{Decide, NotDecided, decide};
+use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
 use crate::next::Memo;
 use crate::timers;
 
@@ -35,7 +35,7 @@ pub(super) fn wants(
         attempt,
         attempts: Vec::new(),
         cached: false,
-        content: Some(Json::string("")),
+        content: Some(CanonicalJson::string("")),
         cost_micro_usd: 10,
         duration_ms: 7,
         error: None,
@@ -52,18 +52,18 @@ pub(super) fn wants(
         tokens_in: 10,
         tokens_out: 5,
         tokens_reasoning: 0,
-        tool_calls: Some(Json::from_value(&calls.collect()).unwrap()),
+        tool_calls: Some(CanonicalJson::from_value(&calls.collect()).unwrap()),
         unpriced: false,
     }
 }
 
 /// What a model is told of tools.
-pub(super) fn offered(tools: &[(&str, &str)]) -> Json {
+pub(super) fn offered(tools: &[(&str, &str)]) -> CanonicalJson {
     let tools = tools.iter().map(|(server, tool)| {
         json!({"description": "", "digest": "", "input_schema": {"type": "object"},
             "name": tool, "server": server, "tool": tool})
     });
-    Json::from_value(&tools.collect()).unwrap()
+    CanonicalJson::from_value(&tools.collect()).unwrap()
 }
 
 pub(super) fn argument(frame: u64, call: u32) -> Reference {
@@ -111,13 +111,13 @@ impl Driven {
             event,
         });
         let resumed =
-            admit::person::resume(&branch.state, None, by, None, branch.state.at()).unwrap();
+            admit::intervention::resume(&branch.state, None, by, None, branch.state.at()).unwrap();
         branch.input(resumed);
         branch
     }
 
     /// A call on its way.
-    pub(crate) fn sending(&self, name: &str, call: u32) -> &Sending {
+    pub(crate) fn sending(&self, name: &str, call: u32) -> &SentCall {
         let calls = self.task(name).calls.as_ref().unwrap();
         match &calls.list[call as usize].state {
             CallState::Sent(sending) => sending,
@@ -132,10 +132,10 @@ impl Driven {
         by: &str,
         decision: Decision,
         id: Option<&str>,
-    ) -> Result<(), NotDecided> {
+    ) -> Result<(), ApprovalDecisionError> {
         let (scope, step, item) = place(name);
         let now = Timestamp::from_micros(self.now);
-        let said = Decide {
+        let said = ApprovalCommand {
             scope,
             step,
             item,
@@ -156,7 +156,7 @@ impl Driven {
 
     /// Nobody decides until the next wait is over.
     pub(crate) fn waits_too_long(&mut self) {
-        let (until, _) = timers::approval_end(&self.state).expect("something waits");
+        let (until, _) = timers::next_approval_deadline(&self.state).expect("something waits");
         self.now = self.now.max(until.as_micros());
         self.input(timers::due(&self.state, until).expect("it is over"));
     }
@@ -180,7 +180,7 @@ impl Driven {
 }
 
 /// The tools that a recorded reply asks for.
-pub(super) fn names(calls: &Json) -> Vec<&'static str> {
+pub(super) fn names(calls: &CanonicalJson) -> Vec<&'static str> {
     let calls = calls.to_value();
     let names = calls.as_array().unwrap().iter();
     let leaked = |call: &Value| &*call["name"].as_str().unwrap().to_owned().leak();

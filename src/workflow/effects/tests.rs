@@ -7,8 +7,8 @@ use serde_json::json;
 
 use super::by_frames::hold_at_every_cut;
 use super::{Effect, EffectKind, effects_due, may_begin, task_is_due};
-use crate::admit::person::resume;
-use crate::admit::steer::{Steer, steer};
+use crate::admit::intervention::resume;
+use crate::admit::steer::{RunControl, steer};
 use crate::driven_tests::Driven;
 use crate::plans_tests::{agent, run_of, webhook};
 
@@ -59,13 +59,13 @@ fn nothing_begins_while_a_run_is_paused_or_before_the_word_that_ends_it_is_durab
     let mut run = two_effects();
     let announced = run.state.next_seq() - 1;
     assert!(may_begin(&run.state, announced));
-    run.input(steer(&run.state, Steer::Pause, somebody(), None).unwrap());
+    run.input(steer(&run.state, RunControl::Pause, somebody(), None).unwrap());
     let paused = run.state.next_seq() - 1;
     assert!(!may_begin(&run.state, paused));
     assert_eq!(effects_due(&run.state).len(), 2, "what is due stays due");
     let now = Timestamp::from_micros(run.now + 1_000);
     run.input(resume(&run.state, None, somebody(), None, now).unwrap());
-    let resumed = run.state.resumed();
+    let resumed = run.state.last_resumed();
     assert!(resumed > paused);
     assert!(!may_begin(&run.state, paused));
     assert!(may_begin(&run.state, resumed));
@@ -73,7 +73,7 @@ fn nothing_begins_while_a_run_is_paused_or_before_the_word_that_ends_it_is_durab
 
 #[test]
 fn a_run_that_ends_has_nothing_under_way_whoever_ends_it() {
-    for how in [Steer::Cancel, Steer::Terminate] {
+    for how in [RunControl::Cancel, RunControl::Terminate] {
         let mut run = two_effects();
         run.input(steer(&run.state, how, somebody(), None).unwrap());
         assert_eq!(effects_due(&run.state), []);

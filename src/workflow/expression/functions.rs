@@ -12,7 +12,7 @@ use jmespath::ast::Ast;
 use jmespath::{Rcvar, Variable};
 use serde_json::Number;
 
-use super::interpret::{Interpreter, Outcome, array, flag};
+use super::interpret::{EvaluationResult, Interpreter, array, flag};
 use super::value::{as_whole, compare_numbers, kind, measure, null, number, to_value, whole};
 use super::{EvaluationError, MAX_RESULT};
 
@@ -89,7 +89,12 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
     ktsu_codes::nearest(name, NAMES.iter().copied())
 }
 
-pub(super) fn call(run: &mut Interpreter, data: &Rcvar, name: &str, args: &[Ast]) -> Outcome {
+pub(super) fn call(
+    run: &mut Interpreter,
+    data: &Rcvar,
+    name: &str,
+    args: &[Ast],
+) -> EvaluationResult {
     match (name, args) {
         ("map", [Ast::Expref { ast, .. }, list]) => {
             let list = run.run(data, list)?;
@@ -109,7 +114,7 @@ pub(super) fn call(run: &mut Interpreter, data: &Rcvar, name: &str, args: &[Ast]
 }
 
 /// `sort_by`, `max_by`, `min_by`.
-fn by(run: &mut Interpreter, name: &str, items: &[Rcvar], ast: &Ast) -> Outcome {
+fn by(run: &mut Interpreter, name: &str, items: &[Rcvar], ast: &Ast) -> EvaluationResult {
     let mut keyed = Vec::new();
     for item in items {
         keyed.push((run.run(item, ast)?, item.clone()));
@@ -126,7 +131,7 @@ fn by(run: &mut Interpreter, name: &str, items: &[Rcvar], ast: &Ast) -> Outcome 
     }
 }
 
-pub(super) fn plain(run: &mut Interpreter, name: &str, args: &[Rcvar]) -> Outcome {
+pub(super) fn plain(run: &mut Interpreter, name: &str, args: &[Rcvar]) -> EvaluationResult {
     let [first, rest @ ..] = args else {
         return Ok(null());
     };
@@ -229,7 +234,7 @@ fn numeric<'a>(name: &str, value: &'a Rcvar) -> Result<&'a Number, EvaluationErr
     }
 }
 
-fn made(number: Option<Number>) -> Outcome {
+fn made(number: Option<Number>) -> EvaluationResult {
     let number = number.ok_or_else(|| EvaluationError {
         code: "expression_number",
         message: "the number is out of range".to_owned(),
@@ -237,7 +242,7 @@ fn made(number: Option<Number>) -> Outcome {
     Ok(Rcvar::new(Variable::Number(number)))
 }
 
-fn rounded(name: &str, value: &Rcvar) -> Outcome {
+fn rounded(name: &str, value: &Rcvar) -> EvaluationResult {
     let given = numeric(name, value)?;
     if let Some(integer) = as_whole(given) {
         return made(whole(if name == "abs" {
@@ -255,7 +260,7 @@ fn rounded(name: &str, value: &Rcvar) -> Outcome {
 }
 
 /// `sum` and `avg`; an empty `avg` is null, an empty `sum` 0.
-fn total(run: &mut Interpreter, name: &str, value: &Rcvar) -> Outcome {
+fn total(run: &mut Interpreter, name: &str, value: &Rcvar) -> EvaluationResult {
     let items = items(name, value)?;
     run.spend(items.len())?;
     let mut exact = Some(0i128);
@@ -278,7 +283,7 @@ fn total(run: &mut Interpreter, name: &str, value: &Rcvar) -> Outcome {
     made(number(float / items.len() as f64))
 }
 
-fn contains(run: &mut Interpreter, subject: &Rcvar, wanted: &Rcvar) -> Outcome {
+fn contains(run: &mut Interpreter, subject: &Rcvar, wanted: &Rcvar) -> EvaluationResult {
     match (&**subject, &**wanted) {
         (Variable::String(text), Variable::String(part)) => Ok(flag(text.contains(part))),
         (Variable::String(_), _) => Ok(flag(false)),
@@ -294,7 +299,7 @@ fn contains(run: &mut Interpreter, subject: &Rcvar, wanted: &Rcvar) -> Outcome {
     }
 }
 
-fn join(glue: &str, parts: &[Rcvar]) -> Outcome {
+fn join(glue: &str, parts: &[Rcvar]) -> EvaluationResult {
     let mut joined = String::new();
     for (position, part) in parts.iter().enumerate() {
         if position > 0 {
@@ -311,7 +316,7 @@ fn join(glue: &str, parts: &[Rcvar]) -> Outcome {
     Ok(string(joined))
 }
 
-fn length(value: &Rcvar) -> Outcome {
+fn length(value: &Rcvar) -> EvaluationResult {
     let length = match &**value {
         Variable::String(text) => text.chars().count(),
         Variable::Array(items) => items.len(),
@@ -321,7 +326,7 @@ fn length(value: &Rcvar) -> Outcome {
     made(whole(length as i128))
 }
 
-fn reverse(value: &Rcvar) -> Outcome {
+fn reverse(value: &Rcvar) -> EvaluationResult {
     match &**value {
         Variable::String(text) => Ok(string(text.chars().rev().collect())),
         Variable::Array(items) => Ok(array(items.iter().rev().cloned().collect())),
@@ -329,7 +334,7 @@ fn reverse(value: &Rcvar) -> Outcome {
     }
 }
 
-fn merge(run: &mut Interpreter, args: &[Rcvar]) -> Outcome {
+fn merge(run: &mut Interpreter, args: &[Rcvar]) -> EvaluationResult {
     let mut merged = BTreeMap::new();
     for arg in args {
         let members = members("merge", arg)?;
@@ -348,7 +353,7 @@ fn extreme(
     name: &str,
     value: &Rcvar,
     better: fn(Ordering) -> bool,
-) -> Outcome {
+) -> EvaluationResult {
     let items = items(name, value)?;
     run.spend(items.len())?;
     ordered(name, items.iter())?;

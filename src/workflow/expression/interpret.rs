@@ -19,20 +19,20 @@ use super::{EvaluationError, functions};
 /// Nodes visited plus elements made; far above what honest data of 1 MiB needs.
 pub(super) const BUDGET: u64 = 8_000_000;
 
-pub(super) type Outcome = Result<Rcvar, EvaluationError>;
+pub(super) type EvaluationResult = Result<Rcvar, EvaluationError>;
 
 pub(super) struct Interpreter {
-    pub(super) left: u64,
+    pub(super) remaining: u64,
 }
 
 impl Interpreter {
     pub(super) fn new(budget: u64) -> Self {
-        Self { left: budget }
+        Self { remaining: budget }
     }
 
     pub(super) fn spend(&mut self, cost: usize) -> Result<(), EvaluationError> {
-        let left = self.left.checked_sub(cost as u64);
-        self.left = left.ok_or_else(|| EvaluationError {
+        let left = self.remaining.checked_sub(cost as u64);
+        self.remaining = left.ok_or_else(|| EvaluationError {
             code: "expression_cost",
             message: "the expression needs too much work".to_owned(),
         })?;
@@ -43,7 +43,7 @@ impl Interpreter {
         equal(a, b, &mut || self.spend(1))
     }
 
-    pub(super) fn run(&mut self, data: &Rcvar, ast: &Ast) -> Outcome {
+    pub(super) fn run(&mut self, data: &Rcvar, ast: &Ast) -> EvaluationResult {
         self.spend(1)?;
         match ast {
             Ast::Field { name, .. } => Ok(data.get_field(name)),
@@ -104,7 +104,7 @@ impl Interpreter {
         comparator: &Comparator,
         lhs: &Ast,
         rhs: &Ast,
-    ) -> Outcome {
+    ) -> EvaluationResult {
         let left = self.run(data, lhs)?;
         let right = self.run(data, rhs)?;
         let holds: fn(Ordering) -> bool = match comparator {
@@ -123,7 +123,7 @@ impl Interpreter {
     }
 
     /// The nodes that make arrays and objects.
-    fn collection(&mut self, data: &Rcvar, ast: &Ast) -> Outcome {
+    fn collection(&mut self, data: &Rcvar, ast: &Ast) -> EvaluationResult {
         match ast {
             Ast::ObjectValues { node, .. } => {
                 let subject = self.run(data, node)?;
@@ -165,7 +165,7 @@ impl Interpreter {
         }
     }
 
-    fn projection(&mut self, data: &Rcvar, lhs: &Ast, rhs: &Ast) -> Outcome {
+    fn projection(&mut self, data: &Rcvar, lhs: &Ast, rhs: &Ast) -> EvaluationResult {
         let subject = self.run(data, lhs)?;
         let Some(items) = subject.as_array() else {
             return Ok(null());

@@ -9,12 +9,12 @@
 //! source --lexical--> text --library--> AST --judge--> roots, path --interpret(names)--> value
 //! ```
 
+mod analysis;
 mod functions;
 mod interpret;
-mod judge;
 mod lexical;
-pub mod marks;
 mod negated;
+pub mod provenance;
 pub mod tracked;
 mod value;
 
@@ -23,12 +23,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use jmespath::ast::Ast;
 use jmespath::{Rcvar, Variable};
 
+use analysis::NodeScope;
+pub use analysis::Segment;
 use interpret::Interpreter;
-use judge::Scope;
-pub use judge::Segment;
 use lexical::Offsets;
 pub use lexical::skip_quoted;
-pub use negated::{Negated, negated};
+pub use negated::{NegatedPath, negated};
 #[cfg(test)]
 pub(crate) use value::count::converted;
 pub use value::{compare_numbers, measure_within};
@@ -90,7 +90,7 @@ pub struct EvaluationError {
 }
 
 /// Where the values of names come from.
-pub trait Names {
+pub trait NameLookup {
     /// The value of a name, or nothing: then it is null.
     fn get(&self, root: &Root) -> Option<Rcvar>;
 }
@@ -131,13 +131,13 @@ impl Default for Meter {
 }
 
 /// No names at all.
-impl Names for () {
+impl NameLookup for () {
     fn get(&self, _: &Root) -> Option<Rcvar> {
         None
     }
 }
 
-impl Names for BTreeMap<Root, Rcvar> {
+impl NameLookup for BTreeMap<Root, Rcvar> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         self.get(root).cloned()
     }
@@ -162,10 +162,10 @@ impl Expression {
     pub fn parse(source: &str) -> Result<Self, ExpressionError> {
         let (ast, offsets) = lexical::parse(source)?;
         let told = |not, dot| negated(source, offsets.source(not), offsets.source(dot));
-        let judged = judge::judge(&ast, Scope::Root, &told);
+        let judged = analysis::analyze(&ast, NodeScope::Root, &told);
         let mut judged = judged.map_err(|error| offsets.back(error))?;
         Ok(Self {
-            path: judge::path(&ast),
+            path: analysis::path(&ast),
             roots: std::mem::take(&mut judged.roots),
             params: std::mem::take(&mut judged.params),
             source: source.to_owned(),
@@ -178,7 +178,8 @@ impl Expression {
     /// `deduplicate`): `@` is the element, and there are no root names.
     pub fn parse_element(source: &str) -> Result<Self, ExpressionError> {
         let (ast, offsets) = lexical::parse(source)?;
-        judge::judge(&ast, Scope::Element, &|_, _| None).map_err(|error| offsets.back(error))?;
+        analysis::analyze(&ast, NodeScope::Element, &|_, _| None)
+            .map_err(|error| offsets.back(error))?;
         Ok(Self {
             source: source.to_owned(),
             ast,
@@ -200,7 +201,7 @@ impl Expression {
     }
 
     /// What is said of a path whose first part is negated: see [`negated`].
-    pub fn negated(&self, not: usize, dot: usize) -> Option<Negated> {
+    pub fn negated(&self, not: usize, dot: usize) -> Option<NegatedPath> {
         let place = |offset| self.offsets.source(offset);
         negated(&self.source, place(not), place(dot))
     }
@@ -235,14 +236,14 @@ impl Expression {
 
     /// The value among these names. Missing paths are null; a result over [`MAX_RESULT`] or
     /// [`MAX_NESTING`] is an error.
-    pub fn evaluate(&self, names: &dyn Names) -> Result<Rcvar, EvaluationError> {
+    pub fn evaluate(&self, names: &dyn NameLookup) -> Result<Rcvar, EvaluationError> {
         self.evaluate_within(names, &mut Meter::new())
     }
 
     /// As [`Expression::evaluate`], on a meter shared with other evaluations.
     pub fn evaluate_within(
         &self,
-        names: &dyn Names,
+        names: &dyn NameLookup,
         meter: &mut Meter,
     ) -> Result<Rcvar, EvaluationError> {
         if self.path.is_some() {
@@ -254,7 +255,7 @@ impl Expression {
     }
 
     /// The value at the path, or nothing when it is not there. Nothing too when this is no path.
-    pub fn find(&self, names: &dyn Names) -> Option<Rcvar> {
+    pub fn find(&self, names: &dyn NameLookup) -> Option<Rcvar> {
         let (root, segments) = self.path.as_ref()?;
         walk(names.get(root)?, segments)
     }
@@ -272,13 +273,13 @@ impl Expression {
     ) -> Result<Rcvar, EvaluationError> {
         let mut interpreter = Interpreter::new(meter.work);
         let value = interpreter.run(element, &self.ast)?;
-        meter.work = interpreter.left;
+        meter.work = interpreter.remaining;
         meter.take_bytes(value::measure(&value)?)?;
         Ok(value)
     }
 
     /// An object of the mentioned names alone; a step stands under both of its names.
-    fn root_object(&self, names: &dyn Names) -> Rcvar {
+    fn root_object(&self, names: &dyn NameLookup) -> Rcvar {
         let mut object = BTreeMap::new();
         let mut env = BTreeMap::new();
         let mut steps = BTreeMap::new();

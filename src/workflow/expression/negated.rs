@@ -4,7 +4,7 @@ use super::lexical::{identifier_end, skip_quoted};
 
 /// A negated path, in words.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Negated {
+pub struct NegatedPath {
     /// What it is read as.
     pub message: String,
     /// What to type instead.
@@ -13,7 +13,7 @@ pub struct Negated {
 
 /// Tells of a path whose first part is negated. `not` and `dot` are the places of the first `!` and
 /// of the dot behind that part. Nothing where it is meant so: `(!a).b`, `!a | b`.
-pub fn negated(source: &str, not: usize, dot: usize) -> Option<Negated> {
+pub fn negated(source: &str, not: usize, dot: usize) -> Option<NegatedPath> {
     let head = source.get(not..dot)?.trim_end();
     let rest = source.get(dot..path_end(source, dot))?;
     let first = head.trim_start_matches(|c: char| c == '!' || c.is_whitespace());
@@ -23,7 +23,7 @@ pub fn negated(source: &str, not: usize, dot: usize) -> Option<Negated> {
         return None;
     }
     let words = format!("{head}{rest} is read as ({head}){rest}, which is never there");
-    Some(Negated {
+    Some(NegatedPath {
         message: words,
         hint: format!("write {}({first}{rest})", marks.trim_end()),
     })

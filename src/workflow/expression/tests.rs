@@ -28,10 +28,13 @@ fn evaluate(source: &str) -> serde_json::Value {
 /// The same names, each value at a place of its own.
 struct Placed;
 
-impl tracked::TrackedNames for Placed {
-    fn get(&self, root: &Root) -> Option<marks::Tracked> {
+impl tracked::TrackedNameLookup for Placed {
+    fn get(&self, root: &Root) -> Option<provenance::Tracked> {
         let value = names().get(root).cloned()?;
-        Some(marks::Tracked::at(marks::Place::new(0, "/x"), value))
+        Some(provenance::Tracked::recorded(
+            provenance::FramePointer::new(0, "/x"),
+            value,
+        ))
     }
 }
 

@@ -15,12 +15,12 @@ use jmespath::ast::{Ast, Comparator};
 use jmespath::{Rcvar, Variable};
 
 use super::interpret::{self, BUDGET, Interpreter};
-use super::marks::{Marks, Tracked, all};
+use super::provenance::{Provenance, Tracked, union};
 use super::value::{compare_numbers, null};
 use super::{EvaluationError, Expression, Root, functions, value};
 
 /// Where names and the places of their values come from.
-pub trait TrackedNames {
+pub trait TrackedNameLookup {
     /// The value of a name, or nothing: then it is null.
     fn get(&self, root: &Root) -> Option<Tracked>;
 }
@@ -30,17 +30,17 @@ type Outcome = Result<Tracked, EvaluationError>;
 /// One evaluation, or several, with everything they looked at that could have made them fail.
 #[derive(Default)]
 pub struct Tracker {
-    inspected: Vec<Marks>,
+    inspected: Vec<Provenance>,
 }
 
 impl Tracker {
     /// What could have made an evaluation fail by being something else.
-    pub fn inspected(&self) -> Marks {
-        all(&self.inspected)
+    pub fn inspected(&self) -> Provenance {
+        union(&self.inspected)
     }
 
     /// Notes that something else at these places could be refused.
-    pub fn inspect(&mut self, marks: Marks) {
+    pub fn inspect(&mut self, marks: Provenance) {
         if !marks.is_empty() {
             self.inspected.push(marks);
         }
@@ -52,7 +52,7 @@ impl Expression {
     ///
     /// # Errors
     /// What [`Expression::evaluate`] refuses.
-    pub fn track(&self, names: &dyn TrackedNames, tracker: &mut Tracker) -> Outcome {
+    pub fn track(&self, names: &dyn TrackedNameLookup, tracker: &mut Tracker) -> Outcome {
         let root = self.tracked_root(names);
         self.track_on(&root, tracker)
     }
@@ -72,7 +72,7 @@ impl Expression {
     }
 
     /// See `root_object`.
-    fn tracked_root(&self, names: &dyn TrackedNames) -> Tracked {
+    fn tracked_root(&self, names: &dyn TrackedNameLookup) -> Tracked {
         let mut object = BTreeMap::new();
         let mut env = BTreeMap::new();
         let mut steps = BTreeMap::new();
@@ -93,9 +93,12 @@ impl Expression {
                 }
             }
         }
-        object.insert("env".to_owned(), Tracked::map(env, Marks::default()));
-        object.insert("step".to_owned(), Tracked::map(steps, Marks::default()));
-        Tracked::map(object, Marks::default())
+        object.insert("env".to_owned(), Tracked::map(env, Provenance::default()));
+        object.insert(
+            "step".to_owned(),
+            Tracked::map(steps, Provenance::default()),
+        );
+        Tracked::map(object, Provenance::default())
     }
 }
 
@@ -121,7 +124,7 @@ impl Walk<'_> {
             Ast::Not { node, .. } => {
                 let value = self.run(data, node)?;
                 let made = interpret::flag(!value.value().is_truthy());
-                Ok(Tracked::of(made, value.source()).chosen_by(value.chosen()))
+                Ok(Tracked::computed(made, value.source()).chosen_by(value.chosen()))
             }
             Ast::Condition {
                 predicate, then, ..
@@ -221,14 +224,14 @@ impl Walk<'_> {
             Ast::MultiList { elements, .. } if !data.value().is_null() => {
                 let made = elements.iter().map(|element| self.run(data, element));
                 let made = made.collect::<Result<_, _>>()?;
-                Ok(Tracked::list(made, Marks::default()).chosen_by(data.chosen()))
+                Ok(Tracked::list(made, Provenance::default()).chosen_by(data.chosen()))
             }
             Ast::MultiHash { elements, .. } if !data.value().is_null() => {
                 let made = elements
                     .iter()
                     .map(|pair| Ok((pair.key.clone(), self.run(data, &pair.value)?)));
                 let members = made.collect::<Result<_, EvaluationError>>()?;
-                Ok(Tracked::map(members, Marks::default()).chosen_by(data.chosen()))
+                Ok(Tracked::map(members, Provenance::default()).chosen_by(data.chosen()))
             }
             _ => Ok(Tracked::missing(data.shape())),
         }
@@ -249,7 +252,7 @@ impl Walk<'_> {
                 kept.push(value);
             }
         }
-        Ok(Tracked::list(kept, subject.source()).chosen_by(&all(&chosen)))
+        Ok(Tracked::list(kept, subject.source()).chosen_by(&union(&chosen)))
     }
 
     fn call(&mut self, data: &Tracked, name: &str, args: &[Ast]) -> Outcome {
@@ -283,8 +286,8 @@ impl Walk<'_> {
         for item in list.items().unwrap_or_default() {
             keyed.push((self.run(&item, ast)?, item));
         }
-        let keys: Vec<Marks> = keyed.iter().map(|(key, _)| key.rests_on()).collect();
-        let keys = all(&keys);
+        let keys: Vec<Provenance> = keyed.iter().map(|(key, _)| key.dependencies()).collect();
+        let keys = union(&keys);
         self.tracker.inspect(keys.clone());
         functions::ordered(name, keyed.iter().map(|(key, _)| key.value()))?;
         self.run.spend(keyed.len())?;
@@ -310,7 +313,7 @@ impl Walk<'_> {
             let looked_at = match name {
                 "not_null" | "to_array" | "to_number" | "to_string" | "type" => continue,
                 "keys" | "length" | "merge" | "reverse" | "values" => arg.shape(),
-                _ => arg.rests_on(),
+                _ => arg.dependencies(),
             };
             self.tracker.inspect(looked_at);
         }
@@ -322,12 +325,12 @@ impl Walk<'_> {
         Ok(match (name, first.items()) {
             ("to_array", Some(_)) => first.clone(),
             ("to_array", None) => {
-                Tracked::list(vec![first.clone()], Marks::default()).chosen_by(first.chosen())
+                Tracked::list(vec![first.clone()], Provenance::default()).chosen_by(first.chosen())
             }
             ("to_number", _) if matches!(&**first.value(), Variable::Number(_)) => first.clone(),
             ("to_string", _) if matches!(&**first.value(), Variable::String(_)) => first.clone(),
             ("keys" | "length" | "type", _) => {
-                Tracked::of(value, first.source()).chosen_by(first.chosen())
+                Tracked::computed(value, first.source()).chosen_by(first.chosen())
             }
             ("values", _) => {
                 let members = first.members().unwrap_or_default();
@@ -339,7 +342,7 @@ impl Walk<'_> {
             }
             ("sort", Some(mut items)) => {
                 items.sort_by(|a, b| functions::order(a.value(), b.value()));
-                like(first, items).chosen_by(&first.rests_on())
+                like(first, items).chosen_by(&first.dependencies())
             }
             ("max" | "min", Some(items)) => extreme(name, first, items),
             ("contains", Some(items)) => contains(value, first, items, rest),
@@ -362,7 +365,7 @@ fn computed<'a>(value: Rcvar, from: impl IntoIterator<Item = &'a Tracked>) -> Tr
         sources.push(one.sources());
         chosen.push(one.choosers());
     }
-    Tracked::of(value, all(&sources)).chosen_by(&all(&chosen))
+    Tracked::computed(value, union(&sources)).chosen_by(&union(&chosen))
 }
 
 fn field(data: &Tracked, name: &str) -> Tracked {
@@ -395,7 +398,7 @@ pub fn flatten(subject: &Tracked, items: Vec<Tracked>) -> Tracked {
             None => flat.push(item),
         }
     }
-    Tracked::list(flat, all(&marks)).chosen_by(&all(&chosen))
+    Tracked::list(flat, union(&marks)).chosen_by(&union(&chosen))
 }
 
 /// The best element, chosen by all the others.
@@ -408,7 +411,7 @@ fn extreme(name: &str, list: &Tracked, items: Vec<Tracked>) -> Tracked {
             order.is_lt()
         }
     };
-    let why = list.rests_on();
+    let why = list.dependencies();
     match functions::best(items, better) {
         Some(item) => item.chosen_by(&why),
         None => Tracked::missing(why),
@@ -417,7 +420,7 @@ fn extreme(name: &str, list: &Tracked, items: Vec<Tracked>) -> Tracked {
 
 /// Whether an array holds a value: the one element that does, or all that do not, made the answer.
 fn contains(value: Rcvar, list: &Tracked, items: Vec<Tracked>, wanted: &[Tracked]) -> Tracked {
-    let why = list.rests_on();
+    let why = list.dependencies();
     let Some(wanted) = wanted.first() else {
         return Tracked::literal(value).chosen_by(&why);
     };
@@ -425,12 +428,12 @@ fn contains(value: Rcvar, list: &Tracked, items: Vec<Tracked>, wanted: &[Tracked
     let hits: Vec<&Tracked> = items.iter().filter(same).collect();
     let sources = match hits.as_slice() {
         [] if items.is_empty() => list.source(),
-        [] => all(&[list.sources(), wanted.sources()]),
-        [one] => all(&[one.sources(), wanted.sources()]),
+        [] => union(&[list.sources(), wanted.sources()]),
+        [one] => union(&[one.sources(), wanted.sources()]),
         _ => wanted.sources(),
     };
-    let why = why.and(&wanted.rests_on());
-    Tracked::of(value, sources).chosen_by(&why)
+    let why = why.and(&wanted.dependencies());
+    Tracked::computed(value, sources).chosen_by(&why)
 }
 
 fn merge(args: &[Tracked]) -> Tracked {
@@ -441,16 +444,16 @@ fn merge(args: &[Tracked]) -> Tracked {
         sources.push(arg.source());
         chosen.push(arg.chosen().clone());
     }
-    Tracked::map(merged, all(&sources)).chosen_by(&all(&chosen))
+    Tracked::map(merged, union(&sources)).chosen_by(&union(&chosen))
 }
 
 fn not_null(args: &[Tracked]) -> Tracked {
     let mut why = Vec::new();
     for arg in args {
         if !arg.value().is_null() {
-            return arg.clone().chosen_by(&all(&why));
+            return arg.clone().chosen_by(&union(&why));
         }
         why.push(arg.shape());
     }
-    Tracked::missing(all(&why))
+    Tracked::missing(union(&why))
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use jmespath::{Rcvar, Variable};
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
 use super::{EvaluationError, MAX_NESTING, MAX_RESULT};
 
 /// The form expressions work on, made once per value and shared.
-pub fn from_json(json: &Json) -> Rcvar {
+pub fn from_json(json: &CanonicalJson) -> Rcvar {
     // Canonical text always parses.
     serde_json::from_str(json.as_str()).map_or_else(|_| null(), |Read(value)| value)
 }

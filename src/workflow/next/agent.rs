@@ -4,24 +4,24 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{AgentPlan, FanOut};
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, DoubtReason, FinishReason, Given, ItemEvent, ItemStarted,
-    ReflectStarted, ToolInDoubt, WorkerDispatched, WorkerEvent,
+    AgentEvent, AgentFinished, DoubtReason, FinishReason, ItemEvent, ItemStarted, ReflectStarted,
+    StepInput, ToolInDoubt, WorkerDispatched, WorkerEvent,
 };
-use ktsu_ledger::{Event, Json};
-use ktsu_projections::run::calls::Sending;
-use ktsu_projections::run::{Due, RunState, Step as StepState, Task, TaskPhase};
+use ktsu_ledger::{CanonicalJson, Event};
+use ktsu_projections::run::calls::SentCall;
+use ktsu_projections::run::{AgentTask, RunState, Step as StepState, TaskAction, TaskPhase};
 use serde_json::{Value, json};
 
-use super::names::{FROM, computed};
-use super::servers::{self, ToldServer};
-use super::{At, Memo, Outcome, Scoped, Unit};
-use crate::definition::{Agent, CompiledWork, Definition, Step};
-use crate::expression::{Expression, Names, to_value};
-use crate::template::{Rendered, Source};
+use super::names::{FAN_OUT_INPUT, computed};
+use super::servers::{self, ServerSpec};
+use super::{DecisionBatch, Memo, ScopedNames, StepContext, WorkOutcome};
+use crate::definition::{CompiledAgent, CompiledStep, CompiledWork, Definition};
+use crate::expression::{Expression, NameLookup, to_value};
+use crate::template::{LeafSource, RenderedTemplate};
 
 /// Everything a runtime is told about a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Told {
+pub struct TaskSpec {
     /// The agent's name.
     pub agent: String,
     /// The system prompt.
@@ -39,43 +39,48 @@ pub struct Told {
     /// The step's threshold, in millionths.
     pub threshold: Option<u32>,
     /// JSON Schema of the output.
-    pub schema: Json,
+    pub schema: CanonicalJson,
     /// The tool servers, without their secrets.
-    pub servers: Vec<ToldServer>,
+    pub servers: Vec<ServerSpec>,
 }
 
 /// What a runtime is told about a task that has begun: the same however often it is asked. `memo`
 /// keeps what is converted for one task for the next: the items of a fan-out are read once.
-pub fn told(
+pub fn task_spec(
     definition: &Definition,
     state: &RunState,
     memo: &Memo,
     scope: u32,
     step: u32,
     item: Option<u32>,
-) -> Option<Told> {
-    let at = At::new(definition, state, memo, scope, Some(step))?;
+) -> Option<TaskSpec> {
+    let at = StepContext::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.workflow.steps.get(step as usize)?;
-    let Some(ktsu_ledger::event::plan::Work::Agent(plan)) = at.workflow_work() else {
+    let Some(ktsu_ledger::event::plan::StepWork::Agent(plan)) = at.workflow_work() else {
         return None;
     };
     let asked = match item {
-        Some(item) => at.ask(compiled, plan, &at.names.with_item(step, item)),
-        None => at.ask(compiled, plan, &at.names),
+        Some(item) => at.prepare_task(compiled, plan, &at.names.with_item(step, item)),
+        None => at.prepare_task(compiled, plan, &at.names),
     };
-    asked.ok().map(|asked| asked.told)
+    asked.ok().map(|asked| asked.spec)
 }
 
 /// A task as it is asked for: what is recorded of its input, and what its runtime is told.
-struct Asked {
-    input: BTreeMap<String, Given>,
-    told: Told,
+struct PreparedTask {
+    input: BTreeMap<String, StepInput>,
+    spec: TaskSpec,
 }
 
-impl At<'_> {
+impl StepContext<'_> {
     /// Starts the step, and sends its task out unless there are several.
-    pub(super) fn start_agent(&self, unit: &mut Unit, step: &Step, plan: &AgentPlan) {
-        match self.prepared(step, plan) {
+    pub(super) fn start_agent(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        plan: &AgentPlan,
+    ) {
+        match self.start_input(step, plan) {
             Ok((input, items)) => {
                 let started = self.started_with(unit, step, input, items);
                 if items.is_none() {
@@ -90,11 +95,11 @@ impl At<'_> {
     }
 
     /// What the step starts with and, if it fans out, over how many items.
-    fn prepared(
+    fn start_input(
         &self,
-        step: &Step,
+        step: &CompiledStep,
         plan: &AgentPlan,
-    ) -> Result<(BTreeMap<String, Given>, Option<u32>), Outcome> {
+    ) -> Result<(BTreeMap<String, StepInput>, Option<u32>), WorkOutcome> {
         match (&plan.for_each, &step.work) {
             (
                 Some(each),
@@ -103,15 +108,18 @@ impl At<'_> {
                 },
             ) => {
                 let (given, count) = self.items(each, from)?;
-                Ok((BTreeMap::from([(FROM.to_owned(), given)]), Some(count)))
+                Ok((
+                    BTreeMap::from([(FAN_OUT_INPUT.to_owned(), given)]),
+                    Some(count),
+                ))
             }
-            _ => Ok((self.ask(step, plan, &self.names)?.input, None)),
+            _ => Ok((self.prepare_task(step, plan, &self.names)?.input, None)),
         }
     }
 
     /// What a fan-out goes over, and how many items that are.
-    fn items(&self, each: &FanOut, from: &Expression) -> Result<(Given, u32), Outcome> {
-        let failed = |words: String| Outcome::failed("expression_failed", words);
+    fn items(&self, each: &FanOut, from: &Expression) -> Result<(StepInput, u32), WorkOutcome> {
+        let failed = |words: String| WorkOutcome::failed("expression_failed", words);
         let value = from.evaluate(&self.names);
         let value = value.map_err(|error| failed(error.message))?;
         let Some(items) = value.as_array() else {
@@ -123,29 +131,29 @@ impl At<'_> {
         };
         let count = u32::try_from(items.len()).unwrap_or(u32::MAX);
         let place = from.as_path();
-        let place = place.and_then(|(root, at)| self.names.place(&root, &at));
+        let place = place.and_then(|(root, at)| self.names.reference_to(&root, &at));
         let given = match place {
-            Some(reference) => Given::Ref(reference),
+            Some(reference) => StepInput::Ref(reference),
             None => computed(self.names.frames(from.roots()), &to_value(&value)),
         };
         Ok((given, count.min(each.max_items.unwrap_or(u32::MAX))))
     }
 
     /// The rest of an agent step that has started.
-    pub(super) fn agent_goes_on(
+    pub(super) fn advance_agent(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         plan: &AgentPlan,
         held: &StepState,
     ) -> Option<()> {
         let tasks = held.tasks.as_deref()?;
-        let due = tasks.due(plan)?;
+        let due = tasks.next_action(plan)?;
         match due {
-            Due::Start(item) => self.start_item(unit, step, plan, item, held.started?),
-            Due::Dispatch(index) => {
+            TaskAction::Start(item) => self.start_item(unit, step, plan, item, held.started?),
+            TaskAction::Dispatch(index) => {
                 let task = tasks.list.get(index as usize)?;
-                match self.refused(step, plan, tasks.item(index), task) {
+                match self.preparation_error(step, plan, tasks.item(index), task) {
                     None => {
                         let attempt = task.attempt + 1;
                         self.dispatch(unit, step, tasks.item(index), attempt, task.last);
@@ -159,7 +167,7 @@ impl At<'_> {
                     },
                 }
             }
-            Due::Reflect(index) => {
+            TaskAction::Reflect(index) => {
                 let task = tasks.list.get(index as usize)?;
                 let event = AgentEvent::ReflectStarted(ReflectStarted {
                     attempt: task.attempt,
@@ -168,7 +176,7 @@ impl At<'_> {
                 });
                 unit.push(Event::Agent(event), vec![task.last]);
             }
-            Due::GiveUp(index) => {
+            TaskAction::GiveUp(index) => {
                 let task = tasks.list.get(index as usize)?;
                 let message = "no runtime works on it, and none is there to take it over";
                 let end = AgentEnd {
@@ -178,21 +186,21 @@ impl At<'_> {
                 };
                 end.push(unit, step, tasks.item(index), task);
             }
-            Due::Reject(index) => {
+            TaskAction::Reject(index) => {
                 let task = tasks.list.get(index as usize)?;
-                let TaskPhase::Doomed(doomed) = &task.phase else {
+                let TaskPhase::ForcedToFail(doomed) = &task.phase else {
                     return None;
                 };
                 let end = AgentEnd {
                     code: doomed.code(),
-                    message: &doomed.words(),
+                    message: &doomed.message(),
                     reason: FinishReason::Error,
                 };
                 end.push(unit, step, tasks.item(index), task);
             }
-            Due::Doubt(index) => {
+            TaskAction::Doubt(index) => {
                 let task = tasks.list.get(index as usize)?;
-                let stateful = |sending: &&Sending| sending.stateful;
+                let stateful = |sending: &&SentCall| sending.stateful;
                 let scope = unit.scope.clone();
                 for sending in open_calls(task).filter(stateful) {
                     let why = DoubtReason::WorkerLost;
@@ -200,44 +208,51 @@ impl At<'_> {
                     in_doubt(unit, scope.clone(), &step.id, item, task, sending, why);
                 }
             }
-            Due::Settle(index) => {
+            TaskAction::Settle(index) => {
                 let task = tasks.list.get(index as usize)?;
                 self.settle_task(unit, step, plan, tasks.item(index), task)?;
             }
-            Due::Fail => self.fail_fan_out(unit, step, plan, held)?,
-            Due::End => self.end_fan_out(unit, step, held)?,
+            TaskAction::Fail => self.fail_fan_out(unit, step, plan, held)?,
+            TaskAction::End => self.end_fan_out(unit, step, held)?,
         }
         Some(())
     }
 
     /// Why a task is never sent out: a log cut between its start and its end, neither of which
     /// went to a runtime, ends it as it would have ended.
-    fn refused(
+    fn preparation_error(
         &self,
-        step: &Step,
+        step: &CompiledStep,
         plan: &AgentPlan,
         item: Option<u32>,
-        task: &Task,
-    ) -> Option<Outcome> {
+        task: &AgentTask,
+    ) -> Option<WorkOutcome> {
         if task.attempt > 0 {
             return None;
         }
         match item {
             Some(item) => {
                 let names = self.names.with_item(self.position, item);
-                self.ask(step, plan, &names).err()
+                self.prepare_task(step, plan, &names).err()
             }
-            None => self.prepared(step, plan).err(),
+            None => self.start_input(step, plan).err(),
         }
     }
 
-    fn start_item(&self, unit: &mut Unit, step: &Step, plan: &AgentPlan, item: u32, started: u64) {
+    fn start_item(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        plan: &AgentPlan,
+        item: u32,
+        started: u64,
+    ) {
         let names = self.names.with_item(self.position, item);
         let held = self.scope.steps.get(self.position as usize);
         let items = held.and_then(|step| step.tasks.as_ref()?.items);
         self.memo.keep(items.is_some_and(|items| item + 1 < items));
-        let asked = self.ask(step, plan, &names);
-        let begin = |unit: &mut Unit, input| {
+        let asked = self.prepare_task(step, plan, &names);
+        let begin = |unit: &mut DecisionBatch, input| {
             let event = ItemEvent::Started(ItemStarted {
                 input,
                 item,
@@ -258,7 +273,14 @@ impl At<'_> {
         }
     }
 
-    fn dispatch(&self, unit: &mut Unit, step: &Step, item: Option<u32>, attempt: u32, cause: u64) {
+    fn dispatch(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        item: Option<u32>,
+        attempt: u32,
+        cause: u64,
+    ) {
         let event = WorkerEvent::Dispatched(WorkerDispatched {
             attempt,
             item,
@@ -268,8 +290,13 @@ impl At<'_> {
     }
 
     /// Renders the params, judges them, and renders the prompts with them.
-    fn ask(&self, step: &Step, plan: &AgentPlan, names: &Scoped<'_>) -> Result<Asked, Outcome> {
-        let failed = |code: &str, words: String| Outcome::failed(code, words);
+    fn prepare_task(
+        &self,
+        step: &CompiledStep,
+        plan: &AgentPlan,
+        names: &ScopedNames<'_>,
+    ) -> Result<PreparedTask, WorkOutcome> {
+        let failed = |code: &str, words: String| WorkOutcome::failed(code, words);
         let CompiledWork::Agent { params, .. } = &step.work else {
             return Err(failed("expression_failed", "not an agent step".to_owned()));
         };
@@ -277,37 +304,37 @@ impl At<'_> {
         let agent = agent.ok_or_else(|| failed("expression_failed", "no such agent".to_owned()))?;
         let rules = self.rules();
         let mut filled = Vec::new();
-        let mut rendered = Rendered {
+        let mut rendered = RenderedTemplate {
             value: json!({}),
             leaves: Vec::new(),
         };
         if let Some(template) = params {
             let secret = |name: &str| names.is_secret(name);
             rendered = template
-                .render(names as &dyn Names, &secret, rules)
+                .render(names as &dyn NameLookup, &secret, rules)
                 .map_err(|error| failed("expression_failed", error.message))?;
-            filled = template.filled();
+            filled = template.expression_pointers();
         }
         if let Some(param) = exposed_secret(agent, &rendered) {
             let words = format!("a secret cannot be given to the param {param:?}, which is none");
             return Err(failed("secret_in_prompt", words));
         }
-        let input = names.givens("/params", &rendered);
+        let input = names.recorded_inputs("/params", &rendered);
         let params = agent.params(rendered.value, &filled, rules);
         let params = params.map_err(|found| {
-            let first = self.first_of(found);
+            let first = self.first_violation(found);
             let words = format!(
                 "step \"{}\" does not fit the params of agent \"{}\"{first}",
                 step.id, agent.file.name
             );
             failed("invalid_params", words)
         })?;
-        let servers = servers::told(agent, &params, rules)?;
+        let servers = servers::server_specs(agent, &params, rules)?;
         let prompts = agent.prompts(params, rules);
         let prompts = prompts.map_err(|error| failed("expression_failed", error.message))?;
-        Ok(Asked {
+        Ok(PreparedTask {
             input,
-            told: Told {
+            spec: TaskSpec {
                 agent: agent.file.name.clone(),
                 system: agent.file.prompt.system.clone(),
                 user: prompts.user,
@@ -324,7 +351,7 @@ impl At<'_> {
 
     /// The model group: the step's or the agent's, after the policy of the run's root workflow
     /// (`spec` A9).
-    fn group(&self, plan: &AgentPlan, agent: &Agent) -> String {
+    fn group(&self, plan: &AgentPlan, agent: &CompiledAgent) -> String {
         let policy = &self.state.outline().root().plan.policy;
         let wanted = plan.group.as_ref().unwrap_or(&agent.file.group);
         policy.group(wanted).to_owned()
@@ -332,9 +359,9 @@ impl At<'_> {
 }
 
 /// A param that is not secret and gets one.
-fn exposed_secret<'r>(agent: &Agent, rendered: &'r Rendered) -> Option<&'r str> {
+fn exposed_secret<'r>(agent: &CompiledAgent, rendered: &'r RenderedTemplate) -> Option<&'r str> {
     let secret = rendered.leaves.iter();
-    let secret = secret.filter(|leaf| leaf.source == Source::Secret);
+    let secret = secret.filter(|leaf| leaf.source == LeafSource::Secret);
     let mut names = secret.filter_map(|leaf| leaf.at.trim_start_matches('/').split('/').next());
     names.find(|name| !agent.is_secret(name))
 }
@@ -348,18 +375,24 @@ pub(super) struct AgentEnd<'a> {
 
 impl AgentEnd<'_> {
     /// Adds the `agent.finished`.
-    pub(super) fn push(&self, unit: &mut Unit, step: &Step, item: Option<u32>, task: &Task) -> u64 {
+    pub(super) fn push(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        item: Option<u32>,
+        task: &AgentTask,
+    ) -> u64 {
         let scope = unit.scope.clone();
         self.push_in(unit, scope, &step.id, item, task)
     }
 
     pub(super) fn push_in(
         &self,
-        unit: &mut Unit,
+        unit: &mut DecisionBatch,
         scope: String,
         step: &str,
         item: Option<u32>,
-        task: &Task,
+        task: &AgentTask,
     ) -> u64 {
         let mut cause = task.last;
         for sending in open_calls(task) {
@@ -373,7 +406,7 @@ impl AgentEnd<'_> {
             attempt: task.attempt,
             item,
             metrics: None,
-            outcome: Json::from_value(&outcome).unwrap_or_default(),
+            outcome: CanonicalJson::from_value(&outcome).unwrap_or_default(),
             reason: self.reason,
             report: None,
             step: step.to_owned(),
@@ -383,17 +416,17 @@ impl AgentEnd<'_> {
 }
 
 /// Calls on their way: whether they happened will not be known from the task that sent them.
-fn open_calls(task: &Task) -> impl Iterator<Item = &Sending> {
-    task.calls.iter().flat_map(|calls| calls.sent())
+fn open_calls(task: &AgentTask) -> impl Iterator<Item = &SentCall> {
+    task.calls.iter().flat_map(|calls| calls.sent_calls())
 }
 
 fn in_doubt(
-    unit: &mut Unit,
+    unit: &mut DecisionBatch,
     scope: String,
     step: &str,
     item: Option<u32>,
-    task: &Task,
-    sending: &Sending,
+    task: &AgentTask,
+    sending: &SentCall,
     reason: DoubtReason,
 ) -> u64 {
     let event = AgentEvent::ToolInDoubt(ToolInDoubt {

@@ -3,24 +3,31 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
-use ktsu_ledger::event::{Given, Reference, RunCompleted, RunEvent, RunFailed, RunStarted};
-use ktsu_ledger::{Draft, Event, Json};
-use ktsu_projections::run::{Held, Phase, RunState, RunStatus, Step as StepState, StepStatus};
+use ktsu_ledger::event::{Reference, RunCompleted, RunEvent, RunFailed, RunStarted, StepInput};
+use ktsu_ledger::{CanonicalJson, Draft, Event};
+use ktsu_projections::run::{
+    Phase, RunState, RunStatus, Step as StepState, StepStatus, StoredOutput,
+};
 use serde_json::{Value, json};
 
 use super::names::computed;
-use super::{At, Memo, Outcome, Unit, clipped};
-use crate::definition::{CompiledWork, Definition, Step};
+use super::{DecisionBatch, Memo, StepContext, WorkOutcome, clipped};
+use crate::definition::{CompiledStep, CompiledWork, Definition};
 use crate::params;
-use crate::template::{Leaf, Source, Template};
-use ktsu_schema::placed;
+use crate::template::{Leaf, LeafSource, Template};
+use ktsu_schema::message_at;
 
 /// An output that was computed, or the place of one that stands elsewhere.
-type ScopeOutput = (Option<Json>, Option<Reference>);
+type ScopeOutput = (Option<CanonicalJson>, Option<Reference>);
 
-impl At<'_> {
+impl StepContext<'_> {
     /// Starts the step with the child's params, and the child with it.
-    pub(super) fn start_child(&self, unit: &mut Unit, step: &Step, plan: &ChildPlan) {
+    pub(super) fn start_child(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        plan: &ChildPlan,
+    ) {
         match self.child_params(step, plan) {
             Ok(input) => {
                 let started = self.started(unit, step, input);
@@ -35,7 +42,13 @@ impl At<'_> {
 
     /// Opens the child's scope: it sends webhooks if everybody around it agrees
     /// (seed 000, invariant 31; decision S7).
-    pub(super) fn open_child(&self, unit: &mut Unit, step: &Step, plan: &ChildPlan, started: u64) {
+    pub(super) fn open_child(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        plan: &ChildPlan,
+        started: u64,
+    ) {
         let child = self.state.outline().workflow(&plan.workflow);
         let sends = self.scope.webhooks
             && plan.webhooks == Webhooks::Execute
@@ -55,10 +68,10 @@ impl At<'_> {
     /// The params a child gets, each by reference where it stands elsewhere already.
     fn child_params(
         &self,
-        step: &Step,
+        step: &CompiledStep,
         plan: &ChildPlan,
-    ) -> Result<BTreeMap<String, Given>, Outcome> {
-        let failed = |message: &str| Outcome::failed("expression_failed", message);
+    ) -> Result<BTreeMap<String, StepInput>, WorkOutcome> {
+        let failed = |message: &str| WorkOutcome::failed("expression_failed", message);
         let CompiledWork::Workflow { params: template } = &step.work else {
             return Err(failed("not a workflow step"));
         };
@@ -69,9 +82,13 @@ impl At<'_> {
             let secret = |name: &str| self.names.is_secret(name);
             let rendered = template.render(&self.names, &secret, self.rules());
             let rendered = rendered.map_err(|error| failed(&error.message))?;
-            (body, leaves, filled) = (rendered.value, rendered.leaves, template.filled());
+            (body, leaves, filled) = (
+                rendered.value,
+                rendered.leaves,
+                template.expression_pointers(),
+            );
         }
-        if leaves.iter().any(|leaf| leaf.source == Source::Secret) {
+        if leaves.iter().any(|leaf| leaf.source == LeafSource::Secret) {
             return Err(failed("a secret cannot be handed to a child workflow"));
         }
         let child = self.definition.workflow(&plan.workflow);
@@ -82,8 +99,8 @@ impl At<'_> {
         let given = body.clone();
         let resolved = params::resolve(schema, body, self.rules());
         let resolved = resolved.map_err(|found| {
-            let first = self.first_of(found);
-            Outcome::failed(
+            let first = self.first_violation(found);
+            WorkOutcome::failed(
                 "invalid_params",
                 format!(
                     "workflow step \"{}\" does not fit the params of its child{first}",
@@ -114,7 +131,7 @@ impl At<'_> {
         value: &Value,
         leaves: &[Leaf],
         stands: &dyn Fn(&Leaf) -> bool,
-        given: &mut BTreeMap<String, Given>,
+        given: &mut BTreeMap<String, StepInput>,
     ) {
         let below = |leaf: &&Leaf| {
             let rest = leaf.at.strip_prefix(at);
@@ -126,19 +143,19 @@ impl At<'_> {
             let whole = value.pointer(leaf.at.strip_prefix(at).unwrap_or_default());
             let one = self
                 .names
-                .given(&leaf.source, whole.unwrap_or(&Value::Null));
+                .recorded_input(&leaf.source, whole.unwrap_or(&Value::Null));
             match (
                 &one,
                 rest.pointer_mut(leaf.at.strip_prefix(at).unwrap_or_default()),
             ) {
-                (Given::Ref(_), Some(place)) if stands(leaf) => {
+                (StepInput::Ref(_), Some(place)) if stands(leaf) => {
                     *place = Value::Null;
                     given.insert(format!("/params{}", leaf.at), one);
                 }
                 _ => match &leaf.source {
-                    Source::Path { root, .. } => roots.push(root),
-                    Source::Computed { roots: several } => roots.extend(several),
-                    Source::Secret => {}
+                    LeafSource::Path { root, .. } => roots.push(root),
+                    LeafSource::Computed { roots: several } => roots.extend(several),
+                    LeafSource::Secret => {}
                 },
             }
         }
@@ -149,7 +166,12 @@ impl At<'_> {
     }
 
     /// Ends a step whose child has ended well; one that ended badly fails the run elsewhere.
-    pub(super) fn child_ended(&self, unit: &mut Unit, step: &Step, held: &StepState) -> Option<()> {
+    pub(super) fn child_ended(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        held: &StepState,
+    ) -> Option<()> {
         let path = join(&self.scope.path, &step.id);
         let child = self.state.scope(self.state.scope_at(&path)?)?;
         if child.status != RunStatus::Complete {
@@ -163,17 +185,23 @@ impl At<'_> {
         match &ended.output {
             Some(output) => {
                 let value = output.json.to_value();
-                let place = Some(output.place.clone());
+                let place = Some(output.location.clone());
                 self.settle_output(unit, step, held.attempt, &value, place, cause);
             }
-            None => self.settle(unit, step, held.attempt, Outcome::Output(json!({})), cause),
+            None => self.settle(
+                unit,
+                step,
+                held.attempt,
+                WorkOutcome::Output(json!({})),
+                cause,
+            ),
         }
         Some(())
     }
 
     /// Ends the scope: its output is mapped, or that of its last completed step (decision S7).
     pub(super) fn end(&self) -> Option<Vec<Draft>> {
-        let mut unit = Unit::new(self.state, &self.scope.path);
+        let mut unit = DecisionBatch::new(self.state, &self.scope.path);
         let cause = self.leaves();
         match self.scope_output() {
             Ok((output, output_from)) => {
@@ -208,16 +236,16 @@ impl At<'_> {
                     "the output is nested too deeply".to_owned(),
                 )
             };
-            let json = Json::from_value(&value).map_err(deep)?;
+            let json = CanonicalJson::from_value(&value).map_err(deep)?;
             (Some(json), None, value)
         } else {
             match self.last_output() {
                 // Reading the tree costs; without a schema nobody looks at it.
                 Some(held) if schema.is_none() && held.overlaid.is_empty() => {
-                    (None, held.at(""), Value::Null)
+                    (None, held.locate(""), Value::Null)
                 }
                 Some(held) => {
-                    let place = held.at("");
+                    let place = held.locate("");
                     // What a person laid over it stands in no one place.
                     let json = place.is_none().then(|| held.json.clone());
                     (json, place, held.json.to_value())
@@ -227,8 +255,8 @@ impl At<'_> {
         };
         let found = schema.map(|schema| crate::airlock::check_output(schema, &value, self.rules()));
         if let Some(first) = found.into_iter().flatten().next() {
-            let what = match self.rules().places_are_pointers() {
-                true => placed(&first.message, &first.pointer),
+            let what = match self.rules().reports_json_pointers() {
+                true => message_at(&first.message, &first.pointer),
                 false => format!("{} at {:?}", first.message, first.pointer),
             };
             let message = format!(
@@ -249,7 +277,7 @@ impl At<'_> {
     }
 
     /// The output of the last completed step in file order.
-    fn last_output(&self) -> Option<&Held> {
+    fn last_output(&self) -> Option<&StoredOutput> {
         let done = |step: &&StepState| step.status == StepStatus::Complete;
         let last = self.scope.steps.iter().rev().find(done)?;
         last.effective.as_ref().or(last.output.as_ref())
@@ -272,16 +300,16 @@ impl At<'_> {
 
 /// The output of a scope as its steps stand now, whatever was recorded at its end: what a person
 /// laid over a step afterwards is part of it. Nothing if it cannot be made.
-pub fn output_now(definition: &Definition, state: &RunState, scope: u32) -> Option<Json> {
+pub fn output_now(definition: &Definition, state: &RunState, scope: u32) -> Option<CanonicalJson> {
     let memo = Memo::default();
-    let at = At::new(definition, state, &memo, scope, None)?;
+    let at = StepContext::new(definition, state, &memo, scope, None)?;
     match at
         .workflow
         .output
         .as_ref()
         .and_then(|(map, _)| map.as_ref())
     {
-        Some(map) => Json::from_value(&at.mapped(map).ok()?).ok(),
+        Some(map) => CanonicalJson::from_value(&at.mapped(map).ok()?).ok(),
         None => at.last_output().map(|held| held.json.clone()),
     }
 }

@@ -10,15 +10,15 @@ use ktsu_ledger::event::{
     FinishReason, RunEvent, RunFailed, SkipReason, StepEvent, StepFailed, StepSkipped,
 };
 use ktsu_ledger::{Draft, Event};
-use ktsu_projections::run::steer::Stop;
-use ktsu_projections::run::{Failing, RunState, Scope, Step, StepStatus};
+use ktsu_projections::run::steer::StopKind;
+use ktsu_projections::run::{RunFailure, RunState, Scope, Step, StepStatus};
 
-use super::Unit;
+use super::DecisionBatch;
 use super::settle::{STOPPED_ELSEWHERE, stop_items};
 
 /// All that is left to record, in one unit that no bound divides.
 pub(super) fn close(state: &RunState) -> Vec<Draft> {
-    let mut unit = Unit::new(state, "");
+    let mut unit = DecisionBatch::new(state, "");
     let Some(failing) = state.failing() else {
         return unit.drafts;
     };
@@ -66,7 +66,7 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
 /// What is to be known to close a step.
 struct Closing<'a> {
     state: &'a RunState,
-    failing: &'a Failing,
+    failing: &'a RunFailure,
     /// Whether the failure is inside the step's child.
     held_the_failure: bool,
     /// The end of that child.
@@ -75,7 +75,7 @@ struct Closing<'a> {
 
 impl Closing<'_> {
     /// Closes a step; tells the number of its end where later scopes fail because of it.
-    fn step(&self, unit: &mut Unit, scope: &Scope, at: u32, step: &Step) -> Option<u64> {
+    fn step(&self, unit: &mut DecisionBatch, scope: &Scope, at: u32, step: &Step) -> Option<u64> {
         let failing = self.failing;
         let timed_out = failing.step.is_none() && failing.code == "run_timeout";
         if let (StepStatus::Running, Some(tasks)) = (step.status, &step.tasks) {
@@ -123,14 +123,14 @@ impl Closing<'_> {
     }
 }
 
-fn stopped_words(stopped: Option<Stop>) -> String {
+fn stopped_words(stopped: Option<StopKind>) -> String {
     match stopped {
         Some(how) => format!("stopped because the run was {}", how.code()),
         None => STOPPED_ELSEWHERE.to_owned(),
     }
 }
 
-fn scope_failed(state: &RunState, failing: &Failing, scope: &Scope, around: bool) -> RunFailed {
+fn scope_failed(state: &RunState, failing: &RunFailure, scope: &Scope, around: bool) -> RunFailed {
     if !around {
         return RunFailed {
             code: "stopped".to_owned(),
@@ -146,7 +146,7 @@ fn scope_failed(state: &RunState, failing: &Failing, scope: &Scope, around: bool
 }
 
 /// The failing step's path, seen from a scope around it.
-fn failed_path(state: &RunState, failing: &Failing, scope: &Scope) -> Option<String> {
+fn failed_path(state: &RunState, failing: &RunFailure, scope: &Scope) -> Option<String> {
     let origin = state.scope(failing.scope)?;
     let whole = match failing.step {
         Some(step) => origin.path_of(step),
@@ -159,7 +159,7 @@ fn failed_path(state: &RunState, failing: &Failing, scope: &Scope) -> Option<Str
 }
 
 /// Whether a scope is the one the failure happened in, or holds it.
-fn is_around(state: &RunState, failing: &Failing, scope: &Scope) -> bool {
+fn is_around(state: &RunState, failing: &RunFailure, scope: &Scope) -> bool {
     let origin = state
         .scope(failing.scope)
         .map_or("", |scope| scope.path.as_str());
@@ -170,7 +170,7 @@ fn is_around(state: &RunState, failing: &Failing, scope: &Scope) -> bool {
 }
 
 /// Whether a step is the one whose child holds the failure.
-fn holds(state: &RunState, failing: &Failing, scope: &Scope, at: u32) -> bool {
+fn holds(state: &RunState, failing: &RunFailure, scope: &Scope, at: u32) -> bool {
     let path = scope.path_of(at);
     let origin = state
         .scope(failing.scope)

@@ -15,28 +15,30 @@ mod settle;
 mod transform;
 mod webhook;
 
-pub use agent::{Told, told};
+pub use agent::{TaskSpec, task_spec};
 pub use child::output_now;
-pub use names::{Memo, Scoped};
+pub use names::{Memo, ScopedNames};
 pub use notice::notice_body;
-pub use servers::{ToldServer, code, secret_values};
-pub use webhook::{REQUEST_HEADERS, SIGNATURE_HEADERS, Shown, delivery_id, notice_id, shown};
+pub use servers::{ServerSpec, missing_value_code, secret_values};
+pub use webhook::{
+    REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, notice_id, webhook_preview,
+};
 
 use std::collections::BTreeMap;
 
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    Given, OutputChecked, RunEvent, RunStarted, SkipReason, StepCompleted, StepEvent, StepFailed,
-    StepReset, StepSkipped, StepStarted,
+    OutputChecked, RunEvent, RunStarted, SkipReason, StepCompleted, StepEvent, StepFailed,
+    StepInput, StepReset, StepSkipped, StepStarted,
 };
-use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
+use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
 use ktsu_projections::run::{Phase, RunState, Scope, StepStatus, Todo};
 use serde_json::Value;
 
-use super::definition::{Definition, Step, Workflow};
+use super::definition::{CompiledStep, CompiledWorkflow, Definition};
 use super::expression::truthy;
 use super::rules::DecisionRules;
-use ktsu_schema::placed;
+use ktsu_schema::message_at;
 
 /// The next unit, or nothing: the run has ended, or waits for the world.
 pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Vec<Draft>> {
@@ -54,16 +56,16 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     }
     match state.todo()? {
         Todo::Start => {
-            let mut unit = Unit::new(state, "");
+            let mut unit = DecisionBatch::new(state, "");
             unit.push(
                 Event::Run(RunEvent::Started(RunStarted::default())),
                 vec![0],
             );
             Some(unit.drafts)
         }
-        Todo::End { scope } => At::new(definition, state, memo, scope, None)?.end(),
+        Todo::End { scope } => StepContext::new(definition, state, memo, scope, None)?.end(),
         Todo::Effect { scope, step } | Todo::Step { scope, step } => {
-            At::new(definition, state, memo, scope, Some(step))?.step()
+            StepContext::new(definition, state, memo, scope, Some(step))?.step()
         }
     }
 }
@@ -72,7 +74,7 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
 fn resets(state: &RunState) -> Option<Vec<Draft>> {
     let (steps, resumed) = state.resetting();
     let root = state.scope(0)?;
-    let mut unit = Unit::new(state, "");
+    let mut unit = DecisionBatch::new(state, "");
     for at in steps {
         let event = StepEvent::Reset(StepReset {
             attempt: root.steps.get(*at as usize)?.attempt,
@@ -84,14 +86,14 @@ fn resets(state: &RunState) -> Option<Vec<Draft>> {
 }
 
 /// Drafts that will stand next to each other, and the numbers they will get.
-pub(super) struct Unit {
+pub(super) struct DecisionBatch {
     scope: String,
     first: u64,
     /// In order.
     pub(super) drafts: Vec<Draft>,
 }
 
-impl Unit {
+impl DecisionBatch {
     pub(super) fn new(state: &RunState, scope: &str) -> Self {
         Self {
             scope: scope.to_owned(),
@@ -119,42 +121,42 @@ impl Unit {
 }
 
 /// A place in a run where something is to be decided.
-pub(super) struct At<'a> {
+pub(super) struct StepContext<'a> {
     definition: &'a Definition,
     state: &'a RunState,
     scope: &'a Scope,
-    workflow: &'a Workflow,
+    workflow: &'a CompiledWorkflow,
     memo: &'a Memo,
-    names: Scoped<'a>,
+    names: ScopedNames<'a>,
     position: u32,
 }
 
-impl At<'_> {
+impl StepContext<'_> {
     /// The first thing that is wrong with params, to follow words of their own.
-    fn first_of(&self, found: Vec<super::airlock::Violation>) -> String {
+    fn first_violation(&self, found: Vec<super::airlock::SchemaViolation>) -> String {
         let Some(first) = found.into_iter().next() else {
             return String::new();
         };
-        match self.rules().places_are_pointers() {
-            true => format!(": {}", placed(&first.message, &first.pointer)),
+        match self.rules().reports_json_pointers() {
+            true => format!(": {}", message_at(&first.message, &first.pointer)),
             false => format!(": {}", first.message),
         }
     }
 }
 
 /// What a step came to.
-pub(super) enum Outcome {
+pub(super) enum WorkOutcome {
     /// An output, made here.
     Output(Value),
     /// It failed.
     Failed {
         code: String,
         message: String,
-        raw: Option<Json>,
+        raw: Option<CanonicalJson>,
     },
 }
 
-impl Outcome {
+impl WorkOutcome {
     pub(super) fn failed(code: &str, message: impl Into<String>) -> Self {
         Self::Failed {
             code: code.to_owned(),
@@ -180,7 +182,7 @@ pub(super) fn clipped(mut message: String) -> String {
     message
 }
 
-impl<'a> At<'a> {
+impl<'a> StepContext<'a> {
     fn new(
         definition: &'a Definition,
         state: &'a RunState,
@@ -195,7 +197,7 @@ impl<'a> At<'a> {
             scope: held,
             workflow: definition.workflow(&held.shape.key)?,
             memo,
-            names: Scoped::new(state, scope, memo),
+            names: ScopedNames::new(state, scope, memo),
             position: step.unwrap_or_default(),
         })
     }
@@ -210,18 +212,22 @@ impl<'a> At<'a> {
         let state = self.scope.steps.get(self.position as usize)?;
         let compiled = self.workflow.steps.get(self.position as usize)?;
         let plan = self.scope.shape.step(self.position)?;
-        let mut unit = Unit::new(self.state, &self.scope.path);
+        let mut unit = DecisionBatch::new(self.state, &self.scope.path);
         match state.status {
             StepStatus::Pending => {
                 let skipped = self.skipped_need();
-                if let Some((reason, detail)) = skipped.or_else(|| self.skip(compiled, &plan.work))
+                if let Some((reason, detail)) =
+                    skipped.or_else(|| self.skip_reason(compiled, &plan.work))
                 {
-                    unit.push(self.skipped(compiled, reason, detail), self.needed());
+                    unit.push(
+                        self.skipped_event(compiled, reason, detail),
+                        self.start_causes(),
+                    );
                 } else {
                     self.start(&mut unit, compiled);
                 }
             }
-            StepStatus::Running => self.go_on(&mut unit, compiled)?,
+            StepStatus::Running => self.advance(&mut unit, compiled)?,
             StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => return None,
         }
         (!unit.drafts.is_empty()).then_some(unit.drafts)
@@ -245,8 +251,12 @@ impl<'a> At<'a> {
     }
 
     /// Whether the step is skipped instead of started, and why (decisions S3, T3).
-    fn skip(&self, compiled: &Step, work: &Work) -> Option<(SkipReason, Option<String>)> {
-        if matches!(work, Work::Webhook(webhook) if webhook.on_approval) {
+    fn skip_reason(
+        &self,
+        compiled: &CompiledStep,
+        work: &StepWork,
+    ) -> Option<(SkipReason, Option<String>)> {
+        if matches!(work, StepWork::Webhook(webhook) if webhook.on_approval) {
             return Some((SkipReason::OnApproval, None));
         }
         if let Some(condition) = &compiled.condition {
@@ -257,11 +267,16 @@ impl<'a> At<'a> {
             }
         }
         let sends = self.scope.webhooks && !self.state.suppresses_effects();
-        let silent = matches!(work, Work::Webhook(_)) && !sends;
+        let silent = matches!(work, StepWork::Webhook(_)) && !sends;
         silent.then_some((SkipReason::WebhooksSuppressed, None))
     }
 
-    fn skipped(&self, step: &Step, reason: SkipReason, detail: Option<String>) -> Event {
+    fn skipped_event(
+        &self,
+        step: &CompiledStep,
+        reason: SkipReason,
+        detail: Option<String>,
+    ) -> Event {
         Event::Step(StepEvent::Skipped(StepSkipped {
             detail,
             reason,
@@ -269,30 +284,30 @@ impl<'a> At<'a> {
         }))
     }
 
-    fn start(&self, unit: &mut Unit, step: &Step) {
+    fn start(&self, unit: &mut DecisionBatch, step: &CompiledStep) {
         match &self.workflow_work() {
-            Some(Work::Transform(_)) => self.run_transform(unit, step, None),
-            Some(Work::Webhook(plan)) => self.announce(unit, step, plan),
-            Some(Work::Workflow(plan)) => self.start_child(unit, step, plan),
-            Some(Work::Agent(plan)) => self.start_agent(unit, step, plan),
+            Some(StepWork::Transform(_)) => self.run_transform(unit, step, None),
+            Some(StepWork::Webhook(plan)) => self.announce(unit, step, plan),
+            Some(StepWork::Workflow(plan)) => self.start_child(unit, step, plan),
+            Some(StepWork::Agent(plan)) => self.start_agent(unit, step, plan),
             None => {}
         }
     }
 
     /// The rest of a step that has started.
-    fn go_on(&self, unit: &mut Unit, step: &Step) -> Option<()> {
+    fn advance(&self, unit: &mut DecisionBatch, step: &CompiledStep) -> Option<()> {
         let held = self.scope.steps.get(self.position as usize)?;
         let started = held.started?;
         match (self.workflow_work()?, &held.phase) {
-            (Work::Transform(_), _) => self.run_transform(unit, step, Some(started)),
-            (Work::Webhook(plan), Phase::Begun) => self.send(unit, step, plan, 1, started),
-            (Work::Webhook(plan), Phase::Again { seq, sending }) => {
+            (StepWork::Transform(_), _) => self.run_transform(unit, step, Some(started)),
+            (StepWork::Webhook(plan), Phase::Begun) => self.send(unit, step, plan, 1, started),
+            (StepWork::Webhook(plan), Phase::ToResend { seq, sending }) => {
                 self.send(unit, step, plan, *sending, *seq);
             }
-            (Work::Webhook(_), _) => self.answered(unit, step, held)?,
-            (Work::Workflow(plan), Phase::Begun) => self.open_child(unit, step, plan, started),
-            (Work::Workflow(_), _) => self.child_ended(unit, step, held)?,
-            (Work::Agent(plan), _) => self.agent_goes_on(unit, step, plan, held)?,
+            (StepWork::Webhook(_), _) => self.answered(unit, step, held)?,
+            (StepWork::Workflow(plan), Phase::Begun) => self.open_child(unit, step, plan, started),
+            (StepWork::Workflow(_), _) => self.child_ended(unit, step, held)?,
+            (StepWork::Agent(plan), _) => self.advance_agent(unit, step, plan, held)?,
         }
         Some(())
     }
@@ -306,12 +321,12 @@ impl<'a> At<'a> {
         })
     }
 
-    fn workflow_work(&self) -> Option<&'a Work> {
+    fn workflow_work(&self) -> Option<&'a StepWork> {
         self.scope.shape.step(self.position).map(|step| &step.work)
     }
 
     /// The frames a ready step follows from: the ends of what it needs, or its scope's start.
-    fn needed(&self) -> Vec<u64> {
+    fn start_causes(&self) -> Vec<u64> {
         let needs = self
             .scope
             .shape
@@ -330,16 +345,21 @@ impl<'a> At<'a> {
     }
 
     /// Adds `step.started`.
-    fn started(&self, unit: &mut Unit, step: &Step, input: BTreeMap<String, Given>) -> u64 {
+    fn started(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        input: BTreeMap<String, StepInput>,
+    ) -> u64 {
         self.started_with(unit, step, input, None)
     }
 
     /// Adds `step.started`, with the number of items if the step fans out.
     fn started_with(
         &self,
-        unit: &mut Unit,
-        step: &Step,
-        input: BTreeMap<String, Given>,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        input: BTreeMap<String, StepInput>,
         items: Option<u32>,
     ) -> u64 {
         let event = StepEvent::Started(StepStarted {
@@ -348,21 +368,23 @@ impl<'a> At<'a> {
             items,
             step: step.id.clone(),
         });
-        unit.push(Event::Step(event), self.needed())
+        unit.push(Event::Step(event), self.start_causes())
     }
 
     /// Adds the end of a step: through the air-lock, unless its verdict is recorded already.
     fn settle(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         attempt: u32,
-        outcome: Outcome,
+        outcome: WorkOutcome,
         cause: Vec<u64>,
     ) {
         match outcome {
-            Outcome::Output(value) => self.settle_output(unit, step, attempt, &value, None, cause),
-            Outcome::Failed { code, message, raw } => {
+            WorkOutcome::Output(value) => {
+                self.settle_output(unit, step, attempt, &value, None, cause)
+            }
+            WorkOutcome::Failed { code, message, raw } => {
                 let event = StepEvent::Failed(StepFailed {
                     attempt,
                     code,
@@ -380,18 +402,19 @@ impl<'a> At<'a> {
     /// end. `from` says where the output stands, if that is an earlier frame.
     fn settle_output(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         attempt: u32,
         value: &Value,
         from: Option<ktsu_ledger::event::Reference>,
         mut cause: Vec<u64>,
     ) {
-        let Ok(json) = Json::from_value(value) else {
-            let failed = Outcome::failed("expression_failed", "the output is nested too deeply");
+        let Ok(json) = CanonicalJson::from_value(value) else {
+            let failed =
+                WorkOutcome::failed("expression_failed", "the output is nested too deeply");
             return self.settle(unit, step, attempt, failed, cause);
         };
-        let errors = self.judge(step, value);
+        let errors = self.output_violations(step, value);
         let held = self.scope.steps.get(self.position as usize);
         match (&errors, held.map(|step| &step.phase)) {
             // A log cut between the verdict and the end.
@@ -409,9 +432,9 @@ impl<'a> At<'a> {
             (None, _) => {}
         }
         if let Some(first) = errors.iter().flatten().next() {
-            let failed = Outcome::Failed {
+            let failed = WorkOutcome::Failed {
                 code: "schema_violation".to_owned(),
-                message: settle::air_lock_words(step, None, first),
+                message: settle::air_lock_message(step, None, first),
                 raw: Some(json),
             };
             return self.settle(unit, step, attempt, failed, cause);
@@ -427,15 +450,21 @@ impl<'a> At<'a> {
     }
 
     /// The air-lock's findings; none if the step declares no schema.
-    fn judge(&self, step: &Step, value: &Value) -> Option<Vec<ktsu_ledger::event::Violation>> {
+    fn output_violations(
+        &self,
+        step: &CompiledStep,
+        value: &Value,
+    ) -> Option<Vec<ktsu_ledger::event::Violation>> {
         step.schema.as_ref()?;
         Some(violations(step.check_output(value, self.rules())))
     }
 }
 
 /// Findings in the form frames carry them.
-pub fn violations(found: Vec<super::airlock::Violation>) -> Vec<ktsu_ledger::event::Violation> {
-    let convert = |one: super::airlock::Violation| ktsu_ledger::event::Violation {
+pub fn violations(
+    found: Vec<super::airlock::SchemaViolation>,
+) -> Vec<ktsu_ledger::event::Violation> {
+    let convert = |one: super::airlock::SchemaViolation| ktsu_ledger::event::Violation {
         message: one.message,
         path: one.pointer,
         rule: one.rule,

@@ -4,24 +4,24 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 
 use jmespath::Rcvar;
-use ktsu_ledger::Json;
-use ktsu_ledger::event::{EnvValue, Given, Reference};
-use ktsu_projections::envelope::marker;
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::{EnvValue, Reference, StepInput};
+use ktsu_projections::envelope::skip_marker;
 use ktsu_projections::run::{Effective, RunState};
 use serde_json::Value;
 
-use crate::expression::{Names, Root, from_json, from_value};
-use crate::template::{Leaf, Rendered, Source};
+use crate::expression::{NameLookup, Root, from_json, from_value};
+use crate::template::{Leaf, LeafSource, RenderedTemplate};
 
 /// Values in the form expressions want, converted once and kept while a run is deciding.
 #[derive(Default)]
 pub struct Memo {
-    values: RefCell<HashMap<(u32, Key), Rcvar>>,
+    values: RefCell<HashMap<(u32, MemoKey), Rcvar>>,
     kept: Cell<bool>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
-enum Key {
+enum MemoKey {
     Params,
     Step(u32),
     /// The items of a fan-out.
@@ -39,7 +39,7 @@ impl Memo {
     }
 
     /// Lets go of everything: a person changed what was converted.
-    pub fn forget(&self) {
+    pub fn invalidate(&self) {
         self.values.borrow_mut().clear();
     }
 
@@ -48,7 +48,7 @@ impl Memo {
         self.kept.set(more);
     }
 
-    fn get(&self, scope: u32, key: Key, make: impl FnOnce() -> Option<Rcvar>) -> Option<Rcvar> {
+    fn get(&self, scope: u32, key: MemoKey, make: impl FnOnce() -> Option<Rcvar>) -> Option<Rcvar> {
         if let Some(value) = self.values.borrow().get(&(scope, key.copy())) {
             return Some(value.clone());
         }
@@ -58,7 +58,7 @@ impl Memo {
     }
 }
 
-impl Key {
+impl MemoKey {
     fn copy(&self) -> Self {
         match self {
             Self::Params => Self::Params,
@@ -69,7 +69,7 @@ impl Key {
 }
 
 /// The names of one scope, and of one item in it.
-pub struct Scoped<'a> {
+pub struct ScopedNames<'a> {
     state: &'a RunState,
     scope: u32,
     memo: &'a Memo,
@@ -77,10 +77,10 @@ pub struct Scoped<'a> {
     item: Option<(u32, u32)>,
 }
 
-impl Names for Scoped<'_> {
+impl NameLookup for ScopedNames<'_> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         match root {
-            Root::Params => self.memo.get(self.scope, Key::Params, || {
+            Root::Params => self.memo.get(self.scope, MemoKey::Params, || {
                 Some(from_value(&self.state.params(self.scope)))
             }),
             Root::Env(name) => match self.state.created().env.get(name)? {
@@ -92,11 +92,13 @@ impl Names for Scoped<'_> {
             Root::Step(id) => {
                 let step = self.state.scope(self.scope)?.shape.position(id)?;
                 match self.state.effective(self.scope, step) {
-                    Effective::Output(held) => self
-                        .memo
-                        .get(self.scope, Key::Step(step), || Some(from_json(&held.json))),
+                    Effective::Output(held) => {
+                        self.memo.get(self.scope, MemoKey::Step(step), || {
+                            Some(from_json(&held.json))
+                        })
+                    }
                     Effective::Absent => None,
-                    skipped => marker(&skipped).map(|marker| from_value(&marker)),
+                    skipped => skip_marker(&skipped).map(|marker| from_value(&marker)),
                 }
             }
             Root::Item => {
@@ -109,7 +111,7 @@ impl Names for Scoped<'_> {
     }
 }
 
-impl<'a> Scoped<'a> {
+impl<'a> ScopedNames<'a> {
     /// The names of a scope.
     pub fn new(state: &'a RunState, scope: u32, memo: &'a Memo) -> Self {
         Self {
@@ -121,8 +123,8 @@ impl<'a> Scoped<'a> {
     }
 
     /// The same names, with `item` and `item_index`.
-    pub fn with_item(&self, step: u32, item: u32) -> Scoped<'a> {
-        Scoped {
+    pub fn with_item(&self, step: u32, item: u32) -> ScopedNames<'a> {
+        ScopedNames {
             item: Some((step, item)),
             ..*self
         }
@@ -130,35 +132,36 @@ impl<'a> Scoped<'a> {
 
     /// The items of a fan-out that has begun, as its `step.started` has them.
     fn items(&self, step: u32) -> Option<Rcvar> {
-        self.memo
-            .get(self.scope, Key::Items(step), || match self.from(step)? {
-                Given::Ref(reference) => Some(from_value(&self.state.value_at(reference)?)),
-                Given::Value { value, .. } => Some(from_json(value)),
-                Given::Template(_) => None,
-            })
+        self.memo.get(self.scope, MemoKey::Items(step), || {
+            match self.from(step)? {
+                StepInput::Ref(reference) => Some(from_value(&self.state.value_at(reference)?)),
+                StepInput::Value { value, .. } => Some(from_json(value)),
+                StepInput::Template(_) => None,
+            }
+        })
     }
 
-    fn from(&self, step: u32) -> Option<&'a Given> {
+    fn from(&self, step: u32) -> Option<&'a StepInput> {
         let step = self.state.scope(self.scope)?.steps.get(step as usize)?;
-        step.input.get(FROM)
+        step.input.get(FAN_OUT_INPUT)
     }
 
     /// Where an item stands.
     fn item_place(&self, pointer: &str) -> Option<Reference> {
         let (step, item) = self.item?;
         match self.from(step)? {
-            Given::Ref(reference) => Some(Reference {
+            StepInput::Ref(reference) => Some(Reference {
                 frame: reference.frame,
                 path: format!("{}/{item}{pointer}", reference.path),
             }),
-            Given::Value { .. } => {
+            StepInput::Value { .. } => {
                 let step = self.state.scope(self.scope)?.steps.get(step as usize)?;
                 Some(Reference {
                     frame: step.started?,
                     path: format!("/input/~1for_each~1from/value/value/{item}{pointer}"),
                 })
             }
-            Given::Template(_) => None,
+            StepInput::Template(_) => None,
         }
     }
 
@@ -168,33 +171,39 @@ impl<'a> Scoped<'a> {
     }
 
     /// How the filled-in places of a rendered template are recorded, by pointer below `prefix`.
-    pub(super) fn givens(&self, prefix: &str, rendered: &Rendered) -> BTreeMap<String, Given> {
+    pub(super) fn recorded_inputs(
+        &self,
+        prefix: &str,
+        rendered: &RenderedTemplate,
+    ) -> BTreeMap<String, StepInput> {
         let given = |leaf: &Leaf| {
             let value = rendered.value.pointer(&leaf.at).unwrap_or(&Value::Null);
             (
                 format!("{prefix}{}", leaf.at),
-                self.given(&leaf.source, value),
+                self.recorded_input(&leaf.source, value),
             )
         };
         rendered.leaves.iter().map(given).collect()
     }
 
     /// How one value is recorded: by reference where it stands in an earlier frame as it is.
-    pub(super) fn given(&self, source: &Source, value: &Value) -> Given {
+    pub(super) fn recorded_input(&self, source: &LeafSource, value: &Value) -> StepInput {
         match source {
-            Source::Secret => Given::Template(value.as_str().unwrap_or_default().to_owned()),
-            Source::Path { root, pointer } => match self.place(root, pointer) {
-                Some(reference) => Given::Ref(reference),
+            LeafSource::Secret => {
+                StepInput::Template(value.as_str().unwrap_or_default().to_owned())
+            }
+            LeafSource::Path { root, pointer } => match self.reference_to(root, pointer) {
+                Some(reference) => StepInput::Ref(reference),
                 None => computed(self.frames([root]), value),
             },
-            Source::Computed { roots } => computed(self.frames(roots), value),
+            LeafSource::Computed { roots } => computed(self.frames(roots), value),
         }
     }
 
     /// Where the value of a path stands.
-    pub(super) fn place(&self, root: &Root, pointer: &str) -> Option<Reference> {
+    pub(super) fn reference_to(&self, root: &Root, pointer: &str) -> Option<Reference> {
         match root {
-            Root::Params => self.state.param_place(self.scope, pointer),
+            Root::Params => self.state.locate_param(self.scope, pointer),
             Root::Env(name) => Some(Reference {
                 frame: self.state.env_frame(),
                 path: format!("/env/{name}/value"),
@@ -202,7 +211,7 @@ impl<'a> Scoped<'a> {
             Root::Step(id) => {
                 let step = self.state.scope(self.scope)?.shape.position(id)?;
                 match self.state.effective(self.scope, step) {
-                    Effective::Output(held) => held.at(pointer),
+                    Effective::Output(held) => held.locate(pointer),
                     Effective::Skipped(_) | Effective::Suppressed(_) | Effective::Absent => None,
                 }
             }
@@ -253,11 +262,11 @@ impl<'a> Scoped<'a> {
 }
 
 /// The place of `for_each.from` among a step's inputs.
-pub(super) const FROM: &str = "/for_each/from";
+pub(super) const FAN_OUT_INPUT: &str = "/for_each/from";
 
-pub(super) fn computed(from: Vec<u64>, value: &Value) -> Given {
-    Given::Value {
+pub(super) fn computed(from: Vec<u64>, value: &Value) -> StepInput {
+    StepInput::Value {
         from,
-        value: Json::from_value(value).unwrap_or_default(),
+        value: CanonicalJson::from_value(value).unwrap_or_default(),
     }
 }

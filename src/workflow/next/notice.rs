@@ -1,8 +1,8 @@
 //! Notices: webhooks that tell people of a call that waits for them (`spec` A11; decision S6).
 
-use ktsu_ledger::event::plan::Work;
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{WebhookDead, WebhookEvent, WebhookSent};
-use ktsu_ledger::{Draft, Event, Hash, Json};
+use ktsu_ledger::{CanonicalJson, Draft, Event, Hash};
 use ktsu_projections::approvals::approval_id;
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::notices::Notice;
@@ -10,9 +10,9 @@ use ktsu_projections::run::{RunState, Scope};
 use serde_json::{Value, json};
 
 use super::webhook::notice_id;
-use super::{At, Memo, Unit};
+use super::{DecisionBatch, Memo, StepContext};
 use crate::definition::Definition;
-use crate::timers::announced_gate_end;
+use crate::timers::announced_gate_deadline;
 
 /// Announces the first notice that is due.
 pub(super) fn announce(
@@ -22,12 +22,12 @@ pub(super) fn announce(
 ) -> Option<Vec<Draft>> {
     let notice = due(state)?;
     let (request, scope, step) = notice;
-    let at = At::new(definition, state, memo, scope, Some(step))?;
+    let at = StepContext::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.workflow.steps.get(step as usize)?;
-    let Some(Work::Webhook(plan)) = at.workflow_work() else {
+    let Some(StepWork::Webhook(plan)) = at.workflow_work() else {
         return None;
     };
-    let mut unit = Unit::new(state, &at.scope.path);
+    let mut unit = DecisionBatch::new(state, &at.scope.path);
     let body = notice_body(state, notice).unwrap_or_default();
     let event = match at.notice_target(compiled) {
         Ok(target) => WebhookEvent::Sent(WebhookSent {
@@ -59,7 +59,7 @@ fn due(state: &RunState) -> Option<Notice> {
     if !state.has_suspended() || !state.scopes().iter().any(notifies) {
         return None;
     }
-    let asked = state.asked().into_iter();
+    let asked = state.pending_decisions().into_iter();
     let mut gates = asked.filter(|asked| asked.call.state.gate().is_some());
     gates.find_map(|asked| {
         let notice = |step: u32| (asked.request, asked.scope, step);
@@ -70,12 +70,12 @@ fn due(state: &RunState) -> Option<Notice> {
 
 fn notifies(scope: &Scope) -> bool {
     let mut steps = scope.shape.plan.steps.iter();
-    steps.any(|step| matches!(&step.work, Work::Webhook(webhook) if webhook.on_approval))
+    steps.any(|step| matches!(&step.work, StepWork::Webhook(webhook) if webhook.on_approval))
 }
 
 /// What a notice says: the record, as far as whoever decides has to know it.
-pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<Json> {
-    let asked = state.asked();
+pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<CanonicalJson> {
+    let asked = state.pending_decisions();
     let asked = asked.iter().find(|asked| asked.request == request)?;
     let gate = asked.call.state.gate()?;
     let scope = state.scope(asked.scope)?;
@@ -94,8 +94,8 @@ pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<Json> {
         "tool_name": gate.tool,
         "tool_use_id": asked.call.id,
     });
-    if let Some(until) = announced_gate_end(gate) {
+    if let Some(until) = announced_gate_deadline(gate) {
         body["expires_at"] = Value::from(until.to_string());
     }
-    Json::from_value(&body).ok()
+    CanonicalJson::from_value(&body).ok()
 }

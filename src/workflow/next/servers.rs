@@ -5,41 +5,44 @@ use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_projections::run::RunState;
 use serde_json::{Map, Value, json};
 
-use super::Outcome;
-use crate::definition::{Agent, CompiledWork, Definition, Missing, Values};
-use crate::expression::Names;
+use super::WorkOutcome;
+use crate::definition::{
+    CompiledAgent, CompiledWork, Definition, ServerParamError, ServerParamValues,
+};
+use crate::expression::NameLookup;
 use crate::rules::DecisionRules;
 
 /// A tool server of a task, without its secrets.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ToldServer {
+pub struct ServerSpec {
     /// As the definition has it.
     pub plan: ServerPlan,
     /// What it is told of everything that is no secret.
-    pub params: Values,
+    pub params: ServerParamValues,
 }
 
 /// The servers of an agent that was given these params.
-pub(super) fn told(
-    agent: &Agent,
+pub(super) fn server_specs(
+    agent: &CompiledAgent,
     params: &Map<String, Value>,
     rules: DecisionRules,
-) -> Result<Vec<ToldServer>, Outcome> {
+) -> Result<Vec<ServerSpec>, WorkOutcome> {
     let servers = agent.servers.iter().map(|server| {
-        Ok(ToldServer {
+        Ok(ServerSpec {
             plan: server.plan.clone(),
             params: server.values(params, false, rules)?,
         })
     });
-    let servers: Result<_, Missing> = servers.collect();
-    servers.map_err(|missing| Outcome::failed(code(&missing), missing.to_string()))
+    let servers: Result<_, ServerParamError> = servers.collect();
+    servers
+        .map_err(|missing| WorkOutcome::failed(missing_value_code(&missing), missing.to_string()))
 }
 
 /// What a missing value is for a step.
-pub fn code(missing: &Missing) -> &'static str {
+pub fn missing_value_code(missing: &ServerParamError) -> &'static str {
     match missing {
-        Missing::Value { .. } => "invalid_params",
-        Missing::Expression { .. } | Missing::Params => "expression_failed",
+        ServerParamError::Value { .. } => "invalid_params",
+        ServerParamError::Expression { .. } | ServerParamError::Params => "expression_failed",
     }
 }
 
@@ -50,10 +53,10 @@ pub fn secret_values(
     state: &RunState,
     scope: u32,
     step: u32,
-    names: &dyn Names,
-) -> Option<Result<Vec<Values>, Missing>> {
+    names: &dyn NameLookup,
+) -> Option<Result<Vec<ServerParamValues>, ServerParamError>> {
     let shape = &state.scope(scope)?.shape;
-    let ktsu_ledger::event::plan::Work::Agent(plan) = &shape.step(step)?.work else {
+    let ktsu_ledger::event::plan::StepWork::Agent(plan) = &shape.step(step)?.work else {
         return None;
     };
     let compiled = definition.workflow(&shape.key)?.steps.get(step as usize)?;
@@ -64,8 +67,8 @@ pub fn secret_values(
             params: Some(params),
             ..
         } => match params.render(names, &|_| false, rules) {
-            Ok(rendered) => (rendered.value, params.filled()),
-            Err(_) => return Some(Err(Missing::Params)),
+            Ok(rendered) => (rendered.value, params.expression_pointers()),
+            Err(_) => return Some(Err(ServerParamError::Params)),
         },
         CompiledWork::Agent { params: None, .. }
         | CompiledWork::Transform(_)
@@ -73,7 +76,7 @@ pub fn secret_values(
         | CompiledWork::Workflow { .. } => (json!({}), Vec::new()),
     };
     let Ok(given) = agent.params(given, &filled, rules) else {
-        return Some(Err(Missing::Params));
+        return Some(Err(ServerParamError::Params));
     };
     let values = agent.servers.iter();
     let values = values.map(|server| server.values(&given, true, rules));

@@ -6,16 +6,16 @@ use ktsu_ledger::event::{
     FinishReason, ItemCompleted, ItemEvent, ItemFailed, OutputChecked, Reference,
     ReservedEvaluated, SkipReason, StepCompleted, StepEvent, StepFailed, StepSkipped, Violation,
 };
-use ktsu_ledger::{Event, Json};
+use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::{Phase, Step as StepState, Task, TaskPhase, Tasks};
+use ktsu_projections::run::{AgentTask, Phase, Step as StepState, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
 use super::agent::AgentEnd;
-use super::{At, Outcome, Unit, violations};
-use crate::definition::Step;
-use crate::reserved::{self, End, Judged};
-use ktsu_schema::placed;
+use super::{DecisionBatch, StepContext, WorkOutcome, violations};
+use crate::definition::CompiledStep;
+use crate::reserved::{self, ReservedEnd, ReservedEvaluation};
+use ktsu_schema::message_at;
 
 /// More ends than this are not all named as causes: a frame has its bounds.
 const MAX_CAUSES: usize = 4096;
@@ -27,26 +27,26 @@ const MAX_CODE: usize = 64;
 const MAX_COMMANDS: usize = 16;
 
 /// What became of a task.
-enum Verdict {
+enum TaskVerdict {
     Output {
         stripped: Vec<String>,
     },
     Skip(String),
     Fail {
-        failed: Outcome,
+        failed: WorkOutcome,
         raw: Option<&'static str>,
     },
 }
 
-impl At<'_> {
+impl StepContext<'_> {
     /// Adds whatever is not recorded yet of what follows from a task's end.
     pub(super) fn settle_task(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         plan: &AgentPlan,
         item: Option<u32>,
-        task: &Task,
+        task: &AgentTask,
     ) -> Option<()> {
         let TaskPhase::Finished { seq, outcome } = &task.phase else {
             return None;
@@ -56,20 +56,20 @@ impl At<'_> {
         let output = outcome.get("output").unwrap_or(&Value::Null);
         let judged = output
             .is_object()
-            .then(|| reserved::judge(output, plan.confidence_threshold_millionths));
+            .then(|| reserved::evaluate(output, plan.confidence_threshold_millionths));
         if let Some(judged) = &judged {
             cause = self.evaluated(unit, step, item, task, judged, cause);
         }
         let (end, stripped) =
             judged.map_or((None, Vec::new()), |judged| (judged.end, judged.stripped));
         // A fatal field counts whatever else is wrong; a skip hides neither errors nor commands.
-        let verdict = match (end, refused(&outcome)) {
-            (Some(End::Fail { code, message }), _) => Verdict::Fail {
-                failed: Outcome::failed(code, message),
+        let verdict = match (end, rejected_outcome(&outcome)) {
+            (Some(ReservedEnd::Fail { code, message }), _) => TaskVerdict::Fail {
+                failed: WorkOutcome::failed(code, message),
                 raw: Some("/outcome/output"),
             },
             (_, Some(refused)) => refused,
-            (Some(End::Skip(words)), None) => Verdict::Skip(words),
+            (Some(ReservedEnd::Skip(words)), None) => TaskVerdict::Skip(words),
             (None, None) => {
                 self.air_lock(unit, step, plan, item, task, output, stripped, &mut cause)
             }
@@ -85,12 +85,12 @@ impl At<'_> {
     )]
     fn conclude(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         item: Option<u32>,
-        task: &Task,
+        task: &AgentTask,
         finished: u64,
-        verdict: Verdict,
+        verdict: TaskVerdict,
         cause: u64,
     ) {
         let place = |path: &str| Reference {
@@ -98,7 +98,7 @@ impl At<'_> {
             path: path.to_owned(),
         };
         match (verdict, item) {
-            (Verdict::Output { stripped }, None) => {
+            (TaskVerdict::Output { stripped }, None) => {
                 let event = StepEvent::Completed(StepCompleted {
                     attempt: task.attempt,
                     output: None,
@@ -108,7 +108,7 @@ impl At<'_> {
                 });
                 unit.push(Event::Step(event), vec![cause]);
             }
-            (Verdict::Output { stripped }, Some(item)) => {
+            (TaskVerdict::Output { stripped }, Some(item)) => {
                 let event = ItemEvent::Completed(ItemCompleted {
                     attempt: task.attempt,
                     item,
@@ -119,7 +119,7 @@ impl At<'_> {
                 });
                 unit.push(Event::Item(event), vec![cause]);
             }
-            (Verdict::Skip(words), None) => {
+            (TaskVerdict::Skip(words), None) => {
                 let event = StepEvent::Skipped(StepSkipped {
                     detail: Some(words),
                     reason: SkipReason::AgentSkipped,
@@ -127,7 +127,7 @@ impl At<'_> {
                 });
                 unit.push(Event::Step(event), vec![cause]);
             }
-            (Verdict::Skip(words), Some(item)) => {
+            (TaskVerdict::Skip(words), Some(item)) => {
                 let event = ItemEvent::Completed(ItemCompleted {
                     attempt: task.attempt,
                     item,
@@ -138,10 +138,10 @@ impl At<'_> {
                 });
                 unit.push(Event::Item(event), vec![cause]);
             }
-            (Verdict::Fail { failed, raw }, None) => {
+            (TaskVerdict::Fail { failed, raw }, None) => {
                 self.fail_step(unit, step, task.attempt, failed, raw.map(place), cause);
             }
-            (Verdict::Fail { failed, raw }, Some(item)) => {
+            (TaskVerdict::Fail { failed, raw }, Some(item)) => {
                 let raw = raw.map(place);
                 self.fail_item(unit, step, item, task.attempt, failed, raw, cause);
             }
@@ -151,11 +151,11 @@ impl At<'_> {
     /// Adds a frame for each reserved field that has none yet; tells the number of the last.
     fn evaluated(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         item: Option<u32>,
-        task: &Task,
-        judged: &Judged,
+        task: &AgentTask,
+        judged: &ReservedEvaluation,
         mut cause: u64,
     ) -> u64 {
         for field in judged.fields.iter().skip(task.evaluated) {
@@ -180,15 +180,15 @@ impl At<'_> {
     )]
     fn air_lock(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         plan: &AgentPlan,
         item: Option<u32>,
-        task: &Task,
+        task: &AgentTask,
         output: &Value,
         stripped: Vec<String>,
         cause: &mut u64,
-    ) -> Verdict {
+    ) -> TaskVerdict {
         let mut clean = output.clone();
         if let Some(members) = clean.as_object_mut() {
             members.retain(|name, _| !is_reserved(name));
@@ -198,14 +198,15 @@ impl At<'_> {
         let mut errors = agent.map_or_else(Vec::new, |agent| {
             violations(crate::airlock::check_output(&agent.output, &clean, rules))
         });
-        if errors.is_empty() && rules.first_party_agents_keep_promises() {
-            errors = agent.map_or_else(Vec::new, |agent| violations(agent.lacking(output)));
+        if errors.is_empty() && rules.requires_first_party_reserved_fields() {
+            errors =
+                agent.map_or_else(Vec::new, |agent| violations(agent.missing_reserved(output)));
         }
         if errors.is_empty() && item.is_none() {
             errors = violations(step.check_output(&clean, rules));
         }
         // An item has to fit into the list of results.
-        let fits = || Json::from_value(&json!({"results": [clean]})).is_ok();
+        let fits = || CanonicalJson::from_value(&json!({"results": [clean]})).is_ok();
         if errors.is_empty() && item.is_some() && !fits() {
             errors.push(Violation {
                 message: "nested too deeply".to_owned(),
@@ -224,24 +225,27 @@ impl At<'_> {
             *cause = unit.push(Event::Step(event), vec![*cause]);
         }
         match errors.first() {
-            Some(first) => Verdict::Fail {
-                failed: Outcome::failed("schema_violation", air_lock_words(step, item, first)),
+            Some(first) => TaskVerdict::Fail {
+                failed: WorkOutcome::failed(
+                    "schema_violation",
+                    air_lock_message(step, item, first),
+                ),
                 raw: Some("/outcome/output"),
             },
-            None => Verdict::Output { stripped },
+            None => TaskVerdict::Output { stripped },
         }
     }
 
     fn fail_step(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         attempt: u32,
-        failed: Outcome,
+        failed: WorkOutcome,
         raw_from: Option<Reference>,
         cause: u64,
     ) {
-        let Outcome::Failed { code, message, raw } = failed else {
+        let WorkOutcome::Failed { code, message, raw } = failed else {
             return;
         };
         let event = StepEvent::Failed(StepFailed {
@@ -261,15 +265,15 @@ impl At<'_> {
     )]
     pub(super) fn fail_item(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         item: u32,
         attempt: u32,
-        failed: Outcome,
+        failed: WorkOutcome,
         raw_from: Option<Reference>,
         cause: u64,
     ) {
-        let Outcome::Failed { code, message, raw } = failed else {
+        let WorkOutcome::Failed { code, message, raw } = failed else {
             return;
         };
         let event = ItemEvent::Failed(ItemFailed {
@@ -287,13 +291,13 @@ impl At<'_> {
     /// Ends a fan-out that bore too much: what is under way is stopped, then the step fails.
     pub(super) fn fail_fan_out(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         plan: &AgentPlan,
         held: &StepState,
     ) -> Option<()> {
         let tasks = held.tasks.as_deref()?;
-        let (code, message) = fan_out_words(tasks, plan);
+        let (code, message) = fan_out_failure(tasks, plan);
         let cause = match tasks.fatal {
             Some(item) => tasks.list.get(item as usize)?.last,
             None => tasks.list.iter().map(|task| task.last).max()?,
@@ -318,7 +322,12 @@ impl At<'_> {
     }
 
     /// Ends a fan-out all of whose items are settled.
-    pub(super) fn end_fan_out(&self, unit: &mut Unit, step: &Step, held: &StepState) -> Option<()> {
+    pub(super) fn end_fan_out(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        held: &StepState,
+    ) -> Option<()> {
         let tasks = held.tasks.as_deref()?;
         let mut cause: Vec<u64> = tasks.list.iter().map(|task| task.last).collect();
         cause.sort_unstable();
@@ -345,7 +354,8 @@ impl At<'_> {
             (None, _) => {}
         }
         if let Some(first) = found.iter().flatten().next() {
-            let failed = Outcome::failed("schema_violation", air_lock_words(step, None, first));
+            let failed =
+                WorkOutcome::failed("schema_violation", air_lock_message(step, None, first));
             self.settle(unit, step, held.attempt, failed, cause);
             return Some(());
         }
@@ -362,13 +372,13 @@ impl At<'_> {
 }
 
 /// Why an outcome has no output to judge.
-fn refused(outcome: &Value) -> Option<Verdict> {
+fn rejected_outcome(outcome: &Value) -> Option<TaskVerdict> {
     let fail = |code: &str, words: String, raw: &'static str| {
         let raw = outcome
             .pointer(raw.trim_start_matches("/outcome"))
             .map(|_| raw);
-        Some(Verdict::Fail {
-            failed: Outcome::failed(code, words),
+        Some(TaskVerdict::Fail {
+            failed: WorkOutcome::failed(code, words),
             raw,
         })
     };
@@ -384,7 +394,7 @@ fn refused(outcome: &Value) -> Option<Verdict> {
         };
         return fail(code, message, "/outcome/raw_output");
     }
-    if let Some(words) = commanded(outcome.get("commands").unwrap_or(&Value::Null)) {
+    if let Some(words) = unsupported_commands(outcome.get("commands").unwrap_or(&Value::Null)) {
         return fail("command_not_supported", words, "/outcome/output");
     }
     match outcome.get("output") {
@@ -403,7 +413,7 @@ fn is_code(text: &str) -> bool {
 }
 
 /// What is commanded, if anything is: nothing executes commands yet (decision W5).
-fn commanded(commands: &Value) -> Option<String> {
+fn unsupported_commands(commands: &Value) -> Option<String> {
     let list = match commands {
         Value::Null => return None,
         Value::Array(list) if list.is_empty() => return None,
@@ -427,14 +437,18 @@ fn commanded(commands: &Value) -> Option<String> {
 }
 
 /// What the air-lock says of the first place that breaks a schema.
-pub(super) fn air_lock_words(step: &Step, item: Option<u32>, first: &Violation) -> String {
+pub(super) fn air_lock_message(
+    step: &CompiledStep,
+    item: Option<u32>,
+    first: &Violation,
+) -> String {
     let name = ktsu_projections::lineage::item_name(&step.id, item);
-    let what = placed(&first.message, &first.path);
+    let what = message_at(&first.message, &first.path);
     format!("air-lock validation failed on step \"{name}\": {what}")
 }
 
 /// The code and the words of a fan-out that failed.
-fn fan_out_words(tasks: &Tasks, plan: &AgentPlan) -> (String, String) {
+fn fan_out_failure(tasks: &Tasks, plan: &AgentPlan) -> (String, String) {
     let of = |item: u32| {
         let ended = tasks
             .list
@@ -464,7 +478,7 @@ pub(super) const STOPPED_ELSEWHERE: &str = "stopped because the run failed elsew
 /// Stops whatever is under way in a step: each task gets its end, each item that was started, too;
 /// `why` unless the run's time was over.
 pub(super) fn stop_items(
-    unit: &mut Unit,
+    unit: &mut DecisionBatch,
     scope: &str,
     step: &str,
     tasks: &Tasks,

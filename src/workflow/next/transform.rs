@@ -3,16 +3,21 @@
 use std::collections::BTreeMap;
 
 use jmespath::Rcvar;
-use ktsu_ledger::event::Given;
+use ktsu_ledger::event::StepInput;
 
 use super::names::computed;
-use super::{At, Outcome, Unit};
-use crate::definition::{CompiledWork, Step};
+use super::{DecisionBatch, StepContext, WorkOutcome};
+use crate::definition::{CompiledStep, CompiledWork};
 use crate::expression::{Expression, to_value};
 
-impl At<'_> {
+impl StepContext<'_> {
     /// Evaluates the transform and adds what is not recorded of it yet.
-    pub(super) fn run_transform(&self, unit: &mut Unit, step: &Step, started: Option<u64>) {
+    pub(super) fn run_transform(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        started: Option<u64>,
+    ) {
         let CompiledWork::Transform(transform) = &step.work else {
             return;
         };
@@ -26,8 +31,8 @@ impl At<'_> {
         });
         let result = inputs.and_then(|inputs| transform.run(&inputs, &self.names));
         let outcome = match result {
-            Ok(value) => Outcome::Output(value),
-            Err(error) => Outcome::failed("transform_failed", error.message),
+            Ok(value) => WorkOutcome::Output(value),
+            Err(error) => WorkOutcome::failed("transform_failed", error.message),
         };
         self.settle(unit, step, self.attempt(), outcome, vec![started]);
     }
@@ -38,7 +43,7 @@ impl At<'_> {
         &self,
         mentions: impl IntoIterator<Item = (String, &'e Expression)>,
         values: &[Rcvar],
-    ) -> BTreeMap<String, Given> {
+    ) -> BTreeMap<String, StepInput> {
         let mut given = BTreeMap::new();
         for (number, (at, expression)) in mentions.into_iter().enumerate() {
             let known = values.get(number);
@@ -46,9 +51,9 @@ impl At<'_> {
             let place = expression
                 .as_path()
                 .filter(|_| !missing)
-                .and_then(|(root, pointer)| self.names.place(&root, &pointer));
+                .and_then(|(root, pointer)| self.names.reference_to(&root, &pointer));
             let one = match place {
-                Some(reference) => Given::Ref(reference),
+                Some(reference) => StepInput::Ref(reference),
                 None => {
                     let value = known
                         .cloned()

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::WebhookPlan;
-use ktsu_ledger::event::{Given, WebhookDead, WebhookEvent, WebhookSent};
-use ktsu_ledger::{Event, Hash, Json, StreamId};
+use ktsu_ledger::event::{StepInput, WebhookDead, WebhookEvent, WebhookSent};
+use ktsu_ledger::{CanonicalJson, Event, Hash, StreamId};
 use ktsu_projections::envelope::REDACTED;
 use ktsu_projections::run::{Phase, RunState, Step as StepState};
 use serde_json::{Value, json};
 
-use super::{At, Memo, Outcome, Scoped, Unit, notice_body};
-use crate::definition::{CompiledWork, Definition, Step};
-use crate::expression::{EvaluationError, Names, Root, from_value};
+use super::{DecisionBatch, Memo, ScopedNames, StepContext, WorkOutcome, notice_body};
+use crate::definition::{CompiledStep, CompiledWork, Definition};
+use crate::expression::{EvaluationError, NameLookup, Root, from_value};
 use crate::template::{Template, text_of};
 
 /// The names of the headers that every request has.
@@ -30,11 +30,11 @@ pub const SIGNATURE_HEADERS: [&str; 2] = ["webhook-signature", "webhook-timestam
 
 /// A request as far as a ledger may know it: secrets stand as their templates.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Shown {
+pub struct WebhookPreview {
     /// Where it goes.
     pub url: String,
     /// What it says.
-    pub body: Json,
+    pub body: CanonicalJson,
     /// Whether it is signed.
     pub signed: bool,
 }
@@ -44,18 +44,18 @@ pub struct Shown {
 ///
 /// # Errors
 /// Why it cannot be rendered, in words.
-pub fn shown(
+pub fn webhook_preview(
     (definition, state): (&Definition, &RunState),
     (scope, step): (&str, &str),
     approval: Option<u64>,
-) -> Result<Shown, String> {
+) -> Result<WebhookPreview, String> {
     let memo = Memo::default();
     let place = state.scope_at(scope).and_then(|at| {
         let position = state.scope(at)?.shape.position(step)?;
         Some((at, position))
     });
     let (at, position) = place.ok_or("the run has no such step")?;
-    let here = At::new(definition, state, &memo, at, Some(position));
+    let here = StepContext::new(definition, state, &memo, at, Some(position));
     let here = here.ok_or("the definition has no such workflow")?;
     let compiled = here.workflow.steps.get(position as usize);
     let compiled = compiled.ok_or("the definition has no such step")?;
@@ -74,7 +74,7 @@ pub fn shown(
             (here.url(compiled).map_err(failed)?.0, body)
         }
     };
-    Ok(Shown {
+    Ok(WebhookPreview {
         url,
         body,
         signed: secret.is_some(),
@@ -82,16 +82,21 @@ pub fn shown(
 }
 
 /// A webhook as it is announced.
-struct Rendered {
+struct RenderedRequest {
     target: String,
     url: String,
-    body: Json,
-    input: BTreeMap<String, Given>,
+    body: CanonicalJson,
+    input: BTreeMap<String, StepInput>,
 }
 
-impl At<'_> {
+impl StepContext<'_> {
     /// Starts the step and announces its first sending.
-    pub(super) fn announce(&self, unit: &mut Unit, step: &Step, plan: &WebhookPlan) {
+    pub(super) fn announce(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        plan: &WebhookPlan,
+    ) {
         let rendered = self.render(step);
         let input = rendered.as_ref().map(|rendered| rendered.input.clone());
         let started = self.started(unit, step, input.unwrap_or_default());
@@ -104,8 +109,8 @@ impl At<'_> {
     /// Announces a sending of a step that has started.
     pub(super) fn send(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         plan: &WebhookPlan,
         sending: u32,
         cause: u64,
@@ -116,17 +121,23 @@ impl At<'_> {
         }
     }
 
-    fn unrenderable(&self, unit: &mut Unit, step: &Step, error: &EvaluationError, cause: u64) {
-        let failed = Outcome::failed("expression_failed", error.message.clone());
+    fn unrenderable(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        error: &EvaluationError,
+        cause: u64,
+    ) {
+        let failed = WorkOutcome::failed("expression_failed", error.message.clone());
         self.settle(unit, step, self.attempt(), failed, vec![cause]);
     }
 
     fn sent(
         &self,
-        unit: &mut Unit,
-        step: &Step,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
         plan: &WebhookPlan,
-        rendered: &Rendered,
+        rendered: &RenderedRequest,
         sending: u32,
         cause: u64,
     ) {
@@ -145,10 +156,15 @@ impl At<'_> {
     }
 
     /// Ends a step whose webhook was answered, or failed for good.
-    pub(super) fn answered(&self, unit: &mut Unit, step: &Step, held: &StepState) -> Option<()> {
+    pub(super) fn answered(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        held: &StepState,
+    ) -> Option<()> {
         match &held.phase {
             Phase::Delivered { seq, status } => {
-                let output = Outcome::Output(json!({"sent": true, "status_code": status}));
+                let output = WorkOutcome::Output(json!({"sent": true, "status_code": status}));
                 self.settle(unit, step, held.attempt, output, vec![*seq]);
             }
             Phase::Undelivered {
@@ -168,19 +184,19 @@ impl At<'_> {
                     });
                     cause = unit.push(Event::Webhook(event), vec![cause]);
                 }
-                let failed = Outcome::failed(code, self.what_failed(step, code, *status));
+                let failed = WorkOutcome::failed(code, self.failure_message(step, code, *status));
                 self.settle(unit, step, held.attempt, failed, vec![cause]);
             }
             // The verdict is recorded, the end is not: a log cut between the two.
             Phase::Checked { .. } => {
                 let delivered = self.delivered_status()?;
-                let output = Outcome::Output(json!({"sent": true, "status_code": delivered}));
+                let output = WorkOutcome::Output(json!({"sent": true, "status_code": delivered}));
                 self.settle(unit, step, held.attempt, output, vec![held.started?]);
             }
             Phase::Begun
             | Phase::Sent { .. }
             | Phase::Backoff { .. }
-            | Phase::Again { .. }
+            | Phase::ToResend { .. }
             | Phase::Child { .. } => return None,
         }
         Some(())
@@ -190,9 +206,9 @@ impl At<'_> {
         self.scope.steps.get(self.position as usize)?.delivered
     }
 
-    fn what_failed(&self, step: &Step, code: &str, status: Option<u16>) -> String {
+    fn failure_message(&self, step: &CompiledStep, code: &str, status: Option<u16>) -> String {
         let method = match self.workflow_work() {
-            Some(ktsu_ledger::event::plan::Work::Webhook(plan)) => plan.method.as_str(),
+            Some(ktsu_ledger::event::plan::StepWork::Webhook(plan)) => plan.method.as_str(),
             _ => "POST",
         };
         let target = self.render(step).map(|rendered| rendered.target);
@@ -213,7 +229,7 @@ impl At<'_> {
     }
 
     /// Where a notice goes.
-    pub(super) fn notice_target(&self, step: &Step) -> Result<String, EvaluationError> {
+    pub(super) fn notice_target(&self, step: &CompiledStep) -> Result<String, EvaluationError> {
         let CompiledWork::Webhook { url, .. } = &step.work else {
             return Err(not_a_webhook());
         };
@@ -221,13 +237,16 @@ impl At<'_> {
     }
 
     /// The URL, and how what is filled in there is recorded.
-    fn url(&self, step: &Step) -> Result<(String, BTreeMap<String, Given>), EvaluationError> {
+    fn url(
+        &self,
+        step: &CompiledStep,
+    ) -> Result<(String, BTreeMap<String, StepInput>), EvaluationError> {
         let CompiledWork::Webhook { url, .. } = &step.work else {
             return Err(not_a_webhook());
         };
         let secret = |name: &str| self.names.is_secret(name);
         let url = url.render(&self.names, &secret, self.rules())?;
-        let given = self.names.givens("/url", &url);
+        let given = self.names.recorded_inputs("/url", &url);
         Ok((text_of(&url.value, self.rules()), given))
     }
 
@@ -243,7 +262,7 @@ impl At<'_> {
         Ok(if hidden { REDACTED.to_owned() } else { target })
     }
 
-    fn render(&self, step: &Step) -> Result<Rendered, EvaluationError> {
+    fn render(&self, step: &CompiledStep) -> Result<RenderedRequest, EvaluationError> {
         let CompiledWork::Webhook { url, body, .. } = &step.work else {
             return Err(not_a_webhook());
         };
@@ -253,13 +272,13 @@ impl At<'_> {
         let mut json = Value::Object(serde_json::Map::new());
         if let Some(body) = body {
             let body = body.render(&self.names, &secret, self.rules())?;
-            input.extend(self.names.givens("/body", &body));
+            input.extend(self.names.recorded_inputs("/body", &body));
             json = body.value;
         }
-        Ok(Rendered {
+        Ok(RenderedRequest {
             target,
             url,
-            body: Json::from_value(&json).map_err(|_| EvaluationError {
+            body: CanonicalJson::from_value(&json).map_err(|_| EvaluationError {
                 code: "depth",
                 message: "the body is nested too deeply".to_owned(),
             })?,
@@ -294,9 +313,9 @@ pub fn notice_id(stream: &StreamId, scope: &str, step: &str, request: u64) -> St
 const PLACEHOLDER: &str = "redacted";
 
 /// The names of a scope, with a placeholder for every secret.
-struct WithPlaceholders<'a>(&'a Scoped<'a>);
+struct WithPlaceholders<'a>(&'a ScopedNames<'a>);
 
-impl Names for WithPlaceholders<'_> {
+impl NameLookup for WithPlaceholders<'_> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         match root {
             Root::Env(name) if self.0.is_secret(name) => {

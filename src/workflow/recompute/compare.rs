@@ -6,51 +6,53 @@
 
 use ktsu_ledger::event::plan::StepPlan;
 use ktsu_ledger::event::{ComparedTask, RecomputeCompared, Sameness, ValueChange, Violation};
-use ktsu_ledger::{Frame, Json};
+use ktsu_ledger::{CanonicalJson, Frame};
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::FoldError;
 use ktsu_projections::value_diff::diff;
 use serde_json::{Value, json};
 
-use super::{End, Recorded, Task};
+use super::{RecordedRun, RecordedTask, TaskEnd};
 use crate::defaults;
-use crate::definition::{Faults, Step};
+use crate::definition::{CompileErrors, CompiledStep};
 use crate::next::violations;
 use crate::rules::DecisionRules;
-use ktsu_schema::placed;
+use ktsu_schema::message_at;
 
 /// What a task came to before.
 #[derive(Debug, Clone)]
-pub enum Before {
+pub enum PriorOutput {
     /// This value.
     Value(Value),
     /// Nothing that could be compared, for this reason; perhaps a value all the same.
-    Nothing(String, Option<Value>),
+    NotComparable(String, Option<Value>),
 }
 
-impl Before {
-    fn of(task: &Task) -> Self {
+impl PriorOutput {
+    fn of(task: &RecordedTask) -> Self {
         let value = match &task.end {
-            Some(end @ (End::Output(_) | End::Skipped(_))) => end.value().unwrap_or_default(),
-            Some(End::Failed { code, message, .. }) => {
-                return Self::Nothing(
+            Some(end @ (TaskEnd::Output(_) | TaskEnd::Skipped(_))) => {
+                end.value().unwrap_or_default()
+            }
+            Some(TaskEnd::Failed { code, message, .. }) => {
+                return Self::NotComparable(
                     format!("the run recorded no output: {code}: {message}"),
                     None,
                 );
             }
-            None => return Self::Nothing("the run recorded no end".to_owned(), None),
+            None => return Self::NotComparable("the run recorded no end".to_owned(), None),
         };
         if task.called {
             return Self::Value(value);
         }
         let words = "the runtime reported an output and no model call that led to it";
-        Self::Nothing(words.to_owned(), Some(value))
+        Self::NotComparable(words.to_owned(), Some(value))
     }
 
     fn value(&self) -> Option<&Value> {
         match self {
             Self::Value(value) => Some(value),
-            Self::Nothing(_, value) => value.as_ref(),
+            Self::NotComparable(_, value) => value.as_ref(),
         }
     }
 }
@@ -59,9 +61,9 @@ impl Before {
 ///
 /// # Errors
 /// [`FoldError`] where the recompute's own frames do not fold.
-pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, FoldError> {
-    let fresh = Recorded::of(fresh)?;
-    let rules = DecisionRules::known(fresh.rules).unwrap_or(DecisionRules::NEWEST);
+pub fn compare(run: &RecordedRun, fresh: &[Frame]) -> Result<RecomputeCompared, FoldError> {
+    let fresh = RecordedRun::from_frames(fresh)?;
+    let rules = DecisionRules::from_recorded(fresh.rules).unwrap_or(DecisionRules::NEWEST);
     let params = fresh.params.to_value();
     let mut tasks = Vec::new();
     let steps = params["steps"].as_object();
@@ -80,26 +82,27 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
             let end = after.and_then(|task| task.end.as_ref());
             // A fan-out's own schema judges its results as a whole.
             let step = before.filter(|_| item.is_none()).map(|task| &task.step);
-            let missing = || Before::Nothing("the run has no such task any more".to_owned(), None);
-            let known = before.map_or_else(missing, Before::of);
+            let missing =
+                || PriorOutput::NotComparable("the run has no such task any more".to_owned(), None);
+            let known = before.map_or_else(missing, PriorOutput::of);
             let output = after.and_then(|task| fresh.plan.agents.get(&task.agent.file));
-            let shape = Shape {
+            let shape = OutputSchemas {
                 output: output.map(|agent| &agent.output),
                 rules,
                 step,
             };
-            let judged = noted(judge(&known, end, shape), after);
-            results.extend(end.and_then(End::value));
+            let judged = with_notes(compare_task(&known, end, shape), after);
+            results.extend(end.and_then(TaskEnd::value));
             let judged = ComparedTask {
                 item,
                 step: path.to_owned(),
                 ..judged
             };
-            tasks.push(named(judged, after));
+            tasks.push(with_original_name(judged, after));
         }
         let whole = run.tasks.iter().find(|task| task.path() == path);
         let whole = whole.filter(|task| task.item.is_some() && results.len() == count);
-        tasks.extend(whole.and_then(|task| judge_whole(task, path, results, rules)));
+        tasks.extend(whole.and_then(|task| compare_fan_out(task, path, results, rules)));
     }
     let worst = tasks.iter().map(|task| task.status).max();
     Ok(RecomputeCompared {
@@ -110,21 +113,21 @@ pub fn compare(run: &Recorded, fresh: &[Frame]) -> Result<RecomputeCompared, Fol
 
 /// What the output of a task is held against.
 #[derive(Debug, Clone, Copy)]
-pub struct Shape<'a> {
+pub struct OutputSchemas<'a> {
     /// The schema of the agent's output.
-    pub output: Option<&'a Json>,
+    pub output: Option<&'a CanonicalJson>,
     /// What its run is decided by.
     pub rules: DecisionRules,
     /// The step, where its own schema judges the output too.
     pub step: Option<&'a StepPlan>,
 }
 
-impl Shape<'_> {
+impl OutputSchemas<'_> {
     /// A value with the defaults of both schemas filled in.
     ///
     /// # Errors
     /// Names the place whose defaults have no end, or come to too much.
-    pub fn filled(&self, value: &Value) -> Result<Value, ktsu_schema::Violation> {
+    pub fn filled(&self, value: &Value) -> Result<Value, ktsu_schema::SchemaViolation> {
         let mut value = value.clone();
         let own = self.step.and_then(|step| step.schema.as_ref());
         for schema in self.output.into_iter().chain(own) {
@@ -137,7 +140,11 @@ impl Shape<'_> {
 /// Compares the end of one task with what came of it before. Both are compared after the defaults
 /// of their schemas are filled in: an agent that leaves out what its schema has a default for says
 /// the same as one that gives it.
-pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> ComparedTask {
+pub fn compare_task(
+    before: &PriorOutput,
+    after: Option<&TaskEnd>,
+    shape: OutputSchemas<'_>,
+) -> ComparedTask {
     let mut task = ComparedTask {
         diff: Vec::new(),
         item: None,
@@ -148,14 +155,14 @@ pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> Compared
         violations: Vec::new(),
     };
     let value = match after {
-        Some(End::Output(value)) => {
+        Some(TaskEnd::Output(value)) => {
             let step = shape.step;
             let found = |step| own_schema(step, value, shape.rules);
             task.violations = step.map_or_else(Vec::new, found);
             value.clone()
         }
-        Some(end @ End::Skipped(_)) => end.value().unwrap_or_default(),
-        Some(End::Failed {
+        Some(end @ TaskEnd::Skipped(_)) => end.value().unwrap_or_default(),
+        Some(TaskEnd::Failed {
             code,
             message,
             raw: Some(raw),
@@ -169,23 +176,23 @@ pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> Compared
                 false => without_reserved(raw),
             }
         }
-        Some(End::Failed { code, message, .. }) => {
+        Some(TaskEnd::Failed { code, message, .. }) => {
             return failed(task, format!("{code}: {message}"));
         }
         None => return failed(task, "the recompute ended before this task did".to_owned()),
     };
     let sides = before.value();
     let sides = sides.map(|before| Ok((shape.filled(before)?, shape.filled(&value)?)));
-    let sides: Result<_, ktsu_schema::Violation> = sides.transpose();
+    let sides: Result<_, ktsu_schema::SchemaViolation> = sides.transpose();
     if let Ok(Some((before, after))) = &sides {
         task.diff = diff(before, after).into_iter().map(change).collect();
     }
     task.status = if !task.violations.is_empty() {
         Sameness::SchemaViolation
     } else if let Err(endless) = sides {
-        task.reason = Some(placed(&endless.message, &endless.pointer));
+        task.reason = Some(message_at(&endless.message, &endless.pointer));
         Sameness::NotComparable
-    } else if let Before::Nothing(reason, _) = before {
+    } else if let PriorOutput::NotComparable(reason, _) = before {
         task.reason = Some(reason.clone());
         Sameness::NotComparable
     } else if task.diff.is_empty() {
@@ -198,7 +205,7 @@ pub fn judge(before: &Before, after: Option<&End>, shape: Shape<'_>) -> Compared
 
 /// What is said of a task, by the name that it had in its run: a recompute does every task as an item
 /// of a fan-out of its own.
-pub fn named(mut task: ComparedTask, fresh: Option<&Task>) -> ComparedTask {
+pub fn with_original_name(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedTask {
     if let (Some(reason), Some(fresh)) = (&task.reason, fresh) {
         let own = format!("step \"{}\"", item_name(&fresh.step.id, fresh.item));
         let known = format!("step \"{}\"", item_name(&task.step, task.item));
@@ -210,7 +217,7 @@ pub fn named(mut task: ComparedTask, fresh: Option<&Task>) -> ComparedTask {
 /// What is to be said of a task besides. Where it failed: whether it may go well another time. That
 /// calls of it had no recorded result to answer them: its model was told less than that of the run,
 /// so that the same value shows nothing.
-pub fn noted(mut task: ComparedTask, fresh: Option<&Task>) -> ComparedTask {
+pub fn with_notes(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedTask {
     if task.status == Sameness::Failed {
         let said = fresh.and_then(|fresh| fresh.retryable);
         task.retryable = Some(said.unwrap_or(false));
@@ -253,8 +260,8 @@ fn failed(task: ComparedTask, reason: String) -> ComparedTask {
     }
 }
 
-fn judge_whole(
-    task: &Task,
+fn compare_fan_out(
+    task: &RecordedTask,
     path: &str,
     results: Vec<Value>,
     rules: DecisionRules,
@@ -273,7 +280,7 @@ fn judge_whole(
 
 /// What the step's own schema says (decision R5).
 fn own_schema(step: &StepPlan, value: &Value, rules: DecisionRules) -> Vec<Violation> {
-    let compiled = Step::compile(step, "", &mut Faults::new());
+    let compiled = CompiledStep::compile(step, "", &mut CompileErrors::new());
     compiled.map_or_else(Vec::new, |step| violations(step.check_output(value, rules)))
 }
 
@@ -286,7 +293,8 @@ fn without_reserved(raw: &Value) -> Value {
 }
 
 fn change(change: ktsu_projections::value_diff::Change) -> ValueChange {
-    let json = |value: Option<Value>| value.and_then(|value| Json::from_value(&value).ok());
+    let json =
+        |value: Option<Value>| value.and_then(|value| CanonicalJson::from_value(&value).ok());
     ValueChange {
         after: json(change.after),
         before: json(change.before),
@@ -302,20 +310,20 @@ mod tests {
     fn outputs_whose_defaults_never_end_are_not_comparable() {
         let schema = json!({"properties": {"n": {"$ref": "#/$defs/n"}}, "$defs": {"n": {"properties":
             {"l": {"$ref": "#/$defs/n", "default": {}}, "r": {"$ref": "#/$defs/n", "default": {}}}}}});
-        let schema = Json::from_value(&schema).unwrap();
-        let shape = Shape {
+        let schema = CanonicalJson::from_value(&schema).unwrap();
+        let shape = OutputSchemas {
             output: Some(&schema),
             rules: DecisionRules::NEWEST,
             step: None,
         };
-        let end = |value: Value| Some(End::Output(value));
-        let before = Before::Value(json!({"n": {}}));
-        let task = judge(&before, end(json!({"n": {}})).as_ref(), shape);
+        let end = |value: Value| Some(TaskEnd::Output(value));
+        let before = PriorOutput::Value(json!({"n": {}}));
+        let task = compare_task(&before, end(json!({"n": {}})).as_ref(), shape);
         assert_eq!(task.status, Sameness::NotComparable);
         let reason = task.reason.unwrap();
         assert_eq!(reason, "the default never ends: it holds itself at /n/l");
-        let before = Before::Value(json!({}));
-        let task = judge(&before, end(json!({})).as_ref(), shape);
+        let before = PriorOutput::Value(json!({}));
+        let task = compare_task(&before, end(json!({})).as_ref(), shape);
         assert_eq!(task.status, Sameness::Clean, "what has none is compared");
     }
 }

@@ -15,20 +15,22 @@ pub mod plan;
 pub mod recorded;
 pub mod results;
 
-pub use compare::{Before, Shape, compare, judge, named, noted};
-pub use plan::{Prepared, prepare, prepare_one};
-pub use recorded::{End, Recorded, Task};
+pub use compare::{
+    OutputSchemas, PriorOutput, compare, compare_task, with_notes, with_original_name,
+};
+pub use plan::{PreparedRecompute, prepare, prepare_task};
+pub use recorded::{RecordedRun, RecordedTask, TaskEnd};
 
 use ktsu_projections::run::FoldError;
 
-use super::rules::UnknownRules;
+use super::rules::UnknownRulesError;
 
 /// The most bytes of recorded results that a recompute takes over.
 pub const MAX_RESULTS: usize = 8 << 20;
 
 /// Why a run cannot be recomputed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum NotRecomputed {
+pub enum RecomputeError {
     /// Its frames do not fold.
     #[error("{0}")]
     Fold(#[from] FoldError),
@@ -40,7 +42,7 @@ pub enum NotRecomputed {
     NoSuchStep(Vec<String>),
     /// It was decided by rules that this version does not have.
     #[error("the run is {0}")]
-    Rules(#[from] UnknownRules),
+    Rules(#[from] UnknownRulesError),
     /// It is a recompute itself.
     #[error("a recompute cannot be recomputed; recompute the run it is of")]
     IsRecompute,

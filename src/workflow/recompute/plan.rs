@@ -3,17 +3,17 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{
-    AgentFile, AgentPlan, FORMAT, FanOut, Plan, Policy, StepPlan, Variable, Visibility, Webhooks,
-    Work, WorkflowPlan,
+    AgentFile, AgentPlan, FORMAT, FanOut, Plan, Policy, StepPlan, StepWork, Variable, Visibility,
+    Webhooks, WorkflowPlan,
 };
 use ktsu_ledger::event::{
     EnvValue, Limits, Principal, RecomputeEvent, RecomputeOf, RecordedResult, RunCreated,
 };
 use ktsu_ledger::id::MAX_NAME;
-use ktsu_ledger::{Actor, Cause, Draft, Event, Json};
+use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
 use serde_json::{Map, Value, json};
 
-use super::{MAX_RESULTS, NotRecomputed, Recorded, Task};
+use super::{MAX_RESULTS, RecomputeError, RecordedRun, RecordedTask};
 use crate::admit::ENGINE;
 use crate::definition::Definition;
 use crate::rules::RULES;
@@ -21,7 +21,7 @@ use crate::template::Template;
 
 /// A recompute that is ready to begin.
 #[derive(Debug)]
-pub struct Prepared {
+pub struct PreparedRecompute {
     /// Of agents alone.
     pub definition: Definition,
     /// Its first frame.
@@ -33,15 +33,15 @@ pub struct Prepared {
 /// # Errors
 /// [`NotRecomputed`].
 pub fn prepare(
-    recorded: &Recorded,
+    recorded: &RecordedRun,
     only: Option<&str>,
     principal: Principal,
-) -> Result<Prepared, NotRecomputed> {
+) -> Result<PreparedRecompute, RecomputeError> {
     if recorded.of.is_some() || recorded.stream.kind() == "recompute" {
-        return Err(NotRecomputed::IsRecompute);
+        return Err(RecomputeError::IsRecompute);
     }
     let mut paths: Vec<String> = Vec::new();
-    let mut groups: BTreeMap<String, Vec<&Task>> = BTreeMap::new();
+    let mut groups: BTreeMap<String, Vec<&RecordedTask>> = BTreeMap::new();
     for task in recorded.ended() {
         let path = task.path();
         if !paths.contains(&path) {
@@ -50,11 +50,11 @@ pub fn prepare(
         groups.entry(path).or_default().push(task);
     }
     if paths.is_empty() {
-        return Err(NotRecomputed::Nothing);
+        return Err(RecomputeError::Nothing);
     }
     if let Some(only) = only {
         if !groups.contains_key(only) {
-            return Err(NotRecomputed::NoSuchStep(paths));
+            return Err(RecomputeError::NoSuchStep(paths));
         }
         paths.retain(|path| path == only);
     }
@@ -69,7 +69,7 @@ pub fn prepare(
         let file = recorded.plan.agents.get(&first.agent.file);
         agents.extend(file.map(|file| (first.agent.file.clone(), file.clone())));
         let mut leaves = Vec::new();
-        let tree = first.agent.params.as_ref().map(Json::to_value);
+        let tree = first.agent.params.as_ref().map(CanonicalJson::to_value);
         let tree = tree.map(|tree| rewritten(&tree, "", first, &mut leaves));
         steps.push(fan_out(&id, &first.agent, tree)?);
         for (item, task) in (0..).zip(tasks) {
@@ -82,7 +82,7 @@ pub fn prepare(
         );
     }
     let root = recorded.plan.workflows.get(&recorded.plan.root);
-    let parts = Parts {
+    let parts = RecomputeParts {
         root: recorded.plan.root.clone(),
         workflow: recorded.workflow.clone(),
         version: recorded.version.clone(),
@@ -109,14 +109,14 @@ pub fn prepare(
 ///
 /// # Errors
 /// [`NotRecomputed`].
-pub fn prepare_one(
+pub fn prepare_task(
     definition: &Definition,
     agent: &AgentPlan,
     path: &str,
     input: &Map<String, Value>,
     results: &[RecordedResult],
     principal: Principal,
-) -> Result<Prepared, NotRecomputed> {
+) -> Result<PreparedRecompute, RecomputeError> {
     let id = unique(path, &Map::new());
     let names = (0..).zip(input.keys());
     let tree = names.map(|(place, name)| (name.clone(), leaf(place)));
@@ -126,7 +126,7 @@ pub fn prepare_one(
     let results = of_item(results.iter(), &id, 0).collect();
     let file = definition.agents.get(&agent.file);
     let file = file.map(|one| (agent.file.clone(), one.file.clone()));
-    let parts = Parts {
+    let parts = RecomputeParts {
         root: definition.plan.root.clone(),
         workflow: root.map(|root| root.name.clone()).unwrap_or_default(),
         version: root.map(|root| root.version.clone()).unwrap_or_default(),
@@ -145,7 +145,7 @@ pub fn prepare_one(
 }
 
 /// What a recompute is made of.
-struct Parts {
+struct RecomputeParts {
     root: String,
     workflow: String,
     version: String,
@@ -161,11 +161,11 @@ struct Parts {
     rules: u32,
 }
 
-impl Parts {
-    fn prepared(self, principal: Principal) -> Result<Prepared, NotRecomputed> {
+impl RecomputeParts {
+    fn prepared(self, principal: Principal) -> Result<PreparedRecompute, RecomputeError> {
         let bytes: usize = self.results.iter().map(size).sum();
         if bytes > MAX_RESULTS {
-            return Err(NotRecomputed::TooMuch(bytes));
+            return Err(RecomputeError::TooMuch(bytes));
         }
         let workflow = WorkflowPlan {
             env: self.env,
@@ -188,7 +188,7 @@ impl Parts {
         let definition = definition.map_err(|faults| {
             let first = faults.into_iter().next();
             let words = first.map(|(place, words)| format!("{place}: {words}"));
-            NotRecomputed::Unusable(words.unwrap_or_default())
+            RecomputeError::Unusable(words.unwrap_or_default())
         })?;
         let created = RunCreated {
             definition: definition.json.clone(),
@@ -213,7 +213,7 @@ impl Parts {
             cause: self.cause,
             event: Event::Recompute(RecomputeEvent::Created(Box::new(created))),
         };
-        Ok(Prepared {
+        Ok(PreparedRecompute {
             definition,
             created,
         })
@@ -239,7 +239,7 @@ fn size(result: &RecordedResult) -> usize {
 }
 
 /// One step that asks an agent for each of its tasks.
-fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPlan, NotRecomputed> {
+fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPlan, RecomputeError> {
     let concurrency = agent.for_each.as_ref().map_or(1, |each| each.concurrency);
     let each = FanOut {
         concurrency,
@@ -252,7 +252,7 @@ fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPla
         id: id.to_owned(),
         needs: Vec::new(),
         schema: None,
-        work: Work::Agent(AgentPlan {
+        work: StepWork::Agent(AgentPlan {
             for_each: Some(each),
             params: params.map(|params| tree(&params)).transpose()?,
             ..agent.clone()
@@ -260,8 +260,8 @@ fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPla
     })
 }
 
-fn tree(value: &Value) -> Result<Json, NotRecomputed> {
-    Json::from_value(value).map_err(|error| NotRecomputed::Unusable(error.to_string()))
+fn tree(value: &Value) -> Result<CanonicalJson, RecomputeError> {
+    CanonicalJson::from_value(value).map_err(|error| RecomputeError::Unusable(error.to_string()))
 }
 
 /// An id that no other step has: where the step stands in the run, as far as an id can say it.
@@ -285,7 +285,7 @@ fn leaf(place: usize) -> Value {
 
 /// The declared params with a reference to the recorded value wherever an expression stood. What
 /// resolves through a secret stays what it was; `leaves` are the pointers of the others.
-fn rewritten(declared: &Value, at: &str, task: &Task, leaves: &mut Vec<String>) -> Value {
+fn rewritten(declared: &Value, at: &str, task: &RecordedTask, leaves: &mut Vec<String>) -> Value {
     match declared {
         Value::String(text) if is_template(text) && task.given.get(at) != Some(&None) => {
             leaves.push(at.to_owned());
@@ -313,7 +313,7 @@ fn is_template(text: &str) -> bool {
 }
 
 /// What one task was given, in the order of `leaves`, and which item it was.
-fn given(task: &Task, leaves: &[String]) -> Value {
+fn given(task: &RecordedTask, leaves: &[String]) -> Value {
     let value = |pointer: &String| task.given.get(pointer).cloned().flatten();
     let values: Vec<Value> = leaves
         .iter()

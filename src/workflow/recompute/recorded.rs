@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, Work};
+use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, StepWork};
 use ktsu_ledger::event::{
-    AgentEvent, EnvValue, Given, ItemEvent, RecomputeOf, Reference, RunEvent, SkipReason,
-    StepEvent, Violation, WorkerEvent,
+    AgentEvent, EnvValue, ItemEvent, RecomputeOf, Reference, RunEvent, SkipReason, StepEvent,
+    StepInput, Violation, WorkerEvent,
 };
-use ktsu_ledger::{Event, Frame, Json, StreamId, Timestamp};
+use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::{BadPlan, FoldError, RunState};
+use ktsu_projections::run::{FoldError, PlanError, RunState};
 use serde_json::{Map, Value, json};
 
-use super::results::Calls;
+use super::results::RecordedCalls;
 
 /// What is recorded of a run's agents.
 #[derive(Debug)]
-pub struct Recorded {
+pub struct RecordedRun {
     /// The stream.
     pub stream: StreamId,
     /// The number of its last frame.
@@ -32,18 +32,18 @@ pub struct Recorded {
     /// The number of its decision rules.
     pub rules: u32,
     /// Its params.
-    pub params: Json,
+    pub params: CanonicalJson,
     /// Values of environment variables, as far as a ledger may know them.
     pub env: BTreeMap<String, EnvValue>,
     /// For a recompute of a run: which.
     pub of: Option<RecomputeOf>,
     /// By step and item, in the order they began.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<RecordedTask>,
 }
 
 /// One task of an agent.
 #[derive(Debug, Clone)]
-pub struct Task {
+pub struct RecordedTask {
     /// The scope's path.
     pub scope: String,
     /// The step, as its workflow declares it.
@@ -60,9 +60,9 @@ pub struct Task {
     /// Whether a model's reply is recorded.
     pub called: bool,
     /// Its calls of tools.
-    pub calls: Calls,
+    pub calls: RecordedCalls,
     /// How it ended, if it did.
-    pub end: Option<End>,
+    pub end: Option<TaskEnd>,
     /// When it ended.
     pub ended_at: Option<Timestamp>,
     /// Whether whoever failed said that it may go well another time.
@@ -72,7 +72,7 @@ pub struct Task {
 
 /// How a task ended.
 #[derive(Debug, Clone, PartialEq)]
-pub enum End {
+pub enum TaskEnd {
     /// With an output, without its reserved fields.
     Output(Value),
     /// Its agent asked to skip it.
@@ -90,7 +90,7 @@ pub enum End {
     },
 }
 
-impl End {
+impl TaskEnd {
     /// The value it comes to, if to any: of a skip, its marker.
     pub fn value(&self) -> Option<Value> {
         match self {
@@ -101,7 +101,7 @@ impl End {
     }
 }
 
-impl Task {
+impl RecordedTask {
     /// The path of the step from the run: `call/inner`.
     pub fn path(&self) -> String {
         match self.scope.as_str() {
@@ -112,7 +112,7 @@ impl Task {
 
     /// The params as the agent got them; what resolves through a secret as its template.
     pub fn input(&self) -> Value {
-        let params = self.agent.params.as_ref().map(Json::to_value);
+        let params = self.agent.params.as_ref().map(CanonicalJson::to_value);
         let mut params = params.unwrap_or_else(|| Value::Object(Map::new()));
         for (pointer, value) in &self.given {
             if let (Some(place), Some(value)) = (params.pointer_mut(pointer), value) {
@@ -126,12 +126,12 @@ impl Task {
 /// The beginning of the places of params among a step's inputs.
 const PARAMS: &str = "/params";
 
-impl Recorded {
+impl RecordedRun {
     /// Reads the frames of a run, or of a recompute, blobs put back.
     ///
     /// # Errors
     /// [`FoldError`].
-    pub fn of(frames: &[Frame]) -> Result<Self, FoldError> {
+    pub fn from_frames(frames: &[Frame]) -> Result<Self, FoldError> {
         let state = RunState::fold(frames)?;
         let (first, last) = match (frames.first(), frames.last()) {
             (Some(first), Some(last)) => (first, last),
@@ -142,10 +142,10 @@ impl Recorded {
         let (definition, _) = brought.ok_or(FoldError::Empty)?;
         let plan = serde_json::from_str(definition.as_str());
         let plan: Plan =
-            plan.map_err(|error| FoldError::Plan(BadPlan::Unreadable(error.to_string())))?;
+            plan.map_err(|error| FoldError::Plan(PlanError::Unreadable(error.to_string())))?;
         let root = plan.workflows.get(&plan.root);
         let created = state.created();
-        let mut walk = Walk {
+        let mut walk = RecordedRunFold {
             state: &state,
             frames: frames.iter().map(|frame| (frame.seq, frame)).collect(),
             data: HashMap::new(),
@@ -173,25 +173,25 @@ impl Recorded {
     }
 
     /// The tasks that ended after somebody had worked on them: what can be asked for again.
-    pub fn ended(&self) -> impl Iterator<Item = &Task> {
+    pub fn ended(&self) -> impl Iterator<Item = &RecordedTask> {
         let tasks = self.tasks.iter();
         tasks.filter(|task| task.dispatched && task.end.is_some())
     }
 }
 
-struct Walk<'a> {
+struct RecordedRunFold<'a> {
     state: &'a RunState,
     frames: HashMap<u64, &'a Frame>,
     data: HashMap<u64, Value>,
     /// Which workflow runs in a scope.
     scopes: HashMap<String, String>,
     plan: &'a Plan,
-    tasks: Vec<Task>,
+    tasks: Vec<RecordedTask>,
     /// The moment of the frame that is being taken.
     at: Timestamp,
 }
 
-impl Walk<'_> {
+impl RecordedRunFold<'_> {
     fn take(&mut self, frame: &Frame) {
         self.at = frame.at;
         match &frame.event {
@@ -248,19 +248,19 @@ impl Walk<'_> {
                 }
             }
             StepEvent::Completed(done) => {
-                let output = done.output.as_ref().map(Json::to_value);
+                let output = done.output.as_ref().map(CanonicalJson::to_value);
                 let output = output.or_else(|| self.output(done.output_from.as_ref()?));
-                self.end(scope, step, None, output.map(End::Output));
+                self.end(scope, step, None, output.map(TaskEnd::Output));
             }
             StepEvent::Failed(failed) => {
-                let raw = failed.raw.as_ref().map(Json::to_value);
+                let raw = failed.raw.as_ref().map(CanonicalJson::to_value);
                 let raw = raw.or_else(|| self.value(failed.raw_from.as_ref()?));
                 let end = self.failed(scope, step, None, &failed.code, &failed.message, raw);
                 self.end(scope, step, None, end);
             }
             StepEvent::Skipped(skipped) if skipped.reason == SkipReason::AgentSkipped => {
                 let words = skipped.detail.clone().unwrap_or_default();
-                self.end(scope, step, None, Some(End::Skipped(words)));
+                self.end(scope, step, None, Some(TaskEnd::Skipped(words)));
             }
             // A person took back what it came to: there is nothing until it starts again.
             StepEvent::Reset(_) => self.forget(scope, step),
@@ -274,12 +274,14 @@ impl Walk<'_> {
             ItemEvent::Started(started) => self.begin(scope, step, item, &started.input),
             ItemEvent::Completed(done) => {
                 let output = done.output_from.as_ref();
-                let output = output.and_then(|place| self.output(place)).map(End::Output);
-                let skipped = done.skipped.clone().map(End::Skipped);
+                let output = output
+                    .and_then(|place| self.output(place))
+                    .map(TaskEnd::Output);
+                let skipped = done.skipped.clone().map(TaskEnd::Skipped);
                 self.end(scope, step, item, skipped.or(output));
             }
             ItemEvent::Failed(failed) => {
-                let raw = failed.raw.as_ref().map(Json::to_value);
+                let raw = failed.raw.as_ref().map(CanonicalJson::to_value);
                 let raw = raw.or_else(|| self.value(failed.raw_from.as_ref()?));
                 let end = self.failed(scope, step, item, &failed.code, &failed.message, raw);
                 self.end(scope, step, item, end);
@@ -297,26 +299,26 @@ impl Walk<'_> {
         scope: &str,
         step: &str,
         item: Option<u32>,
-        input: &BTreeMap<String, Given>,
+        input: &BTreeMap<String, StepInput>,
     ) {
         let workflow = self.scopes.get(scope);
         let workflow = workflow.and_then(|key| self.plan.workflows.get(key));
         let plan = workflow.and_then(|one| one.steps.iter().find(|one| one.id == step));
-        let Some((plan, Work::Agent(agent))) = plan.map(|plan| (plan, &plan.work)) else {
+        let Some((plan, StepWork::Agent(agent))) = plan.map(|plan| (plan, &plan.work)) else {
             return;
         };
         let mut given = BTreeMap::new();
         for (pointer, one) in input {
             if let Some(pointer) = pointer.strip_prefix(PARAMS) {
                 let value = match one {
-                    Given::Ref(place) => Some(self.value(place).unwrap_or_default()),
-                    Given::Value { value, .. } => Some(value.to_value()),
-                    Given::Template(_) => None,
+                    StepInput::Ref(place) => Some(self.value(place).unwrap_or_default()),
+                    StepInput::Value { value, .. } => Some(value.to_value()),
+                    StepInput::Template(_) => None,
                 };
                 given.insert(pointer.to_owned(), value);
             }
         }
-        self.tasks.push(Task {
+        self.tasks.push(RecordedTask {
             scope: scope.to_owned(),
             step: plan.clone(),
             agent: agent.clone(),
@@ -324,7 +326,7 @@ impl Walk<'_> {
             given,
             dispatched: false,
             called: false,
-            calls: Calls::default(),
+            calls: RecordedCalls::default(),
             end: None,
             ended_at: None,
             retryable: None,
@@ -332,13 +334,13 @@ impl Walk<'_> {
         });
     }
 
-    fn find(&mut self, scope: &str, step: &str, item: Option<u32>) -> Option<&mut Task> {
+    fn find(&mut self, scope: &str, step: &str, item: Option<u32>) -> Option<&mut RecordedTask> {
         // Whoever is asked for began lately.
         let mut tasks = self.tasks.iter_mut().rev();
         tasks.find(|task| task.item == item && task.step.id == step && task.scope == scope)
     }
 
-    fn end(&mut self, scope: &str, step: &str, item: Option<u32>, end: Option<End>) {
+    fn end(&mut self, scope: &str, step: &str, item: Option<u32>, end: Option<TaskEnd>) {
         let at = self.at;
         if let Some(task) = self.find(scope, step, item) {
             task.end = end;
@@ -354,10 +356,10 @@ impl Walk<'_> {
         code: &str,
         message: &str,
         raw: Option<Value>,
-    ) -> Option<End> {
+    ) -> Option<TaskEnd> {
         let task = self.find(scope, step, item);
         let violations = task.map(|task| task.violations.clone());
-        Some(End::Failed {
+        Some(TaskEnd::Failed {
             code: code.to_owned(),
             message: message.to_owned(),
             raw,

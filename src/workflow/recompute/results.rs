@@ -4,30 +4,30 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::ServerPlan;
-use ktsu_ledger::event::{AgentEvent, NotSent, RecordedAt, RecordedResult, ToolReturned};
-use ktsu_ledger::{Frame, Hash, Json};
-use ktsu_projections::run::record::target;
+use ktsu_ledger::event::{AgentEvent, RecordedAt, RecordedResult, ToolReturned, UnsentReason};
+use ktsu_ledger::{CanonicalJson, Frame, Hash};
+use ktsu_projections::run::recorded_results::target;
 use serde_json::Value;
 
-use crate::admit::tools::withheld;
+use crate::admit::tools::is_withheld;
 
 /// The calls of a task, as far as they matter to a recompute.
 #[derive(Debug, Clone, Default)]
-pub struct Calls {
+pub struct RecordedCalls {
     /// What came of those that a recompute does not send, by the reply that asked for them and the
     /// place in it. Step and item are the recompute's to say.
     results: BTreeMap<(u64, u32), RecordedResult>,
     /// Of a recompute: the tools whose calls nothing answered, as its model calls them.
     pub unanswered: Vec<String>,
     /// The tools the model was told of last.
-    offered: Option<Json>,
+    offered: Option<CanonicalJson>,
     /// The replies that asked for tools.
     asked: BTreeMap<u64, Value>,
     /// Whose tool a call is, by reply and place.
     targets: BTreeMap<(u64, u32), (String, String)>,
 }
 
-impl Calls {
+impl RecordedCalls {
     /// What came of those that a recompute does not send, in the order in which they were asked for.
     pub fn results(&self) -> impl Iterator<Item = &RecordedResult> {
         self.results.values()
@@ -40,7 +40,7 @@ impl Calls {
                 self.offered = request.tools.clone().or(self.offered.take());
             }
             AgentEvent::Response(answer) => {
-                let calls = answer.tool_calls.as_ref().map(Json::to_value);
+                let calls = answer.tool_calls.as_ref().map(CanonicalJson::to_value);
                 self.asked.extend(calls.map(|calls| (frame.seq, calls)));
             }
             AgentEvent::ToolCalled(called) => {
@@ -68,7 +68,9 @@ impl Calls {
             return;
         };
         let name = call["name"].as_str().unwrap_or_default();
-        if returned.not_sent == Some(NotSent::SuppressedInBranch) && returned.recorded.is_none() {
+        if returned.not_sent == Some(UnsentReason::SuppressedInBranch)
+            && returned.recorded.is_none()
+        {
             self.unanswered.push(name.to_owned());
         }
         // One with a secret in it is known by arguments that were never meant to be sent.
@@ -80,10 +82,10 @@ impl Calls {
         let known = known.or_else(|| target(self.offered.as_ref()?, name));
         let Some((server, tool)) = known else { return };
         let mut servers = servers.iter();
-        if !servers.any(|one| one.name == server && withheld(one, &tool)) {
+        if !servers.any(|one| one.name == server && is_withheld(one, &tool)) {
             return;
         }
-        let arguments = Json::from_value(&call["arguments"]).unwrap_or_default();
+        let arguments = CanonicalJson::from_value(&call["arguments"]).unwrap_or_default();
         let result = RecordedResult {
             content: returned.content.clone(),
             digest: Hash::of(arguments.as_str().as_bytes()).to_string(),

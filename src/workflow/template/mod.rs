@@ -13,17 +13,17 @@ pub use text::text_of;
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::Json;
+use ktsu_ledger::CanonicalJson;
 use serde_json::Value;
 
-use super::expression::{EvaluationError, Expression, Meter, Names, Root};
+use super::expression::{EvaluationError, Expression, Meter, NameLookup, Root};
 use super::rules::DecisionRules;
 use render::Render;
 
 /// A tree of values whose strings may hold expressions.
 #[derive(Debug, Clone)]
 pub struct Template {
-    node: Node,
+    node: TemplateNode,
     roots: BTreeSet<Root>,
 }
 
@@ -46,7 +46,7 @@ pub struct TemplateError {
 
 /// A template with its expressions evaluated.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Rendered {
+pub struct RenderedTemplate {
     /// The value; where a leaf is [`Source::Secret`] it holds the template text.
     pub value: Value,
     /// Every leaf that was not literal.
@@ -59,12 +59,12 @@ pub struct Leaf {
     /// JSON pointer into the value.
     pub at: String,
     /// Where the value came from.
-    pub source: Source,
+    pub source: LeafSource,
 }
 
 /// Where the value of a leaf came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum LeafSource {
     /// It is exactly the value at this pointer below the name, and that value exists.
     Path {
         /// The name.
@@ -82,11 +82,11 @@ pub enum Source {
 }
 
 #[derive(Debug, Clone)]
-enum Node {
+enum TemplateNode {
     Literal(Value),
     Text(Text),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
+    List(Vec<TemplateNode>),
+    Map(Vec<(String, TemplateNode)>),
 }
 
 /// A string with at least one expression.
@@ -104,14 +104,14 @@ enum Part {
 
 impl Template {
     /// Reads the templates of a tree. Keys are literal.
-    pub fn parse(tree: &Json) -> Result<Self, TemplateError> {
+    pub fn parse(tree: &CanonicalJson) -> Result<Self, TemplateError> {
         Self::from_value(&tree.to_value())
     }
 
     /// As [`Template::parse`], from a value.
     pub fn from_value(tree: &Value) -> Result<Self, TemplateError> {
         let mut roots = BTreeSet::new();
-        let node = Node::parse(tree, &mut String::new(), &mut roots)?;
+        let node = TemplateNode::parse(tree, &mut String::new(), &mut roots)?;
         Ok(Self { node, roots })
     }
 
@@ -128,8 +128,8 @@ impl Template {
     /// The expressions of a template of one string.
     pub fn expressions(&self) -> impl Iterator<Item = &Expression> {
         let parts = match &self.node {
-            Node::Text(text) => text.parts.as_slice(),
-            Node::Literal(_) | Node::List(_) | Node::Map(_) => &[],
+            TemplateNode::Text(text) => text.parts.as_slice(),
+            TemplateNode::Literal(_) | TemplateNode::List(_) | TemplateNode::Map(_) => &[],
         };
         parts.iter().filter_map(|part| match part {
             Part::Expression(expression) => Some(expression.as_ref()),
@@ -139,22 +139,22 @@ impl Template {
 
     /// Whether nothing in it is evaluated.
     pub fn is_literal(&self) -> bool {
-        matches!(self.node, Node::Literal(_))
+        matches!(self.node, TemplateNode::Literal(_))
     }
 
     /// JSON pointers to its strings that hold expressions.
-    pub fn filled(&self) -> Vec<String> {
+    pub fn expression_pointers(&self) -> Vec<String> {
         let mut found = Vec::new();
         let mut open = vec![(String::new(), &self.node)];
         while let Some((at, node)) = open.pop() {
             match node {
-                Node::Literal(_) => {}
-                Node::Text(_) => found.push(at),
-                Node::List(items) => {
+                TemplateNode::Literal(_) => {}
+                TemplateNode::Text(_) => found.push(at),
+                TemplateNode::List(items) => {
                     let items = items.iter().enumerate();
                     open.extend(items.map(|(index, item)| (format!("{at}/{index}"), item)));
                 }
-                Node::Map(members) => {
+                TemplateNode::Map(members) => {
                     let members = members.iter();
                     open.extend(members.map(|(key, one)| (pointer_to(&at, key), one)));
                 }
@@ -168,10 +168,10 @@ impl Template {
     /// is made as the decision rules have it.
     pub fn render(
         &self,
-        names: &dyn Names,
+        names: &dyn NameLookup,
         is_secret: &dyn Fn(&str) -> bool,
         rules: DecisionRules,
-    ) -> Result<Rendered, EvaluationError> {
+    ) -> Result<RenderedTemplate, EvaluationError> {
         let mut render = Render {
             names,
             is_secret,
@@ -180,14 +180,14 @@ impl Template {
             leaves: Vec::new(),
         };
         let value = render.node(&self.node, &mut String::new(), 0)?;
-        Ok(Rendered {
+        Ok(RenderedTemplate {
             value,
             leaves: render.leaves,
         })
     }
 }
 
-impl Node {
+impl TemplateNode {
     fn parse(
         tree: &Value,
         at: &mut String,

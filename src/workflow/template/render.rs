@@ -2,16 +2,16 @@
 
 use serde_json::Value;
 
-use super::{Leaf, Node, Part, Source, Text, below, text_of};
+use super::{Leaf, LeafSource, Part, TemplateNode, Text, below, text_of};
 use crate::expression::{
-    EvaluationError, Expression, MAX_NESTING, MAX_RESULT, Meter, Names, Root, from_value,
+    EvaluationError, Expression, MAX_NESTING, MAX_RESULT, Meter, NameLookup, Root, from_value,
     measure_within, to_value,
 };
 use crate::rules::DecisionRules;
 
 /// One rendering under way.
 pub(super) struct Render<'a> {
-    pub(super) names: &'a dyn Names,
+    pub(super) names: &'a dyn NameLookup,
     pub(super) is_secret: &'a dyn Fn(&str) -> bool,
     pub(super) rules: DecisionRules,
     pub(super) meter: Meter,
@@ -21,20 +21,20 @@ pub(super) struct Render<'a> {
 impl Render<'_> {
     pub(super) fn node(
         &mut self,
-        node: &Node,
+        node: &TemplateNode,
         at: &mut String,
         depth: usize,
     ) -> Result<Value, EvaluationError> {
         match node {
-            Node::Literal(value) => Ok(value.clone()),
-            Node::Text(text) => self.text(text, at, depth),
-            Node::List(items) => {
+            TemplateNode::Literal(value) => Ok(value.clone()),
+            TemplateNode::Text(text) => self.text(text, at, depth),
+            TemplateNode::List(items) => {
                 let items = items.iter().enumerate().map(|(index, item)| {
                     below(at, &index.to_string(), |at| self.node(item, at, depth + 1))
                 });
                 items.collect::<Result<_, _>>().map(Value::Array)
             }
-            Node::Map(members) => {
+            TemplateNode::Map(members) => {
                 let members = members.iter().map(|(key, member)| {
                     let value = below(at, key, |at| self.node(member, at, depth + 1))?;
                     Ok((key.clone(), value))
@@ -50,11 +50,11 @@ impl Render<'_> {
             .iter()
             .any(|root| matches!(root, Root::Env(name) if (self.is_secret)(name)));
         let (value, source) = if secret {
-            (Value::String(text.source.clone()), Source::Secret)
+            (Value::String(text.source.clone()), LeafSource::Secret)
         } else if let [Part::Expression(expression)] = text.parts.as_slice() {
             self.whole(expression, depth)?
         } else {
-            (self.mixed(text)?, Source::Computed { roots })
+            (self.mixed(text)?, LeafSource::Computed { roots })
         };
         self.leaves.push(Leaf {
             at: at.to_owned(),
@@ -67,14 +67,14 @@ impl Render<'_> {
         &mut self,
         expression: &Expression,
         depth: usize,
-    ) -> Result<(Value, Source), EvaluationError> {
+    ) -> Result<(Value, LeafSource), EvaluationError> {
         let value = expression.evaluate_within(self.names, &mut self.meter)?;
         if depth > 0 {
             measure_within(&value, depth.min(MAX_NESTING), Meter::MAX_BYTES)?;
         }
         let source = match expression.as_path() {
-            Some((root, pointer)) if self.exists(expression) => Source::Path { root, pointer },
-            Some(_) | None => Source::Computed {
+            Some((root, pointer)) if self.exists(expression) => LeafSource::Path { root, pointer },
+            Some(_) | None => LeafSource::Computed {
                 roots: expression.roots().iter().cloned().collect(),
             },
         };

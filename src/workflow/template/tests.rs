@@ -16,7 +16,7 @@ fn names() -> BTreeMap<Root, Rcvar> {
     ])
 }
 
-fn render(tree: Value) -> Rendered {
+fn render(tree: Value) -> RenderedTemplate {
     let template = Template::from_value(&tree).unwrap();
     template
         .render(&names(), &|name| name == "KEY", DecisionRules::NEWEST)
@@ -35,11 +35,11 @@ fn a_tree_is_walked_and_its_leaves_say_where_they_came_from() {
             "plain": "env:X", "n": 12_345_678, "t": ["n=12345678", 1], "gone": null, "there": null, "a/b": 1
         })
     );
-    let path = |pointer: &str| Source::Path {
+    let path = |pointer: &str| LeafSource::Path {
         root: Root::Params,
         pointer: pointer.into(),
     };
-    let computed = Source::Computed {
+    let computed = LeafSource::Computed {
         roots: vec![Root::Params],
     };
     let leaves: BTreeMap<_, _> = rendered
@@ -63,7 +63,7 @@ fn a_tree_is_walked_and_its_leaves_say_where_they_came_from() {
 fn a_secret_leaf_keeps_its_template_text_until_it_is_built() {
     let rendered = render(json!({"auth": "Bearer {{ env.KEY }}"}));
     assert_eq!(rendered.value, json!({"auth": "Bearer {{ env.KEY }}"}));
-    assert_eq!(rendered.leaves[0].source, Source::Secret);
+    assert_eq!(rendered.leaves[0].source, LeafSource::Secret);
     let template = Template::text("Bearer {{ env.KEY }}").unwrap();
     let built = template
         .render(&names(), &|_| false, DecisionRules::NEWEST)
@@ -110,7 +110,7 @@ fn text_follows_the_text_rule() {
         (json!(u64::MAX), "18446744073709551615"),
     ] {
         for rules in [1, 2] {
-            let rules = DecisionRules::known(rules).unwrap();
+            let rules = DecisionRules::from_recorded(rules).unwrap();
             assert_eq!(text_of(&value, rules), text);
         }
     }
@@ -169,7 +169,7 @@ fn whole_numbers_of_64_bits_are_text_without_exponent_however_they_are_written()
         ("[1.5,1e300]", "[1.5,1e+300]", "[1.5,1e+300]"),
     ] {
         let value: Value = serde_json::from_str(json).unwrap();
-        let first = DecisionRules::known(1).unwrap();
+        let first = DecisionRules::from_recorded(1).unwrap();
         assert_eq!(text_of(&value, first), before, "{json} under rules 1");
         assert_eq!(text_of(&value, DecisionRules::NEWEST), text, "{json}");
     }
@@ -179,8 +179,13 @@ fn whole_numbers_of_64_bits_are_text_without_exponent_however_they_are_written()
 fn places_with_expressions_are_known_before_anything_is_rendered() {
     let tree = json!({"a": "{{ params.n }}", "b/c": ["x", "n={{ params.n }}"], "d": {"e": 1}});
     let template = Template::from_value(&tree).unwrap();
-    assert_eq!(template.filled(), ["/a", "/b~1c/1"]);
-    assert_eq!(Template::text("{{ params.n }}").unwrap().filled(), [""]);
+    assert_eq!(template.expression_pointers(), ["/a", "/b~1c/1"]);
+    assert_eq!(
+        Template::text("{{ params.n }}")
+            .unwrap()
+            .expression_pointers(),
+        [""]
+    );
 }
 
 proptest::proptest! {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Node, Part, Template, Text, text_of};
-use crate::expression::marks::{Marks, Tracked, all};
-use crate::expression::tracked::{TrackedNames, Tracker};
+use super::{Part, Template, TemplateNode, Text, text_of};
+use crate::expression::provenance::{Provenance, Tracked, union};
+use crate::expression::tracked::{TrackedNameLookup, Tracker};
 use crate::expression::{EvaluationError, Root, from_value};
 use crate::rules::DecisionRules;
 
@@ -18,7 +18,7 @@ impl Template {
     /// What [`Template::render`] refuses.
     pub fn track(
         &self,
-        names: &dyn TrackedNames,
+        names: &dyn TrackedNameLookup,
         is_secret: &dyn Fn(&str) -> bool,
         rules: DecisionRules,
         tracker: &mut Tracker,
@@ -32,12 +32,14 @@ impl Template {
         for segment in pointer.split('/').skip(1) {
             let segment = segment.replace("~1", "/").replace("~0", "~");
             let below = match at {
-                Node::Map(members) => members
+                TemplateNode::Map(members) => members
                     .iter()
                     .find(|(name, _)| *name == segment)
                     .map(|(_, node)| node),
-                Node::List(items) => segment.parse().ok().and_then(|at: usize| items.get(at)),
-                Node::Literal(_) | Node::Text(_) => None,
+                TemplateNode::List(items) => {
+                    segment.parse().ok().and_then(|at: usize| items.get(at))
+                }
+                TemplateNode::Literal(_) | TemplateNode::Text(_) => None,
             };
             match below {
                 Some(below) => at = below,
@@ -45,44 +47,44 @@ impl Template {
             }
         }
         match at {
-            Node::Text(text) => Some(text.source.clone()),
-            Node::Literal(value) => Some(value.to_string()),
-            Node::List(_) | Node::Map(_) => None,
+            TemplateNode::Text(text) => Some(text.source.clone()),
+            TemplateNode::Literal(value) => Some(value.to_string()),
+            TemplateNode::List(_) | TemplateNode::Map(_) => None,
         }
     }
 }
 
 fn node(
-    tree: &Node,
-    names: &dyn TrackedNames,
+    tree: &TemplateNode,
+    names: &dyn TrackedNameLookup,
     is_secret: &dyn Fn(&str) -> bool,
     rules: DecisionRules,
     tracker: &mut Tracker,
 ) -> Result<Tracked, EvaluationError> {
     match tree {
-        Node::Literal(value) => Ok(Tracked::literal(from_value(value))),
-        Node::Text(one) => text(one, names, is_secret, rules, tracker),
-        Node::List(items) => {
+        TemplateNode::Literal(value) => Ok(Tracked::literal(from_value(value))),
+        TemplateNode::Text(one) => text(one, names, is_secret, rules, tracker),
+        TemplateNode::List(items) => {
             let items = items
                 .iter()
                 .map(|item| node(item, names, is_secret, rules, tracker));
             let items = items.collect::<Result<_, _>>()?;
-            Ok(Tracked::list(items, Marks::default()))
+            Ok(Tracked::list(items, Provenance::default()))
         }
-        Node::Map(members) => {
+        TemplateNode::Map(members) => {
             let members = members.iter().map(|(key, member)| {
                 let made = node(member, names, is_secret, rules, tracker)?;
                 Ok((key.clone(), made))
             });
             let members = members.collect::<Result<BTreeMap<_, _>, EvaluationError>>()?;
-            Ok(Tracked::map(members, Marks::default()))
+            Ok(Tracked::map(members, Provenance::default()))
         }
     }
 }
 
 fn text(
     text: &Text,
-    names: &dyn TrackedNames,
+    names: &dyn TrackedNameLookup,
     is_secret: &dyn Fn(&str) -> bool,
     rules: DecisionRules,
     tracker: &mut Tracker,
@@ -109,6 +111,6 @@ fn text(
             }
         }
     }
-    let made = Tracked::of(from_value(&Value::String(out)), all(&sources));
-    Ok(made.chosen_by(&all(&chosen)))
+    let made = Tracked::computed(from_value(&Value::String(out)), union(&sources));
+    Ok(made.chosen_by(&union(&chosen)))
 }

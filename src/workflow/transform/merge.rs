@@ -2,14 +2,14 @@
 
 use jmespath::{Rcvar, Variable};
 
-use crate::expression::{EvaluationError, Expression, Meter, Names, measure_within};
+use crate::expression::{EvaluationError, Expression, Meter, NameLookup, measure_within};
 
 /// Objects merge at every level, arrays are joined, anything else is replaced by the later value.
 /// An argument that is null brings nothing.
 pub(super) fn apply(
     from: &[Expression],
     value: &Rcvar,
-    names: &dyn Names,
+    names: &dyn NameLookup,
     meter: &mut Meter,
 ) -> Result<Rcvar, EvaluationError> {
     let mut merged = value.clone();

@@ -18,8 +18,8 @@ use ktsu_ledger::event::plan::{Op, TransformPlan};
 use serde_json::{Value, json};
 
 use super::expression::{
-    EvaluationError, Expression, ExpressionError, Meter, Names, Root, kind, measure_within, null,
-    to_value,
+    EvaluationError, Expression, ExpressionError, Meter, NameLookup, Root, kind, measure_within,
+    null, to_value,
 };
 
 /// The operations by name, as they stand in a file.
@@ -109,7 +109,7 @@ impl CompiledTransform {
     }
 
     /// The values of the inputs, in order.
-    pub fn inputs(&self, names: &dyn Names) -> Result<Vec<Rcvar>, TransformError> {
+    pub fn inputs(&self, names: &dyn NameLookup) -> Result<Vec<Rcvar>, TransformError> {
         let values = self.inputs.iter().map(|input| input.evaluate(names));
         values
             .collect::<Result<_, _>>()
@@ -121,7 +121,7 @@ impl CompiledTransform {
     }
 
     /// Applies the operations to the inputs; the output is `{"result": value}`.
-    pub fn run(&self, inputs: &[Rcvar], names: &dyn Names) -> Result<Value, TransformError> {
+    pub fn run(&self, inputs: &[Rcvar], names: &dyn NameLookup) -> Result<Value, TransformError> {
         let mut value = start(inputs);
         let mut meter = Meter::new();
         for (position, op) in self.ops.iter().enumerate() {
@@ -201,7 +201,7 @@ impl CompiledOp {
     fn apply(
         &self,
         value: &Rcvar,
-        names: &dyn Names,
+        names: &dyn NameLookup,
         meter: &mut Meter,
     ) -> Result<Rcvar, EvaluationError> {
         match self {
@@ -232,7 +232,7 @@ fn array(items: Vec<Rcvar>) -> Rcvar {
     Rcvar::new(Variable::Array(items))
 }
 
-fn mistaken(wanted: &str, got: &Rcvar) -> EvaluationError {
+fn type_error(wanted: &str, got: &Rcvar) -> EvaluationError {
     EvaluationError {
         code: "transform_type",
         message: format!("needs {wanted}, got {}", kind(got)),

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use jmespath::{Rcvar, Variable};
 
-use super::{array, canonical, mistaken};
+use super::{array, canonical, type_error};
 use crate::expression::{EvaluationError, Expression, Meter, compare_numbers};
 
 /// Booleans come before numbers, then strings, arrays and objects; within a class by value.
@@ -16,18 +16,18 @@ pub(super) fn apply(
     meter: &mut Meter,
 ) -> Result<Rcvar, EvaluationError> {
     let Some(items) = value.as_array() else {
-        return Err(mistaken("an array", value));
+        return Err(type_error("an array", value));
     };
     let mut keyed = Vec::with_capacity(items.len());
     for item in items {
         let key = field.evaluate_on_within(item, meter)?;
-        keyed.push((Key::of(&key), item.clone()));
+        keyed.push((SortKey::of(&key), item.clone()));
     }
     keyed.sort_by(|(a, _), (b, _)| order(a, b, descending));
     Ok(array(keyed.into_iter().map(|(_, item)| item).collect()))
 }
 
-pub(super) enum Key {
+pub(super) enum SortKey {
     Null,
     Bool(bool),
     Number(serde_json::Number),
@@ -36,7 +36,7 @@ pub(super) enum Key {
     Object(String),
 }
 
-impl Key {
+impl SortKey {
     pub(super) fn of(value: &Rcvar) -> Self {
         match &**value {
             Variable::Null | Variable::Expref(_) => Self::Null,
@@ -60,14 +60,14 @@ impl Key {
     }
 }
 
-pub(super) fn order(a: &Key, b: &Key, descending: bool) -> Ordering {
+pub(super) fn order(a: &SortKey, b: &SortKey, descending: bool) -> Ordering {
     let forward = match (a, b) {
-        (Key::Null, _) | (_, Key::Null) => return a.class().cmp(&b.class()),
-        (Key::Bool(a), Key::Bool(b)) => a.cmp(b),
-        (Key::Number(a), Key::Number(b)) => compare_numbers(a, b),
-        (Key::String(a), Key::String(b))
-        | (Key::Array(a), Key::Array(b))
-        | (Key::Object(a), Key::Object(b)) => a.cmp(b),
+        (SortKey::Null, _) | (_, SortKey::Null) => return a.class().cmp(&b.class()),
+        (SortKey::Bool(a), SortKey::Bool(b)) => a.cmp(b),
+        (SortKey::Number(a), SortKey::Number(b)) => compare_numbers(a, b),
+        (SortKey::String(a), SortKey::String(b))
+        | (SortKey::Array(a), SortKey::Array(b))
+        | (SortKey::Object(a), SortKey::Object(b)) => a.cmp(b),
         (a, b) => a.class().cmp(&b.class()),
     };
     if descending {

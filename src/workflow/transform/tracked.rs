@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::sort::{Key, order};
+use super::sort::{SortKey, order};
 use super::{CompiledOp, CompiledTransform, TransformError, canonical};
-use crate::expression::marks::{Marks, Tracked, all};
-use crate::expression::tracked::{TrackedNames, Tracker, flatten};
+use crate::expression::provenance::{Provenance, Tracked, union};
+use crate::expression::tracked::{TrackedNameLookup, Tracker, flatten};
 use crate::expression::{EvaluationError, Expression, null, truthy};
 
 type Outcome = Result<Tracked, EvaluationError>;
@@ -17,7 +17,7 @@ impl CompiledTransform {
     /// What they refuse.
     pub fn track(
         &self,
-        names: &dyn TrackedNames,
+        names: &dyn TrackedNameLookup,
         tracker: &mut Tracker,
     ) -> Result<Tracked, TransformError> {
         let refused = |op: Option<usize>| {
@@ -35,7 +35,7 @@ impl CompiledTransform {
             value = done.map_err(refused(Some(position)))?;
         }
         let members = BTreeMap::from([("result".to_owned(), value)]);
-        Ok(Tracked::map(members, Marks::default()))
+        Ok(Tracked::map(members, Provenance::default()))
     }
 
     /// What it does, in the words of its declaration: the inputs, then the operations.
@@ -64,7 +64,12 @@ impl CompiledOp {
         format!("{} {argument}", self.name())
     }
 
-    fn track(&self, value: Tracked, names: &dyn TrackedNames, tracker: &mut Tracker) -> Outcome {
+    fn track(
+        &self,
+        value: Tracked,
+        names: &dyn TrackedNameLookup,
+        tracker: &mut Tracker,
+    ) -> Outcome {
         match self {
             Self::Deduplicate(field) => deduplicate(field, value, tracker),
             Self::Filter(expr) => filter(expr, &value, tracker),
@@ -141,9 +146,9 @@ fn elements(value: &Tracked) -> Vec<Tracked> {
 }
 
 /// The elements that were taken, and what took them.
-fn taken(value: &Tracked, items: Vec<Tracked>, why: &[Marks]) -> Tracked {
+fn taken(value: &Tracked, items: Vec<Tracked>, why: &[Provenance]) -> Tracked {
     let list = Tracked::list(items, value.source());
-    list.chosen_by(value.chosen()).chosen_by(&all(why))
+    list.chosen_by(value.chosen()).chosen_by(&union(why))
 }
 
 fn deduplicate(field: &Expression, value: Tracked, tracker: &mut Tracker) -> Outcome {
@@ -153,7 +158,7 @@ fn deduplicate(field: &Expression, value: Tracked, tracker: &mut Tracker) -> Out
     let (mut seen, mut kept, mut why) = (HashSet::new(), Vec::new(), Vec::new());
     for item in items {
         let key = field.track_on(&item, tracker)?;
-        why.push(key.rests_on());
+        why.push(key.dependencies());
         if seen.insert(canonical(key.value())) {
             kept.push(item);
         }
@@ -186,13 +191,13 @@ fn filter(expr: &Expression, value: &Tracked, tracker: &mut Tracker) -> Outcome 
 fn sort(field: &Expression, descending: bool, value: &Tracked, tracker: &mut Tracker) -> Outcome {
     tracker.inspect(value.shape());
     let Some(items) = value.items() else {
-        return Err(super::mistaken("an array", value.value()));
+        return Err(super::type_error("an array", value.value()));
     };
     let (mut keyed, mut why) = (Vec::with_capacity(items.len()), Vec::new());
     for item in items {
         let key = field.track_on(&item, tracker)?;
-        why.push(key.rests_on());
-        keyed.push((Key::of(key.value()), item));
+        why.push(key.dependencies());
+        keyed.push((SortKey::of(key.value()), item));
     }
     keyed.sort_by(|(a, _), (b, _)| order(a, b, descending));
     let sorted = keyed.into_iter().map(|(_, item)| item).collect();

@@ -2,27 +2,27 @@
 
 use jmespath::ast::Ast;
 
-use super::infer::{Data, Walk};
-use super::written::Owner;
+use super::infer::{Inference, InferenceNode};
+use super::paths::PathOwner;
 use super::{KindSet, ValueType};
 
 /// What a call gives; an argument that can never be what it has to be is found.
 pub(super) fn call<'e>(
-    walk: &mut Walk<'e>,
-    data: Data<'_>,
-    owner: Owner<'e>,
+    walk: &mut Inference<'e>,
+    data: InferenceNode<'_>,
+    owner: PathOwner<'e>,
     name: &str,
     args: &'e [Ast],
 ) -> ValueType {
     match (name, args) {
         ("map", [Ast::Expref { ast, .. }, list]) => {
             let items = list_of(walk, data, owner, name, list).items();
-            let made = walk.walk(Data::Value(&items), Owner::Element, ast);
+            let made = walk.walk(InferenceNode::Value(&items), PathOwner::Element, ast);
             ValueType::array(made)
         }
         (_, [list, Ast::Expref { ast, .. }]) => {
             let list = list_of(walk, data, owner, name, list);
-            walk.walk(Data::Value(&list.items()), Owner::Element, ast);
+            walk.walk(InferenceNode::Value(&list.items()), PathOwner::Element, ast);
             match name {
                 "sort_by" => ValueType::array(list.items()),
                 _ => list.items().or_null(),
@@ -40,9 +40,9 @@ pub(super) fn call<'e>(
 }
 
 fn list_of<'e>(
-    walk: &mut Walk<'e>,
-    data: Data<'_>,
-    owner: Owner<'e>,
+    walk: &mut Inference<'e>,
+    data: InferenceNode<'_>,
+    owner: PathOwner<'e>,
     name: &str,
     list: &'e Ast,
 ) -> ValueType {
@@ -51,8 +51,14 @@ fn list_of<'e>(
     value
 }
 
-fn judge<'e>(walk: &mut Walk<'e>, name: &str, wanted: KindSet, value: &ValueType, arg: &'e Ast) {
-    if value.is_telling() && !value.kinds().meets(wanted) {
+fn judge<'e>(
+    walk: &mut Inference<'e>,
+    name: &str,
+    wanted: KindSet,
+    value: &ValueType,
+    arg: &'e Ast,
+) {
+    if value.is_informative() && !value.kinds().meets(wanted) {
         let message = format!(
             "{name} needs {}, and gets {}",
             wanted.words(),

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use jmespath::ast::{Ast, Comparator};
 
 use super::functions;
-use super::near::slip;
-use super::written::{Owner, begins_with_a_field, describe, first, path_of};
+use super::paths::{PathOwner, begins_with_a_field, describe, first, path_of};
+use super::spelling::likely_typo;
 use super::{KindSet, ValueType, transform};
 use crate::expression::{Expression, to_value};
 use ktsu_codes::nearest;
@@ -33,7 +33,7 @@ pub struct NameTypes {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
     /// What kind.
-    pub problem: Problem,
+    pub problem: FindingKind,
     /// Byte offset in the source of the expression.
     pub offset: usize,
     /// In characters.
@@ -46,7 +46,7 @@ pub struct Finding {
 
 /// Kinds of findings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Problem {
+pub enum FindingKind {
     /// A field that no value can have.
     UnknownField,
     /// A field that nothing declares and nothing forbids, with the name of a declared one nearly.
@@ -61,10 +61,14 @@ pub enum Problem {
 pub fn infer(
     expression: &Expression,
     names: &NameTypes,
-    effort: &Effort,
+    effort: &InferenceBudget,
 ) -> (ValueType, Vec<Finding>) {
-    let mut walk = Walk::new(expression, effort);
-    let found = walk.walk(Data::Root(names), Owner::Names, expression.ast());
+    let mut walk = Inference::new(expression, effort);
+    let found = walk.walk(
+        InferenceNode::Root(names),
+        PathOwner::Names,
+        expression.ast(),
+    );
     (found, walk.findings)
 }
 
@@ -72,10 +76,14 @@ pub fn infer(
 pub fn infer_element(
     expression: &Expression,
     element: &ValueType,
-    effort: &Effort,
+    effort: &InferenceBudget,
 ) -> (ValueType, Vec<Finding>) {
-    let mut walk = Walk::new(expression, effort);
-    let found = walk.walk(Data::Value(element), Owner::Element, expression.ast());
+    let mut walk = Inference::new(expression, effort);
+    let found = walk.walk(
+        InferenceNode::Value(element),
+        PathOwner::Element,
+        expression.ast(),
+    );
     (found, walk.findings)
 }
 
@@ -87,11 +95,11 @@ const MAX_EFFORT: u64 = 50_000_000;
 /// What all expressions of a kit may cost together: once it is spent, everything may be anything, and
 /// nothing more is found.
 #[derive(Debug)]
-pub struct Effort {
+pub struct InferenceBudget {
     left: Cell<u64>,
 }
 
-impl Effort {
+impl InferenceBudget {
     /// As much as a kit may take.
     pub fn of_a_kit() -> Self {
         Self::of(MAX_EFFORT)
@@ -115,16 +123,16 @@ impl Effort {
     }
 }
 
-pub(super) struct Walk<'e> {
+pub(super) struct Inference<'e> {
     expression: &'e Expression,
     pub(super) findings: Vec<Finding>,
     level: usize,
-    effort: &'e Effort,
+    effort: &'e InferenceBudget,
 }
 
 /// What the current node is.
 #[derive(Clone, Copy)]
-pub(super) enum Data<'t> {
+pub(super) enum InferenceNode<'t> {
     /// The object of names.
     Root(&'t NameTypes),
     /// The object behind `step`.
@@ -135,8 +143,8 @@ pub(super) enum Data<'t> {
     Value(&'t ValueType),
 }
 
-impl<'e> Walk<'e> {
-    fn new(expression: &'e Expression, effort: &'e Effort) -> Self {
+impl<'e> Inference<'e> {
+    fn new(expression: &'e Expression, effort: &'e InferenceBudget) -> Self {
         Self {
             expression,
             findings: Vec::new(),
@@ -145,7 +153,12 @@ impl<'e> Walk<'e> {
         }
     }
 
-    pub(super) fn walk(&mut self, data: Data<'_>, owner: Owner<'e>, ast: &'e Ast) -> ValueType {
+    pub(super) fn walk(
+        &mut self,
+        data: InferenceNode<'_>,
+        owner: PathOwner<'e>,
+        ast: &'e Ast,
+    ) -> ValueType {
         if self.level >= MAX_LEVELS || self.effort.is_spent() {
             return ValueType::any();
         }
@@ -156,23 +169,30 @@ impl<'e> Walk<'e> {
         found
     }
 
-    fn node(&mut self, data: Data<'_>, owner: Owner<'e>, ast: &'e Ast) -> ValueType {
+    fn node(&mut self, data: InferenceNode<'_>, owner: PathOwner<'e>, ast: &'e Ast) -> ValueType {
         match ast {
             Ast::Field { offset, name } => self.name(data, owner, *offset, name),
             Ast::Identity { .. } => match data {
-                Data::Value(value) => value.clone(),
-                Data::Root(_) | Data::Steps(_) | Data::Env => ValueType::any(),
+                InferenceNode::Value(value) => value.clone(),
+                InferenceNode::Root(_) | InferenceNode::Steps(_) | InferenceNode::Env => {
+                    ValueType::any()
+                }
             },
             Ast::Literal { value, .. } => ValueType::of_value(&to_value(value)),
             Ast::Index { .. } => match data {
-                Data::Value(value) => self.indexed(value, owner, ast),
-                Data::Root(_) | Data::Steps(_) | Data::Env => ValueType::any(),
+                InferenceNode::Value(value) => self.indexed(value, owner, ast),
+                InferenceNode::Root(_) | InferenceNode::Steps(_) | InferenceNode::Env => {
+                    ValueType::any()
+                }
             },
             Ast::Slice { .. } => match data {
-                Data::Value(value) if self.holds(value, KindSet::ARRAY, owner, ast) => {
+                InferenceNode::Value(value) if self.holds(value, KindSet::ARRAY, owner, ast) => {
                     arrays(value, ValueType::array(value.items()))
                 }
-                Data::Value(_) | Data::Root(_) | Data::Steps(_) | Data::Env => ValueType::any(),
+                InferenceNode::Value(_)
+                | InferenceNode::Root(_)
+                | InferenceNode::Steps(_)
+                | InferenceNode::Env => ValueType::any(),
             },
             Ast::Subexpr { offset, lhs, rhs } => self.below(data, owner, *offset, lhs, rhs),
             Ast::Or { lhs, rhs, .. } => {
@@ -205,16 +225,16 @@ impl<'e> Walk<'e> {
             Ast::Expref { .. } => ValueType::any(),
             Ast::Projection { lhs, rhs, .. } => {
                 let list = self.walk(data, owner, lhs);
-                if !self.holds(&list, KindSet::ARRAY, Owner::Node(lhs), lhs) {
+                if !self.holds(&list, KindSet::ARRAY, PathOwner::Node(lhs), lhs) {
                     return ValueType::any();
                 }
                 let items = list.items();
-                let made = self.walk(Data::Value(&items), Owner::Element, rhs);
+                let made = self.walk(InferenceNode::Value(&items), PathOwner::Element, rhs);
                 arrays(&list, ValueType::array(made.without_null()))
             }
             Ast::Flatten { node, .. } => {
                 let list = self.walk(data, owner, node);
-                if !self.holds(&list, KindSet::ARRAY, Owner::Node(node), node) {
+                if !self.holds(&list, KindSet::ARRAY, PathOwner::Node(node), node) {
                     return ValueType::any();
                 }
                 let flat = transform::flattened(&list.clone().only(KindSet::ARRAY));
@@ -222,7 +242,7 @@ impl<'e> Walk<'e> {
             }
             Ast::ObjectValues { node, .. } => {
                 let object = self.walk(data, owner, node);
-                if !self.holds(&object, KindSet::OBJECT, Owner::Node(node), node) {
+                if !self.holds(&object, KindSet::OBJECT, PathOwner::Node(node), node) {
                     return ValueType::any();
                 }
                 let made = ValueType::array(object.member_values());
@@ -249,8 +269,8 @@ impl<'e> Walk<'e> {
 
     fn name(
         &mut self,
-        data: Data<'_>,
-        owner: Owner<'e>,
+        data: InferenceNode<'_>,
+        owner: PathOwner<'e>,
         offset: usize,
         name: &'e str,
     ) -> ValueType {
@@ -259,42 +279,42 @@ impl<'e> Walk<'e> {
             step.cloned().unwrap_or_else(ValueType::any)
         };
         match (data, name) {
-            (Data::Value(value), "null") if value.known_field(name).is_none() => {
+            (InferenceNode::Value(value), "null") if value.known_field(name).is_none() => {
                 // Nothing is called so; who writes it means null, and that is what it gives.
                 ValueType::null()
             }
-            (Data::Value(value), _) => self.field(value, owner, offset, name),
-            (Data::Env, _) => ValueType::string().or_null(),
-            (Data::Steps(names), _) => step(names),
-            (Data::Root(_), "null") => ValueType::null(),
-            (Data::Root(_), "step" | "env") => ValueType::any(),
-            (Data::Root(names), "params") => names.params.clone(),
-            (Data::Root(names), "item") => names.item.clone(),
-            (Data::Root(_), "item_index") => ValueType::number(),
-            (Data::Root(names), _) => step(names),
+            (InferenceNode::Value(value), _) => self.field(value, owner, offset, name),
+            (InferenceNode::Env, _) => ValueType::string().or_null(),
+            (InferenceNode::Steps(names), _) => step(names),
+            (InferenceNode::Root(_), "null") => ValueType::null(),
+            (InferenceNode::Root(_), "step" | "env") => ValueType::any(),
+            (InferenceNode::Root(names), "params") => names.params.clone(),
+            (InferenceNode::Root(names), "item") => names.item.clone(),
+            (InferenceNode::Root(_), "item_index") => ValueType::number(),
+            (InferenceNode::Root(names), _) => step(names),
         }
     }
 
     /// `lhs.rhs` or `lhs | rhs`.
     fn below(
         &mut self,
-        data: Data<'_>,
-        owner: Owner<'e>,
+        data: InferenceNode<'_>,
+        owner: PathOwner<'e>,
         dot: usize,
         lhs: &'e Ast,
         rhs: &'e Ast,
     ) -> ValueType {
-        if let (Data::Root(names), Ast::Field { name, .. }) = (data, lhs) {
+        if let (InferenceNode::Root(names), Ast::Field { name, .. }) = (data, lhs) {
             match name.as_str() {
-                "step" => return self.walk(Data::Steps(names), owner, rhs),
-                "env" => return self.walk(Data::Env, owner, rhs),
+                "step" => return self.walk(InferenceNode::Steps(names), owner, rhs),
+                "env" => return self.walk(InferenceNode::Env, owner, rhs),
                 "params" => {
-                    let params = Data::Value(&names.params);
+                    let params = InferenceNode::Value(&names.params);
                     let judged = names.params_judged;
                     let owner = if judged {
-                        Owner::Params
+                        PathOwner::Params
                     } else {
-                        Owner::Node(lhs)
+                        PathOwner::Node(lhs)
                     };
                     return self.walk(params, owner, rhs);
                 }
@@ -306,22 +326,22 @@ impl<'e> Walk<'e> {
             && let Some(found) = self.expression.negated(*offset, dot)
         {
             let hint = Some(found.hint);
-            self.found(Problem::NegatedPath, *offset, "!", found.message, hint);
+            self.found(FindingKind::NegatedPath, *offset, "!", found.message, hint);
             self.walk(data, owner, node);
             return ValueType::any();
         }
         let left = self.walk(data, owner, lhs);
-        self.walk(Data::Value(&left), Owner::Node(lhs), rhs)
+        self.walk(InferenceNode::Value(&left), PathOwner::Node(lhs), rhs)
     }
 
     fn field(
         &mut self,
         value: &ValueType,
-        owner: Owner<'e>,
+        owner: PathOwner<'e>,
         offset: usize,
         name: &str,
     ) -> ValueType {
-        if value.is_any() || !value.is_telling() {
+        if value.is_any() || !value.is_informative() {
             return value.clone();
         }
         if matches!(name, "true" | "false") && value.known_field(name).is_none() {
@@ -331,12 +351,12 @@ impl<'e> Walk<'e> {
             let whose = describe(owner);
             let message = format!("{whose} is {}, which has no fields", value.words());
             let hint = inside(value, name).map(|path| format!("did you mean {whose}{path}?"));
-            self.found(Problem::NeverFits, offset, name, message, hint);
+            self.found(FindingKind::NeverFits, offset, name, message, hint);
             return ValueType::any();
         }
         let others = !value.kinds().without(KindSet::OBJECT).is_none();
         let judged = |name: &str| self.expression.params().names.contains(name);
-        let judged = matches!(owner, Owner::Params) && judged(name);
+        let judged = matches!(owner, PathOwner::Params) && judged(name);
         let Some(members) = value.members() else {
             return ValueType::any();
         };
@@ -349,10 +369,10 @@ impl<'e> Walk<'e> {
                 }
             }
             (None, Some(rest)) => {
-                if let Some(near) = slip(name, value.field_names()).filter(|_| !judged) {
+                if let Some(near) = likely_typo(name, value.field_names()).filter(|_| !judged) {
                     let message = format!("{} declares no {name:?}", describe(owner));
                     let hint = Some(format!("did you mean {near}?"));
-                    self.found(Problem::NearlyDeclared, offset, name, message, hint);
+                    self.found(FindingKind::NearlyDeclared, offset, name, message, hint);
                 }
                 rest.clone().or_null()
             }
@@ -368,22 +388,25 @@ impl<'e> Walk<'e> {
     fn literal(&mut self, offset: usize, name: &str) -> ValueType {
         let message = format!("{name} is read as the name of a field");
         let hint = format!("in an expression it is written `{name}`, with backticks");
-        self.found(Problem::UnknownField, offset, name, message, Some(hint));
+        self.found(FindingKind::UnknownField, offset, name, message, Some(hint));
         ValueType::boolean()
     }
 
     /// A field that can never be there.
-    fn absent(&mut self, value: &ValueType, owner: Owner<'e>, offset: usize, name: &str) {
+    fn absent(&mut self, value: &ValueType, owner: PathOwner<'e>, offset: usize, name: &str) {
         let whose = describe(owner);
         if super::schema::RESERVED.contains(&name) {
             let message = format!("{whose} never has {name:?}: it is taken from every output");
             let hint = Some("reserved fields are for the engine".to_owned());
-            self.found(Problem::UnknownField, offset, name, message, hint);
+            self.found(FindingKind::UnknownField, offset, name, message, hint);
             return;
         }
         let message = format!("{whose} cannot have a field {name:?}");
         let known: Vec<&str> = value.field_names().collect();
-        let hint = match (slip(name, known.iter().copied()), inside(value, name)) {
+        let hint = match (
+            likely_typo(name, known.iter().copied()),
+            inside(value, name),
+        ) {
             (Some(near), _) => Some(format!("did you mean {near}?")),
             (None, Some(path)) => Some(format!("did you mean {whose}{path}?")),
             (None, None) => match nearest(name, known.iter().copied()) {
@@ -392,10 +415,10 @@ impl<'e> Walk<'e> {
                 None => Some(format!("it can have {}", listed(&known))),
             },
         };
-        self.found(Problem::UnknownField, offset, name, message, hint);
+        self.found(FindingKind::UnknownField, offset, name, message, hint);
     }
 
-    fn indexed(&mut self, value: &ValueType, owner: Owner<'e>, ast: &'e Ast) -> ValueType {
+    fn indexed(&mut self, value: &ValueType, owner: PathOwner<'e>, ast: &'e Ast) -> ValueType {
         match self.holds(value, KindSet::ARRAY, owner, ast) {
             true => value.items().or_null(),
             false => ValueType::any(),
@@ -403,8 +426,14 @@ impl<'e> Walk<'e> {
     }
 
     /// Whether a value may be of a kind that its use needs; otherwise that is found.
-    fn holds(&mut self, value: &ValueType, kind: KindSet, owner: Owner<'e>, at: &'e Ast) -> bool {
-        if !value.is_telling() || value.kinds().meets(kind) {
+    fn holds(
+        &mut self,
+        value: &ValueType,
+        kind: KindSet,
+        owner: PathOwner<'e>,
+        at: &'e Ast,
+    ) -> bool {
+        if !value.is_informative() || value.kinds().meets(kind) {
             return true;
         }
         let message = format!(
@@ -419,8 +448,8 @@ impl<'e> Walk<'e> {
 
     fn comparison(
         &mut self,
-        data: Data<'_>,
-        owner: Owner<'e>,
+        data: InferenceNode<'_>,
+        owner: PathOwner<'e>,
         comparator: &Comparator,
         lhs: &'e Ast,
         rhs: &'e Ast,
@@ -428,7 +457,7 @@ impl<'e> Walk<'e> {
         let left = self.walk(data, owner, lhs);
         let right = self.walk(data, owner, rhs);
         if let Comparator::Equal | Comparator::NotEqual = comparator {
-            let both = left.is_telling() && right.is_telling();
+            let both = left.is_informative() && right.is_informative();
             if both && !left.kinds().meets(right.kinds()) {
                 let (a, b) = (left.words(), right.words());
                 let message = format!("{a} is never equal to {b}");
@@ -441,7 +470,7 @@ impl<'e> Walk<'e> {
             return ValueType::boolean();
         }
         for (side, value) in [(lhs, &left), (rhs, &right)] {
-            if value.is_telling() && !value.kinds().meets(KindSet::NUMBER) {
+            if value.is_informative() && !value.kinds().meets(KindSet::NUMBER) {
                 let message = format!("{} has no order, only numbers have", value.words());
                 let hint = "a number stands in backticks: `1`".to_owned();
                 self.never_fits(side, message, Some(hint));
@@ -456,12 +485,12 @@ impl<'e> Walk<'e> {
         let (offset, name) = first(at);
         let path = path_of(at);
         let name = path.as_deref().unwrap_or(name);
-        self.found(Problem::NeverFits, offset, name, message, hint);
+        self.found(FindingKind::NeverFits, offset, name, message, hint);
     }
 
     fn found(
         &mut self,
-        problem: Problem,
+        problem: FindingKind,
         offset: usize,
         name: &str,
         message: String,
@@ -493,9 +522,9 @@ fn inside(value: &ValueType, name: &str) -> Option<String> {
 }
 
 fn listed(known: &[&str]) -> String {
-    const MOST: usize = 8;
-    let more = known.len().saturating_sub(MOST);
-    let shown: Vec<&str> = known.iter().copied().take(MOST).collect();
+    const MAX_LISTED: usize = 8;
+    let more = known.len().saturating_sub(MAX_LISTED);
+    let shown: Vec<&str> = known.iter().copied().take(MAX_LISTED).collect();
     match more {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
@@ -524,9 +553,12 @@ fn arrays(of: &ValueType, made: ValueType) -> ValueType {
 }
 
 /// Of null nothing is made.
-fn unless_null(data: Data<'_>, made: ValueType) -> ValueType {
+fn unless_null(data: InferenceNode<'_>, made: ValueType) -> ValueType {
     match data {
-        Data::Value(value) if value.kinds().meets(KindSet::NULL) => made.or_null(),
-        Data::Value(_) | Data::Root(_) | Data::Steps(_) | Data::Env => made,
+        InferenceNode::Value(value) if value.kinds().meets(KindSet::NULL) => made.or_null(),
+        InferenceNode::Value(_)
+        | InferenceNode::Root(_)
+        | InferenceNode::Steps(_)
+        | InferenceNode::Env => made,
     }
 }

@@ -15,21 +15,21 @@
 
 mod combine;
 mod describe;
-mod fit;
 mod functions;
 pub mod infer;
-pub mod near;
+mod mismatch;
+mod paths;
 pub mod schema;
+pub mod spelling;
 pub mod step;
 pub mod transform;
-mod written;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use fit::{Misfit, misfit};
+pub use mismatch::{TypeMismatch, find_mismatch};
 
 /// The most levels of a type, as of a value.
 const MAX_TYPE_DEPTH: u16 = 64;
@@ -247,7 +247,7 @@ impl ValueType {
 
     /// Whether something is known of it that is neither nothing nor null: only then can it be said
     /// to fit nowhere.
-    pub fn is_telling(&self) -> bool {
+    pub fn is_informative(&self) -> bool {
         !self.kinds.without(KindSet::NULL).is_none()
     }
 

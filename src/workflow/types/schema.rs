@@ -12,7 +12,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Map, Value};
 
 use super::{KindSet, Member, Members, ValueType};
-use ktsu_schema::reads_beside_references;
+use ktsu_schema::applies_reference_siblings;
 
 /// The most schemas that are looked at, references followed.
 const MAX_SCHEMAS: usize = 4_096;
@@ -21,7 +21,7 @@ const MAX_SCHEMA_DEPTH: usize = 64;
 
 /// What fits a schema.
 pub fn of_schema(schema: &Value) -> ValueType {
-    Reading::new(schema).schema(schema, false, 0)
+    SchemaReader::new(schema).schema(schema, false, 0)
 }
 
 /// What fits the schema of params, once its defaults are filled in (decision K4); any object without
@@ -30,7 +30,7 @@ pub fn of_params(schema: Option<&Value>) -> ValueType {
     let Some(schema) = schema else {
         return ValueType::open_object();
     };
-    let read = Reading::new(schema).schema(schema, true, 0);
+    let read = SchemaReader::new(schema).schema(schema, true, 0);
     read.only(KindSet::OBJECT)
 }
 
@@ -81,7 +81,7 @@ pub(super) const RESERVED: [&str; 8] = [
     "ktsu_untrusted_content",
 ];
 
-struct Reading<'s> {
+struct SchemaReader<'s> {
     document: &'s Value,
     left: usize,
     /// Whether a reference means the place it names: not where parts have names of their own.
@@ -90,13 +90,13 @@ struct Reading<'s> {
     beside: bool,
 }
 
-impl<'s> Reading<'s> {
+impl<'s> SchemaReader<'s> {
     fn new(document: &'s Value) -> Self {
         Self {
             document,
             left: MAX_SCHEMAS,
             follows: !names_itself(document),
-            beside: reads_beside_references(document),
+            beside: applies_reference_siblings(document),
         }
     }
 

@@ -2,9 +2,9 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::infer::{Effort, Finding, NameTypes, Problem, infer, infer_element};
+use super::infer::{Finding, FindingKind, InferenceBudget, NameTypes, infer, infer_element};
 use super::schema::{of_output, of_params, of_schema};
-use super::{ValueType, misfit, step, transform};
+use super::{ValueType, find_mismatch, step, transform};
 use crate::expression::Expression;
 
 fn names(steps: &[(&str, ValueType)]) -> NameTypes {
@@ -21,12 +21,12 @@ fn found(source: &str, names: &NameTypes) -> Vec<Finding> {
     infer(
         &Expression::parse(source).unwrap(),
         names,
-        &Effort::of_a_kit(),
+        &InferenceBudget::of_a_kit(),
     )
     .1
 }
 
-fn problems(source: &str, names: &NameTypes) -> Vec<(Problem, usize)> {
+fn problems(source: &str, names: &NameTypes) -> Vec<(FindingKind, usize)> {
     let found = found(source, names).into_iter();
     found.map(|one| (one.problem, one.offset)).collect()
 }
@@ -104,7 +104,7 @@ fn nothing_is_found_where_a_value_may_be() {
         let all = found(source, &names);
         let faults = all
             .iter()
-            .filter(|one| one.problem != Problem::NearlyDeclared);
+            .filter(|one| one.problem != FindingKind::NearlyDeclared);
         assert_eq!(faults.count(), 0, "{source}: {all:?}");
     }
 }
@@ -113,22 +113,22 @@ fn nothing_is_found_where_a_value_may_be() {
 fn a_value_that_can_never_be_what_is_done_with_it_is_found_once() {
     let names = rows();
     for (source, problem) in [
-        ("fan.results.n", Problem::NeverFits),
-        ("read.n.m", Problem::NeverFits),
-        ("read.n[0]", Problem::NeverFits),
-        ("read[*].n", Problem::NeverFits),
-        ("read.in.*", Problem::NeverFits),
-        ("read.n == 'x'", Problem::NeverFits),
-        ("hook.status_code != '200'", Problem::NeverFits),
-        ("read.in > `1`", Problem::NeverFits),
-        ("length(read.n) > `1`", Problem::NeverFits),
-        ("starts_with(read.n, 'x')", Problem::NeverFits),
-        ("join(', ', read)", Problem::NeverFits),
-        ("keys(read.in)", Problem::NeverFits),
-        ("!read.n", Problem::NegatedPath),
-        ("!params.limit", Problem::NegatedPath),
-        ("!fan.results[0].n", Problem::NegatedPath),
-        ("read.m.deeper.still == 'x'", Problem::UnknownField),
+        ("fan.results.n", FindingKind::NeverFits),
+        ("read.n.m", FindingKind::NeverFits),
+        ("read.n[0]", FindingKind::NeverFits),
+        ("read[*].n", FindingKind::NeverFits),
+        ("read.in.*", FindingKind::NeverFits),
+        ("read.n == 'x'", FindingKind::NeverFits),
+        ("hook.status_code != '200'", FindingKind::NeverFits),
+        ("read.in > `1`", FindingKind::NeverFits),
+        ("length(read.n) > `1`", FindingKind::NeverFits),
+        ("starts_with(read.n, 'x')", FindingKind::NeverFits),
+        ("join(', ', read)", FindingKind::NeverFits),
+        ("keys(read.in)", FindingKind::NeverFits),
+        ("!read.n", FindingKind::NegatedPath),
+        ("!params.limit", FindingKind::NegatedPath),
+        ("!fan.results[0].n", FindingKind::NegatedPath),
+        ("read.m.deeper.still == 'x'", FindingKind::UnknownField),
     ] {
         let all = problems(source, &names);
         assert_eq!(all.len(), 1, "{source}: {all:?}");
@@ -156,11 +156,11 @@ fn a_name_close_to_a_declared_one_is_found_where_others_may_be() {
     let names = rows();
     assert_eq!(
         problems("open.subjct", &names),
-        [(Problem::NearlyDeclared, 5)]
+        [(FindingKind::NearlyDeclared, 5)]
     );
     assert_eq!(
         problems("params.limt", &names),
-        [(Problem::NearlyDeclared, 7)]
+        [(FindingKind::NearlyDeclared, 7)]
     );
     assert_eq!(problems("open.title || params.max", &names), []);
 }
@@ -183,7 +183,7 @@ fn an_element_may_be_compared_with_null_and_not_with_a_bare_true() {
         "properties": {"spam": {"type": ["boolean", "null"]}}}));
     let found = |source: &str| {
         let expression = Expression::parse_element(source).unwrap();
-        infer_element(&expression, &element, &Effort::of_a_kit())
+        infer_element(&expression, &element, &InferenceBudget::of_a_kit())
             .1
             .len()
     };
@@ -192,7 +192,7 @@ fn an_element_may_be_compared_with_null_and_not_with_a_bare_true() {
 }
 
 fn fits(schema: Value, value: Value) -> bool {
-    misfit(&ValueType::of_value(&value), &of_schema(&schema)).is_none()
+    find_mismatch(&ValueType::of_value(&value), &of_schema(&schema)).is_none()
 }
 
 #[test]
@@ -283,7 +283,7 @@ fn operations_keep_what_is_known() {
         fields(&transform::start(&[ValueType::string(), row("b")])),
         ["b"]
     );
-    assert!(!transform::start(&[]).is_telling());
+    assert!(!transform::start(&[]).is_informative());
     let list = ValueType::array(ValueType::array(row("a")).or_null());
     assert_eq!(fields(&transform::flattened(&list).items()), ["a"]);
     assert_eq!(fields(&transform::filtered(&row("a")).items()), ["a"]);
@@ -353,8 +353,13 @@ fn what_is_said_to_be_absent_is_null_when_it_is_evaluated() {
 fn what_a_kit_may_cost_has_a_bound_behind_which_nothing_is_found() {
     let names = rows();
     let expression = Expression::parse("step.read.txt || step.read.txt").unwrap();
-    let effort = Effort::of(1);
+    let effort = InferenceBudget::of(1);
     let (value, found) = infer(&expression, &names, &effort);
     assert!(effort.is_spent() && value.is_any() && found.is_empty());
-    assert_eq!(infer(&expression, &names, &Effort::of_a_kit()).1.len(), 2);
+    assert_eq!(
+        infer(&expression, &names, &InferenceBudget::of_a_kit())
+            .1
+            .len(),
+        2
+    );
 }

@@ -64,5 +64,5 @@ pub fn merged(value: &ValueType, argument: &ValueType) -> ValueType {
 
 /// Whether `sort` can have a value: it takes arrays alone.
 pub fn sorts(value: &ValueType) -> bool {
-    !value.is_telling() || value.kinds().meets(KindSet::ARRAY)
+    !value.is_informative() || value.kinds().meets(KindSet::ARRAY)
 }

@@ -241,7 +241,7 @@ async fn a_server_param_without_a_value_fails_the_step_before_anything_is_sent()
 #[tokio::test]
 async fn what_tools_were_locked_with_is_told_as_long_as_the_definition_is_that_one() {
     let (kit, runtime) = (kit(), idle().await);
-    let mut locked = lock::made(&kit.load()).unwrap_or_else(|faults| panic!("{faults}"));
+    let mut locked = lock::generate(&kit.load()).unwrap_or_else(|faults| panic!("{faults}"));
     let digest = "0".repeat(64);
     for entry in &mut locked.entries {
         match entry.path.as_str() {
@@ -253,7 +253,7 @@ async fn what_tools_were_locked_with_is_told_as_long_as_the_definition_is_that_o
             _ => {}
         }
     }
-    let kit = kit.with(lock::FILE, &lock::written(&locked));
+    let kit = kit.with(lock::FILE, &lock::to_yaml(&locked));
     let pairs = [("DESK_KEY", SECRET)];
     let lab = Lab::remote(&kit, &pairs, &runtime.url).await;
     let run = lab.client.invoke("w", json!({})).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use ktsu::assemble::{self, Agents, LedgerPlace, NotOpened, Setup};
+use ktsu::assemble::{self, Agents, LedgerPlace, OpenEngineError, Setup};
 use ktsu_environment::Environment;
 use serde_json::{Value, json};
 
@@ -255,7 +255,7 @@ async fn a_principal_without_a_key_is_named_at_the_start() {
         gateway: None,
         resume_unfinished: true,
     });
-    let Err(NotOpened::Environment { workflow, error }) = opened.await else {
+    let Err(OpenEngineError::Environment { workflow, error }) = opened.await else {
         panic!("it started")
     };
     assert_eq!(workflow, "call");

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use ktsu::assemble::LedgerPlace;
 use ktsu_kit::Kit;
-use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::{OutputPlan, Plan, Variable, Work};
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::{OutputPlan, Plan, StepWork, Variable};
 use ktsu_workflow::definition::Definition;
 use serde_json::json;
 
@@ -43,7 +43,7 @@ fn with_a_variable_of_the_child(plan: &mut Plan) {
         name: "KEY".to_owned(),
         secret: true,
     });
-    let Work::Webhook(webhook) = &mut child.steps[0].work else {
+    let StepWork::Webhook(webhook) = &mut child.steps[0].work else {
         panic!("{:?}", child.steps[0])
     };
     webhook.secret = Some("{{ env.KEY }}".to_owned());
@@ -88,7 +88,7 @@ fn a_definition_that_no_kit_could_have_is_refused() {
     let reserved = changed(|plan| {
         let root = plan.workflows.get_mut("workflows/outer.workflow.yaml");
         root.unwrap().output = Some(OutputPlan {
-            map: Some(Json::from_value(&json!({"ktsu_flags": []})).unwrap()),
+            map: Some(CanonicalJson::from_value(&json!({"ktsu_flags": []})).unwrap()),
             schema: None,
         });
     });

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use ktsu::assemble::LedgerPlace;
-use ktsu_evidence::check::Verdict;
+use ktsu_evidence::check::ClaimVerdict;
 use ktsu_ledger::Timestamp;
-use ktsu_orchestrator::Clock;
+use ktsu_orchestrator::MicrosClock;
 use serde_json::{Value, json};
 
 use crate::evidence::{claim, outcome_of};
@@ -45,9 +45,9 @@ default: {reply: {kept: true}}
 "#;
 
 /// The wall clock, and by how much somebody has set it forward.
-fn settable() -> (Arc<AtomicU64>, Clock) {
+fn settable() -> (Arc<AtomicU64>, MicrosClock) {
     let ahead = Arc::new(AtomicU64::new(0));
-    let (read, system) = (Arc::clone(&ahead), ktsu_orchestrator::clock::system());
+    let (read, system) = (Arc::clone(&ahead), ktsu_orchestrator::clock::system_clock());
     let clock = move || {
         let micros = system().as_micros() + read.load(Ordering::SeqCst);
         Timestamp::from_micros(micros)
@@ -56,7 +56,7 @@ fn settable() -> (Arc<AtomicU64>, Clock) {
 }
 
 /// A wall clock that goes forward by an hour whenever somebody looks at it.
-fn restless() -> Clock {
+fn restless() -> MicrosClock {
     let (ahead, clock) = settable();
     Arc::new(move || {
         ahead.fetch_add(HOUR_MICROS, Ordering::SeqCst);
@@ -147,11 +147,15 @@ async fn a_clock_set_forward_does_not_end_a_wait_that_has_time_left() {
 async fn a_decision_after_the_clock_jumped_is_in_time_for_both_verifiers() {
     let (run, ..) = decided_after_a_jump().await;
     let outcome = outcome_of("a decision after a jump", run);
-    assert_eq!(claim(&outcome, "replay"), Verdict::Proven, "{outcome:?}");
+    assert_eq!(
+        claim(&outcome, "replay"),
+        ClaimVerdict::Proven,
+        "{outcome:?}"
+    );
     // Nobody was asked who they are: that is all that is left open.
     let approvals = outcome.claims.iter().find(|one| one.claim == "approvals");
     let approvals = approvals.unwrap();
-    assert_eq!(approvals.verdict, Verdict::NotCovered, "{outcome:?}");
+    assert_eq!(approvals.verdict, ClaimVerdict::NotCovered, "{outcome:?}");
     assert!(approvals.reason.contains("auth is none"), "{outcome:?}");
 }
 

@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::rehearse::{What, compare, rehearse};
 use ktsu_workflow::replay::Definitions;
+use ktsu_workflow::simulate::{DivergenceKind, compare, simulate};
 use serde_json::{Value, json};
 
 use super::{Desk, kit, repository};
@@ -19,9 +19,12 @@ const BRIEFER: &str = "agents/briefer.agent.yaml";
 fn nothing_diverges_where_nothing_changed() {
     for (name, golden) in goldens() {
         let frames = golden.frames();
-        let own = Definitions::default().brought(&frames[0]).unwrap().unwrap();
-        let tried = rehearse(&frames, &own, &own).unwrap();
-        assert_eq!(tried.left, [], "{name}");
+        let own = Definitions::default()
+            .introduced_by(&frames[0])
+            .unwrap()
+            .unwrap();
+        let tried = simulate(&frames, &own, &own).unwrap();
+        assert_eq!(tried.unused_inputs, [], "{name}");
         assert_eq!(compare(&frames, &tried, &tried).unwrap(), [], "{name}");
     }
 }
@@ -217,8 +220,11 @@ fn a_step_that_goes_and_steps_that_change_places_are_named() {
 fn a_webhook_that_is_sent_less_often_or_after_another_pause_is_named() {
     let found = goldens().into_iter().find(|(name, _)| name == "v1-dead");
     let frames = found.unwrap().1.frames();
-    let own = Definitions::default().brought(&frames[0]).unwrap().unwrap();
-    let base = rehearse(&frames, &own, &own).unwrap();
+    let own = Definitions::default()
+        .introduced_by(&frames[0])
+        .unwrap()
+        .unwrap();
+    let base = simulate(&frames, &own, &own).unwrap();
     let with = |member: &str, value: u64| {
         let mut plan: Value = serde_json::from_str(own.json.as_str()).unwrap();
         let workflows = plan["workflows"].as_object_mut().unwrap();
@@ -231,22 +237,22 @@ fn a_webhook_that_is_sent_less_often_or_after_another_pause_is_named() {
         }
         let plan = serde_json::from_value(plan).unwrap();
         let definition = Arc::new(Definition::compile(plan).unwrap());
-        let new = rehearse(&frames, &own, &definition).unwrap();
+        let new = simulate(&frames, &own, &definition).unwrap();
         let found = compare(&frames, &base, &new).unwrap();
         found
             .into_iter()
             .map(|one| (one.what, one.field))
             .collect::<Vec<_>>()
     };
-    assert!(with("attempts", 2).contains(&(What::Retry, "/sendings".to_owned())));
+    assert!(with("attempts", 2).contains(&(DivergenceKind::Retry, "/sendings".to_owned())));
     assert_eq!(
         with("backoff_ms", 77),
-        [(What::Retry, "/backoff_ms".to_owned())]
+        [(DivergenceKind::Retry, "/backoff_ms".to_owned())]
     );
     assert!(
         with("attempts", 9)
             .iter()
-            .any(|(what, _)| *what == What::NoRecord)
+            .any(|(what, _)| *what == DivergenceKind::NoRecord)
     );
 }
 
@@ -312,15 +318,18 @@ fn an_invocation_that_the_kit_would_refuse_is_told_at_its_place() {
 fn golden_under(name: &str, change: impl Fn(&mut Value)) -> Vec<(String, Value, Value)> {
     let found = goldens().into_iter().find(|(one, _)| one == name);
     let frames = found.unwrap().1.frames();
-    let own = Definitions::default().brought(&frames[0]).unwrap().unwrap();
-    let base = rehearse(&frames, &own, &own).unwrap();
+    let own = Definitions::default()
+        .introduced_by(&frames[0])
+        .unwrap()
+        .unwrap();
+    let base = simulate(&frames, &own, &own).unwrap();
     let mut plan: Value = serde_json::from_str(own.json.as_str()).unwrap();
     let before = plan.clone();
     change(&mut plan);
     assert_ne!(plan, before, "{name}");
     let plan = serde_json::from_value(plan).unwrap();
     let definition = Arc::new(Definition::compile(plan).unwrap());
-    let new = rehearse(&frames, &own, &definition).unwrap();
+    let new = simulate(&frames, &own, &definition).unwrap();
     let found = compare(&frames, &base, &new).unwrap();
     let policies = found.into_iter().filter(|one| one.server.is_some());
     let told = policies.map(|one| {

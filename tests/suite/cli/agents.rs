@@ -6,7 +6,7 @@ use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::store::SqliteStore;
 use ktsu_ledger::{
-    Actor, Blob, Cause, Draft, Event, Hash, Json, Record, Sealed, StreamId, Timestamp,
+    Actor, Blob, CanonicalJson, Cause, Draft, Event, Hash, Record, Sealed, StreamId, Timestamp,
 };
 use serde_json::{Value, json};
 
@@ -231,7 +231,7 @@ fn report(n: u32) -> Value {
 fn event(kind: &str, data: &Value) -> Event {
     let body = format!(
         r#"{{"v":1,"stream":"run:r","seq":0,"type":"{kind}","scope":"","actor":"runtime","cause":[],"at":"1970-01-01T00:00:00.000000Z","data":{},"ext":[],"prev":"{}"}}"#,
-        Json::from_value(data).unwrap().as_str(),
+        CanonicalJson::from_value(data).unwrap().as_str(),
         Hash::ZERO
     );
     let hash = Hash::of(body.as_bytes());

@@ -2,7 +2,7 @@
 //! has the store, the signing keys and all the time in the world.
 
 use ktsu_evidence::archive::{MANIFEST, Manifest, describe};
-use ktsu_evidence::export::{Wanted, export};
+use ktsu_evidence::export::{ExportSelection, export};
 use ktsu_evidence::tar::{self, Files};
 use ktsu_ledger::event::{
     BranchCreated, CheckpointSigned, Effects, KeyAdded, KeyRevoked, Principal, RunEvent, RunHead,
@@ -112,14 +112,14 @@ impl Book {
         key(number).public(&self.origin)
     }
 
-    pub(crate) fn export(&self, wanted: &Wanted) -> Vec<u8> {
+    pub(crate) fn export(&self, wanted: &ExportSelection) -> Vec<u8> {
         export(&self.store, wanted).unwrap().bytes
     }
 
     pub(crate) fn export_all(&self) -> Vec<u8> {
-        self.export(&Wanted {
+        self.export(&ExportSelection {
             all: true,
-            ..Wanted::default()
+            ..ExportSelection::default()
         })
     }
 

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 use ktsu_evidence::archive::{FRAMES, MANIFEST, Manifest, PLACES, Range, TREE, Tree};
-use ktsu_evidence::check::{Against, Outcome, Verdict, verify};
-use ktsu_evidence::export::Wanted;
+use ktsu_evidence::check::{ClaimVerdict, EvidenceReport, VerifyOptions, verify};
+use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::tar::Files;
 use ktsu_evidence::{notes, tar};
 use ktsu_ledger::Hash;
@@ -19,17 +19,22 @@ use super::book::{Act, Book, repacked};
 use super::{Python, put, runs, verdict};
 
 /// What a verifier says of a claim.
-pub(crate) fn claim(outcome: &Outcome, name: &str) -> Verdict {
+pub(crate) fn claim(outcome: &EvidenceReport, name: &str) -> ClaimVerdict {
     let found = outcome.claims.iter().find(|one| one.claim == name);
     found.unwrap().verdict
 }
 
 /// The outcome, the same from both verifiers, against the last note of a book and perhaps a key.
-pub(super) fn judged(told: &str, bytes: &[u8], held: &str, key: Option<&PublicKey>) -> Outcome {
-    let against = Against {
+pub(super) fn judged(
+    told: &str,
+    bytes: &[u8],
+    held: &str,
+    key: Option<&PublicKey>,
+) -> EvidenceReport {
+    let against = VerifyOptions {
         held: notes(held).unwrap(),
         key: key.cloned(),
-        ..Against::default()
+        ..VerifyOptions::default()
     };
     let outcome = verify(bytes, &against).unwrap();
     if let Some(python) = Python::find() {
@@ -138,22 +143,22 @@ fn what_came_after_a_run_was_taken_up_again_cannot_be_cut_off() {
         ])
     };
     for (status, cut_is) in [
-        (Some(OPEN), Verdict::Failed),
+        (Some(OPEN), ClaimVerdict::Failed),
         // Signed before heads of open runs were recorded: no better than the truth.
-        (None, Verdict::NotCovered),
+        (None, ClaimVerdict::NotCovered),
     ] {
         let book = resumed(status);
         let good = book.export_all();
         let held = &book.notes[1];
         let outcome = judged("good", &good, held, None);
         assert!(outcome.is_sound(), "{outcome:?}");
-        assert_eq!(claim(&outcome, "completeness"), Verdict::NotCovered);
+        assert_eq!(claim(&outcome, "completeness"), ClaimVerdict::NotCovered);
         let stream = run.stream.to_string();
         let cut = without(&book, &good, |name, seq| {
             name == stream && seq >= half as u64
         });
         let outcome = judged("cut", &cut, held, None);
-        assert_eq!(claim(&outcome, "inclusion"), Verdict::Proven);
+        assert_eq!(claim(&outcome, "inclusion"), ClaimVerdict::Proven);
         assert_eq!(claim(&outcome, "completeness"), cut_is, "{outcome:?}");
     }
 }
@@ -168,8 +173,8 @@ fn frames_behind_the_last_checkpoint_prove_nothing() {
         Act::Part(run.clone(), whole.end..whole.end, Some("complete")),
     ]);
     let outcome = judged("unsigned head", &book.export_all(), &book.notes[0], None);
-    assert_eq!(claim(&outcome, "completeness"), Verdict::NotCovered);
-    assert_eq!(claim(&outcome, "inclusion"), Verdict::NotCovered);
+    assert_eq!(claim(&outcome, "completeness"), ClaimVerdict::NotCovered);
+    assert_eq!(claim(&outcome, "inclusion"), ClaimVerdict::NotCovered);
     // The frame of the last checkpoint is no part of the tree: what it says is held against it.
     let book = Book::write(&[Act::Run(run), Act::Checkpoint]);
     let bent = with_last(&book.export_all(), |body| {
@@ -182,21 +187,21 @@ fn frames_behind_the_last_checkpoint_prove_nothing() {
         format!("{}{digit}{}", &body[..at], &body[at + 1..])
     });
     let outcome = judged("frontier", &bent, &book.notes[0], None);
-    assert_eq!(claim(&outcome, "signatures"), Verdict::Failed);
+    assert_eq!(claim(&outcome, "signatures"), ClaimVerdict::Failed);
 }
 
 #[test]
 fn a_part_of_a_ledger_is_not_called_complete() {
     let book = Book::write(&super::honest(1));
     let streams = vec![runs(1)[0].stream.clone()];
-    let wanted = Wanted {
+    let wanted = ExportSelection {
         streams,
-        ..Wanted::default()
+        ..ExportSelection::default()
     };
     let outcome = judged("part", &book.export(&wanted), &book.notes[2], None);
-    assert_eq!(claim(&outcome, "completeness"), Verdict::NotCovered);
+    assert_eq!(claim(&outcome, "completeness"), ClaimVerdict::NotCovered);
     let outcome = judged("all", &book.export_all(), &book.notes[2], None);
-    assert_eq!(claim(&outcome, "completeness"), Verdict::Proven);
+    assert_eq!(claim(&outcome, "completeness"), ClaimVerdict::Proven);
 }
 
 #[test]
@@ -211,14 +216,14 @@ fn only_a_key_that_signed_or_vouches_for_the_one_that_did_proves_whose_ledger_it
         claim(&outcome, "key")
     };
     let signed = [Act::Rotate, Act::Checkpoint];
-    assert_eq!(judge("first", &signed, 1), Verdict::Proven);
-    assert_eq!(judge("second", &signed, 2), Verdict::Proven);
+    assert_eq!(judge("first", &signed, 1), ClaimVerdict::Proven);
+    assert_eq!(judge("second", &signed, 2), ClaimVerdict::Proven);
     // Whoever signed first can vouch for a key that everybody knows.
     let vouched = [Act::Checkpoint, Act::Rotate];
-    assert_eq!(judge("vouched for", &vouched, 2), Verdict::Failed);
+    assert_eq!(judge("vouched for", &vouched, 2), ClaimVerdict::Failed);
     let revoked = [Act::Rotate, Act::Revoke(1), Act::Checkpoint];
-    assert_eq!(judge("revoked", &revoked, 1), Verdict::Failed);
-    assert_eq!(judge("not revoked", &revoked, 2), Verdict::Proven);
+    assert_eq!(judge("revoked", &revoked, 1), ClaimVerdict::Failed);
+    assert_eq!(judge("not revoked", &revoked, 2), ClaimVerdict::Proven);
 }
 
 #[test]
@@ -242,8 +247,8 @@ fn what_is_no_frame_to_one_verifier_is_none_to_the_other() {
     ] {
         let bent = with_last(&good, |body| body.replacen(from, to, 1));
         assert_ne!(bent, good, "{told}");
-        let outcome = verify(&bent, &Against::default()).unwrap();
-        assert_eq!(claim(&outcome, "chain"), Verdict::Failed, "{told}");
+        let outcome = verify(&bent, &VerifyOptions::default()).unwrap();
+        assert_eq!(claim(&outcome, "chain"), ClaimVerdict::Failed, "{told}");
         let Some(python) = Python::find() else {
             continue;
         };
@@ -277,7 +282,7 @@ fn a_manifest_that_one_verifier_does_not_read_the_other_does_not_read_either() {
         assert_ne!(bent, manifest, "{to}");
         files.insert(MANIFEST.to_owned(), bent.into_bytes());
         let bytes = tar::write(&files).unwrap();
-        assert!(verify(&bytes, &Against::default()).is_err(), "{to}");
+        assert!(verify(&bytes, &VerifyOptions::default()).is_err(), "{to}");
         let Some(python) = Python::find() else {
             continue;
         };

@@ -1,9 +1,9 @@
 //! What runs were locked to, as evidence: a lock proves the definition it names and no other, and
 //! both verifiers say so.
 
-use ktsu_evidence::check::Verdict;
+use ktsu_evidence::check::ClaimVerdict;
 use ktsu_ledger::store::SqliteReader;
-use ktsu_ledger::{Blob, Hash, Json};
+use ktsu_ledger::{Blob, CanonicalJson, Hash};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
@@ -60,14 +60,14 @@ fn with(run: &Recorded, path: &str, text: &str) -> Recorded {
         ),
         _ => body,
     });
-    let text = Json::from(RawValue::from_string(text.to_owned()).unwrap());
+    let text = CanonicalJson::from(RawValue::from_string(text.to_owned()).unwrap());
     run.blobs.retain(|blob| blob.hash != old);
     run.blobs.push(Blob { hash: new, text });
     run
 }
 
 /// The verdict of both verifiers about the lock, from an operator with every key at hand.
-fn lock_of(told: &str, runs: &[&Recorded]) -> Verdict {
+fn lock_of(told: &str, runs: &[&Recorded]) -> ClaimVerdict {
     let mut acts: Vec<Act> = runs.iter().map(|run| Act::Run((*run).clone())).collect();
     acts.push(Act::Checkpoint);
     let book = Book::write(&acts);
@@ -82,7 +82,11 @@ fn lock_of(told: &str, runs: &[&Recorded]) -> Verdict {
         "signatures",
         "key",
     ] {
-        assert_eq!(claim(&outcome, name), Verdict::Proven, "{told}: {name}");
+        assert_eq!(
+            claim(&outcome, name),
+            ClaimVerdict::Proven,
+            "{told}: {name}"
+        );
     }
     claim(&outcome, "lock")
 }
@@ -92,12 +96,15 @@ async fn a_lock_proves_the_definition_it_names_and_no_other() {
     let [one, other] = recorded(true, ONE).await;
     let [free, _] = recorded(false, ONE).await;
     let [later, _] = recorded(true, "pipeline: []\n").await;
-    assert_eq!(lock_of("both locked", &[&one, &other]), Verdict::Proven);
+    assert_eq!(
+        lock_of("both locked", &[&one, &other]),
+        ClaimVerdict::Proven
+    );
     assert_eq!(
         lock_of("one not locked", &[&one, &free]),
-        Verdict::NotCovered
+        ClaimVerdict::NotCovered
     );
-    assert_eq!(lock_of("no run", &[]), Verdict::NotCovered);
+    assert_eq!(lock_of("no run", &[]), ClaimVerdict::NotCovered);
     let (_, text) = apart(&one, "/lock");
     let whole: Value = serde_json::from_str(&text).unwrap();
     let changed = |change: &dyn Fn(&mut Value)| {
@@ -107,12 +114,16 @@ async fn a_lock_proves_the_definition_it_names_and_no_other() {
     };
     let zeros = "0".repeat(64);
     for (told, text, verdict) in [
-        ("as it was", text.clone(), Verdict::Proven),
-        ("of a later kit", apart(&later, "/lock").1, Verdict::Failed),
+        ("as it was", text.clone(), ClaimVerdict::Proven),
+        (
+            "of a later kit",
+            apart(&later, "/lock").1,
+            ClaimVerdict::Failed,
+        ),
         (
             "another definition",
             changed(&|lock| lock["entries"][0]["definition"] = json!(zeros)),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
         ),
         (
             "no definition",
@@ -124,17 +135,17 @@ async fn a_lock_proves_the_definition_it_names_and_no_other() {
                         .remove("definition"),
                 )
             }),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
         ),
         (
             "no such workflow",
             changed(&|lock| drop(lock["entries"].as_array_mut().unwrap().remove(0))),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
         ),
         (
             "an agent of that path",
             changed(&|lock| lock["entries"][0]["kind"] = json!("agent")),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
         ),
         (
             "two of that path",
@@ -142,12 +153,12 @@ async fn a_lock_proves_the_definition_it_names_and_no_other() {
                 let entry = lock["entries"][0].clone();
                 lock["entries"].as_array_mut().unwrap().push(entry);
             }),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
         ),
         (
             "entries that are none",
             changed(&|lock| lock["entries"] = json!({"0": lock["entries"][0]})),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
         ),
         (
             "among entries of other kinds",
@@ -157,33 +168,33 @@ async fn a_lock_proves_the_definition_it_names_and_no_other() {
                     .unwrap()
                     .extend([json!(1), json!([])])
             }),
-            Verdict::Proven,
+            ClaimVerdict::Proven,
         ),
         (
             "a format of later",
             changed(&|lock| lock["format"] = json!(2)),
-            Verdict::NotCovered,
+            ClaimVerdict::NotCovered,
         ),
         (
             "a format that is no number",
             changed(&|lock| lock["format"] = json!(true)),
-            Verdict::NotCovered,
+            ClaimVerdict::NotCovered,
         ),
         (
             "a format that is a fraction",
             changed(&|lock| lock["format"] = json!(1.0)),
-            Verdict::NotCovered,
+            ClaimVerdict::NotCovered,
         ),
-        ("a list", "[]".to_owned(), Verdict::NotCovered),
+        ("a list", "[]".to_owned(), ClaimVerdict::NotCovered),
         (
             "a key twice",
             text.replacen('{', "{\"entries\":[],", 1),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
         ),
         (
             "keys out of order",
             text.replacen('{', "{\"z\":0,", 1),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
         ),
     ] {
         let bent = with(&one, "/lock", &text);
@@ -205,12 +216,18 @@ async fn a_definition_that_takes_the_place_of_the_locked_one_is_found() {
             &format!(r#""digest":"{new}""#),
         )
     });
-    assert_eq!(lock_of("swapped and named", &[&named]), Verdict::Failed);
-    assert_eq!(lock_of("swapped alone", &[&bent]), Verdict::Failed);
+    assert_eq!(
+        lock_of("swapped and named", &[&named]),
+        ClaimVerdict::Failed
+    );
+    assert_eq!(lock_of("swapped alone", &[&bent]), ClaimVerdict::Failed);
     let renamed = rechained(&one, |_, body| {
         body.replace(r#""workflow":"one""#, r#""workflow":"other""#)
     });
-    assert_eq!(lock_of("another workflow", &[&renamed]), Verdict::Failed);
+    assert_eq!(
+        lock_of("another workflow", &[&renamed]),
+        ClaimVerdict::Failed
+    );
     // Without a lock there is nothing to hold it against.
     let bare = rechained(&one, |place, body| {
         if place > 0 {
@@ -229,7 +246,7 @@ async fn a_definition_that_takes_the_place_of_the_locked_one_is_found() {
             .collect(),
         ..bare
     };
-    assert_eq!(lock_of("taken out", &[&bare]), Verdict::NotCovered);
+    assert_eq!(lock_of("taken out", &[&bare]), ClaimVerdict::NotCovered);
 }
 
 #[tokio::test]
@@ -244,11 +261,11 @@ async fn a_lock_that_is_swapped_in_the_archive_alone_is_found_without_any_key() 
         files.insert(format!("blobs/{hash}.json"), other.into_bytes());
     });
     let outcome = judged("bytes", &bent, &book.notes[0], None);
-    assert_eq!(claim(&outcome, "lock"), Verdict::Failed);
-    assert_eq!(claim(&outcome, "blobs"), Verdict::Failed);
+    assert_eq!(claim(&outcome, "lock"), ClaimVerdict::Failed);
+    assert_eq!(claim(&outcome, "blobs"), ClaimVerdict::Failed);
     let gone = repacked(&good, |files| {
         drop(files.remove(&format!("blobs/{hash}.json")))
     });
     let outcome = judged("gone", &gone, &book.notes[0], None);
-    assert_eq!(claim(&outcome, "lock"), Verdict::Failed);
+    assert_eq!(claim(&outcome, "lock"), ClaimVerdict::Failed);
 }

@@ -20,8 +20,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use ktsu_evidence::archive::FRAMES;
-use ktsu_evidence::check::{Against, Claim, Outcome, Verdict, verify};
-use ktsu_evidence::export::{Wanted, export};
+use ktsu_evidence::check::{Claim, ClaimVerdict, EvidenceReport, VerifyOptions, verify};
+use ktsu_evidence::export::{ExportSelection, export};
 use ktsu_evidence::{notes, tar};
 use ktsu_ledger::store::Reader;
 use serde_json::Value;
@@ -65,11 +65,11 @@ fn honest(number: usize) -> Vec<Act> {
     ]
 }
 
-fn against(book: &Book) -> Against {
-    Against {
+fn against(book: &Book) -> VerifyOptions {
+    VerifyOptions {
         held: notes(&book.notes[1]).unwrap(),
         key: Some(book.first_key()),
-        ..Against::default()
+        ..VerifyOptions::default()
     }
 }
 
@@ -173,18 +173,18 @@ const CLASSES: [&str; 14] = [
     "fork-parent swap",
 ];
 
-fn is_accepted(outcome: &Result<Outcome, String>) -> bool {
-    outcome.as_ref().is_ok_and(Outcome::is_sound)
+fn is_accepted(outcome: &Result<EvidenceReport, String>) -> bool {
+    outcome.as_ref().is_ok_and(EvidenceReport::is_sound)
 }
 
-fn failed_of(outcome: &Result<Outcome, String>) -> Vec<String> {
+fn failed_of(outcome: &Result<EvidenceReport, String>) -> Vec<String> {
     let claims = outcome
         .as_ref()
         .map(|outcome| outcome.claims.clone())
         .unwrap_or_default();
     let failed = claims
         .iter()
-        .filter(|claim| claim.verdict == Verdict::Failed);
+        .filter(|claim| claim.verdict == ClaimVerdict::Failed);
     failed
         .map(|claim| format!("{}: {}", claim.claim, claim.reason))
         .collect()
@@ -255,10 +255,10 @@ fn two_hundred_good_archives_get_the_same_verdicts_from_both_verifiers() {
             .iter()
             .enumerate()
         {
-            let wanted = Wanted {
+            let wanted = ExportSelection {
                 all: which == 0,
                 streams: streams.iter().map(|run| run.stream.clone()).collect(),
-                ..Wanted::default()
+                ..ExportSelection::default()
             };
             let bytes = book.export(&wanted);
             assert_eq!(
@@ -266,7 +266,7 @@ fn two_hundred_good_archives_get_the_same_verdicts_from_both_verifiers() {
                 book.export(&wanted),
                 "the same question, the same bytes"
             );
-            let outcome = verify(&bytes, &Against::default()).unwrap();
+            let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
             assert!(outcome.is_sound(), "{:?}", failed_of(&Ok(outcome)));
             verdicts.push(outcome.claims);
             archives.push(put(folder.path(), &format!("{number}-{which}"), &bytes));
@@ -283,9 +283,9 @@ fn two_hundred_good_archives_get_the_same_verdicts_from_both_verifiers() {
 
 #[test]
 fn five_thousand_damaged_archives_are_refused_without_harm() {
-    let wanted = Wanted {
+    let wanted = ExportSelection {
         streams: vec![runs(0)[0].stream.clone()],
-        ..Wanted::default()
+        ..ExportSelection::default()
     };
     let good = Book::write(&honest(0)).export(&wanted);
     let files = tar::read(&good).unwrap();
@@ -310,7 +310,7 @@ fn five_thousand_damaged_archives_are_refused_without_harm() {
         if bytes == good {
             continue;
         }
-        let accepted = is_accepted(&verify(&bytes, &Against::default()));
+        let accepted = is_accepted(&verify(&bytes, &VerifyOptions::default()));
         assert!(!accepted || manifest.contains(&at), "{number} at {at}");
         if number % 25 == 0 {
             some.push(put(folder.path(), &number.to_string(), &bytes));
@@ -333,13 +333,13 @@ pub(crate) fn holds(reader: &dyn Reader, told: &str) {
 }
 
 /// As [`holds`], by ktsu alone; the archive, and what is said of it.
-pub(crate) fn sound(reader: &dyn Reader, told: &str) -> (Vec<u8>, Outcome) {
-    let wanted = Wanted {
+pub(crate) fn sound(reader: &dyn Reader, told: &str) -> (Vec<u8>, EvidenceReport) {
+    let wanted = ExportSelection {
         all: true,
-        ..Wanted::default()
+        ..ExportSelection::default()
     };
     let archive = export(reader, &wanted).unwrap().bytes;
-    let outcome = verify(&archive, &Against::default());
+    let outcome = verify(&archive, &VerifyOptions::default());
     assert!(is_accepted(&outcome), "{told}: {:?}", failed_of(&outcome));
     (archive, outcome.unwrap())
 }
@@ -401,14 +401,14 @@ impl Python {
     /// It comes to the same verdict about each claim, of those it can judge.
     fn agrees(&self, claims: &[Claim], said: &Value, told: &str) {
         let mut all = claims.iter();
-        let whole = all.any(|one| one.claim == "blobs" && one.verdict == Verdict::Proven);
+        let whole = all.any(|one| one.claim == "blobs" && one.verdict == ClaimVerdict::Proven);
         for claim in claims {
             let mut ours = claim.verdict;
             match (claim.claim, self.has_blake3) {
                 // What only ktsu makes again: decisions, tables.
                 ("replay" | "derived", _) | ("chain" | "blobs" | "tools", false) => continue,
                 // What expressions make of outputs, only ktsu evaluates.
-                ("outputs", _) if ours == Verdict::Proven => {
+                ("outputs", _) if ours == ClaimVerdict::Proven => {
                     let theirs = verdict(said, "outputs");
                     let word = theirs.as_str().unwrap_or_default();
                     assert!(["proven", "not_covered"].contains(&word), "{told}: {said}");
@@ -416,7 +416,7 @@ impl Python {
                 }
                 // What speaks against a lock is found without, unless it is a hash alone.
                 ("lock", false) if !whole => continue,
-                ("lock", false) if ours == Verdict::Proven => ours = Verdict::NotCovered,
+                ("lock", false) if ours == ClaimVerdict::Proven => ours = ClaimVerdict::NotCovered,
                 _ => {}
             }
             let ours = serde_json::to_value(ours).unwrap();

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use ktsu_evidence::check::{Against, Outcome, Verdict, verify};
+use ktsu_evidence::check::{ClaimVerdict, EvidenceReport, VerifyOptions, verify};
 use ktsu_ledger::Record;
 use serde_json::{Value, json};
 
@@ -187,9 +187,9 @@ fn mutants(name: &str, run: &Recorded) -> Vec<Mutant> {
 }
 
 /// Whether a claim other than that of deciding again has failed.
-fn is_found(outcome: &Outcome) -> bool {
+fn is_found(outcome: &EvidenceReport) -> bool {
     let mut claims = outcome.claims.iter();
-    claims.any(|one| one.claim != "replay" && one.verdict == Verdict::Failed)
+    claims.any(|one| one.claim != "replay" && one.verdict == ClaimVerdict::Failed)
 }
 
 /// What no record can show: whoever writes all of it anew writes what they like here. Everything
@@ -230,7 +230,7 @@ fn every_mutant_is_found(name: &str) {
             continue;
         }
         let bytes = Book::unsigned(&mutant.run).export_all();
-        let outcome = verify(&bytes, &Against::default()).unwrap();
+        let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
         if !is_found(&outcome) && !is_beyond(&mutant.told) {
             missed.push(format!("{} sound {}", mutant.told, outcome.is_sound()));
         }

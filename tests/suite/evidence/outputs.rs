@@ -7,8 +7,8 @@ use std::io::{BufWriter, Seek as _, SeekFrom, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use ktsu_evidence::archive::{Describing, FRAMES, MANIFEST, Manifest, PLACES, Range, describe};
-use ktsu_evidence::check::{Against, Outcome, Verdict, verify};
+use ktsu_evidence::archive::{FRAMES, FileDigester, MANIFEST, Manifest, PLACES, Range, describe};
+use ktsu_evidence::check::{ClaimVerdict, EvidenceReport, VerifyOptions, verify};
 use ktsu_evidence::tar::{self, Files};
 use ktsu_ledger::Hash;
 
@@ -26,12 +26,12 @@ fn archive(run: Recorded) -> Vec<u8> {
     Book::write(&[Act::Run(run), Act::Checkpoint]).export_all()
 }
 
-fn of(outcome: &Outcome, claim: &str) -> Verdict {
+fn of(outcome: &EvidenceReport, claim: &str) -> ClaimVerdict {
     let mut claims = outcome.claims.iter();
     claims.find(|one| one.claim == claim).unwrap().verdict
 }
 
-fn reason(outcome: &Outcome, claim: &str) -> String {
+fn reason(outcome: &EvidenceReport, claim: &str) -> String {
     let mut claims = outcome.claims.iter();
     claims
         .find(|one| one.claim == claim)
@@ -102,10 +102,10 @@ fn an_output_that_no_reply_and_no_answer_gave_is_found_by_both_verifiers() {
     let (mut archives, mut outcomes) = (Vec::new(), Vec::new());
     for (number, run) in honest.iter().chain(&forged).enumerate() {
         let bytes = archive(run.clone());
-        let outcome = verify(&bytes, &Against::default()).unwrap();
+        let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
         let expected = match number < honest.len() {
-            true => Verdict::Proven,
-            false => Verdict::Failed,
+            true => ClaimVerdict::Proven,
+            false => ClaimVerdict::Failed,
         };
         assert_eq!(of(&outcome, "outputs"), expected, "{number}: {outcome:?}");
         archives.push(put(folder.path(), &number.to_string(), &bytes));
@@ -126,8 +126,8 @@ fn what_expressions_made_is_said_to_be_not_covered_where_nobody_evaluates_them()
         "\"after all\"",
     );
     let bytes = archive(run);
-    let outcome = verify(&bytes, &Against::default()).unwrap();
-    assert_eq!(of(&outcome, "replay"), Verdict::Failed);
+    let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+    assert_eq!(of(&outcome, "replay"), ClaimVerdict::Failed);
     let Some(python) = Python::find() else { return };
     let folder = tempfile::tempdir().unwrap();
     let said = python.verify(&[put(folder.path(), "run", &bytes)], &[]);
@@ -145,8 +145,8 @@ fn an_output_whose_reply_is_hidden_is_said_to_be_not_covered_by_both_verifiers()
     let hidden = said.replace("sure", "[REDACTED]");
     let bytes = archive(changed("v1-agent-plain", "llm.response", said, &hidden));
     let words = "its reply, as it is recorded, is not such an object";
-    let outcome = verify(&bytes, &Against::default()).unwrap();
-    assert_eq!(of(&outcome, "outputs"), Verdict::NotCovered);
+    let outcome = verify(&bytes, &VerifyOptions::default()).unwrap();
+    assert_eq!(of(&outcome, "outputs"), ClaimVerdict::NotCovered);
     let why = reason(&outcome, "outputs");
     assert!(why.contains(words), "{why}");
     let Some(python) = Python::find() else { return };
@@ -162,8 +162,8 @@ fn an_output_whose_reply_is_hidden_is_said_to_be_not_covered_by_both_verifiers()
 #[test]
 fn tables_for_people_are_made_again_and_compared() {
     let good = archive(golden("v1-agent-plain"));
-    let outcome = verify(&good, &Against::default()).unwrap();
-    assert_eq!(of(&outcome, "derived"), Verdict::Proven);
+    let outcome = verify(&good, &VerifyOptions::default()).unwrap();
+    assert_eq!(of(&outcome, "derived"), ClaimVerdict::Proven);
     let names = [
         "derived/costs.csv",
         "derived/changes.csv",
@@ -178,16 +178,19 @@ fn tables_for_people_are_made_again_and_compared() {
                 .unwrap()
                 .extend_from_slice(b"run:run_x,1,2,3,4\n");
         });
-        let outcome = verify(&forged, &Against::default()).unwrap();
-        assert_eq!(of(&outcome, "derived"), Verdict::Failed, "{name}");
+        let outcome = verify(&forged, &VerifyOptions::default()).unwrap();
+        assert_eq!(of(&outcome, "derived"), ClaimVerdict::Failed, "{name}");
         assert!(reason(&outcome, "derived").starts_with(name));
     }
     let more = repacked(&good, |files| {
         files.insert("derived/verdict.html".to_owned(), b"all is well".to_vec());
     });
     assert_eq!(
-        of(&verify(&more, &Against::default()).unwrap(), "derived"),
-        Verdict::Failed
+        of(
+            &verify(&more, &VerifyOptions::default()).unwrap(),
+            "derived"
+        ),
+        ClaimVerdict::Failed
     );
     // Another version may make other tables: then it is said aloud that nobody looked.
     let older = repacked(&good, |files| {
@@ -196,16 +199,16 @@ fn tables_for_people_are_made_again_and_compared() {
         manifest.engine = "ktsu 0.0.9".to_owned();
         files.insert(MANIFEST.to_owned(), serde_json::to_vec(&manifest).unwrap());
     });
-    let outcome = verify(&older, &Against::default()).unwrap();
-    assert_eq!(of(&outcome, "derived"), Verdict::NotCovered);
+    let outcome = verify(&older, &VerifyOptions::default()).unwrap();
+    assert_eq!(of(&outcome, "derived"), ClaimVerdict::NotCovered);
     assert!(reason(&outcome, "derived").contains("ktsu 0.0.9"));
 }
 
 #[test]
 fn a_verifier_or_a_guide_that_nobody_knows_is_said_to_be_not_covered() {
     let good = archive(golden("v1-agent-plain"));
-    let outcome = verify(&good, &Against::default()).unwrap();
-    assert_eq!(of(&outcome, "verifier"), Verdict::Proven);
+    let outcome = verify(&good, &VerifyOptions::default()).unwrap();
+    assert_eq!(of(&outcome, "verifier"), ClaimVerdict::Proven);
     let folder = tempfile::tempdir().unwrap();
     let mut archives = vec![put(folder.path(), "good", &good)];
     for (number, name) in ["verify.py", "VERIFY.md", "verify_calls.py", "other.py"]
@@ -215,8 +218,8 @@ fn a_verifier_or_a_guide_that_nobody_knows_is_said_to_be_not_covered() {
         let forged = repacked(&good, |files| {
             files.insert((*name).to_owned(), b"print('nothing failed')\n".to_vec());
         });
-        let outcome = verify(&forged, &Against::default()).unwrap();
-        assert_eq!(of(&outcome, "verifier"), Verdict::NotCovered, "{name}");
+        let outcome = verify(&forged, &VerifyOptions::default()).unwrap();
+        assert_eq!(of(&outcome, "verifier"), ClaimVerdict::NotCovered, "{name}");
         assert!(reason(&outcome, "verifier").starts_with(name), "{name}");
         archives.push(put(folder.path(), &number.to_string(), &forged));
     }
@@ -290,9 +293,9 @@ fn header(name: &str, size: u64) -> Vec<u8> {
 /// it written piece by piece.
 fn large(path: &Path, mib: u64) {
     let blob = (mib - mib / 8) * 1024 * 1024;
-    let (mut zeros, none) = (Describing::default(), vec![0; 1024 * 1024]);
+    let (mut zeros, none) = (FileDigester::default(), vec![0; 1024 * 1024]);
     (0..blob / (1024 * 1024)).for_each(|_| zeros.take(&none));
-    let blob_hash = zeros.done("").blake3;
+    let blob_hash = zeros.finish("").blake3;
     let blob_name = format!("blobs/{blob_hash}.json");
     let mut files = tar::read(&archive(golden("v1-agent-plain"))).unwrap();
     let mut manifest: Manifest = serde_json::from_slice(&files[MANIFEST]).unwrap();
@@ -300,7 +303,7 @@ fn large(path: &Path, mib: u64) {
     let known = u64::try_from(bodies.iter().filter(|byte| **byte == b'\n').count()).unwrap();
     let beside = path.with_extension("frames");
     let mut out = BufWriter::new(File::create(&beside).unwrap());
-    let mut described = Describing::default();
+    let mut described = FileDigester::default();
     let count = mib * 1024 * 1024 / 8 / TEXT as u64;
     let (text, mut prev) = ("x".repeat(TEXT), Hash::ZERO);
     for seq in 0..count {
@@ -332,14 +335,14 @@ fn large(path: &Path, mib: u64) {
     manifest
         .files
         .insert(PLACES.to_owned(), describe(PLACES, &places));
-    let frames = described.done(FRAMES);
+    let frames = described.finish(FRAMES);
     let sizes = BTreeMap::from([(FRAMES.to_owned(), frames.bytes), (blob_name.clone(), blob)]);
     manifest.files.insert(FRAMES.to_owned(), frames);
-    let mut zeros = Describing::default();
+    let mut zeros = FileDigester::default();
     (0..blob / (1024 * 1024)).for_each(|_| zeros.take(&none));
     manifest
         .files
-        .insert(blob_name.clone(), zeros.done(&blob_name));
+        .insert(blob_name.clone(), zeros.finish(&blob_name));
     files.insert(PLACES.to_owned(), places);
     // Tables of another version: those of this one would have to tell of the large run.
     manifest.engine = "ktsu 0.0.9".to_owned();

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use ktsu_evidence::check::{Outcome, Verdict};
+use ktsu_evidence::check::{ClaimVerdict, EvidenceReport};
 use ktsu_evidence::tar;
 use ktsu_ledger::Timestamp;
 
@@ -24,7 +24,7 @@ fn golden(name: &str) -> Recorded {
 }
 
 /// What both verifiers say of a run that is signed as it stands.
-pub(crate) fn outcome_of(told: &str, run: Recorded) -> Outcome {
+pub(crate) fn outcome_of(told: &str, run: Recorded) -> EvidenceReport {
     let book = Book::write(&[Act::Run(run), Act::Checkpoint]);
     let key = book.first_key();
     judged(told, &book.export_all(), &book.notes[0], Some(&key))
@@ -40,7 +40,7 @@ fn honest_runs_prove_their_calls_and_decisions() {
         for name_of in ["tools", "approvals", "replay"] {
             assert_eq!(
                 claim(&outcome, name_of),
-                Verdict::Proven,
+                ClaimVerdict::Proven,
                 "{name}: {outcome:?}"
             );
         }
@@ -54,7 +54,11 @@ async fn a_wait_ends_when_its_time_has_come_whatever_the_clock_says() {
         let clock = stopped(Timestamp::from_micros(MOMENT));
         let run = acting.unwrap().by(clock).record().await;
         let outcome = outcome_of(name, run);
-        assert_eq!(claim(&outcome, "approvals"), Verdict::Proven, "{outcome:?}");
+        assert_eq!(
+            claim(&outcome, "approvals"),
+            ClaimVerdict::Proven,
+            "{outcome:?}"
+        );
     }
 }
 
@@ -73,7 +77,7 @@ async fn a_wait_moves_with_a_clock_that_jumps_forward_and_both_verifiers_say_so(
         let outcome = outcome_of(name, run);
         for name_of in ["approvals", "replay"] {
             let verdict = claim(&outcome, name_of);
-            assert_eq!(verdict, Verdict::Proven, "{name}: {outcome:?}");
+            assert_eq!(verdict, ClaimVerdict::Proven, "{name}: {outcome:?}");
         }
     }
 }
@@ -245,11 +249,15 @@ fn what_people_said_and_tools_gave_cannot_be_bent() {
         let frame = format!("{}#{frame}", run.stream);
         let outcome = outcome_of(told, changed);
         for whole in ["manifest", "chain", "inclusion", "signatures", "key"] {
-            assert_eq!(claim(&outcome, whole), Verdict::Proven, "{told}: {whole}");
+            assert_eq!(
+                claim(&outcome, whole),
+                ClaimVerdict::Proven,
+                "{told}: {whole}"
+            );
         }
         let found = outcome.claims.iter().find(|one| one.claim == expected);
         let found = found.unwrap();
-        assert_eq!(found.verdict, Verdict::Failed, "{told}: {outcome:?}");
+        assert_eq!(found.verdict, ClaimVerdict::Failed, "{told}: {outcome:?}");
         if found.frame != Some(frame) {
             others.push(format!("{told}: {:?}: {}", found.frame, found.reason));
         }
@@ -278,7 +286,7 @@ fn a_result_or_a_decision_that_is_taken_out_is_missed() {
         let outcome = outcome_of(&told, run.clone());
         let found = outcome.claims.iter().find(|one| one.claim == expected);
         let found = found.unwrap();
-        assert_eq!(found.verdict, Verdict::Failed, "{told}: {outcome:?}");
+        assert_eq!(found.verdict, ClaimVerdict::Failed, "{told}: {outcome:?}");
         let frame = Some(format!("{}#{frame}", run.stream));
         if found.frame != frame {
             others.push(format!("{told}: {:?}: {}", found.frame, found.reason));

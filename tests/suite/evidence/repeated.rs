@@ -1,7 +1,7 @@
 //! What a recompute repeats of its run, as evidence: no result of it can be made up, not even by an
 //! operator who makes the chain whole again.
 
-use ktsu_evidence::check::{Outcome, Verdict};
+use ktsu_evidence::check::{ClaimVerdict, EvidenceReport};
 use ktsu_ledger::store::SqliteReader;
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ async fn recomputed() -> [Recorded; 2] {
     [&run, id].map(|name| Recorded::read(&reader, name))
 }
 
-fn outcome_of(told: &str, [run, recompute]: [Recorded; 2]) -> Outcome {
+fn outcome_of(told: &str, [run, recompute]: [Recorded; 2]) -> EvidenceReport {
     let book = Book::write(&[Act::Run(run), Act::Run(recompute), Act::Checkpoint]);
     let key = book.first_key();
     judged(told, &book.export_all(), &book.notes[0], Some(&key))
@@ -54,7 +54,7 @@ async fn no_result_of_a_recompute_can_be_made_up() {
     for name in ["chain", "causes", "tools", "approvals", "replay"] {
         assert_eq!(
             claim(&outcome, name),
-            Verdict::Proven,
+            ClaimVerdict::Proven,
             "{name}: {outcome:?}"
         );
     }
@@ -120,7 +120,11 @@ async fn no_result_of_a_recompute_can_be_made_up() {
         });
         let outcome = outcome_of(told, [run, bent]);
         for whole in ["manifest", "chain", "inclusion", "signatures", "key"] {
-            assert_eq!(claim(&outcome, whole), Verdict::Proven, "{told}: {whole}");
+            assert_eq!(
+                claim(&outcome, whole),
+                ClaimVerdict::Proven,
+                "{told}: {whole}"
+            );
         }
         let wanted = match told {
             "a rejection of nobody" => "approvals",
@@ -128,7 +132,7 @@ async fn no_result_of_a_recompute_can_be_made_up() {
         };
         assert_eq!(
             claim(&outcome, wanted),
-            Verdict::Failed,
+            ClaimVerdict::Failed,
             "{told}: {outcome:?}"
         );
     }

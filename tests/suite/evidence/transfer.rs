@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use ktsu::assemble::import::import;
-use ktsu_evidence::export::Wanted;
+use ktsu_evidence::export::ExportSelection;
 use ktsu_evidence::{facts, transfer};
 use ktsu_ledger::store::{Audit as _, SqliteReader};
 use serde_json::Value;
@@ -11,10 +11,10 @@ use serde_json::Value;
 use super::book::{Book, rechained};
 use super::{honest, runs};
 
-fn everything() -> Wanted {
-    Wanted {
+fn everything() -> ExportSelection {
+    ExportSelection {
         all: true,
-        ..Wanted::default()
+        ..ExportSelection::default()
     }
 }
 
@@ -34,9 +34,9 @@ fn what_is_exported_comes_in_byte_for_byte_with_children_branches_and_parents() 
     assert_eq!(exported(&first), lines);
     // Once more is nothing new; into a ledger that has some of them, the rest.
     assert_eq!(import(&first, &lines).unwrap().known, 6);
-    let some = Wanted {
+    let some = ExportSelection {
         streams: vec![runs(3)[2].stream.clone()],
-        ..Wanted::default()
+        ..ExportSelection::default()
     };
     let some = transfer::export(&book.store, &some).unwrap();
     assert_eq!(import(&second, &some).unwrap().streams, 2);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use ktsu::assemble::LedgerPlace;
 use ktsu_ledger::store::{Reader as _, SqliteReader};
-use ktsu_ledger::{Hash, Json, StreamId, branch};
+use ktsu_ledger::{CanonicalJson, Hash, StreamId, branch};
 use serde_json::{Value, json};
 
 use super::{GATEWAY, TOKEN, imported};
@@ -118,7 +118,7 @@ impl Hand {
                     continue;
                 }
                 let own = json!({"name": tool["name"], "description": tool["description"], "input_schema": tool["inputSchema"]});
-                let text = Json::from_value(&own).unwrap();
+                let text = CanonicalJson::from_value(&own).unwrap();
                 let digest = Hash::of(text.as_str().as_bytes()).to_string();
                 let mut one = own;
                 one["digest"] = json!(digest);

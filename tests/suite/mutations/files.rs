@@ -2,8 +2,8 @@
 //! written out and does not fit, or comes of a param that can never be there. Values of data may be
 //! anything.
 
-use ktsu_ledger::Json;
-use ktsu_ledger::event::plan::{Plan, Work, WorkflowPlan};
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::{Plan, StepWork, WorkflowPlan};
 use ktsu_workflow::params::ParamsSchema;
 use serde_json::Value;
 
@@ -13,11 +13,11 @@ pub(super) fn fault_of(plan: &Plan) -> Option<String> {
         let mut steps = workflow.steps.iter();
         steps.find_map(|step| {
             let (given, schema, is_agent) = match &step.work {
-                Work::Agent(call) => (&call.params, &plan.agents[&call.file].params, true),
-                Work::Workflow(call) => {
+                StepWork::Agent(call) => (&call.params, &plan.agents[&call.file].params, true),
+                StepWork::Workflow(call) => {
                     (&call.params, &plan.workflows[&call.workflow].params, false)
                 }
-                Work::Transform(_) | Work::Webhook(_) => return None,
+                StepWork::Transform(_) | StepWork::Webhook(_) => return None,
             };
             let found = given_wrongly(workflow, given.as_ref()?, schema.as_ref(), is_agent)?;
             Some(format!("step {}: {found}", step.id))
@@ -31,16 +31,16 @@ pub(super) fn has_plain_url(plan: &Plan, id: &str) -> bool {
     let mut webhooks = steps
         .filter(|step| step.id == id)
         .filter_map(|step| match &step.work {
-            Work::Webhook(webhook) => Some(&webhook.url),
-            Work::Agent(_) | Work::Transform(_) | Work::Workflow(_) => None,
+            StepWork::Webhook(webhook) => Some(&webhook.url),
+            StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_) => None,
         });
     webhooks.any(|url| !url.contains("{{"))
 }
 
 fn given_wrongly(
     workflow: &WorkflowPlan,
-    given: &Json,
-    schema: Option<&Json>,
+    given: &CanonicalJson,
+    schema: Option<&CanonicalJson>,
     is_agent: bool,
 ) -> Option<String> {
     let given = given.to_value();

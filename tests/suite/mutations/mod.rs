@@ -21,7 +21,7 @@ use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ktsu_egress::{self as egress, Policy};
+use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_gateway::Gateway;
 use ktsu_kit::{self as kit, Kit};
 use ktsu_ledger::appender::Options;
@@ -366,9 +366,9 @@ fn has_values(kit: &Kit, pairs: &[(&str, &str)]) -> bool {
 
 /// Whether the gateway takes its file, as `start` and `validate` ask it to.
 fn gateway_starts(kit: &Kit, pairs: &[(&str, &str)]) -> bool {
-    let egress = egress::Client::new(&Policy {
+    let egress = egress::Client::new(&EgressPolicy {
         loopback: true,
-        ..Policy::default()
+        ..EgressPolicy::default()
     })
     .unwrap();
     let file = kit.root.join("gateway.yaml");

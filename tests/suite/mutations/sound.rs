@@ -6,8 +6,8 @@ use std::process::Command;
 
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_kit as kit;
-use ktsu_ledger::event::plan::{AgentFile, Op, Plan, StepPlan, Work, WorkflowPlan};
-use ktsu_ledger::{Frame, Json};
+use ktsu_ledger::event::plan::{AgentFile, Op, Plan, StepPlan, StepWork, WorkflowPlan};
+use ktsu_ledger::{CanonicalJson, Frame};
 use serde_json::{Value, json};
 
 use super::kits;
@@ -132,8 +132,8 @@ fn files(plan: &Plan) -> BTreeMap<String, String> {
     workflows.chain(agents).collect()
 }
 
-fn tree(json: Option<&Json>) -> Value {
-    json.map_or(Value::Null, Json::to_value)
+fn tree(json: Option<&CanonicalJson>) -> Value {
+    json.map_or(Value::Null, CanonicalJson::to_value)
 }
 
 fn workflow(plan: &WorkflowPlan) -> Value {
@@ -169,20 +169,20 @@ fn step(workflow: &WorkflowPlan, plan: &StepPlan) -> Value {
         "output": plan.schema.as_ref().map(|schema| json!({"schema": schema.to_value()})),
     });
     let work = match &plan.work {
-        Work::Agent(one) => json!({
+        StepWork::Agent(one) => json!({
             "agent": one.file,
             "params": tree(one.params.as_ref()),
             "for_each": one.for_each.as_ref().map(|each| json!({"from": each.from})),
         }),
-        Work::Transform(one) => json!({"transform": {
+        StepWork::Transform(one) => json!({"transform": {
             "inputs": one.inputs,
             "ops": one.ops.iter().map(op).collect::<Vec<_>>(),
         }}),
-        Work::Webhook(one) => json!({
+        StepWork::Webhook(one) => json!({
             "on": one.on_approval.then_some("approval"),
             "webhook": {"url": one.url, "method": one.method, "body": tree(one.body.as_ref()), "secret": one.secret},
         }),
-        Work::Workflow(one) => json!({
+        StepWork::Workflow(one) => json!({
             "workflow": one.workflow,
             "webhooks": one.webhooks,
             "params": tree(one.params.as_ref()),

@@ -168,6 +168,6 @@ async fn words_by_chance_and_kills_leave_every_run_ended_and_start_nothing_after
             heard.path
         );
     }
-    let report = verify_file(&path, &verify::Options::default(), &mut |_| {}).unwrap();
+    let report = verify_file(&path, &verify::VerifyOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(report.problems, []);
 }

@@ -222,7 +222,7 @@ async fn ends_well(client: &Client, server: &ToolServer, run: &str, point: Point
 
 /// Every frame of a ledger follows from those before it.
 fn is_sound(ledger: &std::path::Path, runs: &[String]) {
-    let report = verify_file(ledger, &verify::Options::default(), &mut |_| {}).unwrap();
+    let report = verify_file(ledger, &verify::VerifyOptions::default(), &mut |_| {}).unwrap();
     assert_eq!(report.problems, []);
     let reader = SqliteReader::open(ledger).unwrap();
     for run in runs {

@@ -18,9 +18,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use axum::http::HeaderName;
-use ktsu_egress::{Client, Policy};
+use ktsu_egress::{Client, EgressPolicy};
 use ktsu_secret::Secret;
-use ktsu_tools::{Offer, Returned, Server, Session, ToolErrorCode, Tools};
+use ktsu_tools::{McpClient, McpServer, McpSession, ToolCallResult, ToolErrorCode, ToolList};
 use serde_json::{Map, Value, json};
 
 /// Far more than any call takes.
@@ -58,16 +58,16 @@ fn others() -> Option<Others> {
     Some(Others { child, urls })
 }
 
-fn tools() -> Tools {
-    let policy = Policy {
+fn tools() -> McpClient {
+    let policy = EgressPolicy {
         allow: Vec::new(),
         loopback: true,
     };
-    Tools::new(Client::new(&policy).unwrap())
+    McpClient::new(Client::new(&policy).unwrap())
 }
 
-async fn open(tools: &Tools, name: &str, url: &str) -> Session {
-    let server = Server {
+async fn open(tools: &McpClient, name: &str, url: &str) -> McpSession {
+    let server = McpServer {
         name: name.to_owned(),
         url: url.to_owned(),
         auth: Some((HeaderName::from_static("x-key"), Secret::new("k-of-ours"))),
@@ -76,13 +76,13 @@ async fn open(tools: &Tools, name: &str, url: &str) -> Session {
     tools.open(&server).await.unwrap()
 }
 
-async fn call(session: &Session, tool: &str, arguments: Value) -> Returned {
+async fn call(session: &McpSession, tool: &str, arguments: Value) -> ToolCallResult {
     let arguments: Map<String, Value> = serde_json::from_value(arguments).unwrap();
     let returned = session.call(tool, &arguments, "once-7", PATIENCE).await;
     returned.unwrap_or_else(|error| panic!("{tool}: {error:?}"))
 }
 
-fn text(returned: &Returned) -> &str {
+fn text(returned: &ToolCallResult) -> &str {
     returned.content[0]["text"].as_str().unwrap()
 }
 
@@ -154,7 +154,7 @@ async fn an_answer_whose_stream_was_hung_up_is_fetched_and_not_asked_for_again()
 async fn after_a_server_says_that_its_tools_changed_they_are_listed_again() {
     let Some(others) = others() else { return };
     let session = open(&tools(), "legacy", &others.urls["legacy"]).await;
-    let later = |tools: &Offer| tools.iter().any(|tool| tool.name == "later");
+    let later = |tools: &ToolList| tools.iter().any(|tool| tool.name == "later");
     assert!(!later(&session.renew().await.unwrap()));
     // On one stream the notification comes before the answer.
     call(&session, "changes", json!({})).await;

@@ -10,7 +10,7 @@ use std::path::Path;
 use ktsu::assemble::LedgerPlace;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::SqliteReader;
-use ktsu_orchestrator::Clock;
+use ktsu_orchestrator::MicrosClock;
 use ktsu_projections::approvals::approval_id;
 use serde_json::{Value, json};
 
@@ -35,7 +35,7 @@ pub(crate) struct Acting {
     words: Vec<(&'static str, Vec<Word>)>,
     /// Whether the engine is started again while a call is on its way.
     again: bool,
-    clock: Option<Clock>,
+    clock: Option<MicrosClock>,
 }
 
 const PEOPLE: [(&str, &str); 4] = [
@@ -145,7 +145,7 @@ impl Acting {
     }
 
     /// By another clock.
-    pub(crate) fn by(mut self, clock: Clock) -> Self {
+    pub(crate) fn by(mut self, clock: MicrosClock) -> Self {
         self.clock = Some(clock);
         self
     }

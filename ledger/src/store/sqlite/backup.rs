@@ -10,7 +10,7 @@ use super::files::{Paths, fresh_file};
 use super::lock::{self, LockError};
 use super::verification::verify_file;
 use crate::store::StoreError;
-use crate::verify::{Options, Progress, ProgressOnly, Report};
+use crate::verify::{ProgressOnly, VerifyOptions, VerifyProgress, VerifyReport};
 
 /// Why a backup was not taken, or not brought back. Nothing is left at the target then.
 #[derive(Debug, thiserror::Error)]
@@ -28,13 +28,13 @@ pub enum BackupError {
     },
     /// The copy does not verify.
     #[error("{} problems were found, the first: {}", .0.problems.len(), first(.0))]
-    Unsound(Box<Report>),
+    Unsound(Box<VerifyReport>),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-fn first(report: &Report) -> String {
+fn first(report: &VerifyReport) -> String {
     let problem = report.problems.first();
     problem.map_or_else(String::new, |problem| {
         let stream = problem.stream.as_deref().unwrap_or("the file");
@@ -50,7 +50,11 @@ fn first(report: &Report) -> String {
 ///
 /// # Errors
 /// [`BackupError`].
-pub fn backup(ledger: &Path, to: &Path, verified: bool) -> Result<Option<Report>, BackupError> {
+pub fn backup(
+    ledger: &Path,
+    to: &Path,
+    verified: bool,
+) -> Result<Option<VerifyReport>, BackupError> {
     copy(ledger, to)?;
     if !verified {
         return Ok(None);
@@ -73,7 +77,7 @@ pub fn backup(ledger: &Path, to: &Path, verified: bool) -> Result<Option<Report>
 ///
 /// # Errors
 /// [`BackupError`]; a target that exists or is owned is never touched.
-pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
+pub fn restore(backup: &Path, ledger: &Path) -> Result<VerifyReport, BackupError> {
     let report = verified_file(backup)?;
     if !report.is_sound() {
         return Err(BackupError::Unsound(Box::new(report)));
@@ -96,9 +100,13 @@ pub fn restore(backup: &Path, ledger: &Path) -> Result<Report, BackupError> {
     Ok(report)
 }
 
-fn verified_file(path: &Path) -> Result<Report, StoreError> {
-    let mut unheard = |_: Progress| {};
-    verify_file(path, &Options::default(), &mut ProgressOnly(&mut unheard))
+fn verified_file(path: &Path) -> Result<VerifyReport, StoreError> {
+    let mut unheard = |_: VerifyProgress| {};
+    verify_file(
+        path,
+        &VerifyOptions::default(),
+        &mut ProgressOnly(&mut unheard),
+    )
 }
 
 fn copy(from: &Path, to: &Path) -> Result<(), BackupError> {

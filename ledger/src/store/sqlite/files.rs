@@ -85,7 +85,7 @@ impl Paths {
     /// What beside a file that is empty or too short, or beside none, says that there was a ledger;
     /// `None` if there is one, or it may be new. SQLite would make a new database and throw the log
     /// away. Keys alone may be put there before a ledger is made.
-    pub(crate) fn emptied(&self) -> Option<PathBuf> {
+    pub(crate) fn emptied_file(&self) -> Option<PathBuf> {
         let found = fs::metadata(&self.db).ok();
         if found
             .as_ref()
@@ -170,7 +170,7 @@ pub(super) enum Durability {
 }
 
 /// How long an owner waits for others while opening; nothing was written yet.
-const OPENING_PATIENCE: Duration = Duration::from_secs(30);
+const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Opens a ledger for its owner, making it if there is none.
 pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connection, StoreError> {
@@ -182,7 +182,7 @@ pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connec
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&paths.db, flags).map_err(failed)?;
     // While opening, another process may be replaying the log, or somebody's tool may hold a lock.
-    patience(&connection, OPENING_PATIENCE)?;
+    busy_timeout(&connection, OPEN_TIMEOUT)?;
     if is_blank(paths, &connection)? {
         connection.execute_batch(&creation()).map_err(failed)?;
     }
@@ -202,7 +202,7 @@ pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connec
             format!("the file system allows {mode} only"),
         ));
     }
-    patience(&connection, Duration::ZERO)?;
+    busy_timeout(&connection, Duration::ZERO)?;
     Ok(connection)
 }
 
@@ -219,7 +219,7 @@ pub(super) fn open_reader(paths: &Paths, frozen: bool) -> Result<Connection, Sto
         | OpenFlags::SQLITE_OPEN_URI;
     let connection =
         Connection::open_with_flags(uri(&paths.db, frozen), flags).map_err(|e| named(paths, e))?;
-    patience(&connection, Duration::from_secs(1))?;
+    busy_timeout(&connection, Duration::from_secs(1))?;
     must_be_ours(paths, &connection)?;
     set_up(&connection, "PRAGMA query_only = ON;")?;
     Ok(connection)
@@ -248,7 +248,7 @@ fn uri(path: &Path, frozen: bool) -> String {
     uri
 }
 
-fn patience(connection: &Connection, wait: Duration) -> Result<(), StoreError> {
+fn busy_timeout(connection: &Connection, wait: Duration) -> Result<(), StoreError> {
     connection.busy_timeout(wait).map_err(failed)
 }
 

@@ -20,17 +20,17 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use serde::{Deserialize, Serialize};
 
 use super::files::{Paths, file_epoch, fresh_file};
-use super::names::{SecondName, second_name};
+use super::hard_links::{SecondName, second_name};
 use super::reserve::Reserve;
 use crate::store::StoreError;
 use crate::time::Timestamp;
 
 /// Looking whether a lock is held takes it for a moment; somebody who wants it waits that out.
-const PATIENCE: Duration = Duration::from_millis(300);
+const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
 /// What the lock file says of the owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct LockHolder {
     /// The process.
     pub pid: u32,
     /// When it took the ledger.
@@ -48,8 +48,8 @@ pub struct Holder {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process owns it; what its lock file says, if that can be read.
-    #[error("the ledger is owned by {}", told(.0.as_ref()))]
-    Held(Option<Holder>),
+    #[error("the ledger is owned by {}", holder_text(.0.as_ref()))]
+    Held(Option<LockHolder>),
     /// Another process owns the same file by another name.
     #[error("another process owns {} by another name of the same file", .0.display())]
     HeldElsewhere(PathBuf),
@@ -92,9 +92,9 @@ pub enum LockError {
     },
 }
 
-fn told(holder: Option<&Holder>) -> String {
+fn holder_text(holder: Option<&LockHolder>) -> String {
     match holder {
-        Some(Holder { pid, url, .. }) => match url {
+        Some(LockHolder { pid, url, .. }) => match url {
             Some(url) => format!("process {pid} at {url}"),
             None => format!("process {pid}"),
         },
@@ -109,7 +109,7 @@ pub struct OwnerLock {
     _ledger: Option<File>,
     file: File,
     path: PathBuf,
-    holder: Holder,
+    holder: LockHolder,
     full: bool,
     /// The log of the ledger, if there is to be one.
     log: Option<PathBuf>,
@@ -177,7 +177,7 @@ fn take_name(ledger: &Path) -> Result<(File, PathBuf), LockError> {
         source,
     };
     let file = open(&path).map_err(io)?;
-    match lock_patiently(&file) {
+    match lock_with_timeout(&file) {
         Ok(true) => Ok((file, path)),
         Ok(false) => Err(LockError::Held(read(&file))),
         Err(source) => Err(io(source)),
@@ -190,7 +190,7 @@ fn must_be_whole(ledger: &Path) -> Result<(), LockError> {
         let path = ledger.to_owned();
         return Err(LockError::SecondName { path, found });
     }
-    match Paths::of(ledger).emptied() {
+    match Paths::of(ledger).emptied_file() {
         Some(beside) => Err(LockError::Emptied {
             path: ledger.to_owned(),
             beside,
@@ -256,7 +256,7 @@ fn take_file(db: &Path) -> Result<Option<File>, LockError> {
     if !locks_are_apart(&file) {
         return Ok(None);
     }
-    match lock_patiently(&file) {
+    match lock_with_timeout(&file) {
         Ok(true) => Ok(Some(file)),
         Ok(false) => Err(LockError::HeldElsewhere(db.to_owned())),
         Err(source) => Err(io(source)),
@@ -286,12 +286,12 @@ fn locks_are_apart(_: &File) -> bool {
 }
 
 /// Locks a file, waiting a moment; false if somebody else has it.
-fn lock_patiently(file: &File) -> std::io::Result<bool> {
+fn lock_with_timeout(file: &File) -> std::io::Result<bool> {
     let since = Instant::now();
     loop {
         match file.try_lock() {
             Ok(()) => return Ok(true),
-            Err(TryLockError::WouldBlock) if since.elapsed() < PATIENCE => {
+            Err(TryLockError::WouldBlock) if since.elapsed() < LOCK_TIMEOUT => {
                 std::thread::sleep(Duration::from_millis(5));
             }
             Err(TryLockError::WouldBlock) => return Ok(false),
@@ -301,15 +301,15 @@ fn lock_patiently(file: &File) -> std::io::Result<bool> {
 }
 
 /// Who owns a ledger now; `None` if nobody does. One that cannot be looked at counts as not owned.
-pub fn holder(ledger: &Path) -> Option<Holder> {
+pub fn holder(ledger: &Path) -> Option<LockHolder> {
     holder_at(&Paths::of(ledger).lock)
 }
 
 /// Whether a lock file is held, and what it says; what cannot be read is filled with nothing.
-pub(crate) fn holder_at(lock: &Path) -> Option<Holder> {
+pub(crate) fn holder_at(lock: &Path) -> Option<LockHolder> {
     let file = File::open(lock).ok()?;
     match file.try_lock_shared() {
-        Err(TryLockError::WouldBlock) => Some(read(&file).unwrap_or(Holder {
+        Err(TryLockError::WouldBlock) => Some(read(&file).unwrap_or(LockHolder {
             pid: 0,
             started_at: Timestamp::default(),
             url: None,
@@ -325,7 +325,7 @@ impl OwnerLock {
         let mut lock = Self {
             _ledger: ledger,
             file,
-            holder: Holder {
+            holder: LockHolder {
                 pid: std::process::id(),
                 started_at: now(),
                 url: None,
@@ -337,7 +337,7 @@ impl OwnerLock {
             reserve: None,
             made: None,
         };
-        lock.tell().map_err(|source| LockError::Io {
+        lock.write_holder().map_err(|source| LockError::Io {
             path: lock.path.clone(),
             source,
         })?;
@@ -346,7 +346,7 @@ impl OwnerLock {
 
     /// Whether the disk was full when the ledger was taken: the reserve was given up for the start,
     /// and there is no space for more.
-    pub fn found_disk_full(&self) -> bool {
+    pub fn opened_on_full_disk(&self) -> bool {
         self.full
     }
 
@@ -354,20 +354,20 @@ impl OwnerLock {
     ///
     /// # Errors
     /// [`LockError::Io`].
-    pub fn opened(&mut self, epoch: u64) -> Result<(), LockError> {
+    pub fn set_log_epoch(&mut self, epoch: u64) -> Result<(), LockError> {
         let has_log = self.log.as_ref().is_some_and(|log| log.exists());
         self.holder.log = has_log.then_some(epoch);
-        self.tell().map_err(|source| LockError::Io {
+        self.write_holder().map_err(|source| LockError::Io {
             path: self.path.clone(),
             source,
         })
     }
 
     /// Says that the ledger is about to be closed, which takes its log away.
-    pub fn closes(&mut self) {
+    pub fn clear_log_epoch(&mut self) {
         self.holder.log = None;
         // What is not said is that much is still needed: the next start would ask for it.
-        let told = self.tell();
+        let told = self.write_holder();
         drop(told);
     }
 
@@ -377,11 +377,11 @@ impl OwnerLock {
     /// Whatever writing the lock file fails with.
     pub fn set_url(&mut self, url: &str) -> std::io::Result<()> {
         self.holder.url = Some(url.to_owned());
-        self.tell()
+        self.write_holder()
     }
 
     /// What the lock file says.
-    pub fn holder(&self) -> &Holder {
+    pub fn holder(&self) -> &LockHolder {
         &self.holder
     }
 
@@ -390,7 +390,7 @@ impl OwnerLock {
         &self.path
     }
 
-    fn tell(&mut self) -> std::io::Result<()> {
+    fn write_holder(&mut self) -> std::io::Result<()> {
         let mut text = serde_json::to_string(&self.holder)?;
         text.push('\n');
         self.file.rewind()?;
@@ -426,7 +426,7 @@ fn open(path: &Path) -> std::io::Result<File> {
         .open(path)
 }
 
-fn read(mut file: &File) -> Option<Holder> {
+fn read(mut file: &File) -> Option<LockHolder> {
     let mut text = String::new();
     file.rewind().ok()?;
     file.take(64 * 1024).read_to_string(&mut text).ok()?;

@@ -16,10 +16,10 @@
 pub mod backup;
 mod check;
 mod copy;
+mod file_identity;
 mod files;
+pub mod hard_links;
 pub mod lock;
-pub mod names;
-mod place;
 mod queries;
 mod reader;
 pub mod reserve;
@@ -40,16 +40,16 @@ pub use schema::FORMAT;
 
 pub use files::{SIDE_FILES, stored_bytes};
 
+use file_identity::OpenedFiles;
 use files::{Paths, failed};
-use place::OpenedFiles;
 use queries::Queries;
 use write::Tails;
 
 use super::{
-    Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection, Maintenance,
-    Page, RawBlob, RawFrame, Reader, Refused, Store, StoreError, Tail,
+    AppendRefusal, Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection,
+    Maintenance, Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail,
 };
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
@@ -63,20 +63,20 @@ pub struct SqliteStore {
     connection: Connection,
     paths: Paths,
     tails: Tails,
-    log: Arc<Log>,
+    log: Arc<WalPages>,
     opened: OpenedFiles,
 }
 
 /// The write-ahead log, in pages.
 #[derive(Debug, Default)]
-struct Log {
+struct WalPages {
     /// What is in it, told by SQLite after each commit.
     written: AtomicU64,
     /// What of that was already moved to its place.
     moved: AtomicU64,
 }
 
-impl Log {
+impl WalPages {
     fn commit(&self, pages: i32) {
         let pages = u64::try_from(pages).unwrap_or_default();
         if pages < self.written.swap(pages, Ordering::Relaxed) {
@@ -85,7 +85,7 @@ impl Log {
         }
     }
 
-    fn left(&self) -> u64 {
+    fn backlog_bytes(&self) -> u64 {
         let moved = self.moved.load(Ordering::Relaxed);
         let pages = self.written.load(Ordering::Relaxed).saturating_sub(moved);
         pages.saturating_mul(LOGGED_PAGE)
@@ -118,7 +118,7 @@ impl SqliteStore {
         let mut connection = files::open_owner(&paths, durability)?;
         // The folder may have been made just now, so the path resolves better than before.
         let paths = Paths::of(path);
-        let log = Arc::new(Log::default());
+        let log = Arc::new(WalPages::default());
         let told = Arc::clone(&log);
         connection
             .wal_hook(Some(move |_: &mut rusqlite::hooks::Wal, pages| {
@@ -161,7 +161,7 @@ impl Store for SqliteStore {
         &mut self,
         epoch: Epoch,
         entries: &[Entry],
-    ) -> Result<Vec<Result<u64, Refused>>, StoreError> {
+    ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
         let placed = self.opened.check(&self.paths);
         let append = |()| write::append(&self.connection, &mut self.tails, epoch, entries);
         let appended = placed.and_then(append);
@@ -187,7 +187,7 @@ impl Maintenance for SqliteStore {
     }
 
     fn backlog(&self) -> u64 {
-        self.log.left()
+        self.log.backlog_bytes()
     }
 
     fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError> {
@@ -247,7 +247,7 @@ impl<S: Source + Send> Reader for S {
         self.ask(|ledger| ledger.streams(after, limit))
     }
 
-    fn blob_get(&self, hash: &Hash) -> Result<Option<Json>, StoreError> {
+    fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         self.ask(|ledger| ledger.blob_get(hash))
     }
 

@@ -4,7 +4,7 @@ use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};
 
 use super::files::failed;
-use crate::canonical::Json;
+use crate::canonical::CanonicalJson;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
@@ -18,7 +18,7 @@ pub(super) struct Queries<'a>(pub(super) &'a Connection);
 
 /// The number and the tail of a stream, as the writer remembers them.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known {
+pub(super) struct StreamRow {
     pub(super) id: i64,
     pub(super) tail: Option<Tail>,
 }
@@ -56,10 +56,10 @@ impl Queries<'_> {
     }
 
     pub(super) fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        Ok(self.known(stream)?.and_then(|known| known.tail))
+        Ok(self.stream_row(stream)?.and_then(|known| known.tail))
     }
 
-    pub(super) fn known(&self, stream: &StreamId) -> Result<Option<Known>, StoreError> {
+    pub(super) fn stream_row(&self, stream: &StreamId) -> Result<Option<StreamRow>, StoreError> {
         let mut statement = self.cached("SELECT id FROM streams WHERE name = ?1")?;
         let id = statement.query_row([stream.as_str()], |row| row.get::<_, i64>(0));
         let Some(id) = id.optional().map_err(failed)? else {
@@ -75,7 +75,7 @@ impl Queries<'_> {
             }),
             None => None,
         };
-        Ok(Some(Known { id, tail }))
+        Ok(Some(StreamRow { id, tail }))
     }
 
     pub(super) fn streams(
@@ -98,7 +98,7 @@ impl Queries<'_> {
         Ok(names)
     }
 
-    pub(super) fn blob_get(&self, wanted: &Hash) -> Result<Option<Json>, StoreError> {
+    pub(super) fn blob_get(&self, wanted: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
         let mut statement = self.cached("SELECT body FROM blobs WHERE hash = ?1")?;
         let mut rows = statement.query([&wanted.as_bytes()[..]]).map_err(failed)?;
         let Some(row) = rows.next().map_err(failed)? else {
@@ -365,10 +365,10 @@ fn stream_id(row: &Row<'_>, column: usize) -> Result<StreamId, StoreError> {
         .map_err(|error| StoreError::failed("read the name of a stream", error))
 }
 
-fn json(body: String) -> Result<Json, StoreError> {
+fn json(body: String) -> Result<CanonicalJson, StoreError> {
     strict::check_value(&body).map_err(|error| StoreError::Damaged(error.to_string()))?;
     serde_json::value::RawValue::from_string(body)
-        .map(Json::from)
+        .map(CanonicalJson::from)
         .map_err(|error| StoreError::Damaged(error.to_string()))
 }
 

@@ -9,25 +9,25 @@ use std::time::{Duration, Instant};
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 
 use super::files::failed;
-use super::queries::{Known, Queries, int};
+use super::queries::{Queries, StreamRow, int};
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::store::precondition::{StoreView, check};
-use crate::store::{Entry, Epoch, IndexRow, Refused, StoreError, Tail};
+use crate::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
 
 /// How many streams are remembered: some 8 MB.
-const MAX_KNOWN: usize = 65_536;
+const MAX_CACHED_TAILS: usize = 65_536;
 /// How long the write lock is waited for. Only a stale owner finding itself fenced, or somebody's
 /// tool, can hold it. Nothing was written yet, so waiting risks nothing; giving up is final.
 /// Readers do not need this lock, and go on meanwhile.
-const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
 
 /// What the writer remembers of streams; all of it durable.
 #[derive(Debug, Default)]
-pub(super) struct Tails(HashMap<StreamId, Known>);
+pub(super) struct Tails(HashMap<StreamId, StreamRow>);
 
 impl Tails {
     /// Forgets everything: the disk may say something else.
@@ -39,19 +39,19 @@ impl Tails {
         &mut self,
         ledger: &Queries<'_>,
         stream: &StreamId,
-    ) -> Result<Option<Known>, StoreError> {
+    ) -> Result<Option<StreamRow>, StoreError> {
         if let Some(known) = self.0.get(stream) {
             return Ok(Some(*known));
         }
-        let found = ledger.known(stream)?;
+        let found = ledger.stream_row(stream)?;
         if let Some(known) = found {
             self.put(stream.clone(), known);
         }
         Ok(found)
     }
 
-    fn put(&mut self, stream: StreamId, known: Known) {
-        if self.0.len() >= MAX_KNOWN {
+    fn put(&mut self, stream: StreamId, known: StreamRow) {
+        if self.0.len() >= MAX_CACHED_TAILS {
             self.0.clear();
         }
         self.0.insert(stream, known);
@@ -81,7 +81,7 @@ pub(super) fn append(
     tails: &mut Tails,
     epoch: Epoch,
     entries: &[Entry],
-) -> Result<Vec<Result<u64, Refused>>, StoreError> {
+) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
     let mut pending = HashMap::new();
     let appended = transaction(connection, Some(epoch), || {
         let mut insert = Insert::prepare(connection)?;
@@ -96,10 +96,10 @@ pub(super) fn append(
                 results.push(Err(refused));
                 continue;
             }
-            let known = view.known(entry.stream())?.map(|known| known.id);
+            let known = view.cached_tail(entry.stream())?.map(|known| known.id);
             let id = insert.entry(connection, known, entry)?;
             let tail = entry.tail();
-            let known = Known {
+            let known = StreamRow {
                 id,
                 tail: Some(tail),
             };
@@ -183,7 +183,7 @@ fn begin(connection: &Connection) -> Result<(), StoreError> {
             Ok(_) => return Ok(()),
             Err(error)
                 if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
-                    && started.elapsed() < LOCK_PATIENCE =>
+                    && started.elapsed() < LOCK_TIMEOUT =>
             {
                 std::thread::sleep(pause);
                 pause = (pause * 2).min(LOCK_PAUSE);
@@ -298,11 +298,11 @@ fn put_row(connection: &Connection, row: &IndexRow) -> Result<(), StoreError> {
 struct TransactionView<'a> {
     ledger: Queries<'a>,
     tails: &'a mut Tails,
-    pending: &'a HashMap<StreamId, Known>,
+    pending: &'a HashMap<StreamId, StreamRow>,
 }
 
 impl TransactionView<'_> {
-    fn known(&mut self, stream: &StreamId) -> Result<Option<Known>, StoreError> {
+    fn cached_tail(&mut self, stream: &StreamId) -> Result<Option<StreamRow>, StoreError> {
         match self.pending.get(stream) {
             Some(known) => Ok(Some(*known)),
             None => self.tails.get(&self.ledger, stream),
@@ -312,7 +312,7 @@ impl TransactionView<'_> {
 
 impl StoreView for TransactionView<'_> {
     fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        Ok(self.known(stream)?.and_then(|known| known.tail))
+        Ok(self.cached_tail(stream)?.and_then(|known| known.tail))
     }
 
     fn durable_tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {

@@ -25,7 +25,7 @@ fn begun() -> Given {
     let Event::Run(RunEvent::Created(mut first)) = created(json!([])) else {
         panic!("a run is created");
     };
-    first.definition = Json::from_value(&plan).unwrap();
+    first.definition = CanonicalJson::from_value(&plan).unwrap();
     let sealed = draft("", Event::Run(RunEvent::Created(first)))
         .seal(link("run:r", 0, Hash::ZERO), at(0))
         .unwrap();

@@ -33,7 +33,7 @@ fn overlay(step: &str, field: &str) -> Event {
         field: field.to_owned(),
         reason: "counted".to_owned(),
         step: step.to_owned(),
-        value: Json::from_value(&json!(7)).unwrap(),
+        value: CanonicalJson::from_value(&json!(7)).unwrap(),
     }))
 }
 
@@ -168,8 +168,12 @@ fn an_overlay_is_laid_over_what_is_complete_and_survives_a_reset() {
         frame,
         path: path.to_owned(),
     };
-    assert_eq!(held.at("/n"), Some(place(seq, "/value")));
-    assert_eq!(held.at(""), None, "the whole of it stands in no one place");
+    assert_eq!(held.locate("/n"), Some(place(seq, "/value")));
+    assert_eq!(
+        held.locate(""),
+        None,
+        "the whole of it stands in no one place"
+    );
     assert_eq!(over.state.value_at(&place(seq, "/value")), Some(json!(7)));
     let again = over
         .then(resumed(Some("a")))

@@ -1,13 +1,13 @@
 //! What may follow a person's word about a whole run, and what follows from it (decision P1).
 
-use ktsu_ledger::event::{RunResumed, RunWord};
+use ktsu_ledger::event::{RunCommand, RunResumed};
 
 use super::*;
 
 const PAUSED_AT: u64 = 7_000_000;
 
-fn word() -> RunWord {
-    RunWord {
+fn word() -> RunCommand {
+    RunCommand {
         by: Principal {
             auth: "none".to_owned(),
             id: "ann".to_owned(),

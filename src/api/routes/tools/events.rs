@@ -13,25 +13,25 @@ use url::form_urlencoded::Serializer;
 
 use super::super::agents::TOKEN;
 use super::super::parameter::{Kind, Parameter};
-use super::super::query::{Asked, Given, Query};
+use super::super::query::{Query, QueryParameters, RawQuery};
 use super::super::wire;
-use super::{ATTEMPT, EVENTS, RUN, STEP, Speaker, accepted, read, refused, version};
+use super::{ATTEMPT, EVENTS, RUN, STEP, ToolCaller, accepted, read, refused, version};
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::{Orchestrator, Posted, ToolStream};
-use ktsu_server::Problem;
+use ktsu_orchestrator::{Orchestrator, PostOutcome, ToolStream};
+use ktsu_server::ProblemDetails;
 
 /// The stream a message is answered on; the name is the one that clients look for.
 const STREAM: &str = "session_id";
 
 /// Who speaks, and where the answers are listened for.
 #[derive(Debug)]
-pub(in crate::routes) struct Posting {
-    speaker: Speaker,
+pub(in crate::routes) struct StreamQuery {
+    speaker: ToolCaller,
     stream: Option<String>,
 }
 
-impl Asked for Posting {
+impl QueryParameters for StreamQuery {
     const PARAMETERS: &'static [Parameter] = &[
         RUN,
         STEP,
@@ -45,9 +45,9 @@ impl Asked for Posting {
         .required(),
     ];
 
-    fn read(given: &Given) -> Result<Self, Problem> {
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
-            speaker: Speaker::read(given)?,
+            speaker: ToolCaller::read(given)?,
             stream: given.owned(STREAM),
         })
     }
@@ -55,7 +55,7 @@ impl Asked for Posting {
 
 /// Listens to one of the tool servers that come with ktsu, over the transport of 2024-11-05.
 #[utoipa::path(get, path = "/tools/ktsu/{name}/sse",
-    params(("name" = String, Path, description = "`kv` or `envelope`"), Query::<Speaker>),
+    params(("name" = String, Path, description = "`kv` or `envelope`"), Query::<ToolCaller>),
     responses(
         (status = 200, body = String, content_type = "text/event-stream",
             description = "`endpoint`: where to post; then `message` for each answer"),
@@ -73,10 +73,10 @@ pub(in crate::routes) async fn listen(
     State(orchestrator): State<Orchestrator>,
     method: Method,
     Path(name): Path<String>,
-    Query(speaker): Query<Speaker>,
+    Query(speaker): Query<ToolCaller>,
     headers: HeaderMap,
-) -> Result<Response, Problem> {
-    let (server, task) = speaker.known(&orchestrator, &name).await?;
+) -> Result<Response, ProblemDetails> {
+    let (server, task) = speaker.authenticate(&orchestrator, &name).await?;
     accepted(&headers, &[EVENTS])?;
     if method == Method::HEAD {
         // Nobody would read it.
@@ -84,7 +84,7 @@ pub(in crate::routes) async fn listen(
     }
     let listened = orchestrator
         .open_tool_stream(server, &task, speaker.token())
-        .map_err(problems::not_taken)?;
+        .map_err(problems::report_error)?;
     let endpoint = speaker.endpoint(&name, listened.name());
     let events = events(endpoint, listened);
     Ok(Sse::new(events)
@@ -102,7 +102,7 @@ fn events(endpoint: String, listened: ToolStream) -> impl Stream<Item = Result<E
     stream::iter([Ok(first)]).chain(answers)
 }
 
-impl Speaker {
+impl ToolCaller {
     /// Where to post: a path, so that it is at the origin that was asked.
     fn endpoint(&self, name: &str, stream: &str) -> String {
         let mut query = Serializer::new(String::new());
@@ -126,7 +126,7 @@ impl Speaker {
 #[utoipa::path(post, path = "/tools/ktsu/{name}/messages",
     params(
         ("name" = String, Path, description = "`kv` or `envelope`"),
-        Query::<Posting>,
+        Query::<StreamQuery>,
     ),
     request_body = wire::ToolMessages,
     responses(
@@ -146,21 +146,21 @@ impl Speaker {
 pub(in crate::routes) async fn post(
     State(orchestrator): State<Orchestrator>,
     Path(name): Path<String>,
-    Query(posting): Query<Posting>,
+    Query(posting): Query<StreamQuery>,
     headers: HeaderMap,
     body: Body,
-) -> Result<Response, Problem> {
-    let Posting { speaker, stream } = posting;
-    let (server, task) = speaker.known(&orchestrator, &name).await?;
+) -> Result<Response, ProblemDetails> {
+    let StreamQuery { speaker, stream } = posting;
+    let (server, task) = speaker.authenticate(&orchestrator, &name).await?;
     let message = read(body).await?;
     let stream = stream.unwrap_or_default();
     let version = version(&headers);
     let token = speaker.token();
     let posted = orchestrator.post_to_tool_stream(server, &task, token, &stream, version, &message);
-    match posted.await.map_err(problems::not_taken)? {
-        Posted::Taken => Ok(StatusCode::ACCEPTED.into_response()),
-        Posted::Refused(answer) => Ok(refused(&answer)),
-        Posted::Nowhere => Err(Problem::new(
+    match posted.await.map_err(problems::report_error)? {
+        PostOutcome::Accepted => Ok(StatusCode::ACCEPTED.into_response()),
+        PostOutcome::Refused(answer) => Ok(refused(&answer)),
+        PostOutcome::NoSuchStream => Err(ProblemDetails::new(
             ErrorCode::NotFound,
             "there is no such stream of this attempt",
         )

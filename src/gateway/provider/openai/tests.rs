@@ -1,17 +1,17 @@
 use super::*;
-use crate::error::Cause;
-use crate::provider::wire::{MOST_BYTES, MOST_WORDS};
-use ktsu_egress::Response;
+use crate::error::ErrorCause;
+use crate::provider::wire::{MAX_MESSAGE_LENGTH, MAX_RESPONSE_BYTES};
+use ktsu_egress::EgressResponse;
 use ktsu_secret::Secret;
 
-fn call() -> Call {
-    Call {
+fn call() -> ProviderCall {
+    ProviderCall {
         group: "g".to_owned(),
         model: "gpt-4o-mini".to_owned(),
-        messages: vec![Message {
+        messages: vec![ChatMessage {
             role: "user".to_owned(),
             content: "U".to_owned(),
-            ..Message::default()
+            ..ChatMessage::default()
         }],
         max_tokens: 64,
         temperature: None,
@@ -19,12 +19,12 @@ fn call() -> Call {
     }
 }
 
-fn read(response: &Response, redactor: &Redactor) -> Result<Answer, Failure> {
+fn read(response: &EgressResponse, redactor: &Redactor) -> Result<ProviderReply, GatewayError> {
     answer(wire::read(response, redactor, spent)?, &call(), redactor)
 }
 
-fn told(status: u16, body: &str) -> Result<Answer, Failure> {
-    let response = Response {
+fn told(status: u16, body: &str) -> Result<ProviderReply, GatewayError> {
+    let response = EgressResponse {
         status,
         headers: axum::http::HeaderMap::new(),
         body: body.as_bytes().to_vec(),
@@ -51,7 +51,7 @@ fn a_temperature_is_sent_only_if_there_is_one() {
 fn tools_are_functions_to_this_provider() {
     let mut call = call();
     let schema = json!({"type": "object", "properties": {"k": {"type": "string"}}});
-    call.tools = vec![Tool {
+    call.tools = vec![ToolDefinition {
         name: "kv".to_owned(),
         description: "d".to_owned(),
         input_schema: schema.clone(),
@@ -76,14 +76,14 @@ fn the_error_of_a_tool_reaches_the_model_with_one_mark() {
         ("", "Error: "),
     ] {
         let mut call = call();
-        call.messages.push(Message {
+        call.messages.push(ChatMessage {
             role: "tool".to_owned(),
             content: text.to_owned(),
             tool_call_id: Some("c0".to_owned()),
             is_error: true,
-            ..Message::default()
+            ..ChatMessage::default()
         });
-        let sent = |call: &Call| body(call, "max_tokens")["messages"][1]["content"].clone();
+        let sent = |call: &ProviderCall| body(call, "max_tokens")["messages"][1]["content"].clone();
         assert_eq!(sent(&call), told);
         call.messages[1].is_error = false;
         assert_eq!(sent(&call), text, "what is no error is told as it is");
@@ -93,9 +93,9 @@ fn the_error_of_a_tool_reaches_the_model_with_one_mark() {
 #[test]
 fn an_object_always_says_its_properties_to_this_provider() {
     let sent = |input_schema: Value| {
-        let tool = Tool {
+        let tool = ToolDefinition {
             input_schema,
-            ..Tool::default()
+            ..ToolDefinition::default()
         };
         parameters(&tool)
     };
@@ -158,7 +158,7 @@ fn errors_keep_their_status_and_say_whether_to_try_again() {
 
 #[test]
 fn an_account_with_nothing_left_is_no_reason_to_try_again() {
-    for code in SPENT {
+    for code in QUOTA_CODES {
         let body = json!({"error": {"message": "pay", "code": code}}).to_string();
         let failure = told(429, &body).unwrap_err();
         assert_eq!(
@@ -191,7 +191,7 @@ fn a_reply_with_nothing_in_it_is_an_internal_error() {
 #[test]
 fn a_reply_that_broke_off_is_never_used() {
     let body = br#"{"choices":[{"message":{"content":"whole"}}]}"#.to_vec();
-    let mut response = Response {
+    let mut response = EgressResponse {
         status: 200,
         headers: axum::http::HeaderMap::new(),
         body,
@@ -202,19 +202,22 @@ fn a_reply_that_broke_off_is_never_used() {
     let failure = read(&response, &Redactor::default()).unwrap_err();
     assert_eq!(
         (failure.code, failure.retryable, failure.cause),
-        (Code::ProviderError, true, Cause::Unreachable)
+        (Code::ProviderError, true, ErrorCause::Unreachable)
     );
     response.timed_out = true;
     let failure = read(&response, &Redactor::default()).unwrap_err();
-    assert_eq!((failure.retryable, failure.cause), (true, Cause::Timeout));
+    assert_eq!(
+        (failure.retryable, failure.cause),
+        (true, ErrorCause::Timeout)
+    );
     response.timed_out = false;
-    response.body = vec![b' '; MOST_BYTES];
+    response.body = vec![b' '; MAX_RESPONSE_BYTES];
     assert!(!read(&response, &Redactor::default()).unwrap_err().retryable);
 }
 
 #[test]
 fn a_long_error_is_cut_without_cutting_a_key_in_two() {
-    let long = format!("{}sk-secret-key", "x".repeat(MOST_WORDS - 4));
+    let long = format!("{}sk-secret-key", "x".repeat(MAX_MESSAGE_LENGTH - 4));
     let failure = told(400, &json!({"error": {"message": long}}).to_string()).unwrap_err();
     assert!(!failure.message.contains("sk-"), "{}", failure.message);
 }

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::super::numbered;
-use super::template::{Names, Template, Tree};
-use ktsu_contract::gateway::{Message, ToolCall};
+use super::template::{ScriptValues, Template, Tree};
+use ktsu_contract::gateway::{ChatMessage, ToolCall};
 
 /// A tool that a rule asks for.
 #[derive(Debug)]
-pub(super) struct Asks {
+pub(super) struct ScriptedToolCall {
     pub(super) name: Template,
     /// Otherwise numbered.
     pub(super) id: Option<Template>,
@@ -18,7 +18,11 @@ pub(super) struct Asks {
 }
 
 /// The calls of a reply to this conversation.
-pub(super) fn fill(asks: &[Asks], names: &Names, messages: &[Message]) -> Vec<ToolCall> {
+pub(super) fn fill(
+    asks: &[ScriptedToolCall],
+    names: &ScriptValues,
+    messages: &[ChatMessage],
+) -> Vec<ToolCall> {
     let calls = asks.iter().map(|asks| ToolCall {
         id: asks
             .id
@@ -37,7 +41,7 @@ pub(super) fn fill(asks: &[Asks], names: &Names, messages: &[Message]) -> Vec<To
 
 /// The results since the last message of an assistant, one below the other: all of them, or the
 /// errors alone. Null if there are none.
-pub(super) fn returned(messages: &[Message], errors: bool) -> Value {
+pub(super) fn returned(messages: &[ChatMessage], errors: bool) -> Value {
     let last = messages.iter().rposition(|message| message.role != "tool");
     let since = messages.get(last.map_or(0, |last| last + 1)..);
     let results = since.unwrap_or_default().iter();
@@ -50,7 +54,7 @@ pub(super) fn returned(messages: &[Message], errors: bool) -> Value {
 }
 
 /// The last result of every tool by its name, read as JSON where it is some.
-pub(super) fn results(messages: &[Message]) -> Value {
+pub(super) fn results(messages: &[ChatMessage]) -> Value {
     let mut names: HashMap<&str, &str> = HashMap::new();
     let mut results = Map::new();
     for message in messages {

@@ -1,6 +1,6 @@
 //! The rules file, read with every fault at its place.
 
-mod said;
+mod response;
 
 use std::path::Path;
 use std::time::Duration;
@@ -8,39 +8,42 @@ use std::time::Duration;
 use regex::{Regex, RegexBuilder};
 use serde_json::Value;
 
-use super::rules::{Delay, Fails, Make, Matcher, Named, PARTS, Rule, Rules, Source, TOLD, WHOLE};
+use super::rules::{
+    Delay, Matcher, NamedValue, PARTS, Rule, Rules, ScriptedFailure, Source, TEMPLATE_NAMES,
+    ValueRule, WHOLE,
+};
 use super::shape;
 use super::template::is_of_a_name;
-use crate::error::{Code, Failure};
+use crate::error::{Code, GatewayError};
 use crate::price::Tokens;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
-use ktsu_config::read::{self, Fields, Reader};
-use ktsu_config::shape::Shape;
-use ktsu_config::yaml::{Data, Node};
+use ktsu_config::read::{self, ConfigReader, Fields};
+use ktsu_config::shape::MapShape;
+use ktsu_config::yaml::{YamlNode, YamlValue};
 
 /// The longest delay, in milliseconds.
-pub(super) const LONGEST_MS: f64 = 600_000.0;
+pub(super) const MAX_DELAY_MS: f64 = 600_000.0;
 /// What a number of times or tokens may be.
-pub(super) const MOST: i64 = 1_000_000_000_000;
+pub(super) const MAX_COUNT: i64 = 1_000_000_000_000;
 
 /// Reads a rules file.
 pub(super) fn load(real: &Path, shown: &Path, faults: &mut Faults) -> Option<Rules> {
     let text = read::source(real, shown, faults)?;
     let node = read::tree(&text, shown, faults)?;
-    let mut reader = Reader::new(shown, &text);
+    let mut reader = ConfigReader::new(shown, &text);
     let rules = rules(&mut reader, &node);
     let sound = reader.faults.is_empty();
     faults.faults.append(&mut reader.faults);
     rules.filter(|_| sound)
 }
 
-fn rules(reader: &mut Reader<'_>, node: &Node) -> Option<Rules> {
+fn rules(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Rules> {
     let fields = reader.shaped(node, &shape::RULES)?;
     let mut rules = Rules::default();
     if let Some(node) = fields.get("values") {
         values(reader, node, &mut rules.values);
     }
-    let names = Names::of(&rules.values);
+    let names = ValueNames::of(&rules.values);
     if let Some(node) = fields.get("rules") {
         let list = reader.list(node, "rules").unwrap_or_default();
         let read = list
@@ -55,12 +58,12 @@ fn rules(reader: &mut Reader<'_>, node: &Node) -> Option<Rules> {
 }
 
 /// The names that patterns may look at, and those that templates may mention.
-struct Names {
+struct ValueNames {
     sources: Vec<String>,
 }
 
-impl Names {
-    fn of(values: &[Named]) -> Self {
+impl ValueNames {
+    fn of(values: &[NamedValue]) -> Self {
         let values = values.iter().map(|value| value.name.clone());
         let parts = PARTS.iter().map(|&part| part.to_owned());
         Self {
@@ -74,32 +77,36 @@ impl Names {
     }
 }
 
-fn values(reader: &mut Reader<'_>, node: &Node, values: &mut Vec<Named>) {
+fn values(reader: &mut ConfigReader<'_>, node: &YamlNode, values: &mut Vec<NamedValue>) {
     if reader.open_map(node, "values").is_none() {
         return;
     }
-    let Data::Map(members) = &node.data else {
+    let YamlValue::Map(members) = &node.data else {
         return;
     };
     for (key, node) in members {
         let taken = ["any"]
             .iter()
             .chain(&PARTS)
-            .chain(&TOLD)
+            .chain(&TEMPLATE_NAMES)
             .any(|part| *part == key.text);
         if taken || key.text.is_empty() || !key.text.chars().all(is_of_a_name) {
             let words = format!("{:?} cannot be the name of a value", key.text);
             reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
         }
-        let names = Names::of(values);
+        let names = ValueNames::of(values);
         if let Some((from, make)) = value(reader, node, &names) {
             let name = key.text.clone();
-            values.push(Named { name, from, make });
+            values.push(NamedValue { name, from, make });
         }
     }
 }
 
-fn value(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Option<(Source, Make)> {
+fn value(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    names: &ValueNames,
+) -> Option<(Source, ValueRule)> {
     let fields = reader.shaped(node, &shape::VALUE)?;
     let from = fields
         .get("from")
@@ -110,16 +117,16 @@ fn value(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Option<(Source,
                 .get("json")
                 .and_then(|node| reader.flag(node, "json"));
             let json = json.unwrap_or(false);
-            pattern(reader, node, "pattern").map(|pattern| Make::Pattern { pattern, json })
+            pattern(reader, node, "pattern").map(|pattern| ValueRule::Pattern { pattern, json })
         }
         (None, Some(node)) => {
             let list = reader.list(node, "cases").unwrap_or_default();
             let cases = list.iter().filter_map(|node| case(reader, node)).collect();
             let otherwise = fields
                 .get("otherwise")
-                .map(Node::to_value)
+                .map(YamlNode::to_value)
                 .unwrap_or_default();
-            Some(Make::Cases { cases, otherwise })
+            Some(ValueRule::Cases { cases, otherwise })
         }
         (Some(_), Some(_)) | (None, None) => {
             reader.bad_value(node, "a value has either \"pattern\" or \"cases\"")
@@ -128,7 +135,7 @@ fn value(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Option<(Source,
     Some((from?, make?))
 }
 
-fn source(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Option<Source> {
+fn source(reader: &mut ConfigReader<'_>, node: &YamlNode, names: &ValueNames) -> Option<Source> {
     let text = reader.string(node, "from")?;
     let known = names.keys();
     if !known.contains(&text) {
@@ -148,19 +155,22 @@ fn named(text: &str) -> Source {
     }
 }
 
-fn case(reader: &mut Reader<'_>, node: &Node) -> Option<(Regex, Value)> {
+fn case(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<(Regex, Value)> {
     let fields = reader.shaped(node, &shape::CASE)?;
-    let value = fields.get("value").map(Node::to_value).unwrap_or_default();
+    let value = fields
+        .get("value")
+        .map(YamlNode::to_value)
+        .unwrap_or_default();
     let node = fields.get("match")?;
     Some((pattern(reader, node, "match")?, value))
 }
 
-fn pattern(reader: &mut Reader<'_>, node: &Node, what: &str) -> Option<Regex> {
+fn pattern(reader: &mut ConfigReader<'_>, node: &YamlNode, what: &str) -> Option<Regex> {
     let text = reader.string(node, what)?;
     compiled(reader, node, text)
 }
 
-fn compiled(reader: &mut Reader<'_>, node: &Node, text: &str) -> Option<Regex> {
+fn compiled(reader: &mut ConfigReader<'_>, node: &YamlNode, text: &str) -> Option<Regex> {
     match RegexBuilder::new(text).size_limit(1 << 20).build() {
         Ok(pattern) => Some(pattern),
         Err(error) => {
@@ -172,24 +182,29 @@ fn compiled(reader: &mut Reader<'_>, node: &Node, text: &str) -> Option<Regex> {
     }
 }
 
-fn rule(reader: &mut Reader<'_>, node: &Node, names: &Names, of: &Shape) -> Option<Rule> {
+fn rule(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    names: &ValueNames,
+    of: &MapShape,
+) -> Option<Rule> {
     let fields = reader.shaped(node, of)?;
     let when = fields.get("when").map(|node| matchers(reader, node, names));
     let unless = fields
         .get("unless")
         .map(|node| matchers(reader, node, names));
     let when = when.unwrap_or_default();
-    let count = |reader: &mut Reader<'_>, fields: &Fields<'_>, key: &str, least: i64| {
-        let whole = reader.whole(fields.get(key)?, key, least, MOST)?;
+    let count = |reader: &mut ConfigReader<'_>, fields: &Fields<'_>, key: &str, least: i64| {
+        let whole = reader.integer(fields.get(key)?, key, least, MAX_COUNT)?;
         u64::try_from(whole).ok()
     };
     let usage = fields.get("usage");
     let usage = usage.and_then(|node| reader.shaped(node, &shape::USAGE));
-    let tokens = |reader: &mut Reader<'_>, key: &str| count(reader, usage.as_ref()?, key, 0);
+    let tokens = |reader: &mut ConfigReader<'_>, key: &str| count(reader, usage.as_ref()?, key, 0);
     let (tokens_in, tokens_out) = (tokens(reader, "tokens_in"), tokens(reader, "tokens_out"));
     let error = fields.get("error").and_then(|node| fails(reader, node));
-    let reply = said::body(reader, &fields, &said::mentionable(names, &when));
-    let tool_calls = said::tool_calls(reader, &fields, &said::mentionable(names, &when));
+    let reply = response::body(reader, &fields, &response::mentionable(names, &when));
+    let tool_calls = response::tool_calls(reader, &fields, &response::mentionable(names, &when));
     let answers = ["reply", "text", "tool_calls"];
     if answers.iter().all(|key| fields.get(key).is_none()) {
         let always = error.as_ref().is_some_and(|error| error.times.is_none());
@@ -212,7 +227,7 @@ fn rule(reader: &mut Reader<'_>, node: &Node, names: &Names, of: &Shape) -> Opti
     })
 }
 
-fn matchers(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Vec<Matcher> {
+fn matchers(reader: &mut ConfigReader<'_>, node: &YamlNode, names: &ValueNames) -> Vec<Matcher> {
     let mut matchers = Vec::new();
     let known = names.keys();
     let Some(fields) = reader.map(node, "the conditions", &known) else {
@@ -223,12 +238,12 @@ fn matchers(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Vec<Matcher>
             continue;
         };
         let several = match &node.data {
-            Data::List(items) => items.as_slice(),
+            YamlValue::List(items) => items.as_slice(),
             _ => std::slice::from_ref(node),
         };
         for node in several {
             let text = match &node.data {
-                Data::Number(number) => number.to_string(),
+                YamlValue::Number(number) => number.to_string(),
                 _ => match reader.string(node, name) {
                     Some(text) => text.to_owned(),
                     None => continue,
@@ -247,13 +262,13 @@ fn matchers(reader: &mut Reader<'_>, node: &Node, names: &Names) -> Vec<Matcher>
     matchers
 }
 
-fn delay(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Delay {
+fn delay(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Delay {
     let Some(node) = fields.get("delay_ms") else {
         return Delay::default();
     };
     let milliseconds = |number: Option<f64>| Duration::from_secs_f64(number.unwrap_or(0.0) / 1e3);
-    if matches!(node.data, Data::Number(_)) {
-        let fixed = reader.number(node, "delay_ms", 0.0, LONGEST_MS);
+    if matches!(node.data, YamlValue::Number(_)) {
+        let fixed = reader.number(node, "delay_ms", 0.0, MAX_DELAY_MS);
         return Delay {
             fixed: milliseconds(fixed),
             per_character: Duration::ZERO,
@@ -267,12 +282,12 @@ fn delay(reader: &mut Reader<'_>, fields: &Fields<'_>) -> Delay {
         milliseconds(node.and_then(|node| reader.number(node, key, 0.0, most)))
     };
     Delay {
-        fixed: part("fixed", LONGEST_MS),
+        fixed: part("fixed", MAX_DELAY_MS),
         per_character: part("per_character", 1_000.0),
     }
 }
 
-fn fails(reader: &mut Reader<'_>, node: &Node) -> Option<Fails> {
+fn fails(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ScriptedFailure> {
     let fields = reader.shaped(node, &shape::FAILS)?;
     let message = fields
         .get("message")
@@ -283,20 +298,20 @@ fn fails(reader: &mut Reader<'_>, node: &Node) -> Option<Fails> {
         .and_then(|node| reader.flag(node, "retryable"));
     let times = fields
         .get("times")
-        .and_then(|node| reader.whole(node, "times", 1, MOST));
+        .and_then(|node| reader.integer(node, "times", 1, MAX_COUNT));
     let failure = match (fields.get("status"), fields.get("code")) {
         (Some(node), None) => {
-            let status = reader.whole(node, "status", 300, 599)?;
-            Failure::upstream(u16::try_from(status).unwrap_or(500), message)
+            let status = reader.integer(node, "status", 300, 599)?;
+            GatewayError::upstream(u16::try_from(status).unwrap_or(500), message)
         }
         (None, Some(node)) => {
-            let code: Code = reader.word(node, "code", Code::WORDS)?;
+            let code: Code = reader.keyword(node, "code", Code::WORDS)?;
             let said = if message.is_empty() {
                 code.text()
             } else {
                 message
             };
-            Failure::new(code, said)
+            GatewayError::new(code, said)
         }
         (Some(_), Some(_)) | (None, None) => {
             return reader.bad_value(node, "an error has either \"status\" or \"code\"");
@@ -306,15 +321,15 @@ fn fails(reader: &mut Reader<'_>, node: &Node) -> Option<Fails> {
     let usage = usage.and_then(|node| reader.shaped(node, &shape::USAGE));
     let mut tokens = |key: &str| {
         let node = usage.as_ref()?.get(key)?;
-        u64::try_from(reader.whole(node, key, 0, MOST)?).ok()
+        u64::try_from(reader.integer(node, key, 0, MAX_COUNT)?).ok()
     };
     let used = Tokens {
         sent: tokens("tokens_in").unwrap_or_default(),
         received: tokens("tokens_out").unwrap_or_default(),
         ..Tokens::default()
     };
-    Some(Fails {
-        failure: Failure {
+    Some(ScriptedFailure {
+        failure: GatewayError {
             retryable: retryable.unwrap_or(failure.retryable),
             ..failure.having_used(used)
         },

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::super::{Answer, Call};
-use crate::error::{Code, Failure};
+use super::super::{ProviderCall, ProviderReply};
+use crate::error::{Code, GatewayError};
 use crate::price::Tokens;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
-use ktsu_config::yaml::Place;
-use ktsu_contract::gateway::{Message, ToolCall};
+use ktsu_config::yaml::SourceSpan;
+use ktsu_contract::gateway::{ChatMessage, ToolCall};
 use ktsu_contract::result;
 
 /// The most bytes of such a file: a very long run.
@@ -26,13 +26,13 @@ type Digest = [u8; 32];
 
 /// Replies by what was asked.
 #[derive(Debug, Default)]
-pub(super) struct Recorded {
-    replies: HashMap<Digest, Replies>,
+pub(super) struct RecordedReplies {
+    replies: HashMap<Digest, ReplyIndex>,
 }
 
 #[derive(Debug, Default)]
-struct Replies {
-    in_order: Vec<Result<Answer, Failure>>,
+struct ReplyIndex {
+    in_order: Vec<Result<ProviderReply, GatewayError>>,
     given: AtomicUsize,
 }
 
@@ -61,15 +61,15 @@ impl Frame {
 struct Request {
     base: Option<u64>,
     group: String,
-    messages: Vec<Said>,
+    messages: Vec<RecordedMessage>,
 }
 
 /// A message, whole or by the frame that has it.
 #[derive(Deserialize)]
-struct Said {
+struct RecordedMessage {
     frame: Option<u64>,
     #[serde(flatten)]
-    message: Message,
+    message: ChatMessage,
 }
 
 #[derive(Deserialize)]
@@ -110,13 +110,13 @@ struct CallError {
     retryable: bool,
 }
 
-impl Recorded {
+impl RecordedReplies {
     /// Reads a file of frames, one a line.
     pub(super) fn load(real: &Path, shown: &Path, faults: &mut Faults) -> Option<Self> {
         let mut refuse = |code, line, words: &str| {
-            let place = Place {
+            let place = SourceSpan {
                 line,
-                ..Place::default()
+                ..SourceSpan::default()
             };
             faults.add(Fault::new(code, place, words).in_file(shown));
             None
@@ -134,7 +134,7 @@ impl Recorded {
                 "the file is larger than 256 MiB",
             );
         }
-        let mut run = Run::default();
+        let mut run = RunReader::default();
         for (at, line) in BufReader::new(file.take(MAX_FILE)).lines().enumerate() {
             let Ok(line) = line else {
                 return refuse(
@@ -156,7 +156,10 @@ impl Recorded {
     }
 
     /// What was recorded for a request like this one.
-    pub(super) fn answer(&self, call: &Call) -> Option<Result<Answer, Failure>> {
+    pub(super) fn answer(
+        &self,
+        call: &ProviderCall,
+    ) -> Option<Result<ProviderReply, GatewayError>> {
         let replies = self.replies.get(&digest(&call.group, &call.messages))?;
         let last = replies.in_order.len().checked_sub(1)?;
         let given = replies.given.fetch_add(1, Ordering::Relaxed);
@@ -167,14 +170,14 @@ impl Recorded {
 /// A file while it is read: the requests of the run at hand, and the messages that its frames
 /// stand for, by their numbers.
 #[derive(Default)]
-struct Run {
-    recorded: Recorded,
-    requests: BTreeMap<u64, (String, Vec<Message>)>,
-    frames: BTreeMap<u64, Message>,
+struct RunReader {
+    recorded: RecordedReplies,
+    requests: BTreeMap<u64, (String, Vec<ChatMessage>)>,
+    frames: BTreeMap<u64, ChatMessage>,
     after: Option<u64>,
 }
 
-impl Run {
+impl RunReader {
     fn take(&mut self, line: &str) -> Result<(), String> {
         let frame: Frame = serde_json::from_str(line).map_err(|_| "this is no frame".to_owned())?;
         // Numbers rise within a run: one that does not begins the next.
@@ -245,11 +248,11 @@ impl Run {
             .or_default();
         let outcome = outcome(response);
         if let Ok(answer) = &outcome {
-            let message = Message {
+            let message = ChatMessage {
                 role: "assistant".to_owned(),
                 content: answer.content.clone(),
                 tool_calls: answer.tool_calls.clone(),
-                ..Message::default()
+                ..ChatMessage::default()
             };
             self.frames.insert(seq, message);
         }
@@ -265,25 +268,25 @@ impl Run {
                 "it answers a call of frame {response}, which is missing"
             ));
         };
-        let message = Message {
+        let message = ChatMessage {
             role: "tool".to_owned(),
             content: result::text(&returned.content, returned.structured.as_ref()),
             tool_call_id: Some(call.id.clone()),
             is_error: returned.is_error,
-            ..Message::default()
+            ..ChatMessage::default()
         };
         self.frames.insert(seq, message);
         Ok(())
     }
 }
 
-fn outcome(response: Response) -> Result<Answer, Failure> {
+fn outcome(response: Response) -> Result<ProviderReply, GatewayError> {
     match (response.error, response.content) {
         (Some(error), _) => {
             let mut words = Code::WORDS.iter();
             let code = words.find(|(text, _)| *text == error.code);
             let code = code.map_or(Code::ProviderError, |(_, code)| *code);
-            let mut failure = Failure::new(code, error.message);
+            let mut failure = GatewayError::new(code, error.message);
             failure.retryable = error.retryable;
             Err(failure.having_used(Tokens {
                 sent: response.tokens_in,
@@ -292,7 +295,7 @@ fn outcome(response: Response) -> Result<Answer, Failure> {
                 reasoning: response.tokens_reasoning,
             }))
         }
-        (None, content) => Ok(Answer {
+        (None, content) => Ok(ProviderReply {
             content: content.unwrap_or_default(),
             tokens_in: response.tokens_in,
             tokens_out: response.tokens_out,
@@ -304,7 +307,7 @@ fn outcome(response: Response) -> Result<Answer, Failure> {
 }
 
 /// Equal for equal groups and messages.
-fn digest(group: &str, messages: &[Message]) -> Digest {
+fn digest(group: &str, messages: &[ChatMessage]) -> Digest {
     let text = serde_json::to_vec(&(group, messages)).unwrap_or_default();
     *blake3::hash(&text).as_bytes()
 }

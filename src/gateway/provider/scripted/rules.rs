@@ -6,32 +6,32 @@ use std::time::Duration;
 use regex::Regex;
 use serde_json::Value;
 
-use super::super::{Answer, Call};
-use super::calls::{self, Asks};
+use super::super::{ProviderCall, ProviderReply};
+use super::calls::{self, ScriptedToolCall};
 use super::estimated;
-use super::template::{Names, Template, Tree};
-use crate::error::Failure;
-use ktsu_contract::gateway::Message;
+use super::template::{ScriptValues, Template, Tree};
+use crate::error::GatewayError;
+use ktsu_contract::gateway::ChatMessage;
 
 /// A script's rules, in file order.
 #[derive(Debug, Default)]
 pub(super) struct Rules {
-    pub(super) values: Vec<Named>,
+    pub(super) values: Vec<NamedValue>,
     pub(super) rules: Vec<Rule>,
     pub(super) default: Option<Rule>,
 }
 
 /// A value that is made of a request before any rule is asked.
 #[derive(Debug)]
-pub(super) struct Named {
+pub(super) struct NamedValue {
     pub(super) name: String,
     pub(super) from: Source,
-    pub(super) make: Make,
+    pub(super) make: ValueRule,
 }
 
 /// How a value is made.
 #[derive(Debug)]
-pub(super) enum Make {
+pub(super) enum ValueRule {
     /// What a pattern captures, perhaps read as JSON.
     Pattern { pattern: Regex, json: bool },
     /// The value of the first case that matches.
@@ -67,7 +67,7 @@ pub(super) const PARTS: [&str; 9] = [
 /// The parts that patterns must match as a whole: names and numbers, not texts.
 pub(super) const WHOLE: [&str; 3] = ["group", "model", "turn"];
 /// Names that templates know beside parts, values and captures.
-pub(super) const TOLD: [&str; 2] = ["count", "results"];
+pub(super) const TEMPLATE_NAMES: [&str; 2] = ["count", "results"];
 
 /// The turn as patterns see it; templates see a number, and can mention no name with a space.
 const TURN_IN_DIGITS: &str = "turn in digits";
@@ -81,9 +81,9 @@ pub(super) struct Rule {
     pub(super) times: Option<u64>,
     pub(super) matched: AtomicU64,
     pub(super) delay: Delay,
-    pub(super) error: Option<Fails>,
-    pub(super) reply: Option<Body>,
-    pub(super) tool_calls: Vec<Asks>,
+    pub(super) error: Option<ScriptedFailure>,
+    pub(super) reply: Option<ReplyBody>,
+    pub(super) tool_calls: Vec<ScriptedToolCall>,
     pub(super) tokens_in: Option<u64>,
     pub(super) tokens_out: Option<u64>,
 }
@@ -104,29 +104,29 @@ pub(super) struct Delay {
 
 /// An answer that is an error.
 #[derive(Debug)]
-pub(super) struct Fails {
-    pub(super) failure: Failure,
+pub(super) struct ScriptedFailure {
+    pub(super) failure: GatewayError,
     /// How often, counted by matches of the rule; always if there is no number.
     pub(super) times: Option<u64>,
 }
 
 /// The text of a reply.
 #[derive(Debug)]
-pub(super) enum Body {
+pub(super) enum ReplyBody {
     Json(Tree),
     Text(Template),
 }
 
 /// What the script says, and when.
 #[derive(Debug)]
-pub(super) struct Outcome {
+pub(super) struct ScriptedOutcome {
     pub(super) delay: Duration,
-    pub(super) result: Result<Answer, Failure>,
+    pub(super) result: Result<ProviderReply, GatewayError>,
 }
 
 impl Rules {
     /// What the first rule that matches says, or the default.
-    pub(super) fn answer(&self, call: &Call) -> Option<Outcome> {
+    pub(super) fn answer(&self, call: &ProviderCall) -> Option<ScriptedOutcome> {
         let mut names = parts(call);
         for value in &self.values {
             let made = value.make(call, &names);
@@ -138,7 +138,7 @@ impl Rules {
     }
 }
 
-fn parts(call: &Call) -> Names {
+fn parts(call: &ProviderCall) -> ScriptValues {
     let last = |role: &str| {
         let mut messages = call.messages.iter().rev();
         let found = messages.find(|message| message.role == role);
@@ -155,7 +155,7 @@ fn parts(call: &Call) -> Names {
     let turn = of("assistant").count() + 1;
     let tools = call.tools.iter().map(|tool| tool.name.as_str());
     let tools: Vec<&str> = tools.collect();
-    Names::from([
+    ScriptValues::from([
         ("assistant".to_owned(), last("assistant")),
         ("group".to_owned(), Value::from(call.group.clone())),
         ("model".to_owned(), Value::from(call.model.clone())),
@@ -177,8 +177,8 @@ fn parts(call: &Call) -> Names {
 fn found<'h>(
     pattern: &Regex,
     source: &Source,
-    call: &'h Call,
-    names: &'h Names,
+    call: &'h ProviderCall,
+    names: &'h ScriptValues,
 ) -> Option<regex::Captures<'h>> {
     match source {
         Source::Any => {
@@ -190,10 +190,10 @@ fn found<'h>(
     }
 }
 
-impl Named {
-    fn make(&self, call: &Call, names: &Names) -> Value {
+impl NamedValue {
+    fn make(&self, call: &ProviderCall, names: &ScriptValues) -> Value {
         match &self.make {
-            Make::Pattern { pattern, json } => {
+            ValueRule::Pattern { pattern, json } => {
                 let captures = found(pattern, &self.from, call, names);
                 let text = captures.and_then(|captures| {
                     let named = captures.name("value").or_else(|| captures.get(1));
@@ -205,7 +205,7 @@ impl Named {
                     None => Value::Null,
                 }
             }
-            Make::Cases { cases, otherwise } => {
+            ValueRule::Cases { cases, otherwise } => {
                 let mut cases = cases.iter();
                 let case =
                     cases.find(|(pattern, _)| found(pattern, &self.from, call, names).is_some());
@@ -216,15 +216,15 @@ impl Named {
 }
 
 /// A rule that matched, with the names it knows.
-struct Taken<'r> {
+struct MatchedRule<'r> {
     rule: &'r Rule,
     count: u64,
-    names: Names,
+    names: ScriptValues,
 }
 
 impl Rule {
     /// Takes the request if every pattern is found and the rule is not used up.
-    fn take(&self, call: &Call, names: &Names) -> Option<Taken<'_>> {
+    fn take(&self, call: &ProviderCall, names: &ScriptValues) -> Option<MatchedRule<'_>> {
         let mut names = names.clone();
         for matcher in &self.when {
             let captures = found(&matcher.pattern, &matcher.source, call, &names)?;
@@ -248,7 +248,7 @@ impl Rule {
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         let count = counted.ok()?.saturating_add(1);
         names.insert("count".to_owned(), Value::from(count));
-        Some(Taken {
+        Some(MatchedRule {
             rule: self,
             count,
             names,
@@ -256,42 +256,43 @@ impl Rule {
     }
 }
 
-impl Taken<'_> {
-    fn outcome(&self, call: &Call) -> Outcome {
+impl MatchedRule<'_> {
+    fn outcome(&self, call: &ProviderCall) -> ScriptedOutcome {
         let rule = self.rule;
         let fails = rule.error.as_ref();
         let fails = fails.filter(|fails| fails.times.is_none_or(|times| self.count <= times));
         if let Some(fails) = fails {
-            return Outcome {
+            return ScriptedOutcome {
                 delay: rule.delay.fixed,
                 result: Err(fails.failure.clone()),
             };
         }
         let content = match &rule.reply {
-            Some(Body::Json(tree)) => tree.fill(&self.names).to_string(),
-            Some(Body::Text(template)) => template.text(&self.names),
+            Some(ReplyBody::Json(tree)) => tree.fill(&self.names).to_string(),
+            Some(ReplyBody::Text(template)) => template.text(&self.names),
             None => String::new(),
         };
         let tool_calls = calls::fill(&rule.tool_calls, &self.names, &call.messages);
         let written = content.chars().count() + calls::written(&tool_calls);
         let per_character = u32::try_from(written).unwrap_or(u32::MAX);
-        Outcome {
+        ScriptedOutcome {
             delay: rule.delay.fixed + rule.delay.per_character.saturating_mul(per_character),
-            result: Ok(Answer {
+            result: Ok(ProviderReply {
                 tokens_in: rule.tokens_in.unwrap_or_else(|| estimated(asked(call))),
                 tokens_out: rule.tokens_out.unwrap_or_else(|| estimated(written)),
                 content,
                 tool_calls,
-                ..Answer::default()
+                ..ProviderReply::default()
             }),
         }
     }
 }
 
 /// How many characters a request has: its messages, and the tools it offers.
-fn asked(call: &Call) -> usize {
-    let message =
-        |message: &Message| message.content.chars().count() + calls::written(&message.tool_calls);
+fn asked(call: &ProviderCall) -> usize {
+    let message = |message: &ChatMessage| {
+        message.content.chars().count() + calls::written(&message.tool_calls)
+    };
     let messages: usize = call.messages.iter().map(message).sum();
     let tools = call.tools.iter().map(|tool| {
         let schema = tool.input_schema.to_string();

@@ -1,24 +1,24 @@
 //! The shape of a rules file.
 
-use super::read::{LONGEST_MS, MOST};
-use ktsu_config::shape::{FieldType, Key, Shape};
+use super::read::{MAX_COUNT, MAX_DELAY_MS};
+use ktsu_config::shape::{FieldType, KeyShape, MapShape};
 
 /// The whole file.
-pub const RULES: Shape = Shape::new(
+pub const RULES: MapShape = MapShape::new(
     "the rules file",
     &[
-        Key::new(
+        KeyShape::new(
             "default",
             FieldType::Map(&DEFAULT),
             "Answers what no rule does",
         ),
-        Key::new(
+        KeyShape::new(
             "rules",
             FieldType::List(&FieldType::Map(&RULE)),
             "The first that matches answers",
         )
         .required(),
-        Key::new(
+        KeyShape::new(
             "values",
             FieldType::Each(&FieldType::Map(&VALUE)),
             "Made of each request, in this order",
@@ -26,20 +26,20 @@ pub const RULES: Shape = Shape::new(
     ],
 );
 
-const DELAY_MS: Key = Key::new(
+const DELAY_MS: KeyShape = KeyShape::new(
     "delay_ms",
-    FieldType::Either(&[FieldType::Number(0.0, LONGEST_MS), FieldType::Map(&DELAY)]),
+    FieldType::Either(&[FieldType::Number(0.0, MAX_DELAY_MS), FieldType::Map(&DELAY)]),
     "Before the reply",
 );
-const ERROR: Key = Key::new("error", FieldType::Map(&FAILS), "Fails instead");
-const REPLY: Key = Key::new("reply", FieldType::Any, "Template tree, sent as JSON");
-const TOOL_CALLS: Key = Key::new(
+const ERROR: KeyShape = KeyShape::new("error", FieldType::Map(&FAILS), "Fails instead");
+const REPLY: KeyShape = KeyShape::new("reply", FieldType::Any, "Template tree, sent as JSON");
+const TOOL_CALLS: KeyShape = KeyShape::new(
     "tool_calls",
     FieldType::List(&FieldType::Map(&TOOL_CALL)),
     "Asks for these tools, in order",
 );
-const TEXT: Key = Key::new("text", FieldType::Text, "Template, sent as it is");
-const USED: Key = Key::new(
+const TEXT: KeyShape = KeyShape::new("text", FieldType::Text, "Template, sent as it is");
+const USED: KeyShape = KeyShape::new(
     "usage",
     FieldType::Map(&USAGE),
     "Otherwise a token for every four characters",
@@ -48,36 +48,36 @@ const USED: Key = Key::new(
 /// A pattern, or several of which all must be found; a number is the pattern of its digits.
 const PATTERNS: FieldType = FieldType::Each(&FieldType::Either(&[
     FieldType::Text,
-    FieldType::Whole(0, MOST),
+    FieldType::Integer(0, MAX_COUNT),
     FieldType::List(&FieldType::Either(&[
         FieldType::Text,
-        FieldType::Whole(0, MOST),
+        FieldType::Integer(0, MAX_COUNT),
     ])),
 ]));
 
-pub(super) const RULE: Shape = Shape::new(
+pub(super) const RULE: MapShape = MapShape::new(
     "the rule",
     &[
         DELAY_MS,
-        Key::new("description", FieldType::Note, "For readers"),
+        KeyShape::new("description", FieldType::Note, "For readers"),
         ERROR,
-        Key::new("name", FieldType::Note, "For readers"),
+        KeyShape::new("name", FieldType::Note, "For readers"),
         REPLY,
         TEXT,
-        Key::new(
+        KeyShape::new(
             "times",
-            FieldType::Whole(1, MOST),
+            FieldType::Integer(1, MAX_COUNT),
             "Matches so often and no more",
         ),
         TOOL_CALLS,
-        Key::new("unless", PATTERNS, "None of these may be found"),
+        KeyShape::new("unless", PATTERNS, "None of these may be found"),
         USED,
-        Key::new("when", PATTERNS, "All of these must be found"),
+        KeyShape::new("when", PATTERNS, "All of these must be found"),
     ],
 )
 .any_of(&ANSWERS);
 
-pub(super) const DEFAULT: Shape = Shape::new(
+pub(super) const DEFAULT: MapShape = MapShape::new(
     "the default",
     &[DELAY_MS, ERROR, REPLY, TEXT, TOOL_CALLS, USED],
 )
@@ -86,58 +86,62 @@ pub(super) const DEFAULT: Shape = Shape::new(
 /// What a rule can answer with.
 const ANSWERS: [&str; 4] = ["error", "reply", "text", "tool_calls"];
 
-pub(super) const TOOL_CALL: Shape = Shape::new(
+pub(super) const TOOL_CALL: MapShape = MapShape::new(
     "the tool call",
     &[
-        Key::new("arguments", FieldType::Any, "Template tree; {} by default"),
-        Key::new("id", FieldType::Text, "Template; call_N by default"),
-        Key::new("name", FieldType::Text, "Template: the tool's name").required(),
+        KeyShape::new("arguments", FieldType::Any, "Template tree; {} by default"),
+        KeyShape::new("id", FieldType::Text, "Template; call_N by default"),
+        KeyShape::new("name", FieldType::Text, "Template: the tool's name").required(),
     ],
 );
 
-pub(super) const VALUE: Shape = Shape::new(
+pub(super) const VALUE: MapShape = MapShape::new(
     "the value",
     &[
-        Key::new(
+        KeyShape::new(
             "cases",
             FieldType::List(&FieldType::Map(&CASE)),
             "The value of the first that is found",
         ),
-        Key::new(
+        KeyShape::new(
             "from",
             FieldType::Text,
             "A part of the request, or an earlier value",
         )
         .required(),
-        Key::new("json", FieldType::Flag, "Reads what was found as JSON"),
-        Key::new("otherwise", FieldType::Any, "Where no case is found"),
-        Key::new("pattern", FieldType::Text, "Regular expression"),
+        KeyShape::new("json", FieldType::Flag, "Reads what was found as JSON"),
+        KeyShape::new("otherwise", FieldType::Any, "Where no case is found"),
+        KeyShape::new("pattern", FieldType::Text, "Regular expression"),
     ],
 );
 
-pub(super) const CASE: Shape = Shape::new(
+pub(super) const CASE: MapShape = MapShape::new(
     "the case",
     &[
-        Key::new("match", FieldType::Text, "Regular expression").required(),
-        Key::new("value", FieldType::Any, "What it means"),
+        KeyShape::new("match", FieldType::Text, "Regular expression").required(),
+        KeyShape::new("value", FieldType::Any, "What it means"),
     ],
 );
 
-const COUNT: FieldType = FieldType::Whole(0, MOST);
+const COUNT: FieldType = FieldType::Integer(0, MAX_COUNT);
 
-pub(super) const USAGE: Shape = Shape::new(
+pub(super) const USAGE: MapShape = MapShape::new(
     "usage",
     &[
-        Key::new("tokens_in", COUNT, "Of the request"),
-        Key::new("tokens_out", COUNT, "Of the reply"),
+        KeyShape::new("tokens_in", COUNT, "Of the request"),
+        KeyShape::new("tokens_out", COUNT, "Of the reply"),
     ],
 );
 
-pub(super) const DELAY: Shape = Shape::new(
+pub(super) const DELAY: MapShape = MapShape::new(
     "delay_ms",
     &[
-        Key::new("fixed", FieldType::Number(0.0, LONGEST_MS), "Milliseconds"),
-        Key::new(
+        KeyShape::new(
+            "fixed",
+            FieldType::Number(0.0, MAX_DELAY_MS),
+            "Milliseconds",
+        ),
+        KeyShape::new(
             "per_character",
             FieldType::Number(0.0, 1_000.0),
             "Milliseconds, of the reply",
@@ -145,27 +149,27 @@ pub(super) const DELAY: Shape = Shape::new(
     ],
 );
 
-pub(super) const FAILS: Shape = Shape::new(
+pub(super) const FAILS: MapShape = MapShape::new(
     "the error",
     &[
-        Key::new("code", FieldType::Text, "A code of the gateway"),
-        Key::new("message", FieldType::Text, "What the provider says"),
-        Key::new(
+        KeyShape::new("code", FieldType::Text, "A code of the gateway"),
+        KeyShape::new("message", FieldType::Text, "What the provider says"),
+        KeyShape::new(
             "retryable",
             FieldType::Flag,
             "Otherwise as the code or status means it",
         ),
-        Key::new(
+        KeyShape::new(
             "status",
-            FieldType::Whole(300, 599),
+            FieldType::Integer(300, 599),
             "HTTP status of the provider",
         ),
-        Key::new(
+        KeyShape::new(
             "times",
-            FieldType::Whole(1, MOST),
+            FieldType::Integer(1, MAX_COUNT),
             "Fails so often, then replies",
         ),
-        Key::new(
+        KeyShape::new(
             "usage",
             FieldType::Map(&USAGE),
             "What the failed call used; nothing by default",

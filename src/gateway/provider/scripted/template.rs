@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 /// What names stand for.
-pub(super) type Names = BTreeMap<String, Value>;
+pub(super) type ScriptValues = BTreeMap<String, Value>;
 
 /// A tree whose strings are templates.
 #[derive(Debug, Clone)]
@@ -42,7 +42,7 @@ enum Filter {
 
 impl Tree {
     /// The tree with values in it.
-    pub(super) fn fill(&self, names: &Names) -> Value {
+    pub(super) fn fill(&self, names: &ScriptValues) -> Value {
         match self {
             Self::Plain(value) => value.clone(),
             Self::Text(template) => template.value(names),
@@ -85,7 +85,7 @@ impl Template {
     }
 
     /// A text that is one reference and nothing else keeps the type of its value.
-    pub(super) fn value(&self, names: &Names) -> Value {
+    pub(super) fn value(&self, names: &ScriptValues) -> Value {
         match self.0.as_slice() {
             [Piece::Reference(reference)] => reference.value(names),
             _ => Value::String(self.text(names)),
@@ -93,7 +93,7 @@ impl Template {
     }
 
     /// The text: strings as they are, null and what is missing as nothing, the rest as JSON.
-    pub(super) fn text(&self, names: &Names) -> String {
+    pub(super) fn text(&self, names: &ScriptValues) -> String {
         let pieces = self.0.iter().map(|piece| match piece {
             Piece::Literal(text) => text.clone(),
             Piece::Reference(reference) => in_words(&reference.value(names)),
@@ -103,7 +103,7 @@ impl Template {
 }
 
 impl Reference {
-    fn value(&self, names: &Names) -> Value {
+    fn value(&self, names: &ScriptValues) -> Value {
         let mut path = self.path.iter();
         let mut value = path.next().and_then(|name| names.get(name));
         for step in path {

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::*;
-use ktsu_contract::gateway::Message;
+use ktsu_contract::gateway::ChatMessage;
 
 fn script(rules: &str) -> Result<Scripted, String> {
     load(Some(rules), None)
@@ -28,13 +28,13 @@ fn load(rules: Option<&str>, recorded: Option<&str>) -> Result<Scripted, String>
     }
 }
 
-fn call(messages: &[(&str, &str)]) -> Call {
-    let message = |(role, content): &(&str, &str)| Message {
+fn call(messages: &[(&str, &str)]) -> ProviderCall {
+    let message = |(role, content): &(&str, &str)| ChatMessage {
         role: (*role).to_owned(),
         content: (*content).to_owned(),
-        ..Message::default()
+        ..ChatMessage::default()
     };
-    Call {
+    ProviderCall {
         group: "triage".to_owned(),
         model: "gpt-4o-mini".to_owned(),
         messages: messages.iter().map(message).collect(),

@@ -5,25 +5,25 @@ use ktsu_ledger::appender::{AppendError, Appender};
 use ktsu_ledger::branch::Blobs;
 use ktsu_ledger::event::{KvDeleted, KvEvent, KvSet};
 use ktsu_ledger::frame::Link;
-use ktsu_ledger::store::{Entry, MAX_PAGE, Reader, Refused, StoreError};
+use ktsu_ledger::store::{AppendRefusal, Entry, MAX_PAGE, Reader, StoreError};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Frame, Hash, StreamId};
 
 use super::super::BuiltinCall;
-use super::seen;
-use super::space::Space;
-use crate::Clock;
-use ktsu_readers::Readers;
+use super::dedup;
+use super::namespace::Namespace;
+use crate::MicrosClock;
+use ktsu_readers::ReaderPool;
 
 /// Where namespaces are kept.
-pub(super) struct Ledger<'a> {
-    pub(super) readers: &'a Readers,
+pub(super) struct NamespaceStreams<'a> {
+    pub(super) readers: &'a ReaderPool,
     pub(super) appender: &'a Appender,
-    pub(super) clock: &'a Clock,
+    pub(super) clock: &'a MicrosClock,
 }
 
 /// Why a call gives nothing.
 #[derive(Debug)]
-pub(super) enum Refusal {
+pub(super) enum KvError {
     /// It cannot be made, and nothing has changed.
     Words(String),
     /// The stream has gone on since it was read.
@@ -32,9 +32,9 @@ pub(super) enum Refusal {
     Failed,
 }
 
-impl Refusal {
+impl KvError {
     /// As the model is told.
-    pub(super) fn words(self) -> String {
+    pub(super) fn message(self) -> String {
         match self {
             Self::Words(words) => words,
             Self::Behind => "other calls change the namespace all the time: try again".to_owned(),
@@ -43,11 +43,13 @@ impl Refusal {
     }
 }
 
-impl Ledger<'_> {
+impl NamespaceStreams<'_> {
     /// A namespace, made of all its frames.
-    pub(super) async fn load(&self, stream: &StreamId) -> Result<Space, Refusal> {
-        self.folded(stream, Space::default(), |space, frame| space.take(frame))
-            .await
+    pub(super) async fn load(&self, stream: &StreamId) -> Result<Namespace, KvError> {
+        self.folded(stream, Namespace::default(), |space, frame| {
+            space.apply(frame)
+        })
+        .await
     }
 
     /// The calls of a run that its frames follow from.
@@ -55,7 +57,7 @@ impl Ledger<'_> {
         &self,
         stream: &StreamId,
         run: &StreamId,
-    ) -> Result<Vec<Hash>, Refusal> {
+    ) -> Result<Vec<Hash>, KvError> {
         let run = run.clone();
         let take = move |keys: &mut Vec<Hash>, frame: &Frame| {
             let by_it = |cause: &Cause| matches!(cause, Cause::There(by, _) if *by == run);
@@ -66,7 +68,7 @@ impl Ledger<'_> {
                 | KvEvent::Deleted(KvDeleted {
                     idempotency_key, ..
                 })) = event;
-                keys.push(seen::digest(idempotency_key));
+                keys.push(dedup::digest(idempotency_key));
             }
         };
         self.folded(stream, Vec::new(), take).await
@@ -78,7 +80,7 @@ impl Ledger<'_> {
         stream: &StreamId,
         mut state: T,
         take: impl Fn(&mut T, &Frame) + Send + 'static,
-    ) -> Result<T, Refusal> {
+    ) -> Result<T, KvError> {
         let whole = stream.clone();
         let read = self.readers.with(move |reader| {
             each(reader, &whole, &mut |frame| take(&mut state, frame))?;
@@ -86,7 +88,7 @@ impl Ledger<'_> {
         });
         read.await.map_err(|error| {
             tracing::error!(%stream, "the namespace cannot be read: {error}");
-            Refusal::Failed
+            KvError::Failed
         })
     }
 
@@ -94,10 +96,10 @@ impl Ledger<'_> {
     pub(super) async fn append(
         &self,
         stream: &StreamId,
-        space: &Space,
+        space: &Namespace,
         call: &BuiltinCall,
         event: KvEvent,
-    ) -> Result<Frame, Refusal> {
+    ) -> Result<Frame, KvError> {
         let (run, called) = &call.called;
         let draft = Draft {
             scope: String::new(),
@@ -125,18 +127,18 @@ impl Ledger<'_> {
         );
         match told.await {
             Ok(Ok(())) => Ok(frame),
-            Ok(Err(AppendError::Refused(Refused::Conflict { .. } | Refused::Unchained { .. }))) => {
-                Err(Refusal::Behind)
-            }
+            Ok(Err(AppendError::Refused(
+                AppendRefusal::Conflict { .. } | AppendRefusal::Unchained { .. },
+            ))) => Err(KvError::Behind),
             Ok(Err(error)) => Err(failed(stream, &error)),
             Err(error) => Err(failed(stream, &error)),
         }
     }
 }
 
-fn failed(stream: &StreamId, error: &dyn std::fmt::Display) -> Refusal {
+fn failed(stream: &StreamId, error: &dyn std::fmt::Display) -> KvError {
     tracing::error!(%stream, "the namespace takes no entry: {error}");
-    Refusal::Failed
+    KvError::Failed
 }
 
 fn each(

@@ -6,18 +6,18 @@ use ktsu_ledger::frame::Link;
 use ktsu_ledger::store::{Entry, MemoryStore, Reader as _, Store as _};
 use ktsu_ledger::{Actor, Draft, Event, Timestamp};
 
-use super::super::Ready;
+use super::super::CallInput;
 use super::*;
-use crate::Clock;
-use ktsu_readers::Readers;
+use crate::MicrosClock;
+use ktsu_readers::ReaderPool;
 
 /// A ledger in memory, with two runs that calls can follow from.
 struct World {
     store: MemoryStore,
     appender: Appender,
     thread: Option<AppenderThread>,
-    readers: Readers,
-    clock: Clock,
+    readers: ReaderPool,
+    clock: MicrosClock,
 }
 
 impl World {
@@ -31,7 +31,7 @@ impl World {
             store,
             appender,
             thread: Some(thread),
-            readers: Readers::new(move || lent.reader()),
+            readers: ReaderPool::new(move || lent.reader()),
             clock: Arc::new(move || Timestamp::from_micros(now.fetch_add(1, Ordering::SeqCst))),
         };
         for name in ["a", "b"] {
@@ -56,8 +56,8 @@ impl World {
         world
     }
 
-    async fn call(&self, kv: &Kv, name: &str, call: BuiltinCall) -> Given {
-        let ledger = Ledger {
+    async fn call(&self, kv: &Kv, name: &str, call: BuiltinCall) -> CallResult {
+        let ledger = NamespaceStreams {
             readers: &self.readers,
             appender: &self.appender,
             clock: &self.clock,
@@ -91,7 +91,7 @@ fn call(by: &str, key: &str, tool: &str, arguments: Value) -> BuiltinCall {
         tool: tool.to_owned(),
         arguments,
         key: key.to_owned(),
-        given: Ready::Kv(String::new()),
+        input: CallInput::Kv(String::new()),
     }
 }
 
@@ -265,7 +265,7 @@ async fn what_fails_in_the_ledger_is_told_in_words_of_ours() {
     let given = world.call(&kv, "n", set("a", "two", "k", json!(2))).await;
     assert_eq!(given.unwrap_err(), "the values cannot be reached just now");
     assert!(!is_kept(&kv, "n"), "nobody knows how it ended");
-    let broken = Readers::new(|| {
+    let broken = ReaderPool::new(|| {
         Err(ktsu_ledger::store::StoreError::Failed {
             doing: "open the ledger",
             why: "SQLITE_CANTOPEN".to_owned(),

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use serde_json::json;
 
 use super::super::*;
-use crate::tools::Tool as Listed;
-use crate::tools::sessions::Sending;
-use ktsu_contract::gateway::{Message, ToolCall};
+use crate::tools::ServerTool as Listed;
+use crate::tools::sessions::OutgoingCall;
+use ktsu_contract::gateway::{ChatMessage, ToolCall};
 use ktsu_contract::report::LlmRequest;
-use ktsu_contract::runtime::{Recorded, ToolServer};
+use ktsu_contract::runtime::{RecordedFrame, ToolServer};
 
 /// A call that a model asks for, and what becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,7 +91,9 @@ pub(super) fn catalogue() -> Catalogue {
                 ..Listed::default()
             })
         });
-        catalogue.list(server, &listed.collect::<Vec<_>>()).unwrap();
+        catalogue
+            .add_server(server, &listed.collect::<Vec<_>>())
+            .unwrap();
     }
     catalogue
 }
@@ -102,9 +104,9 @@ pub(super) type Script = Vec<Vec<Kind>>;
 /// An orchestrator, a model, people and tool servers.
 pub(super) struct World {
     pub(super) script: Script,
-    pub(super) log: Vec<Recorded>,
+    pub(super) log: Vec<RecordedFrame>,
     /// What was told to models, by the number of the turn.
-    pub(super) told: BTreeMap<usize, Vec<Message>>,
+    pub(super) told: BTreeMap<usize, Vec<ChatMessage>>,
     /// The calls that were sent: response, place, key.
     pub(super) sent: Vec<(u64, u64, String)>,
     pub(super) max_turns: u32,
@@ -113,7 +115,7 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(script: &Script, max_turns: u32, history: &[Recorded]) -> Self {
+    pub(super) fn new(script: &Script, max_turns: u32, history: &[RecordedFrame]) -> Self {
         Self {
             script: script.clone(),
             log: history.to_vec(),
@@ -124,8 +126,8 @@ impl World {
         }
     }
 
-    pub(super) fn push(&mut self, kind: &str, data: Value) -> Recorded {
-        let event = Recorded {
+    pub(super) fn push(&mut self, kind: &str, data: Value) -> RecordedFrame {
+        let event = RecordedFrame {
             seq: self.next_seq(),
             kind: kind.to_owned(),
             data,
@@ -138,7 +140,7 @@ impl World {
         self.log.len() as u64 * 2 + 3
     }
 
-    pub(super) fn of(&self, kind: &str) -> impl Iterator<Item = &Recorded> {
+    pub(super) fn of(&self, kind: &str) -> impl Iterator<Item = &RecordedFrame> {
         self.log.iter().filter(move |event| event.kind == kind)
     }
 
@@ -157,7 +159,7 @@ impl World {
     }
 
     /// What the orchestrator refuses, and what it fills in.
-    pub(super) fn record(&mut self, event: &Event) -> Recorded {
+    pub(super) fn record(&mut self, event: &ReportEvent) -> RecordedFrame {
         let written = serde_json::to_value(event).unwrap();
         let kind = written["type"].as_str().unwrap().to_owned();
         let mut data = written["data"].clone();
@@ -235,7 +237,7 @@ impl World {
 
     /// Whether the last that was said of the doubts about a call is that it may be made again.
     fn wanted_again(&self, call: &Value) -> bool {
-        let mut calls: Vec<&Recorded> = self.of("tool.called").collect();
+        let mut calls: Vec<&RecordedFrame> = self.of("tool.called").collect();
         calls.retain(|event| {
             event.data["response"] == call["response"] && event.data["call"] == call["call"]
         });
@@ -252,7 +254,7 @@ impl World {
 
     /// `tool.called` with neither a result nor a doubt after it.
     pub(super) fn open(&self) -> Vec<u64> {
-        let settled = |called: &Recorded| {
+        let settled = |called: &RecordedFrame| {
             self.log.iter().any(|event| match event.kind.as_str() {
                 "tool.in_doubt" => event.data["called"] == called.seq,
                 "tool.returned" | "tool.called" => {
@@ -326,7 +328,10 @@ impl World {
         }
     }
 
-    pub(super) fn answer(&mut self, sending: &Sending) -> Result<tools::Returned, ToolError> {
+    pub(super) fn answer(
+        &mut self,
+        sending: &OutgoingCall,
+    ) -> Result<tools::ToolCallResult, ToolError> {
         let called = self.log.iter().find(|event| event.seq == sending.called);
         let data = called.unwrap().data.clone();
         let silent = |sent| ToolError {
@@ -351,10 +356,10 @@ impl World {
         match self.kind(&data["response"], &data["call"]) {
             Kind::Silent => Err(silent(true)),
             Kind::Doubtful(_) if !again => Err(silent(true)),
-            kind => Ok(tools::Returned {
+            kind => Ok(tools::ToolCallResult {
                 content: vec![json!({"type": "text", "text": format!("{kind:?}")})],
                 is_error: kind == Kind::Fails,
-                ..tools::Returned::default()
+                ..tools::ToolCallResult::default()
             }),
         }
     }
@@ -373,12 +378,12 @@ impl World {
     pub(super) fn attempt(&mut self) -> Option<Finished> {
         let catalogue = catalogue();
         self.began = self.next_seq();
-        let terms = Terms {
+        let terms = ConversationLimits {
             max_turns: self.max_turns,
             people: true,
         };
         let mut conversation = Conversation::new(prompt(), terms, &self.log);
-        let mut under_way: Vec<Sending> = Vec::new();
+        let mut under_way: Vec<OutgoingCall> = Vec::new();
         for _ in 0..500 {
             match conversation.next(&catalogue) {
                 Action::Call(call) => {
@@ -390,22 +395,25 @@ impl World {
                         purpose: call.purpose,
                         tools: call.tools,
                     };
-                    let event = self.record(&Event::Request(request));
+                    let event = self.record(&ReportEvent::Request(request));
                     assert!(conversation.feed(&event));
                 }
                 Action::Ask(asking) => {
                     self.told.insert(self.turn(asking.seq), asking.messages);
                     let response = self.reply(asking.seq);
                     let then = conversation.after(&response);
-                    let event = self.record(&Event::Response(response));
+                    let event = self.record(&ReportEvent::Response(response));
                     assert!(conversation.feed(&event));
-                    if let Some(Event::Finished(end)) = then {
+                    if let Some(ReportEvent::Finished(end)) = then {
                         return Some(end);
                     }
                 }
                 Action::Report(events) => {
-                    let people = |event: &Event| {
-                        matches!(event, Event::ApprovalRequested(_) | Event::ToolInDoubt(_))
+                    let people = |event: &ReportEvent| {
+                        matches!(
+                            event,
+                            ReportEvent::ApprovalRequested(_) | ReportEvent::ToolInDoubt(_)
+                        )
                     };
                     let suspended = events.iter().any(people);
                     assert!(!suspended || under_way.is_empty(), "nothing is under way");
@@ -423,7 +431,7 @@ impl World {
                         conversation.sent(sending.called);
                         under_way.push(sending);
                     }
-                    assert!(under_way.len() <= due::AT_ONCE);
+                    assert!(under_way.len() <= due::MAX_CONCURRENT_CALLS);
                 }
                 Action::Wait => {
                     // The last that was sent is the first to be answered.
@@ -437,10 +445,10 @@ impl World {
                 }
                 Action::Finish(end) => {
                     assert_eq!(under_way, []);
-                    for event in conversation.last_words() {
+                    for event in conversation.final_events() {
                         self.record(&event);
                     }
-                    self.record(&Event::Finished(end.clone()));
+                    self.record(&ReportEvent::Finished(end.clone()));
                     return Some(end);
                 }
                 other @ (Action::Decide(_) | Action::Suspend) => panic!("{other:?}"),
@@ -450,10 +458,10 @@ impl World {
     }
 }
 
-pub(super) fn prompt() -> Prompt {
+pub(super) fn prompt() -> AgentPrompt {
     let task = json!({
         "run_id": "r", "step_id": "s", "system": "SYSTEM", "user_message": "USER",
         "callback_url": "http://localhost/c", "model": {"group": "g"},
     });
-    Prompt::of(&serde_json::from_value(task).unwrap())
+    AgentPrompt::of(&serde_json::from_value(task).unwrap())
 }

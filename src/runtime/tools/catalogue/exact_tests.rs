@@ -14,29 +14,29 @@ fn catalogue(allowlist: &[&str], offered: &[&str]) -> Catalogue {
         ..ToolServer::default()
     };
     let offered = offered.iter().map(|&name| {
-        Arc::new(Tool {
+        Arc::new(ServerTool {
             name: name.to_owned(),
             input_schema: serde_json::json!({"type": "object"}),
-            ..Tool::default()
+            ..ServerTool::default()
         })
     });
     let mut catalogue = Catalogue::of(std::slice::from_ref(&server));
-    let offered: Vec<Arc<Tool>> = offered.collect();
-    catalogue.list(&server, &offered).unwrap();
+    let offered: Vec<Arc<ServerTool>> = offered.collect();
+    catalogue.add_server(&server, &offered).unwrap();
     catalogue
 }
 
-fn verdict(catalogue: &Catalogue, name: &str) -> Verdict {
+fn verdict(catalogue: &Catalogue, name: &str) -> CallVerdict {
     let call = ToolCall {
         id: "c".to_owned(),
         name: name.to_owned(),
         arguments: serde_json::json!({}),
     };
-    catalogue.judge(&call, false)
+    catalogue.check_call(&call, false)
 }
 
-fn free(name: &str) -> Verdict {
-    Verdict::Free(Target {
+fn free(name: &str) -> CallVerdict {
+    CallVerdict::Allowed(ToolTarget {
         server: "s".to_owned(),
         tool: name.to_owned(),
     })
@@ -48,7 +48,11 @@ fn no_name_gets_through_for_one_it_only_looks_like() {
     assert!(all.len() >= 1_000, "{}", all.len());
     for (name, other) in &all {
         let exact = catalogue(&[name], &[name, other]);
-        assert_eq!(verdict(&exact, other), Verdict::NotPermitted, "{other:?}");
+        assert_eq!(
+            verdict(&exact, other),
+            CallVerdict::NotPermitted,
+            "{other:?}"
+        );
         assert_eq!(verdict(&exact, name), free(name));
     }
 }
@@ -61,7 +65,11 @@ fn the_same_names_get_through_where_the_allowlist_says_them() {
         if !other.ends_with('*') {
             let exact = catalogue(&[other], &[name, other]);
             assert_eq!(verdict(&exact, other), free(other), "{other:?}");
-            assert_eq!(verdict(&exact, name), Verdict::NotPermitted, "{other:?}");
+            assert_eq!(
+                verdict(&exact, name),
+                CallVerdict::NotPermitted,
+                "{other:?}"
+            );
         }
     }
 }
@@ -78,7 +86,7 @@ fn a_star_stands_for_an_ending_and_for_nothing_else() {
             let expected = if permitted {
                 free(name)
             } else {
-                Verdict::NotPermitted
+                CallVerdict::NotPermitted
             };
             assert_eq!(verdict(&pattern, name), expected, "{entry:?} {name}");
         }

@@ -13,12 +13,12 @@ fn server(name: &str, allowlist: &[&str]) -> ToolServer {
     }
 }
 
-fn tool(name: &str) -> Tool {
-    Tool {
+fn tool(name: &str) -> ServerTool {
+    ServerTool {
         name: name.to_owned(),
         input_schema: json!({"type": "object"}),
         digest: format!("digest of {name}"),
-        ..Tool::default()
+        ..ServerTool::default()
     }
 }
 
@@ -26,8 +26,9 @@ fn catalogue(servers: &[(ToolServer, &[&str])]) -> Catalogue {
     let dispatched: Vec<ToolServer> = servers.iter().map(|(server, _)| server.clone()).collect();
     let mut catalogue = Catalogue::of(&dispatched);
     for (server, offered) in servers {
-        let offered: Vec<Arc<Tool>> = offered.iter().map(|name| Arc::new(tool(name))).collect();
-        catalogue.list(server, &offered).unwrap();
+        let offered: Vec<Arc<ServerTool>> =
+            offered.iter().map(|name| Arc::new(tool(name))).collect();
+        catalogue.add_server(server, &offered).unwrap();
     }
     catalogue
 }
@@ -38,11 +39,11 @@ fn judge(catalogue: &Catalogue, name: &str) -> String {
         name: name.to_owned(),
         arguments: json!({}),
     };
-    match catalogue.judge(&call, false) {
-        Verdict::NotPermitted => "not permitted".to_owned(),
-        Verdict::Refused(why, _) => why.to_owned(),
-        Verdict::Gated(target) => format!("gated {}/{}", target.server, target.tool),
-        Verdict::Free(target) => format!("{}/{}", target.server, target.tool),
+    match catalogue.check_call(&call, false) {
+        CallVerdict::NotPermitted => "not permitted".to_owned(),
+        CallVerdict::Refused(why, _) => why.to_owned(),
+        CallVerdict::Gated(target) => format!("gated {}/{}", target.server, target.tool),
+        CallVerdict::Allowed(target) => format!("{}/{}", target.server, target.tool),
     }
 }
 
@@ -105,17 +106,18 @@ fn a_gate_is_about_the_bare_name_of_its_server() {
 fn an_unusable_schema_refuses_the_call_and_says_whose_fault_it_is() {
     let server = server("a", &["*"]);
     let mut catalogue = Catalogue::of(std::slice::from_ref(&server));
-    let broken = Tool {
+    let broken = ServerTool {
         input_schema: json!({"$ref": "http://127.0.0.1:1/x.json"}),
         ..tool("x")
     };
-    catalogue.list(&server, &[Arc::new(broken)]).unwrap();
+    catalogue.add_server(&server, &[Arc::new(broken)]).unwrap();
     let call = ToolCall {
         name: "x".to_owned(),
         arguments: json!({}),
         ..ToolCall::default()
     };
-    let Verdict::Refused("invalid_arguments", words) = catalogue.judge(&call, false) else {
+    let CallVerdict::Refused("invalid_arguments", words) = catalogue.check_call(&call, false)
+    else {
         panic!("it cannot be judged");
     };
     assert!(
@@ -136,8 +138,9 @@ fn tools_that_are_not_as_they_were_locked_are_found() {
         }
     };
     let list = |server: &ToolServer, offered: &[&str]| {
-        let offered: Vec<Arc<Tool>> = offered.iter().map(|name| Arc::new(tool(name))).collect();
-        let listed = Catalogue::of(std::slice::from_ref(server)).list(server, &offered);
+        let offered: Vec<Arc<ServerTool>> =
+            offered.iter().map(|name| Arc::new(tool(name))).collect();
+        let listed = Catalogue::of(std::slice::from_ref(server)).add_server(server, &offered);
         listed.map_err(|drift| drift.to_string())
     };
     let hint = "look at it, then type: ktsu lock --tools";
@@ -186,7 +189,7 @@ fn tools_that_are_not_as_they_were_locked_are_found() {
 #[test]
 fn what_a_reply_asks_for_is_compiled_once_and_nothing_else_is() {
     let catalogue = catalogue(&[(server("a", &["*"]), &["x", "y", "z"])]);
-    let y = Target {
+    let y = ToolTarget {
         server: "a".to_owned(),
         tool: "y".to_owned(),
     };

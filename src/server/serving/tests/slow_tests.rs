@@ -10,7 +10,7 @@ use super::*;
 const PIECE: Bytes = Bytes::from_static(&[b'x'; 64 * 1024]);
 
 /// A server whose `GET /endless` answers without an end, and tells when an answer is given up.
-async fn endless(limits: Limits) -> (Served, mpsc::UnboundedReceiver<()>) {
+async fn endless(limits: ServerLimits) -> (Served, mpsc::UnboundedReceiver<()>) {
     let (gone, is_gone) = mpsc::unbounded_channel();
     let answer = async move || {
         let guard = Gone(gone.clone());
@@ -52,7 +52,7 @@ async fn patiently<T>(waiting: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn who_takes_nothing_within_the_time_to_write_is_closed() {
-    let (served, mut is_gone) = endless(Limits {
+    let (served, mut is_gone) = endless(ServerLimits {
         write_time: Duration::from_millis(50),
         ..limits()
     })
@@ -65,7 +65,7 @@ async fn who_takes_nothing_within_the_time_to_write_is_closed() {
 
 #[tokio::test]
 async fn one_byte_now_and_then_does_not_count_as_reading() {
-    let (served, mut is_gone) = endless(Limits {
+    let (served, mut is_gone) = endless(ServerLimits {
         write_time: Duration::from_millis(200),
         ..limits()
     })
@@ -88,7 +88,7 @@ async fn one_byte_now_and_then_does_not_count_as_reading() {
 
 #[tokio::test]
 async fn who_reads_slowly_but_reads_is_not_closed() {
-    let (served, mut is_gone) = endless(Limits {
+    let (served, mut is_gone) = endless(ServerLimits {
         write_time: Duration::from_millis(200),
         ..limits()
     })
@@ -105,7 +105,7 @@ async fn who_reads_slowly_but_reads_is_not_closed() {
 
 #[tokio::test]
 async fn a_newcomer_gets_the_place_of_who_does_not_read() {
-    let (served, mut is_gone) = endless(Limits {
+    let (served, mut is_gone) = endless(ServerLimits {
         connections: 2,
         ..limits()
     })
@@ -126,7 +126,7 @@ async fn a_newcomer_gets_the_place_of_who_does_not_read() {
 
 #[tokio::test]
 async fn a_newcomer_gets_the_place_of_who_asks_nothing() {
-    let (served, _is_gone) = endless(Limits {
+    let (served, _is_gone) = endless(ServerLimits {
         connections: 1,
         ..limits()
     })
@@ -148,7 +148,7 @@ async fn a_newcomer_gets_the_place_of_who_does_not_send_its_body() {
     let router = Router::new().route("/echo", axum::routing::post(async |body: Bytes| body));
     let served = serve_router(
         router,
-        Limits {
+        ServerLimits {
             connections: 1,
             place_time: PATIENCE,
             ..limits()
@@ -169,7 +169,7 @@ async fn a_newcomer_gets_the_place_of_who_does_not_send_its_body() {
 
 #[tokio::test]
 async fn requests_ahead_of_their_answers_are_answered_up_to_a_bound() {
-    let (served, _is_gone) = endless(Limits {
+    let (served, _is_gone) = endless(ServerLimits {
         pipelined: 4,
         ..limits()
     })

@@ -1,7 +1,7 @@
 //! Scripts that ask for tools and look at what came of it.
 
 use super::*;
-use ktsu_contract::gateway::{Tool, ToolCall};
+use ktsu_contract::gateway::{ToolCall, ToolDefinition};
 
 const DESK: &str = r#"
 values:
@@ -19,34 +19,34 @@ rules:
 default: {reply: {state: "{{ results.orders-get.state }}", turn: "{{ turn }}"}}
 "#;
 
-fn user() -> Call {
+fn user() -> ProviderCall {
     let mut call = call(&[("user", "close order 77")]);
-    call.tools = vec![Tool {
+    call.tools = vec![ToolDefinition {
         name: "orders-get".to_owned(),
-        ..Tool::default()
+        ..ToolDefinition::default()
     }];
     call
 }
 
-fn answer(script: &Scripted, call: &Call) -> Answer {
+fn answer(script: &Scripted, call: &ProviderCall) -> ProviderReply {
     script.outcome(call).result.unwrap()
 }
 
 /// Goes on with a reply and a result for each of its calls.
-fn with(mut call: Call, answer: &Answer, results: &[(&str, bool)]) -> Call {
-    call.messages.push(Message {
+fn with(mut call: ProviderCall, answer: &ProviderReply, results: &[(&str, bool)]) -> ProviderCall {
+    call.messages.push(ChatMessage {
         role: "assistant".to_owned(),
         content: answer.content.clone(),
         tool_calls: answer.tool_calls.clone(),
-        ..Message::default()
+        ..ChatMessage::default()
     });
     let results = answer.tool_calls.iter().zip(results);
-    let results = results.map(|(call, (content, is_error))| Message {
+    let results = results.map(|(call, (content, is_error))| ChatMessage {
         role: "tool".to_owned(),
         content: (*content).to_owned(),
         tool_call_id: Some(call.id.clone()),
         is_error: *is_error,
-        ..Message::default()
+        ..ChatMessage::default()
     });
     call.messages.extend(results);
     call

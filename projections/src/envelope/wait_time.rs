@@ -1,0 +1,113 @@
+//! How long steps and items waited for people: time in which nothing of theirs was at work. It is told
+//! apart from the time they took, as it is for whole runs.
+
+use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::{Event, Frame, Timestamp};
+
+use crate::run::{RunState, TaskPhase};
+use crate::usage::ends_wait_for_people;
+
+/// Whether only people could move what a frame is about until it came: what it answers is asked of the
+/// state before it is applied. None of it for a frame that ends no wait.
+#[derive(Debug, Clone, Default)]
+pub(super) struct WaitBefore {
+    /// The item.
+    pub(super) item: bool,
+    /// The step.
+    pub(super) step: bool,
+    /// The scope, and each scope around it.
+    pub(super) scopes: Vec<bool>,
+    /// Of a word by which a pause ends: how long that was, in milliseconds; of one that ends a run
+    /// which was not paused, nothing.
+    pub(super) ended_pause_ms: Option<u64>,
+}
+
+impl WaitBefore {
+    /// Of a frame, by the state before it.
+    pub(super) fn before(state: &RunState, frame: &Frame) -> Self {
+        let mut still = Self::default();
+        if let Event::Run(event) = &frame.event {
+            still.take_word(state, event, frame.at);
+            return still;
+        }
+        let (true, Some(at), Event::Agent(event)) = (
+            ends_wait_for_people(&frame.event),
+            state.scope_at(&frame.scope),
+            &frame.event,
+        ) else {
+            return still;
+        };
+        let held = state.scope(at);
+        let position = held.and_then(|held| held.shape.position(event.step()));
+        let step = held.zip(position);
+        let step = step.and_then(|(held, position)| held.steps.get(position as usize));
+        still.step = step.is_some_and(|step| state.awaits_people(step));
+        let tasks = step.and_then(|step| step.tasks.as_deref());
+        still.item = tasks.is_some_and(|tasks| {
+            let mut list = (0u32..).zip(&tasks.list);
+            list.any(|(index, task)| {
+                tasks.item(index) == event.item() && task.phase == TaskPhase::Suspended
+            })
+        });
+        let mut scope = Some(at);
+        while let Some(at) = scope {
+            still.scopes.push(state.waits_only_for_people(at));
+            let parent = state.scope(at).and_then(|held| held.parent);
+            scope = parent.map(|(parent, _)| parent);
+        }
+        still
+    }
+
+    fn take_word(&mut self, state: &RunState, event: &RunEvent, at: Timestamp) {
+        let paused = state.paused();
+        let ends = match event {
+            RunEvent::Paused(_) => false,
+            RunEvent::Resumed(resumed) => resumed.paused_ms.is_some(),
+            RunEvent::Cancelled(_) | RunEvent::Terminated(_) => true,
+            RunEvent::Created(_)
+            | RunEvent::Started(_)
+            | RunEvent::Continued(_)
+            | RunEvent::Branched(_)
+            | RunEvent::Completed(_)
+            | RunEvent::Failed(_)
+            | RunEvent::TimerFired(_)
+            | RunEvent::ClockJumped(_) => return,
+        };
+        self.scopes
+            .push(paused.is_some() || state.waits_only_for_people(0));
+        self.ended_pause_ms = ends.then(|| paused.map_or(0, |pause| at.millis_since(pause.at)));
+    }
+}
+
+/// The waits of one attempt of a step, or of an item.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WaitTime {
+    last: Option<Timestamp>,
+    ms: u64,
+}
+
+impl WaitTime {
+    /// Takes the moment of a frame about it.
+    pub(super) fn take(&mut self, at: Timestamp, still: bool) {
+        let last = self.last.replace(at).unwrap_or(at);
+        if still {
+            self.ms = self.ms.saturating_add(at.millis_since(last));
+        }
+    }
+
+    /// A word about the whole run came: of the time since the last frame about it, at most so much
+    /// was a wait.
+    pub(super) fn take_word(&mut self, at: Timestamp, most_ms: u64) {
+        let since = self.last.map_or(most_ms, |last| at.millis_since(last));
+        let unknown = self.last.is_none() && most_ms == u64::MAX;
+        self.last = Some(at);
+        if !unknown {
+            self.ms = self.ms.saturating_add(since.min(most_ms));
+        }
+    }
+
+    /// In milliseconds.
+    pub(super) fn millis(&self) -> u64 {
+        self.ms
+    }
+}

@@ -1,0 +1,560 @@
+//! Taking a person's word into the state: forks, resumptions, overlays (seeds 002 and 004;
+//! decisions F1-F3).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::StepWork;
+use ktsu_ledger::event::{
+    BranchCreated, EnvValue, OverlaySet, Principal, Reference, RunResumed, SkipReason, StepReset,
+};
+use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
+
+use super::outline::Outline;
+use super::transition::TransitionError;
+use super::{Phase, RunHeader, RunState, RunStatus, Scope, Step, StepStatus, StoredOutput, Todo};
+
+/// Params and environment, and the frame that holds them: `run.created`, or a `branch.created`
+/// that changes them.
+#[derive(Debug, Clone)]
+pub(super) struct ParamsSource {
+    pub(super) frame: u64,
+    pub(super) params: Option<CanonicalJson>,
+    pub(super) env: Option<BTreeMap<String, EnvValue>>,
+}
+
+/// A person's value for a field of an output.
+#[derive(Debug, Clone)]
+pub struct OverlayValue {
+    /// The `overlay.set`.
+    pub seq: u64,
+    /// The value.
+    pub value: CanonicalJson,
+}
+
+/// Where a branch begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ForkPoint {
+    /// What it was forked from: `run_…` or `branch_…`.
+    pub parent: String,
+    /// How many frames it shares.
+    pub position: u64,
+    /// Who forked.
+    pub by: Principal,
+    /// When.
+    pub at: Timestamp,
+}
+
+impl RunState {
+    /// The state after a `branch.created` that shares nothing with its parent.
+    pub(super) fn begin_branch(
+        frame: &Frame,
+        branch: &BranchCreated,
+        outline: Arc<Outline>,
+    ) -> Result<Self, TransitionError> {
+        let first = frame.seq == 0 && branch.fork_position == 0 && frame.prev == Hash::ZERO;
+        let named = frame.stream.name() == branch.branch_id && frame.scope.is_empty();
+        let (Some(params), true) = (&branch.params, first && named) else {
+            return Err(TransitionError::NotARun);
+        };
+        let created = RunHeader {
+            at: frame.at,
+            params: params.clone(),
+            env: branch.env.clone().unwrap_or_default(),
+            limits: branch.limits.unwrap_or_default(),
+            rules: branch.rules,
+            principal: branch.by.clone(),
+            digest: branch.digest.clone().unwrap_or_default(),
+            idempotency_key: None,
+            idempotency_digest: None,
+            of: None,
+            pins: None,
+            results: None,
+        };
+        let mut state = Self::pending(frame, outline, created);
+        state.park(frame, branch);
+        Ok(state)
+    }
+
+    /// Whether a person has to say that the run goes on.
+    pub fn is_parked(&self) -> bool {
+        self.parked
+    }
+
+    /// Where the branch begins, if this is one.
+    pub fn fork(&self) -> Option<&ForkPoint> {
+        self.fork.as_ref()
+    }
+
+    /// Who started what goes on here: the run, or the branch.
+    pub fn proposer(&self) -> &Principal {
+        self.fork
+            .as_ref()
+            .map_or(&self.created.principal, |fork| &fork.by)
+    }
+
+    /// Whether webhooks are not sent, because this is a branch (decision F1).
+    pub fn suppresses_effects(&self) -> bool {
+        self.suppresses
+    }
+
+    /// Steps of the run that a person wants to begin again, and the frame that says so.
+    pub fn resetting(&self) -> (&BTreeSet<u32>, u64) {
+        (&self.resetting, self.resumed)
+    }
+
+    /// The frame that holds the params.
+    pub fn params_frame(&self) -> u64 {
+        let holds = |origin: &&ParamsSource| origin.params.is_some();
+        let last = self.origins.iter().rev().find(holds);
+        last.map_or(0, |origin| origin.frame)
+    }
+
+    /// The params as they were before a frame, and the frame that holds them.
+    pub fn params_before(&self, frame: u64) -> (u64, CanonicalJson) {
+        let known = self.origins.iter().rev().filter(|one| one.frame < frame);
+        let mut known = known.filter_map(|one| Some((one.frame, one.params.clone()?)));
+        known.next().unwrap_or((0, self.created.params.clone()))
+    }
+
+    /// The frame that holds the values of the environment.
+    pub fn env_frame(&self) -> u64 {
+        let holds = |origin: &&ParamsSource| origin.env.is_some();
+        let last = self.origins.iter().rev().find(holds);
+        last.map_or(0, |origin| origin.frame)
+    }
+
+    /// The steps of the run that begin again with one: those that depend on it, and all that was
+    /// stopped or skipped because the run failed.
+    pub fn restarted_with(&self, from: u32) -> BTreeSet<u32> {
+        let mut found = BTreeSet::new();
+        let Some(root) = self.scopes.first() else {
+            return found;
+        };
+        let mut open = vec![from];
+        while let Some(step) = open.pop() {
+            if found.insert(step) {
+                open.extend(root.shape.dependants(step));
+            }
+        }
+        for (at, step) in (0u32..).zip(&root.steps) {
+            let unrun = step.skipped == Some(SkipReason::RunFailed);
+            if unrun || step.stopped {
+                found.insert(at);
+            }
+        }
+        let begun = |at: &u32| {
+            let step = root.steps.get(*at as usize);
+            step.is_some_and(|step| step.status != StepStatus::Pending)
+        };
+        found.retain(begun);
+        found
+    }
+
+    /// Whether everything that failed begins again with a set of steps. Otherwise the run would
+    /// still have a step that failed.
+    pub fn failure_outside(&self, restarted: &BTreeSet<u32>) -> Option<u32> {
+        let root = self.scopes.first()?;
+        let steps = (0u32..).zip(&root.steps);
+        let mut failed = steps.filter(|(_, step)| step.status == StepStatus::Failed);
+        failed.find_map(|(at, _)| (!restarted.contains(&at)).then_some(at))
+    }
+
+    pub(super) fn may_branch(&self, frame: &Frame, branch: &BranchCreated) -> bool {
+        frame.scope.is_empty()
+            && frame.seq == branch.fork_position
+            && frame.stream.kind() == "branch"
+            && frame.stream.name() == branch.branch_id
+            && frame.stream != self.stream
+    }
+
+    pub(super) fn may_resume(&self, frame: &Frame, resumed: &RunResumed) -> bool {
+        let ended = self.status().is_terminal();
+        let paused = self.paused().map(|pause| frame.at.millis_since(pause.at));
+        if resumed.paused_ms != paused {
+            return false;
+        }
+        match &resumed.from {
+            None => (self.parked || paused.is_some()) && !ended,
+            Some(from) => {
+                let root = self.scopes.first();
+                let step = root.and_then(|root| root.shape.position(from));
+                let whole = |step| self.failure_outside(&self.restarted_with(step)).is_none();
+                (self.parked || ended) && step.is_some_and(whole)
+            }
+        }
+    }
+
+    /// A branch goes on from here once a person says so. Attempts under way count as lost: tasks
+    /// are sent out again with what is recorded of them, webhooks that were not answered begin
+    /// afresh, under an id of the branch.
+    pub(super) fn apply_branch(&mut self, frame: &Frame, branch: &BranchCreated) {
+        self.origins.push(ParamsSource {
+            frame: frame.seq,
+            params: branch.params.clone(),
+            env: branch.env.clone(),
+        });
+        if let Some(params) = &branch.params {
+            self.created.params = params.clone();
+        }
+        if let Some(env) = &branch.env {
+            self.created.env.clone_from(env);
+        }
+        self.created.rules = branch.rules;
+        self.stream = frame.stream.clone();
+        self.park(frame, branch);
+        if branch.restarts || branch.definition.is_some() {
+            let root = self.scopes.first().into_iter().flat_map(|root| &root.steps);
+            let running = (0u32..)
+                .zip(root)
+                .filter(|(_, step)| step.status == StepStatus::Running);
+            for step in running.map(|(at, _)| at).collect::<Vec<_>>() {
+                self.reset(frame, 0, step);
+            }
+        } else {
+            self.reset_in_flight_work(frame);
+        }
+        if let Some(outline) = branch.definition.as_ref().and_then(|definition| {
+            // What does not hang together is refused before (`check`).
+            Outline::from_definition(definition).ok()
+        }) {
+            self.redefine(outline, branch.digest.clone());
+        }
+    }
+
+    fn park(&mut self, frame: &Frame, branch: &BranchCreated) {
+        (self.parked, self.paused) = (true, None);
+        self.suppresses = branch.effects == ktsu_ledger::event::Effects::Suppress;
+        self.fork = Some(ForkPoint {
+            parent: branch.parent_run_id.clone(),
+            position: frame.seq,
+            by: branch.by.clone(),
+            at: frame.at,
+        });
+    }
+
+    fn reset_in_flight_work(&mut self, frame: &Frame) {
+        for (scope, step, item) in self.under_way() {
+            if let Some(task) = self.task_mut(scope, step, item) {
+                task.mark_lost(frame.seq);
+            }
+            self.reclassify_task(scope, step, item);
+        }
+        self.count_suspended();
+        self.forget_notices();
+        for scope in 0..u32::try_from(self.scopes.len()).unwrap_or(u32::MAX) {
+            let steps = self
+                .scope(scope)
+                .map_or(&[][..], |scope| scope.steps.as_slice());
+            let sent = |at: u32, step: &Step| {
+                let unanswered = matches!(
+                    step.phase,
+                    Phase::Begun
+                        | Phase::Sent { .. }
+                        | Phase::Backoff { .. }
+                        | Phase::ToResend { .. }
+                );
+                let is_webhook = matches!(self.work(scope, at), Some(StepWork::Webhook(_)));
+                is_webhook && unanswered && step.status == StepStatus::Running
+            };
+            let sent = (0u32..).zip(steps).filter(|(at, step)| sent(*at, step));
+            for step in sent.map(|(at, _)| at).collect::<Vec<_>>() {
+                self.reset(frame, scope, step);
+            }
+        }
+    }
+
+    /// Goes on under another definition: steps of the run are found again by their ids, and those
+    /// that have ended stay as they are.
+    fn redefine(&mut self, outline: Arc<Outline>, digest: Option<String>) {
+        let shape = Arc::clone(outline.root());
+        self.outline = outline;
+        self.created.digest = digest.unwrap_or_default();
+        self.todo.clear();
+        let Some(root) = self.scopes.first_mut() else {
+            return;
+        };
+        let before = std::mem::replace(
+            root,
+            Scope::pending(String::new(), None, Arc::clone(&shape), true),
+        );
+        root.status = before.status;
+        root.started = before.started;
+        root.ended.clone_from(&before.ended);
+        let mut moved = BTreeMap::new();
+        for (at, step) in (0u32..).zip(before.steps) {
+            let id = before.shape.step(at).map(|plan| plan.id.as_str());
+            let Some(place) = id.and_then(|id| shape.position(id)) else {
+                continue;
+            };
+            moved.insert(at, place);
+            if let Some(new) = root.steps.get_mut(place as usize) {
+                *new = step;
+            }
+        }
+        self.move_references(&moved);
+        self.recount_calls();
+        self.recount(0);
+        let own = self.scopes.first().map(|root| root.status);
+        if own == Some(RunStatus::Pending) {
+            self.todo.insert(Todo::Start);
+        }
+    }
+
+    /// Positions in the run that were noted elsewhere.
+    fn move_references(&mut self, moved: &BTreeMap<u32, u32>) {
+        self.produced.retain(|_, (scope, step)| {
+            let place = if *scope == 0 {
+                moved.get(step)
+            } else {
+                Some(&*step)
+            };
+            place.copied().is_some_and(|place| {
+                *step = place;
+                true
+            })
+        });
+        for scope in &mut self.scopes {
+            if let Some((0, step)) = &mut scope.parent {
+                *step = moved.get(step).copied().unwrap_or(u32::MAX);
+            }
+        }
+        let failed = self.failing.as_mut().filter(|failing| failing.scope == 0);
+        if let Some(failing) = failed {
+            failing.step = failing.step.and_then(|step| moved.get(&step).copied());
+        }
+    }
+
+    pub(super) fn apply_resumed(&mut self, frame: &Frame, resumed: &RunResumed) {
+        let from = resumed.from.as_ref().and_then(|from| {
+            let root = self.scopes.first()?;
+            root.shape.position(from)
+        });
+        if self.parked || self.status().is_terminal() {
+            self.deadline_from = frame.at;
+        }
+        self.postpone(resumed.paused_ms.unwrap_or_default());
+        (self.parked, self.paused) = (false, None);
+        self.resumed = frame.seq;
+        let Some(from) = from else { return };
+        self.stopped = None;
+        self.resetting = self.restarted_with(from);
+        self.failing = None;
+        if let Some(root) = self.scopes.first_mut()
+            && root.status.is_terminal()
+        {
+            root.status = RunStatus::Running;
+            root.ended = None;
+        }
+        self.recount(0);
+    }
+
+    pub(super) fn apply_reset(&mut self, frame: &Frame, scope: u32, step: u32, _: &StepReset) {
+        self.resetting.remove(&step);
+        self.reset(frame, scope, step);
+    }
+
+    /// A step is as if it had not begun, but for its attempts, and for what a person laid over it.
+    fn reset(&mut self, frame: &Frame, scope: u32, at: u32) {
+        self.todo.remove(&Todo::Step { scope, step: at });
+        self.todo.remove(&Todo::Effect { scope, step: at });
+        let children = (0u32..).zip(&self.scopes);
+        let held = children.filter(|(_, child)| child.parent == Some((scope, at)));
+        for child in held.map(|(child, _)| child).collect::<Vec<_>>() {
+            self.abandon(frame, child);
+        }
+        if let Some(step) = self.step_mut(scope, at) {
+            let open = step.begin_again();
+            self.retries.remove(&(scope, at));
+            self.spend.close_all(&open);
+            self.end_announced(&open);
+        }
+        self.count_suspended();
+        self.forget_notices();
+        self.recount(scope);
+    }
+
+    /// An inline child of a step that begins again, and all inside it, is of no consequence.
+    fn abandon(&mut self, frame: &Frame, at: u32) {
+        // A scope is opened after the one around it, so one pass in order finds all inside.
+        let mut inside = BTreeSet::from([at]);
+        for (child, scope) in (0u32..).zip(&self.scopes).skip(at as usize) {
+            if scope
+                .parent
+                .is_some_and(|(parent, _)| inside.contains(&parent))
+            {
+                inside.insert(child);
+            }
+        }
+        for scope in inside {
+            self.abandon_one(frame, scope);
+        }
+    }
+
+    fn abandon_one(&mut self, frame: &Frame, at: u32) {
+        let Some(scope) = self.scopes.get_mut(at as usize) else {
+            return;
+        };
+        if !scope.abandoned {
+            scope.abandon(frame.seq, frame.at);
+            let path = scope.path.clone();
+            let steps = scope.steps.clone();
+            if self.by_path.get(&path) == Some(&at) {
+                self.by_path.remove(&path);
+            }
+            for (step, held) in (0u32..).zip(&steps) {
+                self.todo.remove(&Todo::Step { scope: at, step });
+                self.todo.remove(&Todo::Effect { scope: at, step });
+                self.spend.close_all(held);
+                self.end_announced(held);
+            }
+            self.todo.remove(&Todo::End { scope: at });
+            self.retries.retain(|(scope, _)| *scope != at);
+        }
+    }
+
+    /// Works out again what the steps of a scope wait for.
+    fn recount(&mut self, at: u32) {
+        let Some(scope) = self.scopes.get_mut(at as usize) else {
+            return;
+        };
+        let settled: Vec<bool> = scope.steps.iter().map(Step::is_settled).collect();
+        let open = |need: &&u32| !settled.get(**need as usize).copied().unwrap_or(true);
+        for (step, plan) in scope.steps.iter_mut().zip(&scope.shape.plan.steps) {
+            step.waiting_on = plan.needs.iter().filter(open).count();
+        }
+        scope.unsettled = settled.iter().filter(|settled| !**settled).count();
+        let has_begun = scope.status == RunStatus::Running;
+        let ends = has_begun && scope.unsettled == 0;
+        let steps: Vec<(u32, bool, Todo)> = (0u32..)
+            .zip(&scope.steps)
+            .filter(|(_, step)| step.status == StepStatus::Pending)
+            .map(|(step, held)| {
+                let ready = has_begun && held.waiting_on == 0;
+                (step, ready, super::apply::to_do(scope, at, step))
+            })
+            .collect();
+        for (step, ready, todo) in steps {
+            self.todo.remove(&Todo::Step { scope: at, step });
+            self.todo.remove(&Todo::Effect { scope: at, step });
+            if ready {
+                self.todo.insert(todo);
+            }
+        }
+        match ends {
+            true => self.todo.insert(Todo::End { scope: at }),
+            false => self.todo.remove(&Todo::End { scope: at }),
+        };
+    }
+
+    pub(super) fn may_overlay(&self, step: &Step, set: &OverlaySet) -> bool {
+        let output = step.output.as_ref();
+        step.status == StepStatus::Complete
+            && output.is_some_and(|held| held.json.as_str().starts_with('{'))
+            && !super::reserved::is_reserved(&set.field)
+    }
+
+    pub(super) fn apply_overlay(&mut self, frame: &Frame, scope: u32, at: u32, set: &OverlaySet) {
+        self.overlays.insert(frame.seq, set.value.clone());
+        if let Some(step) = self.step_mut(scope, at) {
+            let overlaid = OverlayValue {
+                seq: frame.seq,
+                value: set.value.clone(),
+            };
+            step.overlay.insert(set.field.clone(), overlaid);
+            step.apply_overlay();
+        }
+    }
+
+    /// Params, values of the environment and overlays, by the frame that holds them.
+    pub(super) fn supplied_value(&self, reference: &Reference) -> Option<serde_json::Value> {
+        if let Some(path) = reference.path.strip_prefix("/value") {
+            return self.overlays.get(&reference.frame)?.pointer(path);
+        }
+        let origin = self
+            .origins
+            .iter()
+            .find(|one| one.frame == reference.frame)?;
+        if let Some(path) = reference.path.strip_prefix("/params") {
+            return origin.params.as_ref()?.pointer(path);
+        }
+        let name = reference
+            .path
+            .strip_prefix("/env/")?
+            .strip_suffix("/value")?;
+        match origin.env.as_ref()?.get(name)? {
+            EnvValue::Value(value) => Some(serde_json::Value::from(value.as_str())),
+            EnvValue::Secret => None,
+        }
+    }
+}
+
+impl StoredOutput {
+    /// Where a part of the value stands; nothing if it does not stand in one place.
+    pub fn locate(&self, pointer: &str) -> Option<Reference> {
+        let within = |place: &Reference, rest: &str| Reference {
+            frame: place.frame,
+            path: format!("{}{rest}", place.path),
+        };
+        if self.overlaid.is_empty() {
+            return Some(within(&self.location, pointer));
+        }
+        let segments = pointer.strip_prefix('/')?;
+        let (field, rest) = match segments.find('/') {
+            Some(end) => segments.split_at(end),
+            None => (segments, ""),
+        };
+        match self.overlaid.get(&super::unescape(field)) {
+            Some(frame) => Some(Reference {
+                frame: *frame,
+                path: format!("/value{rest}"),
+            }),
+            None => Some(within(&self.location, pointer)),
+        }
+    }
+}
+
+impl Step {
+    pub(super) fn is_settled(&self) -> bool {
+        matches!(
+            self.status,
+            StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped
+        )
+    }
+
+    /// Begins again; tells what it was.
+    fn begin_again(&mut self) -> Self {
+        let tasks = self.tasks.iter().flat_map(|tasks| &tasks.list);
+        let attempt = tasks.map(|task| task.attempt).max().unwrap_or_default();
+        let again = Self {
+            attempt: attempt.max(self.attempt),
+            overlay: self.overlay.clone(),
+            ..Self::pending(0)
+        };
+        std::mem::replace(self, again)
+    }
+
+    /// Works out the effective output: the computed one with a person's fields over it.
+    pub(super) fn apply_overlay(&mut self) {
+        self.effective = None;
+        let Some(held) = self.output.as_ref().filter(|_| !self.overlay.is_empty()) else {
+            return;
+        };
+        let serde_json::Value::Object(mut members) = held.json.to_value() else {
+            return;
+        };
+        let mut overlaid = BTreeMap::new();
+        for (field, over) in &self.overlay {
+            members.insert(field.clone(), over.value.to_value());
+            overlaid.insert(field.clone(), over.seq);
+        }
+        if let Ok(json) = CanonicalJson::from_value(&serde_json::Value::Object(members)) {
+            let place = held.location.clone();
+            self.effective = Some(StoredOutput {
+                json,
+                location: place,
+                overlaid,
+            });
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What answers the calls of a recompute that are not sent: the results that its run recorded (seed
+//! 004). The same call of the same tool gets the same result: the first that asks for it the first
+//! that is recorded, each once.
+//!
+//! ```text
+//! recompute.created{results} ─▶ Results ─of a task─▶ Record ─answer(call)─▶ tool.returned{recorded}
+//! ```
+//!
+//! Nobody has to believe a runtime: what answers a call follows from the state alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::{RecomputeOf, RecordedAt, RecordedResult, RunCreated, ToolReturned};
+use serde_json::Value;
+
+use super::calls::RequestedCall;
+
+/// The recorded results of all tasks, by step and item of the recompute.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecomputeResults {
+    of: Option<RecomputeOf>,
+    tasks: BTreeMap<String, BTreeMap<u32, Arc<Vec<RecordedResult>>>>,
+}
+
+impl RecomputeResults {
+    pub(super) fn of(created: &RunCreated) -> Self {
+        let mut tasks: BTreeMap<String, BTreeMap<u32, Vec<RecordedResult>>> = BTreeMap::new();
+        for result in &created.results {
+            let step = tasks.entry(result.step.clone()).or_default();
+            step.entry(result.item).or_default().push(result.clone());
+        }
+        let shared = |items: BTreeMap<u32, Vec<RecordedResult>>| {
+            let items = items.into_iter();
+            items.map(|(item, list)| (item, Arc::new(list))).collect()
+        };
+        let tasks = tasks.into_iter();
+        Self {
+            of: created.of.clone(),
+            tasks: tasks.map(|(step, items)| (step, shared(items))).collect(),
+        }
+    }
+
+    /// What answers the calls of one task.
+    pub(super) fn task(&self, step: &str, item: u32) -> TaskResults {
+        let results = self.tasks.get(step).and_then(|items| items.get(&item));
+        TaskResults {
+            of: self.of.as_ref().map(|of| of.stream.clone()),
+            results: results.cloned().unwrap_or_default(),
+            ..TaskResults::default()
+        }
+    }
+}
+
+/// The recorded results of one task, and which of them have answered a call.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskResults {
+    /// The stream of the run that is recomputed; of a baseline none.
+    pub of: Option<String>,
+    results: Arc<Vec<RecordedResult>>,
+    used: BTreeSet<usize>,
+    /// The tools its models were told of last.
+    offered: Option<CanonicalJson>,
+}
+
+impl TaskResults {
+    /// What answers a call, if anything is left that does. One with a secret in it was not sent
+    /// before either.
+    pub fn result_for(&self, call: &RequestedCall) -> Option<&RecordedResult> {
+        if call.secret || self.results.is_empty() {
+            return None;
+        }
+        let (server, tool) = self.target(&call.name)?;
+        let mut left = self.left().map(|(_, result)| result);
+        left.find(|result| {
+            let at = &result.recorded;
+            (&at.server, &at.tool, &result.digest) == (&server, &tool, &call.digest)
+        })
+    }
+
+    /// The tool that a model means by a name.
+    pub fn target(&self, name: &str) -> Option<(String, String)> {
+        target(self.offered.as_ref()?, name)
+    }
+
+    fn left(&self) -> impl Iterator<Item = (usize, &RecordedResult)> {
+        let results = self.results.iter().enumerate();
+        results.filter(|(at, _)| !self.used.contains(at))
+    }
+
+    /// Whether a frame says what the record says of the call: its result, or nothing.
+    pub(super) fn accepts(&self, call: &RequestedCall, returned: &ToolReturned) -> bool {
+        // What was sent is not withheld any more, and gave what it gave.
+        if returned.called.is_some() {
+            return returned.recorded.is_none();
+        }
+        match self.result_for(call) {
+            Some(result) => is_repeated_by(result, returned),
+            None => returned.recorded.is_none(),
+        }
+    }
+
+    /// Takes in which tools a model is told of.
+    pub(super) fn set_offered_tools(&mut self, tools: Option<&CanonicalJson>) {
+        self.offered = tools.cloned().or(self.offered.take());
+    }
+
+    /// Takes in that a result has answered a call.
+    pub(super) fn mark_used(&mut self, recorded: &RecordedAt) {
+        let mut left = self.left();
+        let spent = left.find(|(_, result)| result.recorded == *recorded);
+        let spent = spent.map(|(at, _)| at);
+        drop(left);
+        self.used.extend(spent);
+    }
+}
+
+/// Whether a frame repeats a result.
+fn is_repeated_by(result: &RecordedResult, returned: &ToolReturned) -> bool {
+    returned.recorded.as_deref() == Some(&result.recorded)
+        && returned.called.is_none()
+        && returned.content == result.content
+        && returned.is_error == result.is_error
+        && returned.not_sent == result.not_sent
+        && returned.structured == result.structured
+}
+
+/// The server and the tool that a model means by a name: of the tools it was told of, the one with
+/// this name, else the only one that is called so in full (decision A2).
+pub fn target(offered: &CanonicalJson, name: &str) -> Option<(String, String)> {
+    let offered = offered.to_value();
+    let tools: Vec<(&str, &str, &str)> = offered.as_array()?.iter().filter_map(names).collect();
+    let told = tools.iter().find(|(told, ..)| *told == name);
+    let found = match told {
+        Some(found) => found,
+        None => {
+            let full = |(_, server, tool): &&(&str, &str, &str)| {
+                let rest = name.strip_prefix(server);
+                rest.and_then(|rest| rest.strip_prefix("__")) == Some(tool)
+            };
+            let mut found = tools.iter().filter(full);
+            let first = found.next()?;
+            found.next().is_none().then_some(first)?
+        }
+    };
+    Some((found.1.to_owned(), found.2.to_owned()))
+}
+
+fn names(offered: &Value) -> Option<(&str, &str, &str)> {
+    let text = |member: &str| offered.get(member)?.as_str();
+    Some((text("name")?, text("server")?, text("tool")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::event::Report;
+    use serde_json::json;
+
+    use super::super::calls::CallState;
+    use super::*;
+
+    #[test]
+    fn what_is_sent_after_all_has_a_result_of_its_own() {
+        let at = RecordedAt {
+            seq: 7,
+            server: "s".to_owned(),
+            stream: "run:r".to_owned(),
+            tool: "write".to_owned(),
+        };
+        let record = TaskResults {
+            of: None,
+            results: Arc::new(vec![RecordedResult {
+                content: CanonicalJson::null(),
+                digest: "d".to_owned(),
+                is_error: false,
+                item: 0,
+                not_sent: None,
+                recorded: at.clone(),
+                step: "a".to_owned(),
+                structured: None,
+            }]),
+            used: BTreeSet::new(),
+            offered: CanonicalJson::from_value(
+                &json!([{"name": "write", "server": "s", "tool": "write"}]),
+            )
+            .ok(),
+        };
+        let call = RequestedCall {
+            id: "c".to_owned(),
+            name: "write".to_owned(),
+            arguments: CanonicalJson::null(),
+            digest: "d".to_owned(),
+            secret: false,
+            state: CallState::Requested,
+        };
+        let returned = |called: Option<u64>, recorded: bool| ToolReturned {
+            attempt: 1,
+            call: 0,
+            called,
+            content: CanonicalJson::null(),
+            duration_ms: 0,
+            is_error: false,
+            item: None,
+            not_sent: None,
+            recorded: recorded.then(|| Box::new(at.clone())),
+            report: Report {
+                digest: String::new(),
+                n: 1,
+            },
+            response: 1,
+            step: "a".to_owned(),
+            structured: None,
+        };
+        assert!(record.accepts(&call, &returned(None, true)));
+        assert!(!record.accepts(&call, &returned(None, false)));
+        assert!(record.accepts(&call, &returned(Some(3), false)));
+        assert!(!record.accepts(&call, &returned(Some(3), true)));
+    }
+}

@@ -1,0 +1,150 @@
+//! The shapes of what people say about recorded runs, and of what becomes of it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// A fork. Without `at`, `at_frame` and `before` everything is shared.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Fork {
+    /// How many frames are shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 9007199254740991_u64)]
+    pub at: Option<u64>,
+    /// The last frame that is shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 9007199254740991_u64)]
+    pub at_frame: Option<u64>,
+    /// A step: everything before its latest attempt is shared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
+    pub before: Option<String>,
+    /// Values by path: `params.NAME`, `step.ID.output.FIELD`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub set: Option<BTreeMap<String, Value>>,
+    /// The resolved definition to go on with, as `run.created` carries it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Object>)]
+    pub definition: Option<Value>,
+    /// `suppress` (if absent): webhooks are skipped; or `execute`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub effects: Option<Effects>,
+    /// Whether the branch goes on at once; otherwise it waits.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub go: Option<bool>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: Option<String>,
+}
+
+/// What becomes of webhooks in a branch.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Effects {
+    /// They are skipped.
+    Suppress,
+    /// They are sent.
+    Execute,
+}
+
+/// A branch was made.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Branch {
+    /// `branch_…`: it is addressed as runs are.
+    pub run_id: String,
+    /// The same.
+    pub branch_id: String,
+    /// What it was forked from.
+    pub parent_run_id: String,
+    /// How many frames it shares.
+    pub fork_position: u64,
+    /// The same.
+    pub shared_prefix_events: u64,
+    /// Where it stands.
+    pub status: String,
+}
+
+/// A person's value for one top-level field of an output.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Overlay {
+    /// The step.
+    #[schema(min_length = 1)]
+    pub step: String,
+    /// The field.
+    #[schema(min_length = 1)]
+    pub field: String,
+    /// The value.
+    pub value: Value,
+    /// Why.
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: String,
+}
+
+/// A resumption.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Resume {
+    /// The step to begin again with; a waiting branch and a paused run need none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1)]
+    pub from: Option<String>,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: Option<String>,
+}
+
+/// A step of a run begins again.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Retry {
+    /// The step to begin again with.
+    #[schema(min_length = 1)]
+    pub from: String,
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: Option<String>,
+}
+
+/// A person's word about a whole run.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RunCommandView {
+    /// Why.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: Option<String>,
+}
+
+/// A person's word was recorded.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct CommandRecorded {
+    /// The run or branch.
+    pub run_id: String,
+    /// The frame that records it.
+    pub seq: u64,
+    /// The last frame of its turn.
+    pub last: u64,
+    /// Where the run stands then.
+    pub status: String,
+}
+
+/// Where a branch begins.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BranchView {
+    /// What it was forked from.
+    pub parent_run_id: String,
+    /// How many frames it shares.
+    pub fork_position: u64,
+    /// What those cost, in millionths of a US dollar; among the totals too.
+    pub inherited_cost_micro_usd: u64,
+}

@@ -1,0 +1,304 @@
+//! Asking whoever sits at the terminal about a call that waits for a person: `ktsu run`, and what
+//! goes on with a run. Elsewhere it is said once what to type in another terminal.
+//!
+//! ```text
+//! frame ─▶ news: where something begins to wait, or may wait no more
+//!            │ the record is read anew: what it says counts, not the frame
+//!            ▼
+//!         waiting ──(answered here, or nobody may)──▶ elsewhere ──(no longer pending)──▶ gone
+//! ```
+
+mod approval_events;
+mod prompt_text;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+
+use axum::body::Body;
+use axum::http::Request;
+use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
+use serde_json::Value;
+use tokio::sync::mpsc;
+
+use self::approval_events::{ApprovalEvent, TaskRef};
+use super::approvals::{path_of, votes_text};
+use super::output::{BAD, DIM, GOOD, is_live, note, painted};
+use super::text;
+use ktsu_peer::Peer;
+
+/// What people are asked, and where the answer comes from.
+pub(super) struct ApprovalPrompt {
+    peer: Peer,
+    /// The run that is looked at. A branch has calls of its own only.
+    run: String,
+    /// `--ledger PATH`, for what is shown to be typed.
+    flag: String,
+    /// Standard input, if somebody sits there.
+    input: Option<mpsc::Receiver<String>>,
+    /// What is asked here, the first now.
+    waiting: VecDeque<ApprovalRecord>,
+    /// What only somebody elsewhere can decide.
+    elsewhere: Vec<ApprovalRecord>,
+    /// Whether something waits that could not be read.
+    unread: bool,
+    /// Where lines go.
+    out: Box<dyn Fn(&str)>,
+}
+
+impl ApprovalPrompt {
+    /// Asks about a run on the terminal, if there is one.
+    pub(super) fn new(peer: &Peer, run: &str, flag: &str) -> Self {
+        use std::io::IsTerminal as _;
+        let sits = std::io::stdin().is_terminal() && is_live();
+        Self {
+            peer: peer.clone(),
+            run: run.to_owned(),
+            flag: flag.to_owned(),
+            input: sits.then(lines),
+            waiting: VecDeque::new(),
+            elsewhere: Vec::new(),
+            unread: false,
+            out: Box::new(note),
+        }
+    }
+
+    /// Somebody types these lines, and sees these.
+    #[cfg(test)]
+    pub(super) fn typed(
+        peer: &Peer,
+        run: &str,
+        input: mpsc::Receiver<String>,
+        out: impl Fn(&str) + 'static,
+    ) -> Self {
+        Self {
+            input: Some(input),
+            out: Box::new(out),
+            ..Self::unattended(peer, run)
+        }
+    }
+
+    /// Nobody sits there.
+    #[cfg(test)]
+    pub(super) fn unattended(peer: &Peer, run: &str) -> Self {
+        Self {
+            input: None,
+            out: Box::new(|_| {}),
+            ..Self::new(peer, run, " --ledger L")
+        }
+    }
+
+    /// Takes a frame: a call begins to wait, or may wait no more.
+    pub(super) async fn take(&mut self, frame: &Value) {
+        match ApprovalEvent::from_frame(frame) {
+            Some(ApprovalEvent::Requested { id, place }) => self.asked(&id, &place).await,
+            Some(ApprovalEvent::Moved(moved)) => {
+                self.look_again(|record| moved.holds(record)).await
+            }
+            None => {}
+        }
+    }
+
+    /// Whether somebody is being asked here.
+    pub(super) fn is_asking(&self) -> bool {
+        self.input.is_some() && !self.waiting.is_empty()
+    }
+
+    /// Whether something waits, and nobody is asked here.
+    pub(super) fn waits_elsewhere(&self) -> bool {
+        !self.is_asking() && (self.unread || !self.elsewhere.is_empty())
+    }
+
+    /// Waits for a line of whoever sits there; nothing once nobody does any more. It may be given up
+    /// at any time: a line that came is never lost.
+    pub(super) async fn line(&mut self) -> Option<String> {
+        match &mut self.input {
+            Some(input) if !self.waiting.is_empty() => input.recv().await,
+            Some(_) | None => std::future::pending().await,
+        }
+    }
+
+    /// Takes a line as an answer. Not to be given up before its end: the answer may be under way.
+    pub(super) async fn heard(&mut self, line: Option<String>) {
+        match line {
+            Some(line) => self.answer(line.trim()).await,
+            None => {
+                self.input = None;
+                for record in std::mem::take(&mut self.waiting) {
+                    self.leave_to_others(record);
+                }
+            }
+        }
+    }
+
+    /// A call begins to wait. One that was decided since is not asked about.
+    async fn asked(&mut self, id: &str, place: &TaskRef) {
+        let Some(record) = self.record(id, place).await else {
+            self.unread = true;
+            let words = format!(
+                "  a call of {} waits for a person",
+                text::line(&place.task())
+            );
+            (self.out)(&words);
+            let command = format!("    ktsu approvals{}", self.flag);
+            return (self.out)(&painted(DIM, &command));
+        };
+        if record.status != ApprovalStatus::Pending {
+            return;
+        }
+        if self.input.is_none() {
+            return self.leave_to_others(record);
+        }
+        self.waiting.push_back(record);
+        if self.waiting.len() == 1 {
+            self.ask();
+        }
+    }
+
+    /// Reads records anew, and forgets those that wait no more.
+    async fn look_again(&mut self, which: impl Fn(&ApprovalRecord) -> bool) {
+        let first = self.first();
+        let mut still = VecDeque::new();
+        for record in std::mem::take(&mut self.waiting) {
+            let held = !which(&record) || self.waits(&record).await;
+            still.extend(held.then_some(record));
+        }
+        self.waiting = still;
+        let mut still = Vec::new();
+        for record in std::mem::take(&mut self.elsewhere) {
+            let held = !which(&record) || self.waits(&record).await;
+            still.extend(held.then_some(record));
+        }
+        self.elsewhere = still;
+        if self.first() != first {
+            self.ask();
+        }
+    }
+
+    fn first(&self) -> Option<u64> {
+        self.waiting.front().map(|record| record.request)
+    }
+
+    /// What is said about the first call, decided.
+    async fn answer(&mut self, words: &str) {
+        let Some(record) = self.waiting.front().cloned() else {
+            return;
+        };
+        let Some(body) = prompt_text::decision(words, &record) else {
+            return self.ask();
+        };
+        let request = Request::post(path_of(&record)).body(Body::from(body.to_string()));
+        let Ok(request) = request else { return };
+        let (status, answer) = match self.peer.call_and_read(request).await {
+            Ok(answered) => answered,
+            Err(error) => {
+                self.complain(&error.to_string());
+                return self.ask();
+            }
+        };
+        if status == 200 {
+            return self.decided(&record, &answer);
+        }
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        self.complain(answer["message"].as_str().unwrap_or("it was not taken"));
+        match status {
+            // Whoever sits there may not; somebody else may.
+            401 | 403 => self.pass_on(),
+            // It waits no more, or this person has said all they can.
+            404 | 409 => match self.waits(&record).await {
+                true => self.pass_on(),
+                false => drop(self.waiting.pop_front()),
+            },
+            // Said otherwise, or once more, it may be taken.
+            _ => {}
+        }
+        self.ask();
+    }
+
+    /// The answer is recorded. Where more people have to approve, the others are elsewhere.
+    fn decided(&mut self, before: &ApprovalRecord, answer: &[u8]) {
+        let pending = serde_json::from_slice::<ApprovalRecord>(answer).ok();
+        match pending.filter(|record| record.status == ApprovalStatus::Pending) {
+            Some(record) => {
+                let words = format!("  {}", votes_text(&record, record.votes.len()));
+                (self.out)(&painted(GOOD, &words));
+                self.pass_on();
+            }
+            None => self.waiting.retain(|one| one.request != before.request),
+        }
+        self.ask();
+    }
+
+    /// The first call is somebody else's to decide.
+    fn pass_on(&mut self) {
+        if let Some(record) = self.waiting.pop_front() {
+            self.leave_to_others(record);
+        }
+    }
+
+    fn leave_to_others(&mut self, record: ApprovalRecord) {
+        self.tell(&record);
+        self.elsewhere.push(record);
+    }
+
+    /// Whether a call waits still. One that cannot be read now does, as far as is known.
+    async fn waits(&self, record: &ApprovalRecord) -> bool {
+        let now = self.record(&record.approval_id, &TaskRef::of(record)).await;
+        now.is_none_or(|record| record.status == ApprovalStatus::Pending)
+    }
+
+    /// A record, as this run has it.
+    async fn record(&self, id: &str, place: &TaskRef) -> Option<ApprovalRecord> {
+        let run = match place.scope.as_str() {
+            "" => self.run.clone(),
+            scope => format!("{}%2F{}", self.run, scope.replace('/', "%2F")),
+        };
+        let step = place.task();
+        let path = format!("/runs/{run}/steps/{step}/approval?approval_id={id}");
+        let request = Request::get(path).body(Body::empty()).ok()?;
+        let (status, body) = self.peer.call_and_read(request).await.ok()?;
+        let found = (status == 200).then(|| serde_json::from_slice(&body).ok());
+        found.flatten()
+    }
+
+    /// The question, if there is one. What was typed before it is no answer to it.
+    fn ask(&mut self) {
+        while let Some(Ok(_)) = self.input.as_mut().map(mpsc::Receiver::try_recv) {}
+        let Some(record) = self.waiting.front() else {
+            return;
+        };
+        (self.out)("");
+        (self.out)(&prompt_text::question(record));
+        (self.out)(&painted(GOOD, prompt_text::answers(record.kind)));
+    }
+
+    /// What to type elsewhere.
+    fn tell(&self, record: &ApprovalRecord) {
+        let (id, flag) = (&record.approval_id, &self.flag);
+        (self.out)(&prompt_text::question(record));
+        for command in [
+            format!("    ktsu approve {id}{flag}"),
+            format!("    ktsu reject {id} --reason TEXT{flag}"),
+        ] {
+            (self.out)(&painted(DIM, &command));
+        }
+    }
+
+    fn complain(&self, message: &str) {
+        (self.out)(&painted(BAD, &format!("  {}", text::line(message))));
+    }
+}
+
+/// Lines that are typed. A thread of its own waits for them, which nothing waits for at the end.
+fn lines() -> mpsc::Receiver<String> {
+    let (sender, lines) = mpsc::channel(16);
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines() {
+            let Ok(line) = line else { break };
+            if sender.blocking_send(line).is_err() {
+                break;
+            }
+        }
+    });
+    lines
+}

@@ -1,0 +1,49 @@
+//! The words between a person and the command: what is asked, and what a typed line decides.
+
+use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord};
+use serde_json::{Value, json};
+
+use super::text;
+
+/// What a line decides about a call; nothing if it is none of the answers.
+pub(super) fn decision(line: &str, record: &ApprovalRecord) -> Option<Value> {
+    let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+    let rest = rest.trim();
+    let mut body = match (word.to_ascii_lowercase().as_str(), record.kind) {
+        ("y" | "yes" | "approve", _) => json!({"decision": "approved"}),
+        ("n" | "no" | "reject", _) => json!({"decision": "rejected"}),
+        ("h" | "happened", ApprovalKind::InDoubt) => {
+            json!({"decision": "happened", "result": rest})
+        }
+        _ => return None,
+    };
+    if !rest.is_empty() && body["decision"] != "happened" {
+        body["reason"] = Value::from(rest);
+    }
+    body["approval_id"] = Value::from(record.approval_id.as_str());
+    body["digest"] = Value::from(record.digest.as_str());
+    Some(body)
+}
+
+/// What is asked.
+pub(super) fn question(record: &ApprovalRecord) -> String {
+    let call = format!(
+        "{} of {} {}",
+        record.tool_name, record.server, record.arguments
+    );
+    let (step, call) = (text::line(&record.step_id), text::line(&call));
+    match record.kind {
+        ApprovalKind::Approval => format!("  {step} asks for {call}"),
+        ApprovalKind::InDoubt => format!("  {step} does not know whether this happened: {call}"),
+    }
+}
+
+/// What may be typed.
+pub(super) fn answers(kind: ApprovalKind) -> &'static str {
+    match kind {
+        ApprovalKind::Approval => "  approve? y, n, or n WHY: ",
+        ApprovalKind::InDoubt => {
+            "  y sends it again, n ends the step, h RESULT says what it gave: "
+        }
+    }
+}

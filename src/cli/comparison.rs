@@ -1,0 +1,180 @@
+//! What a recompute came to, in words: for a terminal, for a program, for a pull request.
+
+use std::process::ExitCode;
+
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
+
+use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, symbols, words};
+use super::{Failure, json, text};
+use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
+use ktsu_history::recompute::RecomputeReport;
+use ktsu_schema::message_at;
+
+/// How to print it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OutputFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// For pull requests.
+    Markdown,
+}
+
+/// The most characters of one value in a line.
+const VALUE: usize = 160;
+/// How far a line is indented that goes on from the one above.
+const HANG: usize = 6;
+
+/// Prints a verdict.
+pub(super) fn print(verdict: &RecomputeReport, shape: OutputFormat) -> Result<(), Failure> {
+    match shape {
+        OutputFormat::Json => {
+            let text = serde_json::to_string(verdict);
+            let text = text.map_err(|error| Failure::could_not_run(error.to_string()))?;
+            line(&json::pretty(&text));
+        }
+        OutputFormat::Text => {
+            for task in &verdict.tasks {
+                print_named(&name_of(task), task);
+            }
+            line(&format!(
+                "{} {}",
+                painted(DIM, "verdict"),
+                status_text(&verdict.status)
+            ));
+        }
+        OutputFormat::Markdown => {
+            let of = verdict.run_id.as_deref().unwrap_or_default();
+            line(&format!(
+                "## Recompute of `{}`: {}\n",
+                text::line(of),
+                verdict.status
+            ));
+            for task in &verdict.tasks {
+                for one in markdown(&name_of(task), task) {
+                    line(&one);
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// 0 clean, 1 a verdict against, 2 could not run.
+pub(super) fn exit_code(status: &str, allow_not_comparable: bool) -> ExitCode {
+    match status {
+        "clean" => ExitCode::SUCCESS,
+        "not_comparable" if allow_not_comparable => ExitCode::SUCCESS,
+        "not_comparable" | "value_changed" | "schema_violation" => ExitCode::from(EXIT_VERDICT),
+        _ => ExitCode::from(EXIT_COULD_NOT_RUN),
+    }
+}
+
+/// A status in its colour.
+pub(super) fn status_text(status: &str) -> String {
+    let style = match status {
+        "clean" | "pass" => GOOD,
+        "not_comparable" | "value_changed" => WARN,
+        _ => BAD,
+    };
+    painted(style, &text::line(status))
+}
+
+/// The step, and the item of it.
+fn name_of(task: &ComparedTask) -> String {
+    let step = text::line(&task.step);
+    match task.item {
+        Some(item) => format!("{step}.{item}"),
+        None => step.into_owned(),
+    }
+}
+
+/// Prints a task under a name, with whatever is to be said of it.
+pub(super) fn print_named(name: &str, task: &ComparedTask) {
+    let name = painted(BOLD, name);
+    line(&format!("{name}  {}", status_text(task.status.as_str())));
+    details(task, "  ");
+}
+
+fn details(task: &ComparedTask, indent: &str) {
+    if let Some(reason) = &task.reason {
+        words(&format!("{indent}{}", text::line(reason)), HANG);
+    }
+    if task.retryable == Some(true) {
+        line(&format!("{indent}retryable: it may go well another time"));
+    }
+    for violation in &task.violations {
+        words(&format!("{indent}! {}", violation_text(violation)), HANG);
+    }
+    for change in &task.diff {
+        words(&format!("{indent}{}", change_text(change)), HANG);
+    }
+    if task.status == Sameness::SchemaViolation && task.diff.is_empty() {
+        line(&format!("{indent}(no changes)"));
+    }
+}
+
+/// A task as Markdown, a line each.
+pub(super) fn markdown(name: &str, task: &ComparedTask) -> Vec<String> {
+    let mut lines = vec![format!("### `{name}`: {}\n", task.status.as_str())];
+    lines.extend(
+        task.reason
+            .iter()
+            .map(|reason| format!("{}\n", text::line(reason))),
+    );
+    if task.retryable == Some(true) {
+        lines.push("Retryable: it may go well another time.\n".to_owned());
+    }
+    let mut fenced: Vec<String> = task
+        .violations
+        .iter()
+        .map(|one| format!("! {}", violation_text(one)))
+        .collect();
+    fenced.extend(task.diff.iter().map(change_text));
+    if !fenced.is_empty() {
+        // A fence must be longer than any in what it holds.
+        let longest = fenced.iter().map(|one| longest_run(one)).max().unwrap_or(0);
+        let fence = "`".repeat(longest.max(2) + 1);
+        lines.push(format!("{fence}diff"));
+        lines.extend(fenced);
+        lines.push(format!("{fence}\n"));
+    }
+    lines
+}
+
+fn longest_run(text: &str) -> usize {
+    text.split(|one| one != '`')
+        .map(str::len)
+        .max()
+        .unwrap_or(0)
+}
+
+fn violation_text(violation: &Violation) -> String {
+    let what = message_at(&violation.message, &violation.path);
+    let words = format!("{what} ({})", violation.rule);
+    text::short(&words, VALUE)
+}
+
+/// `+ path: v`, `- path: v`, `  path: a → b`.
+fn change_text(change: &ValueChange) -> String {
+    let path = if change.path.is_empty() {
+        "/"
+    } else {
+        &change.path
+    };
+    let path = text::short(path, VALUE);
+    let value = |value: &CanonicalJson| text::short(value.as_str(), VALUE);
+    match (&change.before, &change.after) {
+        (None, Some(after)) => format!("+ {path}: {}", value(after)),
+        (Some(before), None) => format!("- {path}: {}", value(before)),
+        (Some(before), Some(after)) => format!(
+            "  {path}: {} {} {}",
+            value(before),
+            symbols().arrow(),
+            value(after)
+        ),
+        (None, None) => format!("  {path}"),
+    }
+}

@@ -1,0 +1,412 @@
+//! `ktsu fork`, `ktsu overlay` and `ktsu resume`: what people say about recorded runs.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::store::Reader as _;
+use ktsu_projections::step_name::StepName;
+use serde_json::{Map, Value, json};
+
+use super::approval_prompt::ApprovalPrompt;
+use super::embedded;
+use super::engine::load_kit;
+use super::follow::{SILENCE_TIMEOUT, Viewer, follow};
+use super::live::Live;
+use super::output::{DIM, line, note, painted, print_failure};
+use super::owner::{EngineArguments, EngineHandle};
+use super::reading::{find_run, open_at};
+use super::signals::Signals;
+use super::{Common, Failure, origin, text};
+use ktsu_codes::{EXIT_COULD_NOT_RUN, ErrorCode};
+use ktsu_history as history;
+
+/// What `fork` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct ForkArguments {
+    /// The run or branch: its id, or any unique beginning or end of it
+    run: String,
+    /// Shares the first N frames [default: all of them]
+    #[arg(long, value_name = "N", group = "point")]
+    at: Option<u64>,
+    /// Shares everything up to this frame
+    #[arg(long, value_name = "FRAME", group = "point")]
+    at_frame: Option<String>,
+    /// Shares everything before the latest attempt of a step: notify, call/inner
+    #[arg(long, value_name = "STEP", group = "point")]
+    before: Option<String>,
+    /// Changes a value from that point on: params.NAME=VALUE or step.ID.output.FIELD=VALUE
+    #[arg(long = "set", value_name = "PATH=VALUE")]
+    set: Vec<String>,
+    /// Continues with the workflow as it is in this kit
+    #[arg(long, value_name = "DIR")]
+    with: Option<PathBuf>,
+    /// Whether webhooks of the branch are sent
+    #[arg(long, value_name = "WHAT", default_value = "suppress", value_parser = ["suppress", "execute"])]
+    effects: String,
+    /// Continues at once, and shows the branch until it ends
+    #[arg(long)]
+    go: bool,
+    /// The reason
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    #[command(flatten)]
+    engine: EngineArguments,
+}
+
+/// What `overlay` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct OverlayArguments {
+    /// The run: its id, or any unique beginning or end of it; RUN/call for an inline child
+    run: String,
+    /// The field to replace, and its new value: triage.priority=high
+    #[arg(value_name = "STEP.FIELD=VALUE")]
+    set: String,
+    /// The reason
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// The last frame you know of: refuses if the run has moved on
+    #[arg(long, value_name = "FRAME")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    engine: EngineArguments,
+}
+
+/// What `resume` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct ResumeArguments {
+    /// The run or branch: its id, or any unique beginning or end of it
+    run: String,
+    /// Restarts this step, all that depend on it, and all that the failure stopped
+    #[arg(long, value_name = "STEP")]
+    from: Option<String>,
+    /// The reason
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// The last frame you know of: refuses if the run has moved on
+    #[arg(long, value_name = "FRAME")]
+    expect: Option<u64>,
+    #[command(flatten)]
+    engine: EngineArguments,
+}
+
+/// Makes a branch.
+pub(super) async fn fork(common: &Common, mut asked: ForkArguments) -> Result<ExitCode, Failure> {
+    if asked.engine.kit.is_none() {
+        asked.engine.kit.clone_from(&asked.with);
+    }
+    let place = EngineHandle::ledger_location(common, &asked.engine)?;
+    let reader = open_at(&place.path)?;
+    let (stream, scope) = find_run(&reader, &asked.run)?;
+    if !scope.is_empty() {
+        return Err(
+            Failure::could_not_run("an inline child is forked with its run")
+                .hint(format!("ktsu fork {} --before {scope}", stream.name())),
+        );
+    }
+    let before = asked.before.as_deref();
+    let before = before.map(|step| is_whole_step(step, "ktsu fork RUN --before"));
+    let before = before.transpose()?;
+    let at_frame = asked.at_frame.as_deref().map(number).transpose()?;
+    let at_frame = at_frame.map(Value::from);
+    let mut body = json!({"effects": asked.effects, "go": asked.go});
+    let members = [
+        ("at", asked.at.map(Value::from)),
+        ("at_frame", at_frame),
+        ("before", before.clone().map(Value::from)),
+        ("reason", asked.reason.clone().map(Value::from)),
+    ];
+    for (name, value) in members {
+        if let Some(value) = value {
+            body[name] = value;
+        }
+    }
+    let mut set = Map::new();
+    for one in &asked.set {
+        let (path, value) = assigned(one, "--set params.NAME=VALUE or step.ID.output.FIELD=VALUE")?;
+        set.insert(path.to_owned(), value);
+    }
+    if !set.is_empty() {
+        body["set"] = Value::Object(set);
+    }
+    if let Some(dir) = &asked.with {
+        let workflow = reader.row(&stream)?.map(|row| row.workflow);
+        body["definition"] = definition(dir, &workflow.unwrap_or_default())?;
+    }
+    drop(reader);
+    let named: Vec<String> = before.into_iter().chain(steps_set(&asked.set)).collect();
+    let ledger = place.path.clone();
+    // A branch that waits needs no kit.
+    let wanted = match asked.go {
+        true => asked.engine,
+        false => asked.engine.without_kit(),
+    };
+    let owner = EngineHandle::open(place, &wanted, asked.go).await?;
+    let path = format!("/runs/{}/fork", stream.name());
+    let branch = owner.post(&path, &body, None).await;
+    let branch = match branch {
+        Ok(branch) => branch,
+        Err(failure) => {
+            owner.close().await?;
+            return Err(with_step_suggestion(failure, &ledger, &stream, &named));
+        }
+    };
+    let id = branch["branch_id"].as_str().unwrap_or_default().to_owned();
+    let shared = branch["fork_position"].as_u64().unwrap_or_default();
+    if asked.go {
+        note(&painted(
+            DIM,
+            &format!("{id} shares {shared} frames with {}", stream.name()),
+        ));
+        return follow_to_end(common, owner, &id).await;
+    }
+    let flag = owner.place.flag.clone();
+    owner.close().await?;
+    if common.json {
+        line(&branch.to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    line(&id);
+    let status = text::line(branch["status"].as_str().unwrap_or_default()).into_owned();
+    let words = format!("  shares {shared} frames with {}; {status}", stream.name());
+    note(&painted(DIM, &words));
+    if status == "waiting" {
+        note(&painted(
+            DIM,
+            &format!("  ktsu resume {id} --kit DIR{flag}"),
+        ));
+    }
+    note(&painted(DIM, &format!("  ktsu trace {id}{flag}")));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The resolved workflow of a kit.
+fn definition(dir: &std::path::Path, workflow: &str) -> Result<Value, Failure> {
+    let kit = load_kit(dir)?;
+    let found = kit.workflows.get(workflow).ok_or_else(|| {
+        let words = format!("{} has no workflow {workflow:?}", dir.display());
+        Failure::could_not_run(words).hint("the branch goes on with the workflow of its run")
+    })?;
+    Ok(found.definition.json.to_value())
+}
+
+/// Lays a value over an output.
+pub(super) async fn overlay(common: &Common, asked: OverlayArguments) -> Result<ExitCode, Failure> {
+    let form = "ktsu overlay RUN STEP.FIELD=VALUE --reason TEXT";
+    let (place, stream, scope) = named(common, &asked.engine, &asked.run)?;
+    let (path, value) = assigned(&asked.set, form)?;
+    let path = path.strip_prefix("step.").unwrap_or(path);
+    let (step, field) = path.split_once('.').ok_or_else(|| {
+        Failure::could_not_run(format!("{path:?} names no field of a step")).hint(form)
+    })?;
+    let field = field.strip_prefix("output.").unwrap_or(field);
+    let (inner, step) = step.rsplit_once('/').unwrap_or(("", step));
+    let scope = [scope.as_str(), inner]
+        .into_iter()
+        .filter(|part| !part.is_empty())
+        .collect::<Vec<_>>()
+        .join("/");
+    let named = match scope.as_str() {
+        "" => step.to_owned(),
+        scope => format!("{scope}/{step}"),
+    };
+    let ledger = place.path.clone();
+    let body = json!({"step": step, "field": field, "value": value, "reason": asked.reason});
+    let owner = EngineHandle::open(place, &asked.engine, false).await?;
+    let run = match scope.as_str() {
+        "" => stream.name().to_owned(),
+        scope => format!("{}%2F{}", stream.name(), scope.replace('/', "%2F")),
+    };
+    let path = format!("/runs/{run}/overlay");
+    let said = owner.post(&path, &body, asked.expect).await;
+    let flag = owner.place.flag.clone();
+    owner.close().await?;
+    let said = said.map_err(|failure| with_step_suggestion(failure, &ledger, &stream, &[named]))?;
+    if common.json {
+        line(&said.to_string());
+        return Ok(ExitCode::SUCCESS);
+    }
+    line(&format!("{}#{}", stream, said["seq"]));
+    let dependants = format!(
+        "  what depends on it begins again with: ktsu resume {} --from STEP --kit DIR{flag}",
+        stream.name()
+    );
+    note(&painted(DIM, &dependants));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lets a branch go on, or begins steps again; shows the run until it ends.
+pub(super) async fn resume(common: &Common, asked: ResumeArguments) -> Result<ExitCode, Failure> {
+    let (place, stream, scope) = named(common, &asked.engine, &asked.run)?;
+    if !scope.is_empty() {
+        let words = "an inline child begins again with the step that holds it";
+        let step = scope.split('/').next().unwrap_or_default();
+        let hint = format!("ktsu resume {} --from {step}", stream.name());
+        return Err(Failure::could_not_run(words).hint(hint));
+    }
+    let mut body = Map::new();
+    let from = asked.from.as_deref();
+    let from = from.map(|step| is_whole_step(step, "ktsu resume RUN --from"));
+    let from = from.transpose()?;
+    let named: Vec<String> = from.iter().cloned().collect();
+    let ledger = place.path.clone();
+    body.extend(from.map(|from| ("from".to_owned(), Value::from(from))));
+    body.extend(
+        asked
+            .reason
+            .map(|reason| ("reason".to_owned(), Value::from(reason))),
+    );
+    let owner = EngineHandle::open(place, &asked.engine, true).await?;
+    let path = format!("/runs/{}/resume", stream.name());
+    match owner.post(&path, &Value::Object(body), asked.expect).await {
+        Ok(_) => follow_to_end(common, owner, stream.name()).await,
+        Err(failure) => {
+            owner.close().await?;
+            Err(with_step_suggestion(failure, &ledger, &stream, &named))
+        }
+    }
+}
+
+/// The steps among what a fork sets.
+fn steps_set(set: &[String]) -> impl Iterator<Item = String> + '_ {
+    set.iter().filter_map(|one| {
+        let (path, _) = one.split_once('=')?;
+        let (step, _) = path.strip_prefix("step.")?.split_once('.')?;
+        Some(step.to_owned())
+    })
+}
+
+/// A refusal of a step that the run does not have, with the step that was probably meant: an engine
+/// names none to whoever asks, and whoever reads the ledger may see them.
+fn with_step_suggestion(
+    failure: Failure,
+    ledger: &Path,
+    stream: &StreamId,
+    steps: &[String],
+) -> Failure {
+    if failure.problem() != Some(ErrorCode::StepNotFound) {
+        return failure;
+    }
+    failure.or_hint(|| {
+        let reader = open_at(ledger).ok()?;
+        let frames = history::frames(&reader, stream).ok()?;
+        steps
+            .iter()
+            .find_map(|step| origin::suggest_step(&frames, step))
+    })
+}
+
+/// Follows a run to its end, and shows its envelope.
+async fn follow_to_end(
+    common: &Common,
+    owner: EngineHandle,
+    run: &str,
+) -> Result<ExitCode, Failure> {
+    follow_and_print(common, owner, run, false).await
+}
+
+/// Follows a run until it ends, or only people elsewhere can move it, and shows its envelope.
+pub(super) async fn follow_until_waiting(
+    common: &Common,
+    owner: EngineHandle,
+    run: &str,
+) -> Result<ExitCode, Failure> {
+    follow_and_print(common, owner, run, true).await
+}
+
+async fn follow_and_print(
+    common: &Common,
+    owner: EngineHandle,
+    run: &str,
+    leaves_waiting: bool,
+) -> Result<ExitCode, Failure> {
+    let mut signals = Signals::new()?;
+    let mut live = Live::new();
+    let mut asking = ApprovalPrompt::new(&owner.peer, run, &owner.place.flag);
+    let viewer = Viewer {
+        live: Some(&mut live),
+        asking: Some(&mut asking),
+        leaves_waiting,
+        silence: Some(SILENCE_TIMEOUT),
+    };
+    let envelope = tokio::select! {
+        envelope = follow(&owner.peer, run, viewer) => Some(envelope),
+        () = signals.next() => None,
+    };
+    let place = owner.place.clone();
+    let ours = owner.is_ours();
+    signals.unless_again(owner.close()).await?;
+    // An owner that had this one run to do ends with it, maybe before it says how the run ended.
+    let envelope = envelope.map(|told| match told {
+        Err(failure) if !ours => ended_in(&place, run).ok_or(failure),
+        told => told,
+    });
+    let Some(envelope) = envelope else {
+        live.finish();
+        let words = match ours {
+            true => format!(
+                "is kept: ktsu resume {run} --kit DIR{0} goes on with it, ktsu cancel {run}{0} ends it",
+                place.flag
+            ),
+            false => format!(
+                "goes on without this command; ktsu cancel {run}{} ends it",
+                place.flag
+            ),
+        };
+        print_failure(&format!("interrupted: {run} {words}"));
+        return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
+    };
+    embedded::finish(common, run, &envelope?, Some(&place))
+}
+
+/// The envelope of a run that has ended, from its ledger.
+fn ended_in(place: &super::engine::LedgerLocation, run: &str) -> Option<String> {
+    let reader = open_at(&place.path).ok()?;
+    let (stream, scope) = find_run(&reader, run).ok()?;
+    let fold = history::envelope(&reader, &stream).ok()??;
+    let over = fold.state().is_over();
+    let envelope = fold.envelope(&scope).filter(|_| over)?;
+    serde_json::to_string(&envelope).ok()
+}
+
+/// The run that is meant, and its ledger.
+fn named(
+    common: &Common,
+    engine: &EngineArguments,
+    run: &str,
+) -> Result<(super::engine::LedgerLocation, StreamId, String), Failure> {
+    let place = EngineHandle::ledger_location(common, engine)?;
+    let (stream, scope) = find_run(&open_at(&place.path)?, run)?;
+    Ok((place, stream, scope))
+}
+
+/// The path of a step that begins again, or before which something is shared: an item does neither
+/// without its step.
+pub(super) fn is_whole_step(named: &str, command: &str) -> Result<String, Failure> {
+    let name = StepName::parse(named);
+    match name.item {
+        None => Ok(name.path),
+        Some(_) => {
+            let words = format!("{name} is an item of a fan-out, and is made with its step");
+            Err(Failure::could_not_run(words).hint(format!("{command} {}", name.path)))
+        }
+    }
+}
+
+/// The number of a frame: 41, or the end of `run:ID#41`.
+fn number(frame: &str) -> Result<u64, Failure> {
+    let digits = frame.rsplit('#').next().unwrap_or_default();
+    digits.parse().map_err(|_| {
+        let words = format!("{frame:?} is not the number of a frame");
+        Failure::could_not_run(words).hint("--at-frame 41, as ktsu frames RUN numbers them")
+    })
+}
+
+/// `PATH=VALUE`: JSON where it is JSON, else text.
+fn assigned<'a>(given: &'a str, form: &str) -> Result<(&'a str, Value), Failure> {
+    let (path, value) = given.split_once('=').ok_or_else(|| {
+        Failure::could_not_run(format!("{given:?} sets nothing")).hint(form.to_owned())
+    })?;
+    let parsed = ktsu_ledger::canonical::parse_strict(value.as_bytes());
+    Ok((path, parsed.unwrap_or_else(|_| Value::from(value))))
+}

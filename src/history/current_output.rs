@@ -1,0 +1,39 @@
+//! Outputs of runs that people changed after the end.
+//!
+//! The last frame of a run holds the output it ended with. What is laid over a step later changes
+//! that step for whatever follows, and so the output that is shown; the frame stays as it is.
+
+use ktsu_ledger::Frame;
+use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::run::FoldError;
+
+use ktsu_workflow::next::output_now;
+use ktsu_workflow::replay::Definitions;
+
+/// The fold behind the envelopes of recorded frames, each output as its steps stand now.
+///
+/// An output that cannot be made again is shown as it is recorded.
+///
+/// # Errors
+/// [`FoldError`] names the first frame that does not follow from those before it.
+pub fn fold(frames: &[Frame]) -> Result<EnvelopeFold, FoldError> {
+    let mut fold = EnvelopeFold::of(frames)?;
+    let scopes = (0u32..).zip(fold.state().scopes()).map(|(at, _)| at);
+    let changed = scopes.filter(|scope| fold.has_overlay_after_end(*scope));
+    let changed: Vec<u32> = changed.collect();
+    if changed.is_empty() {
+        return Ok(fold);
+    }
+    let mut newest = frames.iter().rev();
+    let newest = newest.find(|frame| frame.event.definition().is_some());
+    let definition = newest.and_then(|frame| Definitions::default().introduced_by(frame).ok()?);
+    let Some(definition) = definition else {
+        return Ok(fold);
+    };
+    for scope in changed {
+        if let Some(output) = output_now(&definition, fold.state(), scope) {
+            fold.override_output(scope, output);
+        }
+    }
+    Ok(fold)
+}

@@ -1,0 +1,131 @@
+//! Frames as the API, exports and people see them: the stored bytes, and what is derived from them.
+
+use ktsu_ledger::branch::{Ancestry, BranchOrder};
+use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::{Cause, Frame, Record, StreamId};
+
+use super::Blobs;
+use ktsu_run_index::check_end;
+
+/// The most frames on a page (decision H4).
+pub const MAX_FRAMES: usize = 10_000;
+/// The most bytes on a page, except where one frame has more (decision H4).
+pub const MAX_BYTES: usize = 8 * 1024 * 1024;
+
+/// How much a page may hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PageLimit {
+    /// Frames.
+    pub frames: usize,
+    /// Bytes, except where one frame has more.
+    pub bytes: usize,
+}
+
+impl PageLimit {
+    /// A page of at most this many frames.
+    pub fn frames(frames: usize) -> Self {
+        Self {
+            frames,
+            bytes: MAX_BYTES,
+        }
+    }
+}
+
+/// Some frames of a stream.
+#[derive(Debug, Default)]
+pub struct FramePage {
+    /// Numbers and texts, in order.
+    pub frames: Vec<(u64, String)>,
+    /// Where the next page begins, if there is more.
+    pub next: Option<u64>,
+    /// The number after the last frame that was looked at.
+    pub after: u64,
+}
+
+/// Reads a page. With a `scope`, only frames of that inline child and of those inside it.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Damaged`] where a frame of the page is missing or does not follow
+/// from the one before it, or frames are missing where the page ends the stream.
+pub fn page(
+    reader: &dyn Reader,
+    stream: &StreamId,
+    scope: &str,
+    from: u64,
+    bound: PageLimit,
+    expand: bool,
+) -> Result<FramePage, StoreError> {
+    let mut page = FramePage {
+        after: from,
+        ..FramePage::default()
+    };
+    if reader.tail(stream)?.is_none() {
+        check_end(reader, stream)?;
+        return Ok(page);
+    }
+    let path = Ancestry::of(reader, stream)?;
+    let mut order = BranchOrder::from(reader, &path, from)?;
+    let mut blobs = Blobs::new(reader);
+    let mut bytes = 0;
+    loop {
+        let records = path.read(reader, page.after, 1000)?;
+        if records.is_empty() {
+            check_end(reader, stream)?;
+            return Ok(page);
+        }
+        for record in records {
+            let bare = record.decode_bare();
+            let bare = bare.map_err(|error| {
+                let why = format!("{stream}#{}: {error}", record.seq);
+                reader.found_damage(&why);
+                StoreError::Damaged(why)
+            })?;
+            order.take(reader, &path, &record, &bare)?;
+            if is_within(&bare.scope, scope) {
+                let text = text(&mut blobs, &path, &record, &bare, expand)?;
+                let full = page.frames.len() == bound.frames || bytes + text.len() > bound.bytes;
+                if full && !page.frames.is_empty() {
+                    page.next = Some(record.seq);
+                    return Ok(page);
+                }
+                bytes += text.len();
+                page.frames.push((record.seq, text));
+            }
+            page.after = record.seq + 1;
+        }
+    }
+}
+
+/// Whether a frame's scope is a scope or lies inside it.
+pub fn is_within(scope: &str, outer: &str) -> bool {
+    outer.is_empty()
+        || scope
+            .strip_prefix(outer)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+fn text(
+    blobs: &mut Blobs<'_>,
+    path: &Ancestry,
+    record: &Record,
+    bare: &Frame,
+    expand: bool,
+) -> Result<String, StoreError> {
+    let mut text = if expand && !bare.ext.is_empty() {
+        let whole = blobs.decode(&bare.stream, record)?;
+        record.to_json_with(&whole)
+    } else {
+        record.to_json()
+    };
+    text.truncate(text.len().saturating_sub(1));
+    let source = match bare.cause.first() {
+        None => String::new(),
+        Some(Cause::Here(seq)) => {
+            let stream = path.owner(*seq).unwrap_or(&bare.stream);
+            format!(r#","source_frame_id":"{stream}#{seq}""#)
+        }
+        Some(there) => format!(r#","source_frame_id":"{there}""#),
+    };
+    text.push_str(&format!(r#","id":"{}"{source}}}"#, bare.id()));
+    Ok(text)
+}

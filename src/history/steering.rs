@@ -1,0 +1,70 @@
+//! What people said about a whole run that holds now: that it is paused, or cancelled (decision P1).
+
+use ktsu_ledger::Timestamp;
+use ktsu_projections::run::RunState;
+use ktsu_projections::run::steer::SteeringRecord;
+use serde::{Deserialize, Serialize};
+
+/// See the module documentation.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct SteeringState {
+    /// Who paused it, while it is paused.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<SteeringView>,
+    /// Who ended it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<SteeringView>,
+}
+
+/// A person's word.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SteeringView {
+    /// When.
+    pub at: Timestamp,
+    /// Who.
+    pub by: String,
+    /// Why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+impl SteeringState {
+    /// Of a run as it stands.
+    pub fn of(state: &RunState) -> Self {
+        Self {
+            paused: state.paused().map(SteeringView::of),
+            cancelled: state.stopped_by().map(SteeringView::of),
+        }
+    }
+
+    /// Puts it among the members of an object.
+    pub fn put(&self, members: &mut serde_json::Map<String, serde_json::Value>) {
+        if let Ok(serde_json::Value::Object(own)) = serde_json::to_value(self) {
+            members.extend(own);
+        }
+    }
+}
+
+impl SteeringView {
+    fn of(spoken: &SteeringRecord) -> Self {
+        Self {
+            at: spoken.at,
+            by: spoken.word.by.id.clone(),
+            reason: spoken.word.reason.clone(),
+        }
+    }
+}
+
+impl std::fmt::Display for SteeringView {
+    /// `since 2026-11-22 14:00:00Z by olga: why`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let at = self.at.to_string();
+        let (date, time) = at.split_once('T').unwrap_or(("", &at));
+        let time = time.get(..8).unwrap_or(time);
+        write!(f, "since {date} {time}Z by {}", self.by)?;
+        match &self.reason {
+            Some(reason) => write!(f, ": {reason}"),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! Why a step did not run, did not complete, or is not done yet: back to the first cause.
+
+use std::collections::HashSet;
+
+use ktsu_ledger::event::SkipReason;
+use ktsu_ledger::event::plan::StepWork;
+use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
+use ktsu_projections::step_name::StepName;
+use serde::Serialize;
+
+use super::item_status::{self, ItemState};
+use super::provenance::{FieldNotFoundError, TracedRun, ValueOrigin, origins};
+use super::traversal::depth_first;
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
+use ktsu_workflow::expression::tracked::Tracker;
+use ktsu_workflow::timers;
+
+/// Why a step is where it is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct WhyNot {
+    /// `run_…`.
+    pub run_id: String,
+    /// The step that was asked about, by path.
+    pub step: String,
+    /// Where it stands.
+    pub status: String,
+    /// From the step to the first cause.
+    pub because: Vec<Reason>,
+}
+
+/// One reason.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Reason {
+    /// The step it is about, by path.
+    pub step: String,
+    /// The frame that records it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u64>,
+    /// In words.
+    pub text: String,
+    /// The recorded values that decided it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub values: Vec<ValueOrigin>,
+}
+
+/// Why a step is where it is; `path` is seen from `within`.
+///
+/// # Errors
+/// [`NoSuchField`] if there is no such step.
+pub fn why_not(
+    story: &TracedRun<'_>,
+    within: &str,
+    path: &str,
+) -> Result<WhyNot, FieldNotFoundError> {
+    let name = StepName::parse(path).within(within);
+    let mut asking = Explainer {
+        story,
+        seen: HashSet::new(),
+        because: Vec::new(),
+    };
+    let (status, first) = match name.item {
+        None => {
+            let (status, first) = asking.path(&name.path)?;
+            (status.as_str(), Some(first))
+        }
+        Some(item) => asking.item(&name, item)?,
+    };
+    if let Some(first) = first {
+        depth_first(first, |(scope, position)| asking.explain(scope, position));
+    }
+    Ok(WhyNot {
+        run_id: story.state().stream().name().to_owned(),
+        step: name.to_string(),
+        status: status.to_owned(),
+        because: shortened(asking.because),
+    })
+}
+
+/// The reasons that are told: all, or those at both ends of a way that is too long to be read.
+fn shortened(mut because: Vec<Reason>) -> Vec<Reason> {
+    let left_out = because.len().saturating_sub(MAX_REASONS);
+    if left_out > 0 {
+        let from = MAX_REASONS / 2;
+        let between = Reason {
+            step: String::new(),
+            frame: None,
+            text: format!("{left_out} more reasons stand between"),
+            values: Vec::new(),
+        };
+        because.splice(from..from + left_out, [between]);
+    }
+    because
+}
+
+/// The most reasons that are told: of a longer way its two ends are.
+const MAX_REASONS: usize = 1000;
+
+/// A step by scope and position.
+type StepPosition = (u32, u32);
+
+struct Explainer<'s, 'f> {
+    story: &'s TracedRun<'f>,
+    seen: HashSet<StepPosition>,
+    because: Vec<Reason>,
+}
+
+impl Explainer<'_, '_> {
+    /// Where a step stands by its path, and which to ask about first. One in a child that never
+    /// began is where the step with the child is.
+    fn path(&mut self, path: &str) -> Result<(StepStatus, StepPosition), FieldNotFoundError> {
+        let (mut scope, mut id) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut whole = path;
+        let state = self.story.state();
+        let at = loop {
+            if let Some(at) = state.scope_at(scope) {
+                break at;
+            }
+            self.require_step(scope, id)?;
+            let text = format!("its workflow {scope} never began");
+            self.push_reason(whole, None, text, &Provenance::default());
+            whole = scope;
+            (scope, id) = whole.rsplit_once('/').unwrap_or(("", whole));
+        };
+        let held = state.scope(at);
+        let position = held.and_then(|held| held.shape.position(id));
+        let position = position.ok_or_else(|| self.no_step(scope, id))?;
+        let step = held.and_then(|held| held.steps.get(position as usize));
+        let status = match step {
+            Some(step) if whole == path => step.status,
+            _ => StepStatus::Pending,
+        };
+        Ok((status, (at, position)))
+    }
+
+    /// An item of a fan-out: how it ended, or why it did not; and the step to ask about, where the
+    /// item itself says nothing of it.
+    fn item(
+        &mut self,
+        name: &StepName,
+        item: u32,
+    ) -> Result<(&'static str, Option<StepPosition>), FieldNotFoundError> {
+        let (scope, id) = name.path.rsplit_once('/').unwrap_or(("", &name.path));
+        let state = self.story.state();
+        let at = state.scope_at(scope);
+        let held = at.and_then(|at| state.scope(at));
+        let position = held.and_then(|held| held.shape.position(id));
+        let position = position.ok_or_else(|| self.no_step(scope, id))?;
+        let step = held.and_then(|held| held.steps.get(position as usize));
+        let count = step.and_then(|step| step.tasks.as_deref()?.items);
+        let told = item_status::item_status(self.story.frames(), scope, id, item, count);
+        let place = name.to_string();
+        let shown = told.frame;
+        match told.state {
+            ItemState::Unknown { items } => {
+                let message = format!("there is no item {place:?}");
+                let path = &name.path;
+                let there = match items {
+                    None | Some(0) => vec![format!("{path}, without items")],
+                    Some(count) => vec![format!("{path}.0 to {path}.{}", count - 1)],
+                };
+                Err(FieldNotFoundError {
+                    message,
+                    unnamed: "the step has no such item".to_owned(),
+                    there,
+                })
+            }
+            ItemState::NotBegun => {
+                self.push_reason(
+                    &place,
+                    None,
+                    "it never began".to_owned(),
+                    &Provenance::default(),
+                );
+                Ok(("pending", Some((at.unwrap_or_default(), position))))
+            }
+            ItemState::Running => {
+                let people = step.is_some_and(|step| state.awaits_people(step));
+                let text = match people {
+                    true => "it waits for its agent, or for people to decide: ktsu approvals",
+                    false => "it waits for its agent",
+                };
+                self.push_reason(&place, shown, text.to_owned(), &Provenance::default());
+                Ok(("running", None))
+            }
+            ItemState::Complete => {
+                self.push_reason(
+                    &place,
+                    shown,
+                    "it completed".to_owned(),
+                    &Provenance::default(),
+                );
+                Ok(("complete", None))
+            }
+            ItemState::Skipped(why) => {
+                let text = format!("its agent skipped it: {why}");
+                self.push_reason(&place, shown, text, &Provenance::default());
+                Ok(("skipped", None))
+            }
+            ItemState::Failed { code, message } => {
+                let marks = shown.map(|seq| Provenance::at(FramePointer::new(seq, "/code")));
+                let text = format!("it failed with {code}: {message}");
+                self.push_reason(&place, shown, text, &marks.unwrap_or_default());
+                Ok(("failed", None))
+            }
+        }
+    }
+
+    /// Whether a child that never began would have such a step.
+    fn require_step(&self, scope: &str, id: &str) -> Result<(), FieldNotFoundError> {
+        let outline = self.story.state().outline();
+        let mut shape = outline.root().clone();
+        for name in scope.split('/') {
+            let step = shape.position(name).and_then(|at| shape.step(at).cloned());
+            let child = step.and_then(|step| match step.work {
+                StepWork::Workflow(child) => outline.workflow(&child.workflow).cloned(),
+                StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => None,
+            });
+            shape = child.ok_or_else(|| self.no_step("", scope))?;
+        }
+        let found = shape.position(id).map(|_| ());
+        found.ok_or_else(|| self.no_step(scope, id))
+    }
+
+    fn no_step(&self, scope: &str, id: &str) -> FieldNotFoundError {
+        let state = self.story.state();
+        let held = state.scope_at(scope).and_then(|at| state.scope(at));
+        let steps = held.into_iter().flat_map(|held| &held.shape.plan.steps);
+        FieldNotFoundError {
+            message: format!("there is no step {id:?}"),
+            unnamed: "the run has no such step".to_owned(),
+            there: steps.map(|step| step.id.clone()).take(20).collect(),
+        }
+    }
+
+    fn push_reason(&mut self, step: &str, frame: Option<u64>, text: String, values: &Provenance) {
+        self.because.push(Reason {
+            step: step.to_owned(),
+            frame,
+            text,
+            values: origins(self.story, values),
+        });
+    }
+
+    /// Tells of a step; the steps that explain it come next.
+    fn explain(&mut self, scope: u32, position: u32) -> Vec<StepPosition> {
+        let story = self.story;
+        if !self.seen.insert((scope, position)) {
+            return Vec::new();
+        }
+        let Some(held) = story.state().scope(scope) else {
+            return Vec::new();
+        };
+        let Some(step) = held.steps.get(position as usize) else {
+            return Vec::new();
+        };
+        let path = held.path_of(position);
+        match step.status {
+            StepStatus::Complete => {
+                let text = "it completed".to_owned();
+                self.push_reason(&path, step.ended, text, &Provenance::default());
+                Vec::new()
+            }
+            StepStatus::Skipped => self.skipped(scope, position, held, step, &path),
+            StepStatus::Failed => self.failed(scope, position, held, step, &path),
+            StepStatus::Running => self.running((scope, position), step, &path),
+            StepStatus::Pending => self.pending(scope, position, held, &path),
+        }
+    }
+
+    fn skipped(
+        &mut self,
+        scope: u32,
+        position: u32,
+        held: &Scope,
+        step: &Step,
+        path: &str,
+    ) -> Vec<StepPosition> {
+        let story = self.story;
+        let none = Provenance::default();
+        match step.skipped {
+            Some(SkipReason::ConditionFalse | SkipReason::ConditionError) => {
+                let text = story.condition_text(scope, position).unwrap_or_default();
+                let mut tracker = Tracker::default();
+                let value = story.condition(scope, position, &mut tracker);
+                let (words, marks) = match value {
+                    Some(Ok(value)) => {
+                        let words = format!("its condition {text} is {}", value.to_value());
+                        (words, value.dependencies())
+                    }
+                    Some(Err(error)) => {
+                        let words = format!("its condition {text} has no value: {}", error.message);
+                        (words, tracker.inspected())
+                    }
+                    None => (format!("its condition {text} did not hold"), none),
+                };
+                self.push_reason(path, step.ended, words, &marks);
+            }
+            Some(SkipReason::DependencySkipped) => {
+                let text = "a step it needs was skipped".to_owned();
+                self.push_reason(path, step.ended, text, &none);
+                let skipped = |step: &Step| {
+                    let reason = step.skipped;
+                    matches!(
+                        reason,
+                        Some(SkipReason::AgentSkipped | SkipReason::DependencySkipped)
+                    )
+                };
+                return needs(scope, position, held, skipped);
+            }
+            Some(SkipReason::RunFailed) => {
+                let text = "the run failed before it began".to_owned();
+                self.push_reason(path, step.ended, text, &none);
+                return self.first_failure();
+            }
+            Some(SkipReason::AgentSkipped) => {
+                let words = step.skip_detail.clone().unwrap_or_default();
+                let value = story.step(scope, position);
+                let value = value.and_then(|track| track.value.as_ref()?.find("/reason"));
+                let marks = value.map(|value| value.sources()).unwrap_or_default();
+                self.push_reason(
+                    path,
+                    step.ended,
+                    format!("its agent skipped it: {words}"),
+                    &marks,
+                );
+            }
+            Some(SkipReason::OnApproval) => {
+                let text = "it fires for approvals only".to_owned();
+                self.push_reason(path, step.ended, text, &none);
+            }
+            Some(SkipReason::WebhooksSuppressed) => {
+                let text = match self.after_fork(step.ended) {
+                    true => {
+                        "webhooks of a branch are not sent unless it is forked with --effects \
+                         execute"
+                    }
+                    false => {
+                        "webhooks of this child are suppressed: the step that calls it and its own \
+                         file must both say execute"
+                    }
+                };
+                self.push_reason(path, step.ended, text.to_owned(), &none);
+            }
+            None => {}
+        }
+        Vec::new()
+    }
+
+    /// Whether something was decided in a branch that does not call the world.
+    fn after_fork(&self, seq: Option<u64>) -> bool {
+        let state = self.story.state();
+        let fork = state.fork().filter(|_| state.suppresses_effects());
+        fork.zip(seq)
+            .is_some_and(|(fork, seq)| seq >= fork.position)
+    }
+
+    fn failed(
+        &mut self,
+        scope: u32,
+        position: u32,
+        held: &Scope,
+        step: &Step,
+        path: &str,
+    ) -> Vec<StepPosition> {
+        let (code, message) = self.story.fault_of(&held.path, position);
+        let text = format!("it failed with {code}: {message}");
+        let failing = self.story.state().failing();
+        let is_first = failing.is_some_and(|one| (one.scope, one.step) == (scope, Some(position)));
+        let marks = match is_first {
+            true => self
+                .story
+                .step(scope, position)
+                .map(|track| track.risk.clone()),
+            false => None,
+        };
+        self.push_reason(path, step.ended, text, &marks.unwrap_or_default());
+        match is_first {
+            true => Vec::new(),
+            false => self.first_failure(),
+        }
+    }
+
+    /// What failed the run.
+    fn first_failure(&mut self) -> Vec<StepPosition> {
+        let Some(failing) = self.story.state().failing().cloned() else {
+            return Vec::new();
+        };
+        if let Some(step) = failing.step {
+            return vec![(failing.scope, step)];
+        }
+        let text = format!("the run failed with {}: {}", failing.code, failing.message);
+        self.push_reason("", Some(failing.seq), text, &Provenance::default());
+        Vec::new()
+    }
+
+    fn running(
+        &mut self,
+        (scope, position): (u32, u32),
+        step: &Step,
+        path: &str,
+    ) -> Vec<StepPosition> {
+        let none = Provenance::default();
+        match &step.phase {
+            Phase::Sent { seq, sending } => {
+                let text = format!("it waits for the answer to sending {sending} of its webhook");
+                self.push_reason(path, Some(*seq), text, &none);
+            }
+            Phase::Backoff { seq, since, .. } => {
+                let retry = timers::retry(self.story.state(), scope, position);
+                let until = retry.map_or(*since, |retry| retry.until);
+                let text = format!("it waits until {until} to send its webhook again");
+                self.push_reason(
+                    path,
+                    Some(*seq),
+                    text,
+                    &Provenance::at(FramePointer::new(*seq, "/code")),
+                );
+            }
+            Phase::Child { scope } => {
+                let text = "it waits for the workflow it calls".to_owned();
+                self.push_reason(path, step.started, text, &none);
+                let steps = self.story.state().scope(*scope).map(|child| &child.steps);
+                let open = (0u32..).zip(steps.into_iter().flatten());
+                let mut open = open.filter(|(_, step)| step.status == StepStatus::Running);
+                return open
+                    .next()
+                    .map(|(position, _)| (*scope, position))
+                    .into_iter()
+                    .collect();
+            }
+            Phase::Begun
+            | Phase::Checked { .. }
+            | Phase::Delivered { .. }
+            | Phase::Undelivered { .. }
+            | Phase::ToResend { .. } => {
+                let tasks = step.tasks.as_deref();
+                let open = tasks.map_or(0, |tasks| {
+                    tasks
+                        .list
+                        .iter()
+                        .filter(|task| task.is_unfinished())
+                        .count()
+                });
+                let last = tasks.and_then(|tasks| tasks.list.iter().map(|task| task.last).max());
+                if self.story.state().awaits_people(step) {
+                    let text = "it waits for people to decide: ktsu approvals".to_owned();
+                    self.push_reason(path, last, text, &none);
+                    return Vec::new();
+                }
+                let text = match (open, tasks.and_then(|tasks| tasks.items)) {
+                    (0, _) => "it is being decided".to_owned(),
+                    (_, None) => "it waits for its agent".to_owned(),
+                    (open, Some(items)) => format!("it waits for {open} of {items} items"),
+                };
+                self.push_reason(path, last.or(step.started), text, &none);
+            }
+        }
+        Vec::new()
+    }
+
+    fn pending(
+        &mut self,
+        scope: u32,
+        position: u32,
+        held: &Scope,
+        path: &str,
+    ) -> Vec<StepPosition> {
+        let none = Provenance::default();
+        let open = |step: &Step| matches!(step.status, StepStatus::Pending | StepStatus::Running);
+        let plan = held.shape.step(position);
+        let waits = plan.is_some_and(|plan| {
+            let mut needs = plan.needs.iter();
+            needs.any(|need| held.steps.get(*need as usize).is_some_and(open))
+        });
+        if let Some(seq) = self.story.reset_frame(scope, position) {
+            let text = "it was taken back to begin again".to_owned();
+            self.push_reason(path, Some(seq), text, &none);
+        }
+        if waits {
+            let text = "it has not begun: something it needs is not done".to_owned();
+            self.push_reason(path, None, text, &none);
+            return needs(scope, position, held, open);
+        }
+        let state = self.story.state();
+        let (seq, text) = match state.fork().filter(|_| state.is_parked()) {
+            Some(fork) => {
+                let name = state.stream().name();
+                let text = format!("the branch waits for a person: ktsu resume {name}");
+                (Some(fork.position), text)
+            }
+            None => match state.paused() {
+                Some(pause) => {
+                    let name = state.stream().name();
+                    let text = format!("the run is paused: ktsu resume {name}");
+                    (Some(pause.seq), text)
+                }
+                None => (None, "it is about to begin".to_owned()),
+            },
+        };
+        self.push_reason(path, seq, text, &none);
+        Vec::new()
+    }
+}
+
+/// Every step that a step needs and that fits.
+fn needs(
+    scope: u32,
+    position: u32,
+    held: &Scope,
+    fits: impl Fn(&Step) -> bool,
+) -> Vec<StepPosition> {
+    let plan = held.shape.step(position);
+    let needs = plan.into_iter().flat_map(|plan| &plan.needs);
+    let fitting = needs.filter(|need| held.steps.get(**need as usize).is_some_and(&fits));
+    fitting.map(|need| (scope, *need)).collect()
+}

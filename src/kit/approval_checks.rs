@@ -1,0 +1,135 @@
+//! Whether what a kit says of approvals can happen: who is there to decide, and what anybody is
+//! asked.
+
+use std::path::Path;
+
+use ktsu_ledger::event::plan::{ApprovalPolicy, StepWork};
+
+use super::Kit;
+use super::loader::Loader;
+use super::step::StepDraft;
+use ktsu_config::fault::{Fault, FaultCode};
+
+/// A webhook that fires for approvals only, in a workflow of which nobody is asked anything.
+pub(super) fn check(loader: &mut Loader) {
+    let mut found = Vec::new();
+    for (path, draft) in &loader.drafts {
+        let Some(draft) = draft else { continue };
+        let mut positions = 0..draft.steps.len();
+        if positions.any(|position| may_ask(loader, path, position)) {
+            continue;
+        }
+        let waiting = draft.steps.iter().filter(|step| is_on_approval(step));
+        found.extend(waiting.map(|step| {
+            let id = &step.plan.id;
+            let words = format!("nobody is asked anything in this workflow, so {id:?} never fires");
+            let fault = Fault::new(FaultCode::ApprovalNeverAsked, step.place, words).warning();
+            let hint = "add require_approval to a tool of an agent of this workflow";
+            fault.hint(hint).in_file(Path::new(path))
+        }));
+    }
+    found.into_iter().for_each(|fault| loader.faults.add(fault));
+}
+
+fn is_on_approval(step: &StepDraft) -> bool {
+    matches!(&step.plan.work, StepWork::Webhook(webhook) if webhook.on_approval)
+}
+
+/// Whether a step's agent may have to ask. One that cannot be read may: why not is told elsewhere.
+fn may_ask(loader: &Loader, path: &str, position: usize) -> bool {
+    let Some(agent) = loader.calls.get(&(path.to_owned(), position)) else {
+        return false;
+    };
+    let Some(Some(draft)) = loader.agents.get(agent) else {
+        return true;
+    };
+    let mut calls = draft.servers.iter().enumerate();
+    calls.any(|(position, call)| {
+        let key = loader.uses.get(&(agent.clone(), position));
+        let server = key.and_then(|key| loader.servers.get(key)?.as_ref());
+        server.is_none_or(|server| {
+            let both = server.server.allowlist.intersection(&call.allowlist);
+            both.policies().next().is_some()
+        })
+    })
+}
+
+/// Who decides in an environment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Approvers {
+    /// Nobody is asked who they are, so whoever starts a run is whoever decides.
+    Anybody,
+    /// So many people have a role for it.
+    Named(usize),
+}
+
+impl Approvers {
+    /// Why these can never approve; nothing if they can.
+    fn shortfall(self, policy: &ApprovalPolicy) -> Option<String> {
+        let people = match policy.quorum {
+            1 => "1 person".to_owned(),
+            most => format!("{most} people"),
+        };
+        match self {
+            Self::Anybody if policy.quorum > 1 => Some(format!(
+                "{people} have to approve, and without principals there is one"
+            )),
+            Self::Anybody if policy.not_by_proposer => Some(
+                "whoever starts a run may not approve, and without principals nobody else is there"
+                    .to_owned(),
+            ),
+            Self::Named(there) if there < policy.quorum as usize => Some(format!(
+                "{people} must approve, and {there} may in this environment"
+            )),
+            Self::Anybody | Self::Named(_) => None,
+        }
+    }
+}
+
+/// What these people could never approve, told once a server at the place where an agent uses it.
+pub fn unmeetable_policies(kit: &Kit, approvers: &Approvers) -> Vec<Fault> {
+    let mut found = Vec::new();
+    for (agent, uses) in &kit.uses {
+        for one in uses {
+            let mut policies = one.allowlist.policies();
+            let Some(why) = policies.find_map(|policy| approvers.shortfall(&policy)) else {
+                continue;
+            };
+            let words = format!("tools of {:?} wait in vain: {why}", one.name);
+            let fault = Fault::new(FaultCode::NobodyToApprove, one.place, words).warning();
+            let hint = "principals: [{name: …, token: …, roles: [approver]}] in the environment";
+            found.push(fault.hint(hint).in_file(Path::new(agent)));
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::event::plan::OnReject;
+
+    use super::*;
+
+    #[test]
+    fn a_policy_needs_as_many_people_as_it_asks() {
+        use Approvers::{Anybody, Named};
+        for (quorum, not_by_proposer, approvers, enough) in [
+            (1, false, Anybody, true),
+            (1, true, Anybody, false),
+            (2, false, Anybody, false),
+            (1, true, Named(1), true),
+            (1, false, Named(0), false),
+            (2, false, Named(1), false),
+            (2, true, Named(2), true),
+        ] {
+            let policy = ApprovalPolicy {
+                not_by_proposer,
+                on_reject: OnReject::Fail,
+                quorum,
+                timeout: None,
+            };
+            let why = approvers.shortfall(&policy);
+            assert_eq!(why.is_none(), enough, "{approvers:?} {policy:?} {why:?}");
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! What holds within one file: variables, ids, and the edges between steps.
+
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::{StepWork, Variable, Visibility};
+
+use super::read::{Fields, KitReader, Mention, NameUsage};
+use super::step::StepDraft;
+use ktsu_codes::nearest;
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{SourceSpan, YamlValue};
+use ktsu_workflow::expression::Root;
+use ktsu_workflow::graph;
+use ktsu_workflow::params::ParamsSchema;
+
+/// The ids that stand in the file, those of broken steps too: a reference to one is no fault.
+pub(super) fn ids(fields: &Fields<'_>) -> Vec<String> {
+    let Some(YamlValue::List(steps)) = fields.get("pipeline").map(|node| &node.data) else {
+        return Vec::new();
+    };
+    let ids = steps
+        .iter()
+        .filter_map(|step| match (&step.data, &step.at("/id").data) {
+            (YamlValue::Map(_), YamlValue::Text(id)) => Some(id.clone()),
+            _ => None,
+        });
+    ids.collect()
+}
+
+/// Variables are declared, and secrets stay where they are sent (decision K3).
+pub(super) fn check_variables(
+    reader: &mut KitReader<'_>,
+    mentions: &[Mention],
+    declared: &[Variable],
+    visibility: Visibility,
+) {
+    for mention in mentions {
+        let Root::Env(name) = &mention.root else {
+            continue;
+        };
+        let variable = declared.iter().find(|one| one.name == *name);
+        let fault = match (variable, mention.usage) {
+            (None, _) if visibility == Visibility::SubWorkflow => {
+                let words = format!("a sub-workflow cannot use env.{name}");
+                Fault::new(FaultCode::EnvInSubWorkflow, mention.place, words)
+                    .hint("hand the value down as a param")
+            }
+            (None, _) => {
+                let words = format!("the variable {name:?} is not declared");
+                let fault = Fault::new(FaultCode::UndeclaredVariable, mention.place, words);
+                match nearest(name, declared.iter().map(|one| one.name.as_str())) {
+                    Some(near) => fault.hint(format!("did you mean {near}?")),
+                    None => fault.hint(format!("add to env: - name: {name}")),
+                }
+            }
+            (Some(one), usage @ (NameUsage::Secret | NameUsage::Signing)) if !one.secret => {
+                let words = format!("{} uses {name:?}, which is not a secret", usage.words());
+                Fault::new(FaultCode::LiteralSecret, mention.place, words)
+                    .hint("declare it with secret: true")
+            }
+            (
+                Some(one),
+                usage @ (NameUsage::Child
+                | NameUsage::Condition
+                | NameUsage::ForEach
+                | NameUsage::Output
+                | NameUsage::Transform),
+            ) if one.secret => {
+                let words = format!("the secret {name:?} cannot be used in {}", usage.words());
+                Fault::new(FaultCode::SecretNotAllowed, mention.place, words)
+                    .hint("secrets go into webhooks and the params of agents only")
+            }
+            (Some(_), _) => continue,
+        };
+        reader.fault(fault);
+    }
+}
+
+/// A param that a closed schema does not know is never there: what needs it would fail in a run.
+pub(super) fn check_params(
+    reader: &mut KitReader<'_>,
+    mentions: &[Mention],
+    schema: Option<&CanonicalJson>,
+) {
+    let schema = schema.and_then(|schema| ParamsSchema::compile(schema).ok());
+    let Some(schema) = schema.filter(ParamsSchema::is_closed) else {
+        return;
+    };
+    let known: Vec<&str> = schema.properties().collect();
+    for mention in mentions {
+        let unknown = mention.params.iter();
+        for name in unknown.filter(|name| !known.contains(&name.as_str())) {
+            let words = format!("this workflow cannot have a param {name:?}");
+            let fault = Fault::new(FaultCode::UnknownParam, mention.place, words);
+            reader.fault(match nearest(name, known.iter().copied()) {
+                Some(near) => fault.hint(format!("did you mean {near}?")),
+                None => fault.hint("declare it in params.schema.properties"),
+            });
+        }
+    }
+}
+
+pub(super) fn check_ids(reader: &mut KitReader<'_>, steps: &[StepDraft]) {
+    for (position, step) in steps.iter().enumerate() {
+        let earlier = steps[..position]
+            .iter()
+            .find(|other| other.plan.id == step.plan.id);
+        if let Some(first) = earlier {
+            let words = format!("the id {:?} stands twice", step.plan.id);
+            let hint = format!("the first one is on line {}", first.place.line);
+            reader.fault(Fault::new(FaultCode::DuplicateId, step.place, words).hint(hint));
+        }
+    }
+}
+
+/// Declared and inferred edges become positions (decision T4).
+pub(super) fn resolve_edges(reader: &mut KitReader<'_>, steps: &mut [StepDraft], ids: &[String]) {
+    let mut needs = Vec::with_capacity(steps.len());
+    for step in steps.iter() {
+        let mut wanted = Vec::new();
+        for (id, place) in wanted_ids(reader, step) {
+            match steps.iter().position(|other| other.plan.id == id) {
+                Some(position) => wanted.push(position),
+                None if ids.contains(&id) => {}
+                None => unknown_step(reader, &id, place, ids),
+            }
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        needs.push(wanted);
+    }
+    if let Err(cycle) = graph::order(&needs) {
+        let path: Vec<&str> = cycle
+            .iter()
+            .map(|place| steps[*place].plan.id.as_str())
+            .collect();
+        let words = format!("steps wait for one another: {}", path.join(" -> "));
+        let place = steps[cycle[0]].place;
+        reader.fault(Fault::new(FaultCode::StepCycle, place, words));
+        return;
+    }
+    for (step, wanted) in steps.iter_mut().zip(needs) {
+        let narrow = wanted
+            .into_iter()
+            .filter_map(|place| u32::try_from(place).ok());
+        step.plan.needs = narrow.collect();
+    }
+}
+
+fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, SourceSpan)> {
+    let fan_out = match &step.plan.work {
+        StepWork::Agent(agent) => agent.for_each.is_some(),
+        StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
+    };
+    let mut wanted = step.depends_on.clone();
+    for mention in &step.mentions {
+        match &mention.root {
+            Root::Step(id) => wanted.push((id.clone(), mention.place)),
+            Root::Item | Root::ItemIndex if !fan_out || mention.usage != NameUsage::Value => {
+                outside(reader, mention.place);
+            }
+            Root::Item | Root::ItemIndex | Root::Params | Root::Env(_) => {}
+        }
+    }
+    wanted
+}
+
+fn outside(reader: &mut KitReader<'_>, place: SourceSpan) {
+    let words = "item exists in the params of a for_each step only";
+    reader.fault(Fault::new(FaultCode::ItemOutsideFanOut, place, words));
+}
+
+fn unknown_step(reader: &mut KitReader<'_>, id: &str, place: SourceSpan, ids: &[String]) {
+    let fault = Fault::new(
+        FaultCode::UnknownStep,
+        place,
+        format!("there is no step {id:?}"),
+    );
+    let near = nearest(id, ids.iter().map(String::as_str));
+    let fault = match (id, near) {
+        ("true" | "false", _) => fault.hint(format!(
+            "in an expression it is written `{id}`, with backticks"
+        )),
+        (_, Some(near)) => fault.hint(format!("did you mean {near}?")),
+        (_, None) => fault.hint("text in an expression stands in single quotes: 'text'"),
+    };
+    reader.fault(fault);
+}
+
+pub(super) fn check_output(reader: &mut KitReader<'_>, mentions: &[Mention], ids: &[String]) {
+    for mention in mentions {
+        match &mention.root {
+            Root::Step(id) if !ids.contains(id) => unknown_step(reader, id, mention.place, ids),
+            Root::Item | Root::ItemIndex => outside(reader, mention.place),
+            Root::Step(_) | Root::Params | Root::Env(_) => {}
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What people want of runs: overlays, resumptions, pauses, ends, decisions about calls.
+//!
+//! A run that has ended, or a branch that waits, has no task. A command about it begins one, which lives
+//! until the command, and whatever follows from it, is done.
+//!
+//! ```text
+//! command ─▶ the run's task, or one that is begun ─admit▶ turn ─▶ appender ─durable▶ reply
+//! ```
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use ktsu_ledger::StreamId;
+use ktsu_ledger::event::Principal;
+use ktsu_projections::run::{RunState, RunStatus};
+use tokio::sync::{oneshot, watch};
+
+use super::registry::RunRegistry;
+use super::run::{Message, Progress};
+use super::{InvokeError, Orchestrator, Shared, startup, wait_for};
+use ktsu_secret::Redactor;
+use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
+use ktsu_workflow::admit::intervention::{InterventionError, OverlayCommand};
+use ktsu_workflow::admit::steer::RunControl;
+use ktsu_workflow::definition::Definition;
+
+/// What a person wants to become of a run.
+#[derive(Debug, Clone)]
+pub enum HumanCommand {
+    /// A field of an output gets another value.
+    Overlay(OverlayCommand),
+    /// A waiting branch goes on, or steps begin again.
+    Resume {
+        /// The step to begin again with.
+        from: Option<String>,
+        /// Who.
+        by: Principal,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// The whole run is paused or ended.
+    Steer {
+        /// Which of them.
+        steer: RunControl,
+        /// Whether only whoever started the run may.
+        own_only: bool,
+        /// Who.
+        by: Principal,
+        /// Why.
+        reason: Option<String>,
+    },
+    /// A call of a tool may be made, or may not.
+    Decide(ApprovalCommand),
+}
+
+/// What became of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CommandReceipt {
+    /// The frame that records it.
+    pub seq: u64,
+    /// The last frame of its turn.
+    pub last: u64,
+    /// Where the run stands then.
+    pub status: RunStatus,
+}
+
+/// Why nothing was done. Nothing was recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The run moved on since it was looked at.
+    #[error("the run ends with frame {actual}, not with {expected}")]
+    Stale {
+        /// What was expected.
+        expected: u64,
+        /// What is.
+        actual: u64,
+    },
+    /// It was judged, and refused.
+    #[error(transparent)]
+    NotSaid(#[from] InterventionError),
+    /// A decision about a call, refused.
+    #[error(transparent)]
+    NotDecided(#[from] ApprovalDecisionError),
+    /// The engine cannot do it now.
+    #[error(transparent)]
+    NotInvoked(#[from] InvokeError),
+    /// The run cannot be read.
+    #[error("{0}")]
+    Unreadable(String),
+    /// A definition that is brought says what must not be recorded. It is not repeated here.
+    #[error("the definition holds a secret value, written out; it would be recorded")]
+    HoldsSecret,
+    /// Nothing here has the model group that it needs.
+    #[error("the gateway at hand has no model group {0:?}")]
+    NoGroup(String),
+}
+
+impl From<startup::LoadRunError> for CommandError {
+    fn from(lost: startup::LoadRunError) -> Self {
+        match lost {
+            startup::LoadRunError::Rules(unknown) => Self::NotSaid(unknown.into()),
+            startup::LoadRunError::Unreadable(why) => Self::Unreadable(why),
+        }
+    }
+}
+
+/// What became of a word, and the last frame that this rests on. A refusal rests on frames as well:
+/// who is told that somebody else was first has to find it recorded.
+pub(super) type CommandAnswer = (
+    u64,
+    watch::Receiver<Progress>,
+    Result<CommandReceipt, CommandError>,
+);
+
+/// Where to tell it.
+pub(super) type CommandReply = oneshot::Sender<CommandAnswer>;
+
+/// How long a runtime may take to hear that there is something to hear.
+const WAKE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// How often a task that ends just then is looked for again.
+const MAX_DELIVERY_ATTEMPTS: usize = 16;
+
+impl Orchestrator {
+    /// Carries out a person's command about a run, and returns once it is durable. `expected`: the number of
+    /// the last frame the person knows of (decision F2).
+    ///
+    /// # Errors
+    /// [`CommandError`].
+    pub async fn submit_command(
+        &self,
+        run: &StreamId,
+        command: HumanCommand,
+        expected: Option<u64>,
+    ) -> Result<CommandReceipt, CommandError> {
+        self.shared.has_room()?;
+        for _ in 0..MAX_DELIVERY_ATTEMPTS {
+            let (reply, answer) = oneshot::channel();
+            let message = Box::new(Message::Command {
+                command: command.clone(),
+                expected,
+                reply,
+            });
+            self.deliver(run, message).await?;
+            // The task may end between the two; the next one is asked.
+            if let Ok((last, mut progress, said)) = answer.await {
+                // Of the task that answered: it may have ended since, because the ledger did.
+                let durable = |progress: &Progress| progress.durable >= Some(last);
+                let waited = wait_for(&mut progress, durable).await;
+                waited.map_err(InvokeError::LedgerStopped)?;
+                if said.is_ok() && command.concerns_runtimes() {
+                    self.shared.wake_runtime();
+                }
+                return said;
+            }
+        }
+        Err(InvokeError::Overloaded.into())
+    }
+
+    /// Hands a message to a run's task; recovers the run where there is none.
+    async fn deliver(&self, run: &StreamId, message: Box<Message>) -> Result<(), CommandError> {
+        let shared = &self.shared;
+        // What is left unfinished goes on once it is woken, unless it is to stand still or to end.
+        let sets_going =
+            matches!(&*message, Message::Command { command, .. } if !command.is_steering());
+        let admits = |definition: &Definition, state: &RunState| {
+            let unfinished = !state.is_over() && !state.is_parked() && state.paused().is_none();
+            match sets_going && unfinished {
+                true => shared.can_run(definition),
+                false => Ok(()),
+            }
+        };
+        RunRegistry::deliver(shared, run, message, admits).await
+    }
+}
+
+/// Takes secrets out of an overlay: out of names of steps and fields, too, since a refusal repeats
+/// them.
+pub(super) fn redact_overlay(overlay: &mut OverlayCommand, redactor: &Redactor) {
+    overlay.step = redactor.redact_text(&overlay.step);
+    overlay.field = redactor.redact_text(&overlay.field);
+    redactor.redact_value(&mut overlay.value);
+    overlay.reason = redactor.redact_text(&overlay.reason);
+}
+
+impl Shared {
+    /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
+    pub(super) fn can_run(&self, definition: &Definition) -> Result<(), CommandError> {
+        if let Some(step) = self.peers.lacks_runtime_for(definition) {
+            return Err(InvokeError::NoRuntime(step).into());
+        }
+        match self.peers.missing_group(definition) {
+            Some(group) => Err(CommandError::NoGroup(group)),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the runtime ask what it is to stop, without waiting for its next heartbeat. One that
+    /// does not know how learns it then.
+    fn wake_runtime(&self) {
+        if let Some(runtime) = self.peers.runtime.clone() {
+            tokio::spawn(async move {
+                let asked = runtime
+                    .post_with_timeout(WAKE_TIMEOUT, "/beat", &[], Bytes::new())
+                    .await;
+                if let Err(error) = asked {
+                    tracing::debug!(%error, "the runtime is not told before its next heartbeat");
+                }
+            });
+        }
+    }
+}
+
+impl HumanCommand {
+    /// Whether the run goes on by it, or may.
+    pub(super) fn may_wake_run(&self) -> bool {
+        matches!(self, Self::Resume { .. } | Self::Decide(_))
+    }
+
+    /// Whether it holds or ends a run.
+    pub(super) fn is_steering(&self) -> bool {
+        matches!(self, Self::Steer { .. })
+    }
+
+    /// Whether those who work for the run are to hear of it.
+    fn concerns_runtimes(&self) -> bool {
+        match self {
+            Self::Steer { steer, .. } => *steer != RunControl::Terminate,
+            Self::Resume { .. } => true,
+            Self::Overlay(_) | Self::Decide(_) => false,
+        }
+    }
+
+    /// Text that enters is redacted before it is judged (decision K3).
+    pub(super) fn redact(&mut self, redactor: &Redactor) {
+        match self {
+            Self::Overlay(overlay) => redact_overlay(overlay, redactor),
+            Self::Resume { from, reason, .. } => {
+                *from = from.take().map(|step| redactor.redact_text(&step));
+                *reason = reason.take().map(|text| redactor.redact_text(&text));
+            }
+            Self::Steer { reason, .. } => {
+                *reason = reason.take().map(|text| redactor.redact_text(&text));
+            }
+            Self::Decide(decide) => {
+                let redact = |text: String| redactor.redact_text(&text);
+                decide.reason = decide.reason.take().map(redact);
+                decide.result = decide.result.take().map(redact);
+            }
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! How the ledger stands, beside whether it takes anything: what `GET /health` has to tell.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::startup::{self, Recovered};
+use super::{Orchestrator, Shared};
+use ktsu_damage::Damage;
+
+/// What an engine knows about its ledger from its start on. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct LedgerHealth {
+    damage: Damage,
+    only_reads: bool,
+    /// Whether it came up on a full disk, and has not gone on.
+    waits_for_room: Arc<AtomicBool>,
+}
+
+/// The state of a ledger. The first that holds, from the worst on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LedgerState {
+    /// What is stored is not what was appended.
+    Damaged,
+    /// Nothing is taken any more, because something failed.
+    Stopped,
+    /// It came up on a full disk: nothing is written until there is room.
+    Full,
+    /// There is little room: nothing new begins.
+    Low,
+    /// It is served for reading alone.
+    ReadOnly,
+    /// All is well.
+    Ok,
+}
+
+impl LedgerState {
+    /// As `/health` has it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Damaged => "damaged",
+            Self::Stopped => "stopped",
+            Self::Full => "full",
+            Self::Low => "low_on_space",
+            Self::ReadOnly => "read_only",
+            Self::Ok => "ok",
+        }
+    }
+
+    /// Whether nobody has to do anything about it.
+    pub const fn is_healthy(self) -> bool {
+        matches!(self, Self::ReadOnly | Self::Ok)
+    }
+}
+
+impl LedgerHealth {
+    /// Of an owner.
+    pub fn owner(damage: Damage, full: bool) -> Self {
+        Self {
+            damage,
+            only_reads: false,
+            waits_for_room: Arc::new(AtomicBool::new(full)),
+        }
+    }
+
+    /// Of an engine that only reads.
+    pub fn reader(damage: Damage) -> Self {
+        Self {
+            only_reads: true,
+            ..Self::owner(damage, false)
+        }
+    }
+
+    /// Whether everything that writes waits for room.
+    pub(super) fn waits_for_disk_space(&self) -> bool {
+        self.waits_for_room.load(Ordering::SeqCst)
+    }
+}
+
+impl Orchestrator {
+    /// Whether runs go on that have no task here: of another owner, or once there is room.
+    pub fn is_observer(&self) -> bool {
+        let standing = &self.shared.standing;
+        standing.only_reads || standing.waits_for_disk_space()
+    }
+
+    /// How the ledger stands, and why where there is more to say.
+    pub fn ledger_state(&self) -> (LedgerState, Option<String>) {
+        let Shared {
+            appender, standing, ..
+        } = self.shared.as_ref();
+        if let Some(why) = standing.damage.reason() {
+            return (LedgerState::Damaged, Some(why.to_owned()));
+        }
+        if standing.only_reads {
+            return (LedgerState::ReadOnly, None);
+        }
+        match appender.failed() {
+            Some(why) => (LedgerState::Stopped, Some(why)),
+            None if standing.waits_for_disk_space() => (LedgerState::Full, None),
+            None if appender.low_on_disk() => (LedgerState::Low, None),
+            None => (LedgerState::Ok, None),
+        }
+    }
+
+    /// Goes on after a start on a full disk: takes up what is unfinished, if it is to.
+    ///
+    /// # Errors
+    /// Why the ledger cannot be read.
+    pub async fn resume_after_disk_full(
+        &self,
+        resume_unfinished: bool,
+    ) -> Result<Recovered, String> {
+        let standing = &self.shared.standing;
+        standing.waits_for_room.store(false, Ordering::SeqCst);
+        match resume_unfinished {
+            true => startup::resume_all(&self.shared).await,
+            false => Ok(Recovered::default()),
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Rows of runs, made from their frames: at a start that finds the index wanting, and by readers.
+//!
+//! A run that cannot be read or folded has a row too. Otherwise the index would never be whole, and
+//! every start would make all of it again.
+
+use ktsu_ledger::branch::{Ancestry, frames};
+use ktsu_ledger::event::{RunCreated, RunEvent};
+use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError};
+use ktsu_ledger::{Epoch, Event, Frame, Hash, StreamId};
+use ktsu_projections::index::{RunRow, scoped_key};
+use ktsu_projections::run::RunState;
+
+/// The status of a run whose frames tell nothing.
+pub const UNREADABLE: &str = "unreadable";
+
+/// Whether a row says more than the frames that were read. A row is written with the frame that
+/// changes it, so frames are missing then.
+pub fn is_ahead(row: &str, frames: &str) -> bool {
+    progress_rank(row) > progress_rank(frames)
+}
+
+/// A run's row, where it has one that can be read.
+pub fn stored_row(reader: &dyn Reader, stream: &StreamId) -> Option<IndexRow> {
+    reader.row(stream).ok().flatten()
+}
+
+/// Whether a row says that its run went further than its frames do.
+pub fn is_cut(reader: &dyn Reader, stream: &StreamId, row: &IndexRow, status: &str) -> bool {
+    let is_known = row.status == UNREADABLE;
+    // A run may have begun again between the two looks; then its row is another one by now.
+    let is_cut = (is_known || is_ahead(&row.status, status))
+        && stored_row(reader, stream).as_ref() == Some(row);
+    if is_cut && !is_known {
+        reader.found_damage(&format!("{stream}: frames are missing at its end"));
+    }
+    is_cut
+}
+
+/// Up to this many frames of its own, a run that goes on is folded to see whether it began.
+const MAX_FOLDED_FRAMES: u64 = 8;
+
+/// Refuses a stream that has fewer frames than its row in the list of runs knows of. The last frame
+/// mostly says as much as the row; only where it does not, all of them are folded.
+///
+/// # Errors
+/// [`StoreError`]; [`StoreError::Damaged`] if frames are missing.
+pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreError> {
+    let Some(row) = stored_row(reader, stream) else {
+        return Ok(());
+    };
+    let Some(tail) = reader.tail(stream)? else {
+        let why = format!("{stream}: all its frames are missing");
+        reader.found_damage(&why);
+        return Err(StoreError::Damaged(why));
+    };
+    let path = Ancestry::of(reader, stream)?;
+    let last = path.read(reader, tail.seq, 1)?;
+    let last = last.first().and_then(|record| record.decode_bare().ok());
+    let says_as_much = match row.status.as_str() {
+        "complete" | "failed" => last.is_some_and(|last| is_end(&last)),
+        // A run that a person ended ends with the end of its last step.
+        "cancelled" | UNREADABLE => false,
+        _ => tail.seq.saturating_sub(path.forked().unwrap_or(0)) >= MAX_FOLDED_FRAMES,
+    };
+    if says_as_much {
+        return Ok(());
+    }
+    // Frames that this version does not understand are shown all the same.
+    let Ok(state) = RunState::fold(&frames(reader, stream)?) else {
+        return Ok(());
+    };
+    match is_cut(reader, stream, &row, state.status().as_str()) {
+        true => {
+            let words = format!("{stream}: frames are missing at its end");
+            Err(StoreError::Damaged(words))
+        }
+        false => Ok(()),
+    }
+}
+
+/// Whether a frame ends its run.
+fn is_end(frame: &Frame) -> bool {
+    let ends = matches!(
+        frame.event,
+        Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_))
+    );
+    ends && frame.scope.is_empty()
+}
+
+/// How far a run with a status has come; one that is no status says nothing.
+fn progress_rank(status: &str) -> u8 {
+    match status {
+        "complete" | "failed" | "cancelled" => 3,
+        "running" => 2,
+        "pending" => 1,
+        _ => 0,
+    }
+}
+
+/// The row of a run as it stands.
+pub fn row(state: &RunState) -> IndexRow {
+    let row = RunRow::from_state(state);
+    IndexRow {
+        stream: state.stream().clone(),
+        workflow: row.workflow.clone(),
+        status: row.status.clone(),
+        open: !state.is_over() && !state.is_parked(),
+        created_us: row.created_at.as_micros(),
+        key: RunRow::idempotency_key(state),
+        row: row.to_json(),
+    }
+}
+
+/// A row made from the frames of a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DerivedRow {
+    /// The row.
+    pub row: IndexRow,
+    /// Why the run cannot be read, if so.
+    pub fault: Option<UnreadableRun>,
+}
+
+/// Why a run cannot be read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnreadableRun {
+    /// In words.
+    pub why: String,
+    /// Whether the ledger is damaged. Frames that are what was appended may still tell something
+    /// that this version does not understand.
+    pub is_damage: bool,
+}
+
+/// Makes the row of a run.
+///
+/// # Errors
+/// [`StoreError`] where the system failed, which says nothing about the run.
+pub fn derive_row(reader: &dyn Reader, stream: &StreamId) -> Result<DerivedRow, StoreError> {
+    let (why, is_damage) = match frames(reader, stream) {
+        Ok(frames) => match RunState::fold(&frames) {
+            Ok(state) => {
+                return Ok(DerivedRow {
+                    row: row(&state),
+                    fault: None,
+                });
+            }
+            Err(error) => (error.to_string(), false),
+        },
+        Err(StoreError::Damaged(why)) => (why, true),
+        Err(other) => return Err(other),
+    };
+    Ok(DerivedRow {
+        row: unreadable_row(reader, stream),
+        fault: Some(UnreadableRun { why, is_damage }),
+    })
+}
+
+/// The runs after a stream, a page at a time; the stream to go on after, while there is one.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn runs_after(
+    reader: &dyn Reader,
+    after: Option<&StreamId>,
+) -> Result<(Vec<StreamId>, Option<StreamId>), StoreError> {
+    let page = reader.streams(after, PAGE)?;
+    let last = page.last().cloned();
+    let runs = page.into_iter().filter(is_run);
+    Ok((runs.collect(), last))
+}
+
+/// The kinds of stream that are runs, or go like one.
+const RUN_KINDS: [&str; 3] = ["run", "branch", "recompute"];
+
+/// Whether a stream is a run, or goes like one.
+pub fn is_run(stream: &StreamId) -> bool {
+    RUN_KINDS.contains(&stream.kind())
+}
+
+/// The kinds of stream that lists show unless asked for others.
+pub fn listed_kinds() -> Vec<String> {
+    vec!["run".to_owned(), "branch".to_owned()]
+}
+
+/// Whether every run, and whatever goes like one, has its row.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn is_index_complete(reader: &dyn Reader) -> Result<bool, StoreError> {
+    for kind in RUN_KINDS {
+        if !reader.is_indexed(kind)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// How many streams are looked at at a time.
+const PAGE: usize = 256;
+
+/// Puts rows. Where two runs claim one key, which only a damaged ledger has, the first keeps it.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn put_rows(store: &mut dyn Store, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
+    match store.put_rows(epoch, rows) {
+        Err(StoreError::KeyTwice(_)) => {}
+        other => return other,
+    }
+    for row in rows {
+        match store.put_rows(epoch, std::slice::from_ref(row)) {
+            Err(StoreError::KeyTwice(_)) => {
+                let mut without = row.clone();
+                without.key = None;
+                store.put_rows(epoch, &[without])?;
+            }
+            other => other?,
+        }
+    }
+    Ok(())
+}
+
+/// What the first frame still says, if that much can be read. The key above all: a repeated request
+/// must not start a second run.
+pub fn unreadable_row(reader: &dyn Reader, stream: &StreamId) -> IndexRow {
+    let first = reader.read(stream, 0, 1).unwrap_or_default();
+    let first: Option<Frame> = first
+        .first()
+        .filter(|record| Hash::of(record.body.as_bytes()) == record.hash)
+        .and_then(|record| record.decode_bare().ok());
+    let created: Option<&RunCreated> = first.as_ref().and_then(|frame| frame.event.created());
+    let at = first.as_ref().map(|frame| frame.at).unwrap_or_default();
+    let said = |text: Option<&String>| text.cloned().unwrap_or_default();
+    let row = RunRow {
+        approvals: 0,
+        created_at: at,
+        ended_at: None,
+        error: None,
+        fork_position: None,
+        paused_at: None,
+        parent_run_id: None,
+        idempotency_digest: created.and_then(|created| created.idempotency_digest.clone()),
+        run_id: stream.name().to_owned(),
+        status: UNREADABLE.to_owned(),
+        version: said(created.map(|created| &created.version)),
+        workflow: said(created.map(|created| &created.workflow)),
+    };
+    IndexRow {
+        stream: stream.clone(),
+        workflow: row.workflow.clone(),
+        status: row.status.clone(),
+        open: false,
+        created_us: at.as_micros(),
+        key: created.and_then(|created| {
+            let key = created.idempotency_key.as_ref()?;
+            Some(scoped_key(&created.principal.id, &created.workflow, key))
+        }),
+        row: row.to_json(),
+    }
+}

@@ -1,0 +1,540 @@
+//! What people say about recorded runs, judged: overlays, resumptions, forks (decisions F1, F2).
+
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::StepWork;
+use ktsu_ledger::event::{
+    BranchCreated, Effects, OverlaySet, PersonEvent, Principal, RunEvent, RunResumed, StepEvent,
+    Violation,
+};
+use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Frame, StreamId, Timestamp};
+use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::run::{FoldError, RunState, StepStatus};
+use serde_json::Value;
+
+use super::ENGINE;
+use super::fields::{self, UnknownFieldError};
+use crate::definition::{CompiledStep, CompiledWorkflow, Definition};
+use crate::next::{Memo, violations};
+use crate::rules::{self, DecisionRules, UnknownRulesError};
+use crate::turn::{self, InvariantViolation, Turn};
+use crate::{airlock, params};
+
+/// A value a person sets for one field of a step's output.
+#[derive(Debug, Clone)]
+pub struct OverlayCommand {
+    /// The scope's path; empty for the run itself.
+    pub scope: String,
+    /// The step.
+    pub step: String,
+    /// The top-level field.
+    pub field: String,
+    /// The value.
+    pub value: Value,
+    /// Why.
+    pub reason: String,
+    /// Who.
+    pub by: Principal,
+}
+
+/// A fork.
+#[derive(Debug, Clone)]
+pub struct ForkCommand {
+    /// `branch_…`.
+    pub branch_id: String,
+    /// How many frames are shared.
+    pub position: u64,
+    /// Who.
+    pub by: Principal,
+    /// Why.
+    pub reason: Option<String>,
+    /// What becomes of calls to the world.
+    pub effects: Effects,
+    /// The definition from there on.
+    pub definition: Option<Arc<Definition>>,
+    /// Params that change: the path of members, and the value.
+    pub params: Vec<(Vec<String>, Value)>,
+    /// Fields of outputs that change.
+    pub overlays: Vec<OverlayCommand>,
+    /// Whether it goes on at once.
+    pub go: bool,
+}
+
+/// A branch that can be appended.
+#[derive(Debug)]
+pub struct ForkedBranch {
+    /// Its state after the turn.
+    pub state: RunState,
+    /// Its own frames.
+    pub turn: Turn,
+    /// What it goes on with.
+    pub definition: Arc<Definition>,
+}
+
+/// Why a person's word is not taken. Nothing is recorded.
+#[derive(Debug, thiserror::Error)]
+pub enum InterventionError {
+    /// No such step.
+    #[error("the run has no step {0:?}")]
+    NoStep(String),
+    /// The step has no output yet, or none that has fields.
+    #[error("step {step:?} is {status}; only the output of a complete step can be laid over")]
+    NotComplete {
+        /// The step.
+        step: String,
+        /// Where it stands.
+        status: &'static str,
+    },
+    /// Its output is no object.
+    #[error("the output of step {0:?} is not an object, so it has no field to lay over")]
+    NotAnObject(String),
+    /// `ktsu_…`.
+    #[error("{0:?} is reserved: what an agent says of itself is not for people to say")]
+    Reserved(String),
+    /// The output cannot have such a field.
+    #[error(transparent)]
+    NoField(UnknownFieldError),
+    /// The params cannot have such a field.
+    #[error(transparent)]
+    NoParam(UnknownFieldError),
+    /// The value does not pass the air-lock.
+    #[error("step {step:?} would have an output that its schema refuses")]
+    Refused {
+        /// The step.
+        step: String,
+        /// What is wrong.
+        violations: Vec<Violation>,
+    },
+    /// The params do not fit their schema.
+    #[error("the params would not fit their schema")]
+    Params(Vec<Violation>),
+    /// The run goes on by itself.
+    #[error(
+        "the run is {0}; only one that is paused or has ended, or a branch that waits, can be resumed"
+    )]
+    NotResumable(&'static str),
+    /// It goes on first; then its steps can begin again.
+    #[error("the run is paused; resume it without a step to begin again with")]
+    Paused,
+    /// Somebody else's run.
+    #[error("somebody else started the run, so this needs one of the roles operator, admin")]
+    NotYours,
+    /// The run stands where it is wanted, or has ended.
+    #[error("the run is {status}, so there is nothing to {word}")]
+    ChangesNothing {
+        /// What was asked for.
+        word: &'static str,
+        /// Where the run stands.
+        status: &'static str,
+    },
+    /// A recompute is what models said again; nobody goes on from there.
+    #[error("this is a recompute, and no run; its run can be forked, resumed and corrected")]
+    IsRecompute,
+    /// A run that has ended goes on only from some step.
+    #[error("the run has ended; say which step to begin again with")]
+    EndedWithoutFrom,
+    /// Something that failed would stay failed.
+    #[error("step {failed:?} failed and does not depend on {from:?}")]
+    LeavesAFailure {
+        /// What was asked for.
+        from: String,
+        /// What failed.
+        failed: String,
+    },
+    /// A step inside an inline child.
+    #[error("{0:?} is inside a child workflow, which begins again as a whole")]
+    Inside(String),
+    /// The fork position is not in the run.
+    #[error("the run has {frames} frames, so it cannot be forked at {position}")]
+    Position {
+        /// What was asked for.
+        position: u64,
+        /// How many frames there are.
+        frames: u64,
+    },
+    /// The other definition declares a variable the run has no value for.
+    #[error("the definition declares {0}, for which the run has no value")]
+    NoValue(String),
+    /// The other definition has no workflow that can be invoked.
+    #[error("the definition has no workflow that can be invoked")]
+    NotARoot,
+    /// It was decided by rules that this version does not have.
+    #[error("the run is {0}")]
+    Rules(#[from] UnknownRulesError),
+    /// A value nested too deeply.
+    #[error("the value is nested too deeply")]
+    TooDeep,
+    /// What is recorded does not fold.
+    #[error(transparent)]
+    Fold(#[from] FoldError),
+    /// A promise of ours.
+    #[error(transparent)]
+    Broken(#[from] InvariantViolation),
+}
+
+/// Judges an overlay: the effective output passes the air-lock of its step, or nothing happens.
+///
+/// # Errors
+/// [`NotSaid`].
+pub fn overlay(
+    definition: &Definition,
+    state: &RunState,
+    said: OverlayCommand,
+) -> Result<Draft, InterventionError> {
+    reject_recompute(state.stream())?;
+    let rules = DecisionRules::from_recorded(state.rules())?;
+    let no_step = || InterventionError::NoStep(said.step.clone());
+    let scope = state.scope_at(&said.scope).ok_or_else(no_step)?;
+    let held = state.scope(scope).ok_or_else(no_step)?;
+    let at = held.shape.position(&said.step).ok_or_else(no_step)?;
+    let step = held.steps.get(at as usize).ok_or_else(no_step)?;
+    if is_reserved(&said.field) {
+        return Err(InterventionError::Reserved(said.field));
+    }
+    let output = step.effective.as_ref().or(step.output.as_ref());
+    let (StepStatus::Complete, Some(output), Some(ended)) = (step.status, output, step.ended)
+    else {
+        return Err(InterventionError::NotComplete {
+            status: step.status.as_str(),
+            step: said.step,
+        });
+    };
+    let Value::Object(members) = output.json.to_value() else {
+        return Err(InterventionError::NotAnObject(said.step));
+    };
+    let workflow = definition.workflow(&held.shape.key).ok_or_else(no_step)?;
+    let mut whole = Value::Object(members);
+    fields::check_output_field(definition, workflow, at, &whole, &said.field)
+        .map_err(InterventionError::NoField)?;
+    whole[said.field.as_str()] = said.value.clone();
+    let found = output_violations(definition, workflow, at, &whole, rules);
+    if !found.is_empty() {
+        return Err(InterventionError::Refused {
+            step: said.step,
+            violations: violations(found),
+        });
+    }
+    Ok(Draft {
+        scope: said.scope,
+        actor: Actor::Principal(said.by.id.clone()),
+        cause: vec![Cause::Here(ended)],
+        event: Event::Person(PersonEvent::OverlaySet(OverlaySet {
+            by: said.by,
+            field: said.field,
+            reason: said.reason,
+            step: said.step,
+            value: CanonicalJson::from_value(&said.value)
+                .map_err(|_| InterventionError::TooDeep)?,
+        })),
+    })
+}
+
+/// What the schemas of a step say about an output: its own, and that of whatever makes it.
+fn output_violations(
+    definition: &Definition,
+    workflow: &CompiledWorkflow,
+    at: u32,
+    output: &Value,
+    rules: DecisionRules,
+) -> Vec<airlock::SchemaViolation> {
+    let compiled: Option<&CompiledStep> = workflow.steps.get(at as usize);
+    let plan = workflow.plan.steps.get(at as usize);
+    let (Some(compiled), Some(plan)) = (compiled, plan) else {
+        return Vec::new();
+    };
+    let mut found = compiled.check_output(output, rules);
+    match &plan.work {
+        StepWork::Agent(agent) => {
+            let schema = definition
+                .agents
+                .get(&agent.file)
+                .map(|agent| &agent.output);
+            let Some(schema) = schema else { return found };
+            match (&agent.for_each, output.get("results")) {
+                (None, _) => found.extend(airlock::check_output(schema, output, rules)),
+                // What failed or was skipped stands among the results as a marker.
+                (Some(_), Some(Value::Array(results))) => {
+                    for (item, result) in results.iter().enumerate() {
+                        if result.get("skipped").is_none() && result.get("ktsu_error").is_none() {
+                            found.extend(
+                                airlock::check_output(schema, result, rules)
+                                    .into_iter()
+                                    .map(|one| {
+                                        let pointer = format!("/results/{item}{}", one.pointer);
+                                        airlock::SchemaViolation { pointer, ..one }
+                                    }),
+                            );
+                        }
+                    }
+                }
+                (Some(_), _) => {}
+            }
+        }
+        StepWork::Workflow(child) => {
+            let child = definition.workflow(&child.workflow);
+            let schema = child.and_then(|child| child.output.as_ref()?.1.as_ref());
+            found.extend(
+                schema
+                    .map(|schema| schema.check(output))
+                    .unwrap_or_default(),
+            );
+        }
+        StepWork::Transform(_) | StepWork::Webhook(_) => {}
+    }
+    found
+}
+
+/// Judges a resumption at a moment. Without `from` a waiting branch or a paused run goes on.
+///
+/// # Errors
+/// [`NotSaid`].
+pub fn resume(
+    state: &RunState,
+    from: Option<String>,
+    by: Principal,
+    reason: Option<String>,
+    now: Timestamp,
+) -> Result<Draft, InterventionError> {
+    reject_recompute(state.stream())?;
+    DecisionRules::from_recorded(state.rules())?;
+    let ended = state.status().is_terminal();
+    let paused = state.paused();
+    if paused.is_some() && from.is_some() {
+        return Err(InterventionError::Paused);
+    }
+    if !ended && !state.is_parked() && paused.is_none() {
+        return Err(InterventionError::NotResumable(state.status().as_str()));
+    }
+    match &from {
+        None if ended => return Err(InterventionError::EndedWithoutFrom),
+        None => {}
+        Some(step) if step.contains('/') => return Err(InterventionError::Inside(step.clone())),
+        Some(step) => check_restartable(state, step)?,
+    }
+    Ok(Draft {
+        scope: String::new(),
+        actor: Actor::Principal(by.id.clone()),
+        cause: vec![Cause::Here(state.next_seq().saturating_sub(1))],
+        event: Event::Run(RunEvent::Resumed(RunResumed {
+            by,
+            from,
+            paused_ms: paused.map(|pause| now.millis_since(pause.at)),
+            reason,
+        })),
+    })
+}
+
+pub(super) fn reject_recompute(stream: &StreamId) -> Result<(), InterventionError> {
+    match stream.kind() {
+        "recompute" => Err(InterventionError::IsRecompute),
+        _ => Ok(()),
+    }
+}
+
+fn check_restartable(state: &RunState, from: &str) -> Result<(), InterventionError> {
+    let no_step = || InterventionError::NoStep(from.to_owned());
+    let root = state.scope(0).ok_or_else(no_step)?;
+    let step = root.shape.position(from).ok_or_else(no_step)?;
+    match state.failure_outside(&state.restarted_with(step)) {
+        None => Ok(()),
+        Some(failed) => Err(InterventionError::LeavesAFailure {
+            from: from.to_owned(),
+            failed: root.path_of(failed),
+        }),
+    }
+}
+
+/// Judges a fork of recorded frames, and decides what follows from it.
+///
+/// # Errors
+/// [`NotSaid`].
+pub fn fork(
+    recorded: &[Frame],
+    definition: &Arc<Definition>,
+    parent: &str,
+    asked: ForkCommand,
+    at: Timestamp,
+) -> Result<ForkedBranch, InterventionError> {
+    if let Some(first) = recorded.first() {
+        reject_recompute(&first.stream)?;
+    }
+    let outside = || InterventionError::Position {
+        position: asked.position,
+        frames: recorded.len() as u64,
+    };
+    let shared = usize::try_from(asked.position).map_err(|_| outside())?;
+    let shared = recorded.get(..shared).ok_or_else(outside)?;
+    let definition = asked.definition.as_ref().unwrap_or(definition);
+    rules::check_rules_known(recorded)?;
+    let whole = RunState::fold(recorded.get(..shared.len().max(1)).unwrap_or_default())?;
+    let branch = branch_created(&whole, parent, definition, &asked)?;
+    let draft = Draft {
+        scope: String::new(),
+        actor: Actor::Principal(asked.by.id.clone()),
+        cause: asked
+            .position
+            .checked_sub(1)
+            .map(Cause::Here)
+            .into_iter()
+            .collect(),
+        event: Event::Run(RunEvent::Branched(Box::new(branch))),
+    };
+    let memo = Memo::default();
+    let at = at.max(whole.at());
+    let (mut state, mut turn) = match shared.is_empty() {
+        true => {
+            let stream = StreamId::run(&asked.branch_id);
+            let stream = stream.map_err(|_| outside())?;
+            turn::begin(definition, stream, draft, at, &memo)?
+        }
+        false => {
+            let mut state = whole;
+            let turn = turn::apply_input(definition, &mut state, draft, at, &memo)?;
+            (state, turn)
+        }
+    };
+    for said in asked.overlays {
+        let input = overlay(definition, &state, said)?;
+        turn.sealed
+            .extend(turn::apply_input(definition, &mut state, input, at, &memo)?.sealed);
+    }
+    if asked.go && !state.status().is_terminal() {
+        let input = resume(&state, None, asked.by, asked.reason, at)?;
+        let next = turn::apply_input(definition, &mut state, input, at, &memo)?;
+        turn.sealed.extend(next.sealed);
+        turn.more = next.more;
+    }
+    Ok(ForkedBranch {
+        state,
+        turn,
+        definition: Arc::clone(definition),
+    })
+}
+
+/// The first frame of a branch: what changes, and everything if nothing is shared.
+fn branch_created(
+    state: &RunState,
+    parent: &str,
+    definition: &Definition,
+    asked: &ForkCommand,
+) -> Result<BranchCreated, InterventionError> {
+    let root = definition.root().ok_or(InterventionError::NotARoot)?;
+    let whole = asked.position == 0;
+    let other = asked.definition.is_some() && definition.digest != state.created().digest;
+    let env = &state.created().env;
+    if let Some(missing) = root
+        .plan
+        .env
+        .iter()
+        .find(|one| !env.contains_key(&one.name))
+    {
+        return Err(InterventionError::NoValue(missing.name.clone()));
+    }
+    let params = changed_params(state, root, asked, other)?;
+    let renamed = whole || other;
+    Ok(BranchCreated {
+        branch_id: asked.branch_id.clone(),
+        by: asked.by.clone(),
+        definition: renamed.then(|| definition.json.clone()),
+        digest: renamed.then(|| definition.digest.clone()),
+        effects: asked.effects,
+        engine: ENGINE.to_owned(),
+        env: whole.then(|| env.clone()),
+        fork_position: asked.position,
+        limits: whole.then_some(state.created().limits),
+        restarts: !whole && (other || params.is_some() || !asked.overlays.is_empty()),
+        params: params.or_else(|| whole.then(|| state.created().params.clone())),
+        parent_run_id: parent.to_owned(),
+        reason: asked.reason.clone(),
+        rules: state.rules(),
+        version: renamed.then(|| root.plan.version.clone()),
+        workflow: renamed.then(|| root.plan.name.clone()),
+    })
+}
+
+/// The params from the fork on, if they change: judged as those of an invocation are.
+fn changed_params(
+    state: &RunState,
+    root: &CompiledWorkflow,
+    asked: &ForkCommand,
+    other: bool,
+) -> Result<Option<CanonicalJson>, InterventionError> {
+    if asked.params.is_empty() && !other {
+        return Ok(None);
+    }
+    let mut params = state.created().params.to_value();
+    let mut said = Value::Object(serde_json::Map::new());
+    for (path, value) in &asked.params {
+        fields::check_param_path(root.plan.params.as_ref(), path)
+            .map_err(InterventionError::NoParam)?;
+        set(&mut params, path, value);
+        set(&mut said, path, value);
+    }
+    let secrets = root.params.as_ref().map(|params| params.secrets_in(&said));
+    if let Some(found) = secrets.filter(|found| !found.is_empty()) {
+        return Err(InterventionError::Params(violations(found)));
+    }
+    let resolved = params::resolve(root.params.as_ref(), params, DecisionRules::of(state));
+    let resolved = resolved.map_err(|found| InterventionError::Params(violations(found)))?;
+    let json = CanonicalJson::from_value(&resolved).map_err(|_| InterventionError::TooDeep)?;
+    Ok((json != state.created().params).then_some(json))
+}
+
+/// Sets a member of an object, making the objects around it where there are none.
+fn set(place: &mut Value, path: &[String], value: &Value) {
+    let Some((name, rest)) = path.split_first() else {
+        *place = value.clone();
+        return;
+    };
+    if !place.is_object() {
+        *place = Value::Object(serde_json::Map::new());
+    }
+    if let Some(members) = place.as_object_mut() {
+        let inner = members.entry(name.clone()).or_insert(Value::Null);
+        set(inner, rest, value);
+    }
+}
+
+/// Where a run is forked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ForkPosition {
+    /// So many frames are shared.
+    At(u64),
+    /// This frame is the last that is shared.
+    AtFrame(u64),
+    /// Everything before the latest attempt of a step, by its path: `call/inner`.
+    Before(String),
+    /// Everything.
+    End,
+}
+
+/// The fork position that a point names.
+///
+/// # Errors
+/// [`NotSaid::NoStep`] for a step that has not begun, [`NotSaid::Position`].
+pub fn fork_position(recorded: &[Frame], point: &ForkPosition) -> Result<u64, InterventionError> {
+    let frames = recorded.len() as u64;
+    let position = match point {
+        ForkPosition::At(position) => *position,
+        ForkPosition::AtFrame(frame) => frame.saturating_add(1),
+        ForkPosition::End => frames,
+        ForkPosition::Before(path) => {
+            let (scope, step) = path.rsplit_once('/').unwrap_or(("", path));
+            let begins = |frame: &&Frame| {
+                let begins = matches!(
+                    &frame.event,
+                    Event::Step(StepEvent::Started(_) | StepEvent::Skipped(_))
+                );
+                let about = matches!(&frame.event, Event::Step(event) if event.step() == step);
+                begins && about && frame.scope == scope
+            };
+            let last = recorded.iter().rev().find(begins);
+            last.ok_or_else(|| InterventionError::NoStep(path.clone()))?
+                .seq
+        }
+    };
+    match position <= frames {
+        true => Ok(position),
+        false => Err(InterventionError::Position { position, frames }),
+    }
+}

@@ -1,0 +1,325 @@
+//! What a parsed expression mentions, and whether it makes sense: before any run.
+
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a path has two kinds of nodes, anything else makes it none"
+)]
+
+use std::collections::BTreeSet;
+
+use jmespath::ast::Ast;
+
+use super::functions::Signature;
+use super::value::measure;
+use super::{ExpressionError, NegatedPath, ParamNames, Root};
+
+/// What the current node of an expression is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum NodeScope {
+    /// The object of names.
+    Root,
+    /// The object behind `step`.
+    Steps,
+    /// The object behind `env`.
+    Env,
+    /// Some value below it, or an element of an array.
+    Element,
+}
+
+/// One step down a path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Segment {
+    /// A member of an object.
+    Field(String),
+    /// An item of an array.
+    Index(usize),
+}
+
+impl Segment {
+    /// As a segment of a JSON pointer, slash included.
+    pub(super) fn to_pointer(&self) -> String {
+        match self {
+            Self::Field(name) => format!("/{}", name.replace('~', "~0").replace('/', "~1")),
+            Self::Index(index) => format!("/{index}"),
+        }
+    }
+}
+
+/// More levels of syntax than this are refused: the walkers below are recursive.
+const MAX_SYNTAX_DEPTH: usize = 256;
+/// No slice jumps further; keeps index arithmetic far from its limits.
+const MAX_SLICE_STEP: i32 = 1 << 20;
+
+pub(super) struct Analysis<'j> {
+    pub(super) roots: BTreeSet<Root>,
+    pub(super) params: ParamNames,
+    depth: usize,
+    /// What is said of a negated path, by the places of the `!` and of the dot.
+    negated: &'j dyn Fn(usize, usize) -> Option<NegatedPath>,
+}
+
+pub(super) fn analyze<'j>(
+    ast: &Ast,
+    scope: NodeScope,
+    negated: &'j dyn Fn(usize, usize) -> Option<NegatedPath>,
+) -> Result<Analysis<'j>, ExpressionError> {
+    let mut judged = Analysis {
+        roots: BTreeSet::new(),
+        params: ParamNames::default(),
+        depth: 0,
+        negated,
+    };
+    judged.node(ast, scope)?;
+    Ok(judged)
+}
+
+fn refuse<T>(offset: usize, message: impl Into<String>, hint: &str) -> Result<T, ExpressionError> {
+    Err(ExpressionError {
+        message: message.into(),
+        offset,
+        hint: (!hint.is_empty()).then(|| hint.to_owned()),
+        negated_path: false,
+    })
+}
+
+const WHOLE: &str = "name something: params.x, step.ID.x, env.NAME";
+
+impl Analysis<'_> {
+    fn node(&mut self, ast: &Ast, scope: NodeScope) -> Result<(), ExpressionError> {
+        self.depth += 1;
+        if self.depth > MAX_SYNTAX_DEPTH {
+            return refuse(0, "the expression is nested too deeply", "");
+        }
+        let outcome = self.inner(ast, scope);
+        self.depth -= 1;
+        outcome
+    }
+
+    fn inner(&mut self, ast: &Ast, scope: NodeScope) -> Result<(), ExpressionError> {
+        match ast {
+            Ast::Field { offset, name } => self.name(*offset, name, scope),
+            Ast::Subexpr { offset, lhs, rhs } => self.below(*offset, lhs, rhs, scope),
+            Ast::Identity { offset } => match scope {
+                NodeScope::Root | NodeScope::Steps | NodeScope::Env => {
+                    refuse(*offset, "the names cannot be taken as a whole", WHOLE)
+                }
+                NodeScope::Element => Ok(()),
+            },
+            Ast::Index { offset, .. } if scope != NodeScope::Element => {
+                refuse(*offset, "there is nothing to index here", WHOLE)
+            }
+            Ast::Slice { offset, step, .. } => slice(*offset, *step, scope),
+            // What no result may be would fail in every run.
+            Ast::Literal { offset, value } => match measure(value) {
+                Ok(_) => Ok(()),
+                Err(error) => refuse(*offset, error.message, ""),
+            },
+            Ast::Index { .. } => Ok(()),
+            Ast::Expref { offset, .. } => refuse(
+                *offset,
+                "an expression reference is only an argument",
+                "as in sort_by(params.rows, &age)",
+            ),
+            Ast::Function { offset, name, args } => self.function(*offset, name, args, scope),
+            Ast::Not { node, .. } | Ast::Flatten { node, .. } | Ast::ObjectValues { node, .. } => {
+                self.node(node, scope)
+            }
+            Ast::And { lhs, rhs, .. } | Ast::Or { lhs, rhs, .. } => {
+                self.node(lhs, scope)?;
+                self.node(rhs, scope)
+            }
+            Ast::Comparison { lhs, rhs, .. } => {
+                self.node(lhs, scope)?;
+                self.node(rhs, scope)
+            }
+            Ast::Condition {
+                predicate, then, ..
+            } => {
+                self.node(predicate, scope)?;
+                self.node(then, scope)
+            }
+            Ast::Projection { lhs, rhs, .. } => {
+                self.node(lhs, scope)?;
+                self.node(rhs, NodeScope::Element)
+            }
+            Ast::MultiList { elements, .. } => elements
+                .iter()
+                .try_for_each(|element| self.node(element, scope)),
+            Ast::MultiHash { elements, .. } => elements
+                .iter()
+                .try_for_each(|pair| self.node(&pair.value, scope)),
+        }
+    }
+
+    fn name(&mut self, offset: usize, name: &str, scope: NodeScope) -> Result<(), ExpressionError> {
+        let root = match (scope, name) {
+            (NodeScope::Element, _) | (NodeScope::Root, "null") => return Ok(()),
+            (NodeScope::Steps, id) => Root::Step(id.to_owned()),
+            (NodeScope::Env, name) => Root::Env(name.to_owned()),
+            (NodeScope::Root, "step") => {
+                return refuse(offset, "`step` needs a step id", "step.ID");
+            }
+            (NodeScope::Root, "env") => {
+                return refuse(offset, "`env` needs the name of a variable", "env.NAME");
+            }
+            (NodeScope::Root, "params") => {
+                self.params.whole = true;
+                Root::Params
+            }
+            (NodeScope::Root, "item") => Root::Item,
+            (NodeScope::Root, "item_index") => Root::ItemIndex,
+            (NodeScope::Root, id) => Root::Step(id.to_owned()),
+        };
+        self.roots.insert(root);
+        Ok(())
+    }
+
+    /// `lhs.rhs` or `lhs | rhs`; `step.ID` and `env.NAME` are names of their own.
+    fn below(
+        &mut self,
+        dot: usize,
+        lhs: &Ast,
+        rhs: &Ast,
+        scope: NodeScope,
+    ) -> Result<(), ExpressionError> {
+        if let (NodeScope::Root, Some(not)) = (scope, negated_space(lhs))
+            && let Some(found) = (self.negated)(not, dot)
+        {
+            return Err(ExpressionError {
+                message: found.message,
+                offset: not,
+                hint: Some(found.hint),
+                negated_path: true,
+            });
+        }
+        if scope == NodeScope::Root
+            && let Ast::Field { name, .. } = lhs
+        {
+            match name.as_str() {
+                "step" => return self.node(rhs, NodeScope::Steps),
+                "env" => return self.node(rhs, NodeScope::Env),
+                "params" => {
+                    self.roots.insert(Root::Params);
+                    match leading(rhs) {
+                        Some(name) => drop(self.params.names.insert(name.to_owned())),
+                        None => self.params.whole = true,
+                    }
+                    return self.node(rhs, NodeScope::Element);
+                }
+                _ => {}
+            }
+        }
+        self.node(lhs, scope)?;
+        self.node(rhs, NodeScope::Element)
+    }
+
+    fn function(
+        &mut self,
+        offset: usize,
+        name: &str,
+        args: &[Ast],
+        scope: NodeScope,
+    ) -> Result<(), ExpressionError> {
+        let Some(signature) = Signature::of(name) else {
+            let hint = super::functions::nearest(name).map(|near| format!("did you mean {near}?"));
+            let hint = hint.unwrap_or_default();
+            return refuse(offset, format!("unknown function {name:?}"), &hint);
+        };
+        if !signature.takes(args.len()) {
+            let wanted = signature.arguments();
+            let message = format!("{name} takes {wanted}, got {}", args.len());
+            return refuse(offset, message, "");
+        }
+        for (position, arg) in args.iter().enumerate() {
+            match (arg, signature.expression == Some(position)) {
+                (Ast::Expref { ast, .. }, true) => self.node(ast, NodeScope::Element)?,
+                (_, true) => {
+                    let message = format!("{name} needs an expression reference");
+                    return refuse(offset, message, "put & before it: &name");
+                }
+                (arg, false) => self.node(arg, scope)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn slice(offset: usize, step: i32, scope: NodeScope) -> Result<(), ExpressionError> {
+    if scope != NodeScope::Element {
+        return refuse(offset, "there is nothing to slice here", WHOLE);
+    }
+    if step == 0 {
+        return refuse(offset, "a slice cannot have step 0", "");
+    }
+    if step.abs() > MAX_SLICE_STEP {
+        return refuse(offset, "the step of the slice is too large", "");
+    }
+    Ok(())
+}
+
+/// The member that is taken first, if it is a single one.
+fn leading(ast: &Ast) -> Option<&str> {
+    match ast {
+        Ast::Field { name, .. } => Some(name),
+        Ast::Subexpr { lhs, .. } => leading(lhs),
+        _ => None,
+    }
+}
+
+/// Where `!step` or `!env` stands, which alone is nothing.
+fn negated_space(ast: &Ast) -> Option<usize> {
+    let Ast::Not { offset, node } = ast else {
+        return None;
+    };
+    let mut inner = node;
+    while let Ast::Not { node, .. } = &**inner {
+        inner = node;
+    }
+    match &**inner {
+        Ast::Field { name, .. } if name == "step" || name == "env" => Some(*offset),
+        _ => None,
+    }
+}
+
+fn spaced(space: &str, name: &str) -> Option<Root> {
+    match space {
+        "step" => Some(Root::Step(name.to_owned())),
+        "env" => Some(Root::Env(name.to_owned())),
+        _ => None,
+    }
+}
+
+/// The expression as a path, if it is one.
+pub(super) fn path(ast: &Ast) -> Option<(Root, Vec<Segment>)> {
+    let mut segments = Vec::new();
+    flatten(ast, &mut segments)?;
+    let mut segments = segments.into_iter();
+    let Segment::Field(first) = segments.next()? else {
+        return None;
+    };
+    let root = match first.as_str() {
+        "null" => return None,
+        "params" => Root::Params,
+        "item" => Root::Item,
+        "item_index" => Root::ItemIndex,
+        "step" | "env" => match segments.next()? {
+            Segment::Field(name) => spaced(&first, &name)?,
+            Segment::Index(_) => return None,
+        },
+        _ => Root::Step(first),
+    };
+    Some((root, segments.collect()))
+}
+
+fn flatten(ast: &Ast, segments: &mut Vec<Segment>) -> Option<()> {
+    if let Ast::Subexpr { lhs, rhs, .. } = ast {
+        flatten(lhs, segments)?;
+        return flatten(rhs, segments);
+    }
+    segments.push(match ast {
+        Ast::Field { name, .. } => Segment::Field(name.clone()),
+        Ast::Index { idx, .. } => Segment::Index(usize::try_from(*idx).ok()?),
+        _ => return None,
+    });
+    Some(())
+}

@@ -1,0 +1,381 @@
+//! What a recorded run would do under another definition: its recorded inputs, given to fresh
+//! decisions wherever they fit.
+//!
+//! An input is not tied to its number but to what it is about: scope, step, item, attempt, purpose
+//! or sending. One that does not fit yet waits until it does; one that never fits is left. What the
+//! new definition asks of the world and nobody recorded stays unanswered: nothing is called.
+
+mod compare;
+mod divergence;
+mod locate;
+mod policies;
+mod renumber;
+
+pub use compare::compare;
+pub use divergence::{Divergence, DivergenceKind};
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use ktsu_ledger::event::{ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent};
+use ktsu_ledger::frame::Link;
+use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash};
+use ktsu_projections::run::{RunState, StepStatus};
+use serde_json::{Map, Value};
+
+use super::definition::Definition;
+use super::next::{Memo, TaskSpec, task_spec};
+use super::params;
+use super::replay::{input_length, to_draft};
+use super::rules::DecisionRules;
+use super::turn::{Turn, apply_report, begin, continuation};
+use ktsu_schema::message_at;
+
+/// A task: scope, step, item, attempt.
+pub type TaskAttemptKey = (String, String, Option<u32>, u32);
+
+/// A run as it would have gone.
+#[derive(Debug)]
+pub struct Simulation {
+    /// What would have been recorded.
+    pub frames: Vec<Frame>,
+    /// What the runtime would have been told of each task that was sent out.
+    pub task_specs: BTreeMap<TaskAttemptKey, TaskSpec>,
+    /// Recorded inputs that found no place.
+    pub unused_inputs: Vec<Frame>,
+    /// How it ended, or where it waits.
+    pub state: RunState,
+}
+
+/// Why a run cannot be tried.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SimulationError {
+    /// It does not begin with an invocation of its own.
+    #[error("it does not begin with run.created: only runs can be tried, not branches")]
+    NoInvocation,
+    /// A person changed it on the way.
+    #[error("frame {0}: {1} changes the run; only undisturbed runs can be tried")]
+    Disturbed(u64, String),
+    /// The new definition would not have taken the invocation.
+    #[error("the invocation would be refused: {0}")]
+    Refused(String),
+    /// A promise of ours that did not hold.
+    #[error("{0}")]
+    Broken(String),
+}
+
+/// Tries a recorded run under a definition. `recorded_as` is the one it was recorded under.
+///
+/// # Errors
+/// [`NotRehearsed`].
+pub fn simulate(
+    recorded: &[Frame],
+    recorded_as: &Definition,
+    definition: &Arc<Definition>,
+) -> Result<Simulation, SimulationError> {
+    let Some((first, rest)) = recorded.split_first() else {
+        return Err(SimulationError::NoInvocation);
+    };
+    let Event::Run(RunEvent::Created(created)) = &first.event else {
+        return Err(SimulationError::NoInvocation);
+    };
+    let created = adapted_invocation(created, recorded_as, definition)?;
+    let draft = Draft {
+        event: Event::Run(RunEvent::Created(Box::new(created))),
+        ..to_draft(first)
+    };
+    let memo = Memo::default();
+    let stream = first.stream.clone();
+    let begun = begin(definition, stream, draft, first.at, &memo);
+    let (state, turn) = begun.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
+    let mut stage = Simulator {
+        definition,
+        memo,
+        state,
+        frames: Vec::new(),
+        task_specs: BTreeMap::new(),
+        recorded,
+        numbers: HashMap::from([(0, 0)]),
+    };
+    stage.record_turn(turn)?;
+    let mut waiting: Vec<&[Frame]> = Vec::new();
+    let mut left: Vec<Frame> = Vec::new();
+    let mut at = 0;
+    while let Some(frame) = rest.get(at) {
+        let rest = rest.get(at..).unwrap_or_default();
+        let count = input_length(rest);
+        at += count;
+        if frame.event.role() == Role::Decision
+            || matches!(frame.event, Event::Run(RunEvent::Continued(_)))
+        {
+            continue;
+        }
+        if let Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_)) | Event::Person(_) =
+            &frame.event
+        {
+            let kind = frame.event.kind().to_owned();
+            return Err(SimulationError::Disturbed(frame.seq, kind));
+        }
+        waiting.push(rest.get(..count).unwrap_or_default());
+        stage.feed(&mut waiting, &mut left)?;
+    }
+    left.extend(waiting.into_iter().flatten().cloned());
+    Ok(Simulation {
+        frames: stage.frames,
+        task_specs: stage.task_specs,
+        unused_inputs: left,
+        state: stage.state,
+    })
+}
+
+/// The invocation, as the new definition would have taken it: a param that had its default is
+/// taken for one that was not given.
+fn adapted_invocation(
+    created: &RunCreated,
+    recorded_as: &Definition,
+    definition: &Definition,
+) -> Result<RunCreated, SimulationError> {
+    let Some(root) = definition.root() else {
+        return Err(SimulationError::Refused("there is no root".to_owned()));
+    };
+    let mut given = created.params.to_value();
+    let before = recorded_as
+        .root()
+        .and_then(|root| root.plan.params.as_ref());
+    if let (Some(schema), Value::Object(given)) = (before, &mut given) {
+        without_defaults(&schema.to_value(), given);
+    }
+    let rules = DecisionRules::from_recorded(created.rules);
+    let rules = rules.map_err(|unknown| SimulationError::Refused(unknown.to_string()))?;
+    let resolved = params::resolve(root.params.as_ref(), given, rules).map_err(|found| {
+        let words = found
+            .iter()
+            .map(|one| message_at(&one.message, &one.pointer));
+        SimulationError::Refused(words.collect::<Vec<_>>().join("; "))
+    })?;
+    let mut env = created.env.clone();
+    for variable in &root.plan.env {
+        if env.contains_key(&variable.name) {
+            continue;
+        }
+        let value = match (variable.secret, &variable.default) {
+            (true, _) => EnvValue::Secret,
+            (false, Some(default)) => EnvValue::Value(default.clone()),
+            (false, None) => continue,
+        };
+        env.insert(variable.name.clone(), value);
+    }
+    env.retain(|name, _| root.plan.env.iter().any(|one| one.name == *name));
+    Ok(RunCreated {
+        definition: definition.json.clone(),
+        digest: definition.digest.clone(),
+        env,
+        params: CanonicalJson::from_value(&resolved)
+            .map_err(|unfit| SimulationError::Refused(unfit.to_string()))?,
+        version: root.plan.version.clone(),
+        workflow: root.plan.name.clone(),
+        ..created.clone()
+    })
+}
+
+fn without_defaults(schema: &Value, given: &mut Map<String, Value>) {
+    let properties = schema.get("properties").and_then(Value::as_object);
+    for (name, property) in properties.into_iter().flatten() {
+        let default = property.get("default");
+        if default.is_some() && given.get(name) == default {
+            given.remove(name);
+        }
+    }
+}
+
+/// A run while it is tried.
+struct Simulator<'a> {
+    definition: &'a Arc<Definition>,
+    memo: Memo,
+    state: RunState,
+    frames: Vec<Frame>,
+    task_specs: BTreeMap<TaskAttemptKey, TaskSpec>,
+    recorded: &'a [Frame],
+    /// The numbers that recorded inputs have here, and recorded decisions that inputs name.
+    numbers: HashMap<u64, u64>,
+}
+
+impl Simulator<'_> {
+    /// Gives whatever fits, in recorded order, until nothing fits any more. Only the last one has
+    /// not been tried: the others did not fit, and nothing was decided since.
+    fn feed(
+        &mut self,
+        waiting: &mut Vec<&[Frame]>,
+        left: &mut Vec<Frame>,
+    ) -> Result<(), SimulationError> {
+        let mut at = waiting.len().saturating_sub(1);
+        while let Some(input) = waiting.get(at).copied() {
+            if self.can_never_apply(input) {
+                left.extend(waiting.remove(at).iter().cloned());
+            } else if self.try_input(input)? {
+                waiting.remove(at);
+                // What was decided may have made room for an earlier one.
+                at = 0;
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether an input can never fit: what it is about has ended, or is not there.
+    fn can_never_apply(&self, input: &[Frame]) -> bool {
+        let Some(first) = input.first() else {
+            return true;
+        };
+        if self.state.status().is_terminal() {
+            return true;
+        }
+        let data = first.event.data();
+        let step = data.get("step").and_then(Value::as_str);
+        let path = first.scope.split('/').filter(|part| !part.is_empty());
+        let mut scope = String::new();
+        for step in path.chain(step) {
+            let Some(held) = self.state.scope_at(&scope) else {
+                return false;
+            };
+            let Some(held) = self.state.scope(held) else {
+                return false;
+            };
+            let Some(position) = held.shape.position(step) else {
+                return true;
+            };
+            let status = held.steps.get(position as usize).map(|step| step.status);
+            let over = !matches!(status, Some(StepStatus::Pending | StepStatus::Running));
+            if over {
+                return true;
+            }
+            if !scope.is_empty() {
+                scope.push('/');
+            }
+            scope.push_str(step);
+        }
+        false
+    }
+
+    /// Gives an input, if the state takes it.
+    fn try_input(&mut self, input: &[Frame]) -> Result<bool, SimulationError> {
+        let Some(first) = input.first() else {
+            return Ok(false);
+        };
+        let at = first.at.max(self.state.at());
+        let drafts: Vec<Draft> = input
+            .iter()
+            .map(|frame| self.renumbered(frame, input))
+            .collect();
+        let Some(draft) = drafts.first().cloned() else {
+            return Ok(false);
+        };
+        let broken = |error: &dyn std::fmt::Display| SimulationError::Broken(error.to_string());
+        let link: Link = self.state.link();
+        let sealed = draft.seal(link, at).map_err(|error| broken(&error))?;
+        if self.state.check(&sealed.frame).is_err() {
+            return Ok(false);
+        }
+        // A report is taken whole or not at all.
+        let before = (input.len() > 1).then(|| self.state.clone());
+        let seq = self.state.next_seq();
+        let turn = apply_report(self.definition, &mut self.state, drafts, at, &self.memo);
+        match (turn, before) {
+            (Ok(turn), _) => {
+                let numbers = input.iter().map(|frame| frame.seq).zip(seq..);
+                self.numbers.extend(numbers);
+                self.record_turn(turn)?;
+                Ok(true)
+            }
+            (Err(_), Some(before)) => {
+                self.state = before;
+                self.memo = Memo::default();
+                Ok(false)
+            }
+            (Err(error), None) => Err(broken(&error)),
+        }
+    }
+
+    /// A recorded input with the numbers that what it names has here.
+    fn renumbered(&self, frame: &Frame, report: &[Frame]) -> Draft {
+        let here = |seq: u64| {
+            let within = report.iter().position(|one| one.seq == seq);
+            within
+                .map(|at| self.state.next_seq() + at as u64)
+                .or_else(|| self.numbers.get(&seq).copied())
+        };
+        let mut draft = to_draft(frame);
+        let causes = frame.cause.iter().filter_map(|cause| match cause {
+            Cause::Here(seq) => here(*seq).map(Cause::Here),
+            Cause::There(..) => None,
+        });
+        draft.cause = causes.collect();
+        renumber::renumber(&mut draft.event, here);
+        draft
+    }
+
+    /// Keeps what a turn came to, and what was told to whoever was sent out; goes on where a bound
+    /// ended it.
+    fn record_turn(&mut self, turn: Turn) -> Result<(), SimulationError> {
+        let mut turn = turn;
+        loop {
+            for sealed in turn.sealed {
+                self.record_task_spec(&sealed.frame);
+                let decided = renumber::matching_doubt(&sealed.frame, self.recorded, &self.numbers);
+                self.numbers.extend(decided);
+                self.frames.push(sealed.frame);
+            }
+            if !turn.more {
+                return Ok(());
+            }
+            let (draft, at) = (
+                continuation(&self.state, ContinueReason::Bound),
+                self.state.at(),
+            );
+            let next = apply_report(
+                self.definition,
+                &mut self.state,
+                vec![draft],
+                at,
+                &self.memo,
+            );
+            turn = next.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
+        }
+    }
+
+    fn record_task_spec(&mut self, frame: &Frame) {
+        let Event::Worker(WorkerEvent::Dispatched(sent)) = &frame.event else {
+            return;
+        };
+        let place = self.state.scope_at(&frame.scope).and_then(|scope| {
+            let position = self.state.scope(scope)?.shape.position(&sent.step)?;
+            Some((scope, position))
+        });
+        let Some((scope, step)) = place else { return };
+        let told = task_spec(
+            self.definition,
+            &self.state,
+            &self.memo,
+            scope,
+            step,
+            sent.item,
+        );
+        let name = (
+            frame.scope.clone(),
+            sent.step.clone(),
+            sent.item,
+            sent.attempt,
+        );
+        self.task_specs.extend(told.map(|told| (name, told)));
+    }
+}
+
+/// The head that a rehearsal comes to; equal to the recorded one where nothing differs and no turn
+/// was cut.
+pub fn head(rehearsal: &Simulation) -> Hash {
+    rehearsal.state.link().prev
+}
+
+#[cfg(test)]
+mod tests;

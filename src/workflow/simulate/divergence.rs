@@ -1,0 +1,107 @@
+//! One respect in which a run would have gone otherwise, and the names of all of them.
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// In which respect a run would have gone otherwise.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DivergenceKind {
+    /// A param of the run, given or by default.
+    Param,
+    /// A step that history does not have.
+    StepAdded,
+    /// A step that the new definition does not have.
+    StepRemoved,
+    /// The steps come in another order.
+    Order,
+    /// A condition comes to something else.
+    Condition,
+    /// A template gives another value.
+    Template,
+    /// A fan-out goes over another number of items.
+    Items,
+    /// A model would be told something else; the recorded reply is used all the same.
+    Prompt,
+    /// Another model group would be asked.
+    Group,
+    /// A bound of an agent: turns, tokens, its confidence threshold.
+    Limit,
+    /// The verdict of a schema.
+    Schema,
+    /// A reserved field is judged otherwise.
+    Reserved,
+    /// A webhook would go elsewhere, or otherwise.
+    Webhook,
+    /// A webhook would be sent more or less often, or after another pause.
+    Retry,
+    /// A field of the output of a step.
+    Output,
+    /// The status of a step or of the run.
+    Status,
+    /// The code or the message of a failure.
+    Failure,
+    /// A field of the output of the run.
+    RunOutput,
+    /// The budget or the time of the run.
+    Policy,
+    /// A call that nobody was asked about would wait for a person.
+    GateAdded,
+    /// A call that people were asked about would be made without them.
+    GateRemoved,
+    /// What becomes of a step whose call is rejected.
+    OnReject,
+    /// How long a decision about a call may take, and what becomes of the call then.
+    ApprovalTimeout,
+    /// How many people have to approve a call.
+    Quorum,
+    /// Whether whoever started the run may approve a call.
+    NotByProposer,
+    /// A tool that was called, or asked about, is on the allowlist no more.
+    ToolNotPermitted,
+    /// The agent has no such tool server any more.
+    ServerRemoved,
+    /// Something is asked of the world that history has no answer to: the step waits.
+    NoRecord,
+    /// A recorded answer that nothing asks for.
+    Unused,
+}
+
+impl DivergenceKind {
+    /// As it is shown and counted.
+    pub fn name(self) -> String {
+        let name = serde_json::to_value(self).unwrap_or_default();
+        name.as_str().unwrap_or_default().to_owned()
+    }
+}
+
+/// One respect in which a run would have gone otherwise.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Divergence {
+    /// In which respect.
+    pub what: DivergenceKind,
+    /// The step, by path; empty for the run.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub step: String,
+    /// The item of a fan-out.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The tool server, by the agent's name for it, where a call of a tool is judged otherwise.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub server: Option<String>,
+    /// Its tool.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tool: Option<String>,
+    /// The place within what differs, as a JSON pointer.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+    /// The recorded frame in which history says so; absent where history says nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub frame: Option<u64>,
+    /// What is recorded; absent: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub history: Option<Value>,
+    /// What would be; absent: nothing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Value>,
+}

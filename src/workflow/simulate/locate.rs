@@ -1,0 +1,105 @@
+//! The recorded frames in which history says what would have gone otherwise.
+
+use std::collections::HashMap;
+
+use ktsu_ledger::Frame;
+use ktsu_projections::Lineage;
+use ktsu_projections::lineage::{LineageNode, item_name};
+
+use super::{Divergence, DivergenceKind};
+
+/// Finds the frame of each divergence that has none yet. What history does not have stands nowhere.
+pub(super) fn locate_frames(divergences: &mut [Divergence], recorded: &[Frame]) {
+    let lineage = Lineage::from_frames(recorded);
+    let mut about: HashMap<String, Vec<&LineageNode>> = HashMap::new();
+    for node in lineage.nodes() {
+        let step = node.step.as_deref().unwrap_or_default();
+        about.entry(path(&node.scope, step)).or_default().push(node);
+    }
+    for one in divergences.iter_mut().filter(|one| one.frame.is_none()) {
+        let name = match one.what {
+            // It is about the steps of a scope, one after another.
+            DivergenceKind::Order => path(&one.step, &moved(one)),
+            _ if one.step.is_empty() => String::new(),
+            _ => item_name(&one.step, one.item),
+        };
+        let nodes = about.get(&name).map_or(&[][..], Vec::as_slice);
+        one.frame = frame(one, nodes);
+    }
+}
+
+fn path(scope: &str, step: &str) -> String {
+    match (scope, step) {
+        ("", step) => step.to_owned(),
+        (scope, "") => format!("{scope}/"),
+        (scope, step) => format!("{scope}/{step}"),
+    }
+}
+
+/// The first step that history came to in another order.
+fn moved(one: &Divergence) -> String {
+    let steps = |side: &Option<serde_json::Value>| {
+        let steps = side.as_ref().and_then(serde_json::Value::as_array);
+        steps.cloned().unwrap_or_default()
+    };
+    let (was, is) = (steps(&one.history), steps(&one.decided));
+    let first = was.iter().zip(&is).find(|(was, is)| was != is);
+    let first = first.and_then(|(was, _)| was.as_str());
+    first.unwrap_or_default().to_owned()
+}
+
+/// Of the frames about a step, or about the run, the one that says what differs.
+fn frame(one: &Divergence, nodes: &[&LineageNode]) -> Option<u64> {
+    let first = |kinds: &[&str]| {
+        let mut nodes = nodes.iter();
+        nodes
+            .find(|node| kinds.contains(&node.kind.as_str()))
+            .map(|node| node.seq)
+    };
+    let last = |kinds: &[&str]| {
+        let mut nodes = nodes.iter().rev();
+        nodes
+            .find(|node| kinds.contains(&node.kind.as_str()))
+            .map(|node| node.seq)
+    };
+    match one.what {
+        DivergenceKind::StepAdded | DivergenceKind::NoRecord => None,
+        DivergenceKind::Param | DivergenceKind::Policy => first(&["run.created"]),
+        DivergenceKind::StepRemoved | DivergenceKind::Order | DivergenceKind::Condition => {
+            first(&["step.started", "step.skipped"])
+        }
+        DivergenceKind::Template | DivergenceKind::Items => {
+            first(&["step.started", "item.started"])
+        }
+        DivergenceKind::Prompt | DivergenceKind::Group | DivergenceKind::Limit => {
+            first(&["worker.dispatched"])
+        }
+        DivergenceKind::Schema => first(&["step.output_checked"]),
+        DivergenceKind::Reserved => first(&["reserved.evaluated"]),
+        DivergenceKind::Webhook | DivergenceKind::Retry => first(&["webhook.sent"]),
+        DivergenceKind::Output
+        | DivergenceKind::Status
+        | DivergenceKind::Failure
+        | DivergenceKind::RunOutput => last(&[
+            "step.completed",
+            "step.failed",
+            "step.skipped",
+            "item.completed",
+            "item.failed",
+            "run.completed",
+            "run.failed",
+        ]),
+        DivergenceKind::Unused => {
+            let kind = one.history.as_ref().and_then(serde_json::Value::as_str);
+            first(&[kind.unwrap_or_default()])
+        }
+        DivergenceKind::GateAdded
+        | DivergenceKind::GateRemoved
+        | DivergenceKind::OnReject
+        | DivergenceKind::ApprovalTimeout
+        | DivergenceKind::Quorum
+        | DivergenceKind::NotByProposer
+        | DivergenceKind::ToolNotPermitted
+        | DivergenceKind::ServerRemoved => first(&["approval.requested", "tool.called"]),
+    }
+}

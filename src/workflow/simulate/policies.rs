@@ -1,0 +1,153 @@
+//! Calls of tools under the new definition's word: whether they may be made, and what people are
+//! asked before. What follows from it for the run is told as with any other change.
+
+use ktsu_ledger::event::AgentEvent;
+use ktsu_ledger::event::plan::{ApprovalPolicy, ServerPlan};
+use ktsu_ledger::{Event, Frame};
+use ktsu_projections::run::RunState;
+use serde_json::{Value, json};
+
+use super::{Divergence, DivergenceKind};
+
+/// What is recorded, and what would be.
+type Sides = (Option<Value>, Option<Value>);
+
+/// A call, or the question whether to make it, as it is recorded.
+struct RecordedCall<'a> {
+    step: &'a str,
+    item: Option<u32>,
+    server: &'a str,
+    tool: &'a str,
+    /// What people were asked; nothing if nobody was.
+    policy: Option<&'a ApprovalPolicy>,
+}
+
+/// Every recorded call and question that the new definition says something else about, in the
+/// order of history. Steps that the new run did not come to are told of elsewhere.
+pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Vec<Divergence> {
+    let mut found = Vec::new();
+    for frame in recorded {
+        let Some(call) = call(&frame.event) else {
+            continue;
+        };
+        let Some(is) = servers(new, &frame.scope, call.step) else {
+            continue;
+        };
+        let was = servers(old, &frame.scope, call.step).unwrap_or_default();
+        let step = match frame.scope.as_str() {
+            "" => call.step.to_owned(),
+            scope => format!("{scope}/{}", call.step),
+        };
+        for (what, (history, decided)) in changed(&call, was, is) {
+            let one = Divergence {
+                what,
+                step: step.clone(),
+                item: call.item,
+                server: Some(call.server.to_owned()),
+                tool: Some(call.tool.to_owned()),
+                field: String::new(),
+                frame: Some(frame.seq),
+                history,
+                decided,
+            };
+            // The same about a later call of the tool is told once.
+            let same = |other: &Divergence| {
+                let frame = other.frame;
+                Divergence {
+                    frame,
+                    ..one.clone()
+                } == *other
+            };
+            if !found.iter().any(same) {
+                found.push(one);
+            }
+        }
+    }
+    found
+}
+
+/// A call that had an approval says nothing by itself: the question before it does.
+fn call(event: &Event) -> Option<RecordedCall<'_>> {
+    match event {
+        Event::Agent(AgentEvent::ApprovalRequested(asked)) => Some(RecordedCall {
+            step: &asked.step,
+            item: asked.item,
+            server: &asked.server,
+            tool: &asked.tool,
+            policy: Some(&asked.policy),
+        }),
+        Event::Agent(AgentEvent::ToolCalled(called)) if called.approval.is_none() => {
+            Some(RecordedCall {
+                step: &called.step,
+                item: called.item,
+                server: &called.server,
+                tool: &called.tool,
+                policy: None,
+            })
+        }
+        _ => None,
+    }
+}
+
+/// The servers of an agent step; nothing if there is no such step.
+fn servers<'s>(state: &'s RunState, scope: &str, step: &str) -> Option<&'s [ServerPlan]> {
+    let scope = state.scope_at(scope)?;
+    let position = state.scope(scope)?.shape.position(step)?;
+    Some(state.servers(scope, position))
+}
+
+fn changed(
+    call: &RecordedCall<'_>,
+    was: &[ServerPlan],
+    is: &[ServerPlan],
+) -> Vec<(DivergenceKind, Sides)> {
+    let named = |one: &&ServerPlan| one.name == call.server;
+    let before = was.iter().find(named);
+    let Some(after) = is.iter().find(named) else {
+        let file = before.map(|server| json!(server.file));
+        return vec![(DivergenceKind::ServerRemoved, (file, None))];
+    };
+    if !after.permits(call.tool) {
+        let sides = (before.map(allowlist), Some(allowlist(after)));
+        return vec![(DivergenceKind::ToolNotPermitted, sides)];
+    }
+    match (call.policy, after.approval(call.tool)) {
+        (None, None) => Vec::new(),
+        (None, Some(policy)) => vec![(DivergenceKind::GateAdded, (None, Some(json!(policy))))],
+        (Some(policy), None) => vec![(DivergenceKind::GateRemoved, (Some(json!(policy)), None))],
+        (Some(was), Some(is)) => terms(was, is),
+    }
+}
+
+fn allowlist(server: &ServerPlan) -> Value {
+    server
+        .tools
+        .iter()
+        .map(|rule| json!(rule.pattern))
+        .collect()
+}
+
+/// What differs between two policies, term by term.
+fn terms(was: &ApprovalPolicy, is: &ApprovalPolicy) -> Vec<(DivergenceKind, Sides)> {
+    let timeout = |policy: &ApprovalPolicy| policy.timeout.as_ref().map(|one| json!(one));
+    let all = [
+        (
+            DivergenceKind::OnReject,
+            (Some(json!(was.on_reject)), Some(json!(is.on_reject))),
+        ),
+        (DivergenceKind::ApprovalTimeout, (timeout(was), timeout(is))),
+        (
+            DivergenceKind::Quorum,
+            (Some(json!(was.quorum)), Some(json!(is.quorum))),
+        ),
+        (
+            DivergenceKind::NotByProposer,
+            (
+                Some(json!(was.not_by_proposer)),
+                Some(json!(is.not_by_proposer)),
+            ),
+        ),
+    ];
+    let differs = |(_, sides): &(DivergenceKind, Sides)| sides.0 != sides.1;
+    all.into_iter().filter(differs).collect()
+}
