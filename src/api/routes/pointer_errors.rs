@@ -256,7 +256,9 @@ impl<'v> Deserializer<'v> for ValueAt<'v, '_> {
                 (name, Some(value))
             }
             _ => {
-                return Err(<SchemaMismatch as de::Error>::unknown_variant("", names).at(self.place));
+                return Err(
+                    <SchemaMismatch as de::Error>::unknown_variant("", names).at(self.place)
+                );
             }
         };
         let place = self.place;

@@ -328,11 +328,16 @@ impl ConnectionSlot {
         });
     }
 
-    /// An answer of this many bytes is to wait for its client. A large one waits for room where too
-    /// much waits already of clients that do read, and is refused if there is none in time.
+    /// Counts an answer of this many bytes until it is sent. A large one waits for space where clients
+    /// that do read have not taken theirs yet, and is refused if there is none in time. Few may wait
+    /// at once, and none for a client that sends requests ahead of its answers: hundreds of those
+    /// would keep everybody else from waiting.
     pub(super) async fn reserve_space(&self, bytes: usize) -> bool {
         if self.try_reserve_space(bytes) {
             return true;
+        }
+        if self.client(|client| client.pipelined > 0).unwrap_or(true) {
+            return false;
         }
         let Ok(_patient) = self.limiter.response_waiters.try_acquire() else {
             return false;
@@ -589,6 +594,22 @@ mod tests {
             (refused, took),
             (vec![false; MAX_WAITING_RESPONSES], Duration::ZERO)
         );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_to_a_request_sent_ahead_does_not_wait_for_space() {
+        let room = ConnectionLimiter::new(2, 100, 8);
+        let (first, ahead) = (
+            room.try_acquire().expect("a place"),
+            room.try_acquire().expect("a place"),
+        );
+        assert!(first.reserve_space(2 * SMALL_RESPONSE_BYTES).await);
+        ahead.begin_request();
+        ahead.end_request();
+        assert!(ahead.begin_request().is_ahead);
+        let asked = Instant::now();
+        assert!(!ahead.reserve_space(2 * SMALL_RESPONSE_BYTES).await);
+        assert_eq!(asked.elapsed(), Duration::ZERO);
     }
 
     #[tokio::test]
