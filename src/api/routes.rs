@@ -72,8 +72,11 @@ pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
         true => AllowedHosts::Loopback,
         false => AllowedHosts::Any,
     };
-    let (router, _) = documented_router().split_for_parts();
-    let router = router
+    // Describing the routes takes longer than opening an engine, so it is done once.
+    static DOCUMENTED: LazyLock<Router<Orchestrator>> =
+        LazyLock::new(|| documented_router().split_for_parts().0);
+    let router = DOCUMENTED
+        .clone()
         .route("/openapi.json", get(openapi_json))
         .with_state(orchestrator)
         .layer(from_fn(move |request, next| {

@@ -14,9 +14,8 @@ use tokio::sync::watch;
 
 use crate::support::ledgers::frames;
 use crate::support::process::Process;
-use crate::support::{Client, KitDir, Sink, guarded};
+use crate::support::{Client, KitDir, Sink, campaign, guarded};
 
-const KILLS: u64 = 50;
 const CLIENTS: usize = 16;
 
 fn kit() -> KitDir {
@@ -169,7 +168,7 @@ impl World {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn fifty_kills_lose_nothing_that_was_acknowledged() {
+async fn kills_lose_nothing_that_was_acknowledged() {
     let seed = match std::env::var("KTSU_TEST_SEED") {
         Ok(seed) => seed.parse().unwrap(),
         Err(_) => u64::from(std::process::id()) * 0x9E37_79B9 + 1,
@@ -194,7 +193,8 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
         let pairs = [("SINK", sink.url.as_str())];
         tokio::task::block_in_place(|| Process::start(kit.dir.path(), &path, &pairs))
     };
-    for _ in 0..KILLS {
+    let kills = campaign(15, 50) as u64;
+    for _ in 0..kills {
         let process = start();
         told.send_replace(process.url.clone());
         // A moment by chance, from before the first commit to the middle of the work.
@@ -273,9 +273,9 @@ async fn fifty_kills_lose_nothing_that_was_acknowledged() {
     let opened = opened
         .iter()
         .filter(|one| one.body.contains("store.opened"));
-    assert_eq!(opened.count() as u64, KILLS + 1);
+    assert_eq!(opened.count() as u64, kills + 1);
     eprintln!(
-        "{KILLS} kills: {} runs, {} frames acknowledged, {} webhooks sent {} times, {} waits for an engine",
+        "{kills} kills: {} runs, {} frames acknowledged, {} webhooks sent {} times, {} waits for an engine",
         tokens.len(),
         journal.frames.len(),
         ids.len(),

@@ -57,6 +57,26 @@ fn far_away() -> Option<u64> {
     is_late.then_some(seed)
 }
 
+/// Says that something could not be tested on this machine, once, even if the test passes: what is
+/// written with `eprintln!` is not shown then.
+pub(crate) fn not_tested(what: &str) {
+    use std::io::Write as _;
+    static SAID: std::sync::Mutex<std::collections::BTreeSet<String>> =
+        std::sync::Mutex::new(std::collections::BTreeSet::new());
+    if SAID.lock().unwrap().insert(what.to_owned()) {
+        let _ = writeln!(std::io::stderr(), "\nNOT TESTED: {what}");
+    }
+}
+
+/// The size of a campaign: small in every run of the tests, as large as it can be useful with
+/// `KTSU_CAMPAIGN=full`.
+pub(crate) fn campaign(small: usize, full: usize) -> usize {
+    match std::env::var("KTSU_CAMPAIGN").is_ok_and(|size| size == "full") {
+        true => full,
+        false => small,
+    }
+}
+
 /// Waits, but not for ever.
 pub(crate) async fn guarded<T>(what: &str, waiting: impl Future<Output = T>) -> T {
     match tokio::time::timeout(GUARD, waiting).await {

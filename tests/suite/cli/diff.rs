@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::Desk;
 use super::replay::{golden_desk, run_of};
 use crate::golden::goldens;
+use crate::support::campaign;
 
 const KIT: &str = "
 kind: workflow
@@ -38,7 +39,7 @@ fn a_diff_is_the_inverse_of_the_one_from_the_other_side_and_empty_with_itself() 
     for (at, (name, a)) in goldens.iter().enumerate() {
         assert!(between(a, a).is_empty(), "{name}");
         assert_eq!(between(a, a).shared, a.len() as u64);
-        for (other, b) in goldens.iter().skip(at + 1) {
+        for (other, b) in goldens.iter().skip(at + 1).take(campaign(6, goldens.len())) {
             let there = between(a, b);
             assert_eq!(there.clone().inverse(), between(b, a), "{name} {other}");
             let first = there.first.as_ref().map(|first| first.seq);

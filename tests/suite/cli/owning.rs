@@ -293,7 +293,7 @@ fn a_hard_link_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
 #[test]
 fn a_bind_mount_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
     if let Some(why) = cannot_mount() {
-        eprintln!("NOT RUN: whether a bind mount of a ledger is refused: {why}");
+        crate::support::not_tested(&format!("that a bind mount of a ledger is refused: {why}"));
         return;
     }
     let desk = Desk::new();

@@ -11,6 +11,7 @@ use ktsu_kit as kit;
 use serde_json::{Value, json};
 
 use super::Desk;
+use crate::support::campaign;
 
 /// A kit that uses every key there is; `{}` stands for what a later test puts there.
 const FILES: [(&str, &str, &str); 9] = [
@@ -368,7 +369,7 @@ fn readers_and_schemas_refuse_the_same_shapes() {
         "an approval with a timeout",
     ];
     let book = Book::new();
-    let mut tried = 0;
+    let (mut tried, stride) = (0, campaign(7, 1));
     for (kind, path, text) in FILES {
         let (schema, sound) = (schema(kind), value(text));
         let validator = validator(&schema);
@@ -376,6 +377,10 @@ fn readers_and_schemas_refuse_the_same_shapes() {
         pointers(&schema, &sound, String::new(), &mut places);
         for place in places {
             for changed in changes(&sound, &place) {
+                tried += 1;
+                if tried % stride != 0 {
+                    continue;
+                }
                 book.put(path, &changed.to_string());
                 let (faults, passes) = (book.faults(kind), validator.is_valid(&changed));
                 let of_shape = faults.iter().any(|(code, words)| {
@@ -391,7 +396,6 @@ fn readers_and_schemas_refuse_the_same_shapes() {
                     !passes || !of_shape,
                     "{kind}{place}: {faults:?}, and the schema accepts {at:?}"
                 );
-                tried += 1;
             }
         }
         book.put(path, text);

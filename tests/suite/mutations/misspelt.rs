@@ -8,8 +8,9 @@ use ktsu_config::fault::{Fault, Severity};
 use ktsu_kit as kit;
 
 use super::sound::{ktsu, written};
+use crate::support::campaign;
 
-/// How many slips there are at the least.
+/// How many slips there are at the least in a full campaign.
 const LEAST: usize = 300;
 
 /// Set to anything, each reference is misspelt in every way; otherwise each in one of them.
@@ -23,7 +24,7 @@ fn every_misspelt_reference_of_the_shipped_kits_is_found_at_its_line() {
     for (name, files) in shipped() {
         let dir = written(&files);
         for (path, text) in &files {
-            for (at, slip) in slips(path, text) {
+            for (at, slip) in slips(path, text).into_iter().step_by(campaign(3, 1)) {
                 let mutated = format!("{}{slip}{}", &text[..at.start], &text[at.end..]);
                 std::fs::write(dir.path().join(path), &mutated).unwrap();
                 let line = text[..at.start].matches('\n').count() + 1;
@@ -49,7 +50,7 @@ fn every_misspelt_reference_of_the_shipped_kits_is_found_at_its_line() {
         missed.len(),
         missed.join("\n")
     );
-    assert!(tried >= LEAST, "{tried}");
+    assert!(tried * campaign(3, 1) >= LEAST, "{tried}");
     // Warnings are for schemas that stay open: the params of hello, the rows of an export.
     assert!(errors * 5 >= tried * 4, "{errors} of {tried} are errors");
 }

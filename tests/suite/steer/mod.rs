@@ -202,8 +202,11 @@ impl World {
             other => panic!("no state {other}"),
         };
         self.seen(&run, kind, count).await;
-        if state == "secret" {
-            self.sink.until(|heard| !heard.is_empty()).await;
+        // What was sent is counted before the engine may be killed.
+        match kind {
+            "llm.request" => self.model.until(|calls| calls.len() >= count).await,
+            "webhook.sent" => self.sink.until(|heard| !heard.is_empty()).await,
+            _ => {}
         }
         run
     }
