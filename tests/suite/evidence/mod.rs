@@ -274,7 +274,7 @@ fn good_archives_get_the_same_verdicts_from_both_verifiers() {
     assert_eq!(archives.len(), 4 * campaign(12, 50));
     let Some(python) = Python::find() else { return };
     let said = python.verify(&archives, &[]);
-    assert_eq!(said.len(), 200);
+    assert_eq!(said.len(), archives.len());
     for (claims, said) in verdicts.iter().zip(&said) {
         python.agrees(claims, said, "a good archive");
     }
