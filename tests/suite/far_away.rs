@@ -103,7 +103,7 @@ async fn a_webhook_is_sent_once_the_frame_that_announces_it_is_stored() {
     let holder = std::thread::spawn(move || {
         let held = remote.hold();
         holds.send(()).unwrap();
-        drop(waits.recv());
+        waits.recv().unwrap_err();
         drop(held);
     });
     is_held.recv().unwrap();
