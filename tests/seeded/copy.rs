@@ -79,7 +79,6 @@ impl Scratch {
             .args(["--message-format", "json-render-diagnostics"])
             .current_dir(self.folder.join("tree"))
             .env("CARGO_TARGET_DIR", &target)
-            // The guards make parentheses and arms that lints do not like.
             .stderr(Stdio::inherit());
         // What cargo says about this test is not to be taken for what it says about those.
         for (name, _) in std::env::vars_os() {
