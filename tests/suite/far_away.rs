@@ -2,14 +2,16 @@
 //! loses answers: what a run comes to does not depend on it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
 
 use ktsu::assemble::LedgerPlace;
+use ktsu_ledger::store::{Audit as _, MemoryStore};
 use ktsu_ledger::verify::{self, verify};
 use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::json;
 
 use crate::support::scenarios::{self, Played};
+use crate::support::sink::Reply;
 use crate::support::{KitDir, Lab, Remote, Sink};
 
 /// How often a run has each type of frame.
@@ -72,4 +74,48 @@ async fn every_frame_is_signed_where_answers_are_lost() {
         report.frames - 1,
         "all but the last checkpoint itself"
     );
+}
+
+/// Whether some frame of a store names a delivery.
+fn announces(kept: &MemoryStore, delivery: &str) -> bool {
+    let frames = kept.scan_frames(0, 1000).unwrap();
+    let mut bodies = frames
+        .iter()
+        .map(|frame| String::from_utf8_lossy(&frame.body));
+    bodies.any(|body| body.contains(delivery))
+}
+
+/// The machine takes nothing for a while, and whoever receives the webhook looks there.
+#[tokio::test]
+async fn a_webhook_is_sent_once_the_frame_that_announces_it_is_stored() {
+    let remote = Remote::new();
+    let kept = remote.kept();
+    let status = move |id: &str| if announces(&kept, id) { 200 } else { 500 };
+    let sink = Sink::scripted(move |heard| Reply::Now(status(&heard.id), String::new())).await;
+    let kit = KitDir::new(&[(
+        "root",
+        "env: [{name: SINK}]\npipeline:\n  - id: tell\n    webhook: {url: \"{{ env.SINK }}/tell\"}\n",
+    )]);
+    let place = LedgerPlace::Backend(Arc::new(remote.clone()));
+    let lab = Lab::on(place, kit.load(), &[("SINK", sink.url.as_str())], None).await;
+    let (holds, is_held) = mpsc::channel();
+    let (let_go, waits) = mpsc::channel::<()>();
+    let holder = std::thread::spawn(move || {
+        let held = remote.hold();
+        holds.send(()).unwrap();
+        waits.recv().unwrap_err();
+        drop(held);
+    });
+    is_held.recv().unwrap();
+    let others = async {
+        for _ in 0..50 {
+            assert_eq!(lab.client.get("/health").await.status, 200);
+        }
+        assert_eq!(sink.heard(), []);
+        drop(let_go);
+    };
+    let (envelope, ()) = tokio::join!(lab.client.run("root", json!({})), others);
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    holder.join().unwrap();
+    lab.close().await;
 }

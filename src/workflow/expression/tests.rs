@@ -280,3 +280,11 @@ proptest::proptest! {
         proptest::prop_assert_eq!(value::measure(&from_value(&value)).unwrap(), value.to_string().len());
     }
 }
+
+#[test]
+fn brackets_are_nested_to_a_bound_and_no_deeper() {
+    let nested = |depth: usize| format!("{}params.a{}", "(".repeat(depth), ")".repeat(depth));
+    Expression::parse(&nested(MAX_NESTING)).unwrap();
+    let error = Expression::parse(&nested(MAX_NESTING + 1)).unwrap_err();
+    assert_eq!(error.offset, MAX_NESTING, "{error:?}");
+}

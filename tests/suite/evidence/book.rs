@@ -33,6 +33,8 @@ pub(crate) enum Act {
     Forged,
     /// A checkpoint by the key before the one in force.
     OldKey,
+    /// The last checkpoint of another ledger.
+    Copied(MemoryStore),
     /// A new key, which the one before vouches for.
     Rotate,
     /// A key counts for nothing any more.
@@ -96,6 +98,7 @@ impl Book {
                 Act::Checkpoint => self.checkpoint(self.keys, self.keys),
                 Act::Forged => self.checkpoint(self.keys, 99),
                 Act::OldKey => self.checkpoint(self.keys - 1, self.keys - 1),
+                Act::Copied(other) => self.copy_checkpoint(other),
                 Act::Rotate => self.rotate(),
                 Act::Revoke(number) => self.revoke(*number),
             }
@@ -153,6 +156,15 @@ impl Book {
         let link = tail.map_or((0, Hash::ZERO), |tail| (tail.seq + 1, tail.hash));
         let at = Timestamp::from_micros(7);
         self.seal(StreamId::store(), link, cause, Event::Store(event), at);
+    }
+
+    fn copy_checkpoint(&mut self, other: &MemoryStore) {
+        let facts = other.read(&StreamId::store(), 0, 100).unwrap();
+        let last = facts.last().unwrap().decode_bare().unwrap();
+        match last.event {
+            Event::Store(event @ StoreEvent::CheckpointSigned(_)) => self.fact(Vec::new(), event),
+            other => panic!("{other:?}"),
+        }
     }
 
     fn part(

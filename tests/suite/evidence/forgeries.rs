@@ -14,9 +14,11 @@ use ktsu_ledger::event::OPEN;
 use ktsu_ledger::merkle::{Node, multiproof};
 use ktsu_ledger::note::PublicKey;
 use ktsu_ledger::store::Audit as _;
+use ktsu_ledger::verify::{self as ledger, ProblemKind};
 
-use super::book::{Act, Book, repacked};
+use super::book::{Act, Book, rechained, repacked};
 use super::{Python, put, runs, verdict};
+use crate::support::ledgers::Recorded;
 
 /// What a verifier says of a claim.
 pub(crate) fn claim(outcome: &EvidenceReport, name: &str) -> ClaimVerdict {
@@ -327,4 +329,28 @@ fn a_file_of_checkpoints_is_read_alike_or_refused_by_both() {
         let code = if count > 0 { 0 } else { 2 };
         assert_eq!(output.status.code(), Some(code), "{told}: {output:?}");
     }
+}
+
+/// What verifying a ledger itself, without an archive, finds wrong with its checkpoints.
+fn problems(acts: &[Act]) -> (u64, Vec<ProblemKind>, Book) {
+    let book = Book::write(acts);
+    let options = ledger::VerifyOptions::default();
+    let report = ledger::verify(&book.store, &options, &mut |_| {});
+    let kinds = report.problems.iter().map(|one| one.kind).collect();
+    (report.checkpoints, kinds, book)
+}
+
+#[test]
+fn a_ledger_is_not_sound_if_other_frames_or_another_key_were_signed() {
+    let run = runs(4).remove(0);
+    let all = |run: &Recorded| Act::Part(run.clone(), 0..run.records.len(), None);
+    let (signed, found, book) = problems(&[all(&run), Act::Checkpoint]);
+    assert_eq!((signed, found), (1, vec![]));
+    // Each frame follows from the one before, and none is what the checkpoint was signed over.
+    let earlier = |_, body: String| body.replacen("\"at\":\"202", "\"at\":\"201", 1);
+    let changed = all(&rechained(&run, earlier));
+    let (signed, found, _) = problems(&[changed, Act::Copied(book.store)]);
+    assert_eq!((signed, found), (0, vec![ProblemKind::Checkpoint]));
+    let (signed, found, _) = problems(&[all(&run), Act::Forged]);
+    assert_eq!((signed, found), (0, vec![ProblemKind::Checkpoint]));
 }

@@ -160,6 +160,26 @@ fn what_people_said_and_tools_gave_cannot_be_bent() {
             9,
         ),
         (
+            "a decision when the wait was over",
+            "late",
+            vec![
+                (8, "approval.expired", "approval.decided"),
+                (
+                    8,
+                    "\"actor\":\"orchestrator\"",
+                    "\"actor\":\"principal:ann\"",
+                ),
+                (
+                    8,
+                    "\"request\":7",
+                    "\"by\":{\"auth\":\"token\",\"id\":\"ann\"},\"decision\":\"rejected\",\"digest\":\
+                     \"d88775a5e63750fdc32c2ffeb7d3b456e0ca8cb74a2b71fad447eb67e05d7d30\",\"request\":7",
+                ),
+            ],
+            "approvals",
+            8,
+        ),
+        (
             "one person where two are needed",
             "quorum",
             who(7, "\"quorum\":2", "\"quorum\":1"),
