@@ -182,7 +182,7 @@ pub enum OpenEngineError {
 /// Opens the ledger as its owner, takes up what was unfinished, and listens.
 ///
 /// # Errors
-/// [`NotOpened`].
+/// [`OpenEngineError`].
 pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
     values::put_signing_key(setup.environment.as_ref(), &mut setup.process)?;
@@ -570,7 +570,7 @@ impl Setup {
 /// Starts a gateway in a process of its own.
 ///
 /// # Errors
-/// [`NotOpened::Gateway`] with everything that is wrong with the file; [`BindError`].
+/// [`OpenEngineError::Gateway`] with everything that is wrong with the file; [`BindError`].
 pub async fn open_gateway(
     listen: SocketAddr,
     file: &Path,

@@ -1,7 +1,7 @@
 //! The frames of a stream as projections see them: in order, blobs put back, forks resolved.
 //!
 //! A branch stores its own frames alone. Those before its fork position stand in its parent, and
-//! so on up to the run: a [`Path`] says which stream holds which numbers, and a reader of frames
+//! so on up to the run: a [`Ancestry`] says which stream holds which numbers, and a reader of frames
 //! never learns that they are not all in one place.
 
 use std::collections::HashMap;
@@ -35,7 +35,7 @@ impl Ancestry {
         )
     }
 
-    /// As [`Path::of`], by whatever reads the frames of a stream.
+    /// As [`Ancestry::of`], by whatever reads the frames of a stream.
     pub(crate) fn of_row(read: ReadResult<'_>, stream: &StreamId) -> Result<Self, StoreError> {
         let mut parts = Vec::new();
         let mut stream = stream.clone();

@@ -1,12 +1,12 @@
 //! The one text form of a value, and the strict door every value enters by.
 //!
-//! A [`Json`] holds compact JSON whose object keys are sorted by their UTF-8 bytes and whose
+//! A [`CanonicalJson`] holds compact JSON whose object keys are sorted by their UTF-8 bytes and whose
 //! numbers are printed the way they will be read back. Two equal values have equal text, so a
 //! text can be hashed, compared and stored without being understood. It is shared, never copied:
 //! a step's output that ten later steps read exists once in memory.
 //!
-//! Nothing reaches a frame but through [`Json::parse`] (text from outside) or
-//! [`Json::from_value`] (a value we computed). Both refuse what could not be read back: more than
+//! Nothing reaches a frame but through [`CanonicalJson::parse`] (text from outside) or
+//! [`CanonicalJson::from_value`] (a value we computed). Both refuse what could not be read back: more than
 //! [`MAX_DEPTH`] levels, a key twice in one object, an integer beyond 64 bits.
 
 use std::fmt;
@@ -139,7 +139,7 @@ impl Serialize for CanonicalJson {
 
 impl<'de> Deserialize<'de> for CanonicalJson {
     /// Keeps the text as it stands. Meant for bytes this crate wrote; text from outside goes
-    /// through [`Json::parse`].
+    /// through [`CanonicalJson::parse`].
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(|raw| Self(Arc::from(raw)))
     }

@@ -59,7 +59,7 @@ impl Chain {
     /// here, so that one damaged frame is one finding.
     ///
     /// # Errors
-    /// [`Break`].
+    /// [`ChainError`].
     pub fn push(&mut self, record: &Record, frame: &Frame) -> Result<(), ChainError> {
         let hashed = Hash::of(record.body.as_bytes()) == record.hash;
         let followed = self.push_hashed(record, frame);

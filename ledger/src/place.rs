@@ -168,7 +168,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Only if there is nothing to verify: no ledger, or one that may not be read. A file that is too
-    /// damaged to be opened is a [`Report`].
+    /// damaged to be opened is a [`VerifyReport`].
     pub fn verify(
         &self,
         options: &VerifyOptions,

@@ -2,7 +2,7 @@
 //!
 //! Every stored byte of every frame and blob is read once, in the order of appending, and hashed
 //! as it stands. Nothing is believed and nothing is re-serialised. Damage of any kind is a
-//! [`Problem`] in the [`Report`], never an error of the verifier.
+//! [`VerifyProblem`] in the [`VerifyReport`], never an error of the verifier.
 //!
 //! ```text
 //! frames     columns, strict reading, chain, causes, heads             verify/frames

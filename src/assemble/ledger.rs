@@ -30,7 +30,7 @@ pub(super) struct OpenedLedger {
 /// Opens a ledger as its owner.
 ///
 /// # Errors
-/// [`NotOpened`]; [`StoreError::Damaged`] if the search has found something.
+/// [`OpenEngineError`]; [`StoreError::Damaged`] if the search has found something.
 pub(super) fn open(place: &LedgerPlace) -> Result<OpenedLedger, OpenEngineError> {
     let ledger = Ledger::open(place);
     // The lock is bound first, so that it is given back last.

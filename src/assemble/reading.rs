@@ -47,7 +47,7 @@ pub struct ReadOnlyEngine {
 /// Serves reading of a ledger file, whoever owns it.
 ///
 /// # Errors
-/// [`NotOpened`]; [`StoreError`] if so much is damaged that the file cannot be opened at all.
+/// [`OpenEngineError`]; [`StoreError`] if so much is damaged that the file cannot be opened at all.
 pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
     let file = setup.environment.as_ref();

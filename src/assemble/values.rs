@@ -82,7 +82,7 @@ fn keep_secret(
 /// Refuses plain variables in whose value one of these secrets stands; see [`keep_secret`].
 ///
 /// # Errors
-/// [`NotOpened::Environment`], for the first workflow that has such a variable.
+/// [`OpenEngineError::Environment`], for the first workflow that has such a variable.
 pub(super) fn shows_none_of(
     all: &BTreeMap<String, VariableValues>,
     secrets: &[Secret],
@@ -127,7 +127,7 @@ fn common(root: &CompiledWorkflow) -> Vec<String> {
 /// one already.
 ///
 /// # Errors
-/// [`NotOpened::Other`] if the file holds no key.
+/// [`OpenEngineError::Other`] if the file holds no key.
 pub fn put_signing_key(
     environment: Option<&Environment>,
     process: &mut BTreeMap<String, String>,

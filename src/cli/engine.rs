@@ -204,7 +204,7 @@ pub(super) fn client_token() -> Result<Option<String>, Failure> {
     }
 }
 
-/// As [`own_token`], as a header carries it.
+/// As [`client_token`], as a header carries it.
 pub(super) fn token_header() -> Result<Option<HeaderValue>, Failure> {
     let token = client_token()?.map(HeaderValue::try_from);
     token.transpose().map_err(|_| header_failure())

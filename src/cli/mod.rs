@@ -1,7 +1,7 @@
 //! The command line: the only part that prints.
 //!
 //! Commands that write go to the owner of the ledger, or become its owner for a while; commands
-//! that read never lock (decision C2). Whatever comes from data passes [`text`] or [`json`] before
+//! that read never lock (decision C2). Whatever comes from data passes [`text`] or `json` before
 //! it is printed.
 
 mod against;

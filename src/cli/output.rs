@@ -151,12 +151,12 @@ pub(super) fn line(text: &str) -> bool {
     writeln!(std::io::stdout().lock(), "{}", plain.trim_end()).is_ok()
 }
 
-/// As [`line`], for a row of columns: it is cut where the terminal ends.
+/// As [`line()`], for a row of columns: it is cut where the terminal ends.
 pub(super) fn row(text: &str) -> bool {
     line(&sheet().fit(text))
 }
 
-/// As [`line`], for sentences and values: where the terminal ends they go on below, indented.
+/// As [`line()`], for sentences and values: where the terminal ends they go on below, indented.
 pub(super) fn words(text: &str, indent: usize) -> bool {
     sheet().folded(text, indent).iter().all(|one| line(one))
 }

@@ -1,6 +1,6 @@
 //! Text for people: what is fit for a terminal, and how amounts are written.
 //!
-//! Whatever comes from data (outputs, names, error texts, paths) passes [`clean`] or [`line`]
+//! Whatever comes from data (outputs, names, error texts, paths) passes [`clean`] or [`line()`]
 //! before it is printed. A terminal obeys what it is shown; a log reader sees lines where a
 //! newline is. Neither may be steered by a ticket somebody typed.
 

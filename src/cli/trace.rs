@@ -30,8 +30,8 @@ pub(super) struct Arguments {
     /// Shows the tree of single frames instead of steps
     #[arg(long, conflicts_with = "frame")]
     frames: bool,
-    /// Shows where a value of the envelope came from: params.x, step.triage.priority, output.x,
-    /// step.fan.results[3].label, call/inner.field
+    /// Shows where a value of the envelope came from: `params.x`, `output.x`,
+    /// `step.triage.priority`, `step.fan.results[3].label` or `call/inner.field`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["frame", "frames"])]
     of: Option<String>,
     /// Explains why a step or an item did not run, did not complete, or is not done: triage,

@@ -61,7 +61,7 @@ pub struct NotaryStatus {
     pub has_witness: bool,
 }
 
-/// [`Status`], for others to look at.
+/// The [`NotaryStatus`], shared with those who report it.
 pub type SharedStatus = Arc<Mutex<NotaryStatus>>;
 
 /// What a notary works with.

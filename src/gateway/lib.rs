@@ -152,7 +152,7 @@ impl Gateway {
     /// or within ten minutes of the reply, and is carried on even if nobody waits for it any more.
     ///
     /// # Errors
-    /// [`Failure`], without any key of a provider in it.
+    /// [`GatewayError`], without any key of a provider in it.
     pub async fn invoke(
         &self,
         mut invoke: InvokeModel,

@@ -1,6 +1,6 @@
 //! Makes it so: the single appender of facts about runs.
 //!
-//! One task owns a run ([`run`]); everybody else holds this handle. A command is judged by the pure
+//! One task owns a run (`run`); everybody else holds this handle. A command is judged by the pure
 //! core, linked into frames, handed to the appender's thread, and answered once it is durable.
 //!
 //! ```text
@@ -9,7 +9,7 @@
 //!                    └▶ run task ─turn▶ appender ─durable▶ effects/ ─answer▶ run task …
 //! ```
 //!
-//! After a crash [`recover`] reads, folds and asks the same core what comes next.
+//! After a crash `startup` reads, folds and asks the same core what comes next.
 
 pub mod clock;
 mod effects;

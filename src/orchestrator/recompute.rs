@@ -50,7 +50,7 @@ impl Orchestrator {
     /// durable.
     ///
     /// # Errors
-    /// [`NotBegun`].
+    /// [`RecomputeStartError`].
     pub async fn recompute(
         &self,
         run: StreamId,
@@ -72,7 +72,7 @@ impl Orchestrator {
     /// Starts a recompute that was prepared elsewhere.
     ///
     /// # Errors
-    /// [`NotBegun`].
+    /// [`RecomputeStartError`].
     pub async fn begin(
         &self,
         prepared: PreparedRecompute,

@@ -70,7 +70,7 @@ impl Orchestrator {
     /// The attempt a token stands for.
     ///
     /// # Errors
-    /// [`NotTaken::Unauthorized`].
+    /// [`ReportError::Unauthorized`].
     pub fn authorize(&self, task: &TaskAddress, token: &str) -> Result<u32, ReportError> {
         let attempt = self.shared.peers.tokens.attempt(&task.name(), token);
         attempt.ok_or(ReportError::Unauthorized)
@@ -79,7 +79,7 @@ impl Orchestrator {
     /// Takes a report, and returns once it is durable.
     ///
     /// # Errors
-    /// [`NotTaken`]; nothing is recorded.
+    /// [`ReportError`]; nothing is recorded.
     pub async fn report(
         &self,
         task: TaskAddress,
@@ -104,7 +104,7 @@ impl Orchestrator {
     /// Takes the end of a task from a runtime that reports nothing else.
     ///
     /// # Errors
-    /// [`NotTaken`]; nothing is recorded.
+    /// [`ReportError`]; nothing is recorded.
     pub async fn complete(
         &self,
         task: TaskAddress,

@@ -138,7 +138,7 @@ impl Supervisor {
     }
 
     /// A runtime is alive. Tells which of its tasks nobody waits for, and whether there are tasks
-    /// of another instance that it does not name: see [`Supervisor::replaced`].
+    /// of another instance that it does not name: see [`Supervisor::instance_replaced`].
     pub(super) fn heartbeat(&self, beat: &Heartbeat) -> (HeartbeatAck, bool) {
         let mut heard = HeartbeatAck::default();
         let mut watched = self.lock();

@@ -87,7 +87,7 @@ impl ReaderPool {
         outcome
     }
 
-    /// As [`Readers::with`], on this thread, one at a time.
+    /// As [`ReaderPool::with`], on this thread, one at a time.
     ///
     /// # Errors
     /// [`StoreError`] of opening a reader or of the work.

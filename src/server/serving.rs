@@ -6,7 +6,7 @@
 //!
 //! Beyond the cap a connection is accepted rather than left in the kernel's queue. It gets the
 //! place of a client that does not read its answers, that does not send what it announced, or that
-//! asks nothing ([`room`]); if there is none for a few seconds, it is answered 503: a client learns what is wrong instead of
+//! asks nothing ([`connection_limiter`]); if there is none for a few seconds, it is answered 503: a client learns what is wrong instead of
 //! hanging, and whoever looks at the server from outside can tell "full" from "dead".
 //!
 //! ```text
@@ -66,7 +66,7 @@ pub struct ServerLimits {
     pub body_time: Duration,
     /// The most bytes of request line and headers.
     pub header_bytes: usize,
-    /// The time to take some of what is written to the connection (see [`socket`]).
+    /// The time to take some of what is written to the connection (see `socket`).
     pub write_time: Duration,
     /// The most bytes of answers that wait for their clients, over all connections; beyond it who
     /// does not read is closed.

@@ -214,7 +214,7 @@ impl SessionShared {
         self.forgotten.load(Ordering::Acquire) || self.state().legacy.as_ref().is_some_and(over)
     }
 
-    /// A status that is no success, as a failure; see [`super::way::status`].
+    /// A status that is no success, as a failure; see [`super::endpoint::status_error`].
     pub(super) fn status_error(&self, status: StatusCode) -> ToolError {
         let in_session = {
             let state = self.state();

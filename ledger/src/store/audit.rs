@@ -63,7 +63,7 @@ impl dyn Reader + '_ {
     /// See [`Audit::scan_blobs`].
     ///
     /// # Errors
-    /// As [`Self::scan_frames`].
+    /// As [`Audit::scan_frames`].
     pub fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         self.auditor()?.scan_blobs(from, limit)
     }

@@ -355,7 +355,7 @@ impl AgentTask {
         }
     }
 
-    /// Takes a frame of its agent, which [`Task::may`] follow.
+    /// Takes a frame of its agent, which [`AgentTask::may`] follow.
     pub fn apply(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
         self.last = seq;
         if let Some(report) = event.report() {

@@ -78,7 +78,7 @@ fn evidence(notary: &NotaryStatus) -> wire::Evidence {
     }
 }
 
-/// How a service is, as far as it says so within [`PATIENCE`].
+/// How a service is, as far as it says so within [`PEER_TIMEOUT`].
 async fn state_of(peer: Option<&Peer>) -> &'static str {
     let Some(peer) = peer else {
         return "unconfigured";

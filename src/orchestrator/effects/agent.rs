@@ -28,7 +28,7 @@ use ktsu_workflow::timers;
 
 /// How long a runtime may take to say that it took a task.
 const DISPATCH_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause before a runtime that did not answer is asked again; doubles up to [`LONGEST`].
+/// The pause before a runtime that did not answer is asked again; doubles up to [`MAX_RETRY_PAUSE`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(50);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(2);
 

@@ -2,7 +2,7 @@
 //!
 //! A namespace belongs to one step of one workflow: runs of that workflow share it one after
 //! another, and no two steps of a run do, so that what flows between steps flows through outputs and
-//! params alone. What stands there is a fold over its stream ([`Space`]); folds are kept as long as
+//! params alone. What stands there is a fold over its stream ([`Namespace`]); folds are kept as long as
 //! there is room for them, and made again when they are asked for.
 //!
 //! ```text

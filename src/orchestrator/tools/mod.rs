@@ -108,7 +108,7 @@ impl Orchestrator {
     /// Answers a message, or several that come as one.
     ///
     /// # Errors
-    /// [`NotTaken::Unauthorized`], if the token is not of this attempt.
+    /// [`ReportError::Unauthorized`], if the token is not of this attempt.
     pub async fn tool_message(
         &self,
         server: BuiltinServer,

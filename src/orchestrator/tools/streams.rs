@@ -71,7 +71,7 @@ impl Orchestrator {
     /// Opens a stream.
     ///
     /// # Errors
-    /// [`NotTaken`]: the token is not of this task, its attempt is over, there are too many.
+    /// [`ReportError`]: the token is not of this task, its attempt is over, there are too many.
     pub fn open_tool_stream(
         &self,
         server: BuiltinServer,
@@ -108,7 +108,7 @@ impl Orchestrator {
     /// Takes a message, and puts its answer on a stream of the same attempt.
     ///
     /// # Errors
-    /// [`NotTaken`]: the token is not of this task, or nobody reads the answers.
+    /// [`ReportError`]: the token is not of this task, or nobody reads the answers.
     pub async fn post_to_tool_stream(
         &self,
         server: BuiltinServer,

@@ -1,4 +1,4 @@
-//! The requests and answers of one connection, as its [`Seat`] counts them.
+//! The requests and answers of one connection, as its [`ConnectionSlot`] counts them.
 //!
 //! How many requests may come ahead of their answers, and how many bytes of answers wait for a
 //! client, is decided here; what is in them is the business of the router behind.
