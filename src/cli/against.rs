@@ -44,7 +44,7 @@ pub(super) fn run(
         held.map_err(|why| (stream.name().to_owned(), why))
     })?;
     let told: SimulatedRuns = told.into_iter().filter_map(Result::transpose).collect();
-    // Whoever asks for all of them did not ask for those that cannot be tried.
+    // With `--all`, runs that cannot be simulated are skipped; named explicitly, they are errors.
     let (skipped, told): (SimulatedRuns, SimulatedRuns) =
         told.into_iter().partition(|one| all && was_steered(one));
     let code = told.iter().map(code).max().unwrap_or(0);
@@ -155,15 +155,18 @@ fn print(told: &SimulatedRuns, skipped: usize) {
         (_, _) => painted(BAD, "diverged"),
     };
     line(&format!(
-        "{mark}: {} runs, {same} the same, {diverged} diverge, {failed} could not run",
-        told.len()
+        "{mark}: {}, {same} the same, {diverged} diverged, {failed} could not run",
+        text::count(told.len(), "run")
     ));
     if skipped > 0 {
-        let words = format!("  {skipped} skipped: branches, and runs that a person changed");
+        let words = format!("  {skipped} skipped: branches and runs changed by a person");
         line(&painted(DIM, &words));
     }
     for (kind, (count, runs)) in summary(told) {
-        line(&format!("  {kind:<18} {count} in {runs} runs"));
+        line(&format!(
+            "  {kind:<18} {count} in {}",
+            text::count(runs, "run")
+        ));
     }
 }
 
@@ -196,9 +199,9 @@ fn in_words(one: &Divergence) -> String {
     format!(
         "  {place}: {}{field}: {} {}, {} {}",
         painted(BOLD, &one.what.name()),
-        painted(DIM, "history has"),
+        painted(DIM, "recorded"),
         side(&one.history),
-        painted(DIM, "the new definition leads to"),
+        painted(DIM, "with the new definition"),
         side(&one.decided)
     )
 }

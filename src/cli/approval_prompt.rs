@@ -136,7 +136,7 @@ impl ApprovalPrompt {
         let Some(record) = self.record(id, place).await else {
             self.unread = true;
             let words = format!(
-                "  a call of {} waits for a person",
+                "  a call of {} is waiting for a decision",
                 text::line(&place.task())
             );
             (self.out)(&words);
@@ -200,7 +200,11 @@ impl ApprovalPrompt {
             return self.decided(&record, &answer);
         }
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        self.complain(answer["message"].as_str().unwrap_or("it was not taken"));
+        self.complain(
+            answer["message"]
+                .as_str()
+                .unwrap_or("the answer was not accepted"),
+        );
         match status {
             // Whoever sits there may not; somebody else may.
             401 | 403 => self.pass_on(),

@@ -1,4 +1,4 @@
-//! `ktsu approvals`, `ktsu approve` and `ktsu reject`: calls of tools that people are asked about.
+//! `ktsu approvals`, `ktsu approve` and `ktsu reject`: tool calls that need a person's decision.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ const DEFAULT_RUNS: usize = 10_000;
 /// What `approvals` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Only approvals of this run: its id, or any unique beginning or end of it
+    /// Only approvals of this run: its id, or a unique prefix or suffix of it
     run: Option<String>,
     /// Includes decided approvals
     #[arg(long)]
@@ -41,7 +41,7 @@ pub(super) struct Arguments {
 /// What `approve` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Approve {
-    /// The approval (apr_ID, or any unique beginning or end of it), or a run with a single one
+    /// The approval (apr_ID, or a unique prefix or suffix of it), or a run with a single one
     approval: String,
     /// The reason
     #[arg(long, value_name = "TEXT")]
@@ -59,7 +59,7 @@ pub(super) struct Approve {
 /// What `reject` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reject {
-    /// The approval (apr_ID, or any unique beginning or end of it), or a run with a single one
+    /// The approval (apr_ID, or a unique prefix or suffix of it), or a run with a single one
     approval: String,
     /// The reason; the model sees it if the step continues
     #[arg(long, value_name = "TEXT")]
@@ -94,11 +94,8 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
         return Ok(ExitCode::SUCCESS);
     }
     if records.is_empty() {
-        let of = if asked.all { "was" } else { "is" };
-        note(&format!(
-            "nobody {of} asked about anything in {}",
-            place.path.display()
-        ));
+        let kind = if asked.all { "" } else { "pending " };
+        note(&format!("no {kind}approvals in {}", place.path.display()));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Rows::new(&[
@@ -114,7 +111,7 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
         table.push(row(record));
     }
     table.print();
-    // Whole, and apart: what people decide on must not be cut.
+    // Printed in full below the table: what people decide on must not be cut.
     for record in &records {
         line("");
         line(&format!(
@@ -168,16 +165,16 @@ fn row(record: &ApprovalRecord) -> Vec<String> {
     ]
 }
 
-/// Until when people may decide; nobody may once that is over, though no timer has fired yet.
+/// The deadline of an approval, marked once it has passed, even if no timer has fired yet.
 fn until(at: Timestamp) -> String {
     let shown = text::moment(at);
     match at <= system_clock()() {
-        true => format!("{shown} (over)"),
+        true => format!("{shown} (passed)"),
         false => shown,
     }
 }
 
-/// A moment as it is recorded, to the second.
+/// A recorded time, to the second.
 fn moment(at: &str) -> String {
     let read: Option<Timestamp> = at.parse().ok();
     read.map_or_else(|| text::line(at).into_owned(), text::moment)
@@ -194,7 +191,7 @@ fn reviews(
         return Ok(ExitCode::SUCCESS);
     }
     if found.is_empty() {
-        note("no run waits for a review");
+        note("no runs waiting for review");
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Rows::new(&[
@@ -215,7 +212,7 @@ fn reviews(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Approves a call, or says of one in doubt what became of it.
+/// Approves a call, or records the outcome of one in doubt.
 pub(super) async fn approve(common: &Common, asked: Approve) -> Result<ExitCode, Failure> {
     let mut body = match asked.happened {
         Some(result) => json!({"decision": "happened", "result": result}),
@@ -233,8 +230,8 @@ pub(super) async fn reject(common: &Common, asked: Reject) -> Result<ExitCode, F
     decide(common, &asked.approval, asked.engine, asked.reason, body).await
 }
 
-/// Hands a decision to the owner of the ledger; where there is none, goes on with the run until it
-/// ends or waits again.
+/// Sends a decision to the owner of the ledger. If there is none, this process continues the run
+/// until it ends or waits again.
 async fn decide(
     common: &Common,
     approval: &str,
@@ -253,7 +250,7 @@ async fn decide(
     let decided = match owner.post(&path, &body, None).await {
         Ok(decided) => decided,
         Err(late) if owner.is_ours() && late.problem() == Some(ErrorCode::ApprovalExpired) => {
-            // That is recorded now, and the run goes on with what its policy says of it.
+            // The decision is recorded now, and the run continues as its policy says.
             let run = record.run_id.split('/').next().unwrap_or_default();
             follow_until_waiting(common, owner, run).await?;
             return Err(late);
@@ -310,9 +307,9 @@ const MIN_ID_CHARS: usize = 3;
 fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failure> {
     let given = asked.trim();
     if without_prefix(split(given).0).1.len() < MIN_ID_CHARS {
-        let words = format!("{asked:?} is too short to say which call is meant");
+        let words = format!("{asked:?} is too short to identify an approval");
         return Err(Failure::could_not_run(words).hint(
-            "give three characters of the id behind its apr_ or run_: ktsu approvals lists them",
+            "give at least three characters of the id after apr_ or run_; ktsu approvals lists them",
         ));
     }
     let pending = approvals::pending(reader, None)?;
@@ -322,13 +319,13 @@ fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failu
         .collect();
     match found.as_slice() {
         [one] => Ok((*one).clone()),
-        [] => Err(Failure::could_not_run(format!(
-            "nothing that waits for people matches {asked:?}"
-        ))
-        .hint("ktsu approvals --all")),
+        [] => Err(
+            Failure::could_not_run(format!("no pending approval matches {asked:?}"))
+                .hint("to list all: ktsu approvals --all"),
+        ),
         several => {
             let ids: Vec<&str> = several.iter().map(|one| one.approval_id.as_str()).collect();
-            let words = format!("{asked:?} matches several: {}", ids.join(", "));
+            let words = format!("{asked:?} matches several approvals: {}", ids.join(", "));
             Err(Failure::could_not_run(words).hint("give more of the id"))
         }
     }
@@ -354,7 +351,7 @@ fn split(run: &str) -> (&str, &str) {
     run.split_once('/').unwrap_or((run, ""))
 }
 
-/// What an id begins with, and what tells it from others.
+/// Splits an id into its kind prefix and the rest.
 fn without_prefix(id: &str) -> (&str, &str) {
     let kinds = ["apr_", "run_", BRANCH];
     let kind = kinds.into_iter().find(|kind| id.starts_with(kind));

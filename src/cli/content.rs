@@ -1,4 +1,5 @@
-//! What a frame about an agent or a webhook says in full: requests, replies, drafts, outcomes.
+//! Prints the full content of frames about agents and webhooks: requests, replies, drafts,
+//! outcomes.
 
 mod tools;
 mod webhooks;
@@ -89,7 +90,7 @@ fn answer_fields(asked: Option<&LlmRequest>, answer: &LlmResponse) -> Vec<(&'sta
     let mut fields = vec![("model", format!("{}/{}", answer.provider, answer.model))];
     fields.extend(asked.map(|request| ("group", request.group.clone())));
     let prices = match answer.prices.as_str() {
-        _ if answer.unpriced => ", no price is known".to_owned(),
+        _ if answer.unpriced => ", price unknown".to_owned(),
         "" => String::new(),
         version => format!(", prices {version}"),
     };
@@ -118,7 +119,7 @@ fn answer_fields(asked: Option<&LlmRequest>, answer: &LlmResponse) -> Vec<(&'sta
     fields
 }
 
-/// One model that the gateway asked, in a line.
+/// One attempt at a model, as a labelled line.
 fn attempt(one: &CallAttempt) -> (&'static str, String) {
     let words = format!(
         "{} {}, {}, {}, {}",
@@ -142,11 +143,11 @@ fn fields(fields: &[(&str, String)]) {
     }
 }
 
-/// The messages of a request, those of the requests it goes on from first.
+/// The messages of a request, starting with those of the requests it is based on.
 fn messages(frames: &[Frame], request: &LlmRequest, all: &str) {
     let mut chain = vec![request];
     let mut base = request.base;
-    // A base is always an earlier frame; a damaged record may say otherwise.
+    // A base is always an earlier frame, but a damaged record may contradict that.
     while let Some(seq) = base.filter(|_| chain.len() <= frames.len()) {
         let Some(before) = find(frames, seq) else {
             break;
@@ -171,11 +172,7 @@ fn messages(frames: &[Frame], request: &LlmRequest, all: &str) {
 
 fn reply(answer: &LlmResponse, all: &str) {
     if let Some(error) = &answer.error {
-        let again = if error.retryable {
-            ", may be tried again"
-        } else {
-            ""
-        };
+        let again = if error.retryable { ", retryable" } else { "" };
         let words = format!("{}: {}{again}", error.code, error.message);
         return block("no reply", &words, all);
     }
@@ -185,7 +182,7 @@ fn reply(answer: &LlmResponse, all: &str) {
         Some(other) => block("reply", &json::pretty(&other.to_string()), all),
     }
     if let Some(calls) = &answer.tool_calls {
-        block("asks for", &json::pretty(calls.as_str()), all);
+        block("tool calls", &json::pretty(calls.as_str()), all);
     }
 }
 
@@ -205,11 +202,11 @@ fn block(title: &str, words: &str, all: &str) {
     if cut {
         let words = match total.saturating_sub(LINES) {
             0 => "long lines are cut".to_owned(),
-            left => format!("{left} more lines"),
+            left => text::count(left, "more line"),
         };
         line(&painted(
             DIM,
-            &format!("  {} {words}; all of it: {all}", symbols().ellipsis()),
+            &format!("  {} {words}; in full: {all}", symbols().ellipsis()),
         ));
     }
 }

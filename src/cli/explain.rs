@@ -45,11 +45,11 @@ fn page_of(asked: &str) -> Result<(&'static str, &'static str), Failure> {
     if let Some(page) = exact.or_else(alike) {
         return Ok(*page);
     }
-    let failure = Failure::could_not_run(format!("there is no code {asked:?}"));
+    let failure = Failure::could_not_run(format!("there is no error code {asked:?}"));
     let near = nearest(asked, PAGES.iter().map(|(code, _)| *code));
     Err(failure.hint(match near {
         Some(near) => format!("did you mean {near}? ktsu explain {near}"),
-        None => "ktsu explain lists the codes".to_owned(),
+        None => "to list the codes: ktsu explain".to_owned(),
     }))
 }
 

@@ -1,4 +1,4 @@
-//! `ktsu fork`, `ktsu overlay` and `ktsu resume`: what people say about recorded runs.
+//! `ktsu fork`, `ktsu overlay` and `ktsu resume`: interventions in recorded runs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use ktsu_history as history;
 /// What `fork` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct ForkArguments {
-    /// The run or branch: its id, or any unique beginning or end of it
+    /// The run or branch: its id, or a unique prefix or suffix of it
     run: String,
     /// Shares the first N frames [default: all of them]
     #[arg(long, value_name = "N", group = "point")]
@@ -57,7 +57,7 @@ pub(super) struct ForkArguments {
 /// What `overlay` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct OverlayArguments {
-    /// The run: its id, or any unique beginning or end of it; RUN/call for an inline child
+    /// The run: its id, or a unique prefix or suffix of it; RUN/call for an inline child
     run: String,
     /// The field to replace, and its new value: triage.priority=high
     #[arg(value_name = "STEP.FIELD=VALUE")]
@@ -75,7 +75,7 @@ pub(super) struct OverlayArguments {
 /// What `resume` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct ResumeArguments {
-    /// The run or branch: its id, or any unique beginning or end of it
+    /// The run or branch: its id, or a unique prefix or suffix of it
     run: String,
     /// Restarts this step, all that depend on it, and all that the failure stopped
     #[arg(long, value_name = "STEP")]
@@ -100,7 +100,7 @@ pub(super) async fn fork(common: &Common, mut asked: ForkArguments) -> Result<Ex
     let (stream, scope) = find_run(&reader, &asked.run)?;
     if !scope.is_empty() {
         return Err(
-            Failure::could_not_run("an inline child is forked with its run")
+            Failure::could_not_run("an inline child cannot be forked on its own")
                 .hint(format!("ktsu fork {} --before {scope}", stream.name())),
         );
     }
@@ -185,7 +185,7 @@ fn definition(dir: &std::path::Path, workflow: &str) -> Result<Value, Failure> {
     let kit = load_kit(dir)?;
     let found = kit.workflows.get(workflow).ok_or_else(|| {
         let words = format!("{} has no workflow {workflow:?}", dir.display());
-        Failure::could_not_run(words).hint("the branch goes on with the workflow of its run")
+        Failure::could_not_run(words).hint("a branch continues with the workflow of its run")
     })?;
     Ok(found.definition.json.to_value())
 }
@@ -197,7 +197,7 @@ pub(super) async fn overlay(common: &Common, asked: OverlayArguments) -> Result<
     let (path, value) = assigned(&asked.set, form)?;
     let path = path.strip_prefix("step.").unwrap_or(path);
     let (step, field) = path.split_once('.').ok_or_else(|| {
-        Failure::could_not_run(format!("{path:?} names no field of a step")).hint(form)
+        Failure::could_not_run(format!("{path:?} is not a field of a step")).hint(form)
     })?;
     let field = field.strip_prefix("output.").unwrap_or(field);
     let (inner, step) = step.rsplit_once('/').unwrap_or(("", step));
@@ -228,7 +228,7 @@ pub(super) async fn overlay(common: &Common, asked: OverlayArguments) -> Result<
     }
     line(&format!("{}#{}", stream, said["seq"]));
     let dependants = format!(
-        "  what depends on it begins again with: ktsu resume {} --from STEP --kit DIR{flag}",
+        "  to restart the steps that depend on it: ktsu resume {} --from STEP --kit DIR{flag}",
         stream.name()
     );
     note(&painted(DIM, &dependants));
@@ -239,7 +239,7 @@ pub(super) async fn overlay(common: &Common, asked: OverlayArguments) -> Result<
 pub(super) async fn resume(common: &Common, asked: ResumeArguments) -> Result<ExitCode, Failure> {
     let (place, stream, scope) = named(common, &asked.engine, &asked.run)?;
     if !scope.is_empty() {
-        let words = "an inline child begins again with the step that holds it";
+        let words = "an inline child cannot be resumed on its own";
         let step = scope.split('/').next().unwrap_or_default();
         let hint = format!("ktsu resume {} --from {step}", stream.name());
         return Err(Failure::could_not_run(words).hint(hint));
@@ -276,8 +276,8 @@ fn steps_set(set: &[String]) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// A refusal of a step that the run does not have, with the step that was probably meant: an engine
-/// names none to whoever asks, and whoever reads the ledger may see them.
+/// Adds a suggestion to the error about an unknown step. The engine reveals no names in its errors;
+/// a local reader of the ledger may see them.
 fn with_step_suggestion(
     failure: Failure,
     ledger: &Path,
@@ -336,7 +336,7 @@ async fn follow_and_print(
     let place = owner.place.clone();
     let ours = owner.is_ours();
     signals.unless_again(owner.close()).await?;
-    // An owner that had this one run to do ends with it, maybe before it says how the run ended.
+    // An engine that ran only this run ends with it, possibly before it reports the end.
     let envelope = envelope.map(|told| match told {
         Err(failure) if !ours => ended_in(&place, run).ok_or(failure),
         told => told,
@@ -345,11 +345,11 @@ async fn follow_and_print(
         live.finish();
         let words = match ours {
             true => format!(
-                "is kept: ktsu resume {run} --kit DIR{0} goes on with it, ktsu cancel {run}{0} ends it",
+                "is kept; to continue: ktsu resume {run} --kit DIR{0}; to end it: ktsu cancel {run}{0}",
                 place.flag
             ),
             false => format!(
-                "goes on without this command; ktsu cancel {run}{} ends it",
+                "continues without this command; to end it: ktsu cancel {run}{}",
                 place.flag
             ),
         };
@@ -387,7 +387,7 @@ pub(super) fn is_whole_step(named: &str, command: &str) -> Result<String, Failur
     match name.item {
         None => Ok(name.path),
         Some(_) => {
-            let words = format!("{name} is an item of a fan-out, and is made with its step");
+            let words = format!("{name} is an item of a fan-out; name its step");
             Err(Failure::could_not_run(words).hint(format!("{command} {}", name.path)))
         }
     }
@@ -397,15 +397,16 @@ pub(super) fn is_whole_step(named: &str, command: &str) -> Result<String, Failur
 fn number(frame: &str) -> Result<u64, Failure> {
     let digits = frame.rsplit('#').next().unwrap_or_default();
     digits.parse().map_err(|_| {
-        let words = format!("{frame:?} is not the number of a frame");
-        Failure::could_not_run(words).hint("--at-frame 41, as ktsu frames RUN numbers them")
+        let words = format!("{frame:?} is not a frame number");
+        Failure::could_not_run(words)
+            .hint("such as --at-frame 41; ktsu frames RUN shows the numbers")
     })
 }
 
 /// `PATH=VALUE`: JSON where it is JSON, else text.
 fn assigned<'a>(given: &'a str, form: &str) -> Result<(&'a str, Value), Failure> {
     let (path, value) = given.split_once('=').ok_or_else(|| {
-        Failure::could_not_run(format!("{given:?} sets nothing")).hint(form.to_owned())
+        Failure::could_not_run(format!("{given:?} is not PATH=VALUE")).hint(form.to_owned())
     })?;
     let parsed = ktsu_ledger::canonical::parse_strict(value.as_bytes());
     Ok((path, parsed.unwrap_or_else(|_| Value::from(value))))

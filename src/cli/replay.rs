@@ -21,7 +21,7 @@ use ktsu_workflow::replay::{Definitions, ReplayError};
 /// What `replay` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The runs: ids, or any unique beginnings or ends of them
+    /// The runs: ids, or unique prefixes or suffixes of them
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
     /// Every run of the ledger
@@ -72,7 +72,7 @@ fn against(arguments: &Arguments) -> Result<RunSelection, Failure> {
             true => since.to_owned(),
             false => format!("{since}T00:00:00.000000Z"),
         };
-        let words = || format!("{since} is not a moment");
+        let words = || format!("{since} is not a time");
         let hint = "write 2026-11-20 or 2026-11-20T08:00:00.000000Z";
         whole
             .parse()
@@ -90,7 +90,7 @@ fn against_named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<Strea
         return Ok(replay::streams(reader)?);
     }
     if arguments.runs.is_empty() {
-        return Err(Failure::could_not_run("no run is named")
+        return Err(Failure::could_not_run("no run given")
             .hint("ktsu replay RUN…, or ktsu replay --all for every run of the ledger"));
     }
     let mut streams: Vec<StreamId> = Vec::new();
@@ -144,7 +144,7 @@ fn replay_all(path: &Path, streams: &[StreamId], strict: bool) -> Result<Replaye
     })
 }
 
-/// One line a run. What could not run weighs more than a verdict against: it says nothing.
+/// Prints one line per run. A run that could not be replayed outweighs a divergence.
 fn print(
     common: &Common,
     streams: &[StreamId],
@@ -175,7 +175,7 @@ fn print(
     }
     if streams.len() != 1 {
         let good = told.iter().filter(|one| one.is_ok()).count();
-        line(&format!("{good} of {} runs ok", told.len()));
+        line(&format!("{good} of {} ok", text::count(told.len(), "run")));
     }
     Ok(ExitCode::from(code))
 }

@@ -48,7 +48,7 @@ enum RunsCommand {
     ///
     /// On a terminal, prints a summary; with --json and in pipes, the whole envelope as indented JSON.
     Get {
-        /// The run: its id, or any unique beginning or end of it; RUN/STEP for an inline child
+        /// The run: its id, or a unique prefix or suffix of it; RUN/STEP for an inline child
         run: String,
     },
 }
@@ -67,7 +67,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
     moment.ok_or_else(|| "a time such as 2h, or 2026-11-22T14:00:00Z".to_owned())
 }
 
-/// The members of a row that concern nobody but the engine.
+/// Fields of a row for internal use.
 const INTERNAL: [&str; 1] = ["idempotency_digest"];
 
 /// Lists runs, or shows one.
@@ -119,7 +119,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     if rows.is_empty() {
         let none = match is_filtered {
-            true => "no run is like this in",
+            true => "no matching runs in",
             false => "no runs in",
         };
         note(&format!("{none} {}", place.path.display()));
@@ -157,12 +157,12 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     table.print();
     if more {
-        note(&painted(DIM, "there are more: --limit N"));
+        note(&painted(DIM, "for more: --limit N"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// An envelope, with what people said about the whole run.
+/// An envelope, with the interventions in the whole run.
 #[derive(serde::Serialize)]
 struct RunJson {
     #[serde(flatten)]

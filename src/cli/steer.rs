@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::output::{DIM, is_quiet, line, note, painted, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
-use super::{Common, Failure, json as shape, output};
+use super::{Common, Failure, json as shape, output, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 use ktsu_run_index::listed_kinds;
 use ktsu_workflow::admit::steer::RunControl;
@@ -21,7 +21,7 @@ const UNFINISHED_STATUSES: [&str; 3] = ["pending", "running", "waiting"];
 /// What the three take.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run or branch: its id, or any unique beginning or end of it
+    /// The run or branch: its id, or a unique prefix or suffix of it
     #[arg(required_unless_present = "workflow", conflicts_with = "workflow")]
     run: Option<String>,
     /// Every unfinished run of this workflow, after confirmation
@@ -43,7 +43,7 @@ pub(super) struct Arguments {
     engine: EngineArguments,
 }
 
-/// Says one of them about a run, or about many.
+/// Pauses, cancels or terminates one run or many.
 pub(super) async fn run(
     common: &Common,
     steer: RunControl,
@@ -68,7 +68,7 @@ pub(super) async fn run(
         match common.json {
             true => line(&json!({"runs": [], "refused": []}).to_string()),
             false => {
-                note("no run is like this");
+                note("no matching runs");
                 true
             }
         };
@@ -102,7 +102,7 @@ pub(super) async fn run(
     Ok(print_all(common, &runs, told))
 }
 
-/// What was said to many runs; those that refused it are named.
+/// Prints the results for many runs, including refusals.
 fn print_all(common: &Common, runs: &[String], told: Vec<Result<Value, Failure>>) -> ExitCode {
     let (mut done, mut refused) = (Vec::new(), Vec::new());
     for (run, told) in runs.iter().zip(told) {
@@ -161,7 +161,7 @@ fn whole(reader: &dyn Reader, steer: RunControl, run: &str) -> Result<String, Fa
     if scope.is_empty() {
         return Ok(id.to_owned());
     }
-    let words = format!("{verb} is about a whole run, here {id}, and not about a child of it");
+    let words = format!("{verb} works on whole runs only, here {id}");
     Err(Failure::could_not_run(words).hint(format!("ktsu {verb} {id}")))
 }
 
@@ -198,20 +198,21 @@ fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failu
     Ok(names.collect())
 }
 
-/// Whether somebody at the terminal says yes.
+/// Asks for confirmation at the terminal.
 fn confirm(steer: RunControl, runs: &[String]) -> Result<bool, Failure> {
-    let (verb, count) = (steer.as_str(), runs.len());
+    let verb = steer.as_str();
+    let count = text::count(runs.len(), "run");
     if is_quiet() || !std::io::stdin().is_terminal() {
-        let words = format!("{count} runs are meant, and nobody is here to be asked");
-        return Err(Failure::could_not_run(words).hint("--yes does it without asking"));
+        let words = format!("{verb} {count}: confirmation needs a terminal");
+        return Err(Failure::could_not_run(words).hint("to skip confirmation: --yes"));
     }
     for run in runs.iter().take(10) {
         note(run);
     }
-    if let Some(rest) = count.checked_sub(10).filter(|rest| *rest > 0) {
+    if let Some(rest) = runs.len().checked_sub(10).filter(|rest| *rest > 0) {
         note(&format!("and {rest} more"));
     }
-    note(&format!("{verb} {count} runs? [y/N]"));
+    note(&format!("{verb} {count}? [y/N]"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -23,7 +23,7 @@ use ktsu_history::{self as history, report, steps, webhooks};
 /// What `trace` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any unique beginning or end of it; RUN/STEP for an inline child
+    /// The run: its id, or a unique prefix or suffix of it; RUN/STEP for an inline child
     run: String,
     /// A frame, as 17 or run:ID#17: shows everything it follows from, back to the root
     frame: Option<String>,
@@ -136,7 +136,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     }
 }
 
-/// Refuses a step or an item that the run does not have: one without frames is none of them.
+/// Refuses a step or an item that the run does not have.
 fn is_known(frames: &[Frame], step: &str) -> Result<(), Failure> {
     let only = TraceFilter {
         step: Some(step.to_owned()),
@@ -175,7 +175,7 @@ fn write_report(
     written.map_err(|error| {
         let failure = Failure::could_not_run(format!("cannot write {}: {error}", file.display()));
         match error.kind() {
-            ErrorKind::AlreadyExists => failure.hint("name a file that does not exist yet"),
+            ErrorKind::AlreadyExists => failure.hint("choose another name"),
             _ => failure,
         }
     })?;
@@ -190,13 +190,12 @@ fn number(stream: &StreamId, frames: &[Frame], frame: &str) -> Result<u64, Failu
     let (named, number) = frame.rsplit_once('#').unwrap_or(("", frame));
     let named = named.strip_prefix("run:").unwrap_or(named);
     if !named.is_empty() && !stream.name().contains(named) {
-        let words = format!("{frame} is a frame of another run than {}", stream.name());
+        let words = format!("{frame} is not a frame of {}", stream.name());
         return Err(Failure::could_not_run(words));
     }
     number.parse().map_err(|_| {
         let near = nearest_frames(stream, frames);
-        Failure::could_not_run(format!("{frame} is not a frame"))
-            .hint(format!("a frame is its number; {near}"))
+        Failure::could_not_run(format!("{frame} is not a frame number")).hint(format!("{near}"))
     })
 }
 
@@ -239,7 +238,7 @@ fn chain(
         }
         let mut body = body.to_string();
         if let Some(whole) = whole {
-            // As it is stored: numbers are not read and written again.
+            // As stored, so that numbers keep their text.
             body.pop();
             body.push_str(&format!(r#","frame":{whole}}}"#));
         }
@@ -302,8 +301,8 @@ fn nearest_frames(stream: &StreamId, frames: &[Frame]) -> String {
     format!("the nearest are {last}; ktsu frames {name} lists all")
 }
 
-/// The tree of frames. Of several effects, the one most follows from goes on below its cause, the
-/// others are set off, so that a long chain stays a straight line.
+/// The tree of frames. Of several effects, the one with the most descendants continues below its
+/// cause and the others are indented, so that a long chain stays straight.
 fn tree(
     common: &Common,
     reader: &dyn Reader,
@@ -352,7 +351,7 @@ fn tree(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A frame, and how many stand in the tree from it on.
+/// A frame and the size of its subtree.
 struct Subtree<'a> {
     node: &'a LineageNode,
     size: usize,

@@ -1,5 +1,5 @@
-//! What a frame about a call of a tool says in full: what was called with which arguments, what it
-//! gave, who was asked and what they said.
+//! Prints the full content of frames about tool calls and approvals: arguments, results, requests
+//! and decisions.
 
 use ktsu_ledger::event::plan::ApprovalPolicy;
 use ktsu_ledger::event::{
@@ -59,9 +59,9 @@ pub(super) fn returned(frames: &[Frame], returned: &ToolReturned, all: &str) {
 /// `tool.in_doubt`.
 pub(super) fn in_doubt(frames: &[Frame], about: u64, reason: DoubtReason, all: &str) {
     let why = match reason {
-        DoubtReason::NoAnswer => "it was sent, and no answer came",
-        DoubtReason::WorkerLost => "the runtime that sent it is lost",
-        DoubtReason::TaskEnded => "its task ended before an answer came",
+        DoubtReason::NoAnswer => "it was sent, and no answer arrived",
+        DoubtReason::WorkerLost => "the runtime that sent it was lost",
+        DoubtReason::TaskEnded => "its task ended before an answer arrived",
     };
     fields(&[("call", frame(about)), ("why", why.to_owned())]);
     if let Some(Event::Agent(AgentEvent::ToolCalled(called))) = at(frames, about) {
@@ -75,7 +75,7 @@ pub(super) fn requested(frames: &[Frame], asked: &ApprovalRequested, all: &str) 
         ("server", asked.server.clone()),
         ("tool", asked.tool.clone()),
         ("digest", asked.digest.clone()),
-        ("asks for", policy(&asked.policy)),
+        ("requires", policy(&asked.policy)),
     ]);
     arguments(frames, &asked.arguments, all);
 }
@@ -86,9 +86,9 @@ pub(super) fn decided(decided: &ApprovalDecided, all: &str) {
         ("decision", decided.decision.as_str().to_owned()),
         (
             "by",
-            format!("{}, known by {}", decided.by.id, decided.by.auth),
+            format!("{} (auth: {})", decided.by.id, decided.by.auth),
         ),
-        ("question", frame(decided.request)),
+        ("request", frame(decided.request)),
         ("digest", decided.digest.clone()),
     ]);
     if let Some(reason) = &decided.reason {
@@ -101,13 +101,13 @@ pub(super) fn decided(decided: &ApprovalDecided, all: &str) {
 
 /// `approval.expired`.
 pub(super) fn expired(request: u64) {
-    fields(&[("question", frame(request))]);
+    fields(&[("request", frame(request))]);
 }
 
 fn policy(policy: &ApprovalPolicy) -> String {
-    let mut words = format!("{} to approve", policy.quorum);
+    let mut words = text::count(policy.quorum, "approval");
     if policy.not_by_proposer {
-        words.push_str(", not whoever started the run");
+        words.push_str(", not by the person who started the run");
     }
     if let Some(timeout) = &policy.timeout {
         words.push_str(&format!(", within {}", text::duration(timeout.ms)));
@@ -121,9 +121,11 @@ fn not_sent(why: UnsentReason) -> &'static str {
         UnsentReason::UnknownTool => "no server offers it",
         UnsentReason::InvalidArguments => "its arguments do not fit its schema",
         UnsentReason::SecretInArguments => "its arguments hold a secret",
-        UnsentReason::Rejected => "people did not allow it",
-        UnsentReason::InDoubt => "it may have happened before",
-        UnsentReason::SuppressedInBranch => "neither a branch nor a recompute changes the world",
+        UnsentReason::Rejected => "it was not approved",
+        UnsentReason::InDoubt => "it may already have happened",
+        UnsentReason::SuppressedInBranch => {
+            "branches and recomputes make no calls with side effects"
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a frame about a webhook says in full: what was sent, and what was answered.
+//! Prints the full content of frames about webhooks: what was sent and what was answered.
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::{WebhookAnswer, WebhookEvent, WebhookSent};
@@ -47,7 +47,7 @@ fn answered(answer: &WebhookAnswer, all: &str) {
     told.push(("time", text::duration(answer.duration_ms)));
     fields(&told);
     let title = match answer.truncated {
-        true => "answer, as far as it is kept",
+        true => "answer (truncated)",
         false => "answer",
     };
     match answer.response.to_value() {
