@@ -75,7 +75,7 @@ pub(super) fn open_with_room(ledger: &Path) -> Result<OpenedLedger, OpenEngineEr
         .is_some_and(OwnerLock::opened_on_full_disk)
     {
         true => {
-            let words = "the disk is full, and nothing was written";
+            let words = "the disk is full; nothing was written";
             Err(OpenEngineError::Other(words.to_owned()))
         }
         false => Ok(opened),

@@ -1,11 +1,11 @@
-//! Forks: branches of recorded runs, which hold their own frames alone (seed 002).
+//! Forks: branches of recorded runs, which store only their own frames (seed 002).
 //!
 //! ```text
 //! nothing changes ─▶ the last shared frame ─▶ branch.created ─▶ appender ─durable▶ reply
 //! something does  ─▶ read, fold, admit ─▶ a task of the branch ─▶ appender ─durable▶ reply
 //! ```
 //!
-//! The first way costs the same wherever a run is forked.
+//! The first path costs the same wherever a run is forked.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 
-/// A fork as it is asked for.
+/// A request to fork a run.
 #[derive(Debug, Clone)]
 pub struct ForkRequest {
     /// Where.
@@ -47,7 +47,7 @@ pub struct ForkRequest {
     pub params: Vec<(Vec<String>, Value)>,
     /// Fields of outputs that change.
     pub overlays: Vec<OverlayCommand>,
-    /// Whether it goes on at once.
+    /// Whether to continue at once.
     pub go: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct ForkReceipt {
     pub parent_run_id: String,
     /// How many frames it shares.
     pub fork_position: u64,
-    /// Where it stands.
+    /// The status of the branch.
     pub status: String,
 }
 
@@ -82,7 +82,7 @@ impl Orchestrator {
         mut asked: ForkRequest,
     ) -> Result<ForkReceipt, CommandError> {
         self.shared.has_room()?;
-        // Before anything is judged: a refusal names what was asked for.
+        // Redacted before validation, because errors quote the request.
         asked.redact(&self.shared.secrets.redactor);
         if let Some(point) = asked.shared_prefix() {
             let stream = run.clone();
@@ -96,8 +96,8 @@ impl Orchestrator {
         self.fork_changed(run, asked).await
     }
 
-    /// Refuses a definition that says what must not be recorded. It is not redacted as other text
-    /// is: it would do something else than it says.
+    /// Refuses a definition that contains a secret. Unlike other text it is not redacted, because a
+    /// redacted definition would behave differently.
     ///
     /// # Errors
     /// [`CommandError::HoldsSecret`].
@@ -153,7 +153,7 @@ impl Orchestrator {
         Ok(branch)
     }
 
-    /// Forks where nothing changes: of what is shared only the last frame was read.
+    /// Forks without changes: only the last shared frame is read.
     async fn fork_shared_prefix(
         &self,
         run: &StreamId,
@@ -249,7 +249,7 @@ impl Orchestrator {
 }
 
 impl ForkRequest {
-    /// What the kit at hand keeps secret.
+    /// Redacts the secrets of the current kit.
     fn redact(&mut self, redactor: &Redactor) {
         match &mut self.point {
             ForkPosition::Before(step) => *step = redactor.redact_text(step),
@@ -270,15 +270,14 @@ fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), Comman
     }
 }
 
-/// Text that enters is redacted before it is judged (decision K3): what the run's own definition
-/// keeps secret.
+/// Redacts the secrets of the run's own definition before validation (decision K3).
 fn redact(redactor: &Redactor, asked: &mut intervention::ForkCommand) {
     changes(redactor, &mut asked.params, &mut asked.overlays);
     let reason = asked.reason.take();
     asked.reason = reason.map(|reason| redactor.redact_text(&reason));
 }
 
-/// Names are as much somebody's words as values are.
+/// Names are user input as much as values are.
 fn changes(
     redactor: &Redactor,
     params: &mut [(Vec<String>, Value)],
@@ -303,10 +302,11 @@ enum SharedPrefix {
 }
 
 impl ForkRequest {
-    /// The fork position, if all that is before it is shared as it is, and nothing goes on.
+    /// The fork position, if everything before it is shared unchanged and the branch does not
+    /// continue.
     fn shared_prefix(&self) -> Option<SharedPrefix> {
         let changes = !self.params.is_empty() || !self.overlays.is_empty();
-        // What a reason may not say, the definition tells.
+        // Only the definition shows what a reason must not contain.
         let changes = changes || self.reason.is_some();
         if changes || self.go || self.definition.is_some() {
             return None;
@@ -351,7 +351,7 @@ struct ForkBase {
 }
 
 impl ForkBase {
-    /// Where the branch stands, if the last frame and the row are enough to tell.
+    /// The status of the branch, if the last frame and the row are sufficient to know it.
     fn status(&self) -> Option<RunStatus> {
         let whole = self.last.seq + 1 == self.frames;
         let before = self
@@ -370,7 +370,7 @@ impl ForkBase {
             Event::Run(RunEvent::Failed(_)) if self.last.scope.is_empty() => {
                 Some(RunStatus::Failed)
             }
-            // It may stand behind the end of the run.
+            // Such frames may come after the end of the run.
             Event::Person(_) | Event::Run(RunEvent::Branched(_)) => None,
             _ => Some(RunStatus::Waiting),
         }

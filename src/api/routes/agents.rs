@@ -1,5 +1,5 @@
-//! What runtimes say: `POST …/report`, `POST …/complete`, `POST /heartbeat`. Decodes and decides
-//! nothing; the token in the query says which attempt speaks (decision W1).
+//! Callbacks of runtimes: `POST …/report`, `POST …/complete`, `POST /heartbeat`. Decodes and makes
+//! no decisions; the token in the query identifies the attempt (decision W1).
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -21,12 +21,12 @@ use ktsu_orchestrator::{Orchestrator, TaskAddress};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body;
 
-/// The most bytes of a report: a conversation may be longer than a request to start a run, and a
-/// reply of a model may be told twice in one, as text and as an output.
+/// The size limit of a report: a conversation may be longer than the request that started its run,
+/// and may contain a model's reply twice, as text and as an output.
 const MAX_REPORT: usize = 32 * 1024 * 1024;
 
 static REPORT: DtoSchema = DtoSchema::new("Report");
-static COMPLETE: DtoSchema = DtoSchema::new("Complete");
+static COMPLETE: DtoSchema = DtoSchema::new("TaskCompletion");
 static HEARTBEAT: DtoSchema = DtoSchema::new("Heartbeat");
 
 /// Who speaks.
@@ -180,7 +180,7 @@ pub(super) async fn address(
     })
 }
 
-/// A body as what it should be; what it breaks is told as `/openapi.json` has it.
+/// Decodes a body; errors refer to the schema in `/openapi.json`.
 fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &DtoSchema) -> Result<T, ProblemDetails> {
     let body = Value::Object(body::object(bytes)?);
     let found = shape.check(&body);
@@ -193,7 +193,7 @@ fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &DtoSchema) -> Result<T, Prob
         return Ok(said);
     }
     T::deserialize(shape.with_integers(body)).map_err(|_| {
-        let words = "the body is not what the description of this route says";
+        let words = "the body does not match the schema of this route";
         ProblemDetails::new(ErrorCode::InvalidReport, words)
     })
 }

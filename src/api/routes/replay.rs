@@ -14,7 +14,7 @@ use ktsu_server::body::JsonObject;
 use ktsu_workflow::replay::Definitions;
 
 /// Folds a recorded run or, strictly, decides it again from its recorded inputs and compares every
-/// byte. Nothing outside the ledger is asked, and nothing is written.
+/// byte. Calls nothing outside the ledger and writes nothing.
 #[utoipa::path(post, path = "/runs/{id}/replay",
     params(("id" = String, Path, description = "A run or a branch")),
     request_body = wire::Replay,

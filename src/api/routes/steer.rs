@@ -1,5 +1,5 @@
-//! `POST /runs/{id}/cancel`, `/terminate` and `/pause`: what people say about a whole run (decisions P1
-//! and P2). It goes on by `/resume`.
+//! `POST /runs/{id}/cancel`, `/terminate` and `/pause`: control of whole runs (decisions P1 and
+//! P2). `/resume` continues a paused run.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -77,7 +77,7 @@ async fn submit_steering(
     let verb = steer.as_str();
     if !run.scope.is_empty() {
         let id = run.stream.name();
-        let words = format!("{verb} is about a whole run, here {id}, and not about a child of it");
+        let words = format!("{verb} works on whole runs only, here {id}");
         return Err(ProblemDetails::new(ErrorCode::InvalidRunState, words)
             .with_hint(format!("POST /runs/{id}/{verb}")));
     }

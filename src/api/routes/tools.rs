@@ -1,6 +1,6 @@
-//! `/tools/ktsu/{name}`: the tool servers that come with ktsu, over MCP: Streamable HTTP here, the
-//! older HTTP+SSE in [`events`]. Decodes and decides nothing; the token in the query says which
-//! attempt speaks (decision W1).
+//! `/tools/ktsu/{name}`: the built-in tool servers, over MCP: Streamable HTTP here, the older
+//! HTTP+SSE in [`events`]. Decodes and makes no decisions; the token in the query identifies the
+//! attempt (decision W1).
 
 pub(super) mod events;
 
@@ -40,7 +40,7 @@ pub(super) struct ToolCaller {
     attempt: Option<String>,
 }
 
-/// Without these nobody is known to speak: 404, or 401.
+/// Identify the attempt; without them the response is 404 or 401.
 const RUN: Parameter = Parameter::new(
     "run",
     Kind::Any,
@@ -66,8 +66,7 @@ impl QueryParameters for ToolCaller {
 }
 
 impl ToolCaller {
-    /// The server and the task, once it is known whose attempt speaks: nothing is read for anybody
-    /// else.
+    /// The server and the task, once the token is verified. Nothing is read before that.
     async fn authenticate(
         &self,
         orchestrator: &Orchestrator,
@@ -150,13 +149,13 @@ fn refused(answer: &Value) -> Response {
     response
 }
 
-/// The version a client says it speaks; one that cannot be read is one nobody knows.
+/// The protocol version that a client states; unreadable text counts as an unknown version.
 fn version(headers: &HeaderMap) -> Option<&str> {
     let said = headers.get(VERSION)?;
     Some(said.to_str().unwrap_or_default())
 }
 
-/// The first of some media types that a client takes; all of them, if it does not say.
+/// The first of some media types that a client accepts; the first of all if it states none.
 ///
 /// # Errors
 /// [`ErrorCode::NotAcceptable`].

@@ -76,7 +76,7 @@ fn secrets_of(
     secret_values(definition, state, place.scope, place.step, &names)
 }
 
-/// What the definition says of a server, and what it is told.
+/// A server as its definition declares it, with its params.
 fn server(told: ServerSpec, mut secret: ServerParamValues) -> ToolServer {
     let ServerSpec { plan, mut params } = told;
     let auth = plan.auth.as_ref().and_then(|auth| {
@@ -98,8 +98,8 @@ fn server(told: ServerSpec, mut secret: ServerParamValues) -> ToolServer {
     }
 }
 
-/// What a recompute, or the run of a baseline, does not call: all of a server that keeps something,
-/// and whatever a person would have to approve.
+/// What a recompute or a baseline does not call: all tools of a stateful server, and all tools that
+/// need an approval.
 fn without_secrets(stream: &StreamId, plan: &ServerPlan) -> Vec<String> {
     if stream.kind() != RECOMPUTE_KIND {
         return Vec::new();

@@ -1,5 +1,5 @@
-//! What runtimes say about tools. What the definition and the state know better (digests, keys,
-//! policies) is filled in where the report is judged.
+//! Tool events in reports of runtimes. What the definition and the state determine (digests, keys,
+//! policies) is added during validation.
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
@@ -14,7 +14,8 @@ use ktsu_contract::gateway::ToolCall;
 use ktsu_contract::report as wire;
 
 impl ReportContext<'_> {
-    /// The tools a reply asks for. Arguments in which a secret stood are marked: they are not sent.
+    /// The tool calls of a reply. Arguments that contained a secret are marked and will not be
+    /// sent.
     pub(super) fn tool_calls(
         &self,
         calls: Vec<ToolCall>,

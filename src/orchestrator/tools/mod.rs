@@ -1,9 +1,9 @@
-//! The tool servers that come with ktsu: `ktsu/kv` and `ktsu/envelope`, spoken to over MCP like any
-//! other (seed 000, invariants 4, 7 and 24; decision A3).
+//! The built-in tool servers `ktsu/kv` and `ktsu/envelope`, used over MCP like any other (seed 000,
+//! invariants 4, 7 and 24; decision A3).
 //!
-//! Every request shows the token of an attempt. A call is made only if that attempt has recorded it
-//! and it is under way, and with the recorded arguments: whoever speaks for an attempt can do here
-//! nothing that the ledger does not know of, that no allowlist permits, or that nobody approved.
+//! Every request carries the token of an attempt. A call is executed only if that attempt recorded
+//! it, it is in progress, and the arguments are the recorded ones: the holder of a token can do
+//! nothing here that is not in the ledger, not permitted by an allowlist, or not approved.
 //!
 //! ```text
 //! POST /tools/ktsu/NAME ────┐
@@ -51,7 +51,7 @@ pub enum BuiltinServer {
     Envelope,
 }
 
-/// What a call comes to: the text of its one block, and whether it is an error.
+/// The result of a call: the text of its only block, or an error text.
 pub(super) type CallResult = Result<Value, String>;
 
 /// A call that is under way.
@@ -72,7 +72,7 @@ pub(super) struct BuiltinCall {
 /// What a server needs beyond the call, or its answer.
 #[derive(Debug)]
 pub(super) enum CallInput {
-    /// For `ktsu/kv`: the name of the stream that the values stand in.
+    /// For `ktsu/kv`: the name of the stream with the values.
     Kv(String),
     /// For `ktsu/envelope`: what it gives.
     Envelope(CallResult),
