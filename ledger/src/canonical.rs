@@ -138,8 +138,8 @@ impl Serialize for CanonicalJson {
 }
 
 impl<'de> Deserialize<'de> for CanonicalJson {
-    /// Keeps the text as it stands. Meant for bytes this crate wrote; text from outside goes
-    /// through [`CanonicalJson::parse`].
+    /// Keeps the text unchanged. For text that this crate wrote; use [`CanonicalJson::parse`] for
+    /// text from outside.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(|raw| Self(Arc::from(raw)))
     }
@@ -169,9 +169,8 @@ pub fn parse_strict(text: &[u8]) -> Result<Value, JsonError> {
     })
 }
 
-/// Where a whole number stands that 64 bits cannot hold: digits only, so that it says it is exact,
-/// while every reader would make a rounded one of it. A number with a point or an exponent says
-/// that it is rounded, and may be as large as it likes.
+/// The position of an integer that does not fit into 64 bits: written with digits only it claims to
+/// be exact, but readers would round it. A number with a point or an exponent may have any size.
 pub(crate) fn beyond_64_bits(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut in_string = false;

@@ -1,4 +1,4 @@
-//! Verifying a ledger file, whatever became of it.
+//! Verification of a ledger file in any state.
 
 use std::path::Path;
 
