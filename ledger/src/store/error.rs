@@ -17,19 +17,19 @@ pub enum StoreError {
     NotALedger {
         /// The path.
         path: PathBuf,
-        /// What speaks against it.
+        /// Why it is not one.
         why: String,
     },
     /// The ledger was written by a later version of ktsu.
-    #[error("the ledger is in format {found}, while this version of ktsu knows {known}")]
+    #[error("the ledger has format {found}, but this version of ktsu supports up to {known}")]
     NewerFormat {
         /// The version found.
         found: u64,
-        /// The newest this version knows.
+        /// The newest supported version.
         known: u64,
     },
     /// Another owner has taken the ledger since.
-    #[error("the ledger has a newer owner: it is in epoch {stored}, this owner's is {ours}")]
+    #[error("the ledger has a newer owner: its epoch is {stored}, this owner's is {ours}")]
     Fenced {
         /// The epoch the caller acquired.
         ours: u64,
@@ -49,7 +49,7 @@ pub enum StoreError {
     /// It is unknown whether the entries were stored: a response was lost or late. Reading back
     /// tells. Only for backends reached over a network: on a local disk, reading cannot make up for
     /// a failed sync.
-    #[error("it is not known whether the ledger has stored what it was sent: {0}")]
+    #[error("it is unknown whether the ledger stored the entries: {0}")]
     Unknown(String),
     /// The system refused something.
     #[error("cannot {doing}: {why}")]

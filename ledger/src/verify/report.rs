@@ -105,21 +105,21 @@ impl VerifyReport {
     ) {
         for (kind, count) in unknown {
             self.not_covered.push(format!(
-                "what {count} frames of the type {kind:?} mean, which this version does not know"
+                "the meaning of frames of the unknown type {kind:?} ({count} found)"
             ));
         }
         if self.checkpoints > 0 && self.signed_frames < self.frames {
             let more = self.frames - self.signed_frames;
-            let what = format!("{more} frames after the last signed checkpoint");
+            let what = format!("frames after the last signed checkpoint: {more}");
             self.not_covered.push(what);
         }
         let cut = if !options.checkpoints.is_empty() {
-            "what came after the checkpoints that were given, as far as nobody else keeps it"
+            "frames after the given checkpoints, unless recorded elsewhere"
         } else if options.heads.is_empty() {
             "frames cut off the end of a stream, and whole streams cut off the end of the ledger: \
              only a head recorded elsewhere can show that, and none was given"
         } else {
-            "frames after the heads that were given, and streams without one"
+            "frames after the given heads, and streams without one"
         };
         self.not_covered.push(cut.to_owned());
     }

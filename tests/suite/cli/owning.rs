@@ -351,7 +351,7 @@ fn an_emptied_ledger_is_refused_with_the_way_back() {
     ] {
         desk.ktsu(arguments)
             .is(2)
-            .warns("holds nothing")
+            .warns("too short for a ledger")
             .warns("ledger.db.key")
             .warns("ktsu restore BACKUP --to .ktsu/ledger.db");
     }
@@ -391,7 +391,7 @@ fn a_ledger_whose_owner_was_killed_is_refused_once_its_log_is_gone() {
         desk.ktsu(arguments)
             .is(2)
             .warns("did not close it, and ")
-            .warns("ledger.db-wal is not beside it");
+            .warns("ledger.db-wal is missing");
     }
     desk.ktsu(&["run", &kit("hello")])
         .is(2)

@@ -16,7 +16,7 @@ use crate::verify::{ProgressOnly, VerifyOptions, VerifyProgress, VerifyReport};
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// There is something at the target already.
-    #[error("{} exists already", .0.display())]
+    #[error("{} already exists", .0.display())]
     Exists(PathBuf),
     /// The target ledger is owned by a process.
     #[error("{} is owned by process {pid}", path.display())]
@@ -27,7 +27,7 @@ pub enum BackupError {
         pid: u32,
     },
     /// The copy does not verify.
-    #[error("{} problems were found, the first: {}", .0.problems.len(), first(.0))]
+    #[error("problems found: {}; the first: {}", .0.problems.len(), first(.0))]
     Unsound(Box<VerifyReport>),
     /// The store failed.
     #[error(transparent)]

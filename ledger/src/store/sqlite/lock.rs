@@ -51,10 +51,10 @@ pub enum LockError {
     #[error("the ledger is owned by {}", holder_text(.0.as_ref()))]
     Held(Option<LockHolder>),
     /// Another process owns the same file by another name.
-    #[error("another process owns {} by another name of the same file", .0.display())]
+    #[error("another process owns {} through another name of the file", .0.display())]
     HeldElsewhere(PathBuf),
     /// The file has a second name, whose owner would write without this one's log.
-    #[error("{} cannot be owned: {found}, and what is written by one name is not seen by the other", path.display())]
+    #[error("{} cannot be owned: {found}, and frames written through one name are not visible through the other", path.display())]
     SecondName {
         /// The ledger.
         path: PathBuf,
@@ -62,7 +62,7 @@ pub enum LockError {
         found: SecondName,
     },
     /// The file is empty or nearly so, but another file shows that it was a ledger.
-    #[error("{} holds nothing (no file, or too few bytes for a ledger), while {} beside it belongs to a ledger that was in use", path.display(), beside.display())]
+    #[error("{} is missing or too short for a ledger, but {} next to it belongs to one that was in use", path.display(), beside.display())]
     Emptied {
         /// The ledger.
         path: PathBuf,
@@ -70,7 +70,7 @@ pub enum LockError {
         beside: PathBuf,
     },
     /// The last owner did not close the ledger, and its log is gone.
-    #[error("the last owner of {} did not close it, and {} is not beside it: what was in that log alone is missing", path.display(), log.display())]
+    #[error("the last owner of {} did not close it, and its log {} is missing, with all frames that were only in it", path.display(), log.display())]
     LogMissing {
         /// The ledger.
         path: PathBuf,
@@ -102,7 +102,7 @@ fn holder_text(holder: Option<&LockHolder>) -> String {
     }
 }
 
-/// The right to write a ledger, until it is dropped.
+/// The right to write to a ledger, until dropped.
 #[derive(Debug)]
 pub struct OwnerLock {
     /// The ledger itself; given back before its name is.
