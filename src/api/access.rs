@@ -97,8 +97,8 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
-        let told = parts.extensions.get::<Self>().cloned();
-        told.ok_or_else(|| ErrorCode::Unauthorized.into())
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| ErrorCode::Unauthorized.into())
     }
 }
 

@@ -156,17 +156,17 @@ impl FromRequestParts<Orchestrator> for RunTarget {
         orchestrator: &Orchestrator,
     ) -> Result<Self, ProblemDetails> {
         let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
-        let asked = path.ok().and_then(|path| RunPath::parse(&path.0));
-        find_run(orchestrator, &asked.ok_or_else(no_such_run)?).await
+        let target = path.ok().and_then(|path| RunPath::parse(&path.0));
+        find_run(orchestrator, &target.ok_or_else(no_such_run)?).await
     }
 }
 
 /// A run, found by its id or by a part of it.
 async fn find_run(
     orchestrator: &Orchestrator,
-    asked: &RunPath,
+    target: &RunPath,
 ) -> Result<RunTarget, ProblemDetails> {
-    let text = asked.to_string();
+    let text = target.to_string();
     let found = orchestrator
         .readers()
         .with(move |reader| find::run(reader, &text))

@@ -69,13 +69,13 @@ pub(super) struct Reject {
 }
 
 /// Lists what waits for people.
-pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
-    if asked.reviews {
-        return reviews(common, &reader, asked.workflow.as_deref());
+    if arguments.reviews {
+        return reviews(common, &reader, arguments.workflow.as_deref());
     }
-    let workflow = asked.workflow.as_deref();
-    let mut records = match &asked.run {
+    let workflow = arguments.workflow.as_deref();
+    let mut records = match &arguments.run {
         Some(run) => {
             let (stream, scope) = find_run(&reader, run)?;
             let mut records = approvals::of_run(&reader, &stream)?;
@@ -83,10 +83,10 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
             records.retain(|record| scope.is_empty() || record.run_id == within);
             records
         }
-        None if asked.all => approvals::all(&reader, workflow, DEFAULT_RUNS)?,
+        None if arguments.all => approvals::all(&reader, workflow, DEFAULT_RUNS)?,
         None => approvals::pending(&reader, workflow)?,
     };
-    if !asked.all {
+    if !arguments.all {
         records.retain(|record| record.status == ApprovalStatus::Pending);
     }
     if common.json {
@@ -94,7 +94,7 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
         return Ok(ExitCode::SUCCESS);
     }
     if records.is_empty() {
-        let kind = if asked.all { "" } else { "pending " };
+        let kind = if arguments.all { "" } else { "pending " };
         note(&format!("no {kind}approvals in {}", place.path.display()));
         return Ok(ExitCode::SUCCESS);
     }
@@ -213,21 +213,35 @@ fn reviews(
 }
 
 /// Approves a call, or records the outcome of one in doubt.
-pub(super) async fn approve(common: &Common, asked: Approve) -> Result<ExitCode, Failure> {
-    let mut body = match asked.happened {
+pub(super) async fn approve(common: &Common, arguments: Approve) -> Result<ExitCode, Failure> {
+    let mut body = match arguments.happened {
         Some(result) => json!({"decision": "happened", "result": result}),
         None => json!({"decision": "approved"}),
     };
-    if let Some(digest) = asked.digest {
+    if let Some(digest) = arguments.digest {
         body["digest"] = Value::from(digest);
     }
-    decide(common, &asked.approval, asked.engine, asked.reason, body).await
+    decide(
+        common,
+        &arguments.approval,
+        arguments.engine,
+        arguments.reason,
+        body,
+    )
+    .await
 }
 
 /// Rejects a call.
-pub(super) async fn reject(common: &Common, asked: Reject) -> Result<ExitCode, Failure> {
+pub(super) async fn reject(common: &Common, arguments: Reject) -> Result<ExitCode, Failure> {
     let body = json!({"decision": "rejected"});
-    decide(common, &asked.approval, asked.engine, asked.reason, body).await
+    decide(
+        common,
+        &arguments.approval,
+        arguments.engine,
+        arguments.reason,
+        body,
+    )
+    .await
 }
 
 /// Sends a decision to the owner of the ledger. If there is none, this process continues the run
@@ -304,10 +318,10 @@ pub(super) fn votes_text(record: &ApprovalRecord, votes: usize) -> String {
 const MIN_ID_CHARS: usize = 3;
 
 /// The record that a text means: by its id, or the only one of a run that waits.
-fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failure> {
-    let given = asked.trim();
+fn find_record(reader: &dyn Reader, query: &str) -> Result<ApprovalRecord, Failure> {
+    let given = query.trim();
     if without_prefix(split(given).0).1.len() < MIN_ID_CHARS {
-        let words = format!("{asked:?} is too short to identify an approval");
+        let words = format!("{query:?} is too short to identify an approval");
         return Err(Failure::could_not_run(words).hint(
             "give at least three characters of the id after apr_ or run_; ktsu approvals lists them",
         ));
@@ -320,12 +334,12 @@ fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failu
     match found.as_slice() {
         [one] => Ok((*one).clone()),
         [] => Err(
-            Failure::could_not_run(format!("no pending approval matches {asked:?}"))
+            Failure::could_not_run(format!("no pending approval matches {query:?}"))
                 .hint("to list all: ktsu approvals --all"),
         ),
         several => {
             let ids: Vec<&str> = several.iter().map(|one| one.approval_id.as_str()).collect();
-            let words = format!("{asked:?} matches several approvals: {}", ids.join(", "));
+            let words = format!("{query:?} matches several approvals: {}", ids.join(", "));
             Err(Failure::could_not_run(words).hint("give more of the id"))
         }
     }
@@ -333,17 +347,17 @@ fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failu
 
 /// Whether a text is any part of the beginning or end of a record's id, or of its run's; of that of
 /// an inline child with its whole path behind. What every id begins with means none of them.
-fn matches_id(asked: &str, record: &ApprovalRecord) -> bool {
-    let fits = |asked: &str, id: &str| {
-        let (kind, part) = without_prefix(asked);
+fn matches_id(given: &str, record: &ApprovalRecord) -> bool {
+    let fits = |given: &str, id: &str| {
+        let (kind, part) = without_prefix(given);
         let (of, id) = without_prefix(id);
         let same = kind.is_empty() || kind == of;
         same && (id.starts_with(part) || (kind.is_empty() && id.ends_with(part)))
     };
     let (run, scope) = split(&record.run_id);
-    match split(asked) {
-        (asked, "") => fits(asked, &record.approval_id) || fits(asked, run),
-        (asked, within) => within == scope && fits(asked, run),
+    match split(given) {
+        (given, "") => fits(given, &record.approval_id) || fits(given, run),
+        (given, within) => within == scope && fits(given, run),
     }
 }
 

@@ -38,9 +38,9 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
             messages(frames, request, all);
         }
         AgentEvent::Response(answer) => {
-            let asked = find(frames, answer.request);
-            fields(&answer_fields(asked, answer));
-            if let Some(request) = asked {
+            let request = find(frames, answer.request);
+            fields(&answer_fields(request, answer));
+            if let Some(request) = request {
                 messages(frames, request, all);
             }
             reply(answer, all);
@@ -59,7 +59,7 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
         AgentEvent::ToolInDoubt(doubt) => {
             tools::in_doubt(frames, doubt.called, doubt.reason, all);
         }
-        AgentEvent::ApprovalRequested(asked) => tools::requested(frames, asked, all),
+        AgentEvent::ApprovalRequested(approval) => tools::requested(frames, approval, all),
         AgentEvent::ApprovalDecided(decided) => tools::decided(decided, all),
         AgentEvent::ApprovalExpired(expired) => tools::expired(expired.request),
         AgentEvent::ReflectStarted(_) | AgentEvent::BudgetExhausted(_) => {}
@@ -86,9 +86,12 @@ fn request_fields(request: &LlmRequest) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn answer_fields(asked: Option<&LlmRequest>, answer: &LlmResponse) -> Vec<(&'static str, String)> {
+fn answer_fields(
+    request: Option<&LlmRequest>,
+    answer: &LlmResponse,
+) -> Vec<(&'static str, String)> {
     let mut fields = vec![("model", format!("{}/{}", answer.provider, answer.model))];
-    fields.extend(asked.map(|request| ("group", request.group.clone())));
+    fields.extend(request.map(|request| ("group", request.group.clone())));
     let prices = match answer.prices.as_str() {
         _ if answer.unpriced => ", price unknown".to_owned(),
         "" => String::new(),

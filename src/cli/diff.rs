@@ -238,9 +238,9 @@ fn frame(shown: Option<&ComparedFrame>) -> String {
     }
 }
 
-fn frame_line(told: &UnmatchedFrame) -> String {
-    let key = told.key.to_string();
-    format!("{:>5}  {}", told.seq, text::line(&key))
+fn frame_line(frame: &UnmatchedFrame) -> String {
+    let key = frame.key.to_string();
+    format!("{:>5}  {}", frame.seq, text::line(&key))
 }
 
 fn changed_line(changed: &FrameChange) -> String {

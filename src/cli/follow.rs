@@ -40,22 +40,22 @@ pub(super) struct Invocation<'a> {
 }
 
 /// Starts a run, and gives its id.
-pub(super) async fn invoke(peer: &Peer, asked: Invocation<'_>) -> Result<String, Failure> {
-    let mut request = Request::post(format!("/invoke/{}", asked.workflow));
-    if let Some(key) = asked.key {
+pub(super) async fn invoke(peer: &Peer, invocation: Invocation<'_>) -> Result<String, Failure> {
+    let mut request = Request::post(format!("/invoke/{}", invocation.workflow));
+    if let Some(key) = invocation.key {
         request = request.header("idempotency-key", key);
     }
-    for (name, value) in &asked.headers {
+    for (name, value) in &invocation.headers {
         request = request.header(name, value);
     }
-    let request = request.body(Body::from(asked.input));
+    let request = request.body(Body::from(invocation.input));
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
     let (status, body) = peer.call_and_read(request).await?;
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     match body["run_id"].as_str() {
         Some(run_id) if (200..300).contains(&status) => Ok(run_id.to_owned()),
         Some(_) | None if body["code"] == "workflow_not_found" => {
-            let words = format!("there is no workflow {}", asked.workflow);
+            let words = format!("there is no workflow {}", invocation.workflow);
             Err(Failure::could_not_run(words))
         }
         Some(_) | None => Err(problem(status, &body)),

@@ -64,10 +64,10 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     let mut retold = Vec::new();
     let mut left_out = Vec::new();
     if arguments.tools {
-        let asked = tools::list_tools(&kit, arguments).await?;
-        retold = tools::differences(&made, &asked.offered);
-        left_out = asked.left_out;
-        tools::put(&mut made, asked.offered);
+        let listed = tools::list_tools(&kit, arguments).await?;
+        retold = tools::differences(&made, &listed.offered);
+        left_out = listed.left_out;
+        tools::put(&mut made, listed.offered);
     }
     let drift = before.map(|held| held.drift).unwrap_or_default();
     let file = kit.root.join(FILE);
@@ -127,9 +127,9 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {
             if let (true, Some(held)) = (arguments.tools, &kit.lock) {
-                let asked = tools::list_tools(&kit, arguments).await?;
-                retold = tools::differences(&held.lock, &asked.offered);
-                left_out = asked.left_out;
+                let listed = tools::list_tools(&kit, arguments).await?;
+                retold = tools::differences(&held.lock, &listed.offered);
+                left_out = listed.left_out;
             }
             let drift = kit.lock.as_ref().map(|held| held.drift.clone());
             (

@@ -122,19 +122,19 @@ pub(super) fn warn_of_second_name(ledger: &Path) {
 }
 
 /// Finds a run by its id or a part of it, with the scope of an inline child if one is given.
-pub(super) fn find_run(reader: &dyn Reader, asked: &str) -> Result<(StreamId, String), Failure> {
+pub(super) fn find_run(reader: &dyn Reader, given: &str) -> Result<(StreamId, String), Failure> {
     let kinds = ["run:", "branch:", "recompute:"];
-    let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind));
-    let asked = bare.unwrap_or(asked);
-    if asked.is_empty() {
+    let bare = kinds.iter().find_map(|kind| given.strip_prefix(kind));
+    let given = bare.unwrap_or(given);
+    if given.is_empty() {
         return Err(Failure::could_not_run("the run id is empty").hint("ktsu runs lists them"));
     }
-    match find::run(reader, asked)? {
+    match find::run(reader, given)? {
         RunMatch::One(stream, scope) => Ok((stream, scope)),
-        RunMatch::None => Err(Failure::could_not_run(format!("there is no run {asked}"))
+        RunMatch::None => Err(Failure::could_not_run(format!("there is no run {given}"))
             .hint("ktsu runs lists them; at least three characters of an id are needed")),
         RunMatch::Many(some) => Err(Failure::could_not_run(format!(
-            "{asked} matches several runs:\n  {}",
+            "{given} matches several runs:\n  {}",
             some.join("\n  ")
         ))
         .hint("give more of the id")),

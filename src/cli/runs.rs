@@ -134,7 +134,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         Column::text("ERROR").spare(1),
     ]);
     for row in &rows {
-        let said = |name: &str| text::line(row[name].as_str().unwrap_or_default()).into_owned();
+        let field = |name: &str| text::line(row[name].as_str().unwrap_or_default()).into_owned();
         let at = |name: &str| {
             row[name]
                 .as_str()
@@ -142,17 +142,17 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         };
         let took = at("ended_at").zip(at("created_at"));
         table.push(vec![
-            said("run_id"),
-            said("workflow"),
+            field("run_id"),
+            field("workflow"),
             match row["paused_at"].is_null() {
-                true => said("status"),
-                false => format!("{}, paused", said("status")),
+                true => field("status"),
+                false => format!("{}, paused", field("status")),
             },
             at("created_at").map(text::moment).unwrap_or_default(),
             took.map_or("-".to_owned(), |(end, start)| {
                 text::duration(end.millis_since(start))
             }),
-            said("error"),
+            field("error"),
         ]);
     }
     table.print();
@@ -175,9 +175,9 @@ fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     let (stream, scope) = find_run(&reader, run)?;
     let fold = history::envelope(&reader, &stream)?;
-    let told =
+    let found =
         fold.and_then(|fold| Some((fold.envelope(&scope)?, SteeringState::of(fold.state()))));
-    let (envelope, steered) = told.ok_or_else(|| no_such_child(&stream, &scope))?;
+    let (envelope, steered) = found.ok_or_else(|| no_such_child(&stream, &scope))?;
     let shown = RunJson { envelope, steered };
     let json =
         serde_json::to_string(&shown).map_err(|error| Failure::could_not_run(error.to_string()))?;

@@ -47,17 +47,17 @@ pub(super) struct Arguments {
 pub(super) async fn run(
     common: &Common,
     steer: RunControl,
-    asked: Arguments,
+    arguments: Arguments,
 ) -> Result<ExitCode, Failure> {
-    let place = EngineHandle::ledger_location(common, &asked.engine)?;
+    let place = EngineHandle::ledger_location(common, &arguments.engine)?;
     let reader = open_at(&place.path)?;
-    let (runs, one) = match (&asked.run, &asked.workflow) {
+    let (runs, one) = match (&arguments.run, &arguments.workflow) {
         (Some(run), _) => (vec![whole(&reader, steer, run)?], true),
         (None, workflow) => {
             let filter = Filter {
                 kinds: listed_kinds(),
                 workflow: workflow.clone(),
-                status: asked.status.clone(),
+                status: arguments.status.clone(),
                 open: None,
             };
             (unfinished(&reader, &filter)?, false)
@@ -74,40 +74,44 @@ pub(super) async fn run(
         };
         return Ok(ExitCode::SUCCESS);
     }
-    if !one && !asked.yes && !confirm(steer, &runs)? {
+    if !one && !arguments.yes && !confirm(steer, &runs)? {
         print_failure("nothing was done");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     }
     let mut body = Map::new();
-    body.extend(asked.reason.map(|why| ("reason".to_owned(), json!(why))));
+    body.extend(
+        arguments
+            .reason
+            .map(|why| ("reason".to_owned(), json!(why))),
+    );
     let body = Value::Object(body);
-    let owner = EngineHandle::open(place, &asked.engine.without_kit(), false).await?;
-    let told = send_to_all(&owner, steer, &runs, (&body, asked.expect)).await;
+    let owner = EngineHandle::open(place, &arguments.engine.without_kit(), false).await?;
+    let results = send_to_all(&owner, steer, &runs, (&body, arguments.expect)).await;
     let flag = owner.place.flag.clone();
     owner.close().await?;
     if one {
-        let said = told.into_iter().next().transpose()?;
-        let said = said.unwrap_or_default();
+        let outcome = results.into_iter().next().transpose()?;
+        let outcome = outcome.unwrap_or_default();
         line(&match common.json {
-            true => said.to_string(),
-            false => outcome_text(&said),
+            true => outcome.to_string(),
+            false => outcome_text(&outcome),
         });
         if steer == RunControl::Pause && !common.json {
-            let run = said["run_id"].as_str().unwrap_or_default();
+            let run = outcome["run_id"].as_str().unwrap_or_default();
             let next = format!("  ktsu resume {run} --kit DIR{flag}");
             note(&painted(DIM, &next));
         }
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(print_all(common, &runs, told))
+    Ok(print_all(common, &runs, results))
 }
 
 /// Prints the results for many runs, including refusals.
-fn print_all(common: &Common, runs: &[String], told: Vec<Result<Value, Failure>>) -> ExitCode {
+fn print_all(common: &Common, runs: &[String], results: Vec<Result<Value, Failure>>) -> ExitCode {
     let (mut done, mut refused) = (Vec::new(), Vec::new());
-    for (run, told) in runs.iter().zip(told) {
-        match told {
-            Ok(said) => done.push(said),
+    for (run, result) in runs.iter().zip(results) {
+        match result {
+            Ok(outcome) => done.push(outcome),
             Err(failure) => refused.push((run, failure)),
         }
     }
@@ -120,8 +124,8 @@ fn print_all(common: &Common, runs: &[String], told: Vec<Result<Value, Failure>>
         let all = json!({"runs": done, "refused": refused});
         line(&shape::pretty(&all.to_string()));
     } else {
-        for said in &done {
-            line(&outcome_text(said));
+        for outcome in &done {
+            line(&outcome_text(outcome));
         }
     }
     let verdict = match refused.is_empty() {
@@ -140,17 +144,17 @@ async fn send_to_all(
     runs: &[String],
     (body, expected): (&Value, Option<u64>),
 ) -> Vec<Result<Value, Failure>> {
-    let mut told = Vec::with_capacity(runs.len());
+    let mut results = Vec::with_capacity(runs.len());
     for run in runs {
         let path = format!("/runs/{run}/{}", steer.as_str());
-        told.push(owner.post(&path, body, expected).await);
+        results.push(owner.post(&path, body, expected).await);
     }
-    told
+    results
 }
 
 /// `run_… cancelled`.
-fn outcome_text(said: &Value) -> String {
-    let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+fn outcome_text(outcome: &Value) -> String {
+    let text = |name: &str| outcome[name].as_str().unwrap_or_default().to_owned();
     format!("{} {}", text("run_id"), text("status"))
 }
 
@@ -167,11 +171,11 @@ fn whole(reader: &dyn Reader, steer: RunControl, run: &str) -> Result<String, Fa
 
 /// The runs that a filter lets through and that have not ended, newest first.
 fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failure> {
-    let asked = filter.status.as_deref();
+    let wanted = filter.status.as_deref();
     let mut found = Vec::new();
     for status in UNFINISHED_STATUSES
         .iter()
-        .filter(|one| asked.is_none_or(|asked| asked == **one))
+        .filter(|one| wanted.is_none_or(|wanted| wanted == **one))
     {
         let filter = Filter {
             status: Some((*status).to_owned()),

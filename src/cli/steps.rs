@@ -49,25 +49,25 @@ impl StepRow {
 }
 
 /// Prints a run.
-pub(super) fn print(told: &RunTimeline) {
+pub(super) fn print(run: &RunTimeline) {
     let words = format!(
         "{} {} {}",
-        mark(&told.status),
+        mark(&run.status),
         painted(
             BOLD,
-            &text::line(&format!("{} {}", told.workflow, told.version))
+            &text::line(&format!("{} {}", run.workflow, run.version))
         ),
-        told.status,
+        run.status,
     );
-    let id = painted(DIM, &text::line(&told.run_id));
+    let id = painted(DIM, &text::line(&run.run_id));
     sheet().beside(&words, &id).iter().for_each(|one| {
         line(one);
     });
-    if let Some(word) = &told.steered.paused {
+    if let Some(word) = &run.steered.paused {
         paused(word);
     }
     let mut rows = Vec::new();
-    steps(&told.steps, "", &mut rows);
+    steps(&run.steps, "", &mut rows);
     let mut table = Rows::open(&[
         Column::name("STEP").at_least(28),
         Column::whole("TYPE").spare(3),
@@ -86,7 +86,7 @@ pub(super) fn print(told: &RunTimeline) {
         words: text::line(&row.note).into_owned(),
     });
     table.print_with(&reasons.collect::<Vec<_>>());
-    let totals = &told.totals;
+    let totals = &run.totals;
     let asked = match totals.llm_calls {
         0 => String::new(),
         _ => format!(", {}", calls_of(totals)),
@@ -106,7 +106,7 @@ pub(super) fn print(told: &RunTimeline) {
             asked
         ),
     ));
-    if let Some(error) = &told.error {
+    if let Some(error) = &run.error {
         let place = error.step.as_deref().map(|step| format!(" in step {step}"));
         let words = format!("{}: {}", error.code, error.message);
         let words = text::line(&words);
@@ -337,14 +337,14 @@ fn request_note(request: &WebhookRequest) -> String {
 }
 
 /// What an agent reported next to its output: flags, reflection, confidence.
-fn reply_text(said: &AgentRemarks, reflected: bool) -> String {
-    let confidence = said.confidence.as_ref();
+fn reply_text(remarks: &AgentRemarks, reflected: bool) -> String {
+    let confidence = remarks.confidence.as_ref();
     agents::joined([
         if reflected { "reflected" } else { "" }.to_owned(),
         confidence.map_or_else(String::new, |one| {
             format!("confidence {}", text::line(one.as_str()))
         }),
-        agents::flags(said.flags.iter().map(String::as_str)),
+        agents::flags(remarks.flags.iter().map(String::as_str)),
     ])
 }
 

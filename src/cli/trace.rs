@@ -160,16 +160,16 @@ fn write_report(
     file: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let fold = |error| Failure::from(history::RunReadError::from(error));
-    let told = steps::timeline(frames, scope).map_err(fold)?;
-    let told = told.ok_or_else(|| no_such_child(stream, scope))?;
+    let timeline = steps::timeline(frames, scope).map_err(fold)?;
+    let timeline = timeline.ok_or_else(|| no_such_child(stream, scope))?;
     let uses = history::tools::uses(frames);
     let Some(file) = file else {
-        line(report::flowchart(&told, &uses).trim_end());
+        line(report::flowchart(&timeline, &uses).trim_end());
         return Ok(ExitCode::SUCCESS);
     };
     let envelope = EnvelopeFold::of(frames).map_err(fold)?.envelope(scope);
     let envelope = serde_json::to_string_pretty(&envelope).unwrap_or_default();
-    let page = report::page(&told, frames, &uses, &envelope);
+    let page = report::page(&timeline, frames, &uses, &envelope);
     let made = std::fs::File::create_new(file);
     let written = made.and_then(|mut made| made.write_all(page.as_bytes()));
     written.map_err(|error| {
@@ -205,18 +205,18 @@ fn print_steps(
     frames: &[Frame],
     scope: &str,
 ) -> Result<ExitCode, Failure> {
-    let told = steps::timeline(frames, scope);
-    let told = told.map_err(|error| Failure::from(history::RunReadError::from(error)))?;
-    let told = told.ok_or_else(|| no_such_child(stream, scope))?;
+    let timeline = steps::timeline(frames, scope);
+    let timeline = timeline.map_err(|error| Failure::from(history::RunReadError::from(error)))?;
+    let timeline = timeline.ok_or_else(|| no_such_child(stream, scope))?;
     if common.json {
-        return print_json(&told);
+        return print_json(&timeline);
     }
-    super::steps::print(&told);
+    super::steps::print(&timeline);
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_json(told: &impl serde::Serialize) -> Result<ExitCode, Failure> {
-    let json = serde_json::to_string(told);
+fn print_json(timeline: &impl serde::Serialize) -> Result<ExitCode, Failure> {
+    let json = serde_json::to_string(timeline);
     let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
     line(&shape::pretty(&json));
     Ok(ExitCode::SUCCESS)

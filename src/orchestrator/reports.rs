@@ -84,21 +84,21 @@ impl Orchestrator {
         &self,
         task: TaskAddress,
         attempt: u32,
-        said: wire::Report,
+        report: wire::Report,
         bytes: &[u8],
     ) -> Result<ReportAck, ReportError> {
-        if said.attempt != attempt {
+        if report.attempt != attempt {
             return Err(ReportError::Stale);
         }
-        if said.n == 0 {
+        if report.n == 0 {
             let words = "the number of a report is counted from 1";
             return Err(ReportError::Malformed(words.to_owned()));
         }
-        let about = self.report_context(&task, attempt, said.n, bytes);
-        let events = said.events.into_iter().map(|event| about.event(event));
+        let about = self.report_context(&task, attempt, report.n, bytes);
+        let events = report.events.into_iter().map(|event| about.event(event));
         let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
         let frames = self.submit_report(&task, events, attempt).await?;
-        Ok(answer(said.n, &task, &frames))
+        Ok(answer(report.n, &task, &frames))
     }
 
     /// Takes the end of a task from a runtime that reports nothing else.
@@ -109,11 +109,11 @@ impl Orchestrator {
         &self,
         task: TaskAddress,
         attempt: u32,
-        said: TaskCompletion,
+        completion: TaskCompletion,
         bytes: &[u8],
     ) -> Result<(), ReportError> {
         let about = self.report_context(&task, attempt, 0, bytes);
-        let event = about.completed(said)?;
+        let event = about.completed(completion)?;
         let frames = self.submit_report(&task, vec![event], attempt).await;
         frames.map(|_| ())
     }
@@ -153,9 +153,9 @@ impl Orchestrator {
         let Some(runtime) = &self.shared.peers.runtime else {
             return true;
         };
-        let asked =
+        let response =
             tokio::time::timeout(HEALTH_TIMEOUT, runtime.get("/health", "application/json")).await;
-        let Ok(Ok(answer)) = asked else {
+        let Ok(Ok(answer)) = response else {
             return false;
         };
         let Ok(body) = axum::body::to_bytes(answer.into_body(), 64 * 1024).await else {
@@ -377,7 +377,7 @@ impl ReportContext<'_> {
             wire::ReportEvent::ToolCalled(called) => self.called(called),
             wire::ReportEvent::ToolReturned(returned) => self.returned(returned)?,
             wire::ReportEvent::ToolInDoubt(doubt) => self.in_doubt(&doubt),
-            wire::ReportEvent::ApprovalRequested(asked) => self.approval_requested(asked),
+            wire::ReportEvent::ApprovalRequested(request) => self.approval_requested(request),
             wire::ReportEvent::Finished(finished) => {
                 let reason: Option<FinishReason> =
                     serde_json::from_value(Value::from(finished.reason.as_str())).ok();
@@ -473,13 +473,16 @@ impl ReportContext<'_> {
         })))
     }
 
-    fn completed(&self, said: TaskCompletion) -> Result<AgentEvent, ReportError> {
-        let (reason, error) = match said.status.as_str() {
+    fn completed(&self, completion: TaskCompletion) -> Result<AgentEvent, ReportError> {
+        let (reason, error) = match completion.status.as_str() {
             "ok" => (FinishReason::Completed, None),
-            "failed" => (FinishReason::Error, Some(failure(said.error.as_ref()))),
+            "failed" => (
+                FinishReason::Error,
+                Some(failure(completion.error.as_ref())),
+            ),
             // It has dropped the task, and waits to be dispatched again in a way that is gone.
             "pending_approval" => {
-                let error = approval_unsupported(said.pending_approval.as_ref());
+                let error = approval_unsupported(completion.pending_approval.as_ref());
                 (FinishReason::Error, Some(error))
             }
             other => {
@@ -487,19 +490,19 @@ impl ReportContext<'_> {
                 return Err(ReportError::Malformed(words));
             }
         };
-        let output = said.output.filter(|_| error.is_none());
-        let raw_output = said.raw_output.map(|raw| match raw {
+        let output = completion.output.filter(|_| error.is_none());
+        let raw_output = completion.raw_output.map(|raw| match raw {
             Value::String(text) => text,
             other => other.to_string(),
         });
         let outcome = TaskOutcome {
             output: output.or_else(|| error.is_none().then_some(Value::Null)),
-            events: said.events,
-            commands: said.commands,
+            events: completion.events,
+            commands: completion.commands,
             error,
             raw_output,
         };
-        let metrics = said.metrics.unwrap_or_default();
+        let metrics = completion.metrics.unwrap_or_default();
         let metrics = ClaimedMetrics {
             cost_micro_usd: micro_usd(metrics.cost_usd),
             llm_calls: metrics.llm_calls,
@@ -535,8 +538,8 @@ fn failure(error: Option<&Value>) -> FailureDetails {
 
 /// The failure of a task whose runtime requests an approval with a final `complete`, by the earlier
 /// contract.
-fn approval_unsupported(asked: Option<&Value>) -> FailureDetails {
-    let tool = asked.and_then(|asked| asked.get("tool_name"));
+fn approval_unsupported(approval: Option<&Value>) -> FailureDetails {
+    let tool = approval.and_then(|approval| approval.get("tool_name"));
     let tool: String = match tool.and_then(Value::as_str) {
         Some(name) => name.chars().take(MAX_TOOL_NAME_SHOWN).collect(),
         None => "a tool".to_owned(),

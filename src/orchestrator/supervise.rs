@@ -45,7 +45,7 @@ struct SupervisedTask {
     item: Option<u32>,
     instance: Option<String>,
     heard: u64,
-    told: bool,
+    reported: bool,
     mailbox: mpsc::WeakSender<Box<Message>>,
 }
 
@@ -75,7 +75,7 @@ impl Supervisor {
             item: watch.item,
             instance: None,
             heard: watched.now,
-            told: false,
+            reported: false,
             mailbox: watch.mailbox,
         };
         let run = watch.name.root().to_owned();
@@ -213,12 +213,12 @@ impl SupervisedTask {
     /// Whether another instance than that of a beat has the task.
     fn is_with_another_instance(&self, beat: &Heartbeat) -> bool {
         let instance = self.instance.as_ref();
-        instance.is_some_and(|instance| *instance != beat.runtime_id) && !self.told
+        instance.is_some_and(|instance| *instance != beat.runtime_id) && !self.reported
     }
 
     /// Reports a lost task to its run. If the mailbox is full, the next tick tries again.
     fn report_lost(&mut self, reason: LostReason, runtime_alive: bool) {
-        if self.told {
+        if self.reported {
             return;
         }
         let message = Message::Lost {
@@ -233,7 +233,7 @@ impl SupervisedTask {
         };
         let mailbox = self.mailbox.upgrade();
         let sent = mailbox.map(|mailbox| mailbox.try_send(Box::new(message)));
-        self.told = !matches!(sent, Some(Err(mpsc::error::TrySendError::Full(_))));
+        self.reported = !matches!(sent, Some(Err(mpsc::error::TrySendError::Full(_))));
     }
 }
 

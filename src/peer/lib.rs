@@ -198,7 +198,7 @@ impl RemotePeer {
 /// Splits the URL of a service's route: `http://HOST:PORT`, and the path with its query.
 ///
 /// # Errors
-/// [`PeerError::Url`], which repeats nothing of the query: it may hold a token.
+/// [`PeerError::InvalidUrl`], without the query, which may contain a token.
 pub fn split(url: &str) -> Result<(String, String), PeerError> {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     let host = authority(url).map_err(|_| PeerError::InvalidUrl(plain.to_owned()))?;

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The protocol is that of the official SDK ([`rmcp`]): its messages, its handshake, its ids. What
-//! it sends goes through [`transport`], which is ours: every byte leaves by [`ktsu_egress`], every byte
+//! it sends goes through `transport`, which is ours: every byte leaves by [`ktsu_egress`], every byte
 //! that comes is counted and read strictly, and only an answer that was waited for gets as far as
 //! the SDK. A server is hostile until shown otherwise; what it does to one session touches no other.
 //!

@@ -41,7 +41,7 @@ impl dyn Store + '_ {
     /// See [`Maintenance::put_rows`].
     ///
     /// # Errors
-    /// As [`Self::clear_index`].
+    /// As `clear_index`.
     pub fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
         self.index()?.put_rows(epoch, rows)
     }

@@ -76,17 +76,17 @@ impl QueryParameters for AttemptToken {
 pub(super) async fn report(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(asked): Query<AttemptToken>,
+    Query(query): Query<AttemptToken>,
     body: Body,
 ) -> Result<Json<ReportAck>, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
-        .authorize(&task, asked.token.as_deref().unwrap_or_default())
+        .authorize(&task, query.token.as_deref().unwrap_or_default())
         .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
-    let said: Report = read(&bytes, &REPORT)?;
+    let report: Report = read(&bytes, &REPORT)?;
     let answer = orchestrator
-        .report(task, attempt, said, &bytes)
+        .report(task, attempt, report, &bytes)
         .await
         .map_err(problems::report_error)?;
     Ok(Json(answer))
@@ -114,17 +114,17 @@ pub(super) async fn report(
 pub(super) async fn complete(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(asked): Query<AttemptToken>,
+    Query(query): Query<AttemptToken>,
     body: Body,
 ) -> Result<Response, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
-        .authorize(&task, asked.token.as_deref().unwrap_or_default())
+        .authorize(&task, query.token.as_deref().unwrap_or_default())
         .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
-    let said: TaskCompletion = read(&bytes, &COMPLETE)?;
+    let completion: TaskCompletion = read(&bytes, &COMPLETE)?;
     orchestrator
-        .complete(task, attempt, said, &bytes)
+        .complete(task, attempt, completion, &bytes)
         .await
         .map_err(problems::report_error)?;
     Ok(StatusCode::OK.into_response())
@@ -189,8 +189,8 @@ fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &DtoSchema) -> Result<T, Prob
         return Err(ProblemDetails::new(ErrorCode::InvalidReport, words).with_errors(found));
     }
     // Hardly any body takes the second way.
-    if let Ok(said) = T::deserialize(&body) {
-        return Ok(said);
+    if let Ok(value) = T::deserialize(&body) {
+        return Ok(value);
     }
     T::deserialize(shape.with_integers(body)).map_err(|_| {
         let words = "the body does not match the schema of this route";

@@ -187,8 +187,8 @@ impl Follower {
                 // The client would take an end for that of the run.
                 Err(problem) => {
                     self.finished = true;
-                    let told = problem.to_json().to_string();
-                    return Some(Event::default().event("problem").data(told));
+                    let problem = problem.to_json().to_string();
+                    return Some(Event::default().event("problem").data(problem));
                 }
             };
             let (ended, page) = page;

@@ -53,13 +53,13 @@ pub(super) async fn fork(
             .without_secrets(definition)
             .map_err(problems::command_error)?;
     }
-    let asked = fork_request(body.0, asker.principal.clone())?;
-    if asked.changes() {
-        must_not_use_keys_of_others(&orchestrator, &run, &asker, asked.definition.as_deref())
+    let request = fork_request(body.0, asker.principal.clone())?;
+    if request.changes() {
+        must_not_use_keys_of_others(&orchestrator, &run, &asker, request.definition.as_deref())
             .await?;
     }
     let branch = orchestrator
-        .fork(&run.stream, asked)
+        .fork(&run.stream, request)
         .await
         .map_err(problems::command_error)?;
     let body = wire::Branch {
@@ -110,7 +110,7 @@ pub(super) async fn overlay(
     };
     members.reject_unknown()?;
     must_not_use_keys_of_others(&orchestrator, &run, &asker, None).await?;
-    let said = orchestrator.submit_command(
+    let receipt = orchestrator.submit_command(
         &run.stream,
         HumanCommand::Overlay(overlay),
         expected(&headers)?,
@@ -118,7 +118,7 @@ pub(super) async fn overlay(
     Ok(answer(
         StatusCode::OK,
         &run,
-        said.await.map_err(problems::command_error)?,
+        receipt.await.map_err(problems::command_error)?,
     ))
 }
 
@@ -202,20 +202,20 @@ async fn begins(
         reason: members.reason()?,
     };
     members.reject_unknown()?;
-    let said = orchestrator.submit_command(&run.stream, command, expected(headers)?);
+    let receipt = orchestrator.submit_command(&run.stream, command, expected(headers)?);
     Ok(answer(
         StatusCode::ACCEPTED,
         run,
-        said.await.map_err(problems::command_error)?,
+        receipt.await.map_err(problems::command_error)?,
     ))
 }
 
-pub(super) fn answer(status: StatusCode, run: &RunTarget, said: CommandReceipt) -> Response {
+pub(super) fn answer(status: StatusCode, run: &RunTarget, receipt: CommandReceipt) -> Response {
     let body = wire::CommandRecorded {
         run_id: run.stream.name().to_owned(),
-        seq: said.seq,
-        last: said.last,
-        status: said.status.as_str().to_owned(),
+        seq: receipt.seq,
+        last: receipt.last,
+        status: receipt.status.as_str().to_owned(),
     };
     (status, axum::Json(body)).into_response()
 }
@@ -268,7 +268,7 @@ fn fork_request(body: Map<String, Value>, by: Principal) -> Result<ForkRequest, 
         Some(_) => return Err(invalid("definition must be an object")),
     };
     let go = members.flag("go")?;
-    let mut asked = ForkRequest {
+    let mut request = ForkRequest {
         point,
         by,
         reason,
@@ -282,14 +282,14 @@ fn fork_request(body: Map<String, Value>, by: Principal) -> Result<ForkRequest, 
         None | Some(Value::Null) => {}
         Some(Value::Object(set)) => {
             for (path, value) in set {
-                change(&mut asked, &path, value)?;
+                change(&mut request, &path, value)?;
             }
         }
         Some(_) => return Err(invalid("set must be an object of values by path")),
     }
     members.reject_unknown()?;
-    asked.definition = definition.map(compiled).transpose()?;
-    Ok(asked)
+    request.definition = definition.map(compiled).transpose()?;
+    Ok(request)
 }
 
 fn point(members: &mut RequestMembers) -> Result<ForkPosition, ProblemDetails> {
@@ -326,14 +326,14 @@ fn compiled(plan: Value) -> Result<Arc<Definition>, ProblemDetails> {
 }
 
 /// `params.x.y`, or `step.ID.output.FIELD`, where ID may be a path and `output.` may be left out.
-fn change(asked: &mut ForkRequest, path: &str, value: Value) -> Result<(), ProblemDetails> {
+fn change(request: &mut ForkRequest, path: &str, value: Value) -> Result<(), ProblemDetails> {
     let hint = "params.NAME or step.ID.output.FIELD";
     let unknown = || invalid(&format!("set cannot change {path:?}")).with_hint(hint);
     let (kind, rest) = path.split_once('.').ok_or_else(unknown)?;
     match kind {
         "params" if rest.split('.').all(|name| !name.is_empty()) => {
             let members = rest.split('.').map(str::to_owned).collect();
-            asked.params.push((members, value));
+            request.params.push((members, value));
         }
         "step" => {
             let (step, field) = rest.split_once('.').ok_or_else(unknown)?;
@@ -346,16 +346,16 @@ fn change(asked: &mut ForkRequest, path: &str, value: Value) -> Result<(), Probl
                 return Err(invalid(&words).with_hint("set the whole field around it"));
             }
             let (scope, step) = step.rsplit_once('/').unwrap_or(("", step));
-            asked.overlays.push(OverlayCommand {
+            request.overlays.push(OverlayCommand {
                 scope: scope.to_owned(),
                 step: step.to_owned(),
                 field: field.to_owned(),
                 value,
-                reason: asked
+                reason: request
                     .reason
                     .clone()
                     .unwrap_or_else(|| "set by a fork".to_owned()),
-                by: asked.by.clone(),
+                by: request.by.clone(),
             });
         }
         _ => return Err(unknown()),

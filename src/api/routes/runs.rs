@@ -194,7 +194,7 @@ async fn read_envelope(
         .with(move |reader| history::envelope(reader, &stream))
         .await
         .map_err(problems::run_error)?;
-    let told =
+    let found =
         fold.and_then(|fold| Some((fold.envelope(&scope)?, SteeringState::of(fold.state()))));
-    told.ok_or_else(|| ErrorCode::RunNotFound.into())
+    found.ok_or_else(|| ErrorCode::RunNotFound.into())
 }

@@ -31,12 +31,12 @@ impl DtoSchema {
             Schema::of_value(&whole).ok()
         });
         let found = compiled.as_ref().map(|schema| schema.check(body));
-        let told = |one: ktsu_schema::SchemaViolation| FieldViolation {
+        let violation = |one: ktsu_schema::SchemaViolation| FieldViolation {
             path: one.pointer,
             message: one.message,
             rule: one.rule,
         };
-        found.into_iter().flatten().map(told).collect()
+        found.into_iter().flatten().map(violation).collect()
     }
 
     /// A body that fits, with every integer written as one: `5.0` is an integer to JSON Schema.

@@ -79,7 +79,7 @@ impl ToolCaller {
         let attempt = orchestrator
             .authorize(&task, self.token())
             .map_err(problems::report_error)?;
-        let says_another = |said: &String| *said != attempt.to_string();
+        let says_another = |given: &String| *given != attempt.to_string();
         if self.attempt.as_ref().is_some_and(says_another) {
             return Err(ErrorCode::Unauthorized.into());
         }
@@ -151,8 +151,8 @@ fn refused(answer: &Value) -> Response {
 
 /// The protocol version that a client states; unreadable text counts as an unknown version.
 fn version(headers: &HeaderMap) -> Option<&str> {
-    let said = headers.get(VERSION)?;
-    Some(said.to_str().unwrap_or_default())
+    let header = headers.get(VERSION)?;
+    Some(header.to_str().unwrap_or_default())
 }
 
 /// The first of some media types that a client accepts; the first of all if it states none.
@@ -160,9 +160,9 @@ fn version(headers: &HeaderMap) -> Option<&str> {
 /// # Errors
 /// [`ErrorCode::NotAcceptable`].
 fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str, ProblemDetails> {
-    let said = headers.get_all(ACCEPT).iter();
-    let said: Vec<&str> = said.filter_map(|value| value.to_str().ok()).collect();
-    let ranges: Vec<&str> = said.iter().flat_map(|value| value.split(',')).collect();
+    let accept = headers.get_all(ACCEPT).iter();
+    let accept: Vec<&str> = accept.filter_map(|value| value.to_str().ok()).collect();
+    let ranges: Vec<&str> = accept.iter().flat_map(|value| value.split(',')).collect();
     let takes = |kind: &&&str| ranges.is_empty() || ranges.iter().any(|range| covers(range, kind));
     let found = offered.iter().find(takes).copied();
     found.ok_or_else(|| {

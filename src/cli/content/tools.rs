@@ -14,35 +14,35 @@ use crate::cli::{json, text};
 
 /// `tool.called`.
 pub(super) fn called(frames: &[Frame], called: &ToolCalled, all: &str) {
-    let mut told = vec![
+    let mut rows = vec![
         ("server", called.server.clone()),
         ("tool", called.tool.clone()),
         ("digest", called.digest.clone()),
         ("key", called.idempotency_key.clone()),
     ];
-    told.extend(called.approval.map(|seq| ("approval", frame(seq))));
-    told.extend(called.again.map(|seq| ("sent before", frame(seq))));
-    fields(&told);
+    rows.extend(called.approval.map(|seq| ("approval", frame(seq))));
+    rows.extend(called.again.map(|seq| ("sent before", frame(seq))));
+    fields(&rows);
     arguments(frames, &called.arguments, all);
 }
 
 /// `tool.returned`.
 pub(super) fn returned(frames: &[Frame], returned: &ToolReturned, all: &str) {
-    let mut told = Vec::new();
+    let mut rows = Vec::new();
     if let Some(name) = name(frames, returned) {
-        told.push(("tool", name));
+        rows.push(("tool", name));
     }
     if let Some(at) = &returned.recorded {
-        told.push((
+        rows.push((
             "recorded",
             format!("{} of {}, {}#{}", at.tool, at.server, at.stream, at.seq),
         ));
     }
-    told.push(match returned.not_sent {
+    rows.push(match returned.not_sent {
         Some(why) => ("not sent", not_sent(why).to_owned()),
         None => ("time", text::duration(returned.duration_ms)),
     });
-    fields(&told);
+    fields(&rows);
     let title = if returned.is_error { "error" } else { "result" };
     let content = returned.content.to_value();
     for one in content.as_array().map(Vec::as_slice).unwrap_or_default() {
@@ -70,14 +70,14 @@ pub(super) fn in_doubt(frames: &[Frame], about: u64, reason: DoubtReason, all: &
 }
 
 /// `approval.requested`.
-pub(super) fn requested(frames: &[Frame], asked: &ApprovalRequested, all: &str) {
+pub(super) fn requested(frames: &[Frame], request: &ApprovalRequested, all: &str) {
     fields(&[
-        ("server", asked.server.clone()),
-        ("tool", asked.tool.clone()),
-        ("digest", asked.digest.clone()),
-        ("requires", policy(&asked.policy)),
+        ("server", request.server.clone()),
+        ("tool", request.tool.clone()),
+        ("digest", request.digest.clone()),
+        ("requires", policy(&request.policy)),
     ]);
-    arguments(frames, &asked.arguments, all);
+    arguments(frames, &request.arguments, all);
 }
 
 /// `approval.decided`.

@@ -81,7 +81,7 @@ pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<Serve
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let found = servers::tools(kit, environment.as_ref(), &process_environment()).await;
     let found = found.map_err(Failure::could_not_run)?;
-    let mut asked = ServerTools::default();
+    let mut tools = ServerTools::default();
     let mut silent = Vec::new();
     for (path, listed) in found {
         match listed {
@@ -91,14 +91,14 @@ pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<Serve
                     tool: one.tool,
                     reason: one.reason,
                 });
-                asked.left_out.extend(left_out);
-                asked.offered.insert(path, listed.digests);
+                tools.left_out.extend(left_out);
+                tools.offered.insert(path, listed.digests);
             }
             Err(why) => silent.push((path, why)),
         }
     }
     match silent.is_empty() {
-        true => Ok(asked),
+        true => Ok(tools),
         false => Err(list_failure(&silent)),
     }
 }

@@ -35,7 +35,7 @@ pub struct TracedRun<'f> {
     outputs: HashMap<u32, ScopeTrack>,
     /// What could have ended the run before what is told next.
     so_far: Provenance,
-    /// What was asked of [`TracedRun::alive_until`] once.
+    /// Cached results of [`TracedRun::survival_marks`].
     alive: RefCell<HashMap<u64, Provenance>>,
 }
 

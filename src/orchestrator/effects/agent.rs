@@ -81,9 +81,9 @@ pub(crate) fn prepare(
     let scope = state.scope(place.scope)?;
     let step = &scope.shape.step(place.step)?.id;
     let held = scope.steps.get(place.step as usize)?;
-    let told = task_spec(definition, state, memo, place.scope, place.step, place.item)?;
+    let spec = task_spec(definition, state, memo, place.scope, place.step, place.item)?;
     let (servers, hopeless) =
-        match servers::server_setup(shared, state, definition, memo, place, told.servers) {
+        match servers::server_setup(shared, state, definition, memo, place, spec.servers) {
             ServerSetup::Ready(servers) => (servers, None),
             ServerSetup::WaitsForSecret => return None,
             ServerSetup::Refused(missing) => (
@@ -103,19 +103,19 @@ pub(crate) fn prepare(
         step_id: name.step.clone(),
         attempt: task.attempt,
         item: place.item,
-        agent_name: told.agent,
-        system: told.system,
-        user_message: told.user,
-        reflect: told.reflect,
-        confidence_threshold: told.threshold.map(|most| f64::from(most) / 1_000_000.0),
-        max_turns: told.max_turns,
+        agent_name: spec.agent,
+        system: spec.system,
+        user_message: spec.user,
+        reflect: spec.reflect,
+        confidence_threshold: spec.threshold.map(|most| f64::from(most) / 1_000_000.0),
+        max_turns: spec.max_turns,
         model: ModelSettings {
-            group: told.group,
-            max_tokens: told.max_tokens,
+            group: spec.group,
+            max_tokens: spec.max_tokens,
             priced_only: state.uses_priced_models_only(),
         },
         tool_servers: servers,
-        output_schema: Some(told.schema.to_value()),
+        output_schema: Some(spec.schema.to_value()),
         callback_url: url("complete"),
         report_url: Some(url("report")),
         history: Vec::new(),
@@ -284,8 +284,8 @@ fn dispatch_forgotten(frames: &[Frame]) -> BTreeSet<u64> {
     for frame in frames {
         match &frame.event {
             Event::Run(RunEvent::Branched(_)) => {
-                let told = about.iter().filter(|(_, of)| open.contains_key(of));
-                forgotten.extend(told.map(|(seq, _)| *seq));
+                let discarded = about.iter().filter(|(_, of)| open.contains_key(of));
+                forgotten.extend(discarded.map(|(seq, _)| *seq));
                 forgotten.extend(open.keys());
                 open.clear();
                 about.clear();

@@ -259,8 +259,8 @@ pub(super) fn find(
             &arguments,
         )),
         BuiltinServer::Kv => {
-            let told = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;
-            let mut servers = told.servers.iter();
+            let spec = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;
+            let mut servers = spec.servers.iter();
             let params = servers.find(|one| one.plan.name == sending.server);
             let name = params.and_then(|one| one.params.get("namespace"));
             CallInput::Kv(kv::namespace(state, task, name.map_or("", String::as_str)))

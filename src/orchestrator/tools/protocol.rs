@@ -102,9 +102,9 @@ pub(super) fn read<'a>(
     };
     // The version is settled by the first message itself.
     if method != "initialize"
-        && let Some(asked) = version.filter(|asked| !VERSIONS.contains(asked))
+        && let Some(requested) = version.filter(|requested| !VERSIONS.contains(requested))
     {
-        return Err(unsupported(shown, asked));
+        return Err(unsupported(shown, requested));
     }
     if message.get("id").is_none() {
         return Ok(ProtocolMessage::Notification);
@@ -140,9 +140,9 @@ fn is_id(id: &Value) -> bool {
 /// # Errors
 /// The error, if the request names no version.
 pub(super) fn initialize_result(server: BuiltinServer, params: &Value) -> Result<Value, Value> {
-    let asked = params["protocolVersion"].as_str();
-    let asked = asked.ok_or_else(|| error(INVALID_PARAMS, "protocolVersion is missing"))?;
-    let known = VERSIONS.iter().find(|version| **version == asked);
+    let requested = params["protocolVersion"].as_str();
+    let requested = requested.ok_or_else(|| error(INVALID_PARAMS, "protocolVersion is missing"))?;
+    let known = VERSIONS.iter().find(|version| **version == requested);
     Ok(json!({
         "capabilities": {"tools": {}},
         "protocolVersion": known.unwrap_or(&VERSIONS[0]),
@@ -211,9 +211,9 @@ fn failure(id: &Value, code: i32, words: &str) -> Value {
     answer(id, Err(error(code, words)))
 }
 
-fn unsupported(id: &Value, asked: &str) -> Value {
+fn unsupported(id: &Value, requested: &str) -> Value {
     let mut error = error(UNSUPPORTED_VERSION, "this version is not known here");
-    error["data"] = json!({"requested": asked, "supported": VERSIONS});
+    error["data"] = json!({"requested": requested, "supported": VERSIONS});
     answer(id, Err(error))
 }
 
