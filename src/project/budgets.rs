@@ -75,7 +75,7 @@ fn unpriced_models(group: &Group) -> BTreeSet<&str> {
 fn fault(model: &str, group: &str, place: SourceSpan) -> Fault {
     let words = format!(
         "the model {model:?} of the group {group:?} has no price, so its calls under this budget \
-         end budget_unpriced"
+         fail with budget_unpriced"
     );
     let hint = format!(
         "price it in gateway.yaml, in the group {group}: pricing: [{{model: {model}, \

@@ -39,7 +39,7 @@ pub(super) struct AttemptToken {
 pub(super) const TOKEN: Parameter = Parameter::new(
     "token",
     Kind::Any,
-    "The token of the attempt, as it stands in the URLs that the dispatch gave.",
+    "The token of the attempt, as in the URLs of the dispatch.",
 )
 .required();
 
@@ -134,7 +134,7 @@ pub(super) async fn complete(
 #[utoipa::path(post, path = "/heartbeat",
     request_body = Heartbeat,
     responses(
-        (status = 200, body = HeartbeatAck, description = "Tasks of the beat that nobody waits for"),
+        (status = 200, body = HeartbeatAck, description = "Tasks of the heartbeat that are no longer wanted"),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),

@@ -35,7 +35,7 @@ impl QueryParameters for FramesQuery {
                 least: 0,
                 most: MAX_NUMBER,
             },
-            "The first number; 0 if absent. A stream of events goes on after `Last-Event-ID`.",
+            "The first number; 0 if absent. A stream of events continues after `Last-Event-ID`.",
         ),
         Parameter::new(
             "limit",

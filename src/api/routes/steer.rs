@@ -52,19 +52,19 @@ steering_route!(
     cancel,
     "/runs/{id}/cancel",
     RunControl::Cancel,
-    "Ends a run: nothing new starts, and whoever works for it is told to stop."
+    "Ends a run: nothing new starts, and its workers are told to stop."
 );
 steering_route!(
     terminate,
     "/runs/{id}/terminate",
     RunControl::Terminate,
-    "Ends a run without telling anybody: what works for it finds that nobody waits for it."
+    "Ends a run without notifying its workers, which find out later."
 );
 steering_route!(
     pause,
     "/runs/{id}/pause",
     RunControl::Pause,
-    "Holds a run: nothing new starts, what is under way may end, deadlines stand still."
+    "Pauses a run: nothing new starts, work in progress may end, deadlines are suspended."
 );
 
 async fn submit_steering(

@@ -154,7 +154,7 @@ async fn refusals(api: &Described, run: &str) {
         ),
         (
             format!("/runs/{run}/trace?frame=1&of=status"),
-            "give one of them",
+            "exclude each other",
         ),
     ] {
         let answer = api.get(&path).await;
