@@ -195,7 +195,7 @@ fn number(stream: &StreamId, frames: &[Frame], frame: &str) -> Result<u64, Failu
     }
     number.parse().map_err(|_| {
         let near = nearest_frames(stream, frames);
-        Failure::could_not_run(format!("{frame} is not a frame number")).hint(format!("{near}"))
+        Failure::could_not_run(format!("{frame} is not a frame number")).hint(near)
     })
 }
 
