@@ -61,7 +61,7 @@ pub struct Setup {
     pub kit: Arc<Kit>,
     /// The environment file, if there is one.
     pub environment: Option<Environment>,
-    /// The process environment, or what stands for it.
+    /// The process environment.
     pub process: BTreeMap<String, String>,
     /// Where the ledger is.
     pub ledger: LedgerPlace,
@@ -93,7 +93,7 @@ pub enum Agents {
     Remote {
         /// `http://127.0.0.1:5051`.
         runtime: String,
-        /// `http://127.0.0.1:5052`; asked for its health alone.
+        /// `http://127.0.0.1:5052`; only for health checks.
         gateway: Option<String>,
     },
     /// Nowhere: workflows with agent steps are refused.
@@ -126,12 +126,12 @@ pub struct Engine {
     pub router: Router,
     /// Where it listens.
     pub url: String,
-    /// What was found at the start.
+    /// What the start found.
     pub recovered: Recovered,
     appender: Appender,
     thread: AppenderThread,
     notary: Arc<Notary>,
-    /// Whether it came up on a full disk; false once it goes on.
+    /// Whether it started on a full disk and still waits for space.
     waiting: watch::Receiver<bool>,
     serving: Vec<JoinHandle<()>>,
     /// The URLs of runtime and gateway, where they listen.
@@ -163,26 +163,26 @@ pub enum OpenEngineError {
         error: ResolveError,
     },
     /// Tokens or keys of principals have no usable values.
-    #[error("the principals of the environment cannot be told")]
+    #[error("the principals of the environment are not valid")]
     Principals(Faults),
-    /// `egress.allow` has an entry that is none.
+    /// An entry of `egress.allow` is not valid.
     #[error(transparent)]
     Egress(#[from] egress::AllowlistEntryError),
     /// The address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
     /// The gateway's file, or the environment's providers, have faults.
-    #[error("the gateway is not configured well")]
+    #[error("the gateway configuration is not valid")]
     Gateway(Faults),
     /// Something else.
     #[error("{0}")]
     Other(String),
 }
 
-/// Opens the ledger as its owner, takes up what was unfinished, and listens.
+/// Opens the ledger as its owner, resumes unfinished runs, and listens.
 ///
 /// # Errors
-/// [`NotOpened`].
+/// [`OpenEngineError`].
 pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
     values::put_signing_key(setup.environment.as_ref(), &mut setup.process)?;
@@ -237,7 +237,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
             .map_err(OpenEngineError::Lock)?;
     }
     ledger::stop_when_damaged(&damage, &appender, &setup.ledger);
-    // From here on nobody else writes, not even an owner whose lock was taken from it.
+    // From here on no other process can write, not even an owner that lost its lock.
     let found = readers.with_blocking(|reader| notary::look(&setup, reader))?;
     let facts = found.stream(&appender, &clock);
     let opened = StoreEvent::Opened(StoreOpened {
@@ -303,7 +303,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let router = routes::router_for(orchestrator.clone(), access(true));
     let open = routes::router_for(orchestrator.clone(), access(false));
     let most = server_limits(limits.connections);
-    // Set once, here; whatever asked before asks again.
+    // Set once, here; earlier callbacks are retried.
     let _ = way_back.set(router.clone());
     let mut serving = vec![serve(
         listener,
@@ -354,7 +354,7 @@ struct Workers {
     gateway: Option<Peer>,
     /// The runtime of this process.
     here: Option<Runtime>,
-    /// What is to listen, and where.
+    /// The services to listen, and their addresses.
     listening: Vec<(&'static str, SocketAddr, Router)>,
 }
 
@@ -397,7 +397,7 @@ fn agents(
     workers
 }
 
-/// A service that stands by itself: a runtime or a gateway.
+/// A runtime or a gateway in a process of its own.
 pub struct Service {
     /// Where it listens.
     pub url: String,
@@ -406,8 +406,8 @@ pub struct Service {
     stop: watch::Sender<bool>,
 }
 
-/// Starts a runtime in a process of its own. `token`: what it shows an orchestrator with principals;
-/// `environment`: says which addresses of tool servers may be reached.
+/// Starts a runtime in a process of its own. `token`: for an orchestrator with principals;
+/// `environment`: defines which addresses of tool servers are allowed.
 ///
 /// # Errors
 /// [`BindError`].
@@ -444,7 +444,7 @@ async fn open_service(listen: SocketAddr, router: Router) -> Result<Service, Ope
 }
 
 impl Service {
-    /// Stops: what is under way is dropped, and whoever waits for it asks again.
+    /// Stops: requests in progress are dropped and will be retried.
     pub async fn close(self) {
         if let Some(runtime) = &self.runtime {
             runtime.stop();
@@ -460,7 +460,7 @@ impl Service {
 fn url_of(listener: &TcpListener) -> Result<String, OpenEngineError> {
     let address = listener.local_addr();
     let mut address = address.map_err(|error| OpenEngineError::Other(error.to_string()))?;
-    // Every address is none that one could connect to.
+    // An unspecified address cannot be connected to.
     if address.ip().is_unspecified() {
         address.set_ip(match address {
             SocketAddr::V4(_) => Ipv4Addr::LOCALHOST.into(),
@@ -510,8 +510,8 @@ fn stopped(stop: &watch::Sender<bool>) -> impl Future<Output = ()> + Send + use<
 }
 
 impl Engine {
-    /// Stops in two phases: nothing new is taken and no run goes on; then everything handed to the
-    /// ledger is made durable.
+    /// Stops in two phases: first, no new requests are accepted and no run continues; then
+    /// everything sent to the ledger is made durable.
     ///
     /// # Errors
     /// Why the ledger had stopped before.
@@ -570,7 +570,7 @@ impl Setup {
 /// Starts a gateway in a process of its own.
 ///
 /// # Errors
-/// [`NotOpened::Gateway`] with everything that is wrong with the file; [`BindError`].
+/// [`OpenEngineError::Gateway`] with everything that is wrong with the file; [`BindError`].
 pub async fn open_gateway(
     listen: SocketAddr,
     file: &Path,

@@ -1,7 +1,7 @@
-//! A whole project folder, judged as one: the kit, its gateway and its environments.
+//! Checks a whole project folder: the kit, its gateway and its environments.
 //!
-//! `kit` knows nothing of gateways and environments, and these know nothing of kits; this is where
-//! they meet, before anything starts.
+//! `kit` knows nothing of gateways and environments, and vice versa; this module checks them
+//! together before anything starts.
 
 mod budgets;
 
@@ -17,12 +17,12 @@ use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::approval_checks::{self, Approvers};
 use ktsu_kit::{self as kit, GATEWAY, Kit};
 
-/// What was found.
+/// The result of a check.
 #[derive(Debug)]
 pub struct CheckedProject {
     /// The kit, if its own files are sound.
     pub kit: Option<Kit>,
-    /// Whatever is wrong with any file, by file and place.
+    /// All problems, by file and position.
     pub faults: Faults,
     /// Variables without a usable value, in words.
     pub unset: Vec<String>,
@@ -40,12 +40,12 @@ impl CheckedProject {
     }
 }
 
-/// What a folder is judged with.
+/// The values to check a folder with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CheckWith<'a> {
-    /// Nothing: whether variables have values is not asked.
+    /// None: variables need no values.
     Nothing,
-    /// The process environment alone, as a start without an environment file.
+    /// The process environment only, as for a start without an environment file.
     Process,
     /// An environment file, and the process environment before it.
     File(&'a Path),
@@ -53,8 +53,8 @@ pub enum CheckWith<'a> {
 
 const ENVIRONMENTS: &str = "environments";
 
-/// Judges a folder, and what it would be started with: whether every value is there. `locked`: whether
-/// nothing but what its lock says may be used.
+/// Checks a folder and, unless `under` is [`CheckWith::Nothing`], that all values exist. `locked`:
+/// the kit must match its lock.
 pub fn check(
     dir: &Path,
     under: CheckWith<'_>,
@@ -88,7 +88,7 @@ pub fn check(
     };
     let own = own_environments(dir, environment);
     check_files(&mut judged, chosen.as_ref(), own.is_empty());
-    // What stands in a file that cannot be read is not known, so nothing is missed in it.
+    // An unreadable file may contain anything, so nothing is reported as missing from it.
     let starts = under == CheckWith::Process || chosen.is_some();
     let gateway = check_gateway(dir, chosen.as_ref(), starts.then_some(process));
     let unpriced = judged.kit.as_ref();
@@ -110,7 +110,7 @@ pub fn check(
     judged
 }
 
-/// Drift is no warning where nothing but what is locked may be used.
+/// Where the lock is required, drift is an error instead of a warning.
 fn require_sound(kit: &Kit, found: &mut Faults) {
     if let Err(refused) = kit.must_be_locked() {
         let again = |fault: &Fault| {
@@ -124,7 +124,7 @@ fn require_sound(kit: &Kit, found: &mut Faults) {
     }
 }
 
-/// What nobody could approve: in the chosen environment, or where there is none at all.
+/// Finds policies that nobody could meet: in the chosen environment, or if there is none at all.
 fn check_files(judged: &mut CheckedProject, chosen: Option<&Environment>, no_other: bool) {
     let Some(kit) = judged.kit.as_ref().filter(|_| chosen.is_some() || no_other) else {
         return;
@@ -135,7 +135,7 @@ fn check_files(judged: &mut CheckedProject, chosen: Option<&Environment>, no_oth
     judged.faults.faults.extend(found);
 }
 
-/// Who decides where these may ask. Without principals there is one, who is whoever started the run.
+/// The principals that may approve. Without principals, the local caller may.
 fn approvers(principals: &[PrincipalDeclaration]) -> Approvers {
     let approves = |one: &&PrincipalDeclaration| one.roles.iter().any(|role| role.approves());
     match principals.is_empty() {
@@ -144,7 +144,7 @@ fn approvers(principals: &[PrincipalDeclaration]) -> Approvers {
     }
 }
 
-/// The environment files of the folder itself, but for one that is judged already.
+/// The environment files of the folder, except one that is checked already.
 fn own_environments(dir: &Path, but: Option<&Path>) -> Vec<Faults> {
     let real = |path: &Path| path.canonicalize().ok();
     let judged = but.and_then(real);
@@ -190,8 +190,8 @@ fn values(
     Ok(unset)
 }
 
-/// What is wrong with the kit's `gateway.yaml`, as this environment would use it. `process`: what it
-/// would be started with, if it is to be.
+/// Checks the kit's `gateway.yaml` with this environment. `process`: the process environment of a
+/// start, if one is intended.
 fn check_gateway(
     dir: &Path,
     environment: Option<&Environment>,

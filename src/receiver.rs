@@ -81,7 +81,7 @@ impl Receiver {
         let router = server::guarded(router);
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async move {
-            // Told to stop, or the receiver was dropped: both mean the same.
+            // Also resolves if the receiver was dropped.
             let _ = stopped.await;
         };
         let server = tokio::spawn(server::serve(

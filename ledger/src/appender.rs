@@ -1,8 +1,8 @@
-//! The one thread that owns the store, and the handle others reach it by.
+//! The thread that owns the store, and the handle to it.
 //!
-//! Whoever has an entry puts it into a bounded queue. The thread takes what is waiting, up to a
-//! mebibyte, as one transaction, and tells each entry's outcome once that is durable, in the order
-//! the entries came. It knows nothing of what it appends.
+//! Callers put entries into a bounded queue. The thread appends what is waiting, up to a mebibyte,
+//! as one transaction, and reports the outcome of each entry once it is durable, in order of
+//! arrival. It knows nothing of the content.
 //!
 //! ```text
 //! submit ──▶ queue (bytes bounded) ──▶ group ──▶ Store::append ──▶ done, in order
@@ -11,10 +11,10 @@
 //!                                                   └──▶ every entry, now and later: Stopped
 //! ```
 //!
-//! **Invariant:** the first error of the store is the last thing it is asked. An fsync that failed
-//! once may succeed when repeated although the bytes are gone; only a new start, which reads the
-//! disk again, can tell what is there. An outcome that is not known ([`StoreError::Unknown`]) is no
-//! such error: until it is settled nothing is acknowledged and nothing else is appended.
+//! **Invariant:** nothing is asked of the store after its first error. A failed fsync may succeed
+//! when repeated although the data is lost; only a new start, which reads the disk again, can find
+//! out. An unknown outcome ([`StoreError::Unknown`]) is not such an error: until it is settled,
+//! nothing is acknowledged and nothing else is appended.
 
 mod queue;
 mod settle;
@@ -31,8 +31,8 @@ use crate::hash::Hash;
 use crate::store::{AppendRefusal, Entry, Epoch, Store, StoreError};
 use queue::Queue;
 
-/// Told the outcome of one entry, on the appender's thread: it must be quick. Where the appender
-/// has already stopped, it is told on the caller's.
+/// Called with the outcome of one entry on the appender's thread, so it must be quick; on the
+/// caller's thread if the appender has already stopped.
 pub type AppendCallback = Box<dyn FnOnce(Result<Committed, AppendError>) + Send>;
 
 /// Given what a transaction made durable, on the appender's thread: it must be quick.
@@ -48,7 +48,7 @@ pub struct Commit {
     pub is_ordered: bool,
 }
 
-/// Told how long each transaction took, on the appender's thread: it must be quick.
+/// Called with the duration of each transaction on the appender's thread, so it must be quick.
 pub type OnWritten = Box<dyn FnMut(Duration) + Send>;
 
 /// Called with the reason when the store has failed.
@@ -84,8 +84,8 @@ pub struct Options {
     /// The most bytes waiting; who has more waits too. Enough for several transactions, little
     /// enough that a stall of the disk does not eat the memory.
     pub queue_bytes: usize,
-    /// The most bytes of one transaction; a larger entry goes alone. Beyond this a larger one
-    /// gains nothing and only delays the first of its entries.
+    /// The maximum size of a transaction; a larger entry is appended alone. Larger transactions
+    /// gain nothing and only delay their first entries.
     pub transaction_bytes: usize,
     /// How much may wait in the log before it is moved to its place.
     pub checkpoint_bytes: u64,
@@ -96,9 +96,9 @@ pub struct Options {
     pub unknown_timeout: Duration,
     /// Watches the disk.
     pub disk_space: DiskSpace,
-    /// Given what was appended, before its callers are told.
+    /// Called with what was appended, before the callers are notified.
     pub on_commit: Option<OnCommit>,
-    /// Told how long it took, before anything else hears of it.
+    /// Called with the duration of each transaction, before anything else.
     pub on_written: Option<OnWritten>,
     /// Called once, with the reason, when the store has failed.
     pub on_fatal: Option<OnFatal>,
@@ -120,7 +120,7 @@ impl Default for Options {
     }
 }
 
-/// Below this many free bytes new runs are refused, unless told otherwise.
+/// The default limit of free space below which new runs are refused.
 pub const MIN_FREE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// A handle; any number of threads may hold one.
@@ -169,7 +169,7 @@ pub struct Counters {
     pub settled: u64,
     /// Checkpoints made.
     pub checkpoints: u64,
-    /// How long appending stood still for them, in microseconds.
+    /// The time spent on checkpoints, in microseconds.
     pub checkpoint_us: u64,
     /// The longest one, in microseconds.
     pub longest_checkpoint_us: u64,
@@ -179,7 +179,7 @@ pub struct Counters {
     pub log_is_large: bool,
 }
 
-/// The thread; whoever holds this ends it.
+/// The appender's thread; its holder shuts it down.
 pub struct AppenderThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -268,8 +268,8 @@ impl Appender {
         }
     }
 
-    /// Stops for ever: nothing more is written, not even what waits to be moved to its place. What
-    /// is being appended right now is still told as it turns out.
+    /// Stops permanently: nothing more is written, not even a checkpoint. The outcome of an append
+    /// in progress is still reported.
     pub fn stop(&self, reason: &str) {
         for done in self.shared.queue.fail(reason) {
             let reason = reason.to_owned();
@@ -287,12 +287,12 @@ impl Appender {
         self.shared.queue.stopped()
     }
 
-    /// Whether the disk is nearly full: what is under way may go on, nothing new should begin.
+    /// Whether the disk is nearly full: active runs may continue, new ones should not start.
     pub fn low_on_disk(&self) -> bool {
         self.shared.disk_space.is_low()
     }
 
-    /// How many bytes the disk has left, if that can be told.
+    /// The free disk space in bytes, if known.
     pub fn free_disk(&self) -> Option<u64> {
         self.shared.disk_space.free()
     }
@@ -302,7 +302,7 @@ impl Appender {
         self.shared.queue.waiting()
     }
 
-    /// What was done so far.
+    /// Counters since the start.
     pub fn counters(&self) -> Counters {
         let counts = &self.shared.counts;
         let of = |count: &AtomicU64| count.load(Ordering::Relaxed);
@@ -323,8 +323,8 @@ impl Appender {
 }
 
 impl AppenderThread {
-    /// Ends the appender: what is queued is appended, the log is moved to its place, the store is
-    /// closed. Entries that come later are told so.
+    /// Shuts the appender down: queued entries are appended, the log is checkpointed, the store is
+    /// closed. Later entries are refused.
     ///
     /// # Errors
     /// [`AppendError::Stopped`] if the store had failed, or fails now.
@@ -339,7 +339,7 @@ impl AppenderThread {
     fn finish(&mut self) {
         self.shared.queue.close();
         if let Some(thread) = self.thread.take() {
-            // The thread catches its own panics and tells them as the reason it stopped.
+            // The thread catches its own panics and reports them as the reason it stopped.
             let joined = thread.join();
             drop(joined);
         }

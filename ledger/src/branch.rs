@@ -1,8 +1,9 @@
-//! The frames of a stream as projections see them: in order, blobs put back, forks resolved.
+//! The frames of a stream as projections see them: in order, with blobs inserted and forks
+//! resolved.
 //!
-//! A branch stores its own frames alone. Those before its fork position stand in its parent, and
-//! so on up to the run: a [`Path`] says which stream holds which numbers, and a reader of frames
-//! never learns that they are not all in one place.
+//! A branch stores only its own frames. Those before its fork position are in its parent, and so on
+//! up to the run: an [`Ancestry`] maps frame numbers to streams, and hides from readers that the
+//! frames are in several places.
 
 use std::collections::HashMap;
 
@@ -35,7 +36,7 @@ impl Ancestry {
         )
     }
 
-    /// As [`Path::of`], by whatever reads the frames of a stream.
+    /// As [`Ancestry::of`], with a function that reads frames of a stream.
     pub(crate) fn of_row(read: ReadResult<'_>, stream: &StreamId) -> Result<Self, StoreError> {
         let mut parts = Vec::new();
         let mut stream = stream.clone();
@@ -57,7 +58,7 @@ impl Ancestry {
             }
             stream = parent;
         }
-        // What is shared may be nothing at all: then the run itself has no part.
+        // If nothing is shared, the run has no part in it.
         if until > 0 {
             parts.push((0, stream));
         }
@@ -141,11 +142,11 @@ impl Ancestry {
     }
 }
 
-/// Whatever reads frames of a stream: from a number, at most so many.
+/// Reads frames of a stream: from a number, up to a limit.
 pub(crate) type ReadResult<'a> =
     &'a mut dyn FnMut(&StreamId, u64, usize) -> Result<Vec<Record>, StoreError>;
 
-/// What a branch says about its beginning; nothing for streams of any other kind.
+/// The `branch.created` of a branch; `None` for other kinds of streams.
 fn beginning(
     read: ReadResult<'_>,
     stream: &StreamId,
@@ -174,7 +175,7 @@ fn blob_error(stream: &StreamId, record: &Record, error: &FrameError) -> StoreEr
     StoreError::Damaged(format!("{stream}#{}: {error}", record.seq))
 }
 
-/// Tells the reader of damage that was found in what it gave.
+/// Reports damage in the data to the reader it came from.
 fn fork_error<T>(reader: &dyn Reader, read: Result<T, StoreError>) -> Result<T, StoreError> {
     if let Err(StoreError::Damaged(why)) = &read {
         reader.found_damage(why);
@@ -285,7 +286,7 @@ fn read(
     }
 }
 
-/// The stored frames that are a stream's own, each held against the one before it.
+/// The frames that a stream itself stores, each checked against the one before it.
 ///
 /// # Errors
 /// [`StoreError`], also for a frame that cannot be read or does not follow from the one before it.

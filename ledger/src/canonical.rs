@@ -1,12 +1,12 @@
 //! The one text form of a value, and the strict door every value enters by.
 //!
-//! A [`Json`] holds compact JSON whose object keys are sorted by their UTF-8 bytes and whose
+//! A [`CanonicalJson`] holds compact JSON whose object keys are sorted by their UTF-8 bytes and whose
 //! numbers are printed the way they will be read back. Two equal values have equal text, so a
 //! text can be hashed, compared and stored without being understood. It is shared, never copied:
 //! a step's output that ten later steps read exists once in memory.
 //!
-//! Nothing reaches a frame but through [`Json::parse`] (text from outside) or
-//! [`Json::from_value`] (a value we computed). Both refuse what could not be read back: more than
+//! Nothing reaches a frame but through [`CanonicalJson::parse`] (text from outside) or
+//! [`CanonicalJson::from_value`] (a value we computed). Both refuse what could not be read back: more than
 //! [`MAX_DEPTH`] levels, a key twice in one object, an integer beyond 64 bits.
 
 use std::fmt;
@@ -138,8 +138,8 @@ impl Serialize for CanonicalJson {
 }
 
 impl<'de> Deserialize<'de> for CanonicalJson {
-    /// Keeps the text as it stands. Meant for bytes this crate wrote; text from outside goes
-    /// through [`Json::parse`].
+    /// Keeps the text unchanged. For text that this crate wrote; use [`CanonicalJson::parse`] for
+    /// text from outside.
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Box::<RawValue>::deserialize(deserializer).map(|raw| Self(Arc::from(raw)))
     }
@@ -169,9 +169,8 @@ pub fn parse_strict(text: &[u8]) -> Result<Value, JsonError> {
     })
 }
 
-/// Where a whole number stands that 64 bits cannot hold: digits only, so that it says it is exact,
-/// while every reader would make a rounded one of it. A number with a point or an exponent says
-/// that it is rounded, and may be as large as it likes.
+/// The position of an integer that does not fit into 64 bits: written with digits only it claims to
+/// be exact, but readers would round it. A number with a point or an exponent may have any size.
 pub(crate) fn beyond_64_bits(text: &[u8]) -> Option<usize> {
     let mut at = 0;
     let mut in_string = false;

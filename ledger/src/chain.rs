@@ -1,7 +1,8 @@
-//! The chain of one stream: each frame is hashed as stored and names the hash of the one before.
+//! The hash chain of one stream: each frame is hashed as stored and contains the hash of its
+//! predecessor.
 //!
-//! Whoever folds recovered frames walks them through a [`Chain`]; verification does the same. It
-//! knows nothing of what frames mean.
+//! Recovery and verification both walk frames through a [`Chain`], which knows nothing of their
+//! meaning.
 
 use crate::frame::{Frame, Record};
 use crate::hash::Hash;
@@ -22,7 +23,7 @@ pub enum ChainError {
     /// The stored hash is not that of the stored bytes.
     #[error("its hash is not that of its bytes")]
     Hash,
-    /// The body says another stream or number than the columns.
+    /// The body contradicts the columns about its stream or number.
     #[error("its body says another stream or number")]
     Columns,
     /// Its number is not the next one.
@@ -55,11 +56,11 @@ impl Chain {
         }
     }
 
-    /// Follows one more frame. Where it breaks, the next frame is held against what is stored
-    /// here, so that one damaged frame is one finding.
+    /// Adds the next frame. After a broken link, the next frame is compared with what is stored
+    /// here, so that one damaged frame is reported once.
     ///
     /// # Errors
-    /// [`Break`].
+    /// [`ChainError`].
     pub fn push(&mut self, record: &Record, frame: &Frame) -> Result<(), ChainError> {
         let hashed = Hash::of(record.body.as_bytes()) == record.hash;
         let followed = self.push_hashed(record, frame);

@@ -14,7 +14,7 @@ pub struct DiskSpace {
     last: Mutex<Option<(Instant, bool)>>,
 }
 
-/// What the disk that holds a file has left, in bytes; `None` if it does not tell.
+/// The free space on the disk that holds a file, in bytes; `None` if unknown.
 pub(crate) fn free_bytes(file: &Path) -> Option<u64> {
     let folder = file.parent().filter(|it| !it.as_os_str().is_empty());
     let folder = folder.unwrap_or_else(|| Path::new("."));
@@ -29,7 +29,7 @@ impl DiskSpace {
         Self::by(low_water, move || free_bytes(&ledger))
     }
 
-    /// Watches something else; what cannot be told does not count as full.
+    /// Uses another measurement; unknown space counts as sufficient.
     pub fn by(low_water: u64, free: impl Fn() -> Option<u64> + Send + Sync + 'static) -> Self {
         Self {
             low_water,
@@ -48,18 +48,18 @@ impl DiskSpace {
         self.measure(FRESH)
     }
 
-    /// As [`DiskSpace::is_low`], asking the system now.
+    /// As [`DiskSpace::is_low`], measured now.
     pub fn look(&self) -> bool {
         self.measure(Duration::ZERO)
     }
 
-    /// How many bytes are left, if that can be told.
+    /// The free space in bytes, if known.
     pub fn free(&self) -> Option<u64> {
         (self.free)()
     }
 
     fn measure(&self, fresh: Duration) -> bool {
-        // The lock is held while the system is asked, so that it is asked once.
+        // The lock is held during the measurement, so that it happens once.
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         match *last {
             Some((asked, low)) if asked.elapsed() < fresh => low,

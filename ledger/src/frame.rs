@@ -1,16 +1,16 @@
-//! One immutable fact, and the bytes it is kept as.
+//! Frames: immutable events, and their stored bytes.
 //!
 //! A frame's **body** is compact JSON with its members in a fixed order; its **hash** is BLAKE3 of
-//! exactly those bytes; `prev` is the hash of the frame before it in its stream. Nothing is ever
-//! re-serialised to be checked: what is stored is what is hashed.
+//! exactly those bytes; `prev` is the hash of the previous frame in its stream. Checking never
+//! re-serialises: the stored bytes are the hashed bytes.
 //!
 //! ```text
 //! Draft ──seal(link)──▶ Sealed { body, hash, blobs, frame }      frame is parsed from body
 //! Record { seq, hash, body } ──decode(blobs)──▶ Frame
 //! ```
 //!
-//! A member of `data` over [`MAX_INLINE`] bytes moves out into a blob, listed in `ext`; its place
-//! holds null. Decoding puts it back.
+//! A member of `data` over [`MAX_INLINE`] bytes moves into a blob, listed in `ext`, and is replaced
+//! by null. Decoding inserts it again.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -89,7 +89,7 @@ pub struct Blob {
     pub text: CanonicalJson,
 }
 
-/// What somebody wants to append, before it has a place.
+/// An event to append that has no position yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Draft {
     /// See [`Frame::scope`].
@@ -142,11 +142,11 @@ pub enum FrameError {
 }
 
 impl Draft {
-    /// Gives the draft its place and its bytes.
+    /// Gives the draft its position and its bytes.
     ///
     /// # Errors
-    /// [`FrameError::TooLarge`], and [`FrameError::Malformed`] if what was written does not read
-    /// back, which would be a defect of ours.
+    /// [`FrameError::TooLarge`], and [`FrameError::Malformed`] if the bytes do not read back, which
+    /// would be a defect of ours.
     pub fn seal(self, link: Link, at: Timestamp) -> Result<Sealed, FrameError> {
         let data = to_text(&Data(&self.event))?;
         let must_move = self.event.definition().is_some();
@@ -189,8 +189,8 @@ impl Draft {
 }
 
 impl Draft {
-    /// The frame that reading its bytes gives. Only `data` can read back as something else than
-    /// what was written (an output of null is no output), so only `data` is read.
+    /// The frame as its bytes read. Only `data` can differ from what was written (an output of null
+    /// is no output), so only `data` is read.
     fn read_back(
         self,
         data: &str,
@@ -220,10 +220,10 @@ impl Draft {
 }
 
 impl Record {
-    /// Reads the stored bytes and puts the blobs back.
+    /// Reads the stored bytes and inserts the blobs.
     ///
     /// # Errors
-    /// [`FrameError`]; `E` is whatever reading a blob may fail with.
+    /// [`FrameError`]; `E` is the error of reading a blob.
     pub fn decode<E: From<FrameError>>(
         &self,
         blobs: &mut dyn FnMut(&Hash) -> Result<Option<CanonicalJson>, E>,
@@ -369,8 +369,8 @@ fn members(data: &str) -> Result<BTreeMap<String, Box<RawValue>>, FrameError> {
 /// once.
 const SHARED: [&str; 2] = ["definition", "lock"];
 
-/// Moves large members out of `data`: every one over [`MAX_INLINE`], then the largest ones while
-/// the rest is still too large for a frame. What runs share moves whatever its size, if it is to.
+/// Moves large members out of `data`: all over [`MAX_INLINE`], then the largest ones while the rest
+/// is too large for a frame. Members that runs share are moved at any size, if wanted.
 fn move_out(
     data: &str,
     shared_too: bool,
@@ -378,7 +378,7 @@ fn move_out(
     let mut members = members(data)?;
     let mut ext = Vec::new();
     let mut blobs = Vec::new();
-    // What the body holds beside `data` stays far below this.
+    // The body without `data` is far smaller than this.
     let room = MAX_BODY - 8 * 1024;
     loop {
         let total: usize = members
@@ -413,7 +413,7 @@ fn move_out(
     Ok((to_text(&members)?, ext, blobs))
 }
 
-/// One typed pass over the body: `type` stands before `data`, so `data` is read as what it is.
+/// One typed pass over the body: `type` precedes `data`, so `data` is read as that type.
 fn parse_body(body: &str) -> Result<Frame, FrameError> {
     let mut reader = serde_json::Deserializer::from_str(body);
     let frame = serde::Deserializer::deserialize_map(&mut reader, BodyVisitor);

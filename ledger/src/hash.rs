@@ -10,7 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 pub struct Hash([u8; 32]);
 
 impl Hash {
-    /// What stands in `prev` of the first frame of a stream.
+    /// The `prev` of the first frame of a stream.
     pub const ZERO: Self = Self([0; 32]);
 
     /// The digest of some bytes.

@@ -37,8 +37,8 @@ impl StreamId {
         Self(Arc::from("store"))
     }
 
-    /// The stream of a run, of a branch or of a recompute, which its id tells; refused if `run` is
-    /// not a name.
+    /// The stream of a run, a branch or a recompute, by its id; refused if `run` is not a valid
+    /// name.
     pub fn run(run: &str) -> Result<Self, ParseStreamIdError> {
         let kind = if run.starts_with(RECOMPUTE) {
             "recompute"
@@ -50,7 +50,7 @@ impl StreamId {
         format!("{kind}:{run}").parse()
     }
 
-    /// As it is written in frames.
+    /// The persisted form.
     pub fn as_str(&self) -> &str {
         &self.0
     }

@@ -1,12 +1,12 @@
-//! The text of a value that other systems make too: RFC 8785, and its SHA-256 (decision F7).
+//! The canonical text of a value across systems: RFC 8785, and its SHA-256 (decision F7).
 //!
-//! For content identity across systems alone; frames have their own form, where integers are exact.
-//! Here every number is what ECMAScript makes of it, a double, and is printed as ECMAScript prints
-//! it. Where a value is missing, it is null at the top and in arrays, and absent in objects: that is
-//! for whoever builds the value, for JSON has no such thing.
+//! Only for content identity across systems; frames have their own form, in which integers are
+//! exact. Here every number is a double, printed as ECMAScript does. A missing value is null at the
+//! top and in arrays, and absent in objects; callers have to handle that, because JSON has no such
+//! value.
 //!
-//! Two habits of a JavaScript object are not followed: keys that look like array indices do not come
-//! first, in the order of their numbers, and a key `__proto__` does not vanish.
+//! Two habits of JavaScript objects are not followed: keys that look like array indices are not
+//! sorted first, and a key `__proto__` does not vanish.
 
 use std::fmt::Write as _;
 
@@ -82,7 +82,7 @@ fn number_text(number: f64) -> String {
     let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
     let digits: String = digits.chars().filter(|one| *one != '.').collect();
     let digits = even(digits, number.abs());
-    // Where the point stands, counted from the first digit.
+    // The position of the point, counted from the first digit.
     let point = exponent.parse::<i32>().unwrap_or_default() + 1;
     let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
     let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());

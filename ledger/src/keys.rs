@@ -1,9 +1,10 @@
-//! The keys a ledger is signed with: which one is in force, who vouches for it, what it has signed.
+//! The signing keys of a ledger: which one is in force, which key vouches for it, and what it
+//! signed.
 //!
-//! Keys are facts in the `store` stream. A key is in force from its `signing_key.added` on, until
-//! another is added or it is revoked; the first is vouched for by itself, every later one by the
-//! key before it. What a ledger says of its own keys shows no more than that whoever signed before
-//! signs still: only a key that somebody else keeps makes it more than the operator's word.
+//! Keys are events in the `store` stream. A key is in force from its `signing_key.added` until
+//! another is added or it is revoked; the first vouches for itself, every later one is vouched for
+//! by its predecessor. This shows only that the signer has not changed; to prove more, somebody
+//! else has to keep a key.
 
 use crate::event::{CheckpointSigned, KeyAdded, KeyRevoked, StoreEvent};
 use crate::hash::Hash;
@@ -58,7 +59,7 @@ impl Keys {
         self.keys.last().filter(|last| last.revoked.is_none())
     }
 
-    /// Takes a fact about keys or checkpoints. A checkpoint is given back, read.
+    /// Takes an event about keys or checkpoints. Returns a parsed checkpoint.
     ///
     /// # Errors
     /// What is wrong with it, in words.

@@ -26,7 +26,7 @@ impl Node {
         Self(hash.finalize().into())
     }
 
-    /// What stands above two nodes.
+    /// The parent of two nodes.
     pub fn above(left: &Self, right: &Self) -> Self {
         let hash = Sha256::new().chain_update([1]);
         Self(
@@ -93,7 +93,7 @@ pub struct Frontier {
 }
 
 impl Frontier {
-    /// Goes on from where a frontier was; `None` if a tree of that size has not as many peaks.
+    /// Continues from a frontier; `None` if a tree of that size has a different number of peaks.
     pub fn resume(size: u64, peaks: Vec<Node>) -> Option<Self> {
         (u64::from(size.count_ones()) == peaks.len() as u64).then_some(Self { size, peaks })
     }
@@ -189,8 +189,8 @@ pub fn is_included(leaf: Node, index: u64, size: u64, path: &[Node], root: Node)
     last == 0 && node == root
 }
 
-/// The proof that a tree goes on from its first `size` leaves (RFC 6962, 2.1.2); `None` where it
-/// has not as many, or none are asked about.
+/// The proof that a tree extends its first `size` leaves (RFC 6962, 2.1.2); `None` if it has fewer,
+/// or `size` is 0.
 pub fn consistency(leaves: &[Node], size: usize) -> Option<Vec<Node>> {
     if size == 0 || size > leaves.len() {
         return None;
@@ -217,7 +217,7 @@ fn subproof(leaves: &[Node], size: usize, whole: bool) -> Vec<Node> {
     proof
 }
 
-/// Whether a tree of `new` leaves goes on from one of `old`.
+/// Whether a tree of `new` leaves extends one of `old`.
 pub fn is_consistent(old: (u64, Node), new: (u64, Node), proof: &[Node]) -> bool {
     let ((old_size, old_root), (new_size, new_root)) = (old, new);
     if old_size == 0 || old_size > new_size {

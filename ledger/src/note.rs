@@ -150,7 +150,7 @@ impl FromStr for PublicKey {
 /// A text and the signatures below it, none of them checked yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
-    /// What is signed, with its last new line.
+    /// The signed text, with its final newline.
     pub text: String,
     signatures: Vec<(String, Vec<u8>)>,
 }
@@ -192,7 +192,7 @@ impl FromStr for Note {
     }
 }
 
-/// What a checkpoint says.
+/// The content of a checkpoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Checkpoint {
     /// Which ledger.

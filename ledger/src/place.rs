@@ -1,4 +1,4 @@
-//! Where a ledger is, and opening it: the only file that knows which stores there are.
+//! The location of a ledger, and opening it: the only file that knows the kinds of stores.
 //!
 //! ```text
 //! Ledger::open(place) ─reader─▶ Reader: no lock, whoever owns the ledger
@@ -48,7 +48,7 @@ impl From<&LedgerPlace> for LedgerPlace {
     }
 }
 
-/// Whatever keeps a ledger: gives out the two ends of it.
+/// A custom storage backend.
 pub trait Backend: fmt::Debug + Send + Sync {
     /// A view of the ledger, for one thread.
     ///
@@ -139,8 +139,8 @@ impl Ledger {
         }
     }
 
-    /// Takes it over, making it if there is none. `low_water`: with fewer free bytes than this the
-    /// disk counts as full.
+    /// Takes ownership, creating the ledger if there is none. `low_water`: with fewer free bytes
+    /// than this the disk counts as full.
     ///
     /// # Errors
     /// [`OwnError`].
@@ -168,7 +168,7 @@ impl Ledger {
     ///
     /// # Errors
     /// Only if there is nothing to verify: no ledger, or one that may not be read. A file that is too
-    /// damaged to be opened is a [`Report`].
+    /// damaged to be opened is a [`VerifyReport`].
     pub fn verify(
         &self,
         options: &VerifyOptions,

@@ -1,4 +1,4 @@
-//! Reading what is kept as text without making a copy of the text first.
+//! Deserializes types stored as text without copying the text first.
 
 use std::fmt;
 use std::marker::PhantomData;

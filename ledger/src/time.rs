@@ -12,7 +12,7 @@ pub struct Timestamp(u64);
 /// 9999-12-31T23:59:59.999999Z: later moments have no four-digit year.
 const LAST: u64 = 253_402_300_799_999_999;
 const DAY_US: u64 = 86_400_000_000;
-/// Where the digits of a moment stand.
+/// The format of a time, with zeros for digits.
 const PATTERN: &[u8; 27] = b"0000-00-00T00:00:00.000000Z";
 
 impl Timestamp {

@@ -1,8 +1,8 @@
-//! Whether a ledger is what was appended, as far as the ledger itself can show it.
+//! Verifies that a ledger is what was appended, as far as the ledger itself can show it.
 //!
-//! Every stored byte of every frame and blob is read once, in the order of appending, and hashed
-//! as it stands. Nothing is believed and nothing is re-serialised. Damage of any kind is a
-//! [`Problem`] in the [`Report`], never an error of the verifier.
+//! Every stored byte of every frame and blob is read once, in order of appending, and hashed
+//! unchanged. Nothing is trusted and nothing is re-serialised. Damage of any kind is a
+//! [`VerifyProblem`] in the [`VerifyReport`], never an error of the verifier.
 //!
 //! ```text
 //! frames     columns, strict reading, chain, causes, heads             verify/frames
@@ -12,10 +12,10 @@
 //! look-ups   what readers will answer: tails, names, index rows        here
 //! ```
 //!
-//! A ledger in use may be verified: each part is held only against parts that are not younger.
+//! A ledger in use may be verified: each part is checked only against parts that are not newer.
 //!
-//! **What a chain cannot show:** frames cut off the end, with everything re-linked before. Only a
-//! head that was recorded elsewhere can; the report says where none was given.
+//! **What a chain cannot show:** frames cut off the end with everything before relinked. Only a
+//! head recorded elsewhere can; the report says if none was given.
 
 mod blobs;
 mod checkpoints;
@@ -46,10 +46,10 @@ pub struct Head {
     pub hash: Hash,
 }
 
-/// A checkpoint that somebody else has kept: the ledger must go on from it.
+/// A checkpoint kept elsewhere: the ledger must extend it.
 pub type TrustedCheckpoint = crate::note::Checkpoint;
 
-/// What is wrong with a frame.
+/// A problem of a frame.
 type Findings = (ProblemKind, String);
 
 /// What a ledger is verified against.
@@ -57,7 +57,7 @@ type Findings = (ProblemKind, String);
 pub struct VerifyOptions {
     /// Heads recorded elsewhere.
     pub heads: Vec<Head>,
-    /// Checkpoints kept elsewhere. Whoever gives one knows whose signature it bears.
+    /// Checkpoints kept elsewhere, with verified signatures.
     pub checkpoints: Vec<TrustedCheckpoint>,
 }
 
@@ -68,21 +68,21 @@ pub struct VerifyProgress {
     pub frames: u64,
 }
 
-/// Whoever wants to see frames while they are verified, and at hand anyway.
+/// Observes frames during verification.
 pub trait VerifyObserver {
     /// So many frames were looked at.
     fn progress(&mut self, frames: u64) {
         let _ = frames;
     }
 
-    /// A frame that is what was appended, as far as what stands before it shows; without its
-    /// blobs. `bytes` is the length of its body.
+    /// A frame that is sound as far as the frames before it show; without its blobs. `bytes` is the
+    /// length of its body.
     fn frame(&mut self, reader: &dyn Reader, frame: &Frame, bytes: usize) {
         let _ = (reader, frame, bytes);
     }
 }
 
-/// An onlooker that is only told how far verification has come.
+/// An observer that only receives progress.
 pub(crate) struct ProgressOnly<'a>(pub(crate) &'a mut dyn FnMut(VerifyProgress));
 
 impl VerifyObserver for ProgressOnly<'_> {
@@ -91,7 +91,7 @@ impl VerifyObserver for ProgressOnly<'_> {
     }
 }
 
-/// Verifies whatever a reader reads.
+/// Verifies everything that a reader provides.
 pub fn verify(
     reader: &dyn Reader,
     options: &VerifyOptions,
@@ -114,7 +114,7 @@ pub(crate) fn verify_before(
     for problem in inspection.problems {
         report.find(None, None, ProblemKind::Container, problem);
     }
-    // No type of event gives anybody the authority to remove a run yet, so nobody had it.
+    // No type of event permits removing a run yet, so every removal is a problem.
     for (stream, count) in inspection.removed {
         let message =
             format!("{count} frames are said to have been removed, by nobody's authority");
@@ -126,7 +126,7 @@ pub(crate) fn verify_before(
     report
 }
 
-/// Asks what readers will be asked, and holds it against what was read.
+/// Makes the look-ups that readers make, and compares the results with what was read.
 fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut VerifyReport) {
     for (name, tail) in frames.tails() {
         let Ok(stream) = name.parse::<StreamId>() else {
@@ -194,7 +194,7 @@ fn look_up_names(
     Ok(())
 }
 
-/// Index rows can be made again at any time; a wrong one is still told.
+/// Index rows can be rebuilt at any time; wrong ones are reported all the same.
 fn look_up_rows(reader: &dyn Reader, report: &mut VerifyReport) -> Result<(), StoreError> {
     let wrong = reader.wrong_rows()?;
     for (name, why) in &wrong {

@@ -1,6 +1,6 @@
 //! Two runs, side by side: where they part, and what came out otherwise.
 //!
-//! What no two runs share ([`crate::timeless`]) is left out. Frames are matched by what they are
+//! What no two runs share ([`crate::normalize`]) is left out. Frames are matched by what they are
 //! about, not by their numbers, so that one frame more does not make all that follow it differ.
 
 use std::collections::{BTreeMap, HashMap};
@@ -198,7 +198,7 @@ impl Diff {
 /// What differs between two runs, branches or inline children.
 ///
 /// # Errors
-/// [`NotCompared`].
+/// [`CompareError`].
 pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, CompareError> {
     let (fold_a, fold_b) = (EnvelopeFold::of(a.frames)?, EnvelopeFold::of(b.frames)?);
     diff_of_folds((a, &fold_a), (b, &fold_b))
@@ -207,7 +207,7 @@ pub fn diff(a: Side<'_>, b: Side<'_>) -> Result<Diff, CompareError> {
 /// The same, of frames that are folded already.
 ///
 /// # Errors
-/// [`NotCompared::NoChild`].
+/// [`CompareError::NoChild`].
 pub fn diff_of_folds(
     (a, fold_a): (Side<'_>, &EnvelopeFold),
     (b, fold_b): (Side<'_>, &EnvelopeFold),
@@ -249,7 +249,7 @@ fn seen(side: Side<'_>, fold: &EnvelopeFold) -> Result<Envelope, CompareError> {
     })
 }
 
-/// What was used stands apart, in [`Used`].
+/// What was used stands apart, in [`UsageComparison`].
 fn is_usage_change(change: &Change) -> bool {
     let mut path = change.path.split('/').skip(1);
     match path.next() {

@@ -1,10 +1,10 @@
-//! Who asks, and whether they may (decision H5).
+//! Authentication and authorization (decision H5).
 //!
 //! ```text
-//! request ─▶ the route's policy ─▶ whose token? 401 ─▶ which roles? 403 ─▶ handler, told who asks
+//! request ─▶ the route's policy ─▶ whose token? 401 ─▶ which roles? 403 ─▶ handler, given the caller
 //! ```
 //!
-//! Nothing here knows what a route does; the table of policies stands beside the routes.
+//! Nothing here knows what a route does; the policies are listed next to the routes.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -26,18 +26,19 @@ use ktsu_environment::principals::{LOCAL, PrincipalRole};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::BodyLimit;
 
-/// How a router tells who asks.
+/// How a router authenticates requests.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
-    /// Everybody who has a token.
+    /// All principals with tokens.
     pub principals: Arc<Principals>,
-    /// Whether requests come from within the process: without a token it is whoever runs it.
+    /// Whether requests come from within this process; without a token they are from the local
+    /// caller.
     pub within: bool,
     /// The most bytes of a body, if fewer than usual.
     pub body_bytes: Option<usize>,
 }
 
-/// Who asks; an axum extractor. A handler that wants to know and was not told refuses.
+/// The caller of a request; an axum extractor. Fails if the policy of the route provides no caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Caller {
     /// As frames record it.
@@ -50,7 +51,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// Whoever is at this machine, where nobody is asked for a token.
+    /// The local caller: no token is needed on this machine.
     fn local() -> Self {
         Self {
             principal: Principal {
@@ -96,12 +97,12 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     type Rejection = ProblemDetails;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
-        let told = parts.extensions.get::<Self>().cloned();
-        told.ok_or_else(|| ErrorCode::Unauthorized.into())
+        let caller = parts.extensions.get::<Self>().cloned();
+        caller.ok_or_else(|| ErrorCode::Unauthorized.into())
     }
 }
 
-/// Lets a request through to its route if whoever sends it may call it.
+/// Lets a request through to its route if the caller may use it.
 pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
     let path = path.map_or("", MatchedPath::as_str);
@@ -119,7 +120,7 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
     next.run(request).await
 }
 
-/// Another method than the route has, or no route that anybody thought of.
+/// A method that the route does not have, or a route without a policy.
 fn not_allowed(path: &str) -> Response {
     let mut response = ProblemDetails::from(ErrorCode::MethodNotAllowed).into_response();
     if let Ok(methods) = HeaderValue::try_from(policy::methods(path)) {
@@ -129,7 +130,7 @@ fn not_allowed(path: &str) -> Response {
 }
 
 impl Access {
-    /// Who asks, if the route wants to know.
+    /// The caller, if the route needs one.
     fn caller(
         &self,
         policy: Policy,
@@ -162,12 +163,12 @@ impl Access {
             some => format!("this needs one of the roles {}", some.join(", ")),
         };
         Err(ProblemDetails::new(ErrorCode::Forbidden, words)
-            .with_hint("roles stand under principals in the environment file"))
+            .with_hint("roles are set under principals in the environment file"))
     }
 }
 
 impl Access {
-    /// Who asks, as far as that can be told.
+    /// The caller, if a valid token is given.
     fn optional_caller(&self, headers: &HeaderMap) -> Option<Caller> {
         if self.principals.is_empty() {
             return Some(Caller::local());
@@ -179,10 +180,10 @@ impl Access {
     }
 }
 
-/// What is missing and what is wrong are told alike: who knows no token learns nothing.
+/// The same response for a missing and a wrong token, so that guessing reveals nothing.
 fn unauthorized() -> ProblemDetails {
     ProblemDetails::from(ErrorCode::Unauthorized)
-        .with_hint("Authorization: Bearer TOKEN; the commands of ktsu send KTSU_TOKEN")
+        .with_hint("Authorization: Bearer TOKEN; ktsu commands send KTSU_TOKEN")
 }
 
 /// Credentials that cannot be read.

@@ -1,4 +1,4 @@
-//! Which problem a client is answered for each error of the orchestrator and of the history.
+//! Maps the errors of the orchestrator and of the history to problem documents.
 
 use ktsu_ledger::{StoreError, event};
 
@@ -32,7 +32,7 @@ pub(crate) fn decide_error(refused: ApprovalDecisionError) -> ProblemDetails {
         }
         ApprovalDecisionError::OtherArguments { .. } => {
             ProblemDetails::new(ErrorCode::ApprovalRefused, words)
-                .with_hint("look at the arguments again")
+                .with_hint("review the arguments again")
         }
         ApprovalDecisionError::Expired { .. } => {
             ProblemDetails::new(ErrorCode::ApprovalExpired, words)
@@ -55,7 +55,7 @@ pub(crate) fn invoke_error(refused: InvokeError) -> ProblemDetails {
         InvokeError::NoRuntime(_) => ProblemDetails::new(ErrorCode::RuntimeUnconfigured, words)
             .with_hint("start the orchestrator with --runtime-url"),
         InvokeError::NoKey { .. } => ProblemDetails::new(ErrorCode::Forbidden, words)
-            .with_hint("ask as a principal that has one: KTSU_TOKEN"),
+            .with_hint("use the token of a principal that has one: KTSU_TOKEN"),
         InvokeError::KeyReused => ErrorCode::IdempotencyConflict.into(),
         InvokeError::DiskFull => ErrorCode::DiskFull.into(),
         InvokeError::LedgerStopped(reason) => ProblemDetails::new(ErrorCode::LedgerStopped, reason),
@@ -73,7 +73,7 @@ pub(crate) fn recompute_start_error(refused: RecomputeStartError) -> ProblemDeta
         RecomputeStartError::Run(_) => ProblemDetails::new(ErrorCode::NotRecomputable, words),
         RecomputeStartError::LacksGroup(_) => {
             ProblemDetails::new(ErrorCode::NotRecomputable, words)
-                .with_hint("start the engine with the kit the run is of")
+                .with_hint("start the engine with the kit of the run")
         }
         RecomputeStartError::Engine(refused) => invoke_error(refused),
         RecomputeStartError::Store(words) => {
@@ -105,7 +105,7 @@ pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
     let words = refused.to_string();
     match refused {
         CommandError::Stale { actual, .. } => ProblemDetails::new(ErrorCode::StaleRevision, words)
-            .with_hint(format!("look again, then If-Match: {actual}")),
+            .with_hint(format!("review the run, then If-Match: {actual}")),
         CommandError::NotSaid(refused) => refused_command(refused),
         CommandError::NotDecided(refused) => decide_error(refused),
         CommandError::NotInvoked(refused) => invoke_error(refused),
@@ -147,12 +147,12 @@ pub(crate) fn refused_command(refused: InterventionError) -> ProblemDetails {
             ProblemDetails::new(ErrorCode::InvalidParams, words).with_errors(violations(found))
         }
         InterventionError::Rules(_) => ProblemDetails::new(ErrorCode::NotResumable, words)
-            .with_hint("use the version of ktsu that recorded it"),
+            .with_hint("use the ktsu version that recorded it"),
         InterventionError::ChangesNothing { .. } => {
             ProblemDetails::new(ErrorCode::InvalidRunState, words)
         }
         InterventionError::NotYours => ProblemDetails::new(ErrorCode::Forbidden, words)
-            .with_hint("whoever started the run may do this, or an operator"),
+            .with_hint("only the principal that started the run or an operator may do this"),
         InterventionError::NotResumable(_)
         | InterventionError::Paused
         | InterventionError::IsRecompute
@@ -160,7 +160,7 @@ pub(crate) fn refused_command(refused: InterventionError) -> ProblemDetails {
         | InterventionError::Inside(_) => ProblemDetails::new(ErrorCode::NotResumable, words),
         InterventionError::LeavesAFailure { failed, .. } => {
             ProblemDetails::new(ErrorCode::NotResumable, words)
-                .with_hint(format!("begin again with {failed}"))
+                .with_hint(format!("restart from {failed}"))
         }
         InterventionError::Position { .. }
         | InterventionError::NoValue(_)
@@ -172,7 +172,7 @@ pub(crate) fn refused_command(refused: InterventionError) -> ProblemDetails {
     }
 }
 
-/// Findings as they stand in an answer.
+/// Violations as HTTP responses show them.
 pub(crate) fn violations(found: Vec<event::Violation>) -> Vec<FieldViolation> {
     let shown = |one: event::Violation| FieldViolation {
         path: one.path,
@@ -182,7 +182,7 @@ pub(crate) fn violations(found: Vec<event::Violation>) -> Vec<FieldViolation> {
     found.into_iter().map(shown).collect()
 }
 
-/// The first finding with its place, and how many there are beside it.
+/// The first violation with its location, and the number of others.
 pub(crate) fn named(found: &[event::Violation]) -> String {
     let Some(first) = found.first() else {
         return String::new();
@@ -194,7 +194,7 @@ pub(crate) fn named(found: &[event::Violation]) -> String {
     }
 }
 
-/// The store failed while reading.
+/// A failed read of the store.
 pub(crate) fn store_error(error: &StoreError) -> ProblemDetails {
     let code = match error {
         StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,

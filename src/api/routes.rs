@@ -1,7 +1,7 @@
-//! The orchestrator's routes. `/openapi.json` is made from them, so what is not described here is
-//! not served.
+//! The orchestrator's routes. `/openapi.json` is generated from them, so every route that is served
+//! is described.
 //!
-//! A handler decodes a command and decides nothing; reading goes through `history`.
+//! Handlers decode requests and make no decisions; reads go through `history`.
 
 mod agents;
 mod approvals;
@@ -61,7 +61,7 @@ use ktsu_server::origin::AllowedHosts;
 ))]
 struct Api;
 
-/// The routes where nobody is asked who they are, and their description.
+/// The routes without authentication, with their description.
 pub fn router(orchestrator: Orchestrator) -> Router {
     router_for(orchestrator, Access::default())
 }
@@ -94,14 +94,14 @@ async fn openapi_json(_: Query<NoParameters>) -> axum::response::Response {
     document::response(&TEXT)
 }
 
-/// The description alone.
+/// The OpenAPI description.
 pub fn openapi() -> utoipa::openapi::OpenApi {
     let mut api = documented_router().split_for_parts().1;
     policy::describe(&mut api);
     api
 }
 
-/// The description as it is served: what its shapes cannot say by themselves is put in.
+/// The description as served, including what the Rust declarations cannot express.
 fn openapi_document() -> &'static Value {
     static SERVED: LazyLock<Value> = LazyLock::new(|| {
         let mut document = serde_json::to_value(openapi()).unwrap_or_default();
@@ -159,17 +159,17 @@ impl FromRequestParts<Orchestrator> for RunTarget {
         orchestrator: &Orchestrator,
     ) -> Result<Self, ProblemDetails> {
         let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
-        let asked = path.ok().and_then(|path| RunPath::parse(&path.0));
-        find_run(orchestrator, &asked.ok_or_else(no_such_run)?).await
+        let target = path.ok().and_then(|path| RunPath::parse(&path.0));
+        find_run(orchestrator, &target.ok_or_else(no_such_run)?).await
     }
 }
 
 /// A run, found by its id or by a part of it.
 async fn find_run(
     orchestrator: &Orchestrator,
-    asked: &RunPath,
+    target: &RunPath,
 ) -> Result<RunTarget, ProblemDetails> {
-    let text = asked.to_string();
+    let text = target.to_string();
     let found = orchestrator
         .readers()
         .with(move |reader| find::run(reader, &text))

@@ -1,8 +1,7 @@
-//! A start on a full disk: it comes up on the reserve, answers whoever reads, and goes on once there
-//! is room.
+//! A start on a full disk: uses the reserved space, answers reads, and continues once there is
+//! space.
 //!
-//! What goes on writes: unfinished runs that are taken up, and the notary. Where there is no space
-//! both wait, since a commit that fails is final.
+//! Resuming runs and the notary both write, so both wait: a failed commit is final.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +16,10 @@ use ktsu_evidence::notary::Notary;
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_orchestrator::{Orchestrator, Recovered};
 
-/// How often the disk is looked at while there is no room.
+/// How often free space is checked.
 const DISK_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What begins once there is room.
+/// The part of a start that waits for disk space.
 pub(super) struct DeferredStart {
     pub(super) orchestrator: Orchestrator,
     pub(super) appender: Appender,
@@ -31,7 +30,7 @@ pub(super) struct DeferredStart {
 }
 
 impl DeferredStart {
-    /// Begins now, or once there is room. Says whether it waits.
+    /// Starts now, or once there is space. Returns whether it is waiting.
     pub(super) async fn begin(
         self,
         full: bool,
@@ -47,15 +46,15 @@ impl DeferredStart {
         if let Some(reserve) = self.reserve.clone() {
             let _ = tokio::task::spawn_blocking(move || reserve.put_back()).await;
         }
-        tracing::warn!("the disk is full: reads are answered, everything else waits for room");
+        tracing::warn!("the disk is full: serving reads only until there is space");
         tokio::spawn(async move {
             tokio::select! {
                 () = stopped => return,
                 () = self.wait_for_disk_space() => {}
             }
             if let Err(why) = self.resume().await {
-                // The ledger has stopped, and says so itself.
-                tracing::error!(%why, "unfinished runs cannot be taken up");
+                // The ledger has stopped, which is logged elsewhere.
+                tracing::error!(%why, "cannot resume unfinished runs");
                 return;
             }
             self.start().await;
@@ -83,7 +82,7 @@ impl DeferredStart {
             unfinished = recovered.unfinished,
             resent = recovered.resent,
             left = recovered.left,
-            "there is room again"
+            "disk space is available again"
         );
         let noted = note_recovered(&self.facts, recovered).await;
         noted.map_err(|error| error.to_string())
@@ -93,14 +92,14 @@ impl DeferredStart {
     async fn start(&self) {
         if let Some(reserve) = self.reserve.clone() {
             let kept = tokio::task::spawn_blocking(move || reserve.keep(MIN_FREE_BYTES));
-            // A reserve that cannot be kept is none.
+            // Continues without a reserve if there is no space for one.
             let _ = kept.await;
         }
         self.notary.begin();
     }
 }
 
-/// Records that unfinished runs were taken up, if there were any.
+/// Records that unfinished runs were resumed, if there were any.
 pub(super) async fn note_recovered(
     facts: &Arc<StoreStream>,
     recovered: Recovered,

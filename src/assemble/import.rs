@@ -1,4 +1,4 @@
-//! Taking runs in that another ledger has recorded: as its owner, judged as a whole before.
+//! Imports runs of another ledger, after verifying all of them.
 
 use std::path::Path;
 
@@ -40,7 +40,7 @@ fn open(appender: &Appender) -> Result<(), String> {
 /// Why nothing was taken in.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
-    /// It is about the lines, or about what they and the ledger say of the same run.
+    /// The lines are invalid, or contradict the ledger.
     #[error("{0}")]
     Lines(String),
     /// The ledger cannot be used.
@@ -54,7 +54,7 @@ impl From<String> for ImportError {
     }
 }
 
-/// Appends what an export holds to a ledger, which is made if there is none.
+/// Appends the frames of an export to a ledger, which is created if it does not exist.
 ///
 /// # Errors
 /// Why nothing was written.

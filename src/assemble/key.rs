@@ -1,4 +1,4 @@
-//! The key file beside a ledger: what the tokens of attempts are made with (decision W1).
+//! The key file next to a ledger, for the tokens of attempts (decision W1).
 
 use std::path::Path;
 
@@ -6,8 +6,8 @@ use super::{LedgerPlace, OpenEngineError};
 use ktsu_orchestrator::TokenKey;
 use ktsu_secret::file;
 
-/// The key behind the tokens of attempts: in a file beside the ledger that nobody else reads, made
-/// where there is none (decision W1).
+/// Loads the key for the tokens of attempts from a private file next to the ledger, or creates it
+/// (decision W1).
 pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, OpenEngineError> {
     let failed = |what: &str, path: &Path, why: &dyn std::fmt::Display| {
         OpenEngineError::Other(format!("the key file {} {what}: {why}", path.display()))
@@ -28,7 +28,7 @@ pub(super) fn of(ledger: &LedgerPlace) -> Result<TokenKey, OpenEngineError> {
             Err(_) => Err(failed(
                 "is damaged",
                 &path,
-                &"remove it, and a new one is made",
+                &"remove it to have a new one created",
             )),
         },
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

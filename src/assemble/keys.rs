@@ -1,4 +1,4 @@
-//! Changing the signing key of a ledger that nobody uses: as its owner, for two frames.
+//! Rotates and revokes the signing key of a ledger that no process owns.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,9 +31,9 @@ pub fn rotate(
     {
         let variable = signing_key::VARIABLE;
         return Err(format!(
-            "the key is in {variable}, or in the file that the environment names, where ktsu cannot \
-             put a new one: unset it to rotate the key file beside the ledger, or put another key \
-             there, which nobody will vouch for"
+            "the key comes from {variable} or from the file that the environment names, which ktsu \
+             does not change: unset it to rotate the key file next to the ledger, or put another \
+             key there, which no earlier key will vouch for"
         ));
     }
     change(ledger, |keys| {
@@ -70,7 +70,7 @@ pub fn revoke(
         let found = keys.all().iter().find(|known| known.key.id_text() == id);
         let found = found.ok_or(format!("there is no key {id}: see ktsu evidence key show"))?;
         if found.revoked.is_some() {
-            return Err(format!("{id} is revoked already, and nothing was written"));
+            return Err(format!("{id} is already revoked; nothing was written"));
         }
         let public = &found.key;
         if Some(public) == keys.in_force().map(|known| &known.key) {
@@ -93,7 +93,7 @@ fn in_force(keys: &Keys, ours: &SigningKey) -> Result<(), String> {
     match keys.in_force().is_some_and(|known| known.key == public) {
         true => Ok(()),
         false => {
-            Err("the key at hand is not the one in force: see ktsu evidence key show".to_owned())
+            Err("the configured key is not the one in force: see ktsu evidence key show".to_owned())
         }
     }
 }
@@ -113,7 +113,7 @@ fn change(
     let place::OpenedLedger { lock, store, .. } = opened?;
     let facts = facts::read(store.as_ref()).map_err(|error| error.to_string())?;
     if facts.keys.all().is_empty() {
-        return Err("this ledger has no signing key yet: it gets one with its next run".to_owned());
+        return Err("this ledger has no signing key yet: the next run creates one".to_owned());
     }
     let fact = fact(&facts.keys)?;
     let tail = store

@@ -30,7 +30,7 @@ pub(super) struct OpenedLedger {
 /// Opens a ledger as its owner.
 ///
 /// # Errors
-/// [`NotOpened`]; [`StoreError::Damaged`] if the search has found something.
+/// [`OpenEngineError`]; [`StoreError::Damaged`] if the search has found something.
 pub(super) fn open(place: &LedgerPlace) -> Result<OpenedLedger, OpenEngineError> {
     let ledger = Ledger::open(place);
     // The lock is bound first, so that it is given back last.
@@ -75,7 +75,7 @@ pub(super) fn open_with_room(ledger: &Path) -> Result<OpenedLedger, OpenEngineEr
         .is_some_and(OwnerLock::opened_on_full_disk)
     {
         true => {
-            let words = "the disk is full, and nothing was written";
+            let words = "the disk is full; nothing was written";
             Err(OpenEngineError::Other(words.to_owned()))
         }
         false => Ok(opened),

@@ -1,4 +1,4 @@
-//! The notary of an engine: its key, its witness, and what it goes on from.
+//! The notary of an engine: its key, its witness, and its starting point.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) struct KeyFile {
     tail: Option<Tail>,
 }
 
-/// Where checkpoints go beside the ledger.
+/// The configured witness, if any.
 pub(super) fn place(
     environment: Option<&Environment>,
     process: &BTreeMap<String, String>,
@@ -47,7 +47,7 @@ pub(super) fn place(
     place.map_err(|error| OpenEngineError::Other(format!("{from}: {error}")))
 }
 
-/// Looks at a ledger that nobody but its new owner writes to, and nothing of that yet.
+/// Reads what the notary needs from a ledger before its new owner writes.
 pub(super) fn look(setup: &Setup, reader: &dyn Reader) -> Result<KeyFile, OpenEngineError> {
     let path = match &setup.ledger {
         LedgerPlace::File(path) => Some(path.as_path()),
@@ -87,7 +87,7 @@ impl KeyFile {
     }
 }
 
-/// A witness at a place, reached by the one way out.
+/// A witness, reached through the egress client.
 pub(super) fn witness(place: WitnessTarget, egress: &egress::Client) -> Witness {
     Witness::new(place, post(egress))
 }
@@ -95,7 +95,7 @@ pub(super) fn witness(place: WitnessTarget, egress: &egress::Client) -> Witness 
 /// How long a witness may take to answer.
 const WITNESS_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Posts by the one way out, from a thread that may block.
+/// Posts through the egress client, from a blocking thread.
 fn post(egress: &egress::Client) -> Post {
     let (egress, runtime) = (egress.clone(), tokio::runtime::Handle::current());
     Box::new(move |url, note| {

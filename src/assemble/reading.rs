@@ -1,5 +1,5 @@
-//! `ktsu start --read-only`: the routes over a ledger that nobody here owns. Nothing is locked and
-//! nothing is written, whatever is asked; a damaged ledger is served as far as it can be read.
+//! `ktsu start --read-only`: serves a ledger without owning it. Takes no lock and writes nothing; a
+//! damaged ledger is served as far as it can be read.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,23 +31,23 @@ use ktsu_telemetry::{Metrics, Telemetry};
 /// How long answers under way may take at the end.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Why nothing is written, as everything that would write is told.
+/// Why nothing is written, as writers report it.
 const NO_TOKENS_REASON: &str = "this engine was started with --read-only";
 
 /// An engine that answers questions.
 pub struct ReadOnlyEngine {
     /// Where it listens.
     pub url: String,
-    /// What is known to be damaged at the start, if anything is.
+    /// Damage known at the start, if any.
     pub damaged: Option<String>,
     serving: JoinHandle<()>,
     stop: watch::Sender<bool>,
 }
 
-/// Serves reading of a ledger file, whoever owns it.
+/// Serves a ledger file read-only.
 ///
 /// # Errors
-/// [`NotOpened`]; [`StoreError`] if so much is damaged that the file cannot be opened at all.
+/// [`OpenEngineError`]; [`StoreError`] if so much is damaged that the file cannot be opened at all.
 pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
     let file = setup.environment.as_ref();
@@ -92,7 +92,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     };
     let router = routes::router_for(orchestrator, access);
     let stop = watch::Sender::new(false);
-    // Whoever follows a run that another engine goes on with is not waited for at the end.
+    // Followers of a run that another engine continues do not delay the shutdown.
     let most = ServerLimits {
         grace: SHUTDOWN_TIMEOUT,
         ..counted.limits(ORCHESTRATOR, &server_limits(limits.connections))
@@ -113,8 +113,7 @@ impl ReadOnlyEngine {
     }
 }
 
-/// What is damaged, as far as it was looked for. A ledger in use moves on meanwhile, which the
-/// verification takes into account.
+/// Searches for damage. A ledger in use grows meanwhile, which the verification allows for.
 fn search(ledger: &Path) -> Result<Damage, StoreError> {
     let damage = Damage::default();
     drop(Ledger::open(ledger).reader()?);
@@ -137,7 +136,7 @@ fn readers(ledger: &Path, damage: &Damage) -> ReaderPool {
     })
 }
 
-/// A key that nobody has: no attempt reports to an engine that only reads.
+/// A random key: no attempt reports to a read-only engine.
 fn no_tokens() -> Result<TokenKey, OpenEngineError> {
     let mut key = [0; 32];
     getrandom::fill(&mut key).map_err(|error| OpenEngineError::Other(error.to_string()))?;

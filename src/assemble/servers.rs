@@ -1,4 +1,4 @@
-//! The tool servers of a kit, asked for their tools outside any run: for `ktsu lock --tools`.
+//! Lists the tools of a kit's servers outside any run: for `ktsu lock --tools`.
 
 mod server_query;
 
@@ -29,9 +29,9 @@ pub struct ListedTools {
     pub left_out: Vec<ExcludedTool>,
 }
 
-/// Asks every tool server of a kit for its tools, by the path of the server; or says why there are
-/// none. Those that come with ktsu are of its version. Of the environment only what the servers are
-/// told is needed: whatever else has no value is not missed.
+/// Lists the tools of every tool server of a kit, by the path of the server, or says why that
+/// failed. Built-in servers are skipped. Of the environment, only the values that the servers
+/// receive are needed.
 ///
 /// # Errors
 /// What is wrong with the environment, in words.
@@ -41,7 +41,7 @@ pub async fn tools(
     process: &BTreeMap<String, String>,
 ) -> Result<Vec<(String, Result<ListedTools, ListToolsError>)>, String> {
     let client = egress::Client::new(&policy(environment)).map_err(|error| error.to_string())?;
-    // Nobody is asked who they are here; keys of their own are those of runs.
+    // There is no principal here; personal secrets are for runs only.
     let principals = Principals::resolve(environment, process).unwrap_or_default();
     let known = resolve_variables(kit, &principals, environment, process);
     let secrets = known.values().flat_map(|one| one.values.secrets.values());
@@ -94,7 +94,8 @@ async fn list(client: &egress::Client, asked: &ServerQuery) -> Result<ListedTool
     Ok(listed)
 }
 
-/// Whether an agent of the kit may call a tool; one that no agent uses offers what it says.
+/// Whether an agent of the kit may call a tool; for a server that no agent uses, its own allowlist
+/// decides.
 fn permitted(kit: &Kit, path: &str, server: &KitServer, tool: &str) -> bool {
     let mut uses = kit.uses.values().flatten().filter(|one| one.server == path);
     match uses.next() {

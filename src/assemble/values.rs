@@ -1,5 +1,5 @@
-//! What an environment comes to: everybody who may ask, and the values of every variable. All of it
-//! is looked up at the start, so that no run can meet what is missing (decision K3).
+//! Resolves an environment: all principals, and the values of all variables. Everything is resolved
+//! at the start, so that no run finds a value missing (decision K3).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -54,8 +54,8 @@ pub fn resolve(
     all
 }
 
-/// Refuses plain variables in whose value any secret of this engine stands: runs record plain
-/// values as they are.
+/// Refuses plain variables whose value contains any secret of this engine: runs record plain values
+/// as they are.
 fn keep_secret(
     all: &mut [(String, Result<VariableValues, ResolveError>)],
     principals: &Principals,
@@ -79,10 +79,10 @@ fn keep_secret(
     }
 }
 
-/// Refuses plain variables in whose value one of these secrets stands; see [`keep_secret`].
+/// Refuses plain variables whose value contains one of these secrets; see [`keep_secret`].
 ///
 /// # Errors
-/// [`NotOpened::Environment`], for the first workflow that has such a variable.
+/// [`OpenEngineError::Environment`], for the first workflow that has such a variable.
 pub(super) fn shows_none_of(
     all: &BTreeMap<String, VariableValues>,
     secrets: &[Secret],
@@ -103,15 +103,15 @@ pub(super) fn shows_none_of(
     Ok(())
 }
 
-/// The plain variables in whose value a secret stands.
+/// The plain variables whose value contains a secret.
 fn shown(resolved: &VariableValues, redactor: &Redactor) -> Vec<String> {
     let values = resolved.values.iter();
     let shown = values.filter(|(_, value)| redactor.finds(value));
     shown.map(|(name, _)| name.clone()).collect()
 }
 
-/// The variables that need a value for everybody: what callers of the workflow must show is one
-/// secret, whoever they are.
+/// The variables that need a common value: the secret for callers of the workflow is the same for
+/// all.
 fn common(root: &CompiledWorkflow) -> Vec<String> {
     let auth = root.plan.invoke.as_ref();
     let template = auth.and_then(|auth| Template::text(&auth.secret).ok());
@@ -127,7 +127,7 @@ fn common(root: &CompiledWorkflow) -> Vec<String> {
 /// one already.
 ///
 /// # Errors
-/// [`NotOpened::Other`] if the file holds no key.
+/// [`OpenEngineError::Other`] if the file holds no key.
 pub fn put_signing_key(
     environment: Option<&Environment>,
     process: &mut BTreeMap<String, String>,
@@ -144,7 +144,7 @@ pub fn put_signing_key(
     Ok(())
 }
 
-/// A key from a file: as text, or as the 32 bytes of a key file beside a ledger.
+/// A key from a file: as text, or as the 32 bytes of a key file next to a ledger.
 fn read_key(path: &Path) -> Result<String, OpenEngineError> {
     let failed = |words: String| {
         let path = path.display();

@@ -141,7 +141,7 @@ impl Baseline {
     /// Reads a file, and holds it to its own hashes.
     ///
     /// # Errors
-    /// [`NotABaseline`].
+    /// [`BaselineError`].
     pub fn read(bytes: &[u8]) -> Result<Self, BaselineError> {
         if bytes.len() > MAX_FILE {
             return Err(BaselineError::TooLarge);

@@ -39,46 +39,46 @@ pub(super) fn run(
         let reader = Ledger::open(ledger).reader()?;
         Ok::<_, StoreError>((reader, Definitions::default()))
     };
-    let told = parallel::each(streams, begin, |(reader, definitions), stream| {
-        let held = kit_comparison::compare_run(reader, stream, &kit, wanted, definitions);
-        held.map_err(|why| (stream.name().to_owned(), why))
+    let results = parallel::each(streams, begin, |(reader, definitions), stream| {
+        let comparison = kit_comparison::compare_run(reader, stream, &kit, wanted, definitions);
+        comparison.map_err(|why| (stream.name().to_owned(), why))
     })?;
-    let told: SimulatedRuns = told.into_iter().filter_map(Result::transpose).collect();
-    // Whoever asks for all of them did not ask for those that cannot be tried.
-    let (skipped, told): (SimulatedRuns, SimulatedRuns) =
-        told.into_iter().partition(|one| all && was_steered(one));
-    let code = told.iter().map(code).max().unwrap_or(0);
+    let results: SimulatedRuns = results.into_iter().filter_map(Result::transpose).collect();
+    // With `--all`, runs that cannot be simulated are skipped; named explicitly, they are errors.
+    let (skipped, results): (SimulatedRuns, SimulatedRuns) =
+        results.into_iter().partition(|one| all && was_steered(one));
+    let code = results.iter().map(code).max().unwrap_or(0);
     if common.json {
-        line(&shape::pretty(&body(&told, skipped.len()).to_string()));
+        line(&shape::pretty(&body(&results, skipped.len()).to_string()));
     } else {
-        print(&told, skipped.len());
+        print(&results, skipped.len());
     }
     Ok(ExitCode::from(code))
 }
 
 /// Whether a run is a branch, or a person changed it on the way.
-fn was_steered(told: &Result<KitComparison, (String, KitComparisonError)>) -> bool {
+fn was_steered(result: &Result<KitComparison, (String, KitComparisonError)>) -> bool {
     use SimulationError::{Disturbed, NoInvocation};
-    let Err((_, KitComparisonError::NotRehearsed(why))) = told else {
+    let Err((_, KitComparisonError::NotRehearsed(why))) = result else {
         return false;
     };
     matches!(why, Disturbed(..) | NoInvocation)
 }
 
-fn code(told: &Result<KitComparison, (String, KitComparisonError)>) -> u8 {
-    match told {
-        Ok(held) if held.divergences.is_empty() => 0,
+fn code(result: &Result<KitComparison, (String, KitComparisonError)>) -> u8 {
+    match result {
+        Ok(comparison) if comparison.divergences.is_empty() => 0,
         Ok(_) => EXIT_VERDICT,
         Err(_) => EXIT_COULD_NOT_RUN,
     }
 }
 
 /// How many divergences of each kind there are, and in how many runs.
-fn summary(told: &SimulatedRuns) -> BTreeMap<String, (usize, usize)> {
+fn summary(results: &SimulatedRuns) -> BTreeMap<String, (usize, usize)> {
     let mut kinds: BTreeMap<String, (usize, usize)> = BTreeMap::new();
-    for held in told.iter().flatten() {
+    for comparison in results.iter().flatten() {
         let mut of_run: BTreeMap<String, usize> = BTreeMap::new();
-        for one in &held.divergences {
+        for one in &comparison.divergences {
             *of_run.entry(one.what.name()).or_default() += 1;
         }
         for (kind, count) in of_run {
@@ -90,21 +90,21 @@ fn summary(told: &SimulatedRuns) -> BTreeMap<String, (usize, usize)> {
     kinds
 }
 
-fn counts(told: &SimulatedRuns) -> (usize, usize, usize) {
-    let of = |wanted: u8| told.iter().filter(|one| code(one) == wanted).count();
+fn counts(results: &SimulatedRuns) -> (usize, usize, usize) {
+    let of = |wanted: u8| results.iter().filter(|one| code(one) == wanted).count();
     (of(0), of(EXIT_VERDICT), of(EXIT_COULD_NOT_RUN))
 }
 
-fn body(told: &SimulatedRuns, skipped: usize) -> Value {
-    let (same, diverged, failed) = counts(told);
-    let kinds: BTreeMap<String, Value> = summary(told)
+fn body(results: &SimulatedRuns, skipped: usize) -> Value {
+    let (same, diverged, failed) = counts(results);
+    let kinds: BTreeMap<String, Value> = summary(results)
         .into_iter()
         .map(|(kind, (count, runs))| (kind, json!({"divergences": count, "runs": runs})))
         .collect();
-    let runs: Vec<Value> = told
+    let runs: Vec<Value> = results
         .iter()
         .map(|one| match one {
-            Ok(held) => json!(held),
+            Ok(comparison) => json!(comparison),
             Err((run, why)) => json!({"run_id": run, "error": why.to_string()}),
         })
         .collect();
@@ -120,18 +120,18 @@ fn body(told: &SimulatedRuns, skipped: usize) -> Value {
     })
 }
 
-fn print(told: &SimulatedRuns, skipped: usize) {
-    for one in told {
+fn print(results: &SimulatedRuns, skipped: usize) {
+    for one in results {
         match one {
-            Ok(held) if held.divergences.is_empty() => {}
-            Ok(held) => {
+            Ok(comparison) if comparison.divergences.is_empty() => {}
+            Ok(comparison) => {
                 line(&format!(
                     "{} {}  {}",
                     painted(BAD, "diverges"),
-                    text::line(&held.run_id),
-                    text::line(&held.workflow)
+                    text::line(&comparison.run_id),
+                    text::line(&comparison.workflow)
                 ));
-                for one in &held.divergences {
+                for one in &comparison.divergences {
                     if !words(&in_words(one), 4) {
                         return;
                     }
@@ -148,22 +148,25 @@ fn print(told: &SimulatedRuns, skipped: usize) {
             }
         }
     }
-    let (same, diverged, failed) = counts(told);
+    let (same, diverged, failed) = counts(results);
     let mark = match (diverged, failed) {
         (0, 0) => painted(GOOD, "no divergence"),
         (0, _) => painted(WARN, "could not run"),
         (_, _) => painted(BAD, "diverged"),
     };
     line(&format!(
-        "{mark}: {} runs, {same} the same, {diverged} diverge, {failed} could not run",
-        told.len()
+        "{mark}: {}, {same} the same, {diverged} diverged, {failed} could not run",
+        text::count(results.len(), "run")
     ));
     if skipped > 0 {
-        let words = format!("  {skipped} skipped: branches, and runs that a person changed");
+        let words = format!("  {skipped} skipped: branches and runs changed by a person");
         line(&painted(DIM, &words));
     }
-    for (kind, (count, runs)) in summary(told) {
-        line(&format!("  {kind:<18} {count} in {runs} runs"));
+    for (kind, (count, runs)) in summary(results) {
+        line(&format!(
+            "  {kind:<18} {count} in {}",
+            text::count(runs, "run")
+        ));
     }
 }
 
@@ -196,9 +199,9 @@ fn in_words(one: &Divergence) -> String {
     format!(
         "  {place}: {}{field}: {} {}, {} {}",
         painted(BOLD, &one.what.name()),
-        painted(DIM, "history has"),
+        painted(DIM, "recorded"),
         side(&one.history),
-        painted(DIM, "the new definition leads to"),
+        painted(DIM, "with the new definition"),
         side(&one.decided)
     )
 }

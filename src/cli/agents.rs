@@ -1,10 +1,10 @@
-//! What is said of agents, in words: calls, tokens, how items ended.
+//! Agent activity in words: calls, tokens, and how items ended.
 
 use super::text;
 
 /// How items ended: `24 items, 2 failed, 1 skipped`.
 pub(super) fn items(succeeded: u64, failed: u64, skipped: u64) -> String {
-    let mut words = count(succeeded + failed + skipped, "item");
+    let mut words = text::count(succeeded + failed + skipped, "item");
     for (number, how) in [(failed, "failed"), (skipped, "skipped")] {
         if number > 0 {
             words.push_str(&format!(", {number} {how}"));
@@ -13,13 +13,12 @@ pub(super) fn items(succeeded: u64, failed: u64, skipped: u64) -> String {
     words
 }
 
-/// What models were asked: `3 calls, 812+200 tokens`, and how many of the calls looked at drafts
-/// again or put them right.
+/// Model calls in words: `3 calls, 812+200 tokens`, with the number of reflections and repairs.
 pub(super) fn calls(calls: u64, tokens: (u64, u64), reflections: u64, repairs: u64) -> String {
-    let mut words = count(calls, "call");
+    let mut words = text::count(calls, "call");
     for (number, what) in [(reflections, "reflection"), (repairs, "repair")] {
         if number > 0 {
-            words.push_str(&format!(", {}", count(number, what)));
+            words.push_str(&format!(", {}", text::count(number, what)));
         }
     }
     format!("{words}, {}", self::tokens(tokens))
@@ -29,7 +28,7 @@ pub(super) fn calls(calls: u64, tokens: (u64, u64), reflections: u64, repairs: u
 pub(super) fn tools(calls: u64) -> String {
     match calls {
         0 => String::new(),
-        calls => count(calls, "tool call"),
+        calls => text::count(calls, "tool call"),
     }
 }
 
@@ -47,15 +46,10 @@ pub(super) fn flags<'a>(flags: impl IntoIterator<Item = &'a str>) -> String {
     }
 }
 
-/// What there is to say, with commas between.
+/// Joins the non-empty parts with commas.
 pub(super) fn joined(words: impl IntoIterator<Item = String>) -> String {
     let words = words.into_iter().filter(|words| !words.is_empty());
     words.collect::<Vec<_>>().join(", ")
-}
-
-fn count(number: u64, what: &str) -> String {
-    let ending = if number == 1 { "" } else { "s" };
-    format!("{number} {what}{ending}")
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
-//! Asking whoever sits at the terminal about a call that waits for a person: `ktsu run`, and what
-//! goes on with a run. Elsewhere it is said once what to type in another terminal.
+//! Asks at the terminal for decisions on pending calls of a run: `ktsu run`, and commands that
+//! continue a run. Without a terminal, the commands to decide elsewhere are printed once.
 //!
 //! ```text
-//! frame ─▶ news: where something begins to wait, or may wait no more
-//!            │ the record is read anew: what it says counts, not the frame
+//! frame ─▶ event: a call becomes pending, or may no longer be
+//!            │ the record is read again: it counts, not the frame
 //!            ▼
-//!         waiting ──(answered here, or nobody may)──▶ elsewhere ──(no longer pending)──▶ gone
+//!         waiting ──(answered here, or not permitted)──▶ elsewhere ──(no longer pending)──▶ gone
 //! ```
 
 mod approval_events;
@@ -27,18 +27,18 @@ use super::output::{BAD, DIM, GOOD, is_live, note, painted};
 use super::text;
 use ktsu_peer::Peer;
 
-/// What people are asked, and where the answer comes from.
+/// The prompt and its state.
 pub(super) struct ApprovalPrompt {
     peer: Peer,
     /// The run that is looked at. A branch has calls of its own only.
     run: String,
-    /// `--ledger PATH`, for what is shown to be typed.
+    /// `--ledger PATH`, for the commands shown.
     flag: String,
-    /// Standard input, if somebody sits there.
+    /// Lines of standard input, if it is a terminal.
     input: Option<mpsc::Receiver<String>>,
-    /// What is asked here, the first now.
+    /// Calls to ask about here, the current one first.
     waiting: VecDeque<ApprovalRecord>,
-    /// What only somebody elsewhere can decide.
+    /// Calls that can only be decided elsewhere.
     elsewhere: Vec<ApprovalRecord>,
     /// Whether something waits that could not be read.
     unread: bool,
@@ -47,7 +47,7 @@ pub(super) struct ApprovalPrompt {
 }
 
 impl ApprovalPrompt {
-    /// Asks about a run on the terminal, if there is one.
+    /// A prompt for a run, on the terminal if there is one.
     pub(super) fn new(peer: &Peer, run: &str, flag: &str) -> Self {
         use std::io::IsTerminal as _;
         let sits = std::io::stdin().is_terminal() && is_live();
@@ -63,7 +63,7 @@ impl ApprovalPrompt {
         }
     }
 
-    /// Somebody types these lines, and sees these.
+    /// For tests: with these lines as input, and this output.
     #[cfg(test)]
     pub(super) fn typed(
         peer: &Peer,
@@ -78,7 +78,7 @@ impl ApprovalPrompt {
         }
     }
 
-    /// Nobody sits there.
+    /// For tests: without a terminal.
     #[cfg(test)]
     pub(super) fn unattended(peer: &Peer, run: &str) -> Self {
         Self {
@@ -88,7 +88,7 @@ impl ApprovalPrompt {
         }
     }
 
-    /// Takes a frame: a call begins to wait, or may wait no more.
+    /// Handles a frame: a call becomes pending, or may no longer be.
     pub(super) async fn take(&mut self, frame: &Value) {
         match ApprovalEvent::from_frame(frame) {
             Some(ApprovalEvent::Requested { id, place }) => self.asked(&id, &place).await,
@@ -99,18 +99,18 @@ impl ApprovalPrompt {
         }
     }
 
-    /// Whether somebody is being asked here.
+    /// Whether a question is shown.
     pub(super) fn is_asking(&self) -> bool {
         self.input.is_some() && !self.waiting.is_empty()
     }
 
-    /// Whether something waits, and nobody is asked here.
+    /// Whether a call is pending that is not asked about here.
     pub(super) fn waits_elsewhere(&self) -> bool {
         !self.is_asking() && (self.unread || !self.elsewhere.is_empty())
     }
 
-    /// Waits for a line of whoever sits there; nothing once nobody does any more. It may be given up
-    /// at any time: a line that came is never lost.
+    /// Waits for a line of input; `None` once there is no more input. Cancel-safe: a line is never
+    /// lost.
     pub(super) async fn line(&mut self) -> Option<String> {
         match &mut self.input {
             Some(input) if !self.waiting.is_empty() => input.recv().await,
@@ -131,12 +131,12 @@ impl ApprovalPrompt {
         }
     }
 
-    /// A call begins to wait. One that was decided since is not asked about.
+    /// Adds a pending call, unless it was decided since.
     async fn asked(&mut self, id: &str, place: &TaskRef) {
         let Some(record) = self.record(id, place).await else {
             self.unread = true;
             let words = format!(
-                "  a call of {} waits for a person",
+                "  a call of {} is waiting for a decision",
                 text::line(&place.task())
             );
             (self.out)(&words);
@@ -155,7 +155,7 @@ impl ApprovalPrompt {
         }
     }
 
-    /// Reads records anew, and forgets those that wait no more.
+    /// Reads records again, and drops those that are no longer pending.
     async fn look_again(&mut self, which: impl Fn(&ApprovalRecord) -> bool) {
         let first = self.first();
         let mut still = VecDeque::new();
@@ -179,7 +179,7 @@ impl ApprovalPrompt {
         self.waiting.front().map(|record| record.request)
     }
 
-    /// What is said about the first call, decided.
+    /// Decides the current call with a line of input.
     async fn answer(&mut self, words: &str) {
         let Some(record) = self.waiting.front().cloned() else {
             return;
@@ -200,16 +200,20 @@ impl ApprovalPrompt {
             return self.decided(&record, &answer);
         }
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        self.complain(answer["message"].as_str().unwrap_or("it was not taken"));
+        self.complain(
+            answer["message"]
+                .as_str()
+                .unwrap_or("the answer was not accepted"),
+        );
         match status {
-            // Whoever sits there may not; somebody else may.
+            // This person may not decide; somebody else may.
             401 | 403 => self.pass_on(),
-            // It waits no more, or this person has said all they can.
+            // No longer pending, or this person has already voted.
             404 | 409 => match self.waits(&record).await {
                 true => self.pass_on(),
                 false => drop(self.waiting.pop_front()),
             },
-            // Said otherwise, or once more, it may be taken.
+            // A different or repeated answer may be accepted.
             _ => {}
         }
         self.ask();
@@ -229,7 +233,7 @@ impl ApprovalPrompt {
         self.ask();
     }
 
-    /// The first call is somebody else's to decide.
+    /// Leaves the current call to others.
     fn pass_on(&mut self) {
         if let Some(record) = self.waiting.pop_front() {
             self.leave_to_others(record);
@@ -261,7 +265,7 @@ impl ApprovalPrompt {
         found.flatten()
     }
 
-    /// The question, if there is one. What was typed before it is no answer to it.
+    /// Shows the question, if there is one. Earlier input does not answer it.
     fn ask(&mut self) {
         while let Some(Ok(_)) = self.input.as_mut().map(mpsc::Receiver::try_recv) {}
         let Some(record) = self.waiting.front() else {

@@ -1,4 +1,4 @@
-//! `ktsu approvals`, `ktsu approve` and `ktsu reject`: calls of tools that people are asked about.
+//! `ktsu approvals`, `ktsu approve` and `ktsu reject`: tool calls that need a person's decision.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ const DEFAULT_RUNS: usize = 10_000;
 /// What `approvals` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// Only approvals of this run: its id, or any unique beginning or end of it
+    /// Only approvals of this run: its id, or a unique prefix or suffix of it
     run: Option<String>,
     /// Includes decided approvals
     #[arg(long)]
@@ -41,7 +41,7 @@ pub(super) struct Arguments {
 /// What `approve` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Approve {
-    /// The approval (apr_ID, or any unique beginning or end of it), or a run with a single one
+    /// The approval (apr_ID, or a unique prefix or suffix of it), or a run with a single one
     approval: String,
     /// The reason
     #[arg(long, value_name = "TEXT")]
@@ -59,7 +59,7 @@ pub(super) struct Approve {
 /// What `reject` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reject {
-    /// The approval (apr_ID, or any unique beginning or end of it), or a run with a single one
+    /// The approval (apr_ID, or a unique prefix or suffix of it), or a run with a single one
     approval: String,
     /// The reason; the model sees it if the step continues
     #[arg(long, value_name = "TEXT")]
@@ -69,13 +69,13 @@ pub(super) struct Reject {
 }
 
 /// Lists what waits for people.
-pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
-    if asked.reviews {
-        return reviews(common, &reader, asked.workflow.as_deref());
+    if arguments.reviews {
+        return reviews(common, &reader, arguments.workflow.as_deref());
     }
-    let workflow = asked.workflow.as_deref();
-    let mut records = match &asked.run {
+    let workflow = arguments.workflow.as_deref();
+    let mut records = match &arguments.run {
         Some(run) => {
             let (stream, scope) = find_run(&reader, run)?;
             let mut records = approvals::of_run(&reader, &stream)?;
@@ -83,10 +83,10 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
             records.retain(|record| scope.is_empty() || record.run_id == within);
             records
         }
-        None if asked.all => approvals::all(&reader, workflow, DEFAULT_RUNS)?,
+        None if arguments.all => approvals::all(&reader, workflow, DEFAULT_RUNS)?,
         None => approvals::pending(&reader, workflow)?,
     };
-    if !asked.all {
+    if !arguments.all {
         records.retain(|record| record.status == ApprovalStatus::Pending);
     }
     if common.json {
@@ -94,11 +94,8 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
         return Ok(ExitCode::SUCCESS);
     }
     if records.is_empty() {
-        let of = if asked.all { "was" } else { "is" };
-        note(&format!(
-            "nobody {of} asked about anything in {}",
-            place.path.display()
-        ));
+        let kind = if arguments.all { "" } else { "pending " };
+        note(&format!("no {kind}approvals in {}", place.path.display()));
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Rows::new(&[
@@ -114,7 +111,7 @@ pub(super) fn list(common: &Common, asked: &Arguments) -> Result<ExitCode, Failu
         table.push(row(record));
     }
     table.print();
-    // Whole, and apart: what people decide on must not be cut.
+    // Printed in full below the table: what people decide on must not be cut.
     for record in &records {
         line("");
         line(&format!(
@@ -168,16 +165,16 @@ fn row(record: &ApprovalRecord) -> Vec<String> {
     ]
 }
 
-/// Until when people may decide; nobody may once that is over, though no timer has fired yet.
+/// The deadline of an approval, marked once it has passed, even if no timer has fired yet.
 fn until(at: Timestamp) -> String {
     let shown = text::moment(at);
     match at <= system_clock()() {
-        true => format!("{shown} (over)"),
+        true => format!("{shown} (passed)"),
         false => shown,
     }
 }
 
-/// A moment as it is recorded, to the second.
+/// A recorded time, to the second.
 fn moment(at: &str) -> String {
     let read: Option<Timestamp> = at.parse().ok();
     read.map_or_else(|| text::line(at).into_owned(), text::moment)
@@ -194,7 +191,7 @@ fn reviews(
         return Ok(ExitCode::SUCCESS);
     }
     if found.is_empty() {
-        note("no run waits for a review");
+        note("no runs waiting for review");
         return Ok(ExitCode::SUCCESS);
     }
     let mut table = Rows::new(&[
@@ -215,26 +212,40 @@ fn reviews(
     Ok(ExitCode::SUCCESS)
 }
 
-/// Approves a call, or says of one in doubt what became of it.
-pub(super) async fn approve(common: &Common, asked: Approve) -> Result<ExitCode, Failure> {
-    let mut body = match asked.happened {
+/// Approves a call, or records the outcome of one in doubt.
+pub(super) async fn approve(common: &Common, arguments: Approve) -> Result<ExitCode, Failure> {
+    let mut body = match arguments.happened {
         Some(result) => json!({"decision": "happened", "result": result}),
         None => json!({"decision": "approved"}),
     };
-    if let Some(digest) = asked.digest {
+    if let Some(digest) = arguments.digest {
         body["digest"] = Value::from(digest);
     }
-    decide(common, &asked.approval, asked.engine, asked.reason, body).await
+    decide(
+        common,
+        &arguments.approval,
+        arguments.engine,
+        arguments.reason,
+        body,
+    )
+    .await
 }
 
 /// Rejects a call.
-pub(super) async fn reject(common: &Common, asked: Reject) -> Result<ExitCode, Failure> {
+pub(super) async fn reject(common: &Common, arguments: Reject) -> Result<ExitCode, Failure> {
     let body = json!({"decision": "rejected"});
-    decide(common, &asked.approval, asked.engine, asked.reason, body).await
+    decide(
+        common,
+        &arguments.approval,
+        arguments.engine,
+        arguments.reason,
+        body,
+    )
+    .await
 }
 
-/// Hands a decision to the owner of the ledger; where there is none, goes on with the run until it
-/// ends or waits again.
+/// Sends a decision to the owner of the ledger. If there is none, this process continues the run
+/// until it ends or waits again.
 async fn decide(
     common: &Common,
     approval: &str,
@@ -253,7 +264,7 @@ async fn decide(
     let decided = match owner.post(&path, &body, None).await {
         Ok(decided) => decided,
         Err(late) if owner.is_ours() && late.problem() == Some(ErrorCode::ApprovalExpired) => {
-            // That is recorded now, and the run goes on with what its policy says of it.
+            // The decision is recorded now, and the run continues as its policy says.
             let run = record.run_id.split('/').next().unwrap_or_default();
             follow_until_waiting(common, owner, run).await?;
             return Err(late);
@@ -307,12 +318,12 @@ pub(super) fn votes_text(record: &ApprovalRecord, votes: usize) -> String {
 const MIN_ID_CHARS: usize = 3;
 
 /// The record that a text means: by its id, or the only one of a run that waits.
-fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failure> {
-    let given = asked.trim();
+fn find_record(reader: &dyn Reader, query: &str) -> Result<ApprovalRecord, Failure> {
+    let given = query.trim();
     if without_prefix(split(given).0).1.len() < MIN_ID_CHARS {
-        let words = format!("{asked:?} is too short to say which call is meant");
+        let words = format!("{query:?} is too short to identify an approval");
         return Err(Failure::could_not_run(words).hint(
-            "give three characters of the id behind its apr_ or run_: ktsu approvals lists them",
+            "give at least three characters of the id after apr_ or run_; ktsu approvals lists them",
         ));
     }
     let pending = approvals::pending(reader, None)?;
@@ -322,13 +333,13 @@ fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failu
         .collect();
     match found.as_slice() {
         [one] => Ok((*one).clone()),
-        [] => Err(Failure::could_not_run(format!(
-            "nothing that waits for people matches {asked:?}"
-        ))
-        .hint("ktsu approvals --all")),
+        [] => Err(
+            Failure::could_not_run(format!("no pending approval matches {query:?}"))
+                .hint("to list all: ktsu approvals --all"),
+        ),
         several => {
             let ids: Vec<&str> = several.iter().map(|one| one.approval_id.as_str()).collect();
-            let words = format!("{asked:?} matches several: {}", ids.join(", "));
+            let words = format!("{query:?} matches several approvals: {}", ids.join(", "));
             Err(Failure::could_not_run(words).hint("give more of the id"))
         }
     }
@@ -336,17 +347,17 @@ fn find_record(reader: &dyn Reader, asked: &str) -> Result<ApprovalRecord, Failu
 
 /// Whether a text is any part of the beginning or end of a record's id, or of its run's; of that of
 /// an inline child with its whole path behind. What every id begins with means none of them.
-fn matches_id(asked: &str, record: &ApprovalRecord) -> bool {
-    let fits = |asked: &str, id: &str| {
-        let (kind, part) = without_prefix(asked);
+fn matches_id(given: &str, record: &ApprovalRecord) -> bool {
+    let fits = |given: &str, id: &str| {
+        let (kind, part) = without_prefix(given);
         let (of, id) = without_prefix(id);
         let same = kind.is_empty() || kind == of;
         same && (id.starts_with(part) || (kind.is_empty() && id.ends_with(part)))
     };
     let (run, scope) = split(&record.run_id);
-    match split(asked) {
-        (asked, "") => fits(asked, &record.approval_id) || fits(asked, run),
-        (asked, within) => within == scope && fits(asked, run),
+    match split(given) {
+        (given, "") => fits(given, &record.approval_id) || fits(given, run),
+        (given, within) => within == scope && fits(given, run),
     }
 }
 
@@ -354,7 +365,7 @@ fn split(run: &str) -> (&str, &str) {
     run.split_once('/').unwrap_or((run, ""))
 }
 
-/// What an id begins with, and what tells it from others.
+/// Splits an id into its kind prefix and the rest.
 fn without_prefix(id: &str) -> (&str, &str) {
     let kinds = ["apr_", "run_", BRANCH];
     let kind = kinds.into_iter().find(|kind| id.starts_with(kind));

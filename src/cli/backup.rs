@@ -60,7 +60,7 @@ pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<E
     let beside = ktsu_evidence::signing_key::path(&to);
     if report.checkpoints > 0 && !beside.exists() {
         note(&format!(
-            "the signing key is no part of a copy: put it at {}, or a new key nobody vouches for signs",
+            "the signing key is not in the copy: put it at {}, or a new key signs that no earlier key vouches for",
             text::line(&beside.display().to_string())
         ));
     }
@@ -74,11 +74,11 @@ fn tell(common: &Common, report: &VerifyReport, name: &str, verb: &str) {
         return;
     }
     line(&format!(
-        "{} {} {verb} {} frames of {} streams, verified",
+        "{} {} {verb} {} of {}, verified",
         painted(GOOD, symbols().good()),
         text::line(name),
-        report.frames,
-        report.streams
+        text::count(report.frames, "frame"),
+        text::count(report.streams, "stream")
     ));
 }
 
@@ -86,19 +86,19 @@ fn explain(error: BackupError) -> Failure {
     match error {
         BackupError::Store(error) => error.into(),
         BackupError::Exists(path) => {
-            let words = format!("{} exists already, and is left as it is", path.display());
-            Failure::could_not_run(words).hint("give another name")
+            let words = format!("{} already exists", path.display());
+            Failure::could_not_run(words).hint("choose another name")
         }
         BackupError::Owned { path, pid } => {
             let words = format!("{} is owned by process {pid}", path.display());
             let hint = format!(
-                "stop it first, or restore beside it: --to {}.restored",
+                "stop it first, or restore to another file: --to {}.restored",
                 quoted(&path)
             );
             Failure::could_not_run(words).hint(hint)
         }
         unsound @ BackupError::Unsound(_) => {
-            Failure::verdict(unsound.to_string()).hint("ktsu verify --ledger FILE says more")
+            Failure::verdict(unsound.to_string()).hint("for details: ktsu verify --ledger FILE")
         }
     }
 }

@@ -17,7 +17,7 @@ use ktsu_workflow::recompute::RecordedRun;
 /// What `capture` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any unique beginning or end of it
+    /// The run: its id, or a unique prefix or suffix of it
     run: String,
     /// Only this step, or this item of a fan-out: triage, call/inner, classify.8
     #[arg(long, value_name = "STEP")]
@@ -50,7 +50,7 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
     let (stream, scope) = find_run(&reader, &arguments.run)?;
     if !scope.is_empty() {
         let hint = format!("ktsu capture {} --step {scope}/STEP", stream.name());
-        return Err(Failure::could_not_run("a child is captured with its run").hint(hint));
+        return Err(Failure::could_not_run("a child cannot be captured on its own").hint(hint));
     }
     let frames = history::frames(&reader, &stream)?;
     let recorded = RecordedRun::from_frames(&frames).map_err(history::RunReadError::from)?;
@@ -68,8 +68,8 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
         let paths: std::collections::BTreeSet<String> =
             recorded.ended().map(|task| task.path()).collect();
         let paths = Vec::from_iter(paths).join(", ");
-        return Err(Failure::could_not_run("there is nothing to capture")
-            .hint(format!("the steps agents worked on: {paths}")));
+        return Err(Failure::could_not_run("nothing to capture")
+            .hint(format!("agent steps of this run: {paths}")));
     }
     let texts = made.iter().map(write_files);
     let texts = texts.collect::<Result<Vec<String>, Failure>>()?;
@@ -79,7 +79,8 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
     let files: Vec<PathBuf> = if is_file(output) {
         if made.len() > 1 {
             let words = format!("{} baselines do not fit into one file", made.len());
-            return Err(Failure::could_not_run(words).hint("name a folder: -o DIR; or a --step"));
+            return Err(Failure::could_not_run(words)
+                .hint("name a folder with -o DIR, or one step with --step"));
         }
         vec![output.clone()]
     } else {
@@ -91,11 +92,8 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
     if !arguments.force
         && let Some(there) = files.iter().find(|file| file.symlink_metadata().is_ok())
     {
-        let words = format!(
-            "{} exists already, and nothing was written",
-            there.display()
-        );
-        return Err(Failure::could_not_run(words).hint("--force captures it anew"));
+        let words = format!("{} already exists; nothing was written", there.display());
+        return Err(Failure::could_not_run(words).hint("to replace it: --force"));
     }
     for (file, text) in files.iter().zip(&texts) {
         put(file, text)?;
@@ -121,9 +119,10 @@ fn print(common: &Common, texts: &[String]) -> Result<ExitCode, Failure> {
         _ if common.json => line(&shape::pretty(&format!("[{}]", texts.join(",")))),
         [one] => line(&shape::pretty(one)),
         _ => {
-            let words = format!("there are {} baselines", texts.len());
-            return Err(Failure::could_not_run(words)
-                .hint("name a folder: -o DIR; or a --step; or --json for an array"));
+            let words = format!("cannot print {} baselines", texts.len());
+            return Err(Failure::could_not_run(words).hint(
+                "name a folder with -o DIR, one step with --step, or print an array with --json",
+            ));
         }
     };
     Ok(ExitCode::SUCCESS)
@@ -132,7 +131,7 @@ fn print(common: &Common, texts: &[String]) -> Result<ExitCode, Failure> {
 fn write_files(baseline: &Baseline) -> Result<String, Failure> {
     baseline.write().map_err(|unfit| {
         let name = text::line(&baseline.snapshot.step).into_owned();
-        Failure::could_not_run(format!("{name} cannot be captured: {unfit}"))
+        Failure::could_not_run(format!("cannot capture {name}: {unfit}"))
     })
 }
 

@@ -1,4 +1,4 @@
-//! What a recompute came to, in words: for a terminal, for a program, for a pull request.
+//! The result of a recompute as text, JSON, or Markdown for a pull request.
 
 use std::process::ExitCode;
 
@@ -24,7 +24,7 @@ pub(super) enum OutputFormat {
 
 /// The most characters of one value in a line.
 const VALUE: usize = 160;
-/// How far a line is indented that goes on from the one above.
+/// The indentation of a continued line.
 const HANG: usize = 6;
 
 /// Prints a verdict.
@@ -91,7 +91,7 @@ fn name_of(task: &ComparedTask) -> String {
     }
 }
 
-/// Prints a task under a name, with whatever is to be said of it.
+/// Prints a task with its details under a name.
 pub(super) fn print_named(name: &str, task: &ComparedTask) {
     let name = painted(BOLD, name);
     line(&format!("{name}  {}", status_text(task.status.as_str())));
@@ -103,7 +103,7 @@ fn details(task: &ComparedTask, indent: &str) {
         words(&format!("{indent}{}", text::line(reason)), HANG);
     }
     if task.retryable == Some(true) {
-        line(&format!("{indent}retryable: it may go well another time"));
+        line(&format!("{indent}retryable: another attempt may succeed"));
     }
     for violation in &task.violations {
         words(&format!("{indent}! {}", violation_text(violation)), HANG);
@@ -125,7 +125,7 @@ pub(super) fn markdown(name: &str, task: &ComparedTask) -> Vec<String> {
             .map(|reason| format!("{}\n", text::line(reason))),
     );
     if task.retryable == Some(true) {
-        lines.push("Retryable: it may go well another time.\n".to_owned());
+        lines.push("Retryable: another attempt may succeed.\n".to_owned());
     }
     let mut fenced: Vec<String> = task
         .violations

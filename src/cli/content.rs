@@ -1,4 +1,5 @@
-//! What a frame about an agent or a webhook says in full: requests, replies, drafts, outcomes.
+//! Prints the full content of frames about agents and webhooks: requests, replies, drafts,
+//! outcomes.
 
 mod tools;
 mod webhooks;
@@ -37,9 +38,9 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
             messages(frames, request, all);
         }
         AgentEvent::Response(answer) => {
-            let asked = find(frames, answer.request);
-            fields(&answer_fields(asked, answer));
-            if let Some(request) = asked {
+            let request = find(frames, answer.request);
+            fields(&answer_fields(request, answer));
+            if let Some(request) = request {
                 messages(frames, request, all);
             }
             reply(answer, all);
@@ -58,7 +59,7 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
         AgentEvent::ToolInDoubt(doubt) => {
             tools::in_doubt(frames, doubt.called, doubt.reason, all);
         }
-        AgentEvent::ApprovalRequested(asked) => tools::requested(frames, asked, all),
+        AgentEvent::ApprovalRequested(approval) => tools::requested(frames, approval, all),
         AgentEvent::ApprovalDecided(decided) => tools::decided(decided, all),
         AgentEvent::ApprovalExpired(expired) => tools::expired(expired.request),
         AgentEvent::ReflectStarted(_) | AgentEvent::BudgetExhausted(_) => {}
@@ -85,11 +86,14 @@ fn request_fields(request: &LlmRequest) -> Vec<(&'static str, String)> {
     ]
 }
 
-fn answer_fields(asked: Option<&LlmRequest>, answer: &LlmResponse) -> Vec<(&'static str, String)> {
+fn answer_fields(
+    request: Option<&LlmRequest>,
+    answer: &LlmResponse,
+) -> Vec<(&'static str, String)> {
     let mut fields = vec![("model", format!("{}/{}", answer.provider, answer.model))];
-    fields.extend(asked.map(|request| ("group", request.group.clone())));
+    fields.extend(request.map(|request| ("group", request.group.clone())));
     let prices = match answer.prices.as_str() {
-        _ if answer.unpriced => ", no price is known".to_owned(),
+        _ if answer.unpriced => ", price unknown".to_owned(),
         "" => String::new(),
         version => format!(", prices {version}"),
     };
@@ -118,7 +122,7 @@ fn answer_fields(asked: Option<&LlmRequest>, answer: &LlmResponse) -> Vec<(&'sta
     fields
 }
 
-/// One model that the gateway asked, in a line.
+/// One attempt at a model, as a labelled line.
 fn attempt(one: &CallAttempt) -> (&'static str, String) {
     let words = format!(
         "{} {}, {}, {}, {}",
@@ -142,11 +146,11 @@ fn fields(fields: &[(&str, String)]) {
     }
 }
 
-/// The messages of a request, those of the requests it goes on from first.
+/// The messages of a request, starting with those of the requests it is based on.
 fn messages(frames: &[Frame], request: &LlmRequest, all: &str) {
     let mut chain = vec![request];
     let mut base = request.base;
-    // A base is always an earlier frame; a damaged record may say otherwise.
+    // A base is always an earlier frame, but a damaged record may contradict that.
     while let Some(seq) = base.filter(|_| chain.len() <= frames.len()) {
         let Some(before) = find(frames, seq) else {
             break;
@@ -171,11 +175,7 @@ fn messages(frames: &[Frame], request: &LlmRequest, all: &str) {
 
 fn reply(answer: &LlmResponse, all: &str) {
     if let Some(error) = &answer.error {
-        let again = if error.retryable {
-            ", may be tried again"
-        } else {
-            ""
-        };
+        let again = if error.retryable { ", retryable" } else { "" };
         let words = format!("{}: {}{again}", error.code, error.message);
         return block("no reply", &words, all);
     }
@@ -185,7 +185,7 @@ fn reply(answer: &LlmResponse, all: &str) {
         Some(other) => block("reply", &json::pretty(&other.to_string()), all),
     }
     if let Some(calls) = &answer.tool_calls {
-        block("asks for", &json::pretty(calls.as_str()), all);
+        block("tool calls", &json::pretty(calls.as_str()), all);
     }
 }
 
@@ -205,11 +205,11 @@ fn block(title: &str, words: &str, all: &str) {
     if cut {
         let words = match total.saturating_sub(LINES) {
             0 => "long lines are cut".to_owned(),
-            left => format!("{left} more lines"),
+            left => text::count(left, "more line"),
         };
         line(&painted(
             DIM,
-            &format!("  {} {words}; all of it: {all}", symbols().ellipsis()),
+            &format!("  {} {words}; in full: {all}", symbols().ellipsis()),
         ));
     }
 }

@@ -17,13 +17,13 @@ use ktsu_history::diff::{self, DiffError};
 /// What `diff` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// A run or a branch: its id, or any unique beginning or end of it; RUN/STEP for an inline child
+    /// A run or a branch: its id, or a unique prefix or suffix of it; RUN/STEP for an inline child
     a: String,
     /// The run or branch to compare it with
     b: String,
 }
 
-/// From this width on, both sides stand next to each other.
+/// From this width on, both sides are printed next to each other.
 const WIDE: usize = 100;
 /// How many frames of a kind are shown; `--json` has all of them.
 const MAX_SHOWN: usize = 20;
@@ -137,7 +137,7 @@ impl DiffPage {
         if diff.changed.is_empty() {
             return;
         }
-        heading("Frames that say something else");
+        heading("Frames that differ");
         for one in diff.changed.iter().take(MAX_SHOWN) {
             words(&format!("  {}", changed_line(one)), 4);
             one.changes.iter().for_each(|change| self.change(change));
@@ -150,7 +150,7 @@ impl DiffPage {
         if used.a == UsageTotals::default() && used.b == UsageTotals::default() {
             return;
         }
-        heading("Used");
+        heading("Usage");
         self.row("", &amounts(&used.a), &amounts(&used.b));
         let difference = format!("  difference: {}", amounts(&used.difference));
         words(&painted(DIM, &difference), 4);
@@ -161,7 +161,7 @@ impl DiffPage {
         self.width.saturating_sub(8) / 3
     }
 
-    /// A place and what stands there on both sides: next to each other where there is room.
+    /// A path and its value on both sides, next to each other if they fit.
     fn row(&self, place: &str, a: &str, b: &str) {
         if self.width < WIDE {
             if !place.is_empty() {
@@ -213,7 +213,7 @@ fn heading(title: &str) {
 fn print_more(count: usize) {
     if count > MAX_SHOWN {
         let words = format!(
-            "  {} {} more; --json has all of them",
+            "  {} {} more; all with --json",
             symbols().ellipsis(),
             count - MAX_SHOWN
         );
@@ -238,9 +238,9 @@ fn frame(shown: Option<&ComparedFrame>) -> String {
     }
 }
 
-fn frame_line(told: &UnmatchedFrame) -> String {
-    let key = told.key.to_string();
-    format!("{:>5}  {}", told.seq, text::line(&key))
+fn frame_line(frame: &UnmatchedFrame) -> String {
+    let key = frame.key.to_string();
+    format!("{:>5}  {}", frame.seq, text::line(&key))
 }
 
 fn changed_line(changed: &FrameChange) -> String {
@@ -256,9 +256,9 @@ fn amounts(amounts: &UsageTotals) -> String {
     let micros = amounts.cost_micro_usd;
     let sign = if micros < 0 { "-" } else { "" };
     format!(
-        "{sign}{}, {} model calls, {} tokens in, {} out",
+        "{sign}{}, {}, {} tokens in, {} out",
         text::cost(micros.unsigned_abs()),
-        amounts.llm_calls,
+        text::count(amounts.llm_calls, "model call"),
         amounts.tokens_in,
         amounts.tokens_out
     )
@@ -269,7 +269,7 @@ impl From<DiffError> for Failure {
         match failed {
             DiffError::Store(error) => error.into(),
             DiffError::NotCompared(other) => Self::could_not_run(other.to_string())
-                .hint("ktsu trace RUN shows the children of a run"),
+                .hint("to see the children of a run: ktsu trace RUN"),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! One run on an engine of our own: `ktsu run`, and `ktsu invoke` where nobody owns the ledger.
+//! Runs one workflow on an engine in this process: `ktsu run`, and `ktsu invoke` if no process owns
+//! the ledger.
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -71,22 +72,21 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
     })
     .await?;
     if engine.recovered.left > 0 {
-        let count = engine.recovered.left;
-        note(&format!(
-            "{count} unfinished runs wait for a start with their own kit"
-        ));
+        let runs = text::count(engine.recovered.left, "unfinished run");
+        note(&format!("not resuming {runs} of other kits"));
     }
     if engine.recovered.other_rules > 0 {
-        let count = engine.recovered.other_rules;
+        let runs = text::count(engine.recovered.other_rules, "unfinished run");
         note(&format!(
-            "{count} unfinished runs wait for a version of ktsu that has their decision rules"
+            "not resuming {runs} with decision rules of another ktsu version"
         ));
     }
     let left = engine.recovered.left + engine.recovered.other_rules;
     let count = engine.recovered.unfinished - left;
     if count > 0 {
         note(&format!(
-            "{count} unfinished runs of this ledger are taken up"
+            "resuming {}",
+            text::count(count, "unfinished run")
         ));
     }
     let outcome = run_and_follow(&engine, &job, token, &mut signals).await;
@@ -99,7 +99,7 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
     });
     let closed = signals.unless_again(engine.close()).await;
     let Some((run_id, envelope)) = outcome? else {
-        // Interrupted, and said so.
+        // Interrupted; the message was printed already.
         return Ok(ExitCode::from(ktsu_codes::EXIT_COULD_NOT_RUN));
     };
     closed.map_err(Failure::could_not_run)?;
@@ -157,13 +157,13 @@ async fn run_and_follow(
     if let Some(why) = engine.orchestrator.failed() {
         return Err(
             Failure::could_not_run(format!("the ledger has stopped: {why}"))
-                .hint("ktsu verify, then run again"),
+                .hint("check the ledger with ktsu verify, then run again"),
         );
     }
     Ok(Some((run_id, envelope)))
 }
 
-/// Whoever runs the engine holds its secrets, the one callers of the workflow must show included.
+/// The header with the secret that the workflow requires from its callers, which this engine knows.
 fn invoke_secret(engine: &Engine, job: &EmbeddedRun) -> Vec<(String, String)> {
     let root = job.kit.workflows.get(&job.workflow);
     let auth = root
@@ -183,10 +183,10 @@ fn invoke_secret(engine: &Engine, job: &EmbeddedRun) -> Vec<(String, String)> {
 }
 
 fn was_received_here(count: u64, kept: &[Delivery]) {
-    let webhooks = if count == 1 { "webhook" } else { "webhooks" };
+    let webhooks = text::count(count, "webhook");
     note(&painted(
         DIM,
-        &format!("  {count} {webhooks} went to the receiver of this command"),
+        &format!("  {webhooks} sent to the receiver of this command"),
     ));
     for one in kept {
         let size = text::bytes(u64::try_from(one.body_bytes).unwrap_or(u64::MAX));
@@ -201,12 +201,12 @@ fn interrupted(run_id: &str, kit: &Path, ledger: Option<&LedgerLocation>) {
             let (kit, flag) = (quoted(kit), &place.flag);
             print_failure(&format!(
                 "interrupted: {run_id} is kept\n  \
-                 ktsu resume {run_id} --kit {kit}{flag}  to go on with it\n  \
+                 ktsu resume {run_id} --kit {kit}{flag}  to continue it\n  \
                  ktsu cancel {run_id}{flag}  to end it"
             ));
         }
         None => print_failure(&format!(
-            "interrupted: {run_id} is gone with its ledger in memory"
+            "interrupted: {run_id} is lost with its ledger in memory"
         )),
     }
 }
@@ -240,18 +240,12 @@ pub(super) fn finish(
     )?;
     if ledger.is_some() {
         note("");
-        note(&painted(DIM, "look further"));
+        note(&painted(DIM, "next"));
         let mut commands = vec![
-            (
-                format!("ktsu trace {run_id}{flag}"),
-                "what followed from what",
-            ),
-            (
-                format!("ktsu runs get {run_id}{flag}"),
-                "the envelope again",
-            ),
-            (format!("ktsu frames {run_id}{flag}"), "every recorded fact"),
-            (format!("ktsu verify{flag}"), "whether the record is whole"),
+            (format!("ktsu trace {run_id}{flag}"), "causes and effects"),
+            (format!("ktsu runs get {run_id}{flag}"), "this result again"),
+            (format!("ktsu frames {run_id}{flag}"), "all recorded frames"),
+            (format!("ktsu verify{flag}"), "check the ledger"),
         ];
         let read: serde_json::Value = serde_json::from_str(envelope).unwrap_or_default();
         if let Some(code) = read["error"]["code"]

@@ -26,7 +26,7 @@ use ktsu_kit::{self as kit, Kit};
 use ktsu_peer::Peer;
 use ktsu_server::BindError;
 
-/// Where the ledger is, unless said otherwise.
+/// The default location of the ledger.
 const DEFAULT_LEDGER: &str = ".ktsu/ledger.db";
 
 /// A ledger, as commands name it.
@@ -90,7 +90,7 @@ pub(super) fn quoted(path: &Path) -> String {
     }
 }
 
-/// Reads a kit; what is wrong with it is said in full.
+/// Loads a kit; if it is not valid, the failure lists every fault.
 pub(super) fn load_kit(dir: &Path) -> Result<Arc<Kit>, Failure> {
     if !dir.is_dir() {
         return Err(no_kit(dir));
@@ -99,7 +99,7 @@ pub(super) fn load_kit(dir: &Path) -> Result<Arc<Kit>, Failure> {
     kit::load(dir).map(Arc::new).map_err(refused)
 }
 
-/// Reads a kit, and refuses one that is not what its lock says, if it has to be.
+/// Loads a kit; with `locked`, refuses one that differs from its lock.
 pub(super) fn load_kit_as(dir: &Path, locked: bool) -> Result<Arc<Kit>, Failure> {
     let kit = load_kit(dir)?;
     let held = if locked { kit.must_be_locked() } else { Ok(()) };
@@ -113,14 +113,14 @@ pub(super) fn invalid(faults: &Faults, dir: &Path) -> Failure {
     Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
 }
 
-/// What is not what was locked.
+/// The failure for a kit that differs from its lock.
 fn not_locked(faults: &Faults, dir: &Path) -> Failure {
-    let words = faults_text("the kit is not what its lock says", faults);
-    let hint = format!("to lock it as it is now: ktsu lock {}", quoted(dir));
+    let words = faults_text("the kit differs from its lock", faults);
+    let hint = format!("to update the lock: ktsu lock {}", quoted(dir));
     Failure::could_not_run(words).hint(hint)
 }
 
-/// Faults below what they come to.
+/// A headline followed by the rendered faults.
 pub(super) fn faults_text(verdict: &str, faults: &Faults) -> String {
     let shown = render::text(faults, false);
     format!("{verdict}\n\n{}", shown.trim_end())
@@ -173,11 +173,12 @@ pub(super) fn must_be_file(path: &Path) -> Result<(), Failure> {
     if path.is_file() {
         return Ok(());
     }
-    let words = format!("there is no environment file {}", path.display());
-    Err(Failure::could_not_run(words).hint("--env FILE, such as environments/local.env.yaml"))
+    let words = format!("no environment file at {}", path.display());
+    Err(Failure::could_not_run(words)
+        .hint("name one: --env FILE, such as environments/local.env.yaml"))
 }
 
-/// Says in the log what is not wrong enough to refuse a file.
+/// Logs the warnings of a file.
 pub(super) fn warn_of(warnings: &Faults) {
     let warnings = warnings.faults.iter();
     for fault in warnings.filter(|fault| fault.severity == Severity::Warning) {
@@ -191,8 +192,8 @@ pub(super) fn warn_of(warnings: &Faults) {
     }
 }
 
-/// The token commands show where principals are configured. One that cannot be sent is an error:
-/// without it a command would speak as somebody else.
+/// The client's token from `KTSU_TOKEN`. A value that cannot be sent is an error: without it a
+/// command would act as another principal.
 pub(super) fn client_token() -> Result<Option<String>, Failure> {
     let Some(given) = std::env::var_os("KTSU_TOKEN").filter(|token| !token.is_empty()) else {
         return Ok(None);
@@ -204,19 +205,19 @@ pub(super) fn client_token() -> Result<Option<String>, Failure> {
     }
 }
 
-/// As [`own_token`], as a header carries it.
+/// As [`client_token`], as a header carries it.
 pub(super) fn token_header() -> Result<Option<HeaderValue>, Failure> {
     let token = client_token()?.map(HeaderValue::try_from);
     token.transpose().map_err(|_| header_failure())
 }
 
 fn header_failure() -> Failure {
-    let words = "KTSU_TOKEN holds what no token can: an end of a line, a control character, or bytes that are not UTF-8";
+    let words = "KTSU_TOKEN is not a token: it has a line break, a control character or bytes that are not UTF-8";
     Failure::could_not_run(words).hint("export KTSU_TOKEN=\"$(cat FILE)\", or unset KTSU_TOKEN")
 }
 
-/// An engine of our own. Whoever runs it owns the ledger, and is asked for no token; one that is
-/// there all the same says as whom to ask.
+/// A connection to the engine in this process, which needs no token. If a token is given, it is
+/// sent all the same, to act as its principal.
 pub(super) fn peer_of(engine: &Engine, token: Option<HeaderValue>) -> Peer {
     let Some(token) = token else {
         return Peer::Local(engine.router.clone());
@@ -237,7 +238,7 @@ pub(super) fn signing_environment() -> Result<BTreeMap<String, String>, Failure>
     Ok(process)
 }
 
-/// The process environment, as far as it is text.
+/// The process environment, without values that are not UTF-8.
 pub(super) fn process_environment() -> BTreeMap<String, String> {
     let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
         Some((name.into_string().ok()?, value.into_string().ok()?))
@@ -253,7 +254,8 @@ pub(super) fn any_port() -> SocketAddr {
 /// How many deliveries a local receiver remembers.
 const MAX_DELIVERIES: usize = 20;
 
-/// Starts the webhook receiver the environment asks for, unless its variable has a value already.
+/// Starts the webhook receiver that the environment declares, unless its variable already has a
+/// value.
 pub(super) async fn receiver(
     environment: Option<&Environment>,
     process: &mut BTreeMap<String, String>,
@@ -276,7 +278,7 @@ pub(super) async fn receiver(
     let receiver = receiver.map_err(|error| Failure::could_not_run(error.to_string()))?;
     let url = receiver.url();
     if let (Some(path), None) = (&noted, port) {
-        // Without the note a run that is taken up again may call a port where nobody listens.
+        // The port is remembered so that resumed runs still reach the receiver.
         let port = url.rsplit(':').next().unwrap_or_default();
         let folder = path.parent().map_or(Ok(()), std::fs::create_dir_all);
         let _ = folder.and_then(|()| std::fs::write(path, port));
@@ -313,11 +315,11 @@ pub(super) async fn open(setup: Setup) -> Result<Engine, Failure> {
     })
 }
 
-/// What to do where not even a start has room.
+/// The hint if the disk is too full to start.
 const DISK_FULL_HINT: &str =
-    "the disk is full: make room, or look at what is there with ktsu start --read-only";
+    "the disk is full: free some space, or read the ledger with ktsu start --read-only";
 
-/// Whether this is what a disk without room comes to.
+/// Whether a full disk may have caused this error.
 fn may_be_disk_full(refused: &OpenEngineError) -> bool {
     matches!(
         refused,
@@ -334,7 +336,9 @@ pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
         OpenEngineError::Environment { workflow, error } => {
             let name = error.first().unwrap_or_default();
             let hint = match error.without.iter().any(|(other, _)| other == name) {
-                true => format!("export {name}=… for everybody, or name it under each `secrets`"),
+                true => format!(
+                    "export {name}=… for all principals, or name it under `secrets` of each"
+                ),
                 false => {
                     format!("export {name}=…, or set it under `variables` of the environment file")
                 }
@@ -345,7 +349,7 @@ pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
             let failure = Failure::could_not_run(error.to_string());
             match error {
                 BindError::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
-                    failure.hint("another port: --port 6050 (--runtime-port, --gateway-port), or --port 0 for any free ones")
+                    failure.hint("choose another port: --port 6050 (--runtime-port, --gateway-port), or --port 0 for any free port")
                 }
                 BindError::NotLoopback(_) => failure
                     .hint("--host 127.0.0.1; an orchestrator with principals may listen elsewhere"),
@@ -354,12 +358,15 @@ pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
         }
         OpenEngineError::Gateway(faults) => {
             let shown = render::text(&faults, false);
-            let words = format!("the gateway is not configured well\n\n{}", shown.trim_end());
+            let words = format!(
+                "the gateway configuration is not valid\n\n{}",
+                shown.trim_end()
+            );
             Failure::could_not_run(words)
         }
         OpenEngineError::Principals(faults) => {
             let shown = render::text(&faults, false);
-            let words = format!("principals cannot be told\n\n{}", shown.trim_end());
+            let words = format!("the principals are not valid\n\n{}", shown.trim_end());
             Failure::could_not_run(words)
         }
         OpenEngineError::Lock(refused) => not_locked_as_owner(&refused),
@@ -368,19 +375,19 @@ pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
     }
 }
 
-/// Why nobody may own this file, and what to type.
+/// Explains why this file cannot be owned, with a hint.
 fn not_locked_as_owner(refused: &LockError) -> Failure {
     let failure = Failure::could_not_run(chain(refused));
     match refused {
         LockError::SecondName { .. } => failure.hint(
-            "remove the other names, or mount the whole folder instead of the file; for a copy to \
-             work on: ktsu backup FILE",
+            "remove the other names, or mount its folder instead of the file; to work on a \
+             copy: ktsu backup FILE",
         ),
-        LockError::HeldElsewhere(_) => failure.hint("use the name that its owner uses"),
+        LockError::HeldElsewhere(_) => failure.hint("use the path that its owner uses"),
         LockError::Emptied { path, .. } => failure.hint(restore_hint(path)),
         LockError::LogMissing { log, lock, .. } => failure.hint(format!(
-            "put {} back beside it; or bring a copy back: ktsu restore BACKUP --to FILE; or, to go \
-             on with what is there, remove {}",
+            "put {} back next to it; or restore a backup: ktsu restore BACKUP --to FILE; or, to \
+             continue without it, remove {}",
             quoted(log),
             quoted(lock)
         )),
@@ -401,11 +408,11 @@ fn owned(path: &str, holder: Option<&LockHolder>) -> Failure {
     };
     match holder.and_then(|holder| holder.url.as_ref()) {
         Some(url) => Failure::could_not_run(format!("{path} is owned by {who} at {url}")).hint(
-            "to run a workflow there: ktsu invoke WORKFLOW --wait; to run this one beside it: \
+            "to run a workflow there: ktsu invoke WORKFLOW --wait; to use another ledger: \
              --ledger FILE",
         ),
         None => Failure::could_not_run(format!("{path} is owned by {who}"))
-            .hint("wait for its end, or use another ledger: --ledger FILE"),
+            .hint("wait until it ends, or use another ledger: --ledger FILE"),
     }
 }
 

@@ -29,7 +29,7 @@ pub(super) struct EnvelopeView<'a> {
     pub(super) all: &'a str,
 }
 
-/// Prints an envelope; text that is none is a failure.
+/// Prints an envelope.
 pub(super) fn print(envelope: &str, shown: EnvelopeView<'_>) -> Result<(), Failure> {
     let value = parse(envelope)?;
     headline(&value);
@@ -70,10 +70,11 @@ pub(super) fn verdict(envelope: &str) -> Result<ExitCode, Failure> {
 
 fn parse(envelope: &str) -> Result<Value, Failure> {
     serde_json::from_str(envelope)
-        .map_err(|_| Failure::could_not_run("the answer is not an envelope"))
+        .map_err(|_| Failure::could_not_run("the response is not an envelope"))
 }
 
-/// That a run is paused, since when, by whom and why. Who ended one stands in its error.
+/// Prints that a run is paused, since when, by whom and why. Cancellation appears in the run's
+/// error.
 fn steered(value: &Value) {
     if let Ok(word) = SteeringView::deserialize(&value["paused"]) {
         paused(&word);
@@ -133,7 +134,7 @@ pub(super) fn mark(status: &str) -> String {
     }
 }
 
-/// What models were asked; nothing if none was.
+/// The model calls in words; empty if there were none.
 fn calls(metrics: &Value) -> String {
     let number = |name: &str| metrics[name].as_u64().unwrap_or_default();
     match number("llm_calls") {
@@ -234,12 +235,12 @@ fn ended(one: &Value) -> String {
     let words = format!("{}: {}", part("code"), part("message"));
     let raw = match one["raw_output"].is_null() {
         true => "",
-        false => " (its output: raw_output in the JSON)",
+        false => " (output: raw_output with --json)",
     };
     format!("{}{raw}", text::line(&words))
 }
 
-/// What an agent said beside its output.
+/// What an agent reported next to its output: confidence, flags, reflection.
 fn agent_notes(one: &Value) -> String {
     let flags = one["flags"].as_array().map(Vec::as_slice);
     let reflected = one["counts"].is_null() && one["reflected"] == true;
@@ -278,7 +279,7 @@ fn notable_items(step: &Value) {
         let more = odd.len() - MAX_NOTABLE_ITEMS;
         line(&painted(
             DIM,
-            &format!("  {} {more} more such items", symbols().ellipsis()),
+            &format!("  {} {more} more", symbols().ellipsis()),
         ));
     }
 }
@@ -298,11 +299,11 @@ fn output(output: &str, all: &str) {
     if kept < total || cut {
         let more = match total - kept {
             0 => "long lines are cut".to_owned(),
-            left => format!("{left} more lines"),
+            left => text::count(left, "more line"),
         };
         line(&painted(
             DIM,
-            &format!("{} {more}; all of it: {all}", symbols().ellipsis()),
+            &format!("{} {more}; in full: {all}", symbols().ellipsis()),
         ));
     }
 }
@@ -336,7 +337,7 @@ mod tests {
             "metrics": {}});
         assert_eq!(
             note(&step),
-            "schema_violation: at /n (its output: raw_output in the JSON)"
+            "schema_violation: at /n (output: raw_output with --json)"
         );
     }
 

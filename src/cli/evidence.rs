@@ -145,8 +145,8 @@ fn export(common: &Common, arguments: &ExportArguments) -> Result<ExitCode, Fail
     let exported = export::export(&reader, &wanted)?;
     if exported.streams == 0 {
         return Err(
-            Failure::could_not_run("no run is meant, and nothing was written")
-                .hint("ktsu runs shows the runs and when they began"),
+            Failure::could_not_run("no runs selected; nothing was written")
+                .hint("ktsu runs lists the runs and when they started"),
         );
     }
     write_new(&path, &exported.bytes)?;
@@ -160,20 +160,23 @@ fn export(common: &Common, arguments: &ExportArguments) -> Result<ExitCode, Fail
         return Ok(ExitCode::SUCCESS);
     }
     line(&format!(
-        "{} {} holds {} frames of {} runs",
+        "{} {} holds {} of {}",
         painted(GOOD, symbols().good()),
         text::line(&file),
-        exported.frames,
-        exported.streams
+        text::count(exported.frames, "frame"),
+        text::count(exported.streams, "run")
     ));
     if exported.unsigned > 0 {
         note(&painted(
             WARN,
-            &format!("{} frames are not signed yet", exported.unsigned),
+            &format!(
+                "not signed yet: {}",
+                text::count(exported.unsigned, "frame")
+            ),
         ));
     }
     note(&format!(
-        "verify it: ktsu evidence verify {}",
+        "to verify it: ktsu evidence verify {}",
         quoted(&path)
     ));
     Ok(ExitCode::SUCCESS)
@@ -188,11 +191,11 @@ fn is_time(given: &str) -> Result<(), Failure> {
     match time {
         Some(Ok(_)) => Ok(()),
         Some(Err(_)) | None => Err(Failure::could_not_run(format!("{given} is not a time"))
-            .hint("a year, or more of 2026-11-20T10:00:00.000000Z")),
+            .hint("give a time such as 2026, 2026-11-20 or 2026-11-20T10:00")),
     }
 }
 
-/// Writes a file that does not exist, for its owner alone; whole, or not at all.
+/// Writes a new file that only its owner may read, completely or not at all.
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => exists(path),
@@ -203,7 +206,7 @@ pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{:016x}.tmp", u64::from_le_bytes(chance)));
     let beside = path.with_file_name(name);
-    // Nobody can have made that name before: no file, no link.
+    // The random name cannot exist yet, not even as a symlink.
     let mut options = std::fs::OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);
     let mut file = options.open(&beside).map_err(failed)?;
@@ -215,8 +218,8 @@ pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
 }
 
 fn exists(path: &Path) -> Failure {
-    let words = format!("{} exists already, and is left as it is", path.display());
-    Failure::could_not_run(words).hint("give another name: -o FILE")
+    let words = format!("{} already exists", path.display());
+    Failure::could_not_run(words).hint("choose another name: -o FILE")
 }
 
 fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Failure> {
@@ -236,8 +239,8 @@ fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Fail
     };
     let file = std::fs::File::open(&arguments.file).map_err(|error| failed(&error))?;
     let outcome = check::verify_from(file, &against);
-    let outcome =
-        outcome.map_err(|error| failed(&error).hint("ktsu evidence export RUN makes one"))?;
+    let outcome = outcome
+        .map_err(|error| failed(&error).hint("to make an archive: ktsu evidence export RUN"))?;
     if common.json {
         let body = json!({"file": name, "sound": outcome.is_sound(), "outcome": outcome});
         line(&shape::pretty(&body.to_string()));
@@ -253,13 +256,13 @@ fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Fail
 fn print(outcome: &EvidenceReport, name: &str) {
     let (mark, word) = match outcome.is_sound() {
         true => (painted(GOOD, symbols().good()), "nothing failed"),
-        false => (painted(BAD, symbols().bad()), "it is not what was recorded"),
+        false => (painted(BAD, symbols().bad()), "verification failed"),
     };
     line(&format!(
-        "{mark} {}: {word}; {} frames of {} streams, {}",
+        "{mark} {}: {word}; {} of {}, {}",
         text::line(name),
-        outcome.frames,
-        outcome.streams,
+        text::count(outcome.frames, "frame"),
+        text::count(outcome.streams, "stream"),
         text::line(&outcome.origin)
     ));
     for claim in &outcome.claims {
@@ -278,7 +281,7 @@ fn print(outcome: &EvidenceReport, name: &str) {
     }
 }
 
-/// A public key, given as it is or in a file.
+/// A public key, given directly or as a file.
 fn key(given: &str) -> Result<PublicKey, Failure> {
     if let Ok(key) = given.parse() {
         return Ok(key);
@@ -287,7 +290,7 @@ fn key(given: &str) -> Result<PublicKey, Failure> {
         Failure::could_not_run(format!(
             "{given} is neither a public key nor a file: {error}"
         ))
-        .hint("ktsu evidence key show prints the key")
+        .hint("to print the key: ktsu evidence key show")
     })?;
     // As `key show` prints it, or as an archive has it.
     let first = text.split_whitespace().next().unwrap_or_default();
@@ -301,7 +304,7 @@ fn show(common: &Common) -> Result<ExitCode, Failure> {
     let facts = ktsu_evidence::facts::read(&reader)?;
     if facts.keys.all().is_empty() {
         return Err(Failure::could_not_run("this ledger has no signing key yet")
-            .hint("it gets one with its next run"));
+            .hint("the next run creates one"));
     }
     print_keys(common, facts.keys.all());
     Ok(ExitCode::SUCCESS)
@@ -328,7 +331,7 @@ fn print_keys(common: &Common, known: &[ktsu_ledger::keys::TrustedKey]) {
     for (at, one) in known.iter().enumerate() {
         let vouched = match one.vouched {
             true => "",
-            false => ", vouched for by nobody",
+            false => ", no earlier key vouches for it",
         };
         let words = format!("{}  {}{vouched}", one.key, state(at, one));
         line(&text::line(&words));

@@ -37,19 +37,19 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
 }
 
 /// The page of a code, however its words are joined.
-fn page_of(asked: &str) -> Result<(&'static str, &'static str), Failure> {
+fn page_of(given: &str) -> Result<(&'static str, &'static str), Failure> {
     let plain = |code: &str| code.to_lowercase().replace('-', "_");
-    let wanted = plain(asked);
-    let exact = PAGES.iter().find(|(code, _)| *code == asked);
+    let wanted = plain(given);
+    let exact = PAGES.iter().find(|(code, _)| *code == given);
     let alike = || PAGES.iter().find(|(code, _)| plain(code) == wanted);
     if let Some(page) = exact.or_else(alike) {
         return Ok(*page);
     }
-    let failure = Failure::could_not_run(format!("there is no code {asked:?}"));
-    let near = nearest(asked, PAGES.iter().map(|(code, _)| *code));
+    let failure = Failure::could_not_run(format!("there is no error code {given:?}"));
+    let near = nearest(given, PAGES.iter().map(|(code, _)| *code));
     Err(failure.hint(match near {
         Some(near) => format!("did you mean {near}? ktsu explain {near}"),
-        None => "ktsu explain lists the codes".to_owned(),
+        None => "to list the codes: ktsu explain".to_owned(),
     }))
 }
 

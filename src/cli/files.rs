@@ -8,7 +8,7 @@ use super::Failure;
 /// Writes a file whole or not at all.
 pub(super) fn put(file: &Path, text: &str) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
-        Failure::could_not_run(format!("{} cannot be written: {error}", file.display()))
+        Failure::could_not_run(format!("cannot write {}: {error}", file.display()))
     };
     let folder = file
         .parent()

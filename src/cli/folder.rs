@@ -1,4 +1,4 @@
-//! Which kit a command means: the folder it is given, or the one that stands for all commands.
+//! Finds the kit a command works on: the given folder or `KTSU_PROJECT_DIR`.
 
 use std::path::PathBuf;
 
@@ -42,7 +42,8 @@ pub(super) fn and_workflow(
 ) -> Result<(PathBuf, Option<String>), Failure> {
     match (project_dir, first, second) {
         (Some(_), Some(_), Some(second)) => {
-            let words = format!("--project-dir names the kit, so {second:?} is one word too many");
+            let words =
+                format!("unexpected argument {second:?}: --project-dir already names the kit");
             Err(Failure::could_not_run(words).hint("ktsu run --project-dir DIR [WORKFLOW]"))
         }
         (Some(dir), first, workflow) => {
@@ -52,7 +53,7 @@ pub(super) fn and_workflow(
         (None, Some(kit), workflow) => Ok((kit, workflow)),
         (None, None, workflow) => match of_process() {
             Some(dir) => Ok((dir, workflow)),
-            None => Err(Failure::could_not_run("no kit is named")
+            None => Err(Failure::could_not_run("no kit given")
                 .hint("ktsu run KIT, such as kits/hello; or set KTSU_PROJECT_DIR")),
         },
     }

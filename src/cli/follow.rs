@@ -23,8 +23,8 @@ impl From<PeerError> for Failure {
     }
 }
 
-/// How long the engine may say nothing at all about a run that is followed. It says that it is there
-/// every 15 seconds.
+/// How long the engine may be silent while a run is followed. It sends a sign of life every 15
+/// seconds.
 pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to start.
@@ -40,22 +40,22 @@ pub(super) struct Invocation<'a> {
 }
 
 /// Starts a run, and gives its id.
-pub(super) async fn invoke(peer: &Peer, asked: Invocation<'_>) -> Result<String, Failure> {
-    let mut request = Request::post(format!("/invoke/{}", asked.workflow));
-    if let Some(key) = asked.key {
+pub(super) async fn invoke(peer: &Peer, invocation: Invocation<'_>) -> Result<String, Failure> {
+    let mut request = Request::post(format!("/invoke/{}", invocation.workflow));
+    if let Some(key) = invocation.key {
         request = request.header("idempotency-key", key);
     }
-    for (name, value) in &asked.headers {
+    for (name, value) in &invocation.headers {
         request = request.header(name, value);
     }
-    let request = request.body(Body::from(asked.input));
+    let request = request.body(Body::from(invocation.input));
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
     let (status, body) = peer.call_and_read(request).await?;
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     match body["run_id"].as_str() {
         Some(run_id) if (200..300).contains(&status) => Ok(run_id.to_owned()),
         Some(_) | None if body["code"] == "workflow_not_found" => {
-            let words = format!("there is no workflow {}", asked.workflow);
+            let words = format!("there is no workflow {}", invocation.workflow);
             Err(Failure::could_not_run(words))
         }
         Some(_) | None => Err(problem(status, &body)),
@@ -65,9 +65,9 @@ pub(super) async fn invoke(peer: &Peer, asked: Invocation<'_>) -> Result<String,
 /// Who looks at a run while it goes.
 #[derive(Default)]
 pub(super) struct Viewer<'a> {
-    /// What is shown.
+    /// The live view of the run.
     pub(super) live: Option<&'a mut Live>,
-    /// Who is asked about calls that wait for people.
+    /// The prompt for calls that need a decision.
     pub(super) asking: Option<&'a mut ApprovalPrompt>,
     /// Whether to stop looking once only people elsewhere can move the run.
     pub(super) leaves_waiting: bool,
@@ -91,7 +91,7 @@ pub(super) async fn follow(
     within(silence, envelope(peer, run_id)).await
 }
 
-/// What the engine says, if it says it in time.
+/// Awaits a response of the engine within the silence limit.
 async fn within<T>(
     silence: Option<Duration>,
     saying: impl Future<Output = Result<T, Failure>>,
@@ -101,10 +101,8 @@ async fn within<T>(
     };
     let heard = tokio::time::timeout(silence, saying).await;
     heard.unwrap_or_else(|_| {
-        Err(
-            Failure::could_not_run("the engine does not answer any more")
-                .hint("the run may go on; ktsu runs shows it"),
-        )
+        Err(Failure::could_not_run("the engine stopped responding")
+            .hint("the run may still be running; ktsu runs shows it"))
     })
 }
 
@@ -132,7 +130,7 @@ async fn watch(
     let mut pending = Vec::new();
     let mut ticks = tokio::time::interval(REDRAW_INTERVAL);
     let (silence, mut last) = (viewer.silence, Instant::now());
-    // Whether anything happened since it was last asked whether the run waits.
+    // Whether any frame has arrived since the last check whether the run is waiting.
     let mut moved = false;
     loop {
         // Whichever comes first ends the others: nothing here may be half done when it is dropped.
@@ -168,14 +166,14 @@ async fn next(body: &mut BodyDataStream) -> Result<Option<Bytes>, Failure> {
     body.next().await.transpose().map_err(lost)
 }
 
-/// What is left of a time that began with the last word.
+/// The rest of a timeout that started with the last message.
 fn until(silence: Option<Duration>, last: Instant) -> Option<Duration> {
     silence.map(|silence| silence.saturating_sub(last.elapsed()))
 }
 
 fn lost(error: axum::Error) -> Failure {
     Failure::could_not_run(format!("the connection was lost: {error}"))
-        .hint("the run goes on; ktsu runs shows it")
+        .hint("the run continues; ktsu runs shows it")
 }
 
 /// The frames that are whole once this much more has come.
@@ -217,7 +215,7 @@ impl Viewer<'_> {
         self.leaves_waiting && self.asking.as_ref().is_some_and(elsewhere)
     }
 
-    /// A line of whoever is asked, if somebody is.
+    /// The next line typed at the prompt, if one is shown.
     async fn line(&mut self) -> Option<String> {
         match &mut self.asking {
             Some(asking) => asking.line().await,
@@ -241,10 +239,10 @@ async fn is_waiting(peer: &Peer, run_id: &str) -> Result<bool, Failure> {
 pub(super) fn problem(status: u16, body: &Value) -> Failure {
     let mut words = match body["message"].as_str() {
         Some(message) => sentence_to_fragment(message),
-        None => format!("the answer has status {status}"),
+        None => format!("the response has status {status}"),
     };
     let errors = body["errors"].as_array().map(Vec::as_slice);
-    // One alone is the message already.
+    // A single error is already the message.
     for error in errors.filter(|some| some.len() > 1).unwrap_or_default() {
         let text = |name: &str| error[name].as_str().unwrap_or_default();
         words.push_str(&format!(

@@ -13,13 +13,13 @@ use super::reading::{find_run, open};
 use super::{Common, Failure, json, text};
 use ktsu_history::frame_page::{self, FramePage, PageLimit};
 
-/// How often a ledger is asked for more while nothing comes.
+/// How often a followed ledger is polled while no frames arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// What `frames` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any unique beginning or end of it; RUN/STEP for an inline child
+    /// The run: its id, or a unique prefix or suffix of it; RUN/STEP for an inline child
     run: String,
     /// The number of the first frame
     #[arg(long, default_value_t = 0, value_name = "N")]
@@ -42,7 +42,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let mut from = arguments.from;
     let mut left = arguments.limit.unwrap_or(usize::MAX);
     while left > 0 {
-        // Asked before reading: what is appended meanwhile is read by the next round.
+        // Checked before reading, so that frames appended meanwhile are read in the next round.
         let ended = !arguments.follow || has_ended(&reader, &stream)?;
         let limit = left.min(frame_page::MAX_FRAMES);
         let bound = PageLimit::frames(limit);
@@ -64,7 +64,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
                 break;
             }
             if page.frames.is_empty() && lock::holder(&place.path).is_none() {
-                note("nobody owns the ledger: the run goes on at the next start");
+                note("no engine owns the ledger: the run resumes at the next start");
                 break;
             }
             tokio::time::sleep(POLL_INTERVAL).await;
@@ -77,7 +77,7 @@ fn has_ended(reader: &dyn Reader, stream: &StreamId) -> Result<bool, Failure> {
     Ok(!reader.row(stream)?.is_some_and(|row| row.open))
 }
 
-/// One line a frame; false once nobody reads them.
+/// Prints one line per frame; false once the reader of standard output is gone.
 fn frame_text(reader: &dyn Reader, stream: &StreamId, page: &FramePage) -> Result<bool, Failure> {
     let path = Ancestry::of(reader, stream)?;
     let mut wanted = page.frames.iter().map(|(seq, _)| *seq).peekable();
@@ -89,7 +89,7 @@ fn frame_text(reader: &dyn Reader, stream: &StreamId, page: &FramePage) -> Resul
             let frame = record.decode_bare();
             let frame = frame.map_err(|error| {
                 Failure::could_not_run(format!("{stream}#{}: {error}", record.seq))
-                    .hint("ktsu verify says what is damaged")
+                    .hint("to see what is damaged: ktsu verify")
             })?;
             if !row(&in_one_line(&frame)) {
                 return Ok(false);

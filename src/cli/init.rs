@@ -18,7 +18,7 @@ pub(super) struct Arguments {
     dir: PathBuf,
 }
 
-/// What stands for the kit's name, in the files and in their names.
+/// The placeholder for the kit's name in the files and in their names.
 const NAME: &str = "{{NAME}}";
 
 /// The files of a new kit, by path.
@@ -92,7 +92,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         line(&text::line(&dir.join(path).display().to_string()));
     }
     note(&format!(
-        "\nkit {name}, ready to run: it needs neither key nor network"
+        "\nkit {name} is ready to run; it needs no key and no network"
     ));
     note_commands(&next);
     Ok(ExitCode::SUCCESS)
@@ -104,19 +104,19 @@ fn next(dir: &Path) -> Vec<(String, &'static str)> {
     if dir != Path::new(".") {
         next.push((
             format!("cd {}", quoted(dir)),
-            "everything below is said there",
+            "run the commands below there",
         ));
     }
     let rest = [
-        ("ktsu validate", "everything that is wrong, at its place"),
-        ("ktsu run .", "runs it on examples/default.json"),
+        ("ktsu validate", "check the kit"),
+        ("ktsu run .", "run it on examples/default.json"),
         (
             "ktsu test baselines",
-            "whether the agent answers what it answered",
+            "compare the agent with recorded answers",
         ),
         (
             "ktsu lock",
-            "freezes workflows, agents and servers, for --locked",
+            "lock workflows, agents and servers, for --locked",
         ),
     ];
     next.extend(rest.map(|(command, what)| (command.to_owned(), what)));
@@ -154,8 +154,8 @@ fn named(folder: &str) -> String {
 fn must_be_free(dir: &Path, path: &str) -> Result<(), Failure> {
     let full = dir.join(path);
     if full.symlink_metadata().is_ok() {
-        let words = format!("{} exists already, and nothing was written", full.display());
-        return Err(Failure::could_not_run(words).hint("ktsu init DIR, with a folder of its own"));
+        let words = format!("{} already exists; nothing was written", full.display());
+        return Err(Failure::could_not_run(words).hint("name a new folder: ktsu init DIR"));
     }
     let Some((folder, _)) = path.split_once('/') else {
         return Ok(());
@@ -163,8 +163,8 @@ fn must_be_free(dir: &Path, path: &str) -> Result<(), Failure> {
     let folder = dir.join(folder);
     match folder.symlink_metadata() {
         Ok(about) if !about.is_dir() => {
-            let words = format!("{} is no folder, and nothing was written", folder.display());
-            Err(Failure::could_not_run(words).hint("ktsu init DIR, with a folder of its own"))
+            let words = format!("{} is not a folder; nothing was written", folder.display());
+            Err(Failure::could_not_run(words).hint("name a new folder: ktsu init DIR"))
         }
         Ok(_) | Err(_) => Ok(()),
     }
@@ -179,7 +179,7 @@ fn create(path: &Path, text: &str) -> std::io::Result<()> {
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::could_not_run(format!("{} cannot be written: {error}", path.display()))
+    Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]

@@ -35,7 +35,7 @@ pub(super) fn workflow_of(kit: &Kit, named: Option<&str>) -> Result<String, Fail
             let words = format!("kit {} has no workflow {name}", kit.name);
             let hint = match nearest(name, roots.iter().copied()) {
                 Some(near) => format!("did you mean {near}?"),
-                None => format!("it has: {}", roots.join(", ")),
+                None => format!("workflows: {}", roots.join(", ")),
             };
             Err(Failure::could_not_run(words).hint(hint))
         }
@@ -84,9 +84,8 @@ pub(super) fn with_goal(
     let schema = root.and_then(|root| root.plan.params.as_ref());
     let takes = schema.is_some_and(|schema| schema.pointer("/properties/goal").is_some());
     if !takes {
-        let words =
-            format!("workflow {workflow} has no param `goal`, so --goal says nothing to it");
-        return Err(Failure::could_not_run(words).hint("its params are given with --input"));
+        let words = format!("workflow {workflow} has no param `goal`");
+        return Err(Failure::could_not_run(words).hint("pass its params with --input"));
     }
     let mut value: Value = serde_json::from_str(&input).unwrap_or_default();
     match value.as_object_mut() {

@@ -1,4 +1,4 @@
-//! `ktsu fork`, `ktsu overlay` and `ktsu resume`: what people say about recorded runs.
+//! `ktsu fork`, `ktsu overlay` and `ktsu resume`: interventions in recorded runs.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,7 +24,7 @@ use ktsu_history as history;
 /// What `fork` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct ForkArguments {
-    /// The run or branch: its id, or any unique beginning or end of it
+    /// The run or branch: its id, or a unique prefix or suffix of it
     run: String,
     /// Shares the first N frames [default: all of them]
     #[arg(long, value_name = "N", group = "point")]
@@ -57,7 +57,7 @@ pub(super) struct ForkArguments {
 /// What `overlay` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct OverlayArguments {
-    /// The run: its id, or any unique beginning or end of it; RUN/call for an inline child
+    /// The run: its id, or a unique prefix or suffix of it; RUN/call for an inline child
     run: String,
     /// The field to replace, and its new value: triage.priority=high
     #[arg(value_name = "STEP.FIELD=VALUE")]
@@ -75,7 +75,7 @@ pub(super) struct OverlayArguments {
 /// What `resume` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct ResumeArguments {
-    /// The run or branch: its id, or any unique beginning or end of it
+    /// The run or branch: its id, or a unique prefix or suffix of it
     run: String,
     /// Restarts this step, all that depend on it, and all that the failure stopped
     #[arg(long, value_name = "STEP")]
@@ -91,30 +91,33 @@ pub(super) struct ResumeArguments {
 }
 
 /// Makes a branch.
-pub(super) async fn fork(common: &Common, mut asked: ForkArguments) -> Result<ExitCode, Failure> {
-    if asked.engine.kit.is_none() {
-        asked.engine.kit.clone_from(&asked.with);
+pub(super) async fn fork(
+    common: &Common,
+    mut arguments: ForkArguments,
+) -> Result<ExitCode, Failure> {
+    if arguments.engine.kit.is_none() {
+        arguments.engine.kit.clone_from(&arguments.with);
     }
-    let place = EngineHandle::ledger_location(common, &asked.engine)?;
+    let place = EngineHandle::ledger_location(common, &arguments.engine)?;
     let reader = open_at(&place.path)?;
-    let (stream, scope) = find_run(&reader, &asked.run)?;
+    let (stream, scope) = find_run(&reader, &arguments.run)?;
     if !scope.is_empty() {
         return Err(
-            Failure::could_not_run("an inline child is forked with its run")
+            Failure::could_not_run("an inline child cannot be forked on its own")
                 .hint(format!("ktsu fork {} --before {scope}", stream.name())),
         );
     }
-    let before = asked.before.as_deref();
+    let before = arguments.before.as_deref();
     let before = before.map(|step| is_whole_step(step, "ktsu fork RUN --before"));
     let before = before.transpose()?;
-    let at_frame = asked.at_frame.as_deref().map(number).transpose()?;
+    let at_frame = arguments.at_frame.as_deref().map(number).transpose()?;
     let at_frame = at_frame.map(Value::from);
-    let mut body = json!({"effects": asked.effects, "go": asked.go});
+    let mut body = json!({"effects": arguments.effects, "go": arguments.go});
     let members = [
-        ("at", asked.at.map(Value::from)),
+        ("at", arguments.at.map(Value::from)),
         ("at_frame", at_frame),
         ("before", before.clone().map(Value::from)),
-        ("reason", asked.reason.clone().map(Value::from)),
+        ("reason", arguments.reason.clone().map(Value::from)),
     ];
     for (name, value) in members {
         if let Some(value) = value {
@@ -122,26 +125,29 @@ pub(super) async fn fork(common: &Common, mut asked: ForkArguments) -> Result<Ex
         }
     }
     let mut set = Map::new();
-    for one in &asked.set {
+    for one in &arguments.set {
         let (path, value) = assigned(one, "--set params.NAME=VALUE or step.ID.output.FIELD=VALUE")?;
         set.insert(path.to_owned(), value);
     }
     if !set.is_empty() {
         body["set"] = Value::Object(set);
     }
-    if let Some(dir) = &asked.with {
+    if let Some(dir) = &arguments.with {
         let workflow = reader.row(&stream)?.map(|row| row.workflow);
         body["definition"] = definition(dir, &workflow.unwrap_or_default())?;
     }
     drop(reader);
-    let named: Vec<String> = before.into_iter().chain(steps_set(&asked.set)).collect();
+    let named: Vec<String> = before
+        .into_iter()
+        .chain(steps_set(&arguments.set))
+        .collect();
     let ledger = place.path.clone();
     // A branch that waits needs no kit.
-    let wanted = match asked.go {
-        true => asked.engine,
-        false => asked.engine.without_kit(),
+    let wanted = match arguments.go {
+        true => arguments.engine,
+        false => arguments.engine.without_kit(),
     };
-    let owner = EngineHandle::open(place, &wanted, asked.go).await?;
+    let owner = EngineHandle::open(place, &wanted, arguments.go).await?;
     let path = format!("/runs/{}/fork", stream.name());
     let branch = owner.post(&path, &body, None).await;
     let branch = match branch {
@@ -153,7 +159,7 @@ pub(super) async fn fork(common: &Common, mut asked: ForkArguments) -> Result<Ex
     };
     let id = branch["branch_id"].as_str().unwrap_or_default().to_owned();
     let shared = branch["fork_position"].as_u64().unwrap_or_default();
-    if asked.go {
+    if arguments.go {
         note(&painted(
             DIM,
             &format!("{id} shares {shared} frames with {}", stream.name()),
@@ -185,19 +191,22 @@ fn definition(dir: &std::path::Path, workflow: &str) -> Result<Value, Failure> {
     let kit = load_kit(dir)?;
     let found = kit.workflows.get(workflow).ok_or_else(|| {
         let words = format!("{} has no workflow {workflow:?}", dir.display());
-        Failure::could_not_run(words).hint("the branch goes on with the workflow of its run")
+        Failure::could_not_run(words).hint("a branch continues with the workflow of its run")
     })?;
     Ok(found.definition.json.to_value())
 }
 
 /// Lays a value over an output.
-pub(super) async fn overlay(common: &Common, asked: OverlayArguments) -> Result<ExitCode, Failure> {
+pub(super) async fn overlay(
+    common: &Common,
+    arguments: OverlayArguments,
+) -> Result<ExitCode, Failure> {
     let form = "ktsu overlay RUN STEP.FIELD=VALUE --reason TEXT";
-    let (place, stream, scope) = named(common, &asked.engine, &asked.run)?;
-    let (path, value) = assigned(&asked.set, form)?;
+    let (place, stream, scope) = named(common, &arguments.engine, &arguments.run)?;
+    let (path, value) = assigned(&arguments.set, form)?;
     let path = path.strip_prefix("step.").unwrap_or(path);
     let (step, field) = path.split_once('.').ok_or_else(|| {
-        Failure::could_not_run(format!("{path:?} names no field of a step")).hint(form)
+        Failure::could_not_run(format!("{path:?} is not a field of a step")).hint(form)
     })?;
     let field = field.strip_prefix("output.").unwrap_or(field);
     let (inner, step) = step.rsplit_once('/').unwrap_or(("", step));
@@ -211,24 +220,25 @@ pub(super) async fn overlay(common: &Common, asked: OverlayArguments) -> Result<
         scope => format!("{scope}/{step}"),
     };
     let ledger = place.path.clone();
-    let body = json!({"step": step, "field": field, "value": value, "reason": asked.reason});
-    let owner = EngineHandle::open(place, &asked.engine, false).await?;
+    let body = json!({"step": step, "field": field, "value": value, "reason": arguments.reason});
+    let owner = EngineHandle::open(place, &arguments.engine, false).await?;
     let run = match scope.as_str() {
         "" => stream.name().to_owned(),
         scope => format!("{}%2F{}", stream.name(), scope.replace('/', "%2F")),
     };
     let path = format!("/runs/{run}/overlay");
-    let said = owner.post(&path, &body, asked.expect).await;
+    let receipt = owner.post(&path, &body, arguments.expect).await;
     let flag = owner.place.flag.clone();
     owner.close().await?;
-    let said = said.map_err(|failure| with_step_suggestion(failure, &ledger, &stream, &[named]))?;
+    let receipt =
+        receipt.map_err(|failure| with_step_suggestion(failure, &ledger, &stream, &[named]))?;
     if common.json {
-        line(&said.to_string());
+        line(&receipt.to_string());
         return Ok(ExitCode::SUCCESS);
     }
-    line(&format!("{}#{}", stream, said["seq"]));
+    line(&format!("{}#{}", stream, receipt["seq"]));
     let dependants = format!(
-        "  what depends on it begins again with: ktsu resume {} --from STEP --kit DIR{flag}",
+        "  to restart the steps that depend on it: ktsu resume {} --from STEP --kit DIR{flag}",
         stream.name()
     );
     note(&painted(DIM, &dependants));
@@ -236,29 +246,35 @@ pub(super) async fn overlay(common: &Common, asked: OverlayArguments) -> Result<
 }
 
 /// Lets a branch go on, or begins steps again; shows the run until it ends.
-pub(super) async fn resume(common: &Common, asked: ResumeArguments) -> Result<ExitCode, Failure> {
-    let (place, stream, scope) = named(common, &asked.engine, &asked.run)?;
+pub(super) async fn resume(
+    common: &Common,
+    arguments: ResumeArguments,
+) -> Result<ExitCode, Failure> {
+    let (place, stream, scope) = named(common, &arguments.engine, &arguments.run)?;
     if !scope.is_empty() {
-        let words = "an inline child begins again with the step that holds it";
+        let words = "an inline child cannot be resumed on its own";
         let step = scope.split('/').next().unwrap_or_default();
         let hint = format!("ktsu resume {} --from {step}", stream.name());
         return Err(Failure::could_not_run(words).hint(hint));
     }
     let mut body = Map::new();
-    let from = asked.from.as_deref();
+    let from = arguments.from.as_deref();
     let from = from.map(|step| is_whole_step(step, "ktsu resume RUN --from"));
     let from = from.transpose()?;
     let named: Vec<String> = from.iter().cloned().collect();
     let ledger = place.path.clone();
     body.extend(from.map(|from| ("from".to_owned(), Value::from(from))));
     body.extend(
-        asked
+        arguments
             .reason
             .map(|reason| ("reason".to_owned(), Value::from(reason))),
     );
-    let owner = EngineHandle::open(place, &asked.engine, true).await?;
+    let owner = EngineHandle::open(place, &arguments.engine, true).await?;
     let path = format!("/runs/{}/resume", stream.name());
-    match owner.post(&path, &Value::Object(body), asked.expect).await {
+    match owner
+        .post(&path, &Value::Object(body), arguments.expect)
+        .await
+    {
         Ok(_) => follow_to_end(common, owner, stream.name()).await,
         Err(failure) => {
             owner.close().await?;
@@ -276,8 +292,8 @@ fn steps_set(set: &[String]) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// A refusal of a step that the run does not have, with the step that was probably meant: an engine
-/// names none to whoever asks, and whoever reads the ledger may see them.
+/// Adds a suggestion to the error about an unknown step. The engine reveals no names in its errors;
+/// a local reader of the ledger may see them.
 fn with_step_suggestion(
     failure: Failure,
     ledger: &Path,
@@ -336,20 +352,20 @@ async fn follow_and_print(
     let place = owner.place.clone();
     let ours = owner.is_ours();
     signals.unless_again(owner.close()).await?;
-    // An owner that had this one run to do ends with it, maybe before it says how the run ended.
-    let envelope = envelope.map(|told| match told {
+    // An engine that ran only this run ends with it, possibly before it reports the end.
+    let envelope = envelope.map(|result| match result {
         Err(failure) if !ours => ended_in(&place, run).ok_or(failure),
-        told => told,
+        result => result,
     });
     let Some(envelope) = envelope else {
         live.finish();
         let words = match ours {
             true => format!(
-                "is kept: ktsu resume {run} --kit DIR{0} goes on with it, ktsu cancel {run}{0} ends it",
+                "is kept; to continue: ktsu resume {run} --kit DIR{0}; to end it: ktsu cancel {run}{0}",
                 place.flag
             ),
             false => format!(
-                "goes on without this command; ktsu cancel {run}{} ends it",
+                "continues without this command; to end it: ktsu cancel {run}{}",
                 place.flag
             ),
         };
@@ -387,7 +403,7 @@ pub(super) fn is_whole_step(named: &str, command: &str) -> Result<String, Failur
     match name.item {
         None => Ok(name.path),
         Some(_) => {
-            let words = format!("{name} is an item of a fan-out, and is made with its step");
+            let words = format!("{name} is an item of a fan-out; name its step");
             Err(Failure::could_not_run(words).hint(format!("{command} {}", name.path)))
         }
     }
@@ -397,15 +413,16 @@ pub(super) fn is_whole_step(named: &str, command: &str) -> Result<String, Failur
 fn number(frame: &str) -> Result<u64, Failure> {
     let digits = frame.rsplit('#').next().unwrap_or_default();
     digits.parse().map_err(|_| {
-        let words = format!("{frame:?} is not the number of a frame");
-        Failure::could_not_run(words).hint("--at-frame 41, as ktsu frames RUN numbers them")
+        let words = format!("{frame:?} is not a frame number");
+        Failure::could_not_run(words)
+            .hint("such as --at-frame 41; ktsu frames RUN shows the numbers")
     })
 }
 
 /// `PATH=VALUE`: JSON where it is JSON, else text.
 fn assigned<'a>(given: &'a str, form: &str) -> Result<(&'a str, Value), Failure> {
     let (path, value) = given.split_once('=').ok_or_else(|| {
-        Failure::could_not_run(format!("{given:?} sets nothing")).hint(form.to_owned())
+        Failure::could_not_run(format!("{given:?} is not PATH=VALUE")).hint(form.to_owned())
     })?;
     let parsed = ktsu_ledger::canonical::parse_strict(value.as_bytes());
     Ok((path, parsed.unwrap_or_else(|_| Value::from(value))))

@@ -1,7 +1,7 @@
-//! `ktsu invoke`: a run on whatever engine owns the ledger.
+//! `ktsu invoke`: starts a run on the engine that owns the ledger.
 //!
-//! Where nobody owns it, the engine is embedded, and the command waits for the end of the run: a run
-//! that nobody carries on would only wait for the next start.
+//! If no process owns it, the run is executed in this process, which waits for its end: a run
+//! without an engine would only wait for the next start.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -92,7 +92,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     if let Some(holder) = lock::holder(&place.path) {
         let Some(url) = holder.url else {
             let words = format!(
-                "{} is owned by a process that does not listen",
+                "{} is owned by a process that is not listening",
                 place.path.display()
             );
             return Err(Failure::could_not_run(words).hint("try again in a moment"));
@@ -100,7 +100,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         return remote(common, &arguments, input, &url, Some(&place)).await;
     }
     let Some(kit) = &arguments.kit else {
-        let words = format!("nobody owns {}, so nobody can run it", place.path.display());
+        let words = format!("no engine owns {}", place.path.display());
         return Err(Failure::could_not_run(words).hint(
             "start an engine: ktsu start --kit DIR; or run it here: ktsu invoke WORKFLOW --kit DIR",
         ));
@@ -109,7 +109,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let workflow = workflow_of(&kit, Some(&arguments.workflow))?;
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     if !arguments.wait {
-        note("nobody owns the ledger: this command runs the workflow, and waits for its end");
+        note("no engine owns the ledger: running the workflow here until it ends");
     }
     embedded::run(
         common,
@@ -170,21 +170,21 @@ async fn remote(
     let Some(envelope) = envelope else {
         live.finish();
         print_failure(&format!(
-            "not waiting any longer: {run_id} goes on at {url}; ktsu cancel {run_id}{flag} ends it"
+            "stopped waiting: {run_id} continues at {url}; to end it: ktsu cancel {run_id}{flag}"
         ));
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     embedded::finish(common, &run_id, &envelope, place)
 }
 
-/// The engine was asked and said nothing. Whether it took the run is open: with a key it can be asked
-/// once more without starting a second one.
+/// The engine did not respond, so the run may or may not have started. With an idempotency key the
+/// request can be repeated without starting a second run.
 fn no_answer(url: &str, arguments: &Arguments) -> Failure {
     let seconds = arguments.timeout;
-    let words = format!("{url} does not answer: nothing within {seconds} s");
+    let words = format!("no response from {url} within {seconds} s");
     let hint = match arguments.idempotency_key {
-        Some(_) => "invoke it again with the same key: that starts no second run",
-        None => "look for the run with ktsu runs: it may have been started",
+        Some(_) => "invoke it again with the same key, which starts no second run",
+        None => "the run may have started: check with ktsu runs",
     };
     Failure::could_not_run(words).hint(hint)
 }
@@ -201,7 +201,7 @@ fn with_suggestion(workflow: &str, place: Option<&LedgerLocation>) -> Option<Str
 fn headers(given: &[String]) -> Result<Vec<(String, String)>, Failure> {
     let split = given.iter().map(|header| {
         let (name, value) = header.split_once(':').ok_or_else(|| {
-            Failure::could_not_run("a header is a name, a colon and a value")
+            Failure::could_not_run("a header has the form NAME: VALUE")
                 .hint("--header 'Authorization: Bearer …'")
         })?;
         Ok((name.trim().to_owned(), value.trim().to_owned()))

@@ -1,5 +1,5 @@
-//! JSON for people and for programs: members in the order they were written, and no character that
-//! steers a terminal. Where one stands in a text, its escape means the same to every parser.
+//! Prints JSON: members in their original order, and control characters escaped so that they cannot
+//! steer a terminal. The escapes mean the same to every parser.
 
 use std::fmt::Write as _;
 

@@ -26,12 +26,12 @@ pub(super) struct Column {
     rank: Rank,
     /// What it is not cut below.
     least: usize,
-    /// Above 0: left out where there is no room, see [`Column::spare`].
+    /// 0: always shown. Otherwise the column may be dropped, see [`Column::spare`].
     spare: u8,
 }
 
 impl Column {
-    /// A column that is shown whole, whatever the width.
+    /// A column that is never shortened.
     pub(super) const fn whole(name: &'static str) -> Self {
         Self {
             name,
@@ -73,8 +73,8 @@ impl Column {
         Self { least, ..self }
     }
 
-    /// One to do without where there is no room. Those with smaller numbers get room first; one that
-    /// is narrow enough for what is left then is kept.
+    /// An optional column. Those with smaller numbers are kept first; later ones are kept if they
+    /// still fit.
     pub(super) const fn spare(self, order: u8) -> Self {
         Self {
             spare: order,
@@ -97,8 +97,8 @@ impl Column {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Widths(pub(super) Vec<Option<usize>>);
 
-/// Finds widths with which a table takes at most `room` columns, with so many between two of its
-/// columns. Nothing where what has to be shown whole takes more.
+/// Finds widths with which a table takes at most `room` columns, given the space between two
+/// columns. `None` if the columns that must be shown whole do not fit.
 pub(super) fn widths(
     table: &[Column],
     natural: &[usize],
@@ -130,7 +130,7 @@ pub(super) fn widths(
     let mut widths = vec![None; table.len()];
     for place in &kept {
         if let (Some(width), Some(natural)) = (widths.get_mut(*place), natural.get(*place)) {
-            // What is wider than the room is cut in any case.
+            // A column wider than the whole table is cut in any case.
             *width = Some((*natural).min(room.max(least(place))));
         }
     }
@@ -221,7 +221,7 @@ pub(super) fn fold(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A text with spaces behind it, or before it, up to a width.
+/// Pads a text with spaces up to a width, on the left if `right` is set.
 pub(super) fn padded(text: &str, width: usize, right: bool) -> String {
     let spaces = " ".repeat(width.saturating_sub(columns(text)));
     match right {
@@ -234,7 +234,7 @@ pub(super) fn padded(text: &str, width: usize, right: bool) -> String {
 struct TextPieces<'a>(&'a str);
 
 enum TextPiece<'a> {
-    /// A colour of ours; text from data has no escape sequence.
+    /// One of our colours; text from data has no escape sequences.
     Colour(&'a str),
     /// A character and the marks that belong to it, and its width.
     Shown(&'a str, usize),
@@ -270,7 +270,7 @@ impl<'a> Iterator for TextPieces<'a> {
         let mut wide = first.width().unwrap_or(0);
         let mut end = self.0.len();
         for (at, character) in characters {
-            // An emoji is wide where a plain character is asked to look like one.
+            // The variation selector makes a narrow character a wide emoji.
             if character == '\u{fe0f}' {
                 wide = wide.max(2);
             } else if character == '\u{1b}' || character.width().unwrap_or(0) > 0 {

@@ -1,10 +1,10 @@
-//! A run while it goes.
+//! The live view of a run.
 //!
-//! A terminal gets a line per step as it ends, children indented below the step that calls them,
-//! and one last line, drawn again and again, with what is going on. Everything else gets one plain
-//! line per event that matters, which stays the same from one version to the next: the end of a step
-//! or an item, a model's reply, a reflection, a repair, a call of a tool and what came of it, what people are
-//! asked and say, a lost worker.
+//! A terminal shows a line for each finished step, children indented below the step that calls
+//! them, and a last line that is redrawn with the current activity. Everything else gets one plain
+//! line per notable event, in a format that stays the same between versions: the end of a step or
+//! an item, a model's reply, a reflection, a repair, a tool call and its result, approvals and
+//! their decisions, a lost worker.
 
 mod tally;
 mod tools;
@@ -31,7 +31,7 @@ const PATH_COLUMNS: usize = 40;
 /// How many steps the last line names.
 const MAX_STEPS_NAMED: usize = 4;
 
-/// What has been shown, and what is going on.
+/// The state of the view: what was printed and what is running.
 pub(super) struct Live {
     terminal: bool,
     running: Vec<Running>,
@@ -39,11 +39,11 @@ pub(super) struct Live {
     cost_micro_usd: u64,
     /// Calls of tools that are under way.
     tools: OpenCalls,
-    /// How long what is under way waited for people.
+    /// How long running steps have waited for people.
     waits: Waits,
     /// Where lines go.
     out: Box<dyn Fn(&str)>,
-    /// What they are shown on. It is asked for every line, since a terminal may change its size.
+    /// The output device, queried for every line because a terminal may change its size.
     sheet: fn() -> Terminal,
 }
 
@@ -52,7 +52,7 @@ struct Running {
     step: String,
     at: Option<Timestamp>,
     since: Instant,
-    /// What its call came to.
+    /// The webhook call and its status.
     call: String,
     /// What its agents do and use.
     tally: Tally,
@@ -170,8 +170,7 @@ impl Live {
         transient(&painted(DIM, &self.progress_line()));
     }
 
-    /// What is going on, in one line that leaves the last column free: a line that is full may go on
-    /// below it.
+    /// The activity line, one column shorter than the terminal, because a full line may wrap.
     fn progress_line(&self) -> String {
         let sheet = (self.sheet)();
         let ellipsis = sheet.symbols.ellipsis();
@@ -249,7 +248,7 @@ impl Live {
         }
     }
 
-    /// Flags belong to their item alone.
+    /// Records flags of an item.
     fn flagged(&mut self, scope: &str, step: &str, data: &Value) {
         let Some(running) = self.running(scope, step) else {
             return;
@@ -370,7 +369,7 @@ impl Live {
         }
     }
 
-    /// What a person said about the whole run.
+    /// Prints that a person paused, resumed or cancelled the run.
     fn steered(&self, frame: &Value) {
         let data = &frame["data"];
         let kind = text_of(&frame["type"]);
@@ -477,7 +476,7 @@ impl Live {
     }
 }
 
-/// What a step came to, in words that are clean.
+/// The result of a step, already cleaned for the terminal.
 #[derive(Default)]
 struct StepSummary {
     call: String,
@@ -486,7 +485,7 @@ struct StepSummary {
 }
 
 impl Running {
-    /// What goes on in it; nothing if there is no more to say than its name.
+    /// What the step is doing; empty if there is nothing to add to its name.
     fn activity(&self) -> String {
         match &self.items {
             Some(items) => items.progress(),

@@ -1,4 +1,4 @@
-//! `ktsu lock`: freezes a kit, or says whether it is still what was frozen.
+//! `ktsu lock`: locks a kit, or checks it against its lock.
 
 mod tools;
 
@@ -47,7 +47,7 @@ pub(super) async fn run(common: &Common, arguments: &Arguments) -> Result<ExitCo
 }
 
 async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    // What the lock that is there says, if it can be read, tells what changes.
+    // The previous lock, if readable, shows what changes.
     let before = kit::load(dir).ok().and_then(|kit| kit.lock);
     let kit = kit::load_unlocked(dir).map_err(|faults| invalid(&faults, dir))?;
     let mut made = lock::generate(&kit).map_err(|faults| {
@@ -64,10 +64,10 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     let mut retold = Vec::new();
     let mut left_out = Vec::new();
     if arguments.tools {
-        let asked = tools::list_tools(&kit, arguments).await?;
-        retold = tools::differences(&made, &asked.offered);
-        left_out = asked.left_out;
-        tools::put(&mut made, asked.offered);
+        let listed = tools::list_tools(&kit, arguments).await?;
+        retold = tools::differences(&made, &listed.offered);
+        left_out = listed.left_out;
+        tools::put(&mut made, listed.offered);
     }
     let drift = before.map(|held| held.drift).unwrap_or_default();
     let file = kit.root.join(FILE);
@@ -98,15 +98,8 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     for one in &retold {
         note(&format!("  {}", text::line(&one.written_text())));
     }
-    let count = match made.entries.len() {
-        1 => "1 file".to_owned(),
-        count => format!("{count} files"),
-    };
-    let what = if same {
-        "nothing has changed"
-    } else {
-        "locked"
-    };
+    let count = text::count(made.entries.len(), "file");
+    let what = if same { "unchanged" } else { "locked" };
     line(&format!("{}: {count}, {what}", text::line(&shown)));
     if !same {
         let words = format!("  ktsu run {} --locked", quoted(dir));
@@ -115,7 +108,7 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// What was written is what was meant: a kit whose lock nobody could read is not locked.
+/// Checks that the written lock reads back unchanged.
 fn must_read_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Failure> {
     let words = format!("{FILE} does not read back as what was written");
     let again = kit::load(&kit.root);
@@ -123,7 +116,7 @@ fn must_read_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<()
     match again.lock.is_some_and(|held| held.lock == *made) {
         true => Ok(()),
         false => {
-            Err(Failure::could_not_run(words).hint("did a file change meanwhile? lock it again"))
+            Err(Failure::could_not_run(words).hint("a file may have changed meanwhile: lock again"))
         }
     }
 }
@@ -134,9 +127,9 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {
             if let (true, Some(held)) = (arguments.tools, &kit.lock) {
-                let asked = tools::list_tools(&kit, arguments).await?;
-                retold = tools::differences(&held.lock, &asked.offered);
-                left_out = asked.left_out;
+                let listed = tools::list_tools(&kit, arguments).await?;
+                retold = tools::differences(&held.lock, &listed.offered);
+                left_out = listed.left_out;
             }
             let drift = kit.lock.as_ref().map(|held| held.drift.clone());
             (
@@ -144,7 +137,7 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
                 kit.name,
             )
         }
-        // A lock that cannot be read is a verdict on the lock; a kit that cannot be is none.
+        // An unreadable lock counts as a failed check; an unreadable kit is an error.
         Err(faults) if faults.faults.iter().all(|one| one.file == Path::new(FILE)) => {
             (Err((faults, None)), dir.display().to_string())
         }
@@ -178,7 +171,8 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     })
 }
 
-/// Says which tools of the servers no model is told of. That is nothing a lock could change.
+/// Warns about tools that an agent may call but that cannot be offered. A lock would not change
+/// that.
 fn warn(left_out: &[tools::ToolNotOffered]) {
     for one in left_out {
         let warning = painted(WARN, "warning");
@@ -189,7 +183,10 @@ fn warn(left_out: &[tools::ToolNotOffered]) {
 fn print_drift(faults: Option<&Faults>, retold: &[tools::ToolDrift], name: &str, dir: &Path) {
     let name = text::line(name);
     if faults.is_none() && retold.is_empty() {
-        line(&format!("kit {name}: {}", painted(GOOD, "as locked")));
+        line(&format!(
+            "kit {name}: {}",
+            painted(GOOD, "matches its lock")
+        ));
         return;
     }
     let shown = faults.map(|faults| render::text(faults, is_coloured()));
@@ -200,15 +197,12 @@ fn print_drift(faults: Option<&Faults>, retold: &[tools::ToolDrift], name: &str,
         line(&text::line(&one.words()));
     }
     let found = faults.map_or(0, |faults| faults.faults.len()) + retold.len();
-    let count = match found {
-        1 => "1 difference".to_owned(),
-        count => format!("{count} differences"),
-    };
     line(&format!(
-        "kit {name}: {} ({count})",
-        painted(BAD, "not as locked")
+        "kit {name}: {} ({})",
+        painted(BAD, "differs from its lock"),
+        text::count(found, "difference")
     ));
     let flag = if retold.is_empty() { "" } else { " --tools" };
-    let words = format!("  to lock it as it is now: ktsu lock {}{flag}", quoted(dir));
+    let words = format!("  to update the lock: ktsu lock {}{flag}", quoted(dir));
     note(&painted(DIM, &words));
 }

@@ -1,7 +1,7 @@
 //! Log lines, on standard error.
 //!
-//! A command writes its few lines as they come. A service that stays hands them to a thread of their
-//! own: whoever does not read its standard error loses lines, and holds up no run.
+//! A command writes its few lines directly. A service uses a thread of its own, so that a slow
+//! reader of standard error loses lines instead of delaying runs.
 
 use clap::ValueEnum;
 use tracing::Level;
@@ -15,7 +15,7 @@ use tracing_subscriber::{EnvFilter, Layer as _};
 use super::Failure;
 use super::output::is_quiet;
 
-/// What a service logs where nobody says anything.
+/// The default log level of a service.
 const INFO: &str = "info";
 /// The most lines that wait to be written; further ones are dropped, and counted.
 const MAX_LINES: usize = 8192;
@@ -27,10 +27,10 @@ pub(super) enum LogFormat {
     Json,
 }
 
-/// What a service logs where `KTSU_LOG` does not say it.
+/// What a service logs if `KTSU_LOG` is not set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum DefaultFilter {
-    /// Errors alone.
+    /// Errors only.
     Errors,
     /// What `RUST_LOG` lets through, else this level of the environment file, else `info`.
     Level(Option<String>),
@@ -43,7 +43,7 @@ pub(super) struct ServiceLog {
     reported: usize,
 }
 
-/// What is logged where nothing else is said: errors alone where standard error is for nothing else.
+/// The default level: errors only if standard error is reserved for errors.
 pub(super) fn default_level(level: &'static str) -> &'static str {
     match is_quiet() {
         true => "error",
@@ -60,7 +60,7 @@ pub(super) fn start(format: LogFormat, usual: &str) -> Result<(), Failure> {
     init(format, filter, std::io::stderr)
 }
 
-/// Logs of a service from now on: what `KTSU_LOG` lets through, else as is said here.
+/// Starts logging for a service: filtered by `KTSU_LOG`, otherwise as given.
 pub(super) fn serve(format: LogFormat, otherwise: DefaultFilter) -> Result<ServiceLog, Failure> {
     let (filter, ignored) = service_filter(otherwise)?;
     let builder = NonBlockingBuilder::default().lossy(true);
@@ -79,7 +79,7 @@ pub(super) fn serve(format: LogFormat, otherwise: DefaultFilter) -> Result<Servi
 }
 
 impl ServiceLog {
-    /// Says how many lines were dropped since it was last said.
+    /// Logs how many lines were dropped since the last report.
     pub(super) fn report_dropped(&mut self) {
         let dropped = self.dropped.dropped_lines();
         let lines = dropped.saturating_sub(self.reported);
@@ -88,7 +88,7 @@ impl ServiceLog {
                 lines,
                 "log lines were dropped: standard error is read too slowly"
             );
-            // Where that line was dropped, too, it is said later.
+            // If the report itself was dropped, it is repeated later.
             if self.dropped.dropped_lines() == dropped {
                 self.reported = dropped;
             }
@@ -121,8 +121,8 @@ fn is_coloured() -> bool {
     anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never
 }
 
-/// Libraries write down what they send and receive before anything is redacted in it. Only their
-/// warnings are let through, whatever is asked for.
+/// Libraries log what they send and receive before redaction, so only their warnings pass, whatever
+/// the filter says.
 fn is_ours_or_serious(metadata: &tracing::Metadata<'_>) -> bool {
     let target = metadata.target();
     let is_ours = target.split("::").next() == Some("ktsu") || target.starts_with("ktsu_");
@@ -135,11 +135,12 @@ fn variable(name: &str) -> Option<String> {
 
 fn named_filter(named: &str) -> Result<EnvFilter, Failure> {
     EnvFilter::try_new(named).map_err(|error| {
-        Failure::could_not_run(format!("KTSU_LOG is not a filter: {error}")).hint("KTSU_LOG=info")
+        Failure::could_not_run(format!("KTSU_LOG is not a valid filter: {error}"))
+            .hint("KTSU_LOG=info")
     })
 }
 
-/// The filter of a service, and what is to be said about a source that was passed over.
+/// The filter of a service, and a warning about an ignored source.
 fn service_filter(otherwise: DefaultFilter) -> Result<(EnvFilter, Option<String>), Failure> {
     if let Some(named) = variable("KTSU_LOG") {
         return Ok((named_filter(&named)?, None));
@@ -153,7 +154,7 @@ fn service_filter(otherwise: DefaultFilter) -> Result<(EnvFilter, Option<String>
         return Ok(match EnvFilter::try_new(&rust_log) {
             Ok(filter) => (filter, None),
             Err(error) => {
-                let ignored = format!("RUST_LOG is not a filter, and is ignored: {error}");
+                let ignored = format!("ignoring RUST_LOG, which is not a valid filter: {error}");
                 (EnvFilter::new(INFO), Some(ignored))
             }
         });
@@ -162,8 +163,8 @@ fn service_filter(otherwise: DefaultFilter) -> Result<(EnvFilter, Option<String>
         None => (EnvFilter::new(INFO), None),
         Some(Some(level)) => (EnvFilter::new(level), None),
         Some(None) => {
-            let words = "LOG_LEVEL of the environment file is not a level, and is ignored: \
-                         error, warn, info, debug, trace or off";
+            let words = "ignoring LOG_LEVEL of the environment file, which is none of \
+                         error, warn, info, debug, trace and off";
             (EnvFilter::new(INFO), Some(words.to_owned()))
         }
     })

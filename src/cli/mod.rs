@@ -1,7 +1,7 @@
 //! The command line: the only part that prints.
 //!
-//! Commands that write go to the owner of the ledger, or become its owner for a while; commands
-//! that read never lock (decision C2). Whatever comes from data passes [`text`] or [`json`] before
+//! Commands that write talk to the owner of the ledger, or become its owner for a while; commands
+//! that only read take no lock (decision C2). All text from data passes [`text`] or `json` before
 //! it is printed.
 
 mod against;
@@ -75,9 +75,9 @@ use ktsu_workflow::admit::steer::RunControl;
     name = "ktsu",
     version,
     arg_required_else_help = true,
-    after_help = "Exit codes: 0 fine; 1 a verdict against (a run failed, a kit is not valid, a \
-                  ledger is damaged); 2 could not run.\nAny unambiguous beginning or end of a run's \
-                  id serves. `ktsu COMMAND --help` says more."
+    after_help = "Exit codes: 0 success; 1 a negative result (a run failed, a kit is not valid, a \
+                  ledger is damaged); 2 the command could not run.\nA run may be given by any unique \
+                  prefix or suffix of its id. For details: `ktsu COMMAND --help`."
 )]
 struct Arguments {
     #[command(flatten)]
@@ -150,13 +150,13 @@ enum Command {
     Cancel(steer::Arguments),
     /// Ends a run as `cancel` does, without notifying its workers
     Terminate(steer::Arguments),
-    /// Lists tool calls that wait for people
+    /// Lists tool calls that are waiting for approval
     Approvals(approvals::Arguments),
     /// Approves a tool call
     Approve(approvals::Approve),
     /// Rejects a tool call
     Reject(approvals::Reject),
-    /// Lists the recorded facts of a run
+    /// Lists the recorded frames of a run
     Frames(frames::Arguments),
     /// Compares two runs; exits with 1 if they differ
     Diff(diff::Arguments),
@@ -192,14 +192,14 @@ enum Command {
 /// Threads for blocking work at the most. Beyond that it waits its turn.
 const MAX_BLOCKING_THREADS: usize = 16;
 
-/// Runs the command line, and tells how it went (decision C1: 0 fine, 1 a verdict against, 2 could
-/// not run).
+/// Runs the command line and returns its exit code (decision C1: 0 success, 1 a negative result, 2
+/// could not run).
 pub fn main() -> ExitCode {
     let arguments = parsed();
     if arguments.common.json || arguments.command.is_quiet() {
         output::be_quiet();
     }
-    // Looking back needs nothing of the world, so nothing that leads to it is set up.
+    // Commands on recorded runs need no async runtime.
     let looked = match &arguments.command {
         Command::Diff(of) => Some(diff::run(&arguments.common, of)),
         Command::Replay(of) => Some(replay::run(&arguments.common, of)),
@@ -228,14 +228,14 @@ pub fn main() -> ExitCode {
 
 fn parsed() -> Arguments {
     let command = without_empty(Arguments::command());
-    // Looked for before anything is read: what is wrong with the arguments has colours, too.
+    // Parsed first, so that errors in the arguments are coloured as requested, too.
     let color = requested_color(std::env::args_os().skip(1)).unwrap_or(ColorChoice::Auto);
     output::choose_color(color);
     let matches = command.get_matches();
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// What arguments say about colours, whatever else is wrong with them.
+/// The value of `--color`, even if other arguments are invalid.
 fn requested_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorChoice> {
     let mut arguments = arguments
         .take_while(|argument| argument != "--")
@@ -253,7 +253,7 @@ fn requested_color(arguments: impl Iterator<Item = OsString>) -> Option<ColorCho
 }
 
 impl Command {
-    /// Whether it was asked for its answer and errors alone.
+    /// Whether only the result and errors are wanted.
     fn is_quiet(&self) -> bool {
         match self {
             Self::Run(arguments) => arguments.quiet,
@@ -264,7 +264,7 @@ impl Command {
     }
 }
 
-/// A variable that is set to nothing counts as one that is not set, whichever flag it stands for.
+/// Treats environment variables with an empty value as unset.
 fn without_empty(command: clap::Command) -> clap::Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let command = command.mut_args(|arg| match arg.get_env().is_some_and(is_empty) {

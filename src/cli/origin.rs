@@ -14,9 +14,9 @@ use ktsu_history::provenance::{
 };
 use ktsu_history::why_not::{self, WhyNot};
 
-/// How many places of a kind are told; `--json` has all.
+/// The number of places shown of each kind; `--json` has all.
 const MAX_PLACES: usize = 20;
-/// How much of a value is told on a line.
+/// The number of characters shown of a value.
 const MAX_VALUE_CHARS: usize = 100;
 
 impl From<FieldNotFoundError> for Failure {
@@ -24,12 +24,12 @@ impl From<FieldNotFoundError> for Failure {
         let failure = Self::could_not_run(error.message);
         match error.there.is_empty() {
             true => failure,
-            false => failure.hint(format!("there is {}", error.there.join(", "))),
+            false => failure.hint(format!("the run has {}", error.there.join(", "))),
         }
     }
 }
 
-/// Asks where a field came from.
+/// Finds where a field came from.
 pub(super) fn field_origin(
     frames: &[Frame],
     scope: &str,
@@ -39,7 +39,7 @@ pub(super) fn field_origin(
     Ok(provenance::answer(&story, scope, path)?)
 }
 
-/// Asks why a step is where it is.
+/// Finds why a step is in its state.
 pub(super) fn why_not(frames: &[Frame], scope: &str, step: &str) -> Result<WhyNot, Failure> {
     let story = TracedRun::of(frames).map_err(|error: RunReadError| Failure::from(error))?;
     why_not::why_not(&story, scope, step).map_err(|error| {
@@ -52,11 +52,12 @@ pub(super) fn why_not(frames: &[Frame], scope: &str, step: &str) -> Result<WhyNo
     })
 }
 
-/// What to say of a step that a run does not have; nothing of one that it has.
+/// A hint for a step that the run does not have; `None` if it has it.
 pub(super) fn suggest_step(frames: &[Frame], step: &str) -> Option<String> {
     let story = TracedRun::of(frames).ok()?;
     let error = why_not::why_not(&story, "", step).err()?;
-    let known = (!error.there.is_empty()).then(|| format!("there is {}", error.there.join(", ")));
+    let known =
+        (!error.there.is_empty()).then(|| format!("the run has {}", error.there.join(", ")));
     similar_step(&error, step).or(known)
 }
 
@@ -78,7 +79,7 @@ pub(super) fn print(answer: &ProvenanceAnswer) {
     let value = text::short(&value, 400);
     print_words(&format!("{named} {} {value}", painted(DIM, "=")), 2);
     if !answer.chain.is_empty() {
-        heading("made by");
+        heading("computed by");
     }
     for hop in answer.chain.iter().take(MAX_PLACES) {
         let frame = hop
@@ -93,8 +94,8 @@ pub(super) fn print(answer: &ProvenanceAnswer) {
     }
     more(answer.chain.len());
     match answer.origins.as_slice() {
-        [] => heading("made of nothing recorded: it stands in the definition, or says how it went"),
-        _ => heading("made of"),
+        [] => heading("computed from nothing recorded: it is in the definition, or a status"),
+        _ => heading("computed from"),
     }
     answer.origins.iter().take(MAX_PLACES).for_each(origin);
     more(answer.origins.len());
@@ -102,7 +103,7 @@ pub(super) fn print(answer: &ProvenanceAnswer) {
     let count = answer.deciders.iter().filter(chose).count();
     let chosen = plainest(answer.deciders.iter().filter(chose).map(|one| &one.place));
     if !chosen.is_empty() {
-        heading("decided by, without being part of it");
+        heading("depends on, without containing");
     }
     let chosen = group_alike(chosen);
     chosen.iter().take(MAX_PLACES).for_each(|(one, count)| {
@@ -119,7 +120,7 @@ pub(super) fn print(answer: &ProvenanceAnswer) {
     let kept = answer.deciders.len() - count;
     if kept > 0 {
         heading(&format!(
-            "{kept} other places could have ended the run before; --json names them"
+            "{kept} other places could have ended the run earlier; all with --json"
         ));
     }
 }
@@ -162,8 +163,8 @@ fn plainest<'a>(all: impl Iterator<Item = &'a ValueOrigin>) -> Vec<&'a ValueOrig
     all.into_iter().filter(|one| !holds_another(one)).collect()
 }
 
-/// One place of those that differ in an index alone, and how many they are: the latest first, since
-/// what decided last is what people look for.
+/// Groups places that differ only in an index, with their number; the latest first, since people
+/// look for what decided last.
 fn group_alike(all: Vec<&ValueOrigin>) -> Vec<(&ValueOrigin, usize)> {
     let pattern = |one: &ValueOrigin| {
         let parts = one.name.split(['.', ' ', ':']);
@@ -194,7 +195,7 @@ fn heading(words: &str) {
 fn more(count: usize) {
     if count > MAX_PLACES {
         heading(&format!(
-            "   {} and {} more; --json has all",
+            "   {} and {} more; all with --json",
             symbols().ellipsis(),
             count - MAX_PLACES
         ));

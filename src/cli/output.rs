@@ -1,10 +1,10 @@
-//! Printing, and failing.
+//! Printing and failing.
 //!
-//! The answer to a command goes to standard output; what is said beside it, to standard error.
-//! Colours are written always and taken out on the way where nobody wants them: no terminal,
-//! `NO_COLOR`, `TERM=dumb`, `--color never`.
+//! Results go to standard output, everything else to standard error. Colours are always written and
+//! stripped on output if they are not wanted: no terminal, `NO_COLOR`, `TERM=dumb`, `--color
+//! never`.
 //!
-//! This is the only place that looks at the terminals, their size and the locale.
+//! Only this module looks at the terminals, their size and the locale.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::os::fd::AsFd;
@@ -21,9 +21,9 @@ use super::table::Terminal;
 use super::text;
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 
-/// For what is fine.
+/// Success.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
-/// For what is not.
+/// Failure.
 pub(super) const BAD: Style = AnsiColor::Red.on_default().bold();
 /// For what needs attention.
 pub(super) const WARN: Style = AnsiColor::Yellow.on_default();
@@ -32,7 +32,7 @@ pub(super) const DIM: Style = Style::new().dimmed();
 /// For what matters more.
 pub(super) const BOLD: Style = Style::new().bold();
 
-/// Why a command could not do what was asked.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Failure {
     code: u8,
@@ -67,7 +67,7 @@ impl Failure {
         self
     }
 
-    /// What it is about stands before it.
+    /// Prefixes the message with what it is about.
     pub(super) fn about(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
@@ -110,20 +110,20 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Whether standard error is for errors alone: `--json` and `--quiet`.
+/// Whether standard error is reserved for errors: `--json` and `--quiet`.
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// From now on standard error is for errors alone.
+/// Reserves standard error for errors.
 pub(super) fn be_quiet() {
     QUIET.store(true, Ordering::Relaxed);
 }
 
-/// Whether standard error is for errors alone.
+/// Whether standard error is reserved for errors.
 pub(super) fn is_quiet() -> bool {
     QUIET.load(Ordering::Relaxed)
 }
 
-/// Says why, on standard error. Messages may quote data.
+/// Prints a failure to standard error. Messages may quote data.
 pub(super) fn fail(failure: &Failure) -> ExitCode {
     print_failure(&format!(
         "{}: {}",
@@ -141,27 +141,27 @@ pub(super) fn fail(failure: &Failure) -> ExitCode {
     ExitCode::from(failure.code)
 }
 
-/// Prints a line on standard output. A reader that went away is no error; the answer tells.
+/// Prints a line on standard output. A closed reader is not an error; the return value shows it.
 pub(super) fn line(text: &str) -> bool {
     if is_coloured() {
         return writeln!(anstream::stdout().lock(), "{text}").is_ok();
     }
-    // What was padded and then coloured ends in spaces once the colours are gone.
+    // Padded and coloured cells would leave trailing spaces.
     let plain = anstream::adapter::strip_str(text).to_string();
     writeln!(std::io::stdout().lock(), "{}", plain.trim_end()).is_ok()
 }
 
-/// As [`line`], for a row of columns: it is cut where the terminal ends.
+/// As [`line()`], for a row of columns: it is cut where the terminal ends.
 pub(super) fn row(text: &str) -> bool {
     line(&sheet().fit(text))
 }
 
-/// As [`line`], for sentences and values: where the terminal ends they go on below, indented.
+/// As [`line()`], for sentences and values: where the terminal ends they go on below, indented.
 pub(super) fn words(text: &str, indent: usize) -> bool {
     sheet().folded(text, indent).iter().all(|one| line(one))
 }
 
-/// Prints a line on standard error: what is not the answer itself.
+/// Prints a line on standard error that is not part of the result.
 pub(super) fn note(text: &str) {
     if !is_quiet() {
         print_failure(text);
@@ -218,13 +218,12 @@ pub(super) fn painted(style: Style, text: &str) -> String {
     format!("{style}{text}{style:#}")
 }
 
-/// Whether somebody reads standard output.
+/// Whether standard output is a terminal.
 pub(super) fn is_terminal() -> bool {
     std::io::stdout().is_terminal()
 }
 
-/// How many characters fit on a line of standard output: what `COLUMNS` says, else the terminal;
-/// a pipe is taken for a narrow one.
+/// The width of standard output: `COLUMNS`, otherwise the terminal's; a pipe counts as narrow.
 pub(super) fn width() -> usize {
     const NARROW: usize = 80;
     columns_variable().or(sheet().width).unwrap_or(NARROW)
@@ -244,8 +243,7 @@ pub(super) fn sheet() -> Terminal {
     }
 }
 
-/// What standard error is printed on. It is asked every time, since a terminal may change its size,
-/// which a variable does not tell.
+/// The device behind standard error, queried every time because a terminal may change its size.
 pub(super) fn note_sheet() -> Terminal {
     let err = std::io::stderr();
     match err.is_terminal() {
@@ -279,13 +277,13 @@ pub(super) fn symbols() -> Symbols {
     sheet().symbols
 }
 
-/// Whether somebody reads standard error as it comes, on something that obeys cursor movements.
+/// Whether standard error is a terminal that supports cursor movement.
 pub(super) fn is_live() -> bool {
     let dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
     std::io::stderr().is_terminal() && !dumb && !is_quiet()
 }
 
-/// Colours are written as asked for, on both streams.
+/// Sets whether to write colours, for both streams.
 pub(super) fn choose_color(choice: clap::ColorChoice) {
     match choice {
         clap::ColorChoice::Auto => anstream::ColorChoice::Auto,

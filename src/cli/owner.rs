@@ -1,5 +1,5 @@
-//! Asking whoever owns a ledger to change it: the process that does, or an engine of our own for as
-//! long as the command takes (decision C2).
+//! Access to the owner of a ledger for commands that change it: the process that owns it, or an
+//! engine in this process for the duration of the command (decision C2).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,20 +39,20 @@ pub(super) struct EngineArguments {
     pub(super) env: Option<PathBuf>,
 }
 
-/// An engine that can be asked.
+/// A running engine.
 pub(super) struct EngineHandle {
     /// How.
     pub(super) peer: Peer,
     /// The ledger.
     pub(super) place: LedgerLocation,
-    /// Ours, if nobody else's.
+    /// The engine in this process, if no other owns the ledger.
     engine: Option<Engine>,
     _receiver: Option<Receiver>,
 }
 
 impl EngineArguments {
-    /// Without the kit, where nothing goes on with it; its environment keeps what it says about
-    /// principals, secrets and limits.
+    /// Drops the kit if nothing will run; the environment still provides principals, secrets and
+    /// limits.
     pub(super) fn without_kit(self) -> Self {
         let found = || Environment::find(self.kit.as_deref()?);
         let env = self.env.clone().or_else(found);
@@ -79,8 +79,8 @@ impl EngineHandle {
         }
     }
 
-    /// The owner of a ledger. An engine of our own takes up nothing of what is unfinished: it is
-    /// there for what is said to it. `runs`: whether something goes on with it, which needs a kit.
+    /// Connects to the owner of a ledger, or starts an engine that does not resume unfinished runs.
+    /// `runs`: whether something will run, which needs a kit.
     pub(super) async fn open(
         place: LedgerLocation,
         wanted: &EngineArguments,
@@ -89,7 +89,7 @@ impl EngineHandle {
         if let Some(holder) = lock::holder(&place.path) {
             let Some(url) = holder.url else {
                 let words = format!(
-                    "{} is owned by a process that does not listen",
+                    "{} is owned by a process that is not listening",
                     place.path.display()
                 );
                 return Err(Failure::could_not_run(words).hint("try again in a moment"));
@@ -102,8 +102,10 @@ impl EngineHandle {
             });
         }
         if runs && wanted.kit.is_none() {
-            let words = format!("nobody owns {}, so nobody can run it", place.path.display());
-            return Err(Failure::could_not_run(words).hint("say with which kit: --kit DIR"));
+            let words = format!("no engine owns {}", place.path.display());
+            return Err(
+                Failure::could_not_run(words).hint("name the kit to continue with: --kit DIR")
+            );
         }
         let token = token_header()?;
         logging::start(LogFormat::Text, logging::default_level("warn"))?;
@@ -113,7 +115,7 @@ impl EngineHandle {
                 (load_kit(kit)?, environment, Agents::here())
             }
             None => {
-                // What it knows of secrets keeps them out of what is said.
+                // The known secrets are redacted from messages.
                 let here = Path::new(".");
                 let environment = load_environment(wanted.env.as_deref(), here)?;
                 (Arc::new(Kit::empty()), environment, Agents::Nowhere)

@@ -1,4 +1,4 @@
-//! Opening a ledger to look at it: without a lock, whoever owns it.
+//! Opens a ledger for reading, without a lock.
 
 use std::path::Path;
 
@@ -15,11 +15,11 @@ use ktsu_history::find::{self, RunMatch};
 use ktsu_history::indexed_reader::IndexedReader;
 
 /// What to do about a damaged ledger.
-pub(super) const DAMAGED_HINT: &str = "ktsu verify says what is damaged, ktsu start --read-only serves what \
-                                  can be read, ktsu restore BACKUP --to FILE brings a copy back";
+pub(super) const DAMAGED_HINT: &str = "to see what is damaged: ktsu verify; to serve what can be read: \
+                                  ktsu start --read-only; to restore a backup: ktsu restore BACKUP --to FILE";
 /// The same where not even that can be served.
 pub(super) const UNSERVABLE_HINT: &str =
-    "ktsu verify says what is damaged, ktsu restore BACKUP --to FILE brings a copy back";
+    "to see what is damaged: ktsu verify; to restore a backup: ktsu restore BACKUP --to FILE";
 
 /// No ledger has fewer bytes.
 const MIN_LEDGER_BYTES: u64 = 100;
@@ -27,8 +27,8 @@ const MIN_LEDGER_BYTES: u64 = 100;
 /// What to do about a file that was a ledger.
 pub(super) fn restore_hint(path: &Path) -> String {
     format!(
-        "if this was a ledger, bring the file back as it was; or from a copy: move it and what has \
-         its name ({}) away, then ktsu restore BACKUP --to {}",
+        "if this was a ledger, put the original file back; or move it and its side files ({}) \
+         away, then: ktsu restore BACKUP --to {}",
         SIDE_FILES.join(", "),
         quoted(path)
     )
@@ -43,10 +43,10 @@ impl From<StoreError> for Failure {
         }
         let hint = match &error {
             StoreError::Missing(_) => {
-                Some("make one: ktsu run kits/hello; or name it: --ledger FILE")
+                Some("create one: ktsu run kits/hello; or name one: --ledger FILE")
             }
             StoreError::Damaged(_) => Some(DAMAGED_HINT),
-            StoreError::WrongRow(_) => Some("the next start makes the list of runs again"),
+            StoreError::WrongRow(_) => Some("the next start rebuilds the list of runs"),
             StoreError::NotALedger { .. }
             | StoreError::NewerFormat { .. }
             | StoreError::Fenced { .. }
@@ -67,7 +67,7 @@ impl From<RunReadError> for Failure {
         match error {
             RunReadError::Store(error) => error.into(),
             RunReadError::Cut | RunReadError::Fold(_) | RunReadError::Definition(_) => {
-                Self::could_not_run(error.to_string()).hint("ktsu verify says what is damaged")
+                Self::could_not_run(error.to_string()).hint("to see what is damaged: ktsu verify")
             }
         }
     }
@@ -81,7 +81,8 @@ pub(super) fn open(
     Ok((open_at(&place.path)?, place))
 }
 
-/// As [`open`], for what is kept elsewhere and must not be an old state.
+/// As [`open`], but refuses a ledger whose latest frames may not be visible: for copies and
+/// exports.
 pub(super) fn open_seeing_all(
     common: &Common,
 ) -> Result<(IndexedReader<Box<dyn Reader>>, LedgerLocation), Failure> {
@@ -97,9 +98,9 @@ pub(super) fn must_see_all(ledger: &Path) -> Result<(), Failure> {
     }
     let path = text::line(&ledger.display().to_string()).into_owned();
     let words = format!(
-        "somebody owns {path} by another name of the same file, whose log is not seen by this one"
+        "{path} is in use through another name of the file, so its latest frames are not visible here"
     );
-    Err(Failure::could_not_run(words).hint("use the name that its owner uses"))
+    Err(Failure::could_not_run(words).hint("use the path that its owner uses"))
 }
 
 /// A ledger, opened for reading.
@@ -109,36 +110,31 @@ pub(super) fn open_at(path: &Path) -> Result<IndexedReader<Box<dyn Reader>>, Fai
     Ok(IndexedReader::searching_damage(reader, path))
 }
 
-/// Says so where another name of the file may have a log that is not seen by this one.
+/// Warns if the file has another name, whose log is not visible here.
 pub(super) fn warn_of_second_name(ledger: &Path) {
     if let Some(found) = second_name(ledger) {
         let path = ledger.display().to_string();
         note(&format!(
-            "warning: {} may be seen in an old state: {found}, and its log is found by one name alone",
+            "warning: {} may be out of date: {found}, and its log belongs to one name only",
             text::line(&path)
         ));
     }
 }
 
-/// A run, by its id or a part of it; with the scope of an inline child, if one was asked for.
-pub(super) fn find_run(reader: &dyn Reader, asked: &str) -> Result<(StreamId, String), Failure> {
+/// Finds a run by its id or a part of it, with the scope of an inline child if one is given.
+pub(super) fn find_run(reader: &dyn Reader, given: &str) -> Result<(StreamId, String), Failure> {
     let kinds = ["run:", "branch:", "recompute:"];
-    let bare = kinds.iter().find_map(|kind| asked.strip_prefix(kind));
-    let asked = bare.unwrap_or(asked);
-    if asked.is_empty() {
-        return Err(
-            Failure::could_not_run("the id of the run is empty").hint("ktsu runs lists them")
-        );
+    let bare = kinds.iter().find_map(|kind| given.strip_prefix(kind));
+    let given = bare.unwrap_or(given);
+    if given.is_empty() {
+        return Err(Failure::could_not_run("the run id is empty").hint("ktsu runs lists them"));
     }
-    match find::run(reader, asked)? {
+    match find::run(reader, given)? {
         RunMatch::One(stream, scope) => Ok((stream, scope)),
-        RunMatch::None => Err(
-            Failure::could_not_run(format!("there is no run {asked}")).hint(
-                "ktsu runs lists them; three characters of an id are enough if no other has them",
-            ),
-        ),
+        RunMatch::None => Err(Failure::could_not_run(format!("there is no run {given}"))
+            .hint("ktsu runs lists them; at least three characters of an id are needed")),
         RunMatch::Many(some) => Err(Failure::could_not_run(format!(
-            "{asked} fits several runs:\n  {}",
+            "{given} matches several runs:\n  {}",
             some.join("\n  ")
         ))
         .hint("give more of the id")),

@@ -1,4 +1,4 @@
-//! `ktsu recompute`: a run's models asked once more, on the inputs it recorded.
+//! `ktsu recompute`: calls a run's models again with the recorded inputs.
 
 use std::process::ExitCode;
 
@@ -22,7 +22,7 @@ use ktsu_peer::Peer;
 /// What `recompute` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any unique beginning or end of it
+    /// The run: its id, or a unique prefix or suffix of it
     run: String,
     /// Only this step, by its path from the run: triage, call/inner
     #[arg(long, value_name = "STEP")]
@@ -48,7 +48,7 @@ pub(super) struct Arguments {
     allow_not_comparable: bool,
 }
 
-/// Starts a recompute, on whatever engine owns the ledger.
+/// Starts a recompute on the engine that owns the ledger.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     if let Some(url) = &arguments.orchestrator {
         let peer = Peer::remote(url.trim_end_matches('/'), client_token()?);
@@ -58,7 +58,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     // Looked for first: an engine is not started for a run that does not exist.
     let (stream, scope) = find_run(&open_at(&place.path)?, &arguments.run)?;
     if !scope.is_empty() {
-        let words = "a child is recomputed with its run";
+        let words = "a child cannot be recomputed on its own";
         let hint = format!("ktsu recompute {} --step {scope}/STEP", stream.name());
         return Err(Failure::could_not_run(words).hint(hint));
     }
@@ -74,7 +74,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let flag = owner.place.flag.clone();
     let closed = signals.unless_again(owner.close()).await;
     let Some(verdict) = verdict else {
-        print_failure("interrupted: the recompute is recorded and goes on at the next start");
+        print_failure("interrupted: the recompute is recorded and continues at the next start");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     };
     let verdict = verdict?;
@@ -82,7 +82,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     show(common, &arguments, &verdict, &flag)
 }
 
-/// Asks an engine that stays.
+/// Recomputes on an engine of another process.
 async fn at_engine(
     common: &Common,
     arguments: &Arguments,
@@ -94,7 +94,7 @@ async fn at_engine(
         let verdict = tokio::select! {
             verdict = recompute_and_wait(peer, run, arguments) => verdict?,
             () = signals.next() => {
-                print_failure("not waiting any longer: the recompute goes on");
+                print_failure("stopped waiting: the recompute continues");
                 return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
             }
         };
@@ -115,7 +115,7 @@ async fn recompute_and_wait(
     arguments: &Arguments,
 ) -> Result<RecomputeReport, Failure> {
     let id = begin(peer, run, arguments).await?;
-    note(&painted(DIM, &format!("{run} again as {id}")));
+    note(&painted(DIM, &format!("recomputing {run} as {id}")));
     follow(peer, &id, Viewer::default()).await?;
     let request = Request::get(format!("/runs/{id}/recompute")).body(Body::empty());
     let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
@@ -125,7 +125,7 @@ async fn recompute_and_wait(
         return Err(problem(status, &body));
     }
     let read = serde_json::from_slice(&body);
-    read.map_err(|error| Failure::could_not_run(format!("the answer cannot be read: {error}")))
+    read.map_err(|error| Failure::could_not_run(format!("cannot read the response: {error}")))
 }
 
 /// Starts it, and gives its id.
@@ -161,7 +161,7 @@ fn show(
     comparison::print(verdict, shape)?;
     if shape == OutputFormat::Text {
         let command = format!("ktsu trace {}{flag}", verdict.recompute_id);
-        note(&painted(DIM, &format!("\nthe fresh calls: {command}")));
+        note(&painted(DIM, &format!("\nthe new calls: {command}")));
     }
     Ok(comparison::exit_code(
         &verdict.status,

@@ -21,7 +21,7 @@ use ktsu_workflow::replay::{Definitions, ReplayError};
 /// What `replay` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The runs: ids, or any unique beginnings or ends of them
+    /// The runs: ids, or unique prefixes or suffixes of them
     #[arg(value_name = "RUN")]
     runs: Vec<String>,
     /// Every run of the ledger
@@ -62,8 +62,8 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     if let ([stream], false) = (streams.as_slice(), arguments.strict) {
         return fold_one(common, &reader, stream);
     }
-    let told = replay_all(&place.path, &streams, arguments.strict)?;
-    print(common, &streams, &told, arguments.strict)
+    let results = replay_all(&place.path, &streams, arguments.strict)?;
+    print(common, &streams, &results, arguments.strict)
 }
 
 fn against(arguments: &Arguments) -> Result<RunSelection, Failure> {
@@ -72,7 +72,7 @@ fn against(arguments: &Arguments) -> Result<RunSelection, Failure> {
             true => since.to_owned(),
             false => format!("{since}T00:00:00.000000Z"),
         };
-        let words = || format!("{since} is not a moment");
+        let words = || format!("{since} is not a time");
         let hint = "write 2026-11-20 or 2026-11-20T08:00:00.000000Z";
         whole
             .parse()
@@ -90,7 +90,7 @@ fn against_named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<Strea
         return Ok(replay::streams(reader)?);
     }
     if arguments.runs.is_empty() {
-        return Err(Failure::could_not_run("no run is named")
+        return Err(Failure::could_not_run("no run given")
             .hint("ktsu replay RUN…, or ktsu replay --all for every run of the ledger"));
     }
     let mut streams: Vec<StreamId> = Vec::new();
@@ -105,11 +105,11 @@ fn against_named(reader: &dyn Reader, arguments: &Arguments) -> Result<Vec<Strea
 
 /// One run, folded and shown.
 fn fold_one(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<ExitCode, Failure> {
-    let told = replay::folded(reader, stream)?;
+    let report = replay::folded(reader, stream)?;
     let fold = history::envelope(reader, stream)?;
     let shown = fold.as_ref().and_then(|fold| fold.envelope(""));
     if common.json {
-        let body = json!({"replay": told, "envelope": shown});
+        let body = json!({"replay": report, "envelope": shown});
         line(&shape::pretty(&body.to_string()));
         return Ok(ExitCode::SUCCESS);
     }
@@ -122,8 +122,8 @@ fn fold_one(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<E
     line(&format!(
         "{} {} frames, head {}",
         painted(DIM, "folded:"),
-        told.frames,
-        told.head
+        report.frames,
+        report.head
     ));
     Ok(ExitCode::SUCCESS)
 }
@@ -144,17 +144,19 @@ fn replay_all(path: &Path, streams: &[StreamId], strict: bool) -> Result<Replaye
     })
 }
 
-/// One line a run. What could not run weighs more than a verdict against: it says nothing.
+/// Prints one line per run. A run that could not be replayed outweighs a divergence.
 fn print(
     common: &Common,
     streams: &[StreamId],
-    told: &ReplayedRuns,
+    results: &ReplayedRuns,
     strict: bool,
 ) -> Result<ExitCode, Failure> {
-    let code = told.iter().map(|one| one.as_ref().map_or_else(code, |_| 0));
+    let code = results
+        .iter()
+        .map(|one| one.as_ref().map_or_else(code, |_| 0));
     let code = code.max().unwrap_or(0);
     if common.json {
-        let runs = streams.iter().zip(told);
+        let runs = streams.iter().zip(results);
         let runs: Vec<Value> = runs
             .map(|(stream, one)| replay::verdict(stream, one.as_ref()))
             .collect();
@@ -162,7 +164,7 @@ fn print(
         line(&shape::pretty(&body.to_string()));
         return Ok(ExitCode::from(code));
     }
-    for (stream, one) in streams.iter().zip(told) {
+    for (stream, one) in streams.iter().zip(results) {
         let words = verdict_text(stream, one);
         // Why one is not as it should be is never cut.
         let read = match one {
@@ -174,21 +176,24 @@ fn print(
         }
     }
     if streams.len() != 1 {
-        let good = told.iter().filter(|one| one.is_ok()).count();
-        line(&format!("{good} of {} runs ok", told.len()));
+        let good = results.iter().filter(|one| one.is_ok()).count();
+        line(&format!(
+            "{good} of {} ok",
+            text::count(results.len(), "run")
+        ));
     }
     Ok(ExitCode::from(code))
 }
 
-fn verdict_text(stream: &StreamId, told: &Result<ReplayReport, RunReplayError>) -> String {
+fn verdict_text(stream: &StreamId, report: &Result<ReplayReport, RunReplayError>) -> String {
     let name = text::line(stream.name());
-    match told {
-        Ok(told) => format!(
+    match report {
+        Ok(report) => format!(
             "{} {name}  {}  {} frames  {}",
             painted(GOOD, "ok"),
-            told.status,
-            told.frames,
-            painted(DIM, &told.head.to_string()),
+            report.status,
+            report.frames,
+            painted(DIM, &report.head.to_string()),
         ),
         Err(failed) => {
             let words = text::line(&failed.to_string()).into_owned();

@@ -48,7 +48,7 @@ enum RunsCommand {
     ///
     /// On a terminal, prints a summary; with --json and in pipes, the whole envelope as indented JSON.
     Get {
-        /// The run: its id, or any unique beginning or end of it; RUN/STEP for an inline child
+        /// The run: its id, or a unique prefix or suffix of it; RUN/STEP for an inline child
         run: String,
     },
 }
@@ -67,7 +67,7 @@ fn since(text: &str) -> Result<Timestamp, String> {
     moment.ok_or_else(|| "a time such as 2h, or 2026-11-22T14:00:00Z".to_owned())
 }
 
-/// The members of a row that concern nobody but the engine.
+/// Fields of a row for internal use.
 const INTERNAL: [&str; 1] = ["idempotency_digest"];
 
 /// Lists runs, or shows one.
@@ -119,7 +119,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     if rows.is_empty() {
         let none = match is_filtered {
-            true => "no run is like this in",
+            true => "no matching runs in",
             false => "no runs in",
         };
         note(&format!("{none} {}", place.path.display()));
@@ -134,7 +134,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         Column::text("ERROR").spare(1),
     ]);
     for row in &rows {
-        let said = |name: &str| text::line(row[name].as_str().unwrap_or_default()).into_owned();
+        let field = |name: &str| text::line(row[name].as_str().unwrap_or_default()).into_owned();
         let at = |name: &str| {
             row[name]
                 .as_str()
@@ -142,27 +142,27 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         };
         let took = at("ended_at").zip(at("created_at"));
         table.push(vec![
-            said("run_id"),
-            said("workflow"),
+            field("run_id"),
+            field("workflow"),
             match row["paused_at"].is_null() {
-                true => said("status"),
-                false => format!("{}, paused", said("status")),
+                true => field("status"),
+                false => format!("{}, paused", field("status")),
             },
             at("created_at").map(text::moment).unwrap_or_default(),
             took.map_or("-".to_owned(), |(end, start)| {
                 text::duration(end.millis_since(start))
             }),
-            said("error"),
+            field("error"),
         ]);
     }
     table.print();
     if more {
-        note(&painted(DIM, "there are more: --limit N"));
+        note(&painted(DIM, "for more: --limit N"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// An envelope, with what people said about the whole run.
+/// An envelope, with the interventions in the whole run.
 #[derive(serde::Serialize)]
 struct RunJson {
     #[serde(flatten)]
@@ -175,9 +175,9 @@ fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     let (stream, scope) = find_run(&reader, run)?;
     let fold = history::envelope(&reader, &stream)?;
-    let told =
+    let found =
         fold.and_then(|fold| Some((fold.envelope(&scope)?, SteeringState::of(fold.state()))));
-    let (envelope, steered) = told.ok_or_else(|| no_such_child(&stream, &scope))?;
+    let (envelope, steered) = found.ok_or_else(|| no_such_child(&stream, &scope))?;
     let shown = RunJson { envelope, steered };
     let json =
         serde_json::to_string(&shown).map_err(|error| Failure::could_not_run(error.to_string()))?;

@@ -1,4 +1,4 @@
-//! Being asked to stop.
+//! SIGINT and SIGTERM.
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
@@ -30,8 +30,8 @@ impl Signals {
         }
     }
 
-    /// Does something that may take a while; one more signal ends the process instead. What is
-    /// durable by then is all there is, and enough to go on.
+    /// Runs something that may take a while; another signal exits the process at once. What is
+    /// durable by then is enough to continue from.
     pub(super) async fn unless_again<T>(&mut self, work: impl Future<Output = T>) -> T {
         tokio::select! {
             done = work => done,

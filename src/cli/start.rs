@@ -17,13 +17,13 @@ use super::logging::{self, DefaultFilter, LogFormat, ServiceLog};
 use super::output::{is_quiet, line, note};
 use super::reading::{DAMAGED_HINT, warn_of_second_name};
 use super::signals::Signals;
-use super::{Common, Failure};
+use super::{Common, Failure, text};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use ktsu_environment::settings::ListenSettings;
 use ktsu_kit::Kit;
 use ktsu_orchestrator::LedgerState;
 
-/// How often the ledger is asked whether it still works.
+/// How often the state of the ledger is checked.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// What `start` takes.
@@ -144,8 +144,8 @@ enum ServiceArguments {
 }
 
 impl Arguments {
-    /// Where a service that stands by itself listens: the port of another is none of its business.
-    /// What the command says goes before what the environment file says, part by part.
+    /// The address of a single service; the ports of the others do not apply. Options take
+    /// precedence over the environment file.
     fn listen(
         &self,
         own: Option<u16>,
@@ -158,8 +158,7 @@ impl Arguments {
         Ok(SocketAddr::new(host.unwrap_or(file.ip()), port))
     }
 
-    /// What is logged unless `KTSU_LOG` says it. A program that reads `--json` asks for logs by
-    /// their form.
+    /// The log filter if `KTSU_LOG` is not set. With `--json`, a log format requests normal logs.
     fn default_filter(&self, common: &Common) -> DefaultFilter {
         match self.quiet || (common.json && self.log_format.is_none()) {
             true => DefaultFilter::Errors,
@@ -167,8 +166,7 @@ impl Arguments {
         }
     }
 
-    /// What the environment file says about logs. What is wrong with the file is said by whoever
-    /// needs it.
+    /// The log level of the environment file. Errors in the file are reported elsewhere.
     fn log_level(&self) -> Option<String> {
         if self.service == Some(ServiceArguments::Runtime) && self.env.is_none() {
             return None;
@@ -188,7 +186,7 @@ impl Arguments {
             }));
         }
         let host = self.host.as_deref().map(address).transpose()?;
-        // They ask nobody who they are, so they stay on this machine wherever the orchestrator is.
+        // Runtime and gateway have no authentication, so they stay on this machine.
         let host = host.filter(IpAddr::is_loopback);
         let at = |port: Option<u16>, file: Option<SocketAddr>, usual| {
             let usual = if self.port == Some(0) { 0 } else { usual };
@@ -203,11 +201,11 @@ impl Arguments {
     }
 }
 
-/// Starts, and stays until it is told to stop.
+/// Runs a service until it is stopped.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let format = arguments.log_format.unwrap_or(LogFormat::Text);
     let logs = logging::serve(format, arguments.default_filter(common))?;
-    // What is typed is judged before what is read.
+    // Options are checked before files are read.
     arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
     let keeps_ledger = matches!(
@@ -215,7 +213,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         None | Some(ServiceArguments::Orchestrator)
     );
     if arguments.read_only && !keeps_ledger {
-        let words = "--read-only is about the ledger, which only the orchestrator has";
+        let words = "--read-only is only for the orchestrator, which has the ledger";
         return Err(Failure::could_not_run(words).hint("ktsu start --read-only"));
     }
     match arguments.service {
@@ -234,7 +232,7 @@ async fn runtime(
     signals: Signals,
 ) -> Result<ExitCode, Failure> {
     let needed = |url: Option<String>, flag: &str, example: &str| {
-        let words = format!("the runtime needs to know where it is: {flag}");
+        let words = format!("the runtime needs {flag}");
         url.ok_or_else(|| Failure::could_not_run(words).hint(format!("{flag} {example}")))
     };
     // A runtime knows nothing of an environment but where it listens, so it looks for none.
@@ -270,7 +268,7 @@ async fn gateway(
     serve_until_stopped(common, "gateway", service.map_err(start_failure)?, signals).await
 }
 
-/// Says where it listens: programs always, people unless they want to hear of errors alone.
+/// Prints where the service listens, unless only errors are wanted.
 fn ready(common: &Common, name: &str, url: &str) {
     if common.json {
         line(&json!({"url": url, "pid": std::process::id()}).to_string());
@@ -279,7 +277,7 @@ fn ready(common: &Common, name: &str, url: &str) {
     }
 }
 
-/// Says where a service listens, and waits for a signal.
+/// Prints where a service listens, and waits for a signal.
 async fn serve_until_stopped(
     common: &Common,
     name: &str,
@@ -329,7 +327,7 @@ async fn orchestrator(
     })
     .await?;
     if let Some(receiver) = &receiver {
-        tracing::info!(url = receiver.url(), "a local receiver takes webhooks");
+        tracing::info!(url = receiver.url(), "local webhook receiver ready");
     }
     let recovered = engine.recovered;
     tracing::info!(
@@ -343,13 +341,13 @@ async fn orchestrator(
         "ready"
     );
     for (service, url) in &engine.services {
-        tracing::info!(url, "the {service} listens, too");
+        tracing::info!(url, "{service} ready");
     }
     ready(common, "ktsu", &engine.url);
     serve(engine, &mut signals, logs).await
 }
 
-/// Serves reading of a ledger. No kit is needed for that; the environment says who may read.
+/// Serves a ledger read-only. Needs no kit; the environment defines who may read.
 async fn start_read_only(
     common: &Common,
     arguments: Arguments,
@@ -376,10 +374,7 @@ async fn start_read_only(
     warn_of_second_name(&ledger.path);
     let reading = open_reading(setup, &ledger.path).await?;
     if let Some(why) = &reading.damaged {
-        tracing::warn!(
-            why,
-            "the ledger is damaged, and served as far as it can be read"
-        );
+        tracing::warn!(why, "the ledger is damaged; serving what can be read");
     }
     tracing::info!(ledger = %ledger.path.display(), url = reading.url, "ready to read");
     ready(common, "ktsu", &reading.url);
@@ -407,17 +402,18 @@ async fn serve(
     };
     let damaged = engine.orchestrator.ledger_state().0 == LedgerState::Damaged;
     let active = engine.orchestrator.active();
-    tracing::info!(active, "stopping; a second signal ends it at once");
+    tracing::info!(active, "stopping; a second signal exits at once");
     let closed = signals.unless_again(engine.close()).await;
     if let Some(why) = failed.or_else(|| closed.err()) {
         let failure = Failure::could_not_run(format!("the ledger has stopped: {why}"));
         return Err(match damaged {
             true => failure.hint(DAMAGED_HINT),
-            false => failure.hint("ktsu verify, then start again"),
+            false => failure.hint("check the ledger with ktsu verify, then start again"),
         });
     }
     if active > 0 {
-        note(&format!("{active} runs go on at the next start"));
+        let runs = text::count(active, "unfinished run");
+        note(&format!("{runs} will resume at the next start"));
     }
     Ok(ExitCode::SUCCESS)
 }

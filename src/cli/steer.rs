@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::output::{DIM, is_quiet, line, note, painted, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
-use super::{Common, Failure, json as shape, output};
+use super::{Common, Failure, json as shape, output, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
 use ktsu_run_index::listed_kinds;
 use ktsu_workflow::admit::steer::RunControl;
@@ -21,7 +21,7 @@ const UNFINISHED_STATUSES: [&str; 3] = ["pending", "running", "waiting"];
 /// What the three take.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run or branch: its id, or any unique beginning or end of it
+    /// The run or branch: its id, or a unique prefix or suffix of it
     #[arg(required_unless_present = "workflow", conflicts_with = "workflow")]
     run: Option<String>,
     /// Every unfinished run of this workflow, after confirmation
@@ -43,21 +43,21 @@ pub(super) struct Arguments {
     engine: EngineArguments,
 }
 
-/// Says one of them about a run, or about many.
+/// Pauses, cancels or terminates one run or many.
 pub(super) async fn run(
     common: &Common,
     steer: RunControl,
-    asked: Arguments,
+    arguments: Arguments,
 ) -> Result<ExitCode, Failure> {
-    let place = EngineHandle::ledger_location(common, &asked.engine)?;
+    let place = EngineHandle::ledger_location(common, &arguments.engine)?;
     let reader = open_at(&place.path)?;
-    let (runs, one) = match (&asked.run, &asked.workflow) {
+    let (runs, one) = match (&arguments.run, &arguments.workflow) {
         (Some(run), _) => (vec![whole(&reader, steer, run)?], true),
         (None, workflow) => {
             let filter = Filter {
                 kinds: listed_kinds(),
                 workflow: workflow.clone(),
-                status: asked.status.clone(),
+                status: arguments.status.clone(),
                 open: None,
             };
             (unfinished(&reader, &filter)?, false)
@@ -68,46 +68,50 @@ pub(super) async fn run(
         match common.json {
             true => line(&json!({"runs": [], "refused": []}).to_string()),
             false => {
-                note("no run is like this");
+                note("no matching runs");
                 true
             }
         };
         return Ok(ExitCode::SUCCESS);
     }
-    if !one && !asked.yes && !confirm(steer, &runs)? {
+    if !one && !arguments.yes && !confirm(steer, &runs)? {
         print_failure("nothing was done");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));
     }
     let mut body = Map::new();
-    body.extend(asked.reason.map(|why| ("reason".to_owned(), json!(why))));
+    body.extend(
+        arguments
+            .reason
+            .map(|why| ("reason".to_owned(), json!(why))),
+    );
     let body = Value::Object(body);
-    let owner = EngineHandle::open(place, &asked.engine.without_kit(), false).await?;
-    let told = send_to_all(&owner, steer, &runs, (&body, asked.expect)).await;
+    let owner = EngineHandle::open(place, &arguments.engine.without_kit(), false).await?;
+    let results = send_to_all(&owner, steer, &runs, (&body, arguments.expect)).await;
     let flag = owner.place.flag.clone();
     owner.close().await?;
     if one {
-        let said = told.into_iter().next().transpose()?;
-        let said = said.unwrap_or_default();
+        let outcome = results.into_iter().next().transpose()?;
+        let outcome = outcome.unwrap_or_default();
         line(&match common.json {
-            true => said.to_string(),
-            false => outcome_text(&said),
+            true => outcome.to_string(),
+            false => outcome_text(&outcome),
         });
         if steer == RunControl::Pause && !common.json {
-            let run = said["run_id"].as_str().unwrap_or_default();
+            let run = outcome["run_id"].as_str().unwrap_or_default();
             let next = format!("  ktsu resume {run} --kit DIR{flag}");
             note(&painted(DIM, &next));
         }
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(print_all(common, &runs, told))
+    Ok(print_all(common, &runs, results))
 }
 
-/// What was said to many runs; those that refused it are named.
-fn print_all(common: &Common, runs: &[String], told: Vec<Result<Value, Failure>>) -> ExitCode {
+/// Prints the results for many runs, including refusals.
+fn print_all(common: &Common, runs: &[String], results: Vec<Result<Value, Failure>>) -> ExitCode {
     let (mut done, mut refused) = (Vec::new(), Vec::new());
-    for (run, told) in runs.iter().zip(told) {
-        match told {
-            Ok(said) => done.push(said),
+    for (run, result) in runs.iter().zip(results) {
+        match result {
+            Ok(outcome) => done.push(outcome),
             Err(failure) => refused.push((run, failure)),
         }
     }
@@ -120,8 +124,8 @@ fn print_all(common: &Common, runs: &[String], told: Vec<Result<Value, Failure>>
         let all = json!({"runs": done, "refused": refused});
         line(&shape::pretty(&all.to_string()));
     } else {
-        for said in &done {
-            line(&outcome_text(said));
+        for outcome in &done {
+            line(&outcome_text(outcome));
         }
     }
     let verdict = match refused.is_empty() {
@@ -140,17 +144,17 @@ async fn send_to_all(
     runs: &[String],
     (body, expected): (&Value, Option<u64>),
 ) -> Vec<Result<Value, Failure>> {
-    let mut told = Vec::with_capacity(runs.len());
+    let mut results = Vec::with_capacity(runs.len());
     for run in runs {
         let path = format!("/runs/{run}/{}", steer.as_str());
-        told.push(owner.post(&path, body, expected).await);
+        results.push(owner.post(&path, body, expected).await);
     }
-    told
+    results
 }
 
 /// `run_… cancelled`.
-fn outcome_text(said: &Value) -> String {
-    let text = |name: &str| said[name].as_str().unwrap_or_default().to_owned();
+fn outcome_text(outcome: &Value) -> String {
+    let text = |name: &str| outcome[name].as_str().unwrap_or_default().to_owned();
     format!("{} {}", text("run_id"), text("status"))
 }
 
@@ -161,17 +165,17 @@ fn whole(reader: &dyn Reader, steer: RunControl, run: &str) -> Result<String, Fa
     if scope.is_empty() {
         return Ok(id.to_owned());
     }
-    let words = format!("{verb} is about a whole run, here {id}, and not about a child of it");
+    let words = format!("{verb} works on whole runs only, here {id}");
     Err(Failure::could_not_run(words).hint(format!("ktsu {verb} {id}")))
 }
 
 /// The runs that a filter lets through and that have not ended, newest first.
 fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failure> {
-    let asked = filter.status.as_deref();
+    let wanted = filter.status.as_deref();
     let mut found = Vec::new();
     for status in UNFINISHED_STATUSES
         .iter()
-        .filter(|one| asked.is_none_or(|asked| asked == **one))
+        .filter(|one| wanted.is_none_or(|wanted| wanted == **one))
     {
         let filter = Filter {
             status: Some((*status).to_owned()),
@@ -198,20 +202,21 @@ fn unfinished(reader: &dyn Reader, filter: &Filter) -> Result<Vec<String>, Failu
     Ok(names.collect())
 }
 
-/// Whether somebody at the terminal says yes.
+/// Asks for confirmation at the terminal.
 fn confirm(steer: RunControl, runs: &[String]) -> Result<bool, Failure> {
-    let (verb, count) = (steer.as_str(), runs.len());
+    let verb = steer.as_str();
+    let count = text::count(runs.len(), "run");
     if is_quiet() || !std::io::stdin().is_terminal() {
-        let words = format!("{count} runs are meant, and nobody is here to be asked");
-        return Err(Failure::could_not_run(words).hint("--yes does it without asking"));
+        let words = format!("{verb} {count}: confirmation needs a terminal");
+        return Err(Failure::could_not_run(words).hint("to skip confirmation: --yes"));
     }
     for run in runs.iter().take(10) {
         note(run);
     }
-    if let Some(rest) = count.checked_sub(10).filter(|rest| *rest > 0) {
+    if let Some(rest) = runs.len().checked_sub(10).filter(|rest| *rest > 0) {
         note(&format!("and {rest} more"));
     }
-    note(&format!("{verb} {count} runs? [y/N]"));
+    note(&format!("{verb} {count}? [y/N]"));
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))

@@ -13,12 +13,12 @@ use super::{agents, text};
 use ktsu_history::steps::{ItemTimeline, RunTimeline, StepTimeline, TimelineEntry};
 use ktsu_history::webhooks::WebhookRequest;
 
-/// The most characters of a webhook's body at a terminal, which shows as many as it has room for.
+/// The limit of a webhook's body on a terminal.
 const MAX_BODY_CHARS: usize = 1000;
 /// From this many items on, those in a row that went as they should share a row.
 const MAX_ORDINARY_ITEMS: usize = 24;
 
-/// A row: a branch of the tree, and what stands beside it.
+/// A row: the tree lines, the name, and the columns.
 struct StepRow {
     /// How far the name is from the edge, as lines of the tree.
     lines: String,
@@ -49,25 +49,25 @@ impl StepRow {
 }
 
 /// Prints a run.
-pub(super) fn print(told: &RunTimeline) {
+pub(super) fn print(run: &RunTimeline) {
     let words = format!(
         "{} {} {}",
-        mark(&told.status),
+        mark(&run.status),
         painted(
             BOLD,
-            &text::line(&format!("{} {}", told.workflow, told.version))
+            &text::line(&format!("{} {}", run.workflow, run.version))
         ),
-        told.status,
+        run.status,
     );
-    let id = painted(DIM, &text::line(&told.run_id));
+    let id = painted(DIM, &text::line(&run.run_id));
     sheet().beside(&words, &id).iter().for_each(|one| {
         line(one);
     });
-    if let Some(word) = &told.steered.paused {
+    if let Some(word) = &run.steered.paused {
         paused(word);
     }
     let mut rows = Vec::new();
-    steps(&told.steps, "", &mut rows);
+    steps(&run.steps, "", &mut rows);
     let mut table = Rows::open(&[
         Column::name("STEP").at_least(28),
         Column::whole("TYPE").spare(3),
@@ -86,15 +86,13 @@ pub(super) fn print(told: &RunTimeline) {
         words: text::line(&row.note).into_owned(),
     });
     table.print_with(&reasons.collect::<Vec<_>>());
-    let totals = &told.totals;
+    let totals = &run.totals;
     let asked = match totals.llm_calls {
         0 => String::new(),
         _ => format!(", {}", calls_of(totals)),
     };
-    let steps = match rows.iter().filter(|row| !row.kind.is_empty()).count() {
-        1 => "1 step".to_owned(),
-        count => format!("{count} steps"),
-    };
+    let steps = rows.iter().filter(|row| !row.kind.is_empty()).count();
+    let steps = text::count(steps, "step");
     cut_line(&painted(
         DIM,
         &format!(
@@ -108,7 +106,7 @@ pub(super) fn print(told: &RunTimeline) {
             asked
         ),
     ));
-    if let Some(error) = &told.error {
+    if let Some(error) = &run.error {
         let place = error.step.as_deref().map(|step| format!(" in step {step}"));
         let words = format!("{}: {}", error.code, error.message);
         let words = text::line(&words);
@@ -138,7 +136,7 @@ fn steps(all: &[StepTimeline], lines: &str, rows: &mut Vec<StepRow>) {
     }
 }
 
-/// The lines of the tree before a name, and those before what stands below it.
+/// The tree lines before a name, and those before its children.
 fn branch(lines: &str, last: bool) -> (String, String) {
     let (here, below) = symbols().branch(last);
     (format!("{lines}{here}"), format!("{lines}{below}"))
@@ -153,7 +151,7 @@ fn groups(items: &[ItemTimeline]) -> Vec<&[ItemTimeline]> {
     items.chunk_by(alike).collect()
 }
 
-/// Whether an item went as it should, with nothing more to say.
+/// Whether an item completed with nothing notable.
 fn is_ordinary(item: &ItemTimeline) -> bool {
     let shown = item.calls.iter().filter(|call| !call.is_plain).count();
     let one_model = item.calls.iter().all(|call| attempts(call).is_empty());
@@ -168,7 +166,7 @@ fn items(group: &[ItemTimeline], lines: &str, last: bool, rows: &mut Vec<StepRow
     };
     let shown: Vec<&TimelineEntry> = item.calls.iter().filter(|call| !call.is_plain).collect();
     let mut row = item_row(item, here);
-    // One call is told beside the item.
+    // A single call is shown in the item's row.
     if let [call] = shown.as_slice()
         && call.answer.is_some()
         && attempts(call).is_empty()
@@ -183,7 +181,7 @@ fn items(group: &[ItemTimeline], lines: &str, last: bool, rows: &mut Vec<StepRow
     }
 }
 
-/// A call, and the models that were asked for its reply where it was more than one, or one in vain.
+/// A call; its attempts get rows if there were several or one failed.
 fn call_rows(call: &TimelineEntry, lines: &str, last: bool, rows: &mut Vec<StepRow>) {
     let (here, below) = branch(lines, last);
     rows.push(call_row(call, here));
@@ -276,7 +274,7 @@ fn call_row(call: &TimelineEntry, lines: String) -> StepRow {
     }
 }
 
-/// One model that the gateway asked.
+/// One attempt at a model.
 fn attempt_row(attempt: &CallAttempt, lines: String) -> StepRow {
     let used = &attempt.usage;
     StepRow {
@@ -338,15 +336,15 @@ fn request_note(request: &WebhookRequest) -> String {
     format!("{} {url}{signed}{problem}{body}", request.method)
 }
 
-/// What an agent said beside its output.
-fn reply_text(said: &AgentRemarks, reflected: bool) -> String {
-    let confidence = said.confidence.as_ref();
+/// What an agent reported next to its output: flags, reflection, confidence.
+fn reply_text(remarks: &AgentRemarks, reflected: bool) -> String {
+    let confidence = remarks.confidence.as_ref();
     agents::joined([
         if reflected { "reflected" } else { "" }.to_owned(),
         confidence.map_or_else(String::new, |one| {
             format!("confidence {}", text::line(one.as_str()))
         }),
-        agents::flags(said.flags.iter().map(String::as_str)),
+        agents::flags(remarks.flags.iter().map(String::as_str)),
     ])
 }
 

@@ -63,7 +63,7 @@ impl Symbols {
         self.or("│", "|")
     }
 
-    /// The lines of a tree before a name, and those before what stands below it.
+    /// The tree lines before a name, and those before its children.
     pub(super) fn branch(self, last: bool) -> (&'static str, &'static str) {
         match (self, last) {
             (Self::Unicode, false) => ("├─ ", "│  "),

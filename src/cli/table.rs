@@ -16,7 +16,7 @@ use super::symbols::Symbols;
 /// Between two columns without a line.
 const BETWEEN: &str = "  ";
 
-/// What is printed on.
+/// An output device.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Terminal {
     /// How many columns a line has; a pipe has no bounds.
@@ -26,7 +26,7 @@ pub(super) struct Terminal {
 }
 
 impl Terminal {
-    /// Whether lists of frames have to do without what is said elsewhere, too.
+    /// Whether lists of frames have to omit what is shown elsewhere.
     pub(super) fn is_narrow(&self) -> bool {
         self.width.is_some_and(|width| width < 80)
     }
@@ -54,7 +54,7 @@ impl Terminal {
         std::iter::once(first).chain(rest).collect()
     }
 
-    /// Words, and an id behind them that is never cut: below them where there is no room beside.
+    /// Words followed by an id that is never cut, on a second line if there is no space.
     pub(super) fn beside(&self, words: &str, id: &str) -> Vec<String> {
         let both = format!("{words}{BETWEEN}{id}");
         match self.width {
@@ -70,7 +70,7 @@ impl Terminal {
 pub(super) struct Rows {
     head: Vec<Column>,
     rows: Vec<Vec<String>>,
-    /// Whether it is drawn with lines where there is room for them.
+    /// Whether to draw lines, if there is space for them.
     lined: bool,
 }
 
@@ -84,17 +84,17 @@ pub(super) struct Reason {
     pub(super) words: String,
 }
 
-/// A table as it is shown.
+/// A table after layout.
 pub(super) struct LaidOutTable {
     pub(super) lines: Vec<String>,
     /// Where each row begins among them.
     starts: Vec<usize>,
-    /// The columns that were left out, though something stands in them.
+    /// Omitted columns that have content.
     pub(super) hidden: Vec<&'static str>,
 }
 
 impl LaidOutTable {
-    /// Whether a text stands whole in a row.
+    /// Whether a row shows a text in full.
     fn holds(&self, row: usize, text: &str) -> bool {
         let start = self.starts.get(row).copied().unwrap_or(0);
         let end = self.starts.get(row + 1).copied();
@@ -134,7 +134,7 @@ impl Rows {
         self.print_with(&[]);
     }
 
-    /// Prints it, and below it what of these has no room in its row.
+    /// Prints the table, followed by the reasons that do not fit in their rows.
     pub(super) fn print_with(&self, reasons: &[Reason]) {
         let shown = self.shown(&sheet());
         for one in &shown.lines {
@@ -149,7 +149,7 @@ impl Rows {
             }
         }
         if !shown.hidden.is_empty() {
-            let words = format!("no room for {}; --json has all", shown.hidden.join(", "));
+            let words = format!("left out: {}; all with --json", shown.hidden.join(", "));
             note(&painted(DIM, &words));
         }
     }
@@ -174,7 +174,7 @@ impl Rows {
         }
     }
 
-    /// The columns, those that say nothing being the first to do without.
+    /// The columns, with empty ones first to be dropped.
     fn drop_spare_columns(&self) -> Vec<Column> {
         let columns = self.head.iter().enumerate();
         let columns = columns.map(|(place, column)| match self.is_filled(place) {
@@ -250,7 +250,7 @@ impl Rows {
         }
     }
 
-    /// A block a row. What is whole stays so, whatever the width.
+    /// One block of lines per row, for narrow terminals. Columns that must be whole stay whole.
     fn records(&self, sheet: &Terminal) -> LaidOutTable {
         let names = self.head.iter().map(|column| columns(column.name));
         let names = names.max().unwrap_or(0);
@@ -286,7 +286,7 @@ impl Rows {
     }
 }
 
-/// Whether a cell says something.
+/// Whether a cell has content.
 fn is_filled(cell: &str) -> bool {
     !matches!(cell, "" | "-")
 }

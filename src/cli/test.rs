@@ -1,4 +1,4 @@
-//! `ktsu test`: baselines held against the kit at hand, through runtime and gateway.
+//! `ktsu test`: tests a kit against baselines, through runtime and gateway.
 
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ use ktsu_history as history;
 use ktsu_kit::Kit;
 use ktsu_workflow::recompute::{RecordedRun, prepare_task};
 
-/// How many baselines are asked for at once.
+/// The number of baselines tested concurrently.
 const MAX_CONCURRENT: usize = 10;
 /// The most baselines of one test.
 const MAX_BASELINES: usize = 10_000;
@@ -87,7 +87,7 @@ struct BaselineFile {
 
 /// Holds baselines against the kit.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
-    // Every file is read before anything is asked: what is broken is told at no cost.
+    // All files are read first, so that broken ones are reported before any model is called.
     let given = read_all(&arguments.baselines)?;
     let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     for one in &given {
@@ -162,11 +162,14 @@ fn read_all(named: &[PathBuf]) -> Result<Vec<BaselineFile>, Failure> {
     files.sort();
     files.dedup();
     if files.is_empty() {
-        return Err(Failure::could_not_run("there are no baselines")
-            .hint("make some: ktsu capture RUN -o DIR"));
+        return Err(Failure::could_not_run("no baselines found")
+            .hint("to make some: ktsu capture RUN -o DIR"));
     }
     if files.len() > MAX_BASELINES {
-        let words = format!("{} baselines are more than {MAX_BASELINES}", files.len());
+        let words = format!(
+            "{} baselines are too many: the limit is {MAX_BASELINES}",
+            files.len()
+        );
         return Err(Failure::could_not_run(words));
     }
     files.iter().map(|file| read(file)).collect()
@@ -189,7 +192,7 @@ fn read(file: &Path) -> Result<BaselineFile, Failure> {
 }
 
 fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::could_not_run(format!("{} cannot be read: {error}", path.display()))
+    Failure::could_not_run(format!("cannot read {}: {error}", path.display()))
 }
 
 /// The definition and the step a baseline is of.
@@ -223,7 +226,7 @@ fn step_of<'a>(
     Ok((&workflow.definition, found))
 }
 
-/// Asks for one baseline's input again.
+/// Runs one baseline's input again.
 async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<BaselineResult, Failure> {
     let (definition, found) = step_of(kit, given)?;
     let snapshot = &given.baseline.snapshot;

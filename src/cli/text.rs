@@ -1,8 +1,8 @@
-//! Text for people: what is fit for a terminal, and how amounts are written.
+//! Text for people: safe for terminals, and formatted amounts.
 //!
-//! Whatever comes from data (outputs, names, error texts, paths) passes [`clean`] or [`line`]
-//! before it is printed. A terminal obeys what it is shown; a log reader sees lines where a
-//! newline is. Neither may be steered by a ticket somebody typed.
+//! All text from data (outputs, names, error messages, paths) passes [`clean`] or [`line()`] before
+//! it is printed. Control sequences steer terminals and newlines split log lines; untrusted text
+//! may do neither.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -51,7 +51,13 @@ pub(super) fn short(text: &str, width: usize) -> String {
     layout::fit(&line(text), width, symbols().ellipsis())
 }
 
-/// How long something waited for people, beside the time it took: nothing if it did not.
+/// A number and its noun: `1 run`, `2 runs`.
+pub fn count<N: std::fmt::Display + PartialEq + From<u8>>(number: N, noun: &str) -> String {
+    let ending = if number == N::from(1) { "" } else { "s" };
+    format!("{number} {noun}{ending}")
+}
+
+/// How long something waited for people; empty if it did not.
 pub fn waited(ms: u64) -> String {
     match ms {
         0 => String::new(),
@@ -93,8 +99,8 @@ pub fn bytes(count: u64) -> String {
     format!("{}.{} {name}", tenths / 10, tenths % 10)
 }
 
-/// A cost from millionths of a US dollar: `$0.00`, `$12.34`, and all digits where cents do not
-/// tell: `$0.000042`.
+/// A cost in millionths of a US dollar: `$0.00`, `$12.34`, and all digits if cents are too coarse:
+/// `$0.000042`.
 pub fn cost(micro_usd: u64) -> String {
     let (dollars, micros) = (micro_usd / 1_000_000, micro_usd % 1_000_000);
     let digits = format!("{micros:06}");

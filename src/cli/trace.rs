@@ -23,15 +23,15 @@ use ktsu_history::{self as history, report, steps, webhooks};
 /// What `trace` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
-    /// The run: its id, or any unique beginning or end of it; RUN/STEP for an inline child
+    /// The run: its id, or a unique prefix or suffix of it; RUN/STEP for an inline child
     run: String,
     /// A frame, as 17 or run:ID#17: shows everything it follows from, back to the root
     frame: Option<String>,
     /// Shows the tree of single frames instead of steps
     #[arg(long, conflicts_with = "frame")]
     frames: bool,
-    /// Shows where a value of the envelope came from: params.x, step.triage.priority, output.x,
-    /// step.fan.results[3].label, call/inner.field
+    /// Shows where a value of the envelope came from: `params.x`, `output.x`,
+    /// `step.triage.priority`, `step.fan.results[3].label` or `call/inner.field`
     #[arg(long, value_name = "PATH", conflicts_with_all = ["frame", "frames"])]
     of: Option<String>,
     /// Explains why a step or an item did not run, did not complete, or is not done: triage,
@@ -136,7 +136,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     }
 }
 
-/// Refuses a step or an item that the run does not have: one without frames is none of them.
+/// Refuses a step or an item that the run does not have.
 fn is_known(frames: &[Frame], step: &str) -> Result<(), Failure> {
     let only = TraceFilter {
         step: Some(step.to_owned()),
@@ -160,22 +160,22 @@ fn write_report(
     file: Option<&Path>,
 ) -> Result<ExitCode, Failure> {
     let fold = |error| Failure::from(history::RunReadError::from(error));
-    let told = steps::timeline(frames, scope).map_err(fold)?;
-    let told = told.ok_or_else(|| no_such_child(stream, scope))?;
+    let timeline = steps::timeline(frames, scope).map_err(fold)?;
+    let timeline = timeline.ok_or_else(|| no_such_child(stream, scope))?;
     let uses = history::tools::uses(frames);
     let Some(file) = file else {
-        line(report::flowchart(&told, &uses).trim_end());
+        line(report::flowchart(&timeline, &uses).trim_end());
         return Ok(ExitCode::SUCCESS);
     };
     let envelope = EnvelopeFold::of(frames).map_err(fold)?.envelope(scope);
     let envelope = serde_json::to_string_pretty(&envelope).unwrap_or_default();
-    let page = report::page(&told, frames, &uses, &envelope);
+    let page = report::page(&timeline, frames, &uses, &envelope);
     let made = std::fs::File::create_new(file);
     let written = made.and_then(|mut made| made.write_all(page.as_bytes()));
     written.map_err(|error| {
         let failure = Failure::could_not_run(format!("cannot write {}: {error}", file.display()));
         match error.kind() {
-            ErrorKind::AlreadyExists => failure.hint("name a file that does not exist yet"),
+            ErrorKind::AlreadyExists => failure.hint("choose another name"),
             _ => failure,
         }
     })?;
@@ -190,13 +190,12 @@ fn number(stream: &StreamId, frames: &[Frame], frame: &str) -> Result<u64, Failu
     let (named, number) = frame.rsplit_once('#').unwrap_or(("", frame));
     let named = named.strip_prefix("run:").unwrap_or(named);
     if !named.is_empty() && !stream.name().contains(named) {
-        let words = format!("{frame} is a frame of another run than {}", stream.name());
+        let words = format!("{frame} is not a frame of {}", stream.name());
         return Err(Failure::could_not_run(words));
     }
     number.parse().map_err(|_| {
         let near = nearest_frames(stream, frames);
-        Failure::could_not_run(format!("{frame} is not a frame"))
-            .hint(format!("a frame is its number; {near}"))
+        Failure::could_not_run(format!("{frame} is not a frame number")).hint(near)
     })
 }
 
@@ -206,18 +205,18 @@ fn print_steps(
     frames: &[Frame],
     scope: &str,
 ) -> Result<ExitCode, Failure> {
-    let told = steps::timeline(frames, scope);
-    let told = told.map_err(|error| Failure::from(history::RunReadError::from(error)))?;
-    let told = told.ok_or_else(|| no_such_child(stream, scope))?;
+    let timeline = steps::timeline(frames, scope);
+    let timeline = timeline.map_err(|error| Failure::from(history::RunReadError::from(error)))?;
+    let timeline = timeline.ok_or_else(|| no_such_child(stream, scope))?;
     if common.json {
-        return print_json(&told);
+        return print_json(&timeline);
     }
-    super::steps::print(&told);
+    super::steps::print(&timeline);
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_json(told: &impl serde::Serialize) -> Result<ExitCode, Failure> {
-    let json = serde_json::to_string(told);
+fn print_json(timeline: &impl serde::Serialize) -> Result<ExitCode, Failure> {
+    let json = serde_json::to_string(timeline);
     let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
     line(&shape::pretty(&json));
     Ok(ExitCode::SUCCESS)
@@ -239,7 +238,7 @@ fn chain(
         }
         let mut body = body.to_string();
         if let Some(whole) = whole {
-            // As it is stored: numbers are not read and written again.
+            // As stored, so that numbers keep their text.
             body.pop();
             body.push_str(&format!(r#","frame":{whole}}}"#));
         }
@@ -302,8 +301,8 @@ fn nearest_frames(stream: &StreamId, frames: &[Frame]) -> String {
     format!("the nearest are {last}; ktsu frames {name} lists all")
 }
 
-/// The tree of frames. Of several effects, the one most follows from goes on below its cause, the
-/// others are set off, so that a long chain stays a straight line.
+/// The tree of frames. Of several effects, the one with the most descendants continues below its
+/// cause and the others are indented, so that a long chain stays straight.
 fn tree(
     common: &Common,
     reader: &dyn Reader,
@@ -352,7 +351,7 @@ fn tree(
     Ok(ExitCode::SUCCESS)
 }
 
-/// A frame, and how many stand in the tree from it on.
+/// A frame and the size of its subtree.
 struct Subtree<'a> {
     node: &'a LineageNode,
     size: usize,

@@ -85,8 +85,8 @@ pub(super) async fn import(
     let place = nearby_ledger(common)?;
     let name = arguments.file.display().to_string();
     let failed = |why: String| {
-        Failure::could_not_run(format!("{name} is not taken in: {why}"))
-            .hint("nothing was written; ktsu export RUN -o FILE makes such a file")
+        Failure::could_not_run(format!("cannot import {name}: {why}"))
+            .hint("nothing was written; to export runs: ktsu export RUN -o FILE")
     };
     let read = std::fs::read(&arguments.file);
     let lines = read.map_err(|error| failed(error.to_string()))?;
@@ -114,14 +114,14 @@ pub(super) async fn import(
     }
     let known = match imported.known {
         0 => String::new(),
-        some => format!("; {some} were here already"),
+        some => format!("; {some} already present"),
     };
     line(&format!(
-        "{} {}: {} frames of {} runs{known}",
+        "{} {}: {} of {}{known}",
         painted(GOOD, "✓"),
         text::line(&name),
-        imported.frames,
-        imported.streams
+        text::count(imported.frames, "frame"),
+        text::count(imported.streams, "run")
     ));
     Ok(ExitCode::SUCCESS)
 }

@@ -42,7 +42,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let outside = || {
         let words = format!("{} is not a workflow of a kit", file.display());
         Failure::could_not_run(words)
-            .hint("workflows stand in the folder workflows/ of a kit, as NAME.workflow.yaml")
+            .hint("workflows are in the folder workflows/ of a kit, as NAME.workflow.yaml")
     };
     let root = full
         .ancestors()
@@ -65,7 +65,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// The lines between what calls and what is called.
+/// The lines of the tree.
 fn color_variables(symbols: Symbols) -> GlyphPalette {
     match symbols {
         Symbols::Unicode => GlyphPalette::new(),
@@ -80,7 +80,7 @@ fn color_variables(symbols: Symbols) -> GlyphPalette {
     }
 }
 
-/// The file as it stands, else as a file of the kit, else as the name of one of its workflows.
+/// The given file, otherwise a file of the kit, otherwise the file of a workflow with that name.
 fn named(file: &Path, project_dir: Option<&Path>) -> PathBuf {
     let Some(dir) = project_dir.filter(|_| !file.is_file()) else {
         return file.to_owned();

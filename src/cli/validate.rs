@@ -39,7 +39,7 @@ pub(super) struct Arguments {
     locked: bool,
 }
 
-/// Judges a kit.
+/// Checks a kit.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let dir = arguments.folder.path();
     if !dir.is_dir() {
@@ -129,20 +129,16 @@ fn hint(environment: Option<&Path>) {
     let ellipsis = note_sheet().symbols.ellipsis();
     note(&painted(
         DIM,
-        &format!("  export NAME={ellipsis}, or {file}; to judge the kit alone: --no-env"),
+        &format!("  export NAME={ellipsis}, or {file}; to check the kit alone: --no-env"),
     ));
 }
 
 fn summary(dir: &Path, kit: Option<&Kit>, errors: usize, warnings: usize) -> String {
-    let count = |count: usize, word: &str| match count {
-        1 => format!("1 {word}"),
-        _ => format!("{count} {word}s"),
-    };
     let what = match kit {
         Some(kit) => format!(
             "kit {}: {}",
             kit.name,
-            count(kit.workflows.len(), "workflow")
+            text::count(kit.workflows.len(), "workflow")
         ),
         None => format!("{}", dir.display()),
     };
@@ -152,12 +148,12 @@ fn summary(dir: &Path, kit: Option<&Kit>, errors: usize, warnings: usize) -> Str
     };
     let found = match (errors, warnings) {
         (0, 0) => String::new(),
-        (0, _) => format!(" ({})", count(warnings, "warning")),
-        (_, 0) => format!(" ({})", count(errors, "error")),
+        (0, _) => format!(" ({})", text::count(warnings, "warning")),
+        (_, 0) => format!(" ({})", text::count(errors, "error")),
         _ => format!(
             " ({}, {})",
-            count(errors, "error"),
-            count(warnings, "warning")
+            text::count(errors, "error"),
+            text::count(warnings, "warning")
         ),
     };
     format!("{}, {verdict}{found}", text::line(&what))

@@ -1,4 +1,4 @@
-//! `ktsu verify`: whether the record is what was recorded.
+//! `ktsu verify`: verifies a ledger.
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -45,7 +45,7 @@ struct HeadsFile {
     heads: Vec<WrittenHead>,
 }
 
-/// A head, as it is written down.
+/// A recorded head.
 #[derive(Debug, Serialize, Deserialize)]
 struct WrittenHead {
     hash: Hash,
@@ -56,7 +56,7 @@ struct WrittenHead {
 /// Verifies a ledger.
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let place = nearby_ledger(common)?;
-    // Asked before the file is opened.
+    // Checked before the file is opened.
     let elsewhere = is_held_elsewhere(&place.path);
     warn_of_second_name(&place.path);
     let options = VerifyOptions {
@@ -71,7 +71,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             None => Vec::new(),
         },
     };
-    // A ledger too damaged to be opened is for the verifier to tell.
+    // If the ledger is too damaged to be opened, the verifier reports that.
     let stream = match &arguments.run {
         Some(run) => Some(find_run(&open_at(&place.path)?, run)?.0),
         None => None,
@@ -90,12 +90,12 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     }
     let mut report = report?;
     if elsewhere {
-        let words = "what is in the log alone: somebody owns the file by another name of it";
+        let words = "frames in the log only: the file is in use through another name";
         report.not_covered.push(words.to_owned());
     }
     if let Some(log) = missing_log(&place.path) {
         report.not_covered.push(format!(
-            "what was in {} alone: it is missing, and the last owner did not close the ledger",
+            "frames that were only in {}: it is missing, and the last owner did not close the ledger",
             log.display()
         ));
     }
@@ -128,7 +128,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where the streams end that are named: the run that was asked about, and those with a problem.
+/// The ends of the streams to show: the requested run and streams with problems.
 fn ends(
     reader: &dyn Reader,
     asked: Option<&StreamId>,
@@ -148,11 +148,14 @@ fn ends(
 fn print_end(end: &StreamEnd) {
     let shared = match end.shared {
         0 => String::new(),
-        some => format!(" ({some} of them shared)"),
+        some => format!(" ({some} shared)"),
     };
     let words = format!(
-        "{}: {} frames{shared}, {} blobs, head {}",
-        end.stream, end.frames, end.blobs, end.head
+        "{}: {}{shared}, {}, head {}",
+        end.stream,
+        text::count(end.frames, "frame"),
+        text::count(end.blobs, "blob"),
+        end.head
     );
     line(&format!("  {}", text::line(&words)));
 }
@@ -165,8 +168,10 @@ fn print(report: &VerifyReport, ledger: &Path, stream: Option<&str>, ends: &[Str
         None => "",
     };
     let read = format!(
-        "{} frames, {} blobs, {} streams{of_all} read",
-        report.frames, report.blobs, report.streams
+        "{}, {}, {}{of_all} read",
+        text::count(report.frames, "frame"),
+        text::count(report.blobs, "blob"),
+        text::count(report.streams, "stream")
     );
     if report.is_sound() {
         line(&format!(
@@ -174,11 +179,10 @@ fn print(report: &VerifyReport, ledger: &Path, stream: Option<&str>, ends: &[Str
             painted(GOOD, symbols().good())
         ));
     } else {
-        let count = report.problems.len();
-        let problems = if count == 1 { "problem" } else { "problems" };
         line(&format!(
-            "{} {what} is damaged: {count} {problems}; {read}",
-            painted(BAD, symbols().bad())
+            "{} {what} is damaged: {}; {read}",
+            painted(BAD, symbols().bad()),
+            text::count(report.problems.len(), "problem")
         ));
         for problem in &report.problems {
             let place = match (&problem.stream, problem.seq) {
@@ -195,17 +199,15 @@ fn print(report: &VerifyReport, ledger: &Path, stream: Option<&str>, ends: &[Str
     ends.iter().for_each(print_end);
     if report.checkpoints > 0 {
         let words = format!(
-            "  {} signed checkpoints are right, the last over {} frames",
-            report.checkpoints, report.signed_frames
+            "  {} verified, the last over {}",
+            text::count(report.checkpoints, "signed checkpoint"),
+            text::count(report.signed_frames, "frame")
         );
         line(&painted(DIM, &words));
     }
     if report.unreferenced_blobs > 0 {
-        let words = format!(
-            "  {} blobs are named by no frame",
-            report.unreferenced_blobs
-        );
-        line(&painted(DIM, &words));
+        let blobs = text::count(report.unreferenced_blobs, "unreferenced blob");
+        line(&painted(DIM, &format!("  {blobs}")));
     }
     for one in &report.not_covered {
         line(&format!(
@@ -223,7 +225,7 @@ pub(super) fn read_checkpoints(path: &Path) -> Result<Vec<Checkpoint>, Failure> 
             "cannot use the checkpoints in {}: {why}",
             path.display()
         ))
-        .hint("it holds signed notes, as a witness was given them")
+        .hint("it must hold signed notes, as a witness receives them")
     };
     let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
     let notes = ktsu_evidence::notes(&text).map_err(|error| failed(&error))?;
@@ -233,7 +235,7 @@ pub(super) fn read_checkpoints(path: &Path) -> Result<Vec<Checkpoint>, Failure> 
 fn read_heads(path: &Path) -> Result<Vec<Head>, Failure> {
     let failed = |why: &dyn std::fmt::Display| {
         Failure::could_not_run(format!("cannot use the heads in {}: {why}", path.display()))
-            .hint("ktsu verify --write-heads FILE makes such a file")
+            .hint("to make one: ktsu verify --write-heads FILE")
     };
     let text = std::fs::read_to_string(path).map_err(|error| failed(&error))?;
     let written: HeadsFile = serde_json::from_str(&text).map_err(|error| failed(&error))?;
@@ -250,7 +252,7 @@ fn read_heads(path: &Path) -> Result<Vec<Head>, Failure> {
     heads.collect()
 }
 
-/// Never over a file that exists: what is recorded earlier is what counts.
+/// Refuses to overwrite a file: earlier heads are what counts.
 fn write_heads(path: &Path, heads: &[Head]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| {
         Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
@@ -269,8 +271,8 @@ fn write_heads(path: &Path, heads: &[Head]) -> Result<(), Failure> {
     let mut file = file.map_err(failed)?;
     writeln!(file, "{}", shape::pretty(&json)).map_err(failed)?;
     note(&format!(
-        "{} heads written to {}; keep them away from the ledger",
-        heads.heads.len(),
+        "{} written to {}; keep the file apart from the ledger",
+        text::count(heads.heads.len(), "head"),
         path.display()
     ));
     Ok(())

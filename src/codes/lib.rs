@@ -1,8 +1,8 @@
 //! Every way a request, a step or a run can fail, by a code that never changes.
 //!
 //! One table gives each code its text, its HTTP status, the exit code of the command line and a
-//! title. Each code has a page, `docs/errors/CODE.md`: cause, how to check, way out. What goes
-//! over the wire is a `Problem` (RFC 9457); what goes into a frame is the code's text alone.
+//! title. Each code has a page, `docs/errors/CODE.md`: cause, how to check, fix. HTTP responses carry
+//! a problem document (RFC 9457); frames hold only the text of the code.
 
 mod nearest;
 
@@ -12,7 +12,7 @@ use std::str::FromStr;
 pub use nearest::nearest;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The exit code of the command line for a verdict against (decision C1).
+/// The exit code of the command line for a negative result (decision C1).
 pub const EXIT_VERDICT: u8 = 1;
 /// The exit code of the command line for what could not run (decision C1).
 pub const EXIT_COULD_NOT_RUN: u8 = 2;
@@ -36,9 +36,8 @@ macro_rules! error_codes {
                 match self { $(Self::$name => $text,)* }
             }
 
-            /// The HTTP status. For the codes of failed steps and runs, which stand inside an
-            /// envelope that is answered 200, it is what a service would answer if it were asked
-            /// for that effect alone.
+            /// The HTTP status. Codes of failed steps and runs appear inside an envelope with status
+            /// 200; for them this is the status a service would give for that effect alone.
             pub const fn status(self) -> u16 {
                 match self { $(Self::$name => $status,)* }
             }
@@ -48,7 +47,7 @@ macro_rules! error_codes {
                 match self { $(Self::$name => $exit,)* }
             }
 
-            /// One line that is the same for every occurrence.
+            /// A one-line summary, the same for every occurrence.
             pub const fn title(self) -> &'static str {
                 match self { $(Self::$name => $title,)* }
             }
@@ -57,16 +56,16 @@ macro_rules! error_codes {
 }
 
 error_codes! {
-    /// The body does not parse, or holds a key twice.
+    /// The body does not parse, or contains a key twice.
     InvalidJson = "invalid_json", 400, EXIT_COULD_NOT_RUN, "The body is not valid JSON";
     /// The body is nested too deep.
     TooDeep = "too_deep", 400, EXIT_COULD_NOT_RUN, "The value is nested too deep";
-    /// A query parameter is unknown or has a value it cannot have.
+    /// A query parameter is unknown or has an invalid value.
     InvalidQuery = "invalid_query", 400, EXIT_COULD_NOT_RUN, "The query is not valid";
     /// Credentials are missing or wrong.
     Unauthorized = "unauthorized", 401, EXIT_COULD_NOT_RUN, "Credentials are missing or wrong";
-    /// Whoever asks is known, and may not.
-    Forbidden = "forbidden", 403, EXIT_COULD_NOT_RUN, "Whoever asks may not do this";
+    /// The principal is known but lacks the permission.
+    Forbidden = "forbidden", 403, EXIT_COULD_NOT_RUN, "The principal may not do this";
     /// A web page of another site made the request.
     ForeignOrigin = "foreign_origin", 403, EXIT_COULD_NOT_RUN, "The request comes from another site";
     /// No resource at this path.
@@ -79,109 +78,109 @@ error_codes! {
     StepNotFound = "step_not_found", 404, EXIT_COULD_NOT_RUN, "The run has no such step";
     /// The path exists, the method does not.
     MethodNotAllowed = "method_not_allowed", 405, EXIT_COULD_NOT_RUN, "The method is not allowed here";
-    /// The answer has no form that the client takes.
-    NotAcceptable = "not_acceptable", 406, EXIT_COULD_NOT_RUN, "The client takes no form that the answer has";
+    /// The response has no format that the client accepts.
+    NotAcceptable = "not_acceptable", 406, EXIT_COULD_NOT_RUN, "The client accepts no available format";
     /// The request took too long to arrive.
     Timeout = "timeout", 408, EXIT_COULD_NOT_RUN, "The request took too long to arrive";
     /// The key was used before, for something else.
     IdempotencyConflict = "idempotency_conflict", 409, EXIT_COULD_NOT_RUN, "The idempotency key was used for another request";
-    /// Several ids start or end like this.
+    /// Several ids match.
     AmbiguousId = "ambiguous_id", 409, EXIT_COULD_NOT_RUN, "Several ids match";
     /// The body is over the limit.
     BodyTooLarge = "body_too_large", 413, EXIT_COULD_NOT_RUN, "The body is too large";
-    /// The run moved on since it was looked at.
+    /// The run has new frames since the client last read it.
     StaleRevision = "stale_revision", 409, EXIT_COULD_NOT_RUN, "The run has moved on";
-    /// A run that goes on by itself, or one that would keep a failed step.
+    /// The run is still active, or would keep a failed step.
     NotResumable = "not_resumable", 409, EXIT_COULD_NOT_RUN, "The run cannot be resumed like this";
-    /// A word about a run that changes nothing: it has ended, or stands where it is wanted.
-    InvalidRunState = "invalid_run_state", 409, EXIT_COULD_NOT_RUN, "The run is in no state for this";
+    /// The command would change nothing: the run has ended or already has the requested state.
+    InvalidRunState = "invalid_run_state", 409, EXIT_COULD_NOT_RUN, "The run's state does not allow this";
     /// Only what is complete has an output.
     StepNotComplete = "step_not_complete", 409, EXIT_COULD_NOT_RUN, "The step is not complete";
     /// Neither approved nor rejected.
-    UnknownDecision = "unknown_decision", 400, EXIT_COULD_NOT_RUN, "The decision is none";
-    /// The step has asked nobody about a call.
-    ApprovalNotFound = "approval_not_found", 404, EXIT_COULD_NOT_RUN, "There is nothing to decide on here";
-    /// There is one decision, and it was made.
-    ApprovalDecided = "approval_already_decided", 409, EXIT_COULD_NOT_RUN, "It was decided before";
-    /// The decision does not fit what is asked.
-    ApprovalRefused = "approval_refused", 409, EXIT_COULD_NOT_RUN, "The decision cannot be taken";
+    UnknownDecision = "unknown_decision", 400, EXIT_COULD_NOT_RUN, "The decision is unknown";
+    /// The step has requested no approval.
+    ApprovalNotFound = "approval_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such approval";
+    /// Each approval is decided once, and this one was.
+    ApprovalDecided = "approval_already_decided", 409, EXIT_COULD_NOT_RUN, "The approval was already decided";
+    /// The decision does not fit the request for approval.
+    ApprovalRefused = "approval_refused", 409, EXIT_COULD_NOT_RUN, "The decision cannot be accepted";
     /// Nobody decided in time.
-    ApprovalExpired = "approval_expired", 409, EXIT_COULD_NOT_RUN, "The time to decide is over";
-    /// The policy asks for somebody else than who started the run.
+    ApprovalExpired = "approval_expired", 409, EXIT_COULD_NOT_RUN, "The time to decide has passed";
+    /// The policy does not let the person who started the run approve.
     ApproverIsProposer = "approver_is_proposer", 403, EXIT_COULD_NOT_RUN, "Somebody else has to approve";
     /// A member is missing, unknown or of another type.
-    InvalidRequest = "invalid_request", 422, EXIT_COULD_NOT_RUN, "The request makes no sense";
+    InvalidRequest = "invalid_request", 422, EXIT_COULD_NOT_RUN, "The request is not valid";
     /// The value does not pass the air-lock, or the field is reserved.
-    OverlayRefused = "overlay_refused", 422, EXIT_COULD_NOT_RUN, "The value cannot be laid over the output";
+    OverlayRefused = "overlay_refused", 422, EXIT_COULD_NOT_RUN, "The overlay is not valid";
     /// No such position, or a definition that does not fit.
     ForkRefused = "fork_refused", 422, EXIT_COULD_NOT_RUN, "The run cannot be forked like this";
     /// JSON, but not an object.
     NotAnObject = "not_an_object", 422, EXIT_COULD_NOT_RUN, "The body is not a JSON object";
     /// The params do not fit the workflow's schema.
     InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
-    /// The run has nothing that could be asked for again, or not here.
+    /// The run has no model calls that could be repeated, or not on this engine.
     NotRecomputable = "not_recomputable", 422, EXIT_COULD_NOT_RUN, "The run cannot be recomputed";
     /// What was recorded is damaged, or of a kind that this version does not understand.
     Unreadable = "unreadable", 500, EXIT_COULD_NOT_RUN, "What was recorded cannot be read";
     /// A defect of ktsu.
-    Internal = "internal", 500, EXIT_COULD_NOT_RUN, "Something broke inside ktsu";
+    Internal = "internal", 500, EXIT_COULD_NOT_RUN, "An internal error occurred";
     /// The workflow has an agent step, and the orchestrator knows no runtime.
     RuntimeUnconfigured = "runtime_unconfigured", 503, EXIT_COULD_NOT_RUN, "No runtime is configured";
-    /// A task has moved on: another attempt, an end, other bytes under a used number.
+    /// The task has moved on: another attempt, an end, or other bytes under a used number.
     StaleReport = "stale_report", 409, EXIT_COULD_NOT_RUN, "The task is not waiting for this report";
     /// A report, a completion or a heartbeat that cannot be read, or does not follow.
     InvalidReport = "invalid_report", 422, EXIT_COULD_NOT_RUN, "The report is not valid";
-    /// The run is not under way just now.
-    Unavailable = "unavailable", 503, EXIT_COULD_NOT_RUN, "Ask again in a moment";
-    /// An agent asked for it: its input tries to give it orders.
+    /// The run is not active at the moment.
+    Unavailable = "unavailable", 503, EXIT_COULD_NOT_RUN, "The run is not available right now";
+    /// An agent reported it: its input contains instructions.
     InjectionAttempt = "injection_attempt", 422, EXIT_VERDICT, "An injection attempt was detected";
     /// The agent does not trust its input.
     UntrustedContent = "untrusted_content", 422, EXIT_VERDICT, "Untrusted content was detected";
     /// The agent says its output is not good enough.
     LowQualityOutput = "low_quality_output", 422, EXIT_VERDICT, "The output is of low quality";
-    /// The agent wants a person to look.
-    NeedsHumanReview = "needs_human_review", 422, EXIT_VERDICT, "A person has to look";
+    /// The agent asks for human review.
+    NeedsHumanReview = "needs_human_review", 422, EXIT_VERDICT, "A person has to review this";
     /// The agent is less sure than the step asks for.
     ConfidenceBelowThreshold = "confidence_below_threshold", 422, EXIT_VERDICT, "The confidence is below the threshold";
     /// The reply was no JSON object, and neither was its repair.
     OutputInvalid = "output_invalid", 422, EXIT_VERDICT, "The agent's output is not a JSON object";
     /// The reflected reply was no JSON object.
     ReflectOutputInvalid = "reflect_output_invalid", 422, EXIT_VERDICT, "The reflected output is not a JSON object";
-    /// More items failed than the file bears.
+    /// More items failed than `max_failures` allows.
     MaxFailuresExceeded = "max_failures_exceeded", 422, EXIT_VERDICT, "Too many items failed";
     /// The run has used its budget up.
     BudgetExceeded = "budget_exceeded", 402, EXIT_VERDICT, "The budget is used up";
-    /// The run has a budget, and the model no price.
-    BudgetUnpriced = "budget_unpriced", 402, EXIT_VERDICT, "The model has no price, and the run a budget";
+    /// The run has a budget, but the model has no price.
+    BudgetUnpriced = "budget_unpriced", 402, EXIT_VERDICT, "The run has a budget, but the model has no price";
     /// A model asked for a tool that the allowlists do not permit.
     ToolNotPermitted = "tool_not_permitted", 403, EXIT_VERDICT, "The tool may not be called";
     /// A tool server cannot be reached, or does not speak MCP.
     ToolServerUnreachable = "tool_server_unreachable", 502, EXIT_VERDICT, "The tool server could not be used";
     /// A tool is not the one that was locked.
-    ToolDrift = "tool_drift", 409, EXIT_VERDICT, "A tool is not the one that was agreed on";
-    /// Nobody knows whether a call happened, and it is not to be sent again.
-    ToolInDoubt = "tool_in_doubt", 409, EXIT_VERDICT, "Whether a tool call happened is not known";
+    ToolDrift = "tool_drift", 409, EXIT_VERDICT, "A tool differs from the locked one";
+    /// It is unknown whether a call happened, and it must not be sent again.
+    ToolInDoubt = "tool_in_doubt", 409, EXIT_VERDICT, "It is unknown whether a tool call happened";
     /// A person rejected a call.
     ApprovalRejected = "approval_rejected", 403, EXIT_VERDICT, "A person rejected the tool call";
     /// Nobody decided on a call in time.
     ApprovalTimedOut = "approval_timed_out", 504, EXIT_VERDICT, "Nobody decided on the tool call in time";
-    /// The orchestrator takes ends of tasks alone, so nobody can be asked.
-    ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Nobody can be asked about the tool call here";
+    /// The orchestrator accepts only final results of tasks, so no approval can be requested.
+    ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Approvals are not supported here";
     /// No runtime works on the step any more.
     HeartbeatTimeout = "heartbeat_timeout", 504, EXIT_VERDICT, "The runtime is gone";
-    /// The runtime would not take the task.
+    /// The runtime did not accept the task.
     RuntimeRefused = "runtime_refused", 502, EXIT_VERDICT, "The runtime refused the task";
-    /// The orchestrator would not take what the runtime reported.
+    /// The orchestrator did not accept a report.
     ReportRefused = "report_refused", 502, EXIT_VERDICT, "A report of the runtime was refused";
-    /// An outcome has commands nothing executes.
+    /// An outcome has commands that nothing executes.
     CommandNotSupported = "command_not_supported", 422, EXIT_VERDICT, "The command is not supported";
-    /// A secret would have stood in a prompt.
-    SecretInPrompt = "secret_in_prompt", 422, EXIT_VERDICT, "A secret cannot stand in a prompt";
+    /// A prompt would have contained a secret.
+    SecretInPrompt = "secret_in_prompt", 422, EXIT_VERDICT, "A prompt may not contain a secret";
     /// The gateway has no model group of this name.
     UnknownGroup = "unknown_group", 400, EXIT_VERDICT, "There is no such model group";
     /// A provider refused a call, or did not answer.
     ProviderError = "provider_error", 502, EXIT_VERDICT, "The provider failed";
-    /// No model of a group answered, or a provider's rate limit leaves no turn in time.
+    /// No model of a group answered, or the rate limit of a provider was exceeded for too long.
     NoModelsAvailable = "no_models_available", 503, EXIT_VERDICT, "No model of the group is available";
     /// An agent used all of its turns.
     MaxTurnsExceeded = "max_turns_exceeded", 422, EXIT_VERDICT, "The agent used all of its turns";
@@ -189,9 +188,9 @@ error_codes! {
     AgentFailed = "agent_failed", 502, EXIT_VERDICT, "The agent failed";
     /// The ledger stopped after an error of the disk.
     LedgerStopped = "ledger_stopped", 503, EXIT_COULD_NOT_RUN, "The ledger has stopped";
-    /// More is going on than the limits allow.
-    Overloaded = "overloaded", 503, EXIT_COULD_NOT_RUN, "There is too much to do right now";
-    /// No room for new runs.
+    /// More is in progress than the limits allow.
+    Overloaded = "overloaded", 503, EXIT_COULD_NOT_RUN, "Too much is in progress";
+    /// Not enough disk space for new runs.
     DiskFull = "disk_full", 507, EXIT_COULD_NOT_RUN, "The disk is full";
     /// A step's output, or the run's, does not fit its schema.
     SchemaViolation = "schema_violation", 422, EXIT_VERDICT, "The output does not fit its schema";
@@ -203,13 +202,13 @@ error_codes! {
     WebhookStatus = "webhook_status", 502, EXIT_VERDICT, "The receiver refused the webhook";
     /// The receiver did not answer in time.
     WebhookTimeout = "webhook_timeout", 504, EXIT_VERDICT, "The receiver did not answer in time";
-    /// No connection, or one that broke.
+    /// No connection, or a broken one.
     WebhookUnreachable = "webhook_unreachable", 502, EXIT_VERDICT, "The receiver could not be reached";
-    /// The address is one ktsu does not connect to.
+    /// ktsu does not connect to this address.
     WebhookRefused = "webhook_refused", 403, EXIT_VERDICT, "The address is not allowed";
-    /// The key that the webhook is to be signed with is empty.
-    WebhookUnsigned = "webhook_unsigned", 500, EXIT_VERDICT, "The webhook has no key to be signed with";
-    /// Told to stop because something else ended the run.
+    /// The signing key of the webhook is empty.
+    WebhookUnsigned = "webhook_unsigned", 500, EXIT_VERDICT, "The webhook has no signing key";
+    /// Stopped because something else ended the run.
     Stopped = "stopped", 409, EXIT_VERDICT, "The step was stopped";
     /// The run took longer than its policy allows.
     RunTimeout = "run_timeout", 504, EXIT_VERDICT, "The run took too long";

@@ -166,7 +166,7 @@ pub fn parse(text: &str) -> Result<YamlNode, Box<Fault>> {
     })
 }
 
-/// Whether a text may have more than [`SHALLOW`] levels twice over: every level takes a bracket, or
+/// Whether a text may have more than [`MAX_SHALLOW_LEVELS`] levels twice over: every level takes a bracket, or
 /// a step of the indent.
 fn could_be_deep(text: &str) -> bool {
     let brackets = text.bytes().filter(|byte| matches!(byte, b'[' | b'{'));

@@ -327,10 +327,10 @@ pub struct TaskCompletion {
     /// With `pending_approval`: `{tool_name, …}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_approval: Option<Value>,
-    /// As in [`Outcome`].
+    /// As in [`TaskOutcome`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Value>,
-    /// As in [`Outcome`].
+    /// As in [`TaskOutcome`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<Value>,
 }
@@ -364,7 +364,7 @@ pub struct ClaimedMetrics {
     pub reflect_calls: u64,
 }
 
-/// A runtime is alive, and works on these. Sent every [`BEAT_SECONDS`], and once at its start.
+/// A runtime is alive, and works on these. Sent every [`HEARTBEAT_INTERVAL_SECONDS`], and once at its start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Heartbeat {
     /// The instance: another one after every start.

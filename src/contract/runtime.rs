@@ -43,7 +43,7 @@ pub struct InvokeAgent {
     /// JSON Schema of the output, for the prompt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_schema: Option<Value>,
-    /// Where a runtime that reports nothing else posts its [`super::report::Complete`]. A
+    /// Where a runtime that reports nothing else posts its [`super::report::TaskCompletion`]. A
     /// capability: it carries the attempt's token (decision W1).
     pub callback_url: String,
     /// Where reports go. A capability, too.

@@ -118,7 +118,7 @@ fn of_v6(address: Ipv6Addr) -> AddressKind {
     }
 }
 
-/// An entry of [`super::Policy::allow`] that cannot be read.
+/// An entry of [`super::EgressPolicy::allow`] that cannot be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is neither a host, a host with a port, nor an address range")]
 pub struct AllowlistEntryError(pub String);
@@ -189,7 +189,7 @@ impl AddressRules {
         Some(())
     }
 
-    /// Reads and judges a URL. A name is judged again when it resolves, see [`Rules::permits`].
+    /// Reads and judges a URL. A name is judged again when it resolves, see [`AddressRules::permits`].
     pub(super) fn target(&self, url: &str) -> Result<RequestTarget, EgressError> {
         let refused = |message: String| EgressError::new(EgressErrorCode::Refused, message);
         let url = Url::parse(url).map_err(|_| refused("the URL cannot be read".to_owned()))?;

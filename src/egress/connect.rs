@@ -94,7 +94,7 @@ impl GuardedConnections {
 }
 
 /// A resolver that hands out permitted addresses only, so that the address judged is the address
-/// connected to. An address spelled out in the URL never comes here: [`Rules::target`] judged it.
+/// connected to. An address spelled out in the URL never comes here: [`AddressRules::target`] checked it.
 struct GuardedResolver {
     rules: Arc<AddressRules>,
     names: NameSource,

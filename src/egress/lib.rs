@@ -10,7 +10,7 @@
 //!       -> resolve, judge, connect -> write -> the beginning of the answer
 //! ```
 //!
-//! [`Client::send`] is for answers that are kept whole, [`Client::place`] for those that are read as
+//! [`Client::send`] is for answers that are kept whole, [`Client::acquire_slot`] for those that are read as
 //! they come.
 //!
 //! Nothing here knows of webhooks or runs. Messages are ours and carry the host at the most, so
@@ -38,7 +38,7 @@ pub use stream::{
 };
 
 /// The most bytes of an answer's body that are worth keeping. Who looks for something in it reads
-/// a little more, see [`Request::keep`].
+/// a little more, see [`EgressRequest::keep`].
 pub const MAX_KEPT_BYTES: usize = 64 * 1024;
 
 /// How many requests to one host and port are under way at once. It bounds the sockets and their
@@ -80,12 +80,12 @@ pub struct EgressResponse {
     pub status: u16,
     /// Its headers.
     pub headers: HeaderMap,
-    /// The body, at most [`Request::keep`] bytes of it.
+    /// The body, at most [`EgressRequest::keep`] bytes of it.
     pub body: Vec<u8>,
     /// Whether the body is not whole: it was longer, or it broke off or was too slow after the
     /// status had come. A status is an answer in any case.
     pub truncated: bool,
-    /// Whether it is not whole because [`Request::timeout`] was over.
+    /// Whether it is not whole because [`EgressRequest::timeout`] was over.
     pub timed_out: bool,
     /// From the moment there was a place at the host.
     pub duration_ms: u64,

@@ -25,8 +25,9 @@ pub enum SlotKind {
     Listening,
     /// A short message about an exchange that is under way, which may wait for it.
     Control,
-    /// A stream without which there is no session, and which lasts as long as one. There are
-    /// [`KEPT_STREAMS`] times as many, and nobody waits for one: it may be hours until one is free.
+    /// A stream that a session cannot do without and that lasts as long as the session. There are
+    /// [`SESSION_STREAMS_PER_REQUEST`] times as many. Acquiring one fails at once when all are in
+    /// use: it may take hours until one is free.
     Session,
     /// A part of an exchange that has a place, and has it as long as this one lasts.
     Part,
@@ -56,7 +57,7 @@ pub struct RequestSlot {
     held: Option<OwnedSemaphorePermit>,
 }
 
-/// What is sent at a [`Place`], and the bounds of its answer.
+/// What is sent at a [`RequestSlot`], and the bounds of its answer.
 #[derive(Debug, Clone)]
 pub struct StreamRequest {
     /// The method.
@@ -104,7 +105,7 @@ impl Client {
     /// in nobody's time.
     ///
     /// # Errors
-    /// [`FailureCode::Refused`].
+    /// [`EgressErrorCode::Refused`].
     pub async fn acquire_slot(&self, url: &str, of: SlotKind) -> Result<RequestSlot, EgressError> {
         let target = self.0.rules.target(url)?;
         let held = match of.places(self.0.per_host) {
@@ -139,7 +140,7 @@ impl RequestSlot {
     /// Sends once, and waits for the head of the answer.
     ///
     /// # Errors
-    /// [`Failure`]; any status is an answer.
+    /// [`EgressError`]; any status is an answer.
     pub async fn send(self, head: StreamRequest) -> Result<ResponseStream, EgressError> {
         let host = self.target.place.clone();
         let limit = head.timeout;
@@ -172,7 +173,7 @@ impl ResponseStream {
     /// The next bytes of the body; `None` at its end.
     ///
     /// # Errors
-    /// [`Broken`].
+    /// [`BodyError`].
     pub async fn chunk(&mut self) -> Result<Option<Bytes>, BodyError> {
         let next = self.body.chunk();
         let next = match self.idle {

@@ -66,7 +66,7 @@ pub struct ExportedArchive {
 /// Makes an archive.
 ///
 /// # Errors
-/// [`NotExported`].
+/// [`ExportError`].
 pub fn export(
     reader: &dyn Reader,
     wanted: &ExportSelection,

@@ -61,7 +61,7 @@ pub struct NotaryStatus {
     pub has_witness: bool,
 }
 
-/// [`Status`], for others to look at.
+/// The [`NotaryStatus`], shared with those who report it.
 pub type SharedStatus = Arc<Mutex<NotaryStatus>>;
 
 /// What a notary works with.
@@ -526,13 +526,13 @@ impl NotaryWorker {
 
     fn failed(&mut self, why: &str) {
         self.due = false;
-        tracing::warn!(%why, "frames are not signed; runs go on");
+        tracing::warn!(%why, "cannot sign frames; runs continue");
         self.show(|status, _| status.signing = Some(why.to_owned()));
     }
 
     fn witnessed(&self, outcome: Result<(), String>) {
         if let Err(why) = &outcome {
-            tracing::warn!(%why, "the witness has not taken a checkpoint; it is asked again");
+            tracing::warn!(%why, "the witness did not accept a checkpoint; retrying");
         }
         self.show(|status, _| status.witness = outcome.err());
     }

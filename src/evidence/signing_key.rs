@@ -35,7 +35,7 @@ fn next_path(ledger: &Path) -> PathBuf {
 /// The key of a ledger, made where there is none. A ledger in memory has one for its lifetime.
 ///
 /// # Errors
-/// [`NoKey`].
+/// [`SigningKeyError`].
 pub fn load_or_create(
     ledger: Option<&Path>,
     process: &BTreeMap<String, String>,
@@ -76,7 +76,7 @@ pub fn text_of(path: &Path) -> std::io::Result<String> {
 /// The key that is to follow: it becomes the ledger's with [`promote`].
 ///
 /// # Errors
-/// [`NoKey`].
+/// [`SigningKeyError`].
 pub fn make_next(ledger: &Path) -> Result<SigningKey, SigningKeyError> {
     let seed = random()?;
     write(&next_path(ledger), &seed)?;
@@ -86,7 +86,7 @@ pub fn make_next(ledger: &Path) -> Result<SigningKey, SigningKeyError> {
 /// A key that was made and never took its place, because something stopped in between.
 ///
 /// # Errors
-/// [`NoKey`].
+/// [`SigningKeyError`].
 pub fn pending(ledger: &Path) -> Result<Option<SigningKey>, SigningKeyError> {
     Ok(read(&next_path(ledger))?.map(|seed| SigningKey::from_seed(&seed)))
 }
@@ -94,7 +94,7 @@ pub fn pending(ledger: &Path) -> Result<Option<SigningKey>, SigningKeyError> {
 /// Puts the next key in the place of the one before, which is gone.
 ///
 /// # Errors
-/// [`NoKey`].
+/// [`SigningKeyError`].
 pub fn promote(ledger: &Path) -> Result<(), SigningKeyError> {
     let moved = std::fs::rename(next_path(ledger), path(ledger));
     moved.map_err(|error| SigningKeyError(format!("the new key cannot take its place: {error}")))

@@ -82,7 +82,7 @@ fn header(name: &str, size: usize) -> [u8; BLOCK] {
 /// Reads an archive that is in memory already, whole.
 ///
 /// # Errors
-/// [`NotAnArchive`].
+/// [`ReadArchiveError`].
 pub fn read(bytes: &[u8]) -> Result<Files, ReadArchiveError> {
     let archive = Archive::open(std::io::Cursor::new(bytes))?;
     let file = |(name, place): (&String, &FileSpan)| {
@@ -121,7 +121,7 @@ impl<'a> Archive<'a> {
     /// Finds the files of an archive.
     ///
     /// # Errors
-    /// [`NotAnArchive`].
+    /// [`ReadArchiveError`].
     pub fn open(source: impl ArchiveSource + 'a) -> Result<Self, ReadArchiveError> {
         let mut source: Box<dyn ArchiveSource + 'a> = Box::new(source);
         let mut places: BTreeMap<String, FileSpan> = BTreeMap::new();

@@ -56,7 +56,7 @@ type Stream = (StreamId, Vec<Record>);
 /// The lines for some runs.
 ///
 /// # Errors
-/// [`NotExported`].
+/// [`ExportError`].
 pub fn export(reader: &dyn Reader, wanted: &ExportSelection) -> Result<String, ExportError> {
     let streams = streams(reader, wanted)?;
     let damaged = |why: &dyn std::fmt::Display| ExportError::Damaged(why.to_string());
@@ -109,7 +109,7 @@ pub fn export(reader: &dyn Reader, wanted: &ExportSelection) -> Result<String, E
 /// and not the hashed form.
 ///
 /// # Errors
-/// [`NotExported`].
+/// [`ExportError`].
 pub fn cloud_events(reader: &dyn Reader, wanted: &ExportSelection) -> Result<String, ExportError> {
     let source = facts::origin(reader)?.unwrap_or_default();
     let mut lines = String::new();

@@ -152,7 +152,7 @@ impl Gateway {
     /// or within ten minutes of the reply, and is carried on even if nobody waits for it any more.
     ///
     /// # Errors
-    /// [`Failure`], without any key of a provider in it.
+    /// [`GatewayError`], without any key of a provider in it.
     pub async fn invoke(
         &self,
         mut invoke: InvokeModel,
@@ -268,6 +268,6 @@ fn check(invoke: &mut InvokeModel) -> Result<(), GatewayError> {
 fn warn_unpriced(group: &config::Group) {
     let unpriced = group.models.iter();
     for model in unpriced.filter(|model| group.prices.of(&model.id).is_none()) {
-        tracing::info!(group = group.name, %model, "no price is known: its calls count as free, and are refused under a budget");
+        tracing::info!(group = group.name, %model, "no known price: calls count as free, and are refused under a budget");
     }
 }

@@ -18,7 +18,7 @@ pub enum DiffError {
 /// Compares two runs, each named by its stream and the path of a child, or none.
 ///
 /// # Errors
-/// [`Failed`].
+/// [`DiffError`].
 pub fn compare_runs(
     reader: &dyn Reader,
     a: &(StreamId, String),

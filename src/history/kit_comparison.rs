@@ -56,7 +56,7 @@ pub struct RunSelection {
 /// Holds a recorded run against a kit; nothing if it is not among those that are wanted.
 ///
 /// # Errors
-/// [`NotHeld`].
+/// [`KitComparisonError`].
 pub fn compare_run(
     reader: &dyn Reader,
     stream: &StreamId,

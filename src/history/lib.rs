@@ -64,7 +64,7 @@ pub fn frames(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<Frame>, Stor
 /// The fold behind the envelopes of a run; none if there is no such run.
 ///
 /// # Errors
-/// [`Unreadable`].
+/// [`RunReadError`].
 pub fn envelope(
     reader: &dyn Reader,
     stream: &StreamId,

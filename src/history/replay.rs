@@ -81,7 +81,7 @@ pub fn verdict(stream: &StreamId, told: Result<&ReplayReport, &RunReplayError>) 
 /// Folds a run.
 ///
 /// # Errors
-/// [`Failed::Unreadable`]; [`Stopped::NoRoot`] for frames that do not begin with a root.
+/// [`RunReplayError::Unreadable`]; [`ReplayError::NoRoot`] for frames that do not begin with a root.
 pub fn folded(reader: &dyn Reader, stream: &StreamId) -> Result<ReplayReport, RunReplayError> {
     replay_with(reader, stream, |frames| {
         Ok(ktsu_projections::RunState::fold(frames)?.status().as_str())
@@ -91,7 +91,7 @@ pub fn folded(reader: &dyn Reader, stream: &StreamId) -> Result<ReplayReport, Ru
 /// Decides a run again from its recorded inputs and its recorded definition.
 ///
 /// # Errors
-/// [`Failed`].
+/// [`RunReplayError`].
 pub fn strict(
     reader: &dyn Reader,
     stream: &StreamId,

@@ -46,7 +46,7 @@ pub struct Reason {
 /// Why a step is where it is; `path` is seen from `within`.
 ///
 /// # Errors
-/// [`NoSuchField`] if there is no such step.
+/// [`FieldNotFoundError`] if there is no such step.
 pub fn why_not(
     story: &TracedRun<'_>,
     within: &str,

@@ -1,8 +1,7 @@
-//! The one place where time enters, and where a wall clock that jumps is noticed.
+//! The clock: the only source of time, and where jumps of the wall clock are detected.
 //!
-//! A run has a time of its own: the wall clock's, less what it has jumped ahead since the run last
-//! recorded that it did. Whatever the run decides by time it decides by its own, so a jump that is not
-//! recorded yet ends nothing and moves nothing.
+//! A run has its own time: the wall clock's, minus jumps that the run has not recorded yet. All
+//! decisions use the run's time, so an unrecorded jump ends nothing and moves nothing.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use ktsu_ledger::Timestamp;
 use tokio::time::Instant;
 
-/// Tells the time. A function, so that tests can stop it.
+/// The current time. A function, so that tests can control it.
 pub type MicrosClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
 /// By how many microseconds the wall clock has to go ahead of the time that passed to have jumped. Smaller
@@ -43,7 +42,7 @@ pub fn system_clock() -> MicrosClock {
 /// The wall clock and the monotonic one, read together, and how far the first has jumped.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct ClockReading {
-    /// What the wall clock said.
+    /// The wall clock.
     pub(super) clock: Timestamp,
     instant: Instant,
     /// By how many microseconds it is ahead of the run's own time.
@@ -65,9 +64,9 @@ impl ClockReading {
         }
     }
 
-    /// Reads both clocks again, and tells the run's own time. A wall clock that goes back takes back
-    /// what it had jumped ahead, and is no jump otherwise: timers count down monotonically, and no
-    /// frame is earlier than the one before it. Nor is it one when it is put right.
+    /// Reads both clocks and returns the run's own time. A wall clock that goes back first cancels
+    /// an earlier forward jump; otherwise it is no jump: timers count down monotonically, and no
+    /// frame is earlier than the one before it.
     pub(super) fn time(&mut self, clock: &MicrosClock) -> Timestamp {
         let before = *self;
         (self.clock, self.instant) = (clock(), Instant::now());
@@ -101,8 +100,8 @@ impl ClockReading {
             .is_none_or(|recorded| since(recorded) >= MIN_RECORD_INTERVAL)
     }
 
-    /// The jump is recorded: from here on the run's own time is the wall clock's, but for what is
-    /// less than a millisecond, the least that a frame says.
+    /// Marks the jump as recorded: from now on the run's time is the wall clock's, up to a
+    /// millisecond, the resolution of frames.
     pub(super) fn record(&mut self) {
         self.recorded = Some(self.instant);
         self.ahead %= 1000;

@@ -1,11 +1,11 @@
-//! Forks: branches of recorded runs, which hold their own frames alone (seed 002).
+//! Forks: branches of recorded runs, which store only their own frames (seed 002).
 //!
 //! ```text
 //! nothing changes ─▶ the last shared frame ─▶ branch.created ─▶ appender ─durable▶ reply
 //! something does  ─▶ read, fold, admit ─▶ a task of the branch ─▶ appender ─durable▶ reply
 //! ```
 //!
-//! The first way costs the same wherever a run is forked.
+//! The first path costs the same wherever a run is forked.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 
-/// A fork as it is asked for.
+/// A request to fork a run.
 #[derive(Debug, Clone)]
 pub struct ForkRequest {
     /// Where.
@@ -47,7 +47,7 @@ pub struct ForkRequest {
     pub params: Vec<(Vec<String>, Value)>,
     /// Fields of outputs that change.
     pub overlays: Vec<OverlayCommand>,
-    /// Whether it goes on at once.
+    /// Whether to continue at once.
     pub go: bool,
 }
 
@@ -60,7 +60,7 @@ pub struct ForkReceipt {
     pub parent_run_id: String,
     /// How many frames it shares.
     pub fork_position: u64,
-    /// Where it stands.
+    /// The status of the branch.
     pub status: String,
 }
 
@@ -79,25 +79,25 @@ impl Orchestrator {
     pub async fn fork(
         &self,
         run: &StreamId,
-        mut asked: ForkRequest,
+        mut request: ForkRequest,
     ) -> Result<ForkReceipt, CommandError> {
         self.shared.has_room()?;
-        // Before anything is judged: a refusal names what was asked for.
-        asked.redact(&self.shared.secrets.redactor);
-        if let Some(point) = asked.shared_prefix() {
+        // Redacted before validation, because errors quote the request.
+        request.redact(&self.shared.secrets.redactor);
+        if let Some(point) = request.shared_prefix() {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| read_fork_base(reader, &stream, point);
             let found = self.shared.readers.with(read).await;
             let found = found.map_err(|error| CommandError::Unreadable(error.to_string()))??;
             if let Some(status) = found.status() {
-                return self.fork_shared_prefix(run, &asked, &found, status).await;
+                return self.fork_shared_prefix(run, &request, &found, status).await;
             }
         }
-        self.fork_changed(run, asked).await
+        self.fork_changed(run, request).await
     }
 
-    /// Refuses a definition that says what must not be recorded. It is not redacted as other text
-    /// is: it would do something else than it says.
+    /// Refuses a definition that contains a secret. Unlike other text it is not redacted, because a
+    /// redacted definition would behave differently.
     ///
     /// # Errors
     /// [`CommandError::HoldsSecret`].
@@ -108,14 +108,14 @@ impl Orchestrator {
     async fn fork_changed(
         &self,
         run: &StreamId,
-        asked: ForkRequest,
+        request: ForkRequest,
     ) -> Result<ForkReceipt, CommandError> {
         let shared = &self.shared;
         let stream = run.clone();
         let read = shared.readers.with(move |reader| frames(reader, &stream));
         let recorded = read.await;
         let recorded = recorded.map_err(|error| CommandError::Unreadable(error.to_string()))?;
-        let position = intervention::fork_position(&recorded, &asked.point)?;
+        let position = intervention::fork_position(&recorded, &request.point)?;
         // What holds at the fork position, not what holds at the end.
         let shown = usize::try_from(position.max(1)).unwrap_or(usize::MAX);
         let until = recorded
@@ -123,16 +123,17 @@ impl Orchestrator {
             .unwrap_or_default();
         let definition = startup::definition_in(shared, until);
         let definition = definition?;
-        let mut asked = asked.into_fork(position);
+        let mut request = request.into_fork(position);
         let redactor = shared.secrets.redactor_for(&definition);
-        if let Some(brought) = &asked.definition {
+        if let Some(brought) = &request.definition {
             let json = brought.json.to_value();
             without_secrets(&redactor, &json)?;
             without_secrets(&shared.secrets.redactor_for(brought), &json)?;
         }
-        redact(&redactor, &mut asked);
+        redact(&redactor, &mut request);
         let observed = ClockReading::now(&shared.clock);
-        let forked = intervention::fork(&recorded, &definition, run.name(), asked, observed.clock)?;
+        let forked =
+            intervention::fork(&recorded, &definition, run.name(), request, observed.clock)?;
         if !forked.state.is_parked() {
             self.shared.can_run(&forked.definition)?;
         }
@@ -153,11 +154,11 @@ impl Orchestrator {
         Ok(branch)
     }
 
-    /// Forks where nothing changes: of what is shared only the last frame was read.
+    /// Forks without changes: only the last shared frame is read.
     async fn fork_shared_prefix(
         &self,
         run: &StreamId,
-        asked: &ForkRequest,
+        request: &ForkRequest,
         found: &ForkBase,
         status: RunStatus,
     ) -> Result<ForkReceipt, CommandError> {
@@ -167,17 +168,17 @@ impl Orchestrator {
             fork_position: found.last.seq + 1,
             status: status.as_str().to_owned(),
         };
-        let entry = self.branch_entry(&branch, asked, found);
+        let entry = self.branch_entry(&branch, request, found);
         let entry = entry.map_err(|error| InvokeError::Internal(error.to_string()))?;
-        let (done, told) = oneshot::channel();
+        let (done, committed) = oneshot::channel();
         let tell = move |outcome: Result<_, _>| drop(done.send(outcome.map(|_| ())));
         self.shared.appender.submit(entry, Box::new(tell));
-        match told.await {
+        match committed.await {
             Ok(Ok(())) => {
                 let workflow = &found.row.workflow;
                 self.shared
                     .telemetry
-                    .branched(&branch.branch_id, workflow, &asked.by, status);
+                    .branched(&branch.branch_id, workflow, &request.by, status);
                 Ok(branch)
             }
             Ok(Err(error)) => Err(InvokeError::LedgerStopped(error.to_string()).into()),
@@ -188,28 +189,28 @@ impl Orchestrator {
     fn branch_entry(
         &self,
         branch: &ForkReceipt,
-        asked: &ForkRequest,
+        request: &ForkRequest,
         found: &ForkBase,
     ) -> Result<Entry, Box<dyn std::error::Error>> {
         let stream = StreamId::run(&branch.branch_id)?;
         let at = (self.shared.clock)().max(found.last.at);
         let draft = Draft {
             scope: String::new(),
-            actor: Actor::Principal(asked.by.id.clone()),
+            actor: Actor::Principal(request.by.id.clone()),
             cause: vec![Cause::Here(found.last.seq)],
             event: Event::Run(RunEvent::Branched(Box::new(BranchCreated {
                 branch_id: branch.branch_id.clone(),
-                by: asked.by.clone(),
+                by: request.by.clone(),
                 definition: None,
                 digest: None,
-                effects: asked.effects,
+                effects: request.effects,
                 engine: ENGINE.to_owned(),
                 env: None,
                 fork_position: branch.fork_position,
                 limits: None,
                 params: None,
                 parent_run_id: branch.parent_run_id.clone(),
-                reason: asked.reason.clone(),
+                reason: request.reason.clone(),
                 restarts: false,
                 rules: found.rules,
                 version: None,
@@ -249,7 +250,7 @@ impl Orchestrator {
 }
 
 impl ForkRequest {
-    /// What the kit at hand keeps secret.
+    /// Redacts the secrets of the current kit.
     fn redact(&mut self, redactor: &Redactor) {
         match &mut self.point {
             ForkPosition::Before(step) => *step = redactor.redact_text(step),
@@ -270,15 +271,14 @@ fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), Comman
     }
 }
 
-/// Text that enters is redacted before it is judged (decision K3): what the run's own definition
-/// keeps secret.
-fn redact(redactor: &Redactor, asked: &mut intervention::ForkCommand) {
-    changes(redactor, &mut asked.params, &mut asked.overlays);
-    let reason = asked.reason.take();
-    asked.reason = reason.map(|reason| redactor.redact_text(&reason));
+/// Redacts the secrets of the run's own definition before validation (decision K3).
+fn redact(redactor: &Redactor, request: &mut intervention::ForkCommand) {
+    changes(redactor, &mut request.params, &mut request.overlays);
+    let reason = request.reason.take();
+    request.reason = reason.map(|reason| redactor.redact_text(&reason));
 }
 
-/// Names are as much somebody's words as values are.
+/// Names are user input as much as values are.
 fn changes(
     redactor: &Redactor,
     params: &mut [(Vec<String>, Value)],
@@ -303,10 +303,11 @@ enum SharedPrefix {
 }
 
 impl ForkRequest {
-    /// The fork position, if all that is before it is shared as it is, and nothing goes on.
+    /// The fork position, if everything before it is shared unchanged and the branch does not
+    /// continue.
     fn shared_prefix(&self) -> Option<SharedPrefix> {
         let changes = !self.params.is_empty() || !self.overlays.is_empty();
-        // What a reason may not say, the definition tells.
+        // Only the definition shows what a reason must not contain.
         let changes = changes || self.reason.is_some();
         if changes || self.go || self.definition.is_some() {
             return None;
@@ -351,7 +352,7 @@ struct ForkBase {
 }
 
 impl ForkBase {
-    /// Where the branch stands, if the last frame and the row are enough to tell.
+    /// The status of the branch, if the last frame and the row are sufficient to know it.
     fn status(&self) -> Option<RunStatus> {
         let whole = self.last.seq + 1 == self.frames;
         let before = self
@@ -370,7 +371,7 @@ impl ForkBase {
             Event::Run(RunEvent::Failed(_)) if self.last.scope.is_empty() => {
                 Some(RunStatus::Failed)
             }
-            // It may stand behind the end of the run.
+            // Such frames may come after the end of the run.
             Event::Person(_) | Event::Run(RunEvent::Branched(_)) => None,
             _ => Some(RunStatus::Waiting),
         }

@@ -1,10 +1,10 @@
-//! What people want of runs: overlays, resumptions, pauses, ends, decisions about calls.
+//! Commands of people: overlays, resumptions, pauses, cancellations, approval decisions.
 //!
-//! A run that has ended, or a branch that waits, has no task. A command about it begins one, which lives
-//! until the command, and whatever follows from it, is done.
+//! An ended run and a waiting branch have no task. A command starts one, which lives until the
+//! command and its consequences are done.
 //!
 //! ```text
-//! command ─▶ the run's task, or one that is begun ─admit▶ turn ─▶ appender ─durable▶ reply
+//! command ─▶ the run's task, or a new one ─admit▶ turn ─▶ appender ─durable▶ reply
 //! ```
 
 use std::time::Duration;
@@ -29,7 +29,7 @@ use ktsu_workflow::definition::Definition;
 pub enum HumanCommand {
     /// A field of an output gets another value.
     Overlay(OverlayCommand),
-    /// A waiting branch goes on, or steps begin again.
+    /// Continues a waiting branch, or restarts steps.
     Resume {
         /// The step to begin again with.
         from: Option<String>,
@@ -42,7 +42,7 @@ pub enum HumanCommand {
     Steer {
         /// Which of them.
         steer: RunControl,
-        /// Whether only whoever started the run may.
+        /// Whether only the principal that started the run may.
         own_only: bool,
         /// Who.
         by: Principal,
@@ -60,7 +60,7 @@ pub struct CommandReceipt {
     pub seq: u64,
     /// The last frame of its turn.
     pub last: u64,
-    /// Where the run stands then.
+    /// The status of the run after the command.
     pub status: RunStatus,
 }
 
@@ -70,12 +70,12 @@ pub enum CommandError {
     /// The run moved on since it was looked at.
     #[error("the run ends with frame {actual}, not with {expected}")]
     Stale {
-        /// What was expected.
+        /// The expected last frame.
         expected: u64,
-        /// What is.
+        /// The actual last frame.
         actual: u64,
     },
-    /// It was judged, and refused.
+    /// The command was refused.
     #[error(transparent)]
     NotSaid(#[from] InterventionError),
     /// A decision about a call, refused.
@@ -87,11 +87,11 @@ pub enum CommandError {
     /// The run cannot be read.
     #[error("{0}")]
     Unreadable(String),
-    /// A definition that is brought says what must not be recorded. It is not repeated here.
-    #[error("the definition holds a secret value, written out; it would be recorded")]
+    /// The given definition contains a secret. The error does not repeat it.
+    #[error("the definition contains a secret value, which would be recorded")]
     HoldsSecret,
     /// Nothing here has the model group that it needs.
-    #[error("the gateway at hand has no model group {0:?}")]
+    #[error("the gateway has no model group {0:?}")]
     NoGroup(String),
 }
 
@@ -104,15 +104,15 @@ impl From<startup::LoadRunError> for CommandError {
     }
 }
 
-/// What became of a word, and the last frame that this rests on. A refusal rests on frames as well:
-/// who is told that somebody else was first has to find it recorded.
+/// The result of a command, and the last frame it depends on. A refusal depends on frames, too:
+/// whoever learns that somebody else was first must find that recorded.
 pub(super) type CommandAnswer = (
     u64,
     watch::Receiver<Progress>,
     Result<CommandReceipt, CommandError>,
 );
 
-/// Where to tell it.
+/// The channel for the result.
 pub(super) type CommandReply = oneshot::Sender<CommandAnswer>;
 
 /// How long a runtime may take to hear that there is something to hear.
@@ -142,7 +142,7 @@ impl Orchestrator {
                 reply,
             });
             self.deliver(run, message).await?;
-            // The task may end between the two; the next one is asked.
+            // The task may end in between; then the next one gets the command.
             if let Ok((last, mut progress, said)) = answer.await {
                 // Of the task that answered: it may have ended since, because the ledger did.
                 let durable = |progress: &Progress| progress.durable >= Some(last);
@@ -157,10 +157,10 @@ impl Orchestrator {
         Err(InvokeError::Overloaded.into())
     }
 
-    /// Hands a message to a run's task; recovers the run where there is none.
+    /// Delivers a message to a run's task; recovers the run if it has none.
     async fn deliver(&self, run: &StreamId, message: Box<Message>) -> Result<(), CommandError> {
         let shared = &self.shared;
-        // What is left unfinished goes on once it is woken, unless it is to stand still or to end.
+        // A recovered run continues, unless the command pauses or ends it.
         let sets_going =
             matches!(&*message, Message::Command { command, .. } if !command.is_steering());
         let admits = |definition: &Definition, state: &RunState| {
@@ -184,7 +184,8 @@ pub(super) fn redact_overlay(overlay: &mut OverlayCommand, redactor: &Redactor) 
 }
 
 impl Shared {
-    /// Whether what a definition needs is at hand: a run that goes on must not fail for the lack.
+    /// Whether the needs of a definition are met here, so that a resumed run does not fail for lack
+    /// of them.
     pub(super) fn can_run(&self, definition: &Definition) -> Result<(), CommandError> {
         if let Some(step) = self.peers.lacks_runtime_for(definition) {
             return Err(InvokeError::NoRuntime(step).into());
@@ -204,7 +205,7 @@ impl Shared {
                     .post_with_timeout(WAKE_TIMEOUT, "/beat", &[], Bytes::new())
                     .await;
                 if let Err(error) = asked {
-                    tracing::debug!(%error, "the runtime is not told before its next heartbeat");
+                    tracing::debug!(%error, "cannot notify the runtime before its next heartbeat");
                 }
             });
         }
@@ -212,7 +213,7 @@ impl Shared {
 }
 
 impl HumanCommand {
-    /// Whether the run goes on by it, or may.
+    /// Whether the command lets the run continue.
     pub(super) fn may_wake_run(&self) -> bool {
         matches!(self, Self::Resume { .. } | Self::Decide(_))
     }
@@ -231,7 +232,7 @@ impl HumanCommand {
         }
     }
 
-    /// Text that enters is redacted before it is judged (decision K3).
+    /// Redacts the text of a command before validation (decision K3).
     pub(super) fn redact(&mut self, redactor: &Redactor) {
         match self {
             Self::Overlay(overlay) => redact_overlay(overlay, redactor),

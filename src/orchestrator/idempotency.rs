@@ -40,7 +40,7 @@ pub struct KeyClaim {
 }
 
 impl IdempotencyKeys {
-    /// Claims a key, or tells which run it started.
+    /// Claims a key, or returns the run it started.
     pub(super) async fn claim(
         &self,
         readers: &ReaderPool,
@@ -95,7 +95,7 @@ async fn look_up(
     };
     let row: RunRow = serde_json::from_str(row.row.as_str())
         .map_err(|error| InvokeError::Internal(error.to_string()))?;
-    // Compared before anybody who waits is told: they may have come with this digest, too.
+    // Compared before waiting requests are notified: they may have the same digest.
     if row.idempotency_digest.as_deref() != Some(digest) {
         claim.settle(None);
         return Err(InvokeError::KeyReused);
@@ -105,7 +105,7 @@ async fn look_up(
 }
 
 impl KeyClaim {
-    /// Tells whoever waits which run the key started, if it started one.
+    /// Notifies waiting requests which run the key started, if any.
     pub(super) fn settle(self, run_id: Option<String>) {
         self.outcome.send_replace(Some(run_id));
     }

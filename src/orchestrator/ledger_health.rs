@@ -1,4 +1,4 @@
-//! How the ledger stands, beside whether it takes anything: what `GET /health` has to tell.
+//! The health of the ledger, as `GET /health` reports it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,15 +19,15 @@ pub struct LedgerHealth {
 /// The state of a ledger. The first that holds, from the worst on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LedgerState {
-    /// What is stored is not what was appended.
+    /// The stored data differs from what was appended.
     Damaged,
     /// Nothing is taken any more, because something failed.
     Stopped,
-    /// It came up on a full disk: nothing is written until there is room.
+    /// Started on a full disk: nothing is written until there is space.
     Full,
-    /// There is little room: nothing new begins.
+    /// Little space is left: no new runs start.
     Low,
-    /// It is served for reading alone.
+    /// Served read-only.
     ReadOnly,
     /// All is well.
     Ok,
@@ -46,7 +46,7 @@ impl LedgerState {
         }
     }
 
-    /// Whether nobody has to do anything about it.
+    /// Whether no action is needed.
     pub const fn is_healthy(self) -> bool {
         matches!(self, Self::ReadOnly | Self::Ok)
     }
@@ -70,20 +70,20 @@ impl LedgerHealth {
         }
     }
 
-    /// Whether everything that writes waits for room.
+    /// Whether all writes wait for disk space.
     pub(super) fn waits_for_disk_space(&self) -> bool {
         self.waits_for_room.load(Ordering::SeqCst)
     }
 }
 
 impl Orchestrator {
-    /// Whether runs go on that have no task here: of another owner, or once there is room.
+    /// Whether runs may be active without a task here: those of another owner, or deferred ones.
     pub fn is_observer(&self) -> bool {
         let standing = &self.shared.standing;
         standing.only_reads || standing.waits_for_disk_space()
     }
 
-    /// How the ledger stands, and why where there is more to say.
+    /// The state of the ledger, with a reason if there is one.
     pub fn ledger_state(&self) -> (LedgerState, Option<String>) {
         let Shared {
             appender, standing, ..
@@ -102,7 +102,7 @@ impl Orchestrator {
         }
     }
 
-    /// Goes on after a start on a full disk: takes up what is unfinished, if it is to.
+    /// Continues after a start on a full disk: resumes unfinished runs, if wanted.
     ///
     /// # Errors
     /// Why the ledger cannot be read.

@@ -1,7 +1,8 @@
-//! Makes it so: the single appender of facts about runs.
+//! The orchestrator: decides on commands and answers, and is the only one to append frames of runs.
 //!
-//! One task owns a run ([`run`]); everybody else holds this handle. A command is judged by the pure
-//! core, linked into frames, handed to the appender's thread, and answered once it is durable.
+//! One task owns each run (`run`); everything else uses this handle. The pure core decides on a
+//! command, its frames are linked and sent to the appender's thread, and the reply follows once
+//! they are durable.
 //!
 //! ```text
 //! invoke ─admit▶ first turn ─▶ appender ─durable▶ 202
@@ -9,7 +10,7 @@
 //!                    └▶ run task ─turn▶ appender ─durable▶ effects/ ─answer▶ run task …
 //! ```
 //!
-//! After a crash [`recover`] reads, folds and asks the same core what comes next.
+//! After a crash, `startup` folds the recorded frames and the same core decides what comes next.
 
 pub mod clock;
 mod effects;
@@ -70,8 +71,7 @@ use secrets::RunSecrets;
 use supervise::Supervisor;
 use tools::BuiltinServers;
 
-/// The most runs under way at once, unless the environment says fewer; further requests are refused
-/// and may be repeated.
+/// The default limit of active runs; further requests are refused and may be repeated.
 pub const MAX_ACTIVE: usize = MAX_ACTIVE_RUNS;
 
 /// What the engine works with; see `assemble`.
@@ -88,9 +88,9 @@ pub struct OrchestratorParts {
     pub principals: Arc<Principals>,
     /// The most runs under way at once.
     pub max_active: usize,
-    /// Where tool servers are, by their own name, where it is not where their file says.
+    /// URLs of tool servers by name, if they differ from those in their files.
     pub tool_servers: BTreeMap<String, String>,
-    /// The one way out.
+    /// The client for all outgoing requests.
     pub egress: egress::Client,
     /// The time.
     pub clock: MicrosClock,
@@ -98,7 +98,8 @@ pub struct OrchestratorParts {
     pub runtime: Option<Peer>,
     /// The groups of the gateway in this process, if it is in this process.
     pub groups: Option<BTreeSet<String>>,
-    /// Asked for its health alone: model calls go through the runtime (seed 000, invariant 6).
+    /// The gateway, for health checks only: model calls go through the runtime (seed 000, invariant
+    /// 6).
     pub gateway: Option<Peer>,
     /// How the notary is; shown by `/health`.
     pub notary: ktsu_evidence::notary::SharedStatus,
@@ -108,7 +109,7 @@ pub struct OrchestratorParts {
     pub own_url: String,
     /// Whether runs that were left unfinished go on.
     pub resume_unfinished: bool,
-    /// How the ledger stands.
+    /// The health of the ledger.
     pub standing: LedgerHealth,
     /// Where milestones of runs are logged and counted.
     pub telemetry: Arc<Telemetry>,
@@ -152,7 +153,7 @@ pub struct InvokeRequest {
     pub body: Value,
     /// The client's `Idempotency-Key`.
     pub idempotency_key: Option<String>,
-    /// Who asks.
+    /// The caller.
     pub principal: Principal,
 }
 
@@ -168,7 +169,7 @@ pub struct RunAccepted {
 /// Why no run was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum InvokeError {
-    /// Unknown, or a sub-workflow: nobody can tell which (seed 000, invariant 30).
+    /// Unknown, or a sub-workflow; the error does not reveal which (seed 000, invariant 30).
     #[error("there is no such workflow")]
     UnknownWorkflow,
     /// The params do not fit (seed 000, invariant 14).
@@ -177,33 +178,33 @@ pub enum InvokeError {
     /// The workflow has an agent step, and nothing is there to run it.
     #[error("step {0} is an agent step, and no runtime is configured")]
     NoRuntime(String),
-    /// Every principal has a value of its own for a secret, and whoever asks has none.
-    #[error("{principal} has no value of its own for {variable}, and there is none for everybody")]
+    /// Each principal needs a value of its own for a secret, and the caller has none.
+    #[error("{principal} has no value for {variable}, and there is no common one")]
     NoKey {
         /// The variable.
         variable: String,
-        /// Who asks.
+        /// The caller.
         principal: String,
     },
     /// The key was used for another request.
     #[error("the idempotency key was used for another request")]
     KeyReused,
-    /// There is too little room on the disk.
-    #[error("there is too little room on the disk to start a run")]
+    /// Not enough disk space.
+    #[error("not enough disk space to start a run")]
     DiskFull,
     /// The ledger stopped after an error.
     #[error("the ledger has stopped: {0}")]
     LedgerStopped(String),
     /// Too many runs are under way, or the engine is stopping.
-    #[error("too many runs are under way")]
+    #[error("too many active runs")]
     Overloaded,
-    /// A promise of ours did not hold.
+    /// An internal invariant was violated.
     #[error("{0}")]
     Internal(String),
 }
 
 impl Orchestrator {
-    /// Starts the engine on a ledger: takes up every unfinished run, unless it is not to.
+    /// Starts the engine on a ledger, and resumes unfinished runs if configured to.
     ///
     /// # Errors
     /// A message, if the ledger cannot be read.
@@ -409,12 +410,12 @@ impl Orchestrator {
         shown.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Where models are asked; for its health alone.
+    /// The gateway, for health checks.
     pub fn gateway(&self) -> Option<&Peer> {
         self.shared.peers.gateway.as_ref()
     }
 
-    /// What is counted.
+    /// Metrics.
     pub fn telemetry(&self) -> &Telemetry {
         &self.shared.telemetry
     }
@@ -432,8 +433,8 @@ impl Orchestrator {
             .map(|reason| reason.to_string())
     }
 
-    /// Stops: no run goes on, and what was handed to the appender is durable. Whatever was under
-    /// way is taken up at the next start.
+    /// Stops: no run continues, and everything sent to the appender is durable. Unfinished work
+    /// resumes at the next start.
     pub fn stop(&self) {
         self.shared.runs.stop();
     }

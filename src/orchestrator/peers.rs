@@ -8,15 +8,15 @@ use ktsu_workflow::definition::Definition;
 
 /// Everything that is reached from here, and what it needs to answer.
 pub(super) struct Peers {
-    /// The one way out.
+    /// The client for all outgoing requests.
     pub(super) egress: ktsu_egress::Client,
     /// Where agents run, if anywhere.
     pub(super) runtime: Option<Peer>,
-    /// Asked for its health alone.
+    /// The gateway, for health checks only.
     pub(super) gateway: Option<Peer>,
     /// The groups of the gateway in this process, if it is in this process.
     pub(super) groups: Option<BTreeSet<String>>,
-    /// Where tool servers are, by their own name, where it is not where their file says.
+    /// URLs of tool servers by name, if they differ from those in their files.
     pub(super) tool_servers: BTreeMap<String, String>,
     /// The key behind the tokens of attempts.
     pub(super) tokens: TokenKey,
@@ -30,8 +30,8 @@ impl Peers {
         matches!(self.runtime, Some(Peer::Local(_)))
     }
 
-    /// A model group that a definition needs and the gateway of this process does not have. That
-    /// another kit is at hand is nothing the world said, so it must not fail a run.
+    /// A model group that a definition needs and this gateway lacks. Such a run waits instead of
+    /// failing, because the missing group is a property of this process.
     pub(super) fn missing_group(&self, definition: &Definition) -> Option<String> {
         let groups = self.groups.as_ref()?;
         let mut needed = definition.groups().into_iter();

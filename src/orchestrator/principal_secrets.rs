@@ -1,8 +1,8 @@
-//! Keys of principals: a run acts with those of whoever started it, as its first frame says, for as
-//! long as it lives and in every branch of it.
+//! Secrets of principals: a run uses those of the principal that started it, as its first frame
+//! records, for its whole life and in every branch.
 //!
 //! ```text
-//! env.NAME ─▶ a value the starter has of its own, else the one for everybody
+//! env.NAME ─▶ the starter's own value, otherwise the common one
 //! ```
 
 use ktsu_ledger::StreamId;
@@ -30,8 +30,8 @@ impl RunSecrets {
         })
     }
 
-    /// The value a principal has of its own. A name alone is worth nothing: it was asked for its
-    /// token when the run was started.
+    /// The principal's own value. The name alone is sufficient: the token was checked when the run
+    /// was started.
     pub(super) fn personal_secret(&self, principal: &Principal, name: &str) -> Option<&Secret> {
         let known = principal.auth == TOKEN_AUTHENTICATION;
         let own = known.then(|| self.principals.secret(&principal.id, name));
@@ -47,8 +47,8 @@ impl RunSecrets {
         lacking.cloned()
     }
 
-    /// Whether a run that this principal started acts with a value of its own, or may: whoever is
-    /// not known at the moment has its keys again once it is.
+    /// Whether a run of this starter uses, or may use, the starter's own value: a principal that is
+    /// missing from the configuration has its secrets again once it returns.
     fn may_be_personal(&self, starter: &Principal, name: &str) -> bool {
         let known = self.principals.contains(&starter.id);
         starter.auth == TOKEN_AUTHENTICATION
@@ -57,9 +57,12 @@ impl RunSecrets {
 }
 
 impl Orchestrator {
-    /// A secret variable of a run with a value that is not for the speaker to send elsewhere: one
-    /// the starter may have of its own, where somebody else speaks, or, where a definition is
-    /// brought that knows of it, any but the speaker's own.
+    /// A secret variable of a run whose value the caller must not send elsewhere: one that the
+    /// starter may have a value for, if the caller is somebody else, or, if the caller brings a
+    /// definition, any value but the caller's own.
+    ///
+    /// Decided by the environment that the run recorded, as it is when the value is used: the
+    /// definition may differ at each frame, and may omit what it uses.
     ///
     /// What the run recorded of its environment decides, as it does when the value is used: the
     /// definition may be another at each frame, and may leave out what it uses.

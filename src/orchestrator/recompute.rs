@@ -1,8 +1,7 @@
-//! Recomputes: runs of a definition of agents alone, compared with the run they are of.
+//! Recomputes: runs with the agents of another run, compared with it.
 //!
-//! A recompute goes through everything a run goes through, so its model calls are frames, its budget
-//! holds, and it is taken up after a crash. What is its own is the beginning, and that it is over only
-//! once it is compared.
+//! A recompute is an ordinary run: its model calls are frames, its budget applies, and it is
+//! recovered after a crash. Only its start is special, and that it ends only after the comparison.
 
 use std::sync::Arc;
 
@@ -28,8 +27,8 @@ pub enum RecomputeStartError {
     /// The run is not one that can be recomputed.
     #[error(transparent)]
     Run(#[from] RecomputeError),
-    /// The gateway at hand has no model group of this name.
-    #[error("the gateway at hand has no model group {0}")]
+    /// The gateway has no model group of this name.
+    #[error("the gateway has no model group {0}")]
     LacksGroup(String),
     /// The engine does not take it.
     #[error(transparent)]
@@ -50,7 +49,7 @@ impl Orchestrator {
     /// durable.
     ///
     /// # Errors
-    /// [`NotBegun`].
+    /// [`RecomputeStartError`].
     pub async fn recompute(
         &self,
         run: StreamId,
@@ -72,7 +71,7 @@ impl Orchestrator {
     /// Starts a recompute that was prepared elsewhere.
     ///
     /// # Errors
-    /// [`NotBegun`].
+    /// [`RecomputeStartError`].
     pub async fn begin(
         &self,
         prepared: PreparedRecompute,
@@ -113,7 +112,7 @@ impl Orchestrator {
     }
 }
 
-/// Compares a recompute that has ended with the run it is of, and tells its task.
+/// Compares an ended recompute with its original run, and notifies its task.
 pub(super) fn compare(
     shared: &Arc<Shared>,
     state: &RunState,
@@ -130,11 +129,11 @@ pub(super) fn compare(
             .with(move |reader| compare_with_run(reader, &own, &of.stream, &of.head));
         match compared.await {
             Ok(compared) => {
-                // A task that has ended meanwhile compares again when it is taken up.
+                // If the task has ended meanwhile, the comparison is repeated when it is recovered.
                 let _ = mailbox.send(Box::new(Message::Compared(compared))).await;
             }
             Err(error) => {
-                tracing::error!(run = name, "the recompute cannot be compared: {error}");
+                tracing::error!(run = name, "cannot compare the recompute: {error}");
             }
         }
     });
@@ -163,7 +162,7 @@ fn compare_with_run(
             RecomputeCompareError::Run(error.to_string())
         })?;
     let mut history = frames(reader, &run)?;
-    // The run may have gone on since; what was recomputed is what it was then.
+    // The original run may have more frames since; only those before the recompute count.
     let end = history
         .iter()
         .position(|frame| frame.hash.to_string() == head);

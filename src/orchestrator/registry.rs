@@ -22,7 +22,7 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn::Turn;
 
-/// Runs under way, and what is needed to begin or to recover one.
+/// The active runs, and what is needed to start or recover one.
 pub(super) struct RunRegistry {
     /// By run. Held for a few lines only, never across an await.
     tasks: Mutex<HashMap<String, RunHandle>>,
@@ -53,14 +53,14 @@ pub(super) struct NewRun {
     pub(super) state: RunState,
     /// The first turn.
     pub(super) turn: Turn,
-    /// What was read while it was decided.
+    /// Values read while the turn was decided.
     pub(super) memo: Memo,
-    /// What the clocks said then.
+    /// The clock reading at that moment.
     pub(super) observed: ClockReading,
 }
 
 impl RunHandle {
-    /// Hands a message to the task. Tells whether it was still there.
+    /// Sends a message to the task. Returns whether the task still existed.
     pub(super) async fn send(&self, message: Box<Message>) -> bool {
         match self.mailbox.upgrade() {
             Some(mailbox) => mailbox.send(message).await.is_ok(),
@@ -70,7 +70,7 @@ impl RunHandle {
 }
 
 impl RunRegistry {
-    /// No run is under way. `definitions` are those of the kit at hand.
+    /// An empty registry. `definitions` are those of the current kit.
     pub(super) fn new(
         max_active: usize,
         definitions: impl IntoIterator<Item = Arc<Definition>>,
@@ -134,10 +134,10 @@ impl RunRegistry {
         durable.await.map_err(InvokeError::LedgerStopped)
     }
 
-    /// Goes on with a recorded run, unless it is under way. `admits` says whether it may.
+    /// Recovers a recorded run, unless it is active. `admits` decides whether it may continue.
     ///
     /// # Errors
-    /// Why it cannot be read, or may not go on.
+    /// Why it cannot be read, or may not continue.
     pub(super) async fn recover<E: From<LoadRunError>>(
         shared: &Arc<Shared>,
         run: &StreamId,
@@ -150,8 +150,8 @@ impl RunRegistry {
         }
     }
 
-    /// Hands a message to a run's task; a run without one is recovered for it, if `admits` lets it.
-    /// Where the task ends before it comes to the message, the message is dropped.
+    /// Delivers a message to a run's task; recovers the run first if it has none and `admits`
+    /// allows it. If the task ends before it handles the message, the message is dropped.
     ///
     /// # Errors
     /// Why the run cannot be read, or may not go on.

@@ -1,5 +1,5 @@
-//! What runtimes say, on its way into a run: named, redacted, handed over, answered once it is
-//! durable (decisions W1-W5).
+//! Reports of runtimes: authorized, redacted, passed to the run, and acknowledged once durable
+//! (decisions W1-W5).
 
 mod tools;
 
@@ -27,7 +27,7 @@ use ktsu_workflow::admit::report::{ReportAdmission, report};
 /// The most characters of a tool's name in a message.
 const MAX_TOOL_NAME_SHOWN: usize = 128;
 
-/// How long a runtime may take to say which instance it is.
+/// How long a runtime may take to report which instance it is.
 const HEALTH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// A task, as a path names it.
@@ -52,7 +52,7 @@ pub enum ReportError {
     /// Another attempt, an end, other bytes under a used number.
     #[error("the task is not waiting for this report")]
     Stale,
-    /// It does not follow from what was reported before, or says nothing.
+    /// It does not follow from earlier reports, or is empty.
     #[error("{0}")]
     Malformed(String),
     /// The run cannot go on here just now.
@@ -67,10 +67,10 @@ impl TaskAddress {
 }
 
 impl Orchestrator {
-    /// The attempt a token stands for.
+    /// The attempt that a token belongs to.
     ///
     /// # Errors
-    /// [`NotTaken::Unauthorized`].
+    /// [`ReportError::Unauthorized`].
     pub fn authorize(&self, task: &TaskAddress, token: &str) -> Result<u32, ReportError> {
         let attempt = self.shared.peers.tokens.attempt(&task.name(), token);
         attempt.ok_or(ReportError::Unauthorized)
@@ -79,41 +79,41 @@ impl Orchestrator {
     /// Takes a report, and returns once it is durable.
     ///
     /// # Errors
-    /// [`NotTaken`]; nothing is recorded.
+    /// [`ReportError`]; nothing is recorded.
     pub async fn report(
         &self,
         task: TaskAddress,
         attempt: u32,
-        said: wire::Report,
+        report: wire::Report,
         bytes: &[u8],
     ) -> Result<ReportAck, ReportError> {
-        if said.attempt != attempt {
+        if report.attempt != attempt {
             return Err(ReportError::Stale);
         }
-        if said.n == 0 {
+        if report.n == 0 {
             let words = "the number of a report is counted from 1";
             return Err(ReportError::Malformed(words.to_owned()));
         }
-        let about = self.report_context(&task, attempt, said.n, bytes);
-        let events = said.events.into_iter().map(|event| about.event(event));
+        let about = self.report_context(&task, attempt, report.n, bytes);
+        let events = report.events.into_iter().map(|event| about.event(event));
         let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
         let frames = self.submit_report(&task, events, attempt).await?;
-        Ok(answer(said.n, &task, &frames))
+        Ok(answer(report.n, &task, &frames))
     }
 
     /// Takes the end of a task from a runtime that reports nothing else.
     ///
     /// # Errors
-    /// [`NotTaken`]; nothing is recorded.
+    /// [`ReportError`]; nothing is recorded.
     pub async fn complete(
         &self,
         task: TaskAddress,
         attempt: u32,
-        said: TaskCompletion,
+        completion: TaskCompletion,
         bytes: &[u8],
     ) -> Result<(), ReportError> {
         let about = self.report_context(&task, attempt, 0, bytes);
-        let event = about.completed(said)?;
+        let event = about.completed(completion)?;
         let frames = self.submit_report(&task, vec![event], attempt).await;
         frames.map(|_| ())
     }
@@ -137,8 +137,8 @@ impl Orchestrator {
         }
     }
 
-    /// Hears a heartbeat. An instance that says nothing of another's tasks has taken its place only
-    /// if the runtime says so itself: whoever beats beside it must not cost it its work.
+    /// Records a heartbeat. An instance that does not name another's tasks replaces it only if the
+    /// runtime's health confirms that: a second runtime next to it must not cost it its tasks.
     pub async fn heartbeat(&self, beat: &Heartbeat) -> HeartbeatAck {
         let supervisor = &self.shared.supervisor;
         let (heard, elsewhere) = supervisor.heartbeat(beat);
@@ -153,9 +153,9 @@ impl Orchestrator {
         let Some(runtime) = &self.shared.peers.runtime else {
             return true;
         };
-        let asked =
+        let response =
             tokio::time::timeout(HEALTH_TIMEOUT, runtime.get("/health", "application/json")).await;
-        let Ok(Ok(answer)) = asked else {
+        let Ok(Ok(answer)) = response else {
             return false;
         };
         let Ok(body) = axum::body::to_bytes(answer.into_body(), 64 * 1024).await else {
@@ -224,7 +224,7 @@ impl Orchestrator {
         let ended = state.status().is_terminal();
         match report(&state, &task.scope, events) {
             ReportAdmission::Repeated { first, .. } => Ok(from(task, frames, first)),
-            // It is waited for, and the run will be taken up again: ask later.
+            // The task is still wanted and the run will be resumed: retry later.
             ReportAdmission::Accepted(_) | ReportAdmission::Deferred(_) if !ended => {
                 let words = "the run is not under way just now";
                 Err(ReportError::Unavailable(words.to_owned()))
@@ -248,7 +248,7 @@ impl Orchestrator {
     }
 }
 
-/// The frames of one report, and what was decided about its task because of it.
+/// The frames of a report, and the decisions about its task that followed.
 fn from(task: &TaskAddress, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
     let mut rest = frames.into_iter().skip_while(|frame| frame.seq < first);
     let Some(input) = rest.next() else {
@@ -318,7 +318,7 @@ fn answer(n: u32, task: &TaskAddress, frames: &[Frame]) -> ReportAck {
     answer
 }
 
-/// What every event of a report says alike.
+/// What all events of a report have in common.
 struct ReportContext<'a> {
     attempt: u32,
     item: Option<u32>,
@@ -377,7 +377,7 @@ impl ReportContext<'_> {
             wire::ReportEvent::ToolCalled(called) => self.called(called),
             wire::ReportEvent::ToolReturned(returned) => self.returned(returned)?,
             wire::ReportEvent::ToolInDoubt(doubt) => self.in_doubt(&doubt),
-            wire::ReportEvent::ApprovalRequested(asked) => self.approval_requested(asked),
+            wire::ReportEvent::ApprovalRequested(request) => self.approval_requested(request),
             wire::ReportEvent::Finished(finished) => {
                 let reason: Option<FinishReason> =
                     serde_json::from_value(Value::from(finished.reason.as_str())).ok();
@@ -402,7 +402,7 @@ impl ReportContext<'_> {
             duration_ms: answer.duration_ms,
             error: answer.error.map(|error| CallError {
                 code: error.code,
-                // The gateway cuts what providers say, and knows its own keys alone.
+                // The gateway truncates messages of providers, but knows only its own keys.
                 message: self.redactor.redact_cut(&error.message),
                 retryable: error.retryable,
             }),
@@ -455,7 +455,7 @@ impl ReportContext<'_> {
             let words = "an outcome has an output or an error";
             return Err(ReportError::Malformed(words.to_owned()));
         }
-        // A reply, too: whoever reads it may read it as JSON.
+        // Replies are redacted as JSON, too, because they may be parsed.
         outcome.raw_output = outcome
             .raw_output
             .map(|raw| self.redactor.redact_reply(&raw));
@@ -473,13 +473,16 @@ impl ReportContext<'_> {
         })))
     }
 
-    fn completed(&self, said: TaskCompletion) -> Result<AgentEvent, ReportError> {
-        let (reason, error) = match said.status.as_str() {
+    fn completed(&self, completion: TaskCompletion) -> Result<AgentEvent, ReportError> {
+        let (reason, error) = match completion.status.as_str() {
             "ok" => (FinishReason::Completed, None),
-            "failed" => (FinishReason::Error, Some(failure(said.error.as_ref()))),
+            "failed" => (
+                FinishReason::Error,
+                Some(failure(completion.error.as_ref())),
+            ),
             // It has dropped the task, and waits to be dispatched again in a way that is gone.
             "pending_approval" => {
-                let error = approval_unsupported(said.pending_approval.as_ref());
+                let error = approval_unsupported(completion.pending_approval.as_ref());
                 (FinishReason::Error, Some(error))
             }
             other => {
@@ -487,19 +490,19 @@ impl ReportContext<'_> {
                 return Err(ReportError::Malformed(words));
             }
         };
-        let output = said.output.filter(|_| error.is_none());
-        let raw_output = said.raw_output.map(|raw| match raw {
+        let output = completion.output.filter(|_| error.is_none());
+        let raw_output = completion.raw_output.map(|raw| match raw {
             Value::String(text) => text,
             other => other.to_string(),
         });
         let outcome = TaskOutcome {
             output: output.or_else(|| error.is_none().then_some(Value::Null)),
-            events: said.events,
-            commands: said.commands,
+            events: completion.events,
+            commands: completion.commands,
             error,
             raw_output,
         };
-        let metrics = said.metrics.unwrap_or_default();
+        let metrics = completion.metrics.unwrap_or_default();
         let metrics = ClaimedMetrics {
             cost_micro_usd: micro_usd(metrics.cost_usd),
             llm_calls: metrics.llm_calls,
@@ -512,7 +515,7 @@ impl ReportContext<'_> {
         self.finished(reason, outcome, Some(metrics))
     }
 
-    /// Whatever enters is redacted here, and everything goes on with what is recorded.
+    /// Redacts a value on entry; only the redacted form is used from here on.
     fn json(&self, mut value: Value) -> Result<CanonicalJson, ReportError> {
         self.redactor.redact_value(&mut value);
         let deep = |_| ReportError::Malformed("nested too deeply".to_owned());
@@ -533,10 +536,10 @@ fn failure(error: Option<&Value>) -> FailureDetails {
     })
 }
 
-/// The end of a task whose runtime asks for an approval by the earlier contract: with a `complete`
-/// that nothing can follow.
-fn approval_unsupported(asked: Option<&Value>) -> FailureDetails {
-    let tool = asked.and_then(|asked| asked.get("tool_name"));
+/// The failure of a task whose runtime requests an approval with a final `complete`, by the earlier
+/// contract.
+fn approval_unsupported(approval: Option<&Value>) -> FailureDetails {
+    let tool = approval.and_then(|approval| approval.get("tool_name"));
     let tool: String = match tool.and_then(Value::as_str) {
         Some(name) => name.chars().take(MAX_TOOL_NAME_SHOWN).collect(),
         None => "a tool".to_owned(),
@@ -550,11 +553,11 @@ fn approval_unsupported(asked: Option<&Value>) -> FailureDetails {
     }
 }
 
-/// Millionths of a US dollar, rounded half up; nothing for what is no amount.
+/// Millionths of a US dollar, rounded half up; 0 if it is not a valid amount.
 fn micro_usd(usd: f64) -> u64 {
     let micro = (usd * 1_000_000.0 + 0.5).floor();
     match micro.is_finite() && micro > 0.0 {
-        // Saturates at the ends, which is what is wanted.
+        // The cast saturates, as intended.
         true => micro as u64,
         false => 0,
     }

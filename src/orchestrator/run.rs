@@ -1,8 +1,8 @@
-//! One task owns a run: its state, its tail, its timers.
+//! The task that owns a run: its state, its tail, its timers.
 //!
-//! Memory runs ahead of the disk: a turn is decided, handed to the appender, and the next may be
-//! decided before it is durable. Whatever leaves the process waits until the frames it rests on
-//! are: an effect starts, and a follower is told, at the watermark.
+//! Memory runs ahead of the disk: a turn is decided and sent to the appender, and the next may be
+//! decided before it is durable. Everything that leaves the process waits until the frames it
+//! depends on are durable: effects start, and followers are notified, at the watermark.
 
 mod messages;
 mod recovery;
@@ -35,12 +35,12 @@ use ktsu_workflow::next::Memo;
 use ktsu_workflow::timers;
 use ktsu_workflow::turn::{self, InvariantViolation, Turn};
 
-/// Whoever sends here waits for room: the bound keeps a burst of answers from being held twice,
-/// here and by their senders. Boxed, since a channel makes room for thirty-two messages before the
-/// first: some kilobytes in every run that waits.
+/// The mailbox size. Senders wait for space, so that a burst of answers is not held twice. Messages
+/// are boxed because a channel allocates space for thirty-two of them at once: some kilobytes for
+/// every waiting run.
 const MAX_MAILBOX_MESSAGES: usize = 64;
 
-/// What the world tells a run.
+/// A message to a run.
 #[derive(Debug)]
 pub(super) enum Message {
     /// A webhook was answered.
@@ -49,9 +49,9 @@ pub(super) enum Message {
     Report {
         /// The scope's path.
         scope: String,
-        /// What it says.
+        /// Its events.
         events: Vec<AgentEvent>,
-        /// Where to tell what became of it.
+        /// The channel for the outcome.
         reply: oneshot::Sender<ReportOutcome>,
     },
     /// A person wants something of the run.
@@ -60,7 +60,7 @@ pub(super) enum Message {
         command: HumanCommand,
         /// The last frame the person knows of.
         expected: Option<u64>,
-        /// Where to tell what became of it.
+        /// The channel for the outcome.
         reply: CommandReply,
     },
     /// A runtime calls a tool server that comes with ktsu: which call is that?
@@ -73,14 +73,14 @@ pub(super) enum Message {
         attempt: u32,
         /// The idempotency key.
         key: String,
-        /// Where to tell.
+        /// The channel for the call.
         reply: oneshot::Sender<Option<BuiltinCall>>,
     },
     /// A task's worker is lost.
     Lost {
         /// The scope's path.
         scope: String,
-        /// What is lost.
+        /// The lost worker.
         lost: WorkerLost,
     },
     /// A recompute is compared with its run.
@@ -90,7 +90,8 @@ pub(super) enum Message {
 /// What became of a report.
 #[derive(Debug)]
 pub(super) enum ReportOutcome {
-    /// It is on its way to the ledger: its frames, and what was decided about agents with them.
+    /// Accepted: its frames, with the decisions about agents that followed, on their way to the
+    /// ledger.
     New(Vec<Frame>),
     /// It was taken before, as these frames.
     Again {
@@ -101,7 +102,7 @@ pub(super) enum ReportOutcome {
     },
     /// The task is not waiting for it.
     Stale,
-    /// It does not follow from what was reported before.
+    /// It does not follow from earlier reports.
     Malformed(String),
 }
 
@@ -131,7 +132,7 @@ struct IndexFingerprint {
     is_over: bool,
     /// The frame that ended it.
     ended: Option<u64>,
-    /// How many calls people are asked about.
+    /// The number of pending approvals.
     asked: usize,
     /// The frame that paused it.
     paused: Option<u64>,
@@ -147,7 +148,7 @@ pub(super) struct RunTask {
     sender: mpsc::Sender<Box<Message>>,
     progress: Arc<watch::Sender<Progress>>,
     durable: watch::Receiver<Progress>,
-    /// What was due up to this frame has begun.
+    /// Effects due up to this frame have started.
     effects_begun_up_to: u64,
     /// The last frame of an earlier process; 0 if there was none.
     inherited: u64,
@@ -159,15 +160,15 @@ pub(super) struct RunTask {
     more: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
-    /// What both clocks said when the run last looked at them.
+    /// The clock reading when the run last read it.
     observed: ClockReading,
-    /// Logs and counts what is durable.
+    /// Logs and counts durable frames.
     observer: RunObserver,
 }
 
 impl RunTask {
-    /// A task that has not begun, and the view others have of it. What the clocks said is what they
-    /// said when the state's last frame was made, or when it was read.
+    /// A task that is not started, and its public view. `observed` is the clock reading of the
+    /// state's last frame, or of the moment it was read.
     pub(super) fn new(
         shared: &Arc<Shared>,
         definition: Arc<Definition>,
@@ -199,7 +200,7 @@ impl RunTask {
         (task, durable)
     }
 
-    /// Hands the first turn over and lives on by itself. Tells the number of the turn's last frame.
+    /// Submits the first turn and spawns the task. Returns the number of the turn's last frame.
     pub(super) fn start(mut self, first: Turn) -> u64 {
         let last = first.sealed.last().map_or(0, |sealed| sealed.record.seq);
         self.register();
@@ -208,7 +209,7 @@ impl RunTask {
         last
     }
 
-    /// Goes on with a run of the ledger: because it was left unfinished, or because of a message.
+    /// Spawns the task for a recorded run: because it is unfinished, or because of a message.
     pub(super) fn resume(mut self, message: Option<Message>) {
         self.indexed = Some(self.index_fingerprint());
         self.observer.restore(&self.state);
@@ -245,7 +246,7 @@ impl RunTask {
                 break;
             }
             if self.more && self.mailbox.is_empty() {
-                // Other runs have their turn first: the continuation stands behind the mailbox.
+                // Yields to other runs first.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {
                     let input = turn::continuation(&self.state, ContinueReason::Bound);
@@ -262,7 +263,7 @@ impl RunTask {
             self.arm();
             tokio::select! {
                 Some(message) = self.mailbox.recv() => {
-                    // What was durable when the message came was under way by then.
+                    // Effects of what was durable before the message had started by then.
                     self.begin_effects();
                     if let Err(broken) = self.take_message(*message) {
                         return self.give_up(&broken.to_string());
@@ -306,9 +307,8 @@ impl RunTask {
         done || durable.failed.is_some()
     }
 
-    /// Sets the next timer. It counts down monotonically from here, by the run's own time: a wall
-    /// clock that jumps moves nothing, and after a restart no more is left than there was at first
-    /// (decision F3).
+    /// Arms the next timer. It counts down monotonically in the run's own time: a wall clock that
+    /// jumps moves nothing, and a restart does not extend the wait (decision F3).
     fn arm(&mut self) {
         let timer = timers::next(&self.state);
         if self.armed.map(|(until, _)| until) == timer.map(|timer| timer.until) {
@@ -341,9 +341,8 @@ impl RunTask {
         }
     }
 
-    /// The armed timer has run down, unless this was only a look at the clock. Whatever the clock
-    /// says, it is not before what it was set to: who reads that a wait is over reads that its time
-    /// has come.
+    /// Handles an expired timer, unless it was only a check of the clock. The frame's time is never
+    /// before the due time, so that a recorded timeout is never early.
     fn timer(&mut self) -> Result<(), InvariantViolation> {
         let run_down = |(_, due): &(Timestamp, Instant)| *due <= Instant::now();
         let Some((until, _)) = self.armed.take_if(|armed| run_down(armed)) else {
@@ -369,14 +368,14 @@ impl RunTask {
         self.handle_message_at(input, now)
     }
 
-    /// Takes an input that was judged by the clock, at the moment it was judged by.
+    /// Takes an input at the clock reading it was validated with.
     fn handle_message_at(&mut self, input: Draft, at: Timestamp) -> Result<(), InvariantViolation> {
         let turn = self.decide(vec![input], at)?;
         self.submit_turn(turn);
         Ok(())
     }
 
-    /// Takes a report. Tells the frames of its turn that are about agents.
+    /// Takes a report. Returns the frames of its turn that are about agents.
     fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, InvariantViolation> {
         let now = self.now();
         let turn = self.decide(input, now)?;
@@ -391,7 +390,7 @@ impl RunTask {
         turn::apply_report(&self.definition, &mut self.state, input, at, &self.memo)
     }
 
-    /// Hands a turn to the appender, and notes what is to be done once it is durable.
+    /// Submits a turn to the appender, and registers what to do once it is durable.
     fn submit_turn(&mut self, turn: Turn) {
         self.more = turn.more;
         let last = self.state.next_seq().saturating_sub(1);
@@ -504,13 +503,13 @@ impl RunTask {
             .send_modify(|progress| progress.failed = Some(reason.to_owned()));
     }
 
-    /// A promise did not hold: the task ends and writes nothing; the process goes on.
+    /// Ends the task after a violated invariant, without writing; the process continues.
     fn give_up(self, reason: &str) {
         self.failed(reason);
     }
 }
 
-/// However a task ends, by a panic too, nobody finds its run under way any more.
+/// However a task ends, even by a panic, its run must no longer count as active.
 impl Drop for RunTask {
     fn drop(&mut self) {
         let run = self.state.stream().name();

@@ -1,4 +1,4 @@
-//! What must not be recorded, and the values it stands for.
+//! Secrets and their redaction.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -47,8 +47,8 @@ impl RunSecrets {
         }
     }
 
-    /// What must not be recorded of what people say about a run: the secrets of the kit at hand,
-    /// and those the run's own definition declares.
+    /// The redactor for text that people send about a run: covers the secrets of the current kit
+    /// and those of the run's own definition.
     pub(super) fn redactor_for(&self, definition: &Definition) -> Cow<'_, Redactor> {
         let declared = definition.root().map_or(&[][..], |root| &root.plan.env);
         let secret = declared.iter().filter(|variable| variable.secret);
@@ -66,7 +66,7 @@ impl RunSecrets {
         Cow::Owned(Redactor::new(kit().chain(others).chain(&own)))
     }
 
-    /// What `run.created` may say about the environment: secrets by name only (decision K3).
+    /// What `run.created` records about the environment: secrets by name only (decision K3).
     pub(super) fn recorded_env(&self, workflow: &str) -> BTreeMap<String, EnvValue> {
         let Some(resolved) = self.environment.get(workflow) else {
             return BTreeMap::new();

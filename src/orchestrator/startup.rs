@@ -15,24 +15,27 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::effects::{Effect, EffectKind, effects_due};
 use ktsu_workflow::rules::{self, UnknownRulesError};
 
-/// What was found at the start.
+/// What the start found.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Recovered {
     /// Unfinished runs.
     pub unfinished: u64,
     /// Webhooks without an answer, sent again under their delivery ids.
     pub resent: u64,
-    /// Unfinished runs that cannot be folded; `ktsu verify` says why.
+    /// Unfinished runs that cannot be folded; `ktsu verify` shows why.
     pub unreadable: u64,
-    /// Unfinished runs whose model groups are not those of the gateway at hand: they wait for a
-    /// start with their own kit.
+    /// Unfinished runs whose model groups this gateway lacks: they wait for a start with their own
+    /// kit.
     pub left: u64,
     /// Unfinished runs recorded under decision rules that this version does not have: they wait for
     /// a version that has them.
     pub other_rules: u64,
 }
 
-/// Makes the index again if it is not whole: rows are derived, so anybody may delete or change them.
+/// Rebuilds the run index if it is incomplete. Rows are derived, so they may be deleted or changed.
+///
+/// A run that cannot be folded is logged and gets a row that says so; `ktsu verify` shows why. It
+/// is tried again at every start, in case a later version understands it.
 ///
 /// A run that cannot be folded is logged, and gets a row that says so; `ktsu verify` says why. It is
 /// tried again at every start, in case a later version understands it.
@@ -72,14 +75,14 @@ fn derive_rows(store: &dyn Store, run: &StreamId) -> Result<IndexRow, StoreError
     match made.fault {
         Some(fault) if fault.is_damage => Err(StoreError::Damaged(fault.why)),
         Some(fault) => {
-            tracing::error!(run = run.name(), "the run cannot be read: {}", fault.why);
+            tracing::error!(run = run.name(), "cannot read the run: {}", fault.why);
             Ok(made.row)
         }
         None => Ok(made.row),
     }
 }
 
-/// Tries runs that could not be read once more.
+/// Tries unreadable runs again.
 fn refold_row(store: &mut dyn Store) -> Result<(), StoreError> {
     let filter = Filter {
         status: Some(rows::UNREADABLE.to_owned()),
@@ -143,7 +146,7 @@ pub(super) async fn count_unfinished(shared: &Arc<Shared>) -> Result<(), String>
     Ok(())
 }
 
-/// Takes up every unfinished run.
+/// Resumes every unfinished run.
 pub(super) async fn resume_all(shared: &Arc<Shared>) -> Result<Recovered, String> {
     let mut found = Recovered::default();
     let mut cursor = None;
@@ -186,25 +189,25 @@ async fn resume(shared: &Arc<Shared>, run: &StreamId, found: &mut Recovered) {
             found.left += 1;
             tracing::warn!(
                 run = run_id,
-                "waits for a start with the model group {group}"
+                "waiting for a start with the model group {group}"
             );
         }
         Err(ResumeRunError::Lost(LoadRunError::Rules(unknown))) => {
             found.other_rules += 1;
-            tracing::warn!(run = run_id, "waits for another version of ktsu: {unknown}");
+            tracing::warn!(run = run_id, "needs another version of ktsu: {unknown}");
         }
         Err(ResumeRunError::Lost(reason @ LoadRunError::Unreadable(_))) => {
             found.unreadable += 1;
-            tracing::error!(run = run_id, "the run cannot be taken up again: {reason}");
+            tracing::error!(run = run_id, "cannot resume the run: {reason}");
         }
     }
 }
 
 /// Why an unfinished run does not go on.
 enum ResumeRunError {
-    /// The gateway at hand has no such model group.
+    /// The gateway has no such model group.
     LacksGroup(String),
-    /// It cannot be taken up again.
+    /// It cannot be loaded.
     Lost(LoadRunError),
 }
 
@@ -214,7 +217,7 @@ impl From<LoadRunError> for ResumeRunError {
     }
 }
 
-/// Why a run cannot be taken up again.
+/// Why a run cannot be loaded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum LoadRunError {
     /// It was decided by rules that this version does not have.

@@ -1,8 +1,9 @@
-//! Who works on what, and since when nobody says so (seed 000, invariant 19; decision W3).
+//! Supervision of tasks: which runtime works on which task, and when it last reported so (seed 000,
+//! invariant 19; decision W3).
 //!
-//! Beats are not frames: they live here and are gone with the process. That a task is lost is an
-//! input of its run. Time is counted in ticks of this process, so that a machine that slept does
-//! not find all of its workers dead.
+//! Heartbeats are not frames: they are kept in memory only. The loss of a task is an input of its
+//! run. Time is counted in ticks of this process, so that all workers do not seem dead after the
+//! machine slept.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
@@ -28,7 +29,7 @@ pub(super) struct Supervisor(Mutex<SupervisedRuns>);
 #[derive(Default)]
 struct SupervisedRuns {
     now: u64,
-    /// By run, so that the end of a run costs no more the more tasks others have.
+    /// By run, so that the end of a run costs the same however many tasks other runs have.
     runs: HashMap<String, HashMap<TaskName, SupervisedTask>>,
     /// When each instance was last heard of.
     instances: HashMap<String, u64>,
@@ -44,7 +45,7 @@ struct SupervisedTask {
     item: Option<u32>,
     instance: Option<String>,
     heard: u64,
-    told: bool,
+    reported: bool,
     mailbox: mpsc::WeakSender<Box<Message>>,
 }
 
@@ -74,7 +75,7 @@ impl Supervisor {
             item: watch.item,
             instance: None,
             heard: watched.now,
-            told: false,
+            reported: false,
             mailbox: watch.mailbox,
         };
         let run = watch.name.root().to_owned();
@@ -109,7 +110,7 @@ impl Supervisor {
         }
     }
 
-    /// Nobody works on a task any more, and nobody should.
+    /// Forgets a task that has ended.
     pub(super) fn forget(&self, name: &TaskName) {
         if let Some(tasks) = self.lock().runs.get_mut(name.root()) {
             tasks.remove(name);
@@ -123,13 +124,13 @@ impl Supervisor {
         watched.paused.remove(run);
     }
 
-    /// Whether the time of a run's tasks stands still (decision P1).
+    /// Suspends or resumes the deadlines of a run's tasks (decision P1).
     pub(super) fn set_paused(&self, run: &str, paused: bool) {
         let mut watched = self.lock();
         if paused {
             watched.paused.insert(run.to_owned());
         } else if watched.paused.remove(run) {
-            // Whoever was away meanwhile has as long to come back as anybody.
+            // The full timeout starts again after a pause.
             let now = watched.now;
             for worker in watched.runs.get_mut(run).into_iter().flatten() {
                 worker.1.heard = now;
@@ -137,8 +138,8 @@ impl Supervisor {
         }
     }
 
-    /// A runtime is alive. Tells which of its tasks nobody waits for, and whether there are tasks
-    /// of another instance that it does not name: see [`Supervisor::replaced`].
+    /// Records a heartbeat. Returns the tasks that are no longer wanted, and whether there are
+    /// tasks of another instance that it does not name: see [`Supervisor::instance_replaced`].
     pub(super) fn heartbeat(&self, beat: &Heartbeat) -> (HeartbeatAck, bool) {
         let mut heard = HeartbeatAck::default();
         let mut watched = self.lock();
@@ -173,8 +174,9 @@ impl Supervisor {
         }
     }
 
-    /// A tick: whatever nobody named for too long is lost. That there is no runtime at all ends a
-    /// task, so nothing of a paused run is lost that way: there may be one when it goes on.
+    /// One tick: reports tasks that no heartbeat named for too long as lost. The absence of any
+    /// runtime ends a task, so no task of a paused run is lost that way: a runtime may be back when
+    /// it resumes.
     pub(super) fn tick(&self) {
         let mut watched = self.lock();
         watched.now += 1;
@@ -211,12 +213,12 @@ impl SupervisedTask {
     /// Whether another instance than that of a beat has the task.
     fn is_with_another_instance(&self, beat: &Heartbeat) -> bool {
         let instance = self.instance.as_ref();
-        instance.is_some_and(|instance| *instance != beat.runtime_id) && !self.told
+        instance.is_some_and(|instance| *instance != beat.runtime_id) && !self.reported
     }
 
-    /// Tells the run. A mailbox that is full is tried again at the next tick.
+    /// Reports a lost task to its run. If the mailbox is full, the next tick tries again.
     fn report_lost(&mut self, reason: LostReason, runtime_alive: bool) {
-        if self.told {
+        if self.reported {
             return;
         }
         let message = Message::Lost {
@@ -231,7 +233,7 @@ impl SupervisedTask {
         };
         let mailbox = self.mailbox.upgrade();
         let sent = mailbox.map(|mailbox| mailbox.try_send(Box::new(message)));
-        self.told = !matches!(sent, Some(Err(mpsc::error::TrySendError::Full(_))));
+        self.reported = !matches!(sent, Some(Err(mpsc::error::TrySendError::Full(_))));
     }
 }
 

@@ -1,9 +1,9 @@
-//! Tokens of attempts: who holds one may report about that attempt, and about nothing else
-//! (decision W1).
+//! Tokens of attempts: the holder may report about that attempt, and about nothing else (decision
+//! W1).
 //!
-//! A token is a keyed BLAKE3 over the run, the step, the item and the attempt, so none has to be
-//! remembered, and one that was handed out before a restart is good after it. The key lives in a
-//! file beside the ledger; neither it nor a token ever stands in a frame or a log.
+//! A token is a keyed BLAKE3 hash over the run, the step, the item and the attempt, so tokens need
+//! no storage and survive a restart. The key is in a file next to the ledger; neither it nor a
+//! token ever appears in a frame or a log.
 
 use ktsu_projections::lineage::item_name;
 use subtle::ConstantTimeEq as _;
@@ -33,7 +33,7 @@ impl TaskName {
         }
     }
 
-    /// The run alone.
+    /// The run without the path of an inline child.
     pub fn root(&self) -> &str {
         self.run.split('/').next().unwrap_or_default()
     }

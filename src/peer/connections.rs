@@ -62,7 +62,7 @@ impl ConnectionPool {
     }
 }
 
-/// Opens connections, [`OPENING`] at once.
+/// Opens connections, [`MAX_CONNECTING`] at once.
 #[derive(Clone)]
 struct BoundedConnector {
     tcp: HttpConnector,

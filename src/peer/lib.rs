@@ -83,7 +83,7 @@ impl Peer {
     /// Asks. The path begins with `/`.
     ///
     /// # Errors
-    /// [`Unreachable`]; an answer with an error status is an answer.
+    /// [`PeerError`]; an answer with an error status is an answer.
     pub async fn call(&self, request: Request<Body>) -> Result<Response<Body>, PeerError> {
         match self {
             Self::Local(router) => match router.clone().oneshot(request).await {
@@ -97,7 +97,7 @@ impl Peer {
     /// Asks for something to read.
     ///
     /// # Errors
-    /// [`Unreachable`].
+    /// [`PeerError`].
     pub async fn get(&self, path: &str, accept: &str) -> Result<Response<Body>, PeerError> {
         let request = Request::get(path)
             .header("accept", accept)
@@ -109,7 +109,7 @@ impl Peer {
     /// Asks, and reads the whole answer: status and body.
     ///
     /// # Errors
-    /// [`Unreachable`].
+    /// [`PeerError`].
     pub async fn call_and_read(&self, request: Request<Body>) -> Result<(u16, Vec<u8>), PeerError> {
         let response = self.call(request).await?;
         let status = response.status().as_u16();
@@ -124,7 +124,7 @@ impl Peer {
     /// Posts JSON, and reads the whole answer.
     ///
     /// # Errors
-    /// [`Unreachable`].
+    /// [`PeerError`].
     pub async fn post(
         &self,
         path: &str,
@@ -143,7 +143,7 @@ impl Peer {
     /// As [`Peer::post`], with a time for the whole exchange.
     ///
     /// # Errors
-    /// [`Unreachable`], also where the time was over.
+    /// [`PeerError`], also where the time was over.
     pub async fn post_with_timeout(
         &self,
         limit: Duration,
@@ -198,7 +198,7 @@ impl RemotePeer {
 /// Splits the URL of a service's route: `http://HOST:PORT`, and the path with its query.
 ///
 /// # Errors
-/// [`Unreachable::Url`], which repeats nothing of the query: it may hold a token.
+/// [`PeerError::InvalidUrl`], without the query, which may contain a token.
 pub fn split(url: &str) -> Result<(String, String), PeerError> {
     let plain = url.split(['?', '#']).next().unwrap_or_default();
     let host = authority(url).map_err(|_| PeerError::InvalidUrl(plain.to_owned()))?;

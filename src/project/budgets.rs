@@ -21,7 +21,7 @@ pub(super) fn unpriced(kit: &Kit, dir: &Path, environment: Option<&Environment>)
     if !dir.join(file).is_file() {
         return Vec::new();
     }
-    // Whoever judges the gateway says what is wrong with it.
+    // Errors in the gateway's file are reported elsewhere.
     let Ok(config) = Config::load_in(dir, file, environment) else {
         return Vec::new();
     };
@@ -75,7 +75,7 @@ fn unpriced_models(group: &Group) -> BTreeSet<&str> {
 fn fault(model: &str, group: &str, place: SourceSpan) -> Fault {
     let words = format!(
         "the model {model:?} of the group {group:?} has no price, so its calls under this budget \
-         end budget_unpriced"
+         fail with budget_unpriced"
     );
     let hint = format!(
         "price it in gateway.yaml, in the group {group}: pricing: [{{model: {model}, \
@@ -87,7 +87,7 @@ fn fault(model: &str, group: &str, place: SourceSpan) -> Fault {
         .hint(hint)
 }
 
-/// Where the budget stands in a workflow's file.
+/// The position of the budget in a workflow's file.
 fn place(kit: &Kit, path: &str) -> SourceSpan {
     let source = kit.warnings.sources.get(Path::new(path));
     let node = source.and_then(|text| yaml::parse(text).ok());

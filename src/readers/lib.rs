@@ -87,7 +87,7 @@ impl ReaderPool {
         outcome
     }
 
-    /// As [`Readers::with`], on this thread, one at a time.
+    /// As [`ReaderPool::with`], on this thread, one at a time.
     ///
     /// # Errors
     /// [`StoreError`] of opening a reader or of the work.
@@ -154,7 +154,7 @@ fn panic_error(panic: &(dyn Any + Send)) -> StoreError {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
     let why = text.unwrap_or("without a message");
-    tracing::error!(panic = why, "a question to the ledger panicked");
+    tracing::error!(panic = why, "a query to the ledger panicked");
     read_error("it ended in a panic, which is a defect of ktsu".to_owned())
 }
 

@@ -77,13 +77,13 @@ impl Callbacks {
             match self.post(ATTEMPT_TIMEOUT, url, None, json.clone()).await {
                 Ok((200, body)) => return DeliveryOutcome::Accepted(body),
                 Ok((status @ (408 | 429 | 500..), _)) => {
-                    tracing::debug!(status, "a callback is sent again");
+                    tracing::debug!(status, "retrying a callback");
                 }
                 Ok((status, _)) => return DeliveryOutcome::Refused(status),
                 Err(error) => {
                     let plain = url.split(['?', '#']).next().unwrap_or_default();
                     silence.warn_once("the orchestrator", plain, &error);
-                    tracing::debug!(%error, "a callback is sent again");
+                    tracing::debug!(%error, "retrying a callback");
                 }
             }
             backoff.wait().await;
@@ -148,7 +148,7 @@ impl UnreachableWarning {
     /// Says it, unless it was said. The URL comes without its query, which may hold a token.
     pub(super) fn warn_once(&self, who: &str, url: &str, error: &PeerError) {
         if !self.0.swap(true, Ordering::Relaxed) {
-            tracing::warn!(url, %error, "{who} does not answer; it is asked again until it does");
+            tracing::warn!(url, %error, "no response from {who}; retrying until there is one");
         }
     }
 }

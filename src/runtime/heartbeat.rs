@@ -37,21 +37,28 @@ pub(super) async fn once(runtime: &Inner) {
     };
     let json = match serde_json::to_vec(&beat) {
         Ok(json) => Bytes::from(json),
-        Err(error) => return tracing::debug!(%error, "a heartbeat cannot be written"),
+        Err(error) => return tracing::debug!(%error, "cannot encode a heartbeat"),
     };
     let body = match runtime.orchestrator.beat(HEARTBEAT_INTERVAL, json).await {
         Ok((200, body)) => body,
         Ok((status @ (401 | 403), _)) => {
-            return tracing::warn!(status, "a heartbeat is refused: KTSU_TOKEN is no runtime's");
+            return tracing::warn!(
+                status,
+                "heartbeat refused: KTSU_TOKEN does not belong to a runtime"
+            );
         }
-        Ok((status, _)) => return tracing::debug!(status, "a heartbeat is refused"),
-        Err(error) => return tracing::debug!(%error, "a heartbeat is not heard"),
+        Ok((status, _)) => return tracing::debug!(status, "heartbeat refused"),
+        Err(error) => return tracing::debug!(%error, "heartbeat not delivered"),
     };
     // An older orchestrator answers with an empty body.
     let heard: HeartbeatAck = serde_json::from_slice(&body).unwrap_or_default();
     runtime.tasks.pause_only(&heard.paused);
     for task in heard.stop {
-        tracing::debug!(run_id = task.run_id, step_id = task.step_id, "told to stop");
+        tracing::debug!(
+            run_id = task.run_id,
+            step_id = task.step_id,
+            "stopping a task"
+        );
         runtime.tasks.abort(task);
     }
 }

@@ -98,7 +98,7 @@ impl Runtime {
     }
 
     /// Says that it is alive and what it works on, at once and then every
-    /// [`ktsu_contract::report::BEAT_SECONDS`], until `shutdown` resolves. Tasks nobody waits for
+    /// [`ktsu_contract::report::HEARTBEAT_INTERVAL_SECONDS`], until `shutdown` resolves. Tasks nobody waits for
     /// any more are dropped.
     pub async fn beat(&self, shutdown: impl Future<Output = ()>) {
         heartbeat::run(&self.0, shutdown).await;

@@ -67,7 +67,7 @@ impl ModelClient {
                 }
                 Err(error @ PeerError::NoResponse { .. }) => {
                     silence.warn_once("the gateway", error.url(), &error);
-                    tracing::debug!(%error, key, "a model call is sent again");
+                    tracing::debug!(%error, key, "retrying a model call");
                 }
             }
             backoff.wait().await;

@@ -77,7 +77,7 @@ impl Reporter {
         };
         let body = deliver(&self.callbacks, &self.url, &report, &self.silence).await?;
         serde_json::from_slice(&body).map_err(|error| {
-            tracing::error!(%error, "the answer to a report cannot be read; the task is dropped");
+            tracing::error!(%error, "cannot read the response to a report; dropping the task");
             RecordError::Unwanted
         })
     }
@@ -92,7 +92,7 @@ async fn deliver(
 ) -> Result<Vec<u8>, RecordError> {
     // Made once: another try is recognised by its bytes.
     let bytes = serde_json::to_vec(message).map_err(|error| {
-        tracing::error!(%error, "a message cannot be written; the task is dropped");
+        tracing::error!(%error, "cannot encode a message; dropping the task");
         RecordError::Unwanted
     })?;
     match callbacks.deliver(url, Bytes::from(bytes), silence).await {
@@ -100,7 +100,7 @@ async fn deliver(
         // Nobody waits for it any more: that is no fault.
         DeliveryOutcome::Refused(409) => Err(RecordError::Unwanted),
         DeliveryOutcome::Refused(status) => {
-            tracing::warn!(status, "the orchestrator refuses a message");
+            tracing::warn!(status, "the orchestrator refused a message");
             Err(match status {
                 401 | 404 => RecordError::Unwanted,
                 _ => RecordError::Refused(status),

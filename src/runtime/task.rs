@@ -100,14 +100,14 @@ pub(super) async fn run(work: Arc<TaskContext>) {
             return tracing::warn!(
                 run_id = work.invoke.run_id,
                 step_id = work.invoke.step_id,
-                "nobody took the end of a task whose time is over; the task is dropped"
+                "could not deliver the end of an expired task; dropping it"
             );
         }
     };
     match done {
         None | Some(Ok(())) => {}
         Some(Err(error)) => {
-            tracing::error!(%error, run_id = work.invoke.run_id, "a task broke off");
+            tracing::error!(%error, run_id = work.invoke.run_id, "a task panicked");
             let words = "the task broke off by a fault of the runtime";
             let end = conversation::broken("internal_error", words);
             let _ = tokio::time::timeout(FINAL_REPORT_TIMEOUT, work.finish(end)).await;
@@ -139,7 +139,7 @@ impl TaskContext {
             tracing::error!(
                 run_id = self.invoke.run_id,
                 step_id = self.invoke.step_id,
-                "the orchestrator refuses the end of a task, too; the task is dropped"
+                "the orchestrator also refused the end of a task; dropping it"
             );
         }
     }

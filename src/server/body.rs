@@ -1,8 +1,7 @@
 //! Request bodies: bounded, strictly parsed, always an object (decision H2).
 //!
-//! The Content-Type is not asked. A body whose announced length is over the limit is answered
-//! before a byte of it is read; one that lies about its length, or announces none, is cut off
-//! where it passes the limit.
+//! The Content-Type is ignored. A body with an announced length over the limit is refused before it
+//! is read; one with a false or missing length is cut off at the limit.
 
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
@@ -95,7 +94,7 @@ fn broken(error: &(dyn std::error::Error + 'static), limit: usize) -> ProblemDet
         }
         cause = error.source();
     }
-    ProblemDetails::new(ErrorCode::InvalidJson, "the body broke off")
+    ProblemDetails::new(ErrorCode::InvalidJson, "the body ended early")
 }
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! `/openapi.json`: a description as it is served. It never changes while a service runs, so its
-//! text is made once and shared by all who ask.
+//! `/openapi.json`: the description, rendered once and shared by all requests.
 
 use axum::body::Bytes;
 use axum::response::{IntoResponse as _, Response};

@@ -1,16 +1,14 @@
-//! Requests that a web page made a browser send are refused: whoever reads a page has not asked
-//! for what it does here.
+//! Refuses requests that a web page made a browser send without the user's intent.
 //!
-//! A service on loopback is within reach of every page open in a browser of the same machine. A
-//! page can send a request without being allowed to read the answer, which is enough to start a
-//! run; and one whose name was made to point at 127.0.0.1 reads the answer, too. Browsers tell such
-//! requests apart: the first by `Origin` and `Sec-Fetch-Site`, the second by `Host`. Programs
-//! that are no browsers send the address they were given, and calls within the process send
-//! nothing at all.
+//! Every page open in a browser can reach a service on loopback. A page can send a request without
+//! being allowed to read the response, which is enough to start a run; a page whose name resolves
+//! to 127.0.0.1 can even read it. Browsers mark such requests: the first by `Origin` and
+//! `Sec-Fetch-Site`, the second by `Host`. Other programs send the address they were given, and
+//! calls within the process send nothing.
 //!
-//! Where principals are configured, a request is worth what its token is worth, and a browser adds
-//! no token by itself. The service may then have any name: that of the machine, or of a proxy that
-//! speaks TLS for it. Pages of other sites are refused all the same.
+//! With principals, requests need a token, which a browser does not add by itself. The service may
+//! then have any name: that of the machine, or of a TLS proxy. Pages of other sites are refused all
+//! the same.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -20,12 +18,12 @@ use axum::http::{HeaderMap, HeaderName, header};
 use crate::ProblemDetails;
 use ktsu_codes::ErrorCode;
 
-/// By which names a service may be asked.
+/// The host names that requests may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllowedHosts {
     /// Those of this machine's loopback addresses.
     Loopback,
-    /// Any: whoever asks shows a token.
+    /// Any, because requests need a token.
     Any,
 }
 
@@ -56,13 +54,13 @@ fn check_same_site(request: Request) -> Result<Request, ProblemDetails> {
     }
     let words = "the request comes from a page of another site";
     Err(ProblemDetails::new(ErrorCode::ForeignOrigin, words)
-        .with_hint("ask from a page of this service, or from a program"))
+        .with_hint("send it from a page of this service, or from a program"))
 }
 
 fn check_loopback(request: Request) -> Result<Request, ProblemDetails> {
     let refused = |words: &str| {
         Err(ProblemDetails::new(ErrorCode::ForeignOrigin, words)
-            .with_hint("ask at http://127.0.0.1:PORT or http://localhost:PORT"))
+            .with_hint("use http://127.0.0.1:PORT or http://localhost:PORT"))
     };
     let named = request.uri().host();
     if !named.is_none_or(is_loopback_host)
@@ -86,7 +84,7 @@ fn all(headers: &HeaderMap, name: &HeaderName, passes: impl Fn(&str) -> bool) ->
     values.all(|value| value.to_str().is_ok_and(&passes))
 }
 
-/// `scheme://host:port`; a page without an origin of its own says `null`.
+/// `scheme://host:port`; opaque origins are `null`.
 fn is_loopback_origin(origin: &str) -> bool {
     origin
         .split_once("://")

@@ -16,10 +16,10 @@ pub struct FieldViolation {
     pub rule: String,
 }
 
-/// An error as clients see it (RFC 9457, decision H3).
+/// A problem document (RFC 9457, decision H3).
 ///
-/// `detail` must not repeat a name from the request's path: a 404 says the same whether a name is
-/// absent or hidden.
+/// `detail` must not repeat a name from the request's path: a 404 is the same whether a name is
+/// unknown or hidden.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {detail}")]
 pub struct ProblemDetails {
@@ -27,16 +27,16 @@ pub struct ProblemDetails {
     pub code: ErrorCode,
     /// What happened this time, in one line; the title where there is nothing to add.
     pub detail: String,
-    /// The places that break a rule, if that is what is wrong.
+    /// The violations, if the request has invalid fields.
     pub errors: Vec<FieldViolation>,
     /// Something to do or to type.
     pub hint: Option<String>,
-    /// One more member of the document: what somebody needs to understand it.
+    /// One additional member of the document.
     pub member: Option<Box<(&'static str, serde_json::Value)>>,
 }
 
 impl ProblemDetails {
-    /// A problem that says what happened this time.
+    /// A problem with details of this occurrence.
     pub fn new(code: ErrorCode, detail: impl Into<String>) -> Self {
         Self {
             code,

@@ -1,21 +1,21 @@
-//! Serving a router to the network, with a limit on everything a client can do.
+//! Serves a router over the network, with a limit on everything a client can do.
 //!
-//! A client has a time to send its headers, a time to send its body, a size for each, a time to
-//! take what it is answered, and there are only so many connections. A handler that panics answers
-//! 500 and takes nobody with it.
+//! A client has limited time to send its headers and its body, a size limit for each, and limited
+//! time to read responses; the number of connections is limited, too. A handler that panics
+//! responds with 500 and affects no other request.
 //!
-//! Beyond the cap a connection is accepted rather than left in the kernel's queue. It gets the
-//! place of a client that does not read its answers, that does not send what it announced, or that
-//! asks nothing ([`room`]); if there is none for a few seconds, it is answered 503: a client learns what is wrong instead of
-//! hanging, and whoever looks at the server from outside can tell "full" from "dead".
+//! Beyond the limit, a connection is accepted rather than left in the kernel's queue. It takes the
+//! slot of a client that does not read its responses, does not send the body it announced, or is
+//! idle ([`connection_limiter`]). If there is none within a few seconds, the response is 503, so
+//! that clients and monitoring can distinguish a full server from a dead one.
 //!
 //! ```text
-//! accept ─▶ room: a place ─▶ hyper ─▶ answers: counted ─▶ router
-//!                              └────▶ socket: a time to write, a moment to linger
+//! accept ─▶ limiter: a slot ─▶ hyper ─▶ responses: counted ─▶ router
+//!                                └────▶ socket: write timeout, lingering close
 //! ```
 //!
-//! Shutdown has two phases: stop accepting and let requests under way finish, then, after a grace
-//! period, cut what is left. The ledger is durable, so cutting is safe.
+//! Shutdown has two phases: stop accepting and let requests in progress finish; then, after a grace
+//! period, close the rest. The ledger is durable, so that is safe.
 
 mod connection_limiter;
 mod descriptors;
@@ -66,7 +66,7 @@ pub struct ServerLimits {
     pub body_time: Duration,
     /// The most bytes of request line and headers.
     pub header_bytes: usize,
-    /// The time to take some of what is written to the connection (see [`socket`]).
+    /// How long a client may take to read part of what is written to the connection (see `socket`).
     pub write_time: Duration,
     /// The most bytes of answers that wait for their clients, over all connections; beyond it who
     /// does not read is closed.
@@ -76,7 +76,7 @@ pub struct ServerLimits {
     pub pipelined: usize,
     /// How long requests under way may take to finish at shutdown.
     pub grace: Duration,
-    /// Told how many connections there are.
+    /// The number of open connections.
     pub open: Arc<AtomicUsize>,
 }
 
@@ -101,16 +101,14 @@ impl Default for ServerLimits {
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {
     /// The address is reachable from other machines.
-    #[error(
-        "cannot listen on {0}: other machines could reach it, and nobody would ask them who they are"
-    )]
+    #[error("cannot listen on {0}: other machines could reach it without authentication")]
     NotLoopback(IpAddr),
     /// The system refused.
     #[error("cannot listen on {address}: {source}")]
     System {
         /// Where.
         address: SocketAddr,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
 }
@@ -124,16 +122,16 @@ pub async fn bind_loopback(address: SocketAddr) -> Result<TcpListener, BindError
     bind(address).await
 }
 
-/// Listens on any address: for a router that asks for a token.
+/// Listens on any address: for a router with authentication.
 pub async fn bind(address: SocketAddr) -> Result<TcpListener, BindError> {
     let listener = TcpListener::bind(address).await;
     listener.map_err(|source| BindError::System { address, source })
 }
 
-/// A router with what every answer of ktsu has: problem documents for unknown paths and wrong
-/// methods, no requests of foreign web pages, panics contained, headers that forbid caching and
-/// guessing. Applied by whoever makes a
-/// router, since it replaces the fallback: over a socket and within the process the same answers.
+/// Adds what every response of ktsu needs: problem documents for unknown paths and wrong methods,
+/// refusal of requests from foreign web pages, isolation of panics, and headers against caching and
+/// sniffing. Call it when creating a router, because it replaces the fallback; requests within the
+/// process then get the same responses.
 pub fn guarded(router: Router) -> Router {
     guarded_as(router, AllowedHosts::Loopback)
 }
@@ -205,7 +203,7 @@ pub async fn serve(
 
 /// How often it is looked whether a place can be had for those that wait for one.
 const QUEUE_POLL_INTERVAL: Duration = Duration::from_millis(50);
-/// How many connections may wait for a place; beyond it whoever waited longest is refused.
+/// How many connections may wait for a slot; beyond that the longest waiting one is refused.
 const MAX_QUEUE: usize = 256;
 /// How many refusals may be under way; beyond it a connection is just closed.
 const MAX_REFUSALS: usize = 256;
@@ -244,12 +242,12 @@ where
         .timer(TokioTimer::new())
         .header_read_timeout(limits.header_time)
         .max_header_size(limits.header_bytes)
-        // Room for the headers and a piece of the body; a connection grows into it only if used.
+        // Holds the headers and part of the body; a connection allocates it only if used.
         .max_buf_size((2 * limits.header_bytes).max(8192))
         .serve_connection(TokioIo::new(socket), answers);
     async move {
         let mut connection = std::pin::pin!(connection);
-        // A connection that broke concerns its client alone: both outcomes are the end of it.
+        // A broken connection concerns only its client.
         tokio::select! {
             _ = &mut connection => return,
             () = seat.evicted() => return,
@@ -279,7 +277,7 @@ async fn accept(listener: &TcpListener, room: &ConnectionLimiter) -> TcpStream {
     }
 }
 
-/// Tells a client that there is no room, without reading what it wants.
+/// Responds 503 without reading the request.
 async fn refuse_overloaded(mut stream: TcpStream) {
     let body = ProblemDetails::new(ErrorCode::Overloaded, "too many connections").to_json();
     let body = body.to_string();
@@ -289,8 +287,8 @@ async fn refuse_overloaded(mut stream: TcpStream) {
          cache-control: no-store\r\nx-content-type-options: nosniff\r\n\r\n{body}",
         body.len()
     );
-    // Closing a socket with unread bytes in it would destroy the answer on its way: say that
-    // we are done, then read for a moment what the client had already sent.
+    // Closing a socket with unread bytes would discard the response, so shut down writing first and
+    // read for a moment what the client has sent.
     let polite = async {
         stream.write_all(answer.as_bytes()).await?;
         stream.shutdown().await?;
@@ -301,7 +299,7 @@ async fn refuse_overloaded(mut stream: TcpStream) {
     let _ = tokio::time::timeout(Duration::from_secs(1), polite).await;
 }
 
-/// The answer where a handler panicked; what it said stays in the log.
+/// The response after a panic; its message is only logged.
 fn panicked(payload: Box<dyn Any + Send>) -> Response {
     let said = payload
         .downcast_ref::<String>()

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! The protocol is that of the official SDK ([`rmcp`]): its messages, its handshake, its ids. What
-//! it sends goes through [`wire`], which is ours: every byte leaves by [`ktsu_egress`], every byte
+//! it sends goes through `transport`, which is ours: every byte leaves by [`ktsu_egress`], every byte
 //! that comes is counted and read strictly, and only an answer that was waited for gets as far as
 //! the SDK. A server is hostile until shown otherwise; what it does to one session touches no other.
 //!
@@ -62,7 +62,7 @@ use limits::SessionLimits;
 pub struct McpServer {
     /// The agent's name for it, for messages.
     pub name: String,
-    /// Where it listens, `http` or `https`. For [`Tools::open_own`] a path.
+    /// Where it listens, `http` or `https`. For [`McpClient::open_builtin`] a path.
     pub url: String,
     /// Goes with every request.
     pub auth: Option<(HeaderName, Secret)>,
@@ -141,7 +141,7 @@ impl McpClient {
         .await
     }
 
-    /// As [`Tools::open`], at a service of ours: the server's `url` is a path there.
+    /// As [`McpClient::open`], at a service of ours: the server's `url` is a path there.
     ///
     /// # Errors
     /// [`ToolError`]; no call was sent.

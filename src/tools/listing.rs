@@ -96,7 +96,7 @@ impl ToolListingBuilder {
             Ok(tool) => self.tools.push(Arc::new(tool)),
             Err(reason) => {
                 let tool: String = name.chars().take(limits.name_bytes).collect();
-                tracing::warn!(?tool, reason, "a tool is left out");
+                tracing::warn!(?tool, reason, "tool excluded");
                 self.left_out.push(ExcludedTool { tool, reason });
             }
         }

@@ -242,7 +242,7 @@ impl McpSession {
     /// # Errors
     /// [`ToolError`]; whether the server may have acted on the call is in it. After
     /// [`ToolErrorCode::SessionExpired`] it has not, and the call can be made again in the session
-    /// that [`Session::renew`] opens.
+    /// that [`McpSession::renew`] opens.
     pub async fn call(
         &self,
         tool: &str,
@@ -370,7 +370,7 @@ fn request_error(
     }
 }
 
-/// The SDK hands back what [`super::wire`] said.
+/// The SDK hands back what [`super::transport`] returned.
 fn transport_error(error: DynamicTransportError) -> ToolError {
     match error.error.downcast::<ToolError>() {
         Ok(error) => *error,

@@ -214,7 +214,7 @@ impl SessionShared {
         self.forgotten.load(Ordering::Acquire) || self.state().legacy.as_ref().is_some_and(over)
     }
 
-    /// A status that is no success, as a failure; see [`super::way::status`].
+    /// A status that is no success, as a failure; see [`super::endpoint::status_error`].
     pub(super) fn status_error(&self, status: StatusCode) -> ToolError {
         let in_session = {
             let state = self.state();
@@ -392,7 +392,7 @@ impl SessionShared {
             let cancelled = message::cancelled(id);
             let told = timeout(shared.limits.control, shared.post_message(&cancelled)).await;
             if !matches!(told, Ok(Ok(status)) if status.is_success()) {
-                tracing::debug!("a tool server was not told that a call is cancelled");
+                tracing::debug!("could not notify a tool server of a cancelled call");
             }
         });
         let mut cancelling = self.cancelling();
@@ -409,7 +409,7 @@ impl SessionShared {
     /// Answers a request of the server, as well as that goes.
     pub(super) async fn answer(&self, id: &Value, method: &str) {
         if let Err(error) = self.post_message(&message::reply(id, method)).await {
-            tracing::debug!(%error, "a tool server's request could not be answered");
+            tracing::debug!(%error, "could not answer a request of a tool server");
         }
     }
 

@@ -161,7 +161,7 @@ impl Definitions {
     /// The definition that holds from a frame on, if the frame brings one.
     ///
     /// # Errors
-    /// [`Stopped::Rules`], [`Stopped::Definition`].
+    /// [`ReplayError::Rules`], [`ReplayError::Definition`].
     pub fn introduced_by(&mut self, frame: &Frame) -> Result<Option<Arc<Definition>>, ReplayError> {
         let Some(rules) = recorded_rules(&frame.event) else {
             return Ok(None);
@@ -204,7 +204,7 @@ impl Definitions {
 /// anywhere else every frame that is decided must be recorded, and the other way round.
 ///
 /// # Errors
-/// [`Stopped`]; the first frame that differs is a [`Diverged`].
+/// [`ReplayError`]; the first frame that differs is a [`ReplayDivergence`].
 pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunState, ReplayError> {
     let mut definition = root(recorded, definitions)?;
     let memo = Memo::default();

@@ -40,7 +40,7 @@ impl DecisionRules {
     /// The rules of a recorded number.
     ///
     /// # Errors
-    /// [`UnknownRules`].
+    /// [`UnknownRulesError`].
     pub fn from_recorded(recorded: u32) -> Result<Self, UnknownRulesError> {
         match recorded {
             1..=RULES => Ok(Self(recorded)),
@@ -114,7 +114,7 @@ pub fn recorded_rules(event: &Event) -> Option<u32> {
 /// else than they seem to.
 ///
 /// # Errors
-/// [`UnknownRules`] names the first number that is not known.
+/// [`UnknownRulesError`] names the first number that is not known.
 pub fn check_rules_known<'a>(
     frames: impl IntoIterator<Item = &'a Frame>,
 ) -> Result<(), UnknownRulesError> {

@@ -67,7 +67,7 @@ pub enum SimulationError {
 /// Tries a recorded run under a definition. `recorded_as` is the one it was recorded under.
 ///
 /// # Errors
-/// [`NotRehearsed`].
+/// [`SimulationError`].
 pub fn simulate(
     recorded: &[Frame],
     recorded_as: &Definition,

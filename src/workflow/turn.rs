@@ -43,7 +43,7 @@ pub enum InvariantViolation {
 /// The first turn of a run.
 ///
 /// # Errors
-/// [`Broken`].
+/// [`InvariantViolation`].
 pub fn begin(
     definition: &Definition,
     stream: StreamId,
@@ -69,7 +69,7 @@ pub fn begin(
 /// A later turn.
 ///
 /// # Errors
-/// [`Broken`]. The state must then not be used further.
+/// [`InvariantViolation`]. The state must then not be used further.
 pub fn apply_input(
     definition: &Definition,
     state: &mut RunState,
@@ -83,7 +83,7 @@ pub fn apply_input(
 /// A later turn whose input is a report: one input, whatever its frames (DESIGN 1).
 ///
 /// # Errors
-/// [`Broken`]. The state must then not be used further.
+/// [`InvariantViolation`]. The state must then not be used further.
 pub fn apply_report(
     definition: &Definition,
     state: &mut RunState,

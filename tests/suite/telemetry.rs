@@ -325,9 +325,9 @@ async fn what_is_logged_is_said_by_ktsu_log_then_rust_log_then_the_environment_f
     assert!(
         world
             .log("log-3")
-            .contains("LOG_LEVEL of the environment file is not a level")
+            .contains("ignoring LOG_LEVEL of the environment file")
     );
-    assert!(world.log("log-5").contains("RUST_LOG is not a filter"));
+    assert!(world.log("log-5").contains("ignoring RUST_LOG"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

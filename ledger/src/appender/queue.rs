@@ -12,7 +12,7 @@ pub(super) struct Queue {
     inner: Mutex<Inner>,
     /// Something waits, or the queue was closed.
     filled: Condvar,
-    /// There is room again, or never will be.
+    /// Signals free space, or that the queue is closed.
     drained: Condvar,
 }
 
@@ -52,8 +52,8 @@ impl Queue {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts an entry in, waiting for room; gives `done` back with the reason if there will be
-    /// none. An entry larger than the whole queue passes when the queue is empty.
+    /// Adds an entry, waiting for space; returns `done` with the reason if the queue is closed. An
+    /// entry larger than the whole queue is accepted when the queue is empty.
     pub(super) fn push(
         &self,
         entry: Entry,
@@ -79,8 +79,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Takes what is waiting, up to some bytes but at least one entry; waits for it. `None` once
-    /// the queue is closed and empty.
+    /// Takes waiting entries, at least one and up to a number of bytes; blocks until there are
+    /// some. `None` once the queue is closed and empty.
     pub(super) fn take(&self, bytes: usize) -> Option<CommitGroup> {
         let mut inner = self.lock();
         while inner.waiting.is_empty() {

@@ -1,5 +1,4 @@
-//! After an append whose outcome is not known: what is stored is found out, what is not is appended
-//! again.
+//! Settles an append of unknown outcome: reads back what is stored and appends the rest again.
 //!
 //! ```text
 //! append ──Unknown──▶ read back, compare hashes ──all there──▶ durable
@@ -7,8 +6,8 @@
 //!            └─── Unknown ── append those again ──refused──▶ read back once more ──▶ refused
 //! ```
 //!
-//! An append may be repeated, since an entry names the frame it follows: the store takes it once,
-//! however often it is sent. An error in between is final, as it is everywhere else.
+//! Appending again is safe, because an entry names the frame it follows, so the store accepts it
+//! only once. An error in between is final, as always.
 
 use std::time::{Duration, Instant};
 
@@ -19,7 +18,7 @@ const FIRST_PAUSE: Duration = Duration::from_millis(5);
 /// The longest one.
 const MAX_PAUSE: Duration = Duration::from_millis(500);
 
-/// What is to be settled.
+/// The entries to settle.
 pub(super) struct Unsettled<'a> {
     pub(super) epoch: Epoch,
     pub(super) entries: &'a [Entry],
@@ -31,7 +30,7 @@ pub(super) struct Unsettled<'a> {
 
 type AppendResult = Result<u64, AppendRefusal>;
 
-/// What is known of an entry.
+/// The known status of an entry.
 #[derive(Clone)]
 enum AppendStatus {
     /// Nothing.
@@ -77,8 +76,8 @@ impl Unsettled<'_> {
         }
     }
 
-    /// Reads back what is open and appends what is absent. What becomes known stays known, should it
-    /// end halfway.
+    /// Reads back the undecided entries and appends the missing ones. Progress is kept if this
+    /// fails halfway.
     fn attempt(&self, store: &mut dyn Store, known: &mut [AppendStatus]) -> Result<(), StoreError> {
         for (at, entry) in self.entries.iter().enumerate() {
             if let Some(AppendStatus::Open) = known.get(at) {
@@ -106,7 +105,7 @@ impl Unsettled<'_> {
             .for_each(|at| fill(known, *at, AppendStatus::Open));
         let answers = answer_each(&again, store.append(self.epoch, &again))?;
         for ((at, entry), answer) in absent.into_iter().zip(&again).zip(answers) {
-            // What was sent before may have arrived in the meantime.
+            // What was sent before may have arrived meanwhile.
             let answer = match answer {
                 Err(_) if self.is_stored(store, at, known)? => Ok(entry.tail().seq),
                 answer => answer,
@@ -116,8 +115,9 @@ impl Unsettled<'_> {
         Ok(())
     }
 
-    /// Whether the store has the frames of an entry: the hash of the last one stands for all before
-    /// it. Where the same frames were given twice, they are those of the first, unless it was refused.
+    /// Whether the store has the frames of an entry; the hash of the last one covers all before it.
+    /// If the same frames were submitted twice, they count for the first entry, unless that was
+    /// refused.
     fn is_stored(
         &self,
         store: &dyn Store,

@@ -1,4 +1,4 @@
-//! The thread's own work: group, append, tell, checkpoint.
+//! The appender's thread: groups entries, appends them, reports outcomes, checkpoints.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::settle::{Unsettled, answer_each};
 use super::{AppendCallback, AppendError, Commit, Committed, OnCommit, OnFatal, OnWritten, Shared};
 use crate::store::{AppendRefusal, Checkpoint, Entry, Store, StoreError};
 
-/// A log this long that nobody waits for is given back to the disk.
+/// A log of this size is truncated when the appender is idle.
 const WORTH_SHRINKING: u64 = 32 * 1024 * 1024;
 
 pub(super) struct AppendWorker {
@@ -31,7 +31,7 @@ impl AppendWorker {
         let error = match worked {
             Ok(Ok(())) => return,
             Ok(Err(error)) => error,
-            // A defect of ours, or of somebody's `done`.
+            // A defect of ours, or of a callback.
             Err(_) => StoreError::failed("append", "the appender panicked"),
         };
         self.fail(&error, Vec::new());
@@ -40,7 +40,7 @@ impl AppendWorker {
     fn work(&mut self) -> Result<(), StoreError> {
         let shared = Arc::clone(&self.shared);
         while let Some(group) = shared.queue.take(self.transaction_bytes) {
-            // Asked here, so that new runs are refused before there is no space for those under way.
+            // Checked here, so that new runs are refused before active ones run out of space.
             shared.disk_space.look();
             self.append(group)?;
             let failed = shared.queue.failure().is_some();
@@ -63,7 +63,7 @@ impl AppendWorker {
     fn append(&mut self, group: CommitGroup) -> Result<(), StoreError> {
         let CommitGroup { entries, dones } = group;
         let started = Instant::now();
-        // A panic in the store must not leave anybody without an answer.
+        // After a panic in the store every caller must still get an answer.
         let stored = catch_unwind(AssertUnwindSafe(|| self.store(&entries)));
         let stored = stored.unwrap_or_else(|_| {
             let broken = "it answered with a panic";
@@ -76,8 +76,8 @@ impl AppendWorker {
                 }
                 self.count(&entries, &outcomes);
                 let outcomes = committed(&entries, outcomes);
-                // First whoever follows, then whoever waits: who hears that its entry is durable
-                // may stop everything, and what follows must have seen it by then.
+                // Followers first: a caller that learns its entry is durable may stop everything,
+                // and followers must have seen the entry by then.
                 if let Some(on_commit) = &mut self.on_commit {
                     let mut taken = outcomes.iter().map(Result::is_ok);
                     let mut entries = entries;
@@ -162,7 +162,7 @@ impl AppendWorker {
         counts.refused.fetch_add(refused, Ordering::Relaxed);
     }
 
-    /// Stops for ever, and says so to everybody who waits: first those of the failed transaction.
+    /// Stops permanently and notifies all waiting callers, those of the failed transaction first.
     fn fail(&mut self, error: &StoreError, failed: Vec<AppendCallback>) {
         let reason = &error.to_string();
         let waiting = self.shared.queue.fail(reason);

@@ -1,12 +1,11 @@
-//! Facts about an agent at work: its calls to models, what it decided, how it ended. What it calls
-//! besides models stands in [`super::tool`].
+//! Events of agents: model calls, decisions, results. Tool events are in [`super::tool`].
 //!
-//! One (step, item, attempt) is a **task**. A task's life, as its runtime reports it:
-//! (`llm.request` → `llm.response` → `agent.decided` → tools)* → `llm.request` → `llm.response` →
-//! (`agent.decided` → `reflect.started`? → `llm.request` → `llm.response`)? → `agent.finished`.
-//! Whatever a runtime reports is an input; each of its frames
-//! carries the number and the digest of its report, so that one report is one turn. A task that the
-//! engine ends itself gets an `agent.finished` without a report, which is a decision.
+//! One (step, item, attempt) is a **task**. Its life, as its runtime reports it: (`llm.request` →
+//! `llm.response` → `agent.decided` → tools)* → `llm.request` → `llm.response` → (`agent.decided` →
+//! `reflect.started`? → `llm.request` → `llm.response`)? → `agent.finished`. Everything a runtime
+//! reports is an input; each frame carries the number and the digest of its report, so that one
+//! report is one turn. A task that the engine ends itself gets an `agent.finished` without a
+//! report, which is a decision.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,24 +23,24 @@ pub enum AgentEvent {
     Request(LlmRequest),
     /// `llm.response` (input): a model answered, or will not.
     Response(Box<LlmResponse>),
-    /// `agent.decided` (input): it asks for tools, or it has a draft and may reflect (decision R2).
+    /// `agent.decided` (input): it requests tools, or has a draft and may reflect (decision R2).
     Decided(AgentDecided),
-    /// `reflect.started` (decision): the draft is to be looked at once more.
+    /// `reflect.started` (decision): the draft is to be reviewed.
     ReflectStarted(ReflectStarted),
-    /// `budget.exhausted` (input): a call was asked for and refused (decision F4).
+    /// `budget.exhausted` (input): a call was requested and refused (decision F4).
     BudgetExhausted(BudgetExhausted),
     /// `tool.called` (input): about to be sent to a tool server.
     ToolCalled(Box<ToolCalled>),
-    /// `tool.returned` (input): what the model gets for a call it asked for.
+    /// `tool.returned` (input): the result of a call, for the model.
     ToolReturned(Box<ToolReturned>),
-    /// `tool.in_doubt`: nobody knows whether a call happened. Reported it is an input; where the
-    /// engine finds it out, a decision.
+    /// `tool.in_doubt`: it is unknown whether a call happened. An input if reported, a decision if
+    /// the engine finds out itself.
     ToolInDoubt(ToolInDoubt),
     /// `approval.requested` (input): a person is to decide on a call.
     ApprovalRequested(Box<ApprovalRequested>),
     /// `approval.decided` (input): a person did.
     ApprovalDecided(Box<ApprovalDecided>),
-    /// `approval.expired` (input): nobody did in time.
+    /// `approval.expired` (input): nobody decided in time.
     ApprovalExpired(ApprovalExpired),
     /// `agent.finished`: the task has ended (decision W7).
     Finished(Box<AgentFinished>),
@@ -100,7 +99,7 @@ impl AgentEvent {
         each!(self, event => event.item)
     }
 
-    /// The attempt; of a person's word, the one that asked.
+    /// The attempt; for a decision of a person, the attempt that requested it.
     pub fn attempt(&self) -> u32 {
         each!(self, event => event.attempt)
     }
@@ -122,7 +121,7 @@ impl AgentEvent {
     }
 }
 
-/// What a model is asked for.
+/// The purpose of a model call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Purpose {
@@ -130,7 +129,7 @@ pub enum Purpose {
     Turn,
     /// A draft that was not JSON is to be put right (decision R3).
     Repair,
-    /// A draft is looked at once more (decision R2).
+    /// A review of the draft (decision R2).
     Reflect,
 }
 
@@ -139,7 +138,7 @@ pub enum Purpose {
 pub struct LlmRequest {
     /// The task's attempt.
     pub attempt: u32,
-    /// The request this one goes on from: its messages come before these.
+    /// The request that this one extends: its messages come first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,
     /// SHA-256 of the whole request, messages of the base included.
@@ -151,8 +150,8 @@ pub struct LlmRequest {
     pub item: Option<u32>,
     /// The most tokens of the reply.
     pub max_tokens: u32,
-    /// The messages that are new: a list of `{role, content}`; what stands in an earlier frame of
-    /// the task is named by it, as `{role: assistant, frame}` and `{role: tool, frame}`.
+    /// The new messages: a list of `{role, content}`; content of an earlier frame of the task is
+    /// referenced, as `{role: assistant, frame}` and `{role: tool, frame}`.
     pub messages: CanonicalJson,
     /// What it is for.
     pub purpose: Purpose,
@@ -160,8 +159,8 @@ pub struct LlmRequest {
     pub report: Report,
     /// The step.
     pub step: String,
-    /// The tools the model is told of, if they are others than those of the base (of none: than
-    /// none at all): a list of `{server, tool, name, description, input_schema, digest}`.
+    /// The tools offered to the model, if they differ from those of the base (without a base: from
+    /// none): a list of `{server, tool, name, description, input_schema, digest}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<CanonicalJson>,
 }
@@ -171,11 +170,11 @@ pub struct LlmRequest {
 pub struct LlmResponse {
     /// The task's attempt.
     pub attempt: u32,
-    /// Every model that the gateway asked for this reply, in order, each with what it used, failed
-    /// ones included (decision S5); absent where it was the one that answered alone.
+    /// All attempts of the gateway for this reply, in order, each with its usage, failed ones
+    /// included (decision S5); absent if the first model answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<CallAttempt>,
-    /// Whether the gateway had the reply at hand and asked no provider.
+    /// Whether the reply came from the gateway's cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
     /// The reply's text.
@@ -219,11 +218,11 @@ pub struct LlmResponse {
     /// How many of the tokens received were spent on reasoning.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens_reasoning: u64,
-    /// The tools it asks for: a list of `{id, name, arguments}`, with `secret: true` where the
-    /// arguments held one.
+    /// The requested tool calls: a list of `{id, name, arguments}`, with `secret: true` if the
+    /// arguments contained one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tool_calls: Option<CanonicalJson>,
-    /// Whether the price of a model that was asked is not known, so that its cost counts as 0.
+    /// Whether the price of one of the models is unknown, so that its cost counts as 0.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unpriced: bool,
 }
@@ -232,16 +231,16 @@ fn is_zero(count: &u64) -> bool {
     *count == 0
 }
 
-/// One model that the gateway asked for a reply.
+/// One attempt of the gateway at a reply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallAttempt {
-    /// From asking to answer, in milliseconds.
+    /// From request to answer, in milliseconds.
     pub duration_ms: u64,
     /// `provider/model`.
     pub model: String,
     /// `ok`, a word of `retry.on`, or the code of the failure.
     pub status: String,
-    /// What it used, whatever came of it.
+    /// Its usage, whatever the result.
     pub usage: CallUsage,
 }
 
@@ -317,7 +316,7 @@ pub struct BudgetExhausted {
     pub item: Option<u32>,
     /// What it may cost.
     pub limit_micro_usd: u64,
-    /// The report that asked.
+    /// The report that requested it.
     pub report: Report,
     /// The step.
     pub step: String,
@@ -344,7 +343,7 @@ pub enum FinishReason {
 }
 
 impl FinishReason {
-    /// As it is persisted.
+    /// The persisted form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Completed => "completed",
@@ -381,7 +380,7 @@ pub struct AgentFinished {
     pub step: String,
 }
 
-/// What a runtime says it used, with no frames to show for it.
+/// Usage claimed by a runtime that reports no frames.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClaimedMetrics {
     /// Millionths of a US dollar.

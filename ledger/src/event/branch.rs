@@ -1,7 +1,7 @@
-//! Facts about forks: where a branch begins, and what it changes.
+//! Events of forks: where a branch begins, and what it changes.
 //!
-//! A branch continues the numbering of what it was forked from: `branch.created` has the number of
-//! the fork position and names the hash of the frame before it, which stands in the parent.
+//! A branch continues the numbering of its parent: `branch.created` has the number of the fork
+//! position and names the hash of the frame before it, which is in the parent.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ pub struct BranchCreated {
     pub params: Option<CanonicalJson>,
     /// The run or branch it was forked from: `run_…` or `branch_…`.
     pub parent_run_id: String,
-    /// Why, in the words of whoever forked.
+    /// The reason given by whoever forked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Whether unfinished steps begin afresh, because what they rest on has changed.
@@ -69,10 +69,10 @@ pub enum Effects {
 }
 
 impl BranchCreated {
-    /// The stream it was forked from.
+    /// The parent stream.
     ///
     /// # Errors
-    /// [`ParseStreamIdError`] if the name is none.
+    /// [`ParseStreamIdError`] if the name is not valid.
     pub fn parent(&self) -> Result<StreamId, ParseStreamIdError> {
         StreamId::run(&self.parent_run_id)
     }

@@ -1,8 +1,8 @@
-//! Facts about the items of a fan-out (seed 000, invariants 26 and 27; decision R4). All of them
-//! are decisions.
+//! Events of the items of a fan-out (seed 000, invariants 26 and 27; decision R4). All are
+//! decisions.
 //!
 //! An item's life: `item.started` → `item.completed` | `item.failed`. The output of the step,
-//! `{"results": […]}`, is a projection of these frames and stands in no frame of its own.
+//! `{"results": […]}`, is a projection of these frames and is not stored in a frame of its own.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +65,7 @@ pub struct ItemCompleted {
     pub attempt: u32,
     /// Counted from 0.
     pub item: u32,
-    /// Where the output stands; absent for a skipped item.
+    /// The location of the output; absent for a skipped item.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_from: Option<Reference>,
     /// The agent's reason to skip it.
@@ -93,10 +93,10 @@ pub struct ItemFailed {
     pub item: u32,
     /// For people.
     pub message: String,
-    /// The output that was refused, if it stands nowhere else.
+    /// The refused output, if it is not in another frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<CanonicalJson>,
-    /// Where the output that was refused stands.
+    /// The location of the refused output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_from: Option<Reference>,
     /// The step.

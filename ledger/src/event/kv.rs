@@ -1,8 +1,8 @@
-//! Facts about what agents keep between runs: the streams `kv:NAMESPACE` of the tool server
+//! Events of values that agents keep between runs: the streams `kv:NAMESPACE` of the tool server
 //! `ktsu/kv` (decision A3).
 //!
-//! Each follows from the `tool.called` of a run that asked for it, and names its idempotency key: a
-//! call that is sent twice is one fact.
+//! Each follows from the `tool.called` that caused it, and contains its idempotency key: a call
+//! that is sent twice is one event.
 
 use serde::{Deserialize, Serialize};
 

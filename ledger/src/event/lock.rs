@@ -1,9 +1,8 @@
 //! The lock of a kit, as `run.created` carries it: every file with its version and its digest.
 //!
-//! Persisted, keep stable. It is what `ktsu.lock.yaml` says, as canonical JSON (seed 000, invariant
-//! 12). It names files by what is in them, so whoever has the files can see that they are those, and
-//! it names the definition that a workflow came to, so whoever has the record can see that the run
-//! had that one.
+//! Persisted, keep stable. It is the content of `ktsu.lock.yaml` as canonical JSON (seed 000,
+//! invariant 12). It identifies files by content, so the files can be checked against it, and it
+//! contains the digest of each compiled workflow, so a record can be checked against it.
 //!
 //! Format 1: as declared here. Optional members are absent when unknown.
 
@@ -37,7 +36,7 @@ pub struct Entry {
     pub kind: Kind,
     /// Relative to the kit, with forward slashes; `ktsu/NAME@VERSION` for what comes with ktsu.
     pub path: String,
-    /// Of a server: the digests of its tools by name. Absent where nobody asked it, empty where it
+    /// For a server: the digests of its tools by name. Absent if they were not listed, empty if it
     /// offered none that an agent may call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<BTreeMap<String, String>>,
@@ -58,7 +57,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As it is written.
+    /// The persisted form.
     pub fn text(self) -> &'static str {
         match self {
             Self::Agent => "agent",

@@ -1,9 +1,9 @@
-//! Every fact a frame can hold, one file a subject.
+//! Every event a frame can hold, one file per subject.
 //!
-//! Persisted, keep stable: a `type` is never renamed, and the members of `data` stand in the order
-//! of their names, which is the order of the fields below. A type is an **input** (what the world
-//! told us) or a **decision** (what follows from it); see [`Role`]. Strict replay, recovery and
-//! golden ledgers rest on that line, so every new type says on which side it stands.
+//! Persisted, keep stable: a `type` is never renamed, and the members of `data` are in the order of
+//! their names, which is the order of the fields below. A type is an **input** (something that
+//! happened outside) or a **decision** (what follows from inputs); see [`Role`]. Strict replay,
+//! recovery and golden ledgers depend on that distinction, so every new type must state its role.
 
 mod agent;
 mod branch;
@@ -74,7 +74,7 @@ pub enum Event {
     Worker(WorkerEvent),
     /// About a call to an HTTP endpoint.
     Webhook(WebhookEvent),
-    /// What a person says about what is recorded.
+    /// An intervention of a person in a recorded run.
     Person(PersonEvent),
     /// About what agents keep between runs.
     Kv(KvEvent),
@@ -85,15 +85,15 @@ pub enum Event {
     Foreign {
         /// The name.
         kind: String,
-        /// Whatever it holds.
+        /// The content.
         data: CanonicalJson,
     },
 }
 
-/// On which side of the line a frame stands.
+/// Whether a frame is an input or a decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
-    /// What the world told us. Replay feeds it.
+    /// Something that happened outside. Replay feeds it.
     Input,
     /// What follows from inputs. Replay must reproduce it byte for byte.
     Decision,
@@ -113,7 +113,7 @@ impl Event {
         }
     }
 
-    /// What the first frame of a run, or of a recompute, says.
+    /// The `run.created` or `recompute.created` of a first frame.
     pub fn created(&self) -> Option<&RunCreated> {
         match self {
             Self::Run(RunEvent::Created(created))
@@ -165,7 +165,7 @@ impl Event {
     }
 }
 
-/// Reads a member that may stand in a blob: null, until it is put back, is an empty one.
+/// Reads a member that may be stored as a blob: null, until it is inserted, is an empty value.
 fn null_is_empty<'de, T, D>(deserializer: D) -> Result<T, D::Error>
 where
     T: Default + serde::Deserialize<'de>,

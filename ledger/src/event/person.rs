@@ -1,4 +1,4 @@
-//! What people say about a run that is already recorded (seed 004: overlays are a person's).
+//! Interventions of people in recorded runs (seed 004: overlays are a person's).
 
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +8,7 @@ use crate::canonical::CanonicalJson;
 /// A person's word.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PersonEvent {
-    /// `overlay.set` (input): one field of a step's output gets another value for whatever follows.
+    /// `overlay.set` (input): replaces one field of a step's output for everything that follows.
     /// Refused unless the step is complete. Never written by steps or by a recompute.
     OverlaySet(OverlaySet),
 }

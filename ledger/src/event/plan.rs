@@ -1,9 +1,9 @@
 //! The persisted definition of a run: what `run.created` carries, with every edge resolved.
 //!
 //! Persisted, keep stable. A plan is the resolved form of the workflow files: child workflows are
-//! inlined under the path they were found at, defaults are filled in, expressions and templates
-//! stay as source text (bare JMESPath, `{{ }}` templates). It depends on the files alone, never on
-//! the environment, so its digest names the definition (seed 000, invariants 12 and 13).
+//! inlined under the path of their file, defaults are filled in, expressions and templates remain
+//! source text (bare JMESPath, `{{ }}` templates). It depends only on the files, never on the
+//! environment, so its digest identifies the definition (seed 000, invariants 12 and 13).
 //!
 //! Format 1: as declared here. Optional members are absent when empty.
 
@@ -74,7 +74,7 @@ pub enum Visibility {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Webhooks {
-    /// Sent, if the other side says so too.
+    /// Sent, if the parent or the child agrees as well.
     Execute,
     /// Skipped, never failed.
     Suppress,
@@ -97,13 +97,13 @@ pub struct Variable {
 pub struct InvokeAuth {
     /// The name of the header that carries the secret.
     pub header: String,
-    /// Whether `Bearer ` stands before the secret.
+    /// Whether `Bearer ` precedes the secret.
     pub scheme: AuthScheme,
     /// A template that resolves through a secret variable.
     pub secret: String,
 }
 
-/// How a secret stands in a header.
+/// The form of a secret in a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum AuthScheme {
@@ -144,7 +144,7 @@ pub struct Policy {
     pub unpriced: Unpriced,
 }
 
-/// What becomes of a call under a budget whose price nobody knows (decision F4).
+/// How a call without a known price is treated under a budget (decision F4).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Unpriced {
@@ -166,7 +166,7 @@ impl Unpriced {
 }
 
 impl Policy {
-    /// The group that is asked in place of another (`spec` A9).
+    /// The group used in place of another (`spec` A9).
     pub fn group<'a>(&'a self, wanted: &'a str) -> &'a str {
         let mapped = self.group_map.get(wanted).map(String::as_str);
         self.force_group.as_deref().or(mapped).unwrap_or(wanted)
@@ -352,7 +352,7 @@ pub struct AgentFile {
     /// JSON Schema of the params; `secret: true` marks one that no prompt may show.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<CanonicalJson>,
-    /// What the model is told.
+    /// The prompt for the model.
     pub prompt: Prompt,
     /// The tool servers it uses, by the names it has for them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -388,19 +388,19 @@ pub struct ServerPlan {
     pub file: String,
     /// The agent's name for it.
     pub name: String,
-    /// What it is told when a session begins.
+    /// The params it receives when a session begins.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub params: BTreeMap<String, ServerParam>,
     /// Whether its calls change something that lasts (seed 000, invariant 1).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stateful: bool,
-    /// How long a call may take, where its file says so.
+    /// The timeout of a call, if its file sets one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub timeout_ms: Option<u64>,
     /// Which of its tools may be called: what the server's file and the agent's both allow
     /// (decision K5).
     pub tools: Vec<ToolRule>,
-    /// Where it is, unless the environment says otherwise; empty for one that comes with ktsu.
+    /// Its URL, unless the environment overrides it; empty for a built-in server.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub url: String,
     /// Semantic version.
@@ -418,8 +418,8 @@ impl ServerPlan {
         self.declared.as_ref().unwrap_or(&self.name)
     }
 
-    /// What a person is asked before a tool is called; nothing if nobody is. In the rules of a
-    /// definition the narrowest stands first, and says what the wider ones say as well.
+    /// The approval that a tool requires, if any. The most specific rule comes first, and includes
+    /// what the wider ones require.
     pub fn approval(&self, tool: &str) -> Option<&ApprovalPolicy> {
         let mut rules = self.tools.iter().filter(|rule| rule.covers(tool));
         rules.find_map(|rule| rule.approval.as_ref())
@@ -431,16 +431,16 @@ impl ServerPlan {
 pub struct ServerAuth {
     /// The header.
     pub header: String,
-    /// The server's param whose value stands in it.
+    /// The server's param that provides the value.
     pub param: String,
-    /// Whether `Bearer ` stands before it.
+    /// Whether `Bearer ` precedes it.
     pub scheme: AuthScheme,
 }
 
 /// A param of a tool server.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerParam {
-    /// What stands where the template gives nothing.
+    /// The value if the template gives none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub default: Option<String>,
     /// Whether its value is never recorded.
@@ -450,10 +450,10 @@ pub struct ServerParam {
     pub value: String,
 }
 
-/// An entry of an allowlist, and what is asked before.
+/// An entry of an allowlist, with the approval it requires.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ToolRule {
-    /// A person is asked first.
+    /// The approval required before a call.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<ApprovalPolicy>,
     /// A name, the beginning of one and a star, or a star.
@@ -473,7 +473,7 @@ impl ToolRule {
 /// `require_approval:` (seed 000, invariant 34; `spec` A10, A11).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalPolicy {
-    /// Whoever started the run may not approve.
+    /// The principal that started the run may not approve.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub not_by_proposer: bool,
     /// What becomes of the step if the call is rejected.
@@ -491,12 +491,12 @@ pub struct ApprovalPolicy {
 pub enum OnReject {
     /// The step fails.
     Fail,
-    /// The model is told, and goes on.
+    /// The model receives the refusal and continues.
     Recover,
 }
 
 impl OnReject {
-    /// As it is persisted.
+    /// The persisted form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Fail => "fail",
@@ -525,7 +525,7 @@ pub enum TimeoutBehavior {
 }
 
 impl TimeoutBehavior {
-    /// As it is persisted.
+    /// The persisted form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Fail => "fail",

@@ -1,8 +1,8 @@
-//! Facts about a recompute: fresh model calls on the recorded inputs of a run, in a stream of their
+//! Events of a recompute: new model calls with the recorded inputs of a run, in a stream of their
 //! own (seed 004).
 //!
-//! A recompute's life is that of a run, with `recompute.created` in the place of `run.created`. Once
-//! it has ended, `recompute.compared` says what came out differently; nothing follows it.
+//! A recompute's life is that of a run, with `recompute.created` in place of `run.created`. After
+//! its end, `recompute.compared` records the differences; nothing follows it.
 
 use serde::{Deserialize, Serialize};
 
@@ -16,8 +16,8 @@ use crate::canonical::CanonicalJson;
 pub enum RecomputeEvent {
     /// `recompute.created` (input): none → pending. Always the first frame of its stream.
     Created(Box<RunCreated>),
-    /// `recompute.compared` (input): what the recompute says about the run. Refused before the
-    /// recompute has ended, and a second time.
+    /// `recompute.compared` (input): the comparison with the run. Refused before the recompute has
+    /// ended, and a second time.
     Compared(RecomputeCompared),
 }
 
@@ -44,7 +44,7 @@ pub struct RecomputeCompared {
     pub tasks: Vec<ComparedTask>,
 }
 
-/// What a recompute of one task came to.
+/// The result of recomputing one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ComparedTask {
     /// What differs, by path; the keys of objects in order.
@@ -56,7 +56,7 @@ pub struct ComparedTask {
     /// Why it cannot be compared, or what failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// Where it failed: whether whoever failed said that it may go well another time.
+    /// If it failed: whether the failure was marked as retryable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
     /// The verdict.
@@ -71,14 +71,14 @@ pub struct ComparedTask {
 /// One difference between two values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValueChange {
-    /// What comes out now; absent where nothing stands there any more.
+    /// The new value; absent if there is none.
     #[serde(
         default,
         deserialize_with = "present",
         skip_serializing_if = "Option::is_none"
     )]
     pub after: Option<CanonicalJson>,
-    /// What the run recorded; absent where nothing stood there.
+    /// The recorded value; absent if there is none.
     #[serde(
         default,
         deserialize_with = "present",
@@ -106,12 +106,12 @@ pub enum Sameness {
     ValueChanged,
     /// The fresh output breaks its schema.
     SchemaViolation,
-    /// The fresh calls came to no output at all.
+    /// The new calls produced no output.
     Failed,
 }
 
 impl Sameness {
-    /// As it is persisted.
+    /// The persisted form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Clean => "clean",

@@ -4,12 +4,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::canonical::CanonicalJson;
 
-/// What is recomputed.
+/// The subject of a recompute.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RecomputeOf {
     /// The hash of the last frame that was looked at: names that history and no other.
     pub head: String,
-    /// The step that was asked for, by its path: `call/inner`; absent for all of them.
+    /// The path of the requested step: `call/inner`; absent for all steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// The stream of the run.
@@ -32,7 +32,7 @@ pub struct RecordedResult {
     /// As in the recorded `tool.returned`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_sent: Option<UnsentReason>,
-    /// Where it stands.
+    /// Its location.
     pub recorded: RecordedAt,
     /// The step of the recompute.
     pub step: String,
@@ -55,7 +55,7 @@ pub struct RecordedAt {
     pub tool: String,
 }
 
-/// Why a call that a model asked for was not sent.
+/// Why a requested call was not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum UnsentReason {
@@ -65,9 +65,9 @@ pub enum UnsentReason {
     InvalidArguments,
     /// The arguments hold a secret.
     SecretInArguments,
-    /// A person rejected it, or nobody answered in time, and the agent may recover.
+    /// A person rejected it, or nobody decided in time, and the agent may recover.
     Rejected,
-    /// Whether an earlier sending happened is not known, and a person said not to send it again.
+    /// It is unknown whether an earlier attempt happened, and a person decided not to repeat it.
     InDoubt,
     /// A branch does not change the world (decision F1), nor does a recompute: no result of such a
     /// call is recorded that could answer it.

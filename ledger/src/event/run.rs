@@ -25,21 +25,22 @@ pub enum RunEvent {
     Created(Box<RunCreated>),
     /// `run.started`: pending → running. In a scope: the child begins.
     Started(RunStarted),
-    /// `run.continued`: the run takes up what was left. Refused once the run has ended.
+    /// `run.continued`: the run continues after a restart. Refused once the run has ended.
     Continued(Continued),
-    /// `run.resumed`: a person lets a waiting branch or a paused run go on, or restarts steps of a run
-    /// that ended: waiting, complete, failed or cancelled → running. Refused while the run goes on by
-    /// itself.
+    /// `run.resumed`: a person continues a waiting branch or a paused run, or restarts steps of an
+    /// ended run: waiting, complete, failed or cancelled → running. Refused while the run is
+    /// active.
     Resumed(RunResumed),
-    /// `run.paused`: a person holds the run: nothing starts until `run.resumed`, what is under way may
-    /// end, and deadlines stand still. Refused unless the run goes on or waits by itself (decision P1).
+    /// `run.paused`: a person pauses the run: nothing starts until `run.resumed`, what is in
+    /// progress may end, and deadlines are suspended. Refused unless the run is active or waiting
+    /// by itself (decision P1).
     Paused(RunCommand),
-    /// `run.cancelled`: a person ends the run, and what is under way is told to stop: not ended →
+    /// `run.cancelled`: a person ends the run, and its workers are told to stop: not ended →
     /// cancelled, once every step has ended. Refused once the run has ended (decision P1).
     Cancelled(RunCommand),
-    /// `run.terminated`: as `run.cancelled`, without telling anybody.
+    /// `run.terminated`: as `run.cancelled`, without notifying workers.
     Terminated(RunCommand),
-    /// `branch.created`: a fork begins: whatever was shared → waiting, unless it had ended.
+    /// `branch.created`: a fork begins: shared frames → waiting, unless they had ended.
     Branched(Box<BranchCreated>),
     /// `run.completed`: running → complete. Refused while a step is unsettled.
     Completed(RunCompleted),
@@ -85,7 +86,7 @@ pub struct RunCreated {
         skip_serializing_if = "BTreeMap::is_empty"
     )]
     pub env: BTreeMap<String, EnvValue>,
-    /// BLAKE3 of the request, to tell a repeated request from another one.
+    /// BLAKE3 of the request, to distinguish a repeated request from a different one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub idempotency_digest: Option<String>,
     /// The client's `Idempotency-Key`.
@@ -102,7 +103,7 @@ pub struct RunCreated {
     pub of: Option<RecomputeOf>,
     /// Validated, with defaults.
     pub params: CanonicalJson,
-    /// Who asked for it.
+    /// The principal that started it.
     pub principal: Principal,
     /// For a recompute: what answers the calls it does not send, by task in the order of the run.
     #[serde(
@@ -125,7 +126,7 @@ pub struct RunStarted {
     /// For a child: its key in the definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
-    /// For a child: what the two opt-ins and all that encloses it come to.
+    /// For a child: the combined result of both opt-ins and all enclosing ones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhooks: Option<Webhooks>,
 }
@@ -152,15 +153,15 @@ pub enum ContinueReason {
 pub struct RunResumed {
     /// Who.
     pub by: Principal,
-    /// The step to begin again with, and with it what depends on it and all that was stopped or
-    /// skipped because the run failed. Absent: a waiting branch or a paused run goes on.
+    /// The step to restart, with everything that depends on it and all that was stopped or skipped
+    /// because the run failed. Absent: a waiting branch or a paused run continues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Of a paused run: for how many milliseconds it was. Every deadline that is pending moves by as
     /// much. Always the time from the `at` of `run.paused` to that of this frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_ms: Option<u64>,
-    /// Why, in the words of whoever resumed.
+    /// The reason given by whoever resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -170,7 +171,7 @@ pub struct RunResumed {
 pub struct RunCommand {
     /// Who.
     pub by: Principal,
-    /// Why, in the words of whoever said it.
+    /// The reason given for the command.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
@@ -181,7 +182,7 @@ pub struct RunCompleted {
     /// The output, where it was computed (`output.map`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<CanonicalJson>,
-    /// Where the output stands, if in another frame.
+    /// The location of the output, if in another frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_from: Option<Reference>,
 }
@@ -222,7 +223,7 @@ pub enum TimerKind {
 /// than the time that passed while the engine ran.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClockJumped {
-    /// What the clock said.
+    /// The wall clock's time.
     pub clock: Timestamp,
     /// Of a jump forward: by how many milliseconds. Every deadline that is pending moves by as much,
     /// so that no time is lost that did not pass (decision F3). At most the time from `last` to the

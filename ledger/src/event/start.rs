@@ -33,8 +33,8 @@ impl Default for Limits {
 /// Who acted, and how we know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Principal {
-    /// `none` where nobody was asked, because no principals are configured or because the request came
-    /// from within the process (decision H5); `token` for a principal that showed its own.
+    /// `none` without authentication, because no principals are configured or the request came from
+    /// within the process (decision H5); `token` for a principal that sent its token.
     pub auth: String,
     /// The name.
     pub id: String,

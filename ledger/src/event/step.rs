@@ -1,8 +1,8 @@
-//! Facts about a step. All of them are decisions.
+//! Events of steps. All are decisions.
 //!
 //! A step's life: pending → running (`step.started`) → complete | failed, or pending → skipped.
-//! `step.output_checked` stands between the start and the end where there is a schema, and the
-//! `reserved.evaluated` of an agent's output before it.
+//! `step.output_checked` comes between start and end if there is a schema, after the
+//! `reserved.evaluated` of an agent's output.
 
 use std::collections::BTreeMap;
 
@@ -23,9 +23,9 @@ pub enum StepEvent {
     Completed(StepCompleted),
     /// `step.failed`: running → failed; the run fails with it (seed 000, invariant 11).
     Failed(StepFailed),
-    /// `step.skipped`: pending → skipped; running → skipped where an agent asked for it.
+    /// `step.skipped`: pending → skipped; running → skipped if an agent requested it.
     Skipped(StepSkipped),
-    /// `step.reset`: complete, failed, skipped or running → pending. Follows `run.resumed` alone.
+    /// `step.reset`: complete, failed, skipped or running → pending. Follows only `run.resumed`.
     Reset(StepReset),
 }
 
@@ -68,7 +68,7 @@ pub struct StepStarted {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StepInput {
-    /// It stands in an earlier frame of this stream.
+    /// It is in an earlier frame of this stream.
     Ref(Reference),
     /// It resolves through a secret, and is recorded as its template.
     Template(String),
@@ -95,7 +95,7 @@ pub struct Reference {
 pub struct OutputChecked {
     /// The attempt.
     pub attempt: u32,
-    /// What is wrong, if anything.
+    /// The violations, if any.
     #[serde(
         default,
         deserialize_with = "super::null_is_empty",
@@ -123,7 +123,7 @@ pub struct ReservedEvaluated {
     pub item: Option<u32>,
     /// The step.
     pub step: String,
-    /// What the agent said; null where a field that is needed is missing.
+    /// The value from the agent; null if a required field is missing.
     #[serde(default)]
     pub value: CanonicalJson,
     /// What follows.
@@ -136,7 +136,7 @@ pub struct ReservedEvaluated {
 pub enum Verdict {
     /// Nothing.
     Pass,
-    /// It is kept for whoever looks.
+    /// It is kept for information.
     Noted,
     /// The step or item is skipped.
     Skip,
@@ -165,8 +165,8 @@ pub struct StepCompleted {
     /// The output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<CanonicalJson>,
-    /// Where the output stands, if in another frame (an inline child's, an agent's). A fan-out has
-    /// neither: its output is a projection of its item frames (decision R4).
+    /// The location of the output, if in another frame (an inline child's, an agent's). A fan-out
+    /// has neither: its output is a projection of its item frames (decision R4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_from: Option<Reference>,
     /// The step.
@@ -189,10 +189,10 @@ pub struct StepFailed {
     pub code: String,
     /// For people.
     pub message: String,
-    /// The output that was refused, if it stands nowhere else.
+    /// The refused output, if it is not in another frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw: Option<CanonicalJson>,
-    /// Where the output that was refused stands.
+    /// The location of the refused output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_from: Option<Reference>,
     /// The step.
@@ -224,7 +224,7 @@ pub struct StepReset {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SkipReason {
-    /// Its agent asked for it; the words stand beside it.
+    /// Its agent requested it; the reason is in `detail`.
     AgentSkipped,
     /// Its condition could not be evaluated.
     ConditionError,
@@ -241,7 +241,7 @@ pub enum SkipReason {
 }
 
 impl SkipReason {
-    /// As it is persisted.
+    /// The persisted form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AgentSkipped => "agent_skipped",

@@ -11,7 +11,7 @@ use crate::merkle::Node;
 pub enum StoreEvent {
     /// `store.opened`: an owner took the ledger.
     Opened(StoreOpened),
-    /// `store.recovered`: unfinished runs were taken up again.
+    /// `store.recovered`: unfinished runs were resumed.
     Recovered(StoreRecovered),
     /// `run.head`: how a stream ended, for whoever counts them.
     RunHead(RunHead),
@@ -43,7 +43,7 @@ pub struct StoreRecovered {
     pub unfinished: u64,
 }
 
-/// The status of a head of a run that ended before and was taken up again.
+/// The status in the head of a run that had ended and was resumed.
 pub const OPEN: &str = "open";
 
 /// `run.head`.
@@ -53,7 +53,7 @@ pub struct RunHead {
     pub frames: u64,
     /// The hash of the last one.
     pub hash: Hash,
-    /// How it ended; [`OPEN`] where a run that has a head goes on.
+    /// Its final status; [`OPEN`] if a run with a head continues.
     pub status: String,
     /// The run, or the branch.
     pub stream: StreamId,
@@ -62,12 +62,12 @@ pub struct RunHead {
 /// `checkpoint.signed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointSigned {
-    /// The roots of the tree's complete subtrees, the largest first: the next start goes on from
-    /// here and hashes nothing twice.
+    /// The roots of the tree's complete subtrees, largest first: the next start continues from here
+    /// without hashing anything twice.
     pub frontier: Vec<Node>,
     /// The id of the key, eight hexadecimal digits.
     pub key: String,
-    /// The signed note, as it is handed to witnesses.
+    /// The signed note, as sent to witnesses.
     pub note: String,
     /// Which ledger.
     pub origin: String,
@@ -100,7 +100,7 @@ pub struct KeyRevoked {
     pub note: String,
     /// The key: 32 bytes in base64.
     pub public_key: String,
-    /// Why, in somebody's words.
+    /// The reason given.
     pub reason: String,
     /// The public key that revokes it, in base64.
     pub signed_by: String,

@@ -1,7 +1,7 @@
-//! Facts about tools: what an agent called, what came of it, and what a person said to it (seed
-//! 000, invariants 4 and 34; decision A1).
+//! Events of tools: what an agent called, the result, and what people decided (seed 000, invariants
+//! 4 and 34; decision A1).
 //!
-//! A reply that asks for tools holds them in `llm.response.tool_calls`. Each of them ends in one
+//! A reply that requests tools contains the calls in `llm.response.tool_calls`. Each ends in one
 //! `tool.returned`, in a `tool.in_doubt` that nobody settles, or with its task:
 //!
 //! ```text
@@ -12,8 +12,8 @@
 //! ```
 //!
 //! `tool.called` is durable before the call leaves the process. An approval is about one call, and
-//! names the digest of its exact arguments. In a recompute, a call that is not to be sent is answered
-//! by a result that the run recorded: `tool.returned{recorded}`.
+//! contains the digest of its exact arguments. In a recompute, a call that must not be sent is
+//! answered with a result that the run recorded: `tool.returned{recorded}`.
 
 use serde::{Deserialize, Serialize};
 
@@ -33,7 +33,7 @@ pub struct ToolCalled {
     /// The `approval.requested` that allowed it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<u64>,
-    /// Where the arguments stand: in the reply that asked for the call.
+    /// The location of the arguments: in the reply that requested the call.
     pub arguments: Reference,
     /// The task's attempt.
     pub attempt: u32,
@@ -41,14 +41,14 @@ pub struct ToolCalled {
     pub call: u32,
     /// BLAKE3 of the arguments, as canonical JSON.
     pub digest: String,
-    /// Sent along with the call, so that a server can tell a call it has seen (decision A4).
+    /// Sent with the call, so that a server can recognise a repeated call (decision A4).
     pub idempotency_key: String,
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The report.
     pub report: Report,
-    /// The `llm.response` that asked for it.
+    /// The `llm.response` that requested it.
     pub response: u64,
     /// The server, by the name the agent has for it.
     pub server: String,
@@ -73,7 +73,7 @@ pub struct ToolReturned {
     pub content: CanonicalJson,
     /// From sending to answer, in milliseconds.
     pub duration_ms: u64,
-    /// Whether the tool says that it failed, or could not be asked.
+    /// Whether the tool reported a failure, or could not be called.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_error: bool,
     /// The item of a fan-out.
@@ -82,13 +82,13 @@ pub struct ToolReturned {
     /// Why it was not sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_sent: Option<UnsentReason>,
-    /// In a recompute: the recorded result this one repeats. Nothing was sent for it; `not_sent` is
-    /// what the recorded one says.
+    /// In a recompute: the recorded result that this one repeats. Nothing was sent for it;
+    /// `not_sent` is that of the recorded result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub recorded: Option<Box<RecordedAt>>,
     /// The report.
     pub report: Report,
-    /// The `llm.response` that asked for it.
+    /// The `llm.response` that requested it.
     pub response: u64,
     /// The step.
     pub step: String,
@@ -97,7 +97,7 @@ pub struct ToolReturned {
     pub structured: Option<CanonicalJson>,
 }
 
-/// Why nobody knows whether a call happened.
+/// Why it is unknown whether a call happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DoubtReason {
@@ -131,22 +131,22 @@ pub struct ToolInDoubt {
 /// `approval.requested`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRequested {
-    /// Where the arguments stand.
+    /// The location of the arguments.
     pub arguments: Reference,
     /// The task's attempt.
     pub attempt: u32,
     /// Its place in the reply.
     pub call: u32,
-    /// BLAKE3 of the arguments, as canonical JSON: what is approved is this and nothing else.
+    /// BLAKE3 of the arguments as canonical JSON: exactly these are approved.
     pub digest: String,
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// What the definition says about it.
+    /// The policy in the definition.
     pub policy: ApprovalPolicy,
     /// The report.
     pub report: Report,
-    /// The `llm.response` that asked for the call.
+    /// The `llm.response` that requested the call.
     pub response: u64,
     /// The server, by the name the agent has for it.
     pub server: String,
@@ -156,7 +156,7 @@ pub struct ApprovalRequested {
     pub tool: String,
 }
 
-/// What a person said.
+/// A person's decision.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {
@@ -169,7 +169,7 @@ pub enum Decision {
 }
 
 impl Decision {
-    /// As it is persisted.
+    /// The persisted form.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Approved => "approved",
@@ -179,14 +179,14 @@ impl Decision {
     }
 }
 
-/// `approval.decided`. Where a policy asks for several people, one of their words.
+/// `approval.decided`. If a policy requires several people, the decision of one of them.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalDecided {
-    /// The attempt that asked.
+    /// The attempt that requested it.
     pub attempt: u32,
     /// Who, and how we know.
     pub by: Principal,
-    /// What they said.
+    /// The decision.
     pub decision: Decision,
     /// The digest of the arguments they saw.
     pub digest: String,
@@ -208,7 +208,7 @@ pub struct ApprovalDecided {
 /// `approval.expired`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalExpired {
-    /// The attempt that asked.
+    /// The attempt that requested it.
     pub attempt: u32,
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -31,7 +31,7 @@ impl WebhookEvent {
         }
     }
 
-    /// Of a notice: the frame that asks people.
+    /// For a notice: the frame that requests the approval.
     pub fn approval(&self) -> Option<u64> {
         match self {
             Self::Sent(event) => event.approval,
@@ -53,12 +53,12 @@ impl WebhookEvent {
 /// `webhook.sent`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookSent {
-    /// Of a notice that people are asked about a call: the frame that asks.
+    /// For a notice of an approval: the frame that requests it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<u64>,
     /// The step's attempt.
     pub attempt: u32,
-    /// BLAKE3 of the body, secrets standing as their templates.
+    /// BLAKE3 of the body, with templates in place of secrets.
     pub body_hash: String,
     /// Sent as the header `webhook-id`; the same for every sending of the attempt (decision S6).
     pub delivery_id: String,
@@ -75,7 +75,7 @@ pub struct WebhookSent {
 /// `webhook.delivered` and `webhook.failed`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookAnswer {
-    /// Of a notice that people are asked about a call: the frame that asks.
+    /// For a notice of an approval: the frame that requests it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<u64>,
     /// The step's attempt.
@@ -96,7 +96,7 @@ pub struct WebhookAnswer {
     pub status: Option<u16>,
     /// The step.
     pub step: String,
-    /// Whether the response was longer than what is kept.
+    /// Whether the response was longer than the recorded part.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub truncated: bool,
 }
@@ -104,7 +104,7 @@ pub struct WebhookAnswer {
 /// `webhook.dead`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WebhookDead {
-    /// Of a notice that people are asked about a call: the frame that asks.
+    /// For a notice of an approval: the frame that requests it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<u64>,
     /// The step's attempt.

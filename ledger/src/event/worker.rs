@@ -1,7 +1,7 @@
-//! Facts about the workers that run agents (seed 000, invariant 19; decision W3).
+//! Events of the workers that run agents (seed 000, invariant 19; decision W3).
 //!
-//! `worker.dispatched` is durable before a runtime hears of a task. A task whose worker is lost is
-//! dispatched again, with what is recorded of it, as its next attempt.
+//! `worker.dispatched` is durable before a runtime receives a task. A task whose worker is lost is
+//! dispatched again as its next attempt, with its recorded frames.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,7 +12,7 @@ use super::Role;
 pub enum WorkerEvent {
     /// `worker.dispatched` (decision): a runtime is about to be given a task.
     Dispatched(WorkerDispatched),
-    /// `worker.lost` (input): nobody works on it any more.
+    /// `worker.lost` (input): its worker is gone.
     Lost(WorkerLost),
 }
 
@@ -45,7 +45,7 @@ impl WorkerEvent {
 /// `worker.dispatched`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkerDispatched {
-    /// Counted from 1; the token is valid for this attempt alone (decision W1).
+    /// Counted from 1; the token is valid only for this attempt (decision W1).
     pub attempt: u32,
     /// The item of a fan-out.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,9 @@
-//! One proof for many leaves and many earlier roots: the hashes of what is left out.
+//! One proof for many leaves and many earlier roots: the hashes of the omitted parts.
 //!
-//! The tree is walked from its root, left before right. A part that holds neither a leaf to be
-//! shown nor the end of an earlier tree in its inside is one hash of the proof; any other part is
-//! divided as RFC 6962 divides it. Whoever has the leaves and the proof computes every root from
-//! the same nodes: that the roots agree shows inclusion and consistency at once.
+//! The tree is walked from its root, left before right. A part that contains neither a leaf to show
+//! nor the end of an earlier tree is one hash of the proof; any other part is divided as in RFC
+//! 6962. A verifier with the leaves and the proof computes every root from the same nodes, so
+//! matching roots show inclusion and consistency at once.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
@@ -23,7 +23,7 @@ pub enum MultiproofError {
     Outside,
 }
 
-/// The hashes of what is left out, in the order of the walk.
+/// The hashes of the omitted parts, in the order of the walk.
 pub fn prove(leaves: &[Node], shown: &BTreeSet<u64>, sizes: &BTreeSet<u64>) -> Vec<Node> {
     let mut hashes = Vec::new();
     if !leaves.is_empty() {
@@ -110,7 +110,7 @@ impl Walk<'_> {
         Ok(node)
     }
 
-    /// A part of an earlier tree: what is complete in it was met on the walk.
+    /// A part of an earlier tree, from nodes met on the walk.
     fn again(&self, from: u64, to: u64) -> Result<Node, MultiproofError> {
         if let Some(node) = self.known.get(&(from, to)) {
             return Ok(*node);

@@ -1,9 +1,9 @@
-//! What verification and repair ask of a backend, beside what the port gives.
+//! What verification and repair need of a backend beyond the port.
 
 use super::{MAX_PAGE, Reader, StoreError};
 use crate::id::StreamId;
 
-/// Verification: everything that is stored, in the order of appending, as it is stored.
+/// Verification: everything that is stored, in order of appending, unchanged.
 pub trait Audit: Reader {
     /// Frames of all streams in the order they were appended, from a position on. Nothing about them
     /// is checked. A scan from 0 also shows what a damaged ledger keeps at no position, if not more
@@ -16,14 +16,14 @@ pub trait Audit: Reader {
     /// What the container finds wrong with itself.
     fn inspect(&self) -> Inspection;
 
-    /// Index rows that are not what was put, or belong to no stream: what is wrong with each, and
-    /// the stream it is kept under. Reads every row.
+    /// Index rows that differ from what was put, or belong to no stream: the problem of each, and
+    /// its stream. Reads every row.
     fn wrong_rows(&self) -> Result<Vec<(String, String)>, StoreError> {
         Ok(Vec::new())
     }
 
-    /// Whether every stream of a kind (`run`) has its index row, going by how many there are. Rows
-    /// are derived, so whoever finds that they are not all there makes them again.
+    /// Whether every stream of a kind (`run`) has its index row, judging by their number. Rows are
+    /// derived, so missing ones can be rebuilt.
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         let mut after: Option<StreamId> = None;
         loop {
@@ -63,12 +63,12 @@ impl dyn Reader + '_ {
     /// See [`Audit::scan_blobs`].
     ///
     /// # Errors
-    /// As [`Self::scan_frames`].
+    /// As [`Audit::scan_frames`].
     pub fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         self.auditor()?.scan_blobs(from, limit)
     }
 
-    /// See [`Audit::wrong_rows`]; a backend that cannot tell has none.
+    /// See [`Audit::wrong_rows`]; none if the backend does not support it.
     ///
     /// # Errors
     /// Those of the reader.
@@ -76,7 +76,7 @@ impl dyn Reader + '_ {
         self.audit().map_or(Ok(Vec::new()), Audit::wrong_rows)
     }
 
-    /// See [`Audit::is_indexed`]; a backend that cannot tell keeps its index whole by itself.
+    /// See [`Audit::is_indexed`]; a backend without support keeps its index complete itself.
     ///
     /// # Errors
     /// Those of the reader.
@@ -93,9 +93,9 @@ pub struct RawFrame {
     pub position: u64,
     /// Where the backend keeps it, if that is no position.
     pub misplaced: Option<String>,
-    /// The name of its stream; `None` if there is none.
+    /// The name of its stream; `None` if it is missing.
     pub stream: Option<String>,
-    /// Its number; `None` if what is stored is no number of a frame.
+    /// Its number; `None` if the stored value is not a frame number.
     pub seq: Option<u64>,
     /// The hash it is stored with.
     pub hash: Vec<u8>,
@@ -118,12 +118,12 @@ pub struct RawBlob {
     pub body: Vec<u8>,
 }
 
-/// What a container says about itself.
+/// The state of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Inspection {
-    /// What is wrong.
+    /// Problems found.
     pub problems: Vec<String>,
-    /// Streams that are said to have been removed, with the number of frames each had.
+    /// Streams that are marked as removed, with the number of frames each had.
     pub removed: Vec<(String, u64)>,
     /// The epoch it is in, where it has one.
     pub epoch: Option<u64>,

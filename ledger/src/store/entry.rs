@@ -1,9 +1,9 @@
-//! What is appended as one: frames of one stream, the blobs they name, the index row they lead to.
+//! A unit of appending: frames of one stream, the blobs they reference, and their index row.
 //!
-//! An [`Entry`] cannot be made wrong in itself: its frames are of one stream, without gaps, each
-//! follows from the one before, each hash is that of its bytes, and a cause in the same stream is
-//! an earlier frame. What only the store can tell (where the stream ends, whether a frame of
-//! another stream exists) it judges when the entry is appended.
+//! An [`Entry`] is always consistent in itself: its frames are of one stream, without gaps, each
+//! follows from the one before, each hash matches its bytes, and a cause in the same stream is an
+//! earlier frame. What only the store knows (where the stream ends, whether a frame of another
+//! stream exists) is checked when the entry is appended.
 
 use std::collections::HashSet;
 
@@ -73,8 +73,8 @@ pub enum EntryError {
 }
 
 impl Entry {
-    /// From frames that were just sealed, one after another. Gives the read frames back, for
-    /// whoever tells others about them.
+    /// Builds an entry from frames that were just sealed, in order. Also returns the decoded
+    /// frames.
     ///
     /// # Errors
     /// [`EntryError`], which would be a defect of the caller.
@@ -217,8 +217,7 @@ impl Entry {
     }
 }
 
-/// Whether a frame says `branch.created` only where a branch begins: a later entry of a branch
-/// begins with any other frame.
+/// Whether a frame is `branch.created` exactly if a branch begins with it.
 fn begins_well(stream: &StreamId, is_first: bool, frame: &Frame) -> bool {
     let Event::Run(RunEvent::Branched(branch)) = &frame.event else {
         return stream.kind() != "branch" || frame.seq > 0;
@@ -303,7 +302,7 @@ impl Building {
         Ok(())
     }
 
-    /// What is wrong with a frame at this place.
+    /// Why a frame must not be at this position, if so.
     fn misplaced(&self, record: &Record, frame: &Frame) -> Option<&'static str> {
         let (seq, prev) = match self.last {
             Some((seq, hash)) => (seq.checked_add(1)?, hash),

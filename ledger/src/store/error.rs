@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
 
-/// A store could not do what was asked. While appending, the first of these is final, unless it is
-/// [`StoreError::Unknown`]: what is stored is then only known to whoever opens the ledger again.
+/// A failed operation of a store. While appending, the first error is final, unless it is
+/// [`StoreError::Unknown`]: what is stored is then known only after the ledger is opened again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
     /// There is nothing at the path.
@@ -17,45 +17,46 @@ pub enum StoreError {
     NotALedger {
         /// The path.
         path: PathBuf,
-        /// What speaks against it.
+        /// Why it is not one.
         why: String,
     },
     /// The ledger was written by a later version of ktsu.
-    #[error("the ledger is in format {found}, while this version of ktsu knows {known}")]
+    #[error("the ledger has format {found}, but this version of ktsu supports up to {known}")]
     NewerFormat {
-        /// What it says.
+        /// The version found.
         found: u64,
-        /// The newest this version knows.
+        /// The newest supported version.
         known: u64,
     },
     /// Another owner has taken the ledger since.
-    #[error("the ledger has a newer owner: it is in epoch {stored}, this owner's is {ours}")]
+    #[error("the ledger has a newer owner: its epoch is {stored}, this owner's is {ours}")]
     Fenced {
         /// The epoch the caller acquired.
         ours: u64,
         /// The epoch the ledger is in.
         stored: u64,
     },
-    /// What is stored contradicts itself.
+    /// The stored data contradicts itself.
     #[error("the ledger is damaged: {0}")]
     Damaged(String),
-    /// An index row is not what was put. Rows are derived, so nothing that was appended is damaged.
+    /// An index row differs from what was put. Rows are derived, so nothing that was appended is
+    /// damaged.
     #[error("the list of runs is damaged: {0}")]
     WrongRow(String),
     /// An index row has the idempotency key of another stream.
     #[error("the idempotency key of {0} belongs to another stream")]
     KeyTwice(StreamId),
-    /// Whether the entries were stored is not known: a reply was lost, or did not come in time.
-    /// Reading back tells. Only for a backend that is reached over a network: on a disk of one's
-    /// own a failed sync says nothing that reading could correct.
-    #[error("it is not known whether the ledger has stored what it was sent: {0}")]
+    /// It is unknown whether the entries were stored: a response was lost or late. Reading back
+    /// tells. Only for backends reached over a network: on a local disk, reading cannot make up for
+    /// a failed sync.
+    #[error("it is unknown whether the ledger stored the entries: {0}")]
     Unknown(String),
     /// The system refused something.
     #[error("cannot {doing}: {why}")]
     Failed {
-        /// What was being done.
+        /// The operation.
         doing: &'static str,
-        /// What the system said.
+        /// The system's error.
         why: String,
     },
 }

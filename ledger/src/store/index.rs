@@ -1,7 +1,7 @@
-//! Index rows: what lists are made of.
+//! Index rows, from which lists are made.
 //!
-//! A row is derived from the frames of one stream by whoever appends them; a store keeps it beside
-//! them and knows nothing of what it says. All rows can be deleted and made again.
+//! A row is derived from the frames of one stream when they are appended; a store keeps it next to
+//! them without knowing its content. All rows can be deleted and rebuilt.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use crate::canonical::CanonicalJson;
 use crate::hash::Hash;
 use crate::id::StreamId;
 
-/// What is known of a stream without reading it.
+/// The summary of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IndexRow {
     /// The stream it is about; one row each.
@@ -25,12 +25,12 @@ pub struct IndexRow {
     pub created_us: u64,
     /// The idempotency key; no two streams have the same.
     pub key: Option<String>,
-    /// Whatever else the projection wants to show.
+    /// Everything else the projection shows.
     pub row: CanonicalJson,
 }
 
 impl IndexRow {
-    /// A digest over all members, kept beside the row so that a damaged one is never served.
+    /// A digest over all members, stored with the row so that a damaged one is never served.
     pub fn digest(&self) -> Hash {
         let mut bytes = Vec::with_capacity(self.row.as_str().len() + 160);
         let mut put = |text: &[u8]| {
@@ -47,7 +47,7 @@ impl IndexRow {
         Hash::of(&bytes)
     }
 
-    /// Where a list stands after this row.
+    /// The cursor of a list after this row.
     pub fn cursor(&self) -> Cursor {
         Cursor {
             created_us: self.created_us,
@@ -84,7 +84,7 @@ impl Filter {
 pub struct Cursor {
     /// See [`IndexRow::created_us`].
     pub created_us: u64,
-    /// Tells rows of the same moment apart.
+    /// Distinguishes rows of the same time.
     pub stream: StreamId,
 }
 

@@ -1,4 +1,4 @@
-//! The upkeep some backends need, beside what the port gives.
+//! Maintenance that some backends need beyond the port.
 
 use super::{Epoch, IndexRow, Store, StoreError};
 
@@ -7,7 +7,8 @@ pub trait Maintenance {
     /// Bytes that are durable in the log but not yet moved to their place.
     fn backlog(&self) -> u64;
 
-    /// Moves what is durable to its place, as far as readers let it; never waits for one.
+    /// Moves durable data from the log to its final place, as far as readers allow; never waits for
+    /// one.
     fn checkpoint(&mut self, kind: Checkpoint) -> Result<Backlog, StoreError>;
 
     /// From now on closing does not move the log to its place either: nothing more is written.
@@ -32,7 +33,7 @@ impl dyn Store + '_ {
     /// See [`Maintenance::clear_index`].
     ///
     /// # Errors
-    /// Those of the store, and that its index cannot be changed apart from its frames.
+    /// Those of the store, and that its index cannot be changed separately from its frames.
     pub fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
         self.index()?.clear_index(epoch)
     }
@@ -40,7 +41,7 @@ impl dyn Store + '_ {
     /// See [`Maintenance::put_rows`].
     ///
     /// # Errors
-    /// As [`Self::clear_index`].
+    /// As `clear_index`.
     pub fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
         self.index()?.put_rows(epoch, rows)
     }
@@ -56,14 +57,14 @@ impl dyn Store + '_ {
 pub enum Checkpoint {
     /// Moves what it can.
     Incremental,
-    /// Moves everything and gives the log's space back, unless somebody reads.
+    /// Moves everything and truncates the log, unless a reader is active.
     Full,
 }
 
 /// What a checkpoint left.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Backlog {
-    /// Bytes not yet moved, because somebody reads an older state.
+    /// Bytes not yet moved, because a reader uses an older state.
     pub left: u64,
     /// Bytes the log takes on the disk.
     pub log: u64,

@@ -1,12 +1,12 @@
-//! The port: what a ledger needs of whatever keeps it.
+//! The storage port: what a ledger needs of a backend.
 //!
-//! A store keeps streams of frames, the blobs they name, and index rows. It is synchronous and
-//! has one writer, which runs on the appender's own thread; any number of readers look at it from
-//! elsewhere. It knows nothing of runs: what a frame means is said in `projections`.
+//! A store keeps streams of frames, the blobs they reference, and index rows. It is synchronous and
+//! has one writer, which runs on the appender's own thread; any number of readers may be active
+//! elsewhere. It knows nothing of runs: the meaning of frames is defined in `projections`.
 //!
-//! [`Reader`] and [`Store`] are what every backend implements: ten methods. What only some need
-//! stands apart: [`Audit`] for verification, [`Maintenance`] for upkeep. A backend says whether it
-//! has them ([`Reader::audit`], [`Store::maintenance`]).
+//! [`Reader`] and [`Store`] are what every backend implements: ten methods. Optional parts are
+//! separate: [`Audit`] for verification, [`Maintenance`] for upkeep. A backend says whether it has
+//! them ([`Reader::audit`], [`Store::maintenance`]).
 //!
 //! ```text
 //! Draft ─seal▶ Sealed ─Entry::from_sealed▶ Entry ─Appender::submit▶ Store::append
@@ -39,7 +39,7 @@ use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
 
-/// The most frames, rows or blobs one call returns, whatever its limit.
+/// The maximum number of frames, rows or blobs that one call returns, whatever its limit.
 pub const MAX_PAGE: usize = 10_000;
 /// A call that reads frames or blobs returns no further one after this many bytes.
 pub const PAGE_BYTES: usize = 8 * 1024 * 1024;
@@ -65,10 +65,9 @@ impl fmt::Display for Epoch {
 
 /// Reading. Every call is one short transaction: none holds a writer up.
 pub trait Reader: Send {
-    /// Frames of a stream in order, `from` included, each of them what its hash says or
-    /// [`StoreError::Damaged`]. May give fewer than `limit` although there
-    /// are more ([`MAX_PAGE`], [`PAGE_BYTES`]): only an empty answer means the end. See
-    /// [`read_all`].
+    /// Frames of a stream in order, starting with `from`; each matches its hash, otherwise
+    /// [`StoreError::Damaged`]. May return fewer than `limit` although there are more
+    /// ([`MAX_PAGE`], [`PAGE_BYTES`]): only an empty result means the end. See [`read_all`].
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
 
     /// How a stream ends; `None` if there is no such stream.
@@ -77,7 +76,7 @@ pub trait Reader: Send {
     /// The names of streams in their own order, after a name.
     fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError>;
 
-    /// A blob. One whose text is not what its hash says is [`StoreError::Damaged`].
+    /// A blob; [`StoreError::Damaged`] if its text does not match its hash.
     fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError>;
 
     /// Index rows, newest first.
@@ -94,8 +93,8 @@ pub trait Reader: Send {
     /// The index row that has an idempotency key.
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError>;
 
-    /// Called by whoever finds that what was read is not what was appended. A backend need not care;
-    /// a view that watches for damage does.
+    /// Called when data that was read turns out to be damaged. Backends may ignore it; a view that
+    /// watches for damage does not.
     fn found_damage(&self, why: &str) {
         let _ = why;
     }
@@ -154,12 +153,12 @@ pub trait Store: Reader {
     /// Makes the caller the owner: raises the stored epoch, durably.
     fn acquire(&mut self) -> Result<Epoch, StoreError>;
 
-    /// Appends entries in order, each whole or not at all, and is durable when it returns. Gives
+    /// Appends entries in order, each completely or not at all, and returns once they are durable:
     /// the last number of each, or why that one was refused.
     ///
-    /// An error is final: nothing is known to be stored, and nothing more may be asked. After
-    /// [`StoreError::Unknown`] the caller reads back, and may append again what is not there.
-    /// Once a later append was answered, none of what was sent before it may still be stored.
+    /// An error is final: nothing is known to be stored, and the store must not be used further.
+    /// After [`StoreError::Unknown`] the caller reads back, and may append missing entries again.
+    /// Once a later append has returned, nothing that was sent before it may still be stored.
     fn append(
         &mut self,
         epoch: Epoch,
@@ -178,7 +177,7 @@ pub trait Store: Reader {
 /// Reads a stream to its end, page by page.
 ///
 /// # Errors
-/// Whatever the reader fails with.
+/// Those of the reader.
 pub fn read_all(
     reader: &dyn Reader,
     stream: &StreamId,

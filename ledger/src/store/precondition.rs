@@ -11,7 +11,7 @@ pub(super) trait StoreView {
     /// How a stream ends, counting what this call has appended so far.
     fn tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError>;
 
-    /// How a stream ended before this call: what is durable.
+    /// The durable tail of a stream before this call.
     fn durable_tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError>;
 
     /// Whether a blob is there.
@@ -48,7 +48,7 @@ impl PriorTails {
         };
         let shared = entry.expected();
         if view.tail(parent)?.is_none() {
-            // Nothing to fork: whatever the entry expects is not there, an empty prefix neither.
+            // There is nothing to fork: not even an empty prefix.
             let seq = shared.is_none().then_some(0);
             return Ok(Self { seq, ..missing });
         }

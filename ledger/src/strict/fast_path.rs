@@ -1,8 +1,8 @@
-//! Recognising ordinary canonical text in one pass over its bytes, without a parser.
+//! Recognises ordinary canonical text in one pass over its bytes, without a parser.
 //!
-//! It says yes to nothing that the strict reading refuses, and gives up at whatever is rare:
-//! characters written by number, space between tokens, exponents, numbers of many digits. Then the
-//! strict reading decides, and says what is wrong.
+//! It accepts nothing that the full check refuses, and gives up on anything rare: numeric escapes,
+//! space between tokens, exponents, numbers of many digits. Then the full check decides and words
+//! the error.
 
 /// The most digits on either side of a point: fewer than 64 bits may need.
 const MAX_DIGITS: usize = 18;
@@ -22,7 +22,7 @@ struct Walk<'a> {
     at: usize,
 }
 
-/// What was looked at is plain; none ends the walk.
+/// `Some` while the text is plain; `None` ends the walk.
 type Plain = Option<()>;
 
 impl<'a> Walk<'a> {
@@ -91,7 +91,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// A key without escapes, so that its bytes are what it says.
+    /// A key without escapes, so that its bytes are its text.
     fn key(&mut self) -> Option<&'a [u8]> {
         self.expect(b'"')?;
         let from = self.at;
@@ -116,7 +116,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Goes on to the next byte that is not simply part of a string.
+    /// Skips to the next byte that is not simply part of a string.
     fn run(&mut self) {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let plain = |byte: &u8| *byte >= 0x20 && *byte != b'"' && *byte != b'\\';

@@ -44,7 +44,7 @@ impl BlobReferences {
         Err(format!("it gives the blob {hash} another length"))
     }
 
-    /// Reads all blobs, and holds them against what frames say.
+    /// Reads all blobs, and checks them against the frames.
     pub(super) fn check(&self, reader: &dyn Reader, report: &mut VerifyReport) {
         let mut seen = HashSet::new();
         let mut from = 0;

@@ -1,7 +1,7 @@
-//! The tree over all frames, held against every checkpoint that was signed over it.
+//! The tree over all frames, checked against every signed checkpoint.
 //!
-//! A checkpoint stands behind the frames it is about. The leaves since the last one are therefore
-//! kept, 32 bytes each, until the next one says how many of them it covers.
+//! A checkpoint comes after the frames it covers. The leaves since the last one are therefore kept,
+//! 32 bytes each, until the next one tells how many of them it covers.
 
 use super::report::ProblemKind;
 use super::{Findings, TrustedCheckpoint};
@@ -22,7 +22,7 @@ pub(super) struct Checkpoints {
     /// What came since.
     leaves: Vec<Node>,
     keys: Option<Keys>,
-    /// The keys nobody vouches for, and the positions they are in force from.
+    /// The keys that no key vouches for, and the positions from which they are in force.
     pub(super) strangers: Vec<(String, u64)>,
     /// How many were found good.
     pub(super) signed: u64,
@@ -36,7 +36,7 @@ impl Checkpoints {
         self.base.size() + self.leaves.len() as u64
     }
 
-    /// Takes the bytes of the next frame, whatever they are.
+    /// Adds the bytes of the next frame, whatever they are.
     pub(super) fn add(&mut self, body: &[u8], hash: &[u8], held: &mut [(TrustedCheckpoint, bool)]) {
         if self.keys.is_none() {
             let first = Hash::from_bytes(hash).unwrap_or_default();

@@ -102,14 +102,14 @@ impl Frames {
         };
         let seq = raw.seq;
         if let Some(at) = &raw.misplaced {
-            // It was never appended, so it says nothing about the frames that were.
+            // It was never appended, so it does not affect the other frames.
             let message = format!("it stands at {at}, while positions begin at 1");
             return report.find(Some(&name), seq, ProblemKind::Container, message);
         }
         self.tree.add(&raw.body, &raw.hash, &mut self.held);
         let at = self.stream(name);
         if let Err((kind, message)) = self.check_frame(reader, at, raw, onlooker) {
-            // Where frames are damaged the tree over them is another one, which says nothing new.
+            // If frames are damaged, their tree differs anyway.
             if kind == ProblemKind::Checkpoint && !report.is_sound() {
                 return;
             }
@@ -122,7 +122,7 @@ impl Frames {
         }
     }
 
-    /// Where a stream stands among those that were seen.
+    /// The index of a stream among those seen.
     fn stream(&mut self, name: String) -> usize {
         if let Some(at) = self.by_name.get(&name) {
             return *at;
@@ -141,7 +141,7 @@ impl Frames {
         self.streams.get(*self.by_name.get(name)?)
     }
 
-    /// Judges one frame; its stream is followed on even where it is damaged.
+    /// Checks one frame; its stream is followed further even if it is damaged.
     fn check_frame(
         &mut self,
         reader: &dyn Reader,
@@ -195,8 +195,8 @@ impl Frames {
         Ok(())
     }
 
-    /// The last frame that a stream shares with its parent, if this frame says so first of all and
-    /// the parent was seen that far.
+    /// The last frame that a branch shares with its parent, if this frame is its first and the
+    /// parent was read that far.
     fn shared(&self, reader: &dyn Reader, at: usize, frame: &Frame) -> Option<Tail> {
         let Event::Run(RunEvent::Branched(branch)) = &frame.event else {
             return None;
@@ -227,7 +227,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Remembers what a sound frame says about others.
+    /// Remembers what a sound frame states about others.
     fn note(&mut self, frame: &Frame) {
         let heads = self.heads.get_mut(frame.stream.as_str());
         for (head, found) in heads.into_iter().flatten() {
@@ -242,7 +242,7 @@ impl Frames {
         }
     }
 
-    /// Says what only the whole can show.
+    /// Reports problems that only the whole ledger shows.
     pub(super) fn finish(&mut self, epoch: Option<u64>, report: &mut VerifyReport) {
         report.streams = self.streams.len() as u64;
         report.checkpoints = self.tree.signed;
@@ -299,7 +299,7 @@ impl Frames {
     }
 }
 
-/// The name of a stream; whatever is none never chains, whichever stands for it.
+/// The id of a stream; invalid names share a placeholder that never chains.
 fn id(name: &str) -> StreamId {
     name.parse().unwrap_or_else(|_| StreamId::store())
 }
@@ -333,7 +333,7 @@ fn record_of(raw: RawFrame) -> Result<(Record, bool), Findings> {
     Ok((Record { seq, hash, body }, found))
 }
 
-/// Reads a body both ways: as what it is, and as strictly as anybody could.
+/// Reads a body both ways: typed, and by the full strict check.
 fn read(record: &Record) -> Result<Frame, Findings> {
     if Hash::of(record.body.as_bytes()) != record.hash {
         return Err((ProblemKind::Hash, ChainError::Hash.to_string()));

@@ -15,16 +15,16 @@ pub struct VerifyReport {
     pub checkpoints: u64,
     /// Frames looked at.
     pub frames: u64,
-    /// What nothing can be said about.
+    /// What could not be checked.
     pub not_covered: Vec<String>,
-    /// What is wrong; of each stream the first bad frame only, since what follows one is
-    /// suspicious anyway.
+    /// The problems; of each stream only the first bad frame, since what follows it is suspicious
+    /// anyway.
     pub problems: Vec<VerifyProblem>,
     /// Frames that the last of those checkpoints is over.
     pub signed_frames: u64,
     /// Streams that have frames.
     pub streams: u64,
-    /// Blobs that no frame names: harmless, but somebody's space.
+    /// Blobs that no frame references: harmless, but they take space.
     pub unreferenced_blobs: u64,
 }
 
@@ -53,7 +53,7 @@ pub enum ProblemKind {
     Cause,
     /// A checkpoint is not what it should be, or the frames are not those it was signed over.
     Checkpoint,
-    /// The body and the columns beside it disagree.
+    /// The body and its columns disagree.
     Column,
     /// The container around the frames is damaged.
     Container,
@@ -67,7 +67,7 @@ pub enum ProblemKind {
     Index,
     /// A frame does not name the hash of the one before it.
     Prev,
-    /// The bytes are not a frame, or not one that everybody reads the same way.
+    /// The bytes are not a frame, or not one that every reader reads the same way.
     Unreadable,
 }
 
@@ -105,21 +105,21 @@ impl VerifyReport {
     ) {
         for (kind, count) in unknown {
             self.not_covered.push(format!(
-                "what {count} frames of the type {kind:?} mean, which this version does not know"
+                "the meaning of frames of the unknown type {kind:?} ({count} found)"
             ));
         }
         if self.checkpoints > 0 && self.signed_frames < self.frames {
             let more = self.frames - self.signed_frames;
-            let what = format!("{more} frames after the last signed checkpoint");
+            let what = format!("frames after the last signed checkpoint: {more}");
             self.not_covered.push(what);
         }
         let cut = if !options.checkpoints.is_empty() {
-            "what came after the checkpoints that were given, as far as nobody else keeps it"
+            "frames after the given checkpoints, unless recorded elsewhere"
         } else if options.heads.is_empty() {
             "frames cut off the end of a stream, and whole streams cut off the end of the ledger: \
              only a head recorded elsewhere can show that, and none was given"
         } else {
-            "frames after the heads that were given, and streams without one"
+            "frames after the given heads, and streams without one"
         };
         self.not_covered.push(cut.to_owned());
     }

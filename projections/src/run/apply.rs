@@ -21,7 +21,7 @@ impl RunState {
     /// Takes a frame, after judging it.
     ///
     /// # Errors
-    /// [`Refusal`]; the state is then unchanged.
+    /// [`TransitionError`]; the state is then unchanged.
     pub fn apply(&mut self, frame: &Frame) -> Result<(), TransitionError> {
         let target = self.check_transition(frame)?;
         match (&frame.event, target) {

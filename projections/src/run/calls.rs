@@ -340,7 +340,7 @@ impl RequestedCalls {
         self.decided && fits && whole
     }
 
-    /// Takes a frame that [`Calls::may`] follow. Tells what the task ends with, if it does.
+    /// Applies a frame that [`RequestedCalls::accepts`] allows. Returns how the task ends, if it does.
     pub(super) fn apply(
         &mut self,
         seq: u64,

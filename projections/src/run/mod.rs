@@ -203,7 +203,7 @@ impl RunState {
     /// The state after `run.created`, or after a `branch.created` that shares nothing.
     ///
     /// # Errors
-    /// [`Refusal`] if the frame is not the first frame of a run.
+    /// [`TransitionError`] if the frame is not the first frame of a run.
     pub fn begin(frame: &Frame, outline: Arc<Outline>) -> Result<Self, TransitionError> {
         if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
             return Self::begin_branch(frame, branch, outline);

@@ -67,7 +67,7 @@ impl Outline {
     /// Reads the definition that a frame brings, if it is one that brings any.
     ///
     /// # Errors
-    /// [`BadPlan`].
+    /// [`PlanError`].
     pub fn from_first_frame(frame: &Frame) -> Result<Option<Arc<Self>>, PlanError> {
         let definition = frame.event.definition();
         definition
@@ -78,7 +78,7 @@ impl Outline {
     /// Reads a definition as frames carry it.
     ///
     /// # Errors
-    /// [`BadPlan`].
+    /// [`PlanError`].
     pub fn from_definition(definition: &CanonicalJson) -> Result<Arc<Self>, PlanError> {
         let plan = serde_json::from_str(definition.as_str());
         Self::of(plan.map_err(|error| PlanError::Unreadable(error.to_string()))?)
@@ -87,7 +87,7 @@ impl Outline {
     /// Works out the reverse edges.
     ///
     /// # Errors
-    /// [`BadPlan`].
+    /// [`PlanError`].
     pub fn of(plan: Plan) -> Result<Arc<Self>, PlanError> {
         if plan.format != ktsu_ledger::event::plan::FORMAT {
             return Err(PlanError::Format(plan.format));

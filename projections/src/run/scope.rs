@@ -51,7 +51,7 @@ pub struct ScopeEnd {
 pub struct StoredOutput {
     /// The value.
     pub json: CanonicalJson,
-    /// The frame and member that hold it, but for what a person laid over it; see [`Held::at`].
+    /// The frame and member that hold it, without overlays; see [`StoredOutput::locate`].
     pub location: Reference,
     /// The fields a person laid over it, and the frames that hold those.
     pub overlaid: BTreeMap<String, u64>,

@@ -355,7 +355,7 @@ impl AgentTask {
         }
     }
 
-    /// Takes a frame of its agent, which [`Task::may`] follow.
+    /// Applies a frame of its agent that [`AgentTask::accepts`] allows.
     pub fn apply(&mut self, seq: u64, at: Timestamp, event: &AgentEvent, hint: Hint) {
         self.last = seq;
         if let Some(report) = event.report() {

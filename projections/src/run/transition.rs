@@ -82,7 +82,7 @@ impl RunState {
     /// Judges a frame without taking it.
     ///
     /// # Errors
-    /// [`Refusal`] says why it does not follow.
+    /// [`TransitionError`] says why it does not follow.
     pub fn check(&self, frame: &Frame) -> Result<(), TransitionError> {
         self.check_transition(frame).map(|_| ())
     }

@@ -1,5 +1,5 @@
-//! What runtimes say: `POST …/report`, `POST …/complete`, `POST /heartbeat`. Decodes and decides
-//! nothing; the token in the query says which attempt speaks (decision W1).
+//! Callbacks of runtimes: `POST …/report`, `POST …/complete`, `POST /heartbeat`. Decodes and makes
+//! no decisions; the token in the query identifies the attempt (decision W1).
 
 use axum::Json;
 use axum::body::{Body, Bytes};
@@ -21,8 +21,8 @@ use ktsu_orchestrator::{Orchestrator, TaskAddress};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body;
 
-/// The most bytes of a report: a conversation may be longer than a request to start a run, and a
-/// reply of a model may be told twice in one, as text and as an output.
+/// The size limit of a report: a conversation may be longer than the request that started its run,
+/// and may contain a model's reply twice, as text and as an output.
 const MAX_REPORT: usize = 32 * 1024 * 1024;
 
 static REPORT: DtoSchema = DtoSchema::of::<Report>();
@@ -39,7 +39,7 @@ pub(super) struct AttemptToken {
 pub(super) const TOKEN: Parameter = Parameter::new(
     "token",
     Kind::Any,
-    "The token of the attempt, as it stands in the URLs that the dispatch gave.",
+    "The token of the attempt, as in the URLs of the dispatch.",
 )
 .required();
 
@@ -76,17 +76,17 @@ impl QueryParameters for AttemptToken {
 pub(super) async fn report(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(asked): Query<AttemptToken>,
+    Query(query): Query<AttemptToken>,
     body: Body,
 ) -> Result<Json<ReportAck>, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
-        .authorize(&task, asked.token.as_deref().unwrap_or_default())
+        .authorize(&task, query.token.as_deref().unwrap_or_default())
         .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
-    let said: Report = read(&bytes, &REPORT)?;
+    let report: Report = read(&bytes, &REPORT)?;
     let answer = orchestrator
-        .report(task, attempt, said, &bytes)
+        .report(task, attempt, report, &bytes)
         .await
         .map_err(problems::report_error)?;
     Ok(Json(answer))
@@ -114,17 +114,17 @@ pub(super) async fn report(
 pub(super) async fn complete(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(asked): Query<AttemptToken>,
+    Query(query): Query<AttemptToken>,
     body: Body,
 ) -> Result<Response, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
-        .authorize(&task, asked.token.as_deref().unwrap_or_default())
+        .authorize(&task, query.token.as_deref().unwrap_or_default())
         .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
-    let said: TaskCompletion = read(&bytes, &COMPLETE)?;
+    let completion: TaskCompletion = read(&bytes, &COMPLETE)?;
     orchestrator
-        .complete(task, attempt, said, &bytes)
+        .complete(task, attempt, completion, &bytes)
         .await
         .map_err(problems::report_error)?;
     Ok(StatusCode::OK.into_response())
@@ -134,7 +134,7 @@ pub(super) async fn complete(
 #[utoipa::path(post, path = "/heartbeat",
     request_body = Heartbeat,
     responses(
-        (status = 200, body = HeartbeatAck, description = "Tasks of the beat that nobody waits for"),
+        (status = 200, body = HeartbeatAck, description = "Tasks of the heartbeat that are no longer wanted"),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 413, body = wire::Problem, content_type = "application/problem+json"),
@@ -180,7 +180,7 @@ pub(super) async fn address(
     })
 }
 
-/// A body as what it should be; what it breaks is told as `/openapi.json` has it.
+/// Decodes a body; errors refer to the schema in `/openapi.json`.
 fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &DtoSchema) -> Result<T, ProblemDetails> {
     let body = Value::Object(body::object(bytes)?);
     let found = shape.check(&body);
@@ -189,11 +189,11 @@ fn read<T: DeserializeOwned>(bytes: &Bytes, shape: &DtoSchema) -> Result<T, Prob
         return Err(ProblemDetails::new(ErrorCode::InvalidReport, words).with_errors(found));
     }
     // Hardly any body takes the second way.
-    if let Ok(said) = T::deserialize(&body) {
-        return Ok(said);
+    if let Ok(value) = T::deserialize(&body) {
+        return Ok(value);
     }
     T::deserialize(shape.with_integers(body)).map_err(|_| {
-        let words = "the body is not what the description of this route says";
+        let words = "the body does not match the schema of this route";
         ProblemDetails::new(ErrorCode::InvalidReport, words)
     })
 }

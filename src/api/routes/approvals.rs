@@ -1,6 +1,6 @@
-//! `GET /approvals`, `GET /reviews`, `GET /runs/{id}/steps/{step}/approval` and
-//! `POST …/approval/decide`: calls of tools that people are asked about (seed 000, invariant 34;
-//! decision A1).
+//! `GET /approvals`, `GET /reviews`, `GET /runs/{id}/steps/{step}/approval` and `POST
+//! …/approval/decide`: tool calls that need a person's decision (seed 000, invariant 34; decision
+//! A1).
 
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, Uri, header};
@@ -25,7 +25,7 @@ use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
 
-/// Runs that are looked at, unless asked for fewer or more.
+/// The default number of runs to search.
 const DEFAULT_LIMIT: usize = 1000;
 /// The most runs that are looked at, or records on a page.
 const MAX_LIMIT: u64 = 10_000;
@@ -45,7 +45,7 @@ pub(super) struct ApprovalListQuery {
 enum ApprovalPage {
     /// Those that wait, of all runs, the oldest first.
     Pending(Option<PendingCursor>),
-    /// Those of the newest runs, whatever became of them.
+    /// The records of the newest runs, in any status.
     All(Option<Cursor>),
 }
 
@@ -89,8 +89,8 @@ impl QueryParameters for ApprovalListQuery {
     }
 }
 
-/// A list as it is answered: the header `Link` names the next page, if there is one (RFC 8288). The
-/// body is an array, so that clients of earlier systems read it.
+/// A page of a list: the header `Link` names the next page, if there is one (RFC 8288). The body is
+/// an array, so that clients of earlier systems read it.
 fn page_response<T: Serialize>(
     found: &[T],
     next: Option<impl std::fmt::Display>,
@@ -215,8 +215,8 @@ impl QueryParameters for ApprovalQuery {
     }
 }
 
-/// What people are asked about in a step: one call, or what has waited longest; if nothing waits,
-/// the last.
+/// Gets the approval of a step: the given one, otherwise the oldest pending one, otherwise the
+/// last.
 #[utoipa::path(get, path = "/runs/{id}/steps/{step}/approval",
     params(
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
@@ -302,11 +302,11 @@ pub(super) async fn decide(
     };
     members.reject_unknown()?;
     if decide.result.is_some() && decide.decision != Decision::Happened {
-        return Err(invalid("result goes with the decision happened"));
+        return Err(invalid("result is allowed only with the decision happened"));
     }
     if decide.result.is_none() && decide.decision == Decision::Happened {
         return Err(invalid(
-            "result is missing: what the call gave, which the model is told",
+            "result is missing: what the call returned, for the model",
         ));
     }
     let wanted = decide.approval_id.clone();
@@ -331,20 +331,20 @@ pub(super) async fn decide(
     }
 }
 
-/// Seed 000 says approve or reject; both forms of the words are taken.
+/// Parses a decision. Seed 000 uses the forms approve and reject; both forms are accepted.
 fn decision(word: &str) -> Result<Decision, ProblemDetails> {
     match word {
         "approve" | "approved" => Ok(Decision::Approved),
         "reject" | "rejected" => Ok(Decision::Rejected),
         "happened" => Ok(Decision::Happened),
         _ => {
-            let words = "decision is approved or rejected; of a call in doubt also happened";
+            let words = "decision must be approved or rejected, or happened for a call in doubt";
             Err(ProblemDetails::new(ErrorCode::UnknownDecision, words))
         }
     }
 }
 
-/// Whether it was decided before, and by whom; nothing if nobody was ever asked.
+/// The error if the approval was already decided; `None` if there was none.
 fn not_pending(records: &[ApprovalRecord], wanted: Option<&str>) -> Option<ProblemDetails> {
     let mut records = records.iter().rev();
     let record = match wanted {
@@ -359,7 +359,7 @@ fn not_pending(records: &[ApprovalRecord], wanted: Option<&str>) -> Option<Probl
         ),
         ApprovalStatus::Void => (
             ErrorCode::ApprovalRefused,
-            "its step ended before anybody decided".to_owned(),
+            "its step ended before a decision".to_owned(),
         ),
         status => (
             ErrorCode::ApprovalDecided,
@@ -372,7 +372,7 @@ fn not_pending(records: &[ApprovalRecord], wanted: Option<&str>) -> Option<Probl
     Some(ProblemDetails::new(code, words).with_member("approval", value!(record)))
 }
 
-/// Nobody is asked about the step itself: people may be asked about its items.
+/// The error for a step without approvals whose items may have some.
 async fn elsewhere_in_run(
     orchestrator: &Orchestrator,
     run: &RunTarget,
@@ -398,13 +398,10 @@ async fn elsewhere_in_run(
     Ok(match names.first() {
         None => nobody,
         Some(first) => ProblemDetails {
-            detail: format!(
-                "people are asked about items of the step: {}",
-                names.join(", ")
-            ),
+            detail: format!("the items of the step have approvals: {}", names.join(", ")),
             ..nobody
         }
-        .with_hint(format!("ask for the item: steps/{first}/approval")),
+        .with_hint(format!("name the item: steps/{first}/approval")),
     })
 }
 

@@ -35,7 +35,7 @@ impl QueryParameters for DiffQuery {
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         let named = |name: &str| {
             let path = given.text(name).and_then(RunPath::parse);
-            path.ok_or_else(|| invalid(format!("{name} takes a run")))
+            path.ok_or_else(|| invalid(format!("{name} must be a run")))
         };
         Ok(Self {
             a: named("a")?,

@@ -1,4 +1,4 @@
-//! `GET /runs/{id}/frames`: pages of JSON, or a stream of events that goes on where it was left.
+//! `GET /runs/{id}/frames`: pages of JSON, or a resumable stream of events.
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -35,7 +35,7 @@ impl QueryParameters for FramesQuery {
                 least: 0,
                 most: MAX_NUMBER,
             },
-            "The first number; 0 if absent. A stream of events goes on after `Last-Event-ID`.",
+            "The first number; 0 if absent. A stream of events continues after `Last-Event-ID`.",
         ),
         Parameter::new(
             "limit",
@@ -109,7 +109,7 @@ pub(super) async fn frames(
     Ok(json(text(page)))
 }
 
-/// A page as JSON. Its frames are the bulk of it: each is let go as soon as it is copied.
+/// A page as JSON. Frames make up most of it, so each is freed as soon as it is copied.
 fn text(page: FramePage) -> String {
     const AROUND: usize = 64;
     let bytes: usize = page.frames.iter().map(|(_, text)| text.len() + 1).sum();
@@ -129,8 +129,7 @@ fn text(page: FramePage) -> String {
     body
 }
 
-/// The most frames, and the most bytes of them, that are read ahead for somebody who follows a run:
-/// they wait with each of them.
+/// How many frames and bytes are read ahead for each follower of a run.
 const AHEAD: PageLimit = PageLimit {
     frames: 1000,
     bytes: 32 * 1024,
@@ -153,7 +152,7 @@ async fn read(
 /// How often it is looked for more of a run whose task is not here.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Somebody who follows a run: what is durable is read from the ledger, then it waits for more.
+/// A follower of a run: reads what is durable from the ledger, then waits for more.
 struct Follower {
     orchestrator: Orchestrator,
     run: RunTarget,
@@ -188,8 +187,8 @@ impl Follower {
                 // The client would take an end for that of the run.
                 Err(problem) => {
                     self.finished = true;
-                    let told = problem.to_json().to_string();
-                    return Some(Event::default().event("problem").data(told));
+                    let problem = problem.to_json().to_string();
+                    return Some(Event::default().event("problem").data(problem));
                 }
             };
             let (ended, page) = page;
@@ -218,8 +217,8 @@ impl Follower {
         }
     }
 
-    /// Whether the run has ended, and what is there to read. Asked in this order: what ends while we
-    /// read is read by the next round.
+    /// Whether the run has ended, and the new frames. Checked in this order, so that an end during
+    /// the read is found in the next round.
     async fn read_new_frames(&mut self) -> Result<(bool, FramePage), ProblemDetails> {
         let ended = match &mut self.progress {
             None => !self.looks || self.has_ended().await?,

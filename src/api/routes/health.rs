@@ -15,7 +15,7 @@ use ktsu_orchestrator::Orchestrator;
 use ktsu_peer::Peer;
 use ktsu_workflow::admit::ENGINE;
 
-/// How long a service may take to say how it is.
+/// How long a service may take to report its health.
 const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Whether the engine works, and the services it needs.
@@ -78,7 +78,7 @@ fn evidence(notary: &NotaryStatus) -> wire::Evidence {
     }
 }
 
-/// How a service is, as far as it says so within [`PATIENCE`].
+/// The health of a service, as reported within [`PEER_TIMEOUT`].
 async fn state_of(peer: Option<&Peer>) -> &'static str {
     let Some(peer) = peer else {
         return "unconfigured";

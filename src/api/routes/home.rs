@@ -1,7 +1,7 @@
-//! `GET /`: what is here, for whoever opens it in a browser and for programs.
+//! `GET /`: an overview of this engine, for browsers and for programs.
 //!
-//! Whoever shows no token where one is needed is told what `/health` tells everybody, and how to
-//! show one. Routes and their sentences are those of the description, so there is no second list.
+//! Without a required token, it shows only what `/health` shows everybody, and how to authenticate.
+//! Routes and their descriptions are taken from the OpenAPI document.
 
 use std::sync::LazyLock;
 
@@ -23,12 +23,12 @@ use ktsu_history::report::escaped;
 use ktsu_kit::KitWorkflow;
 use ktsu_orchestrator::{LedgerState, Orchestrator};
 
-/// Where the routes are told in words.
+/// The page that describes the routes.
 const DOCUMENTATION: &str = "docs/http.md";
-const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens stand under principals \
+const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens are set under principals \
                    in the environment file";
 
-/// What is here: the workflows that may be invoked, and the routes.
+/// Shows the workflows that may be invoked, and the routes.
 #[utoipa::path(get, path = "/", responses(
     (status = 200, content((wire::Home = "application/json"), (String = "text/html"))),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
@@ -95,7 +95,7 @@ fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
     }
 }
 
-/// Whether a route is of use to whoever asks: not this page, and not what services say among themselves.
+/// Whether to list a route for the caller: not this page, and not routes between services.
 fn is_shown(
     (method, path, policy): (&str, &str, Policy),
     asker: Option<&Caller>,
@@ -161,7 +161,7 @@ fn html(home: &wire::Home) -> String {
     let who = &home.authentication;
     match (&who.how, &who.principal) {
         (Some(how), _) => {
-            let words = format!(" What else is here is told to principals: {how}.");
+            let words = format!(" Principals see more: {how}.");
             page.push_str(&escaped(&words));
         }
         (None, Some(principal)) => {
@@ -174,7 +174,7 @@ fn html(home: &wire::Home) -> String {
         page.push_str("<h2>Workflows</h2><table>");
         for one in &home.workflows {
             let header = one.header.as_ref();
-            let header = header.map(|name| format!("asks for the header {name}"));
+            let header = header.map(|name| format!("requires the header {name}"));
             row(
                 &mut page,
                 [
@@ -208,8 +208,8 @@ fn row<const N: usize>(page: &mut String, cells: [&String; N]) {
     page.push_str("</tr>");
 }
 
-/// Whether a client would rather have HTML than JSON (RFC 9110, 12.5.1). Who does not say so is a
-/// program.
+/// Whether a client prefers HTML to JSON (RFC 9110, 12.5.1). Clients without a preference are
+/// programs.
 fn prefers_html(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::ACCEPT).iter();
     let values = values.filter_map(|value| value.to_str().ok());
@@ -232,7 +232,7 @@ fn range(text: &str) -> (&str, f32) {
     (range, weight.unwrap_or_default())
 }
 
-/// What the narrowest range says of a type.
+/// The weight that the most specific range gives a media type.
 fn weight(ranges: &[(&str, f32)], group: &str, kind: &str) -> f32 {
     let wide = format!("{group}/*");
     let whole = format!("{group}/{kind}");

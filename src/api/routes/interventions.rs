@@ -1,4 +1,4 @@
-//! `POST /runs/{id}/fork`, `/overlay`, `/resume` and `/retry`: what people say about recorded runs.
+//! `POST /runs/{id}/fork`, `/overlay`, `/resume` and `/retry`: interventions in recorded runs.
 
 use std::sync::Arc;
 
@@ -44,22 +44,22 @@ pub(super) async fn fork(
     body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     if !run.scope.is_empty() {
-        let words = "an inline child is forked with its run";
+        let words = "an inline child cannot be forked on its own";
         return Err(ProblemDetails::new(ErrorCode::ForkRefused, words));
     }
-    // Before it is compiled: what is wrong with a definition repeats parts of it.
+    // Checked before compilation, because compile errors quote parts of the definition.
     if let Some(definition) = body.0.get("definition") {
         orchestrator
             .without_secrets(definition)
             .map_err(problems::command_error)?;
     }
-    let asked = fork_request(body.0, asker.principal.clone())?;
-    if asked.changes() {
-        must_not_use_keys_of_others(&orchestrator, &run, &asker, asked.definition.as_deref())
+    let request = fork_request(body.0, asker.principal.clone())?;
+    if request.changes() {
+        must_not_use_keys_of_others(&orchestrator, &run, &asker, request.definition.as_deref())
             .await?;
     }
     let branch = orchestrator
-        .fork(&run.stream, asked)
+        .fork(&run.stream, request)
         .await
         .map_err(problems::command_error)?;
     let body = wire::Branch {
@@ -73,7 +73,7 @@ pub(super) async fn fork(
     Ok((StatusCode::CREATED, axum::Json(body)).into_response())
 }
 
-/// Replaces one top-level field of a step's output, for whatever follows.
+/// Replaces one top-level field of a step's output for everything that follows.
 #[utoipa::path(post, path = "/runs/{id}/overlay",
     params(
         ("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
@@ -110,7 +110,7 @@ pub(super) async fn overlay(
     };
     members.reject_unknown()?;
     must_not_use_keys_of_others(&orchestrator, &run, &asker, None).await?;
-    let said = orchestrator.submit_command(
+    let receipt = orchestrator.submit_command(
         &run.stream,
         HumanCommand::Overlay(overlay),
         expected(&headers)?,
@@ -118,7 +118,7 @@ pub(super) async fn overlay(
     Ok(answer(
         StatusCode::OK,
         &run,
-        said.await.map_err(problems::command_error)?,
+        receipt.await.map_err(problems::command_error)?,
     ))
 }
 
@@ -151,7 +151,7 @@ pub(super) async fn resume(
     begins(&orchestrator, asker, &run, &headers, (body, false)).await
 }
 
-/// Begins a step of a run again, and whatever follows from it: `/resume` with `from`.
+/// Restarts a step of a run and everything that depends on it: `/resume` with `from`.
 #[utoipa::path(post, path = "/runs/{id}/retry",
     params(
         ("id" = String, Path, description = "A run or a branch"),
@@ -180,7 +180,7 @@ pub(super) async fn retry(
     begins(&orchestrator, asker, &run, &headers, (body, true)).await
 }
 
-/// A run goes on, or begins again with a step, which is `needed` or not.
+/// Resumes a run, or restarts it from a step, which may be required.
 async fn begins(
     orchestrator: &Orchestrator,
     asker: Caller,
@@ -189,7 +189,7 @@ async fn begins(
     (body, needed): (JsonObject, bool),
 ) -> Result<Response, ProblemDetails> {
     if !run.scope.is_empty() {
-        let words = "an inline child begins again with the step that holds it";
+        let words = "an inline child cannot be resumed on its own";
         return Err(ProblemDetails::new(ErrorCode::NotResumable, words));
     }
     let mut members = RequestMembers(body.0);
@@ -202,20 +202,20 @@ async fn begins(
         reason: members.reason()?,
     };
     members.reject_unknown()?;
-    let said = orchestrator.submit_command(&run.stream, command, expected(headers)?);
+    let receipt = orchestrator.submit_command(&run.stream, command, expected(headers)?);
     Ok(answer(
         StatusCode::ACCEPTED,
         run,
-        said.await.map_err(problems::command_error)?,
+        receipt.await.map_err(problems::command_error)?,
     ))
 }
 
-pub(super) fn answer(status: StatusCode, run: &RunTarget, said: CommandReceipt) -> Response {
+pub(super) fn answer(status: StatusCode, run: &RunTarget, receipt: CommandReceipt) -> Response {
     let body = wire::CommandRecorded {
         run_id: run.stream.name().to_owned(),
-        seq: said.seq,
-        last: said.last,
-        status: said.status.as_str().to_owned(),
+        seq: receipt.seq,
+        last: receipt.last,
+        status: receipt.status.as_str().to_owned(),
     };
     (status, axum::Json(body)).into_response()
 }
@@ -230,11 +230,11 @@ pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ProblemDetail
     number
         .filter(|number| *number <= MAX_NUMBER)
         .map(Some)
-        .ok_or_else(|| invalid("If-Match takes the number of a frame").with_hint("If-Match: 41"))
+        .ok_or_else(|| invalid("If-Match must be a frame number").with_hint("If-Match: 41"))
 }
 
-/// Whoever changes what a run does makes it do so with their own keys: a run acts with those of
-/// whoever started it, and a definition from elsewhere could send them anywhere.
+/// Rejects changes that would use another principal's secrets: a run acts with the secrets of
+/// whoever started it, and a foreign definition could send them anywhere.
 async fn must_not_use_keys_of_others(
     orchestrator: &Orchestrator,
     run: &RunTarget,
@@ -248,9 +248,9 @@ async fn must_not_use_keys_of_others(
     let Some(key) = theirs.await.map_err(problems::command_error)? else {
         return Ok(());
     };
-    let words = format!("the run would act with a value of {key} that is not yours");
+    let words = format!("the run would use a value of {key} that is not yours");
     Err(ProblemDetails::new(ErrorCode::Forbidden, words)
-        .with_hint("whoever started the run may do this, or an admin"))
+        .with_hint("only the principal that started the run or an admin may do this"))
 }
 
 fn fork_request(body: Map<String, Value>, by: Principal) -> Result<ForkRequest, ProblemDetails> {
@@ -260,15 +260,15 @@ fn fork_request(body: Map<String, Value>, by: Principal) -> Result<ForkRequest, 
     let effects = match members.text("effects")?.as_deref() {
         None | Some("suppress") => Effects::Suppress,
         Some("execute") => Effects::Execute,
-        Some(_) => return Err(invalid("effects is suppress or execute")),
+        Some(_) => return Err(invalid("effects must be suppress or execute")),
     };
     let definition = match members.0.remove("definition") {
         None | Some(Value::Null) => None,
         Some(plan @ Value::Object(_)) => Some(plan),
-        Some(_) => return Err(invalid("definition is an object")),
+        Some(_) => return Err(invalid("definition must be an object")),
     };
     let go = members.flag("go")?;
-    let mut asked = ForkRequest {
+    let mut request = ForkRequest {
         point,
         by,
         reason,
@@ -282,14 +282,14 @@ fn fork_request(body: Map<String, Value>, by: Principal) -> Result<ForkRequest, 
         None | Some(Value::Null) => {}
         Some(Value::Object(set)) => {
             for (path, value) in set {
-                change(&mut asked, &path, value)?;
+                change(&mut request, &path, value)?;
             }
         }
-        Some(_) => return Err(invalid("set is an object of values by path")),
+        Some(_) => return Err(invalid("set must be an object of values by path")),
     }
     members.reject_unknown()?;
-    asked.definition = definition.map(compiled).transpose()?;
-    Ok(asked)
+    request.definition = definition.map(compiled).transpose()?;
+    Ok(request)
 }
 
 fn point(members: &mut RequestMembers) -> Result<ForkPosition, ProblemDetails> {
@@ -326,14 +326,14 @@ fn compiled(plan: Value) -> Result<Arc<Definition>, ProblemDetails> {
 }
 
 /// `params.x.y`, or `step.ID.output.FIELD`, where ID may be a path and `output.` may be left out.
-fn change(asked: &mut ForkRequest, path: &str, value: Value) -> Result<(), ProblemDetails> {
+fn change(request: &mut ForkRequest, path: &str, value: Value) -> Result<(), ProblemDetails> {
     let hint = "params.NAME or step.ID.output.FIELD";
-    let unknown = || invalid(&format!("set knows no {path:?}")).with_hint(hint);
+    let unknown = || invalid(&format!("set cannot change {path:?}")).with_hint(hint);
     let (kind, rest) = path.split_once('.').ok_or_else(unknown)?;
     match kind {
         "params" if rest.split('.').all(|name| !name.is_empty()) => {
             let members = rest.split('.').map(str::to_owned).collect();
-            asked.params.push((members, value));
+            request.params.push((members, value));
         }
         "step" => {
             let (step, field) = rest.split_once('.').ok_or_else(unknown)?;
@@ -342,20 +342,20 @@ fn change(asked: &mut ForkRequest, path: &str, value: Value) -> Result<(), Probl
             }
             let field = field.strip_prefix("output.").unwrap_or(field);
             if field.is_empty() || rest.ends_with(".output") || field.contains('.') {
-                let words = format!("{path:?} is no top-level field of an output");
+                let words = format!("{path:?} is not a top-level field of an output");
                 return Err(invalid(&words).with_hint("set the whole field around it"));
             }
             let (scope, step) = step.rsplit_once('/').unwrap_or(("", step));
-            asked.overlays.push(OverlayCommand {
+            request.overlays.push(OverlayCommand {
                 scope: scope.to_owned(),
                 step: step.to_owned(),
                 field: field.to_owned(),
                 value,
-                reason: asked
+                reason: request
                     .reason
                     .clone()
                     .unwrap_or_else(|| "set by a fork".to_owned()),
-                by: asked.by.clone(),
+                by: request.by.clone(),
             });
         }
         _ => return Err(unknown()),
@@ -374,7 +374,7 @@ impl RequestMembers {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(None),
             Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
-            Some(_) => Err(invalid(&format!("{name} is a text that is not empty"))),
+            Some(_) => Err(invalid(&format!("{name} must be a non-empty string"))),
         }
     }
 
@@ -382,14 +382,14 @@ impl RequestMembers {
         self.text(name)?.ok_or_else(|| missing(name))
     }
 
-    /// Why somebody does what they do: a sentence or a page, not a file. It is shown wherever the
-    /// run is, and a model may be told it.
+    /// The reason for a command: a sentence or a page, not a file. It is shown wherever the run is,
+    /// and may be sent to a model.
     pub(super) fn reason(&mut self) -> Result<Option<String>, ProblemDetails> {
         let reason = self.text("reason")?;
         match reason.as_ref().map_or(0, |reason| reason.chars().count()) {
             0..=MAX_REASON => Ok(reason),
             length => Err(invalid(&format!(
-                "reason has {length} characters, and may have {MAX_REASON}"
+                "reason has {length} characters; the limit is {MAX_REASON}"
             ))),
         }
     }
@@ -403,7 +403,7 @@ impl RequestMembers {
             None | Some(Value::Null) => Ok(None),
             Some(given) => {
                 let number = integer(&given).filter(|number| *number <= MAX_NUMBER);
-                let words = format!("{name} is a whole number, 0 to {MAX_NUMBER}");
+                let words = format!("{name} must be an integer from 0 to {MAX_NUMBER}");
                 number.map(Some).ok_or_else(|| invalid(&words))
             }
         }
@@ -414,14 +414,14 @@ impl RequestMembers {
         match self.0.remove(name) {
             None | Some(Value::Null) => Ok(false),
             Some(Value::Bool(flag)) => Ok(flag),
-            Some(_) => Err(invalid(&format!("{name} is true or false"))),
+            Some(_) => Err(invalid(&format!("{name} must be true or false"))),
         }
     }
 
     pub(super) fn reject_unknown(self) -> Result<(), ProblemDetails> {
         match self.0.keys().next() {
             None => Ok(()),
-            Some(name) => Err(invalid(&format!("there is no member {name:?} here"))),
+            Some(name) => Err(invalid(&format!("unknown member {name:?}"))),
         }
     }
 }

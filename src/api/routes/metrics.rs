@@ -11,7 +11,7 @@ use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
 use ktsu_telemetry::MetricsFormat;
 
-/// What the engine counts, for Prometheus and whatever reads its text.
+/// Gets the engine's metrics, as Prometheus text.
 ///
 /// `OpenMetrics` text where the `Accept` header asks for it. Names and labels are in docs/http.md.
 #[utoipa::path(get, path = "/metrics", responses(

@@ -11,7 +11,7 @@ use super::query::invalid;
 use crate::ids::RunPath;
 use ktsu_server::ProblemDetails;
 
-/// The largest whole number that every JSON library reads as it stands.
+/// The largest integer that every JSON library reads exactly.
 pub(super) const MAX_NUMBER: u64 = (1 << 53) - 1;
 /// The most characters of an idempotency key.
 const MAX_KEY: u64 = 255;
@@ -44,7 +44,7 @@ pub(super) enum Kind {
     Flag,
     /// A run, or an inline child.
     Run,
-    /// Where a page begins, as the page before says.
+    /// The cursor from the previous page.
     Cursor,
     /// Visible ASCII characters.
     Key,
@@ -52,7 +52,7 @@ pub(super) enum Kind {
 
 /// A run, and the steps that lead to an inline child.
 const RUN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z_][A-Za-z0-9_-]{0,63}){0,16}$";
-/// A time, a stream and, in lists of what stands in one, the number of a frame.
+/// A time, a stream and, in lists within a run, a frame number.
 const CURSOR: &str =
     "^[0-9]{1,19}~(run|branch|recompute):[A-Za-z0-9][A-Za-z0-9._-]{0,63}(#[0-9]{1,15})?$";
 const KEY: &str = "^[!-~]+$";
@@ -95,27 +95,27 @@ impl Parameter {
         }
     }
 
-    /// What the parameter takes, for whoever sent something else.
+    /// What the parameter must be, as an error message.
     pub(super) fn words(&self) -> String {
         let name = self.name;
         match &self.kind {
-            Kind::Any => format!("{name} takes any text"),
-            Kind::Text => format!("{name} is empty: give it a value, or leave it out"),
-            Kind::Words(words) => format!("{name} takes one of {}", words.join(", ")),
+            Kind::Any => format!("{name} may be any text"),
+            Kind::Text => format!("{name} is empty: give it a value or omit it"),
+            Kind::Words(words) => format!("{name} must be one of {}", words.join(", ")),
             Kind::Number { least, most } => {
-                let number = "takes a whole number";
+                let number = "must be an integer";
                 match (*least, *most) {
                     (0, MAX_NUMBER) => format!("{name} {number}"),
                     (_, MAX_NUMBER) => format!("{name} {number}, at least {least}"),
-                    _ => format!("{name} {number}, {least} to {most}"),
+                    _ => format!("{name} {number} from {least} to {most}"),
                 }
             }
-            Kind::Flag => format!("{name} takes true or false"),
-            Kind::Run => format!("{name} takes a run"),
-            Kind::Cursor => format!("{name} takes the `next` of another page"),
-            Kind::Key => format!(
-                "{name} has 1 to {MAX_KEY} visible ASCII characters, and no space among them"
-            ),
+            Kind::Flag => format!("{name} must be true or false"),
+            Kind::Run => format!("{name} must be a run"),
+            Kind::Cursor => format!("{name} must be the `next` of another page"),
+            Kind::Key => {
+                format!("{name} must have 1 to {MAX_KEY} visible ASCII characters and no spaces")
+            }
         }
     }
 
@@ -133,7 +133,7 @@ impl Parameter {
         };
         if values.next().is_some() {
             return Err(invalid(format!(
-                "{} stands twice in the request",
+                "{} appears twice in the request",
                 self.name
             )));
         }

@@ -3,7 +3,7 @@
 use axum::extract::Request;
 use axum::http::Uri;
 
-/// What may stand below a run.
+/// The path segments below a run.
 const BELOW: [&str; 12] = [
     "cancel",
     "envelope",
@@ -18,7 +18,7 @@ const BELOW: [&str; 12] = [
     "terminate",
     "trace",
 ];
-/// What may stand below a step.
+/// The path segments below a step.
 const OF_STEPS: [&str; 3] = ["approval", "complete", "report"];
 
 /// Rewrites `/runs/R/call/inner/frames` to `/runs/R%2Fcall%2Finner/frames`: everything between the

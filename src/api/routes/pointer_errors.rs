@@ -1,5 +1,5 @@
-//! A value read as a declared type: what does not fit is told with its place and in our words, as a
-//! schema would tell it. For types too large for a shape in the description.
+//! Deserialization with error locations, worded as schema violations. For types too large for a
+//! schema in the description.
 
 use std::fmt;
 
@@ -14,10 +14,10 @@ use super::shape::integer;
 use ktsu_schema::kind_of;
 use ktsu_server::FieldViolation;
 
-/// Reads a value that stands at a JSON pointer of a body.
+/// Reads a value at a JSON pointer of a body.
 ///
 /// # Errors
-/// The first place that does not fit.
+/// The first mismatch.
 pub(super) fn read<'v, T: Deserialize<'v>>(
     value: &'v Value,
     at: &str,
@@ -27,7 +27,7 @@ pub(super) fn read<'v, T: Deserialize<'v>>(
     read.map_err(|misfit| misfit.into_violation(&top))
 }
 
-/// Where a value stands: a list of steps that leads up. Values are as deep as a body may be.
+/// The path to a value, as a linked list to the root. Values are at most as deep as a body.
 enum JsonPath<'p> {
     Top(&'p str),
     Member(&'p JsonPath<'p>, &'p str),
@@ -47,7 +47,7 @@ impl fmt::Display for JsonPath<'_> {
     }
 }
 
-/// What does not fit. What a type says of itself has no place yet.
+/// A mismatch. Errors raised by a type itself have no location at first.
 #[derive(Debug)]
 struct SchemaMismatch {
     path: Option<String>,
@@ -86,8 +86,7 @@ impl fmt::Display for SchemaMismatch {
 
 impl std::error::Error for SchemaMismatch {}
 
-/// Kinds are looked at before a type is shown a value, so that nothing is left to say for a type
-/// but what is here.
+/// Kinds are checked before a type sees a value, so these are the only errors a type can raise.
 impl de::Error for SchemaMismatch {
     fn custom<T: fmt::Display>(_: T) -> Self {
         Self::new("type", "is not of a form that is known".to_owned())
@@ -338,7 +337,7 @@ impl<'v> MapAccess<'v> for Members<'v, '_> {
     }
 }
 
-/// One of several forms: its name alone, or an object with that one member.
+/// A variant of an enum: its name, or an object with that one member.
 struct Variant<'v, 'p> {
     name: &'v str,
     value: Option<&'v Value>,

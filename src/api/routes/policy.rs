@@ -1,7 +1,7 @@
-//! Who may call which route: one table, and deny by default.
+//! Who may call which route: one table, denying by default.
 //!
-//! The page docs/http.md shows it. A route that does not stand here is answered as if its method were not served, so forgetting one
-//! shuts it; a test holds the table against the routes, so forgetting one is noticed, too.
+//! docs/http.md shows the same table. A route without an entry is answered as if it did not exist;
+//! a test checks the table against the routes.
 
 use axum::http::Method;
 use utoipa::openapi::OpenApi;
@@ -16,11 +16,11 @@ use ktsu_environment::principals::PrincipalRole::{
 /// Who may call a route, where principals are configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Policy {
-    /// Anybody, without a token.
+    /// Everybody, without a token.
     Public,
-    /// Anybody; whoever shows a token is known by it.
+    /// Everybody; a token identifies the caller.
     Optional,
-    /// Whoever has the token of the attempt that the path and the query name (decision W1).
+    /// The holder of the token of the attempt named in the path and the query (decision W1).
     Attempt,
     /// Principals with one of these roles.
     Roles(&'static [PrincipalRole]),
@@ -50,7 +50,7 @@ pub const TABLE: [(&str, &str, Policy); 32] = [
     ("POST", "/runs/{id}/overlay", OPERATE),
     ("POST", "/runs/{id}/resume", OPERATE),
     ("POST", "/runs/{id}/retry", OPERATE),
-    // Whoever started a run may cancel it, too (decision P2).
+    // The principal that started a run may cancel it, too (decision P2).
     ("POST", "/runs/{id}/cancel", READ),
     ("POST", "/runs/{id}/terminate", OPERATE),
     ("POST", "/runs/{id}/pause", OPERATE),
@@ -89,7 +89,7 @@ pub fn methods(path: &str) -> String {
     names.collect::<Vec<_>>().join(", ")
 }
 
-/// Says in the description which routes ask for a token, and what they answer without one.
+/// Adds to the description which routes need a token, and the responses without one.
 pub(super) fn describe(api: &mut OpenApi) {
     let scheme = SecurityScheme::Http(Http::new(HttpAuthScheme::Bearer));
     let components = api.components.get_or_insert_default();

@@ -1,7 +1,7 @@
-//! Queries, understood whole: what is unknown or makes no sense is refused, not ignored.
+//! Query strings, parsed strictly: unknown or invalid parameters are refused, not ignored.
 //!
-//! A route declares its parameters once ([`Parameter`]): what is refused and what `/openapi.json`
-//! says are both made from that.
+//! A route declares its parameters once ([`Parameter`]); validation and `/openapi.json` are both
+//! derived from that.
 
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
@@ -21,7 +21,7 @@ pub(super) trait QueryParameters: Sized {
     /// Its parameters.
     const PARAMETERS: &'static [Parameter];
 
-    /// Reads the parameters; each stands there once at the most, and fits what is declared.
+    /// Reads the parameters, which are unique and valid by their declarations.
     ///
     /// # Errors
     /// [`ErrorCode::InvalidQuery`].
@@ -45,7 +45,7 @@ const MAX_WAIT: u64 = 3600;
 /// How to answer.
 #[derive(Debug)]
 pub(super) struct WaitQuery {
-    /// Seconds to wait for the end: 200 with what it came to if it comes, else 202.
+    /// Seconds to wait for the end: 200 with the result if it comes, otherwise 202.
     pub(super) wait: Option<u64>,
 }
 
@@ -96,14 +96,14 @@ impl RawQuery {
     /// Where a page begins.
     pub(super) fn cursor<T: std::str::FromStr>(&self) -> Result<Option<T>, ProblemDetails> {
         let cursor = self.text("cursor").map(str::parse).transpose();
-        cursor.map_err(|_| invalid("cursor takes the `next` of another page"))
+        cursor.map_err(|_| invalid("cursor must be the `next` of another page"))
     }
 
     /// Where a page of runs begins; the frame of a place within a run does not count.
     pub(super) fn run_cursor(&self) -> Result<Option<Cursor>, ProblemDetails> {
         let run = self.text("cursor").map(|text| text.split('#').next());
         let cursor = run.flatten().map(str::parse).transpose();
-        cursor.map_err(|_| invalid("cursor takes the `next` of another page"))
+        cursor.map_err(|_| invalid("cursor must be the `next` of another page"))
     }
 
     /// `true` or `false`.
@@ -112,7 +112,7 @@ impl RawQuery {
     }
 }
 
-/// A query that cannot be.
+/// The error for an invalid query.
 pub(super) fn invalid(words: impl Into<String>) -> ProblemDetails {
     ProblemDetails::new(ErrorCode::InvalidQuery, words)
 }
@@ -123,13 +123,13 @@ impl<T: QueryParameters, S: Send + Sync> FromRequestParts<S> for Query<T> {
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, ProblemDetails> {
         let members = axum::extract::Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
         let axum::extract::Query(members) =
-            members.map_err(|_| invalid("the query cannot be read"))?;
+            members.map_err(|_| invalid("cannot parse the query"))?;
         for (place, (name, value)) in members.iter().enumerate() {
             let mut declared = T::PARAMETERS.iter();
             let declared = declared.find(|one| one.name == name);
             let declared = declared.ok_or_else(|| unknown(name, T::PARAMETERS))?;
             if members[..place].iter().any(|(before, _)| before == name) {
-                return Err(invalid(format!("{name} stands twice in the query")));
+                return Err(invalid(format!("{name} appears twice in the query")));
             }
             if !declared.fits(value) {
                 return Err(invalid(declared.words()));
@@ -152,15 +152,15 @@ fn unknown(name: &str, known: &[Parameter]) -> ProblemDetails {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     let words = match name {
         _ if !name.is_empty() && name.len() <= 64 && name.bytes().all(is_plain) => {
-            format!("there is no query parameter {name} here")
+            format!("unknown query parameter {name}")
         }
-        _ => "there is no such query parameter here".to_owned(),
+        _ => "unknown query parameter".to_owned(),
     };
     invalid(words).with_hint(match known {
-        [] => "this path takes none".to_owned(),
+        [] => "this path has none".to_owned(),
         _ => {
             let names: Vec<_> = known.iter().map(|one| one.name).collect();
-            format!("this path takes {}", names.join(", "))
+            format!("this path has {}", names.join(", "))
         }
     })
 }

@@ -1,4 +1,4 @@
-//! `POST /runs/{id}/recompute` starts one; `GET` on the id of a recompute says what came of it.
+//! `POST /runs/{id}/recompute` starts a recompute; `GET` on its id returns the result.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 
-/// Asks the models of a run once more, on the inputs it recorded, in a stream apart.
+/// Calls the models of a run again with the recorded inputs, in a separate stream.
 #[utoipa::path(post, path = "/runs/{id}/recompute",
     params(("id" = String, Path, description = "A run"), Query::<WaitQuery>),
     request_body(content = wire::Recompute, description = "One step, or with `{}` all of them"),
@@ -44,7 +44,7 @@ pub(super) async fn start(
 ) -> Result<Response, ProblemDetails> {
     let step = step_of(&body)?;
     if !run.scope.is_empty() {
-        let words = "a child is recomputed with its run: name the step instead";
+        let words = "a child cannot be recomputed on its own: name its step";
         return Err(ProblemDetails::new(ErrorCode::NotRecomputable, words)
             .with_hint(format!(r#"{{"step": "{}/STEP"}}"#, run.scope)));
     }
@@ -70,7 +70,7 @@ pub(super) async fn start(
     Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
 }
 
-/// What a recompute came to.
+/// Gets the result of a recompute.
 #[utoipa::path(get, path = "/runs/{id}/recompute",
     params(("id" = String, Path, description = "A recompute: `recompute_…`")),
     responses(
@@ -95,7 +95,7 @@ async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Prob
         .with(move |reader| recomputed(reader, &stream))
         .await
         .map_err(|error| store_error(&error))?;
-    let words = "this is a run; the id of a recompute begins with recompute_";
+    let words = "this is a run; ids of recomputes begin with recompute_";
     let found = read.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;
     let text = serde_json::to_string(&found);
     text.map(json)
@@ -105,7 +105,9 @@ async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Prob
 fn step_of(body: &JsonObject) -> Result<Option<String>, ProblemDetails> {
     let wrong = |words: &str| ProblemDetails::new(ErrorCode::InvalidParams, words);
     if let Some(other) = body.0.keys().find(|name| *name != "step") {
-        return Err(wrong(&format!("there is no member {other}, only step")));
+        return Err(wrong(&format!(
+            "unknown member {other}; only step is allowed"
+        )));
     }
     match body.0.get("step") {
         None | Some(Value::Null) => Ok(None),

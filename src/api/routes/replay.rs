@@ -14,7 +14,7 @@ use ktsu_server::body::JsonObject;
 use ktsu_workflow::replay::Definitions;
 
 /// Folds a recorded run or, strictly, decides it again from its recorded inputs and compares every
-/// byte. Nothing outside the ledger is asked, and nothing is written.
+/// byte. Calls nothing outside the ledger and writes nothing.
 #[utoipa::path(post, path = "/runs/{id}/replay",
     params(("id" = String, Path, description = "A run or a branch")),
     request_body = wire::Replay,
@@ -37,7 +37,7 @@ pub(super) async fn replay(
     let strict = members.flag("strict")?;
     members.reject_unknown()?;
     let stream = run.stream.clone();
-    let told = orchestrator
+    let report = orchestrator
         .readers()
         .with(move |reader| {
             Ok(match strict {
@@ -46,8 +46,8 @@ pub(super) async fn replay(
             })
         })
         .await;
-    let told = told.map_err(|error| store_error(&error))?;
+    let report = report.map_err(|error| store_error(&error))?;
     // A verdict is an answer.
-    let body = replay::verdict(&stream, told.as_ref());
+    let body = replay::verdict(&stream, report.as_ref());
     Ok(json(body.to_string()))
 }

@@ -19,7 +19,7 @@ use ktsu_orchestrator::Orchestrator;
 use ktsu_run_index::{UNREADABLE, listed_kinds};
 use ktsu_server::ProblemDetails;
 
-/// Rows on a page, unless asked for fewer or more.
+/// The default number of rows on a page.
 const PAGE: usize = 50;
 /// The most rows on a page.
 const MAX_PAGE: u64 = 1000;
@@ -194,7 +194,7 @@ async fn read_envelope(
         .with(move |reader| history::envelope(reader, &stream))
         .await
         .map_err(problems::run_error)?;
-    let told =
+    let found =
         fold.and_then(|fold| Some((fold.envelope(&scope)?, SteeringState::of(fold.state()))));
-    told.ok_or_else(|| ErrorCode::RunNotFound.into())
+    found.ok_or_else(|| ErrorCode::RunNotFound.into())
 }

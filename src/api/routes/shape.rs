@@ -1,5 +1,5 @@
-//! What bodies may be, as `/openapi.json` has it: what its declarations cannot say by themselves, and
-//! the refusal of what does not fit, in our words.
+//! JSON Schemas for request bodies, as in `/openapi.json`: adds what the Rust declarations cannot
+//! express, and words the errors for bodies that do not fit.
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -33,12 +33,12 @@ impl DtoSchema {
             Schema::of_value(&whole).ok()
         });
         let found = compiled.as_ref().map(|schema| schema.check(body));
-        let told = |one: ktsu_schema::SchemaViolation| FieldViolation {
+        let violation = |one: ktsu_schema::SchemaViolation| FieldViolation {
             path: one.pointer,
             message: one.message,
             rule: one.rule,
         };
-        found.into_iter().flatten().map(told).collect()
+        found.into_iter().flatten().map(violation).collect()
     }
 
     /// A body that fits, with every integer written as one: `5.0` is an integer to JSON Schema.
@@ -79,8 +79,8 @@ pub(super) fn integer(value: &Value) -> Option<u64> {
     fits.then_some(number as u64)
 }
 
-/// Writes integers as such, wherever a schema asks for one. Bodies are at most 64 levels deep, and a
-/// reference is followed for a level of the body alone.
+/// Converts numbers to integers wherever a schema asks for one. Bodies are at most 64 levels deep,
+/// and a reference is followed only once per level of the body.
 fn write_integers(schema: &Value, value: &mut Value) {
     let schema = resolved(schema);
     if asks_for_integer(schema)
@@ -127,8 +127,8 @@ fn resolved(schema: &Value) -> &Value {
     }
 }
 
-/// Puts in what declarations in Rust do not say: the bounds of integers, choices that overlap, and
-/// members that exclude each other.
+/// Adds what Rust declarations do not express: bounds of integers, overlapping choices, and members
+/// that exclude each other.
 pub(super) fn refine(document: &mut Value) {
     walk(document);
     let shapes = &mut document["components"]["schemas"];
@@ -156,7 +156,7 @@ pub(super) fn refine(document: &mut Value) {
     operations.flatten().for_each(|(_, it)| everywhere(it));
 }
 
-/// What every route may answer, whatever it is asked.
+/// The responses that every route may give.
 const EVERYWHERE: [(&str, &str); 2] = [
     (
         "500",
@@ -233,7 +233,7 @@ fn both(one: &str, other: &str) -> Value {
     json!({"required": [one, other], "properties": properties})
 }
 
-/// Goes through the document, which nobody from outside has a hand in.
+/// Walks the document, which contains no outside data.
 fn walk(value: &mut Value) {
     match value {
         Value::Object(members) => {

@@ -1,5 +1,5 @@
-//! `POST /runs/{id}/cancel`, `/terminate` and `/pause`: what people say about a whole run (decisions P1
-//! and P2). It goes on by `/resume`.
+//! `POST /runs/{id}/cancel`, `/terminate` and `/pause`: control of whole runs (decisions P1 and
+//! P2). `/resume` continues a paused run.
 
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
@@ -52,19 +52,19 @@ steering_route!(
     cancel,
     "/runs/{id}/cancel",
     RunControl::Cancel,
-    "Ends a run: nothing new starts, and whoever works for it is told to stop."
+    "Ends a run: nothing new starts, and its workers are told to stop."
 );
 steering_route!(
     terminate,
     "/runs/{id}/terminate",
     RunControl::Terminate,
-    "Ends a run without telling anybody: what works for it finds that nobody waits for it."
+    "Ends a run without notifying its workers, which find out later."
 );
 steering_route!(
     pause,
     "/runs/{id}/pause",
     RunControl::Pause,
-    "Holds a run: nothing new starts, what is under way may end, deadlines stand still."
+    "Pauses a run: nothing new starts, work in progress may end, deadlines are suspended."
 );
 
 async fn submit_steering(
@@ -77,7 +77,7 @@ async fn submit_steering(
     let verb = steer.as_str();
     if !run.scope.is_empty() {
         let id = run.stream.name();
-        let words = format!("{verb} is about a whole run, here {id}, and not about a child of it");
+        let words = format!("{verb} works on whole runs only, here {id}");
         return Err(ProblemDetails::new(ErrorCode::InvalidRunState, words)
             .with_hint(format!("POST /runs/{id}/{verb}")));
     }

@@ -1,6 +1,6 @@
-//! `/tools/ktsu/{name}`: the tool servers that come with ktsu, over MCP: Streamable HTTP here, the
-//! older HTTP+SSE in [`events`]. Decodes and decides nothing; the token in the query says which
-//! attempt speaks (decision W1).
+//! `/tools/ktsu/{name}`: the built-in tool servers, over MCP: Streamable HTTP here, the older
+//! HTTP+SSE in [`events`]. Decodes and makes no decisions; the token in the query identifies the
+//! attempt (decision W1).
 
 pub(super) mod events;
 
@@ -40,7 +40,7 @@ pub(super) struct ToolCaller {
     attempt: Option<String>,
 }
 
-/// Without these nobody is known to speak: 404, or 401.
+/// Identify the attempt; without them the response is 404 or 401.
 const RUN: Parameter = Parameter::new(
     "run",
     Kind::Any,
@@ -66,8 +66,7 @@ impl QueryParameters for ToolCaller {
 }
 
 impl ToolCaller {
-    /// The server and the task, once it is known whose attempt speaks: nothing is read for anybody
-    /// else.
+    /// The server and the task, once the token is verified. Nothing is read before that.
     async fn authenticate(
         &self,
         orchestrator: &Orchestrator,
@@ -80,7 +79,7 @@ impl ToolCaller {
         let attempt = orchestrator
             .authorize(&task, self.token())
             .map_err(problems::report_error)?;
-        let says_another = |said: &String| *said != attempt.to_string();
+        let says_another = |given: &String| *given != attempt.to_string();
         if self.attempt.as_ref().is_some_and(says_another) {
             return Err(ErrorCode::Unauthorized.into());
         }
@@ -150,20 +149,20 @@ fn refused(answer: &Value) -> Response {
     response
 }
 
-/// The version a client says it speaks; one that cannot be read is one nobody knows.
+/// The protocol version that a client states; unreadable text counts as an unknown version.
 fn version(headers: &HeaderMap) -> Option<&str> {
-    let said = headers.get(VERSION)?;
-    Some(said.to_str().unwrap_or_default())
+    let header = headers.get(VERSION)?;
+    Some(header.to_str().unwrap_or_default())
 }
 
-/// The first of some media types that a client takes; all of them, if it does not say.
+/// The first of some media types that a client accepts; the first of all if it states none.
 ///
 /// # Errors
 /// [`ErrorCode::NotAcceptable`].
 fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str, ProblemDetails> {
-    let said = headers.get_all(ACCEPT).iter();
-    let said: Vec<&str> = said.filter_map(|value| value.to_str().ok()).collect();
-    let ranges: Vec<&str> = said.iter().flat_map(|value| value.split(',')).collect();
+    let accept = headers.get_all(ACCEPT).iter();
+    let accept: Vec<&str> = accept.filter_map(|value| value.to_str().ok()).collect();
+    let ranges: Vec<&str> = accept.iter().flat_map(|value| value.split(',')).collect();
     let takes = |kind: &&&str| ranges.is_empty() || ranges.iter().any(|range| covers(range, kind));
     let found = offered.iter().find(takes).copied();
     found.ok_or_else(|| {

@@ -38,11 +38,11 @@ pub(super) struct TraceQuery {
 pub(super) const EXCLUSIVE: [&str; 3] = ["frame", "of", "why_not"];
 /// Parameters that choose from the tree, which none of those gives.
 pub(super) const TREE_PARAMETERS: [&str; 2] = ["step", "type"];
-/// A parameter, and the one that it needs beside it.
+/// A parameter, and the one it requires.
 pub(super) const REQUIRED_TOGETHER: (&str, &str) = ("direction", "frame");
 
 impl TraceQuery {
-    /// What is wanted of the tree.
+    /// The filter of the tree.
     fn wanted(&self) -> TraceFilter {
         TraceFilter {
             step: self.step.clone(),
@@ -104,19 +104,18 @@ impl QueryParameters for TraceQuery {
         };
         let asked = [of.frame.is_some(), of.of.is_some(), of.why_not.is_some()];
         if asked.iter().filter(|one| **one).count() > 1 {
-            let words = "frame, of and why_not ask for different things: give one of them";
+            let words = "frame, of and why_not exclude each other";
             return Err(invalid(words));
         }
         let chosen = TREE_PARAMETERS
             .into_iter()
             .find(|name| given.text(name).is_some());
         if let Some(name) = chosen.filter(|_| asked.contains(&true)) {
-            let words =
-                format!("{name} is of the tree: neither frame, of nor why_not goes with it");
+            let words = format!("{name} cannot be combined with frame, of or why_not");
             return Err(invalid(words));
         }
         if of.direction.is_some() && of.frame.is_none() {
-            return Err(invalid("direction needs a frame beside it"));
+            return Err(invalid("direction requires frame"));
         }
         Ok(of)
     }
@@ -138,12 +137,12 @@ pub(super) async fn trace(
     run: RunTarget,
     Query(of): Query<TraceQuery>,
 ) -> Result<Response, ProblemDetails> {
-    // What was sent may hold what stands in the definition alone, which not everybody may read.
+    // Requests may contain parts of the definition, which not every reader may see.
     let frames = policy::of(&Method::GET, "/runs/{id}/frames");
     let sent = frames.is_some_and(|frames| asker.may(frames));
     let name = run.stream.name().to_owned();
     let stream = run.stream.clone();
-    // What a long run comes to takes its time: it is worked out where reading may block.
+    // Folding a long run takes time, so it happens on a reader thread.
     let read = orchestrator
         .readers()
         .with(move |reader| {
@@ -197,7 +196,7 @@ fn story_json(
         let problem = ProblemDetails::new(ErrorCode::NotFound, error.unnamed);
         match error.there.is_empty() {
             true => problem,
-            false => problem.with_hint(format!("there is {}", error.there.join(", "))),
+            false => problem.with_hint(format!("the run has {}", error.there.join(", "))),
         }
     };
     let story = || TracedRun::of(frames).map_err(run_error);
@@ -224,7 +223,7 @@ fn story_json(
             .iter()
             .any(|node| is_within(&node.scope, scope) && trace::is_about(node, step))
     {
-        // Nothing is told of a step that did not begin; of one that is not there nothing can be.
+        // A step without frames may exist in the definition.
         let step = step.strip_prefix("step.").unwrap_or(step);
         let story = story()?;
         why_not::why_not(&story, "", step)

@@ -1,7 +1,7 @@
-//! The shapes of answers, declared for `/openapi.json`.
+//! The schemas of responses, declared for `/openapi.json`.
 //!
-//! What is sent is serialised by the projections themselves; a test holds every answer to these
-//! declarations, in both directions: a member too many fails as one too few does.
+//! Responses are serialised by the projections themselves; a test compares every response with
+//! these declarations, in both directions: a missing member fails, and so does an additional one.
 
 mod approvals;
 mod comparison;
@@ -53,7 +53,7 @@ pub struct RecomputeAccepted {
     pub status: String,
 }
 
-/// What a recompute came to.
+/// The result of a recompute.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recomputed {
@@ -64,14 +64,14 @@ pub struct Recomputed {
     pub run_id: Option<String>,
     /// `running`, `clean`, `not_comparable`, `value_changed`, `schema_violation` or `failed`.
     pub status: String,
-    /// The step that was asked for.
+    /// The requested step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
-    /// One for each task of an agent; empty as long as it is under way.
+    /// One for each task of an agent; empty while the recompute is in progress.
     pub tasks: Vec<ComparedTask>,
 }
 
-/// What the recompute of one task came to.
+/// The result of recomputing one task.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ComparedTask {
@@ -110,7 +110,7 @@ pub struct ValueChange {
     pub after: Option<Value>,
 }
 
-/// What is alive.
+/// The health of the engine.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Health {
@@ -124,23 +124,23 @@ pub struct Health {
     pub engine: String,
     /// How signing and witnessing go; runs go on without them.
     pub evidence: Evidence,
-    /// How the ledger stands.
+    /// The health of the ledger.
     pub ledger: LedgerHealth,
 }
 
-/// How the ledger stands.
+/// The health of the ledger.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LedgerHealth {
-    /// `ok`, `read_only`, `low_on_space` (nothing new begins), `full` (nothing is written until there
-    /// is room), `stopped` or `damaged`.
+    /// `ok`, `read_only`, `low_on_space` (no new runs start), `full` (nothing is written until
+    /// there is space), `stopped` or `damaged`.
     pub state: String,
     /// Why it has stopped, or what is damaged.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// How far the ledger is signed, and who keeps what was signed.
+/// How far the ledger is signed, and who receives the checkpoints.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Evidence {
@@ -318,7 +318,7 @@ pub struct StepView {
     pub skip_reason: Option<String>,
     /// Why it failed.
     pub error: Option<Fault>,
-    /// For agent steps: whether an agent looked at its draft once more; of a fan-out, in any item.
+    /// For agent steps: whether an agent reviewed its draft; for a fan-out, in any item.
     pub reflected: Option<bool>,
     /// `ktsu_flags` of its agent, as far as they are strings.
     pub flags: Option<Vec<String>>,
@@ -382,7 +382,7 @@ pub struct ItemView {
     pub skip_reason: Option<String>,
     /// Why it failed; `stopped` where the engine ended it.
     pub error: Option<Fault>,
-    /// Whether its agent looked at its draft once more.
+    /// Whether its agent reviewed its draft.
     pub reflected: bool,
     /// `ktsu_flags` of its agent, as far as they are strings.
     pub flags: Option<Vec<String>>,
@@ -396,7 +396,7 @@ pub struct ItemView {
     pub metrics: Metrics,
 }
 
-/// What was used.
+/// Usage.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Metrics {
@@ -416,7 +416,7 @@ pub struct Metrics {
     pub llm_calls: u64,
     /// Tool calls.
     pub tool_calls: u64,
-    /// Model calls that looked at a draft once more, if any; among `llm_calls` too.
+    /// Model calls that reviewed a draft, if any; included in `llm_calls`.
     pub reflect_calls: Option<u64>,
     /// Model calls that put a draft right, if any; among `llm_calls` too.
     pub repair_calls: Option<u64>,

@@ -1,8 +1,8 @@
-//! What a tool server is told when it is asked outside any run.
+//! What a tool server receives when its tools are listed outside any run.
 //!
-//! A run gives a server its params through a step and an agent. Here there is no run, so the first
-//! step counts whose agent uses the server and that gives it everything the environment has to; what
-//! only a run can give is left empty.
+//! In a run, a server gets its params through a step and an agent. Here, the first step counts
+//! whose agent uses the server and for which the environment has all values; values that only a run
+//! has are empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,22 +21,22 @@ use ktsu_workflow::expression::{NameLookup, Root, from_value};
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::Template;
 
-/// A server, with what it is told.
+/// A server, with the params it receives.
 pub(super) struct ServerQuery {
     /// Its own name.
     pub(super) name: String,
     /// Where it is, in this environment.
     pub(super) url: String,
-    /// The header that proves who asks, and its value.
+    /// The header that authenticates the request, and its value.
     pub(super) auth: Option<(String, Secret)>,
-    /// What it is told; secrets may be among it.
+    /// The params; may include secrets.
     pub(super) params: BTreeMap<String, String>,
 }
 
-/// Why a server does not say what it offers.
+/// Why the tools of a server cannot be listed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ListToolsError {
-    /// Variables that it is told have no usable value.
+    /// Variables in its params have no usable value.
     #[error("{0}")]
     NoValue(ResolveError),
     /// Anything else.
@@ -45,7 +45,7 @@ pub enum ListToolsError {
 }
 
 impl ListToolsError {
-    /// The same without secrets: a server may say back what it was told.
+    /// Redacts secrets: a server may echo what it received.
     pub(super) fn redacted(self, redactor: &Redactor) -> Self {
         match self {
             Self::NoValue(error) => Self::NoValue(error),
@@ -79,7 +79,7 @@ pub(super) fn resolve_variables(
     roots.collect()
 }
 
-/// A server as it is asked: by the first step that can.
+/// The query for a server, through the first step that provides its params.
 ///
 /// # Errors
 /// Why the first step that uses it cannot.
@@ -146,7 +146,7 @@ fn agent_uses<'d>(
 ) -> Vec<AgentUse<'d>> {
     let mut calls = Vec::new();
     for (path, workflow) in &definition.workflows {
-        // Variables are the root's alone.
+        // Only the root workflow has variables.
         let known = known.filter(|_| *path == definition.plan.root);
         for step in &workflow.plan.steps {
             let StepWork::Agent(AgentPlan { file, params, .. }) = &step.work else {
@@ -168,7 +168,7 @@ fn agent_uses<'d>(
 }
 
 impl AgentUse<'_> {
-    /// What a server is told by this step.
+    /// The params that a server receives through this step.
     fn server_arguments(&self, server: &CompiledServer) -> Result<ServerArguments, ListToolsError> {
         self.has_values_for(server)?;
         let given = self.declared_env();
@@ -191,7 +191,7 @@ impl AgentUse<'_> {
         Ok((auth, params))
     }
 
-    /// Whether every variable that a server is told through this step has a value.
+    /// Checks that all variables in the params have values.
     fn has_values_for(&self, server: &CompiledServer) -> Result<(), ListToolsError> {
         let Some(known) = self.known else {
             return Ok(());
@@ -210,7 +210,7 @@ impl AgentUse<'_> {
         }
     }
 
-    /// The variables that go into what a server is told.
+    /// The variables used in the params of a server.
     fn variables_of(&self, server: &CompiledServer) -> BTreeSet<String> {
         let templates = server.plan.params.values();
         let templates = templates.filter_map(|param| Template::text(&param.value).ok());
@@ -234,7 +234,7 @@ impl AgentUse<'_> {
         names.collect()
     }
 
-    /// The params of the agent: what is not known outside a run is its default, or empty.
+    /// The params of the agent: values unknown outside a run are their defaults, or empty.
     fn declared_env(&self) -> Map<String, Value> {
         let names = DeclaredEnv(self.known.map(|known| &known.values));
         let rendered = self.params.iter().filter_map(|(name, value)| {

@@ -1,5 +1,5 @@
-//! What a frame says about calls that wait for people: where one begins to, and where some may wait
-//! no more.
+//! What a frame means for pending calls: where one becomes pending, and where some may no longer
+//! be.
 
 use ktsu_ledger::StreamId;
 use ktsu_projections::approvals::{ApprovalRecord, approval_id};

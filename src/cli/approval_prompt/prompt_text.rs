@@ -1,11 +1,11 @@
-//! The words between a person and the command: what is asked, and what a typed line decides.
+//! The text of the prompt, and parsing of typed answers.
 
 use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord};
 use serde_json::{Value, json};
 
 use super::text;
 
-/// What a line decides about a call; nothing if it is none of the answers.
+/// Parses an answer; `None` if it is not one.
 pub(super) fn decision(line: &str, record: &ApprovalRecord) -> Option<Value> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     let rest = rest.trim();
@@ -25,7 +25,7 @@ pub(super) fn decision(line: &str, record: &ApprovalRecord) -> Option<Value> {
     Some(body)
 }
 
-/// What is asked.
+/// The question.
 pub(super) fn question(record: &ApprovalRecord) -> String {
     let call = format!(
         "{} of {} {}",
@@ -38,7 +38,7 @@ pub(super) fn question(record: &ApprovalRecord) -> String {
     }
 }
 
-/// What may be typed.
+/// The possible answers.
 pub(super) fn answers(kind: ApprovalKind) -> &'static str {
     match kind {
         ApprovalKind::Approval => "  approve? y, n, or n WHY: ",

@@ -333,7 +333,7 @@ async fn what_cannot_be_read_is_said_all_the_same() {
     let data = json!({"step": "each", "item": 4});
     desk.frame("approval.requested", "", 1, data).await;
     let told = [
-        "a call of each.4 waits for a person",
+        "a call of each.4 is waiting for a decision",
         "ktsu approvals --ledger L",
     ];
     assert_eq!(desk.shown(), told);

@@ -1,5 +1,5 @@
-//! What a frame about a call of a tool says in full: what was called with which arguments, what it
-//! gave, who was asked and what they said.
+//! Prints the full content of frames about tool calls and approvals: arguments, results, requests
+//! and decisions.
 
 use ktsu_ledger::event::plan::ApprovalPolicy;
 use ktsu_ledger::event::{
@@ -14,35 +14,35 @@ use crate::cli::{json, text};
 
 /// `tool.called`.
 pub(super) fn called(frames: &[Frame], called: &ToolCalled, all: &str) {
-    let mut told = vec![
+    let mut rows = vec![
         ("server", called.server.clone()),
         ("tool", called.tool.clone()),
         ("digest", called.digest.clone()),
         ("key", called.idempotency_key.clone()),
     ];
-    told.extend(called.approval.map(|seq| ("approval", frame(seq))));
-    told.extend(called.again.map(|seq| ("sent before", frame(seq))));
-    fields(&told);
+    rows.extend(called.approval.map(|seq| ("approval", frame(seq))));
+    rows.extend(called.again.map(|seq| ("sent before", frame(seq))));
+    fields(&rows);
     arguments(frames, &called.arguments, all);
 }
 
 /// `tool.returned`.
 pub(super) fn returned(frames: &[Frame], returned: &ToolReturned, all: &str) {
-    let mut told = Vec::new();
+    let mut rows = Vec::new();
     if let Some(name) = name(frames, returned) {
-        told.push(("tool", name));
+        rows.push(("tool", name));
     }
     if let Some(at) = &returned.recorded {
-        told.push((
+        rows.push((
             "recorded",
             format!("{} of {}, {}#{}", at.tool, at.server, at.stream, at.seq),
         ));
     }
-    told.push(match returned.not_sent {
+    rows.push(match returned.not_sent {
         Some(why) => ("not sent", not_sent(why).to_owned()),
         None => ("time", text::duration(returned.duration_ms)),
     });
-    fields(&told);
+    fields(&rows);
     let title = if returned.is_error { "error" } else { "result" };
     let content = returned.content.to_value();
     for one in content.as_array().map(Vec::as_slice).unwrap_or_default() {
@@ -59,9 +59,9 @@ pub(super) fn returned(frames: &[Frame], returned: &ToolReturned, all: &str) {
 /// `tool.in_doubt`.
 pub(super) fn in_doubt(frames: &[Frame], about: u64, reason: DoubtReason, all: &str) {
     let why = match reason {
-        DoubtReason::NoAnswer => "it was sent, and no answer came",
-        DoubtReason::WorkerLost => "the runtime that sent it is lost",
-        DoubtReason::TaskEnded => "its task ended before an answer came",
+        DoubtReason::NoAnswer => "it was sent, and no answer arrived",
+        DoubtReason::WorkerLost => "the runtime that sent it was lost",
+        DoubtReason::TaskEnded => "its task ended before an answer arrived",
     };
     fields(&[("call", frame(about)), ("why", why.to_owned())]);
     if let Some(Event::Agent(AgentEvent::ToolCalled(called))) = at(frames, about) {
@@ -70,14 +70,14 @@ pub(super) fn in_doubt(frames: &[Frame], about: u64, reason: DoubtReason, all: &
 }
 
 /// `approval.requested`.
-pub(super) fn requested(frames: &[Frame], asked: &ApprovalRequested, all: &str) {
+pub(super) fn requested(frames: &[Frame], request: &ApprovalRequested, all: &str) {
     fields(&[
-        ("server", asked.server.clone()),
-        ("tool", asked.tool.clone()),
-        ("digest", asked.digest.clone()),
-        ("asks for", policy(&asked.policy)),
+        ("server", request.server.clone()),
+        ("tool", request.tool.clone()),
+        ("digest", request.digest.clone()),
+        ("requires", policy(&request.policy)),
     ]);
-    arguments(frames, &asked.arguments, all);
+    arguments(frames, &request.arguments, all);
 }
 
 /// `approval.decided`.
@@ -86,9 +86,9 @@ pub(super) fn decided(decided: &ApprovalDecided, all: &str) {
         ("decision", decided.decision.as_str().to_owned()),
         (
             "by",
-            format!("{}, known by {}", decided.by.id, decided.by.auth),
+            format!("{} (auth: {})", decided.by.id, decided.by.auth),
         ),
-        ("question", frame(decided.request)),
+        ("request", frame(decided.request)),
         ("digest", decided.digest.clone()),
     ]);
     if let Some(reason) = &decided.reason {
@@ -101,13 +101,13 @@ pub(super) fn decided(decided: &ApprovalDecided, all: &str) {
 
 /// `approval.expired`.
 pub(super) fn expired(request: u64) {
-    fields(&[("question", frame(request))]);
+    fields(&[("request", frame(request))]);
 }
 
 fn policy(policy: &ApprovalPolicy) -> String {
-    let mut words = format!("{} to approve", policy.quorum);
+    let mut words = text::count(policy.quorum, "approval");
     if policy.not_by_proposer {
-        words.push_str(", not whoever started the run");
+        words.push_str(", not by the person who started the run");
     }
     if let Some(timeout) = &policy.timeout {
         words.push_str(&format!(", within {}", text::duration(timeout.ms)));
@@ -121,9 +121,11 @@ fn not_sent(why: UnsentReason) -> &'static str {
         UnsentReason::UnknownTool => "no server offers it",
         UnsentReason::InvalidArguments => "its arguments do not fit its schema",
         UnsentReason::SecretInArguments => "its arguments hold a secret",
-        UnsentReason::Rejected => "people did not allow it",
-        UnsentReason::InDoubt => "it may have happened before",
-        UnsentReason::SuppressedInBranch => "neither a branch nor a recompute changes the world",
+        UnsentReason::Rejected => "it was not approved",
+        UnsentReason::InDoubt => "it may already have happened",
+        UnsentReason::SuppressedInBranch => {
+            "branches and recomputes make no calls with side effects"
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-//! What a frame about a webhook says in full: what was sent, and what was answered.
+//! Prints the full content of frames about webhooks: what was sent and what was answered.
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::{WebhookAnswer, WebhookEvent, WebhookSent};
@@ -23,7 +23,7 @@ pub(super) fn print(frames: &[Frame], (seq, event): (u64, &WebhookEvent), all: &
 
 fn sent(event: &WebhookSent, request: &WebhookRequest, all: &str) {
     let url = request.url.as_deref().unwrap_or_default();
-    let mut told = vec![
+    let mut rows = vec![
         ("request", format!("{} {url}", request.method)),
         ("headers", request.headers.join(", ")),
         ("delivery", event.delivery_id.clone()),
@@ -31,23 +31,23 @@ fn sent(event: &WebhookSent, request: &WebhookRequest, all: &str) {
         ("body_hash", event.body_hash.clone()),
     ];
     let bytes = request.body_bytes.map(|bytes| format!("{bytes} bytes"));
-    told.extend(bytes.map(|bytes| ("length", bytes)));
+    rows.extend(bytes.map(|bytes| ("length", bytes)));
     let problem = request.problem.clone();
-    told.extend(problem.map(|problem| ("problem", problem)));
-    fields(&told);
+    rows.extend(problem.map(|problem| ("problem", problem)));
+    fields(&rows);
     if let Some(body) = &request.body {
         block("body", &json::pretty(body.as_str()), all);
     }
 }
 
 fn answered(answer: &WebhookAnswer, all: &str) {
-    let mut told = vec![("sending", answer.sending.to_string())];
-    told.extend(answer.status.map(|status| ("status", status.to_string())));
-    told.extend(answer.code.clone().map(|code| ("code", code)));
-    told.push(("time", text::duration(answer.duration_ms)));
-    fields(&told);
+    let mut rows = vec![("sending", answer.sending.to_string())];
+    rows.extend(answer.status.map(|status| ("status", status.to_string())));
+    rows.extend(answer.code.clone().map(|code| ("code", code)));
+    rows.push(("time", text::duration(answer.duration_ms)));
+    fields(&rows);
     let title = match answer.truncated {
-        true => "answer, as far as it is kept",
+        true => "answer (truncated)",
         false => "answer",
     };
     match answer.response.to_value() {

@@ -1,4 +1,4 @@
-//! What an agent step or an item is doing, and what it used so far.
+//! The activity and usage of an agent step or an item.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! What is said of a call of a tool while a run goes: which, what came of it, who allowed it.
+//! Tool calls in the live view: the call, its result, and its approval.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
-//! How long what is under way waited for people: the same rule as that of envelopes, on the frames as
-//! they come. A task waits while a call of it is asked about and none is being made; a step, while all
-//! of its open tasks do; what holds a child, while everything in the child does.
+//! How long running steps have waited for people, computed from frames as they arrive, by the rule
+//! of the envelopes: a task waits while an approval is pending and no call is in progress; a step,
+//! while all of its open tasks wait; a step with a child, while everything in the child waits.
 
 use std::collections::{BTreeMap, BTreeSet};
 

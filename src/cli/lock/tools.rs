@@ -21,7 +21,7 @@ pub(super) type OfferedTools = BTreeMap<String, ToolDigests>;
 pub(super) struct ToolDrift {
     path: String,
     difference: String,
-    /// Whether the lock says nothing of its tools yet.
+    /// Whether the lock has no tools of this server yet.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     new: bool,
 }
@@ -35,11 +35,11 @@ impl ToolDrift {
         }
     }
 
-    /// What is wrong with a lock that is held against a server.
+    /// The problem, for a lock that is checked.
     pub(super) fn words(&self) -> String {
         match self.new {
             true => format!(
-                "{} is locked without its tools: {}",
+                "{}: its tools are not locked: {}",
                 self.path, self.difference
             ),
             false => self.drift_text(),
@@ -48,13 +48,13 @@ impl ToolDrift {
 
     fn drift_text(&self) -> String {
         format!(
-            "{}: the tools are not those that were locked: {}",
+            "{}: its tools differ from the lock: {}",
             self.path, self.difference
         )
     }
 }
 
-/// A tool that an agent may call by its allowlist, and that no model is told of.
+/// A tool that an allowlist permits but that is not offered to models.
 #[derive(Debug, Serialize)]
 pub(super) struct ToolNotOffered {
     path: String,
@@ -69,19 +69,19 @@ impl ToolNotOffered {
     }
 }
 
-/// What the servers of a kit say.
+/// The tools of a kit's servers.
 #[derive(Default)]
 pub(super) struct ServerTools {
     pub(super) offered: OfferedTools,
     pub(super) left_out: Vec<ToolNotOffered>,
 }
 
-/// Asks every server. Where one does not answer nothing is locked: half of the truth is none.
+/// Lists the tools of every server. If one fails, nothing is locked.
 pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<ServerTools, Failure> {
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let found = servers::tools(kit, environment.as_ref(), &process_environment()).await;
     let found = found.map_err(Failure::could_not_run)?;
-    let mut asked = ServerTools::default();
+    let mut tools = ServerTools::default();
     let mut silent = Vec::new();
     for (path, listed) in found {
         match listed {
@@ -91,14 +91,14 @@ pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<Serve
                     tool: one.tool,
                     reason: one.reason,
                 });
-                asked.left_out.extend(left_out);
-                asked.offered.insert(path, listed.digests);
+                tools.left_out.extend(left_out);
+                tools.offered.insert(path, listed.digests);
             }
             Err(why) => silent.push((path, why)),
         }
     }
     match silent.is_empty() {
-        true => Ok(asked),
+        true => Ok(tools),
         false => Err(list_failure(&silent)),
     }
 }
@@ -106,7 +106,8 @@ pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<Serve
 fn list_failure(silent: &[(String, ListToolsError)]) -> Failure {
     let lines = silent.iter().map(|(path, why)| format!("  {path}: {why}"));
     let lines: Vec<String> = lines.collect();
-    let words = format!("tool servers cannot be asked\n\n{}", lines.join("\n"));
+    let servers = crate::cli::text::count(lines.len(), "server");
+    let words = format!("cannot list the tools of {servers}\n\n{}", lines.join("\n"));
     let variable = silent.iter().find_map(|(_, why)| match why {
         ListToolsError::NoValue(error) => error.first(),
         ListToolsError::Failed(_) => None,
@@ -115,12 +116,12 @@ fn list_failure(silent: &[(String, ListToolsError)]) -> Failure {
         Some(name) => {
             format!("export {name}=…, or name the environment that has a value for it: --env FILE")
         }
-        None => "start them, or name the environment that has them: --env FILE".to_owned(),
+        None => "start the servers, or name the environment that has them: --env FILE".to_owned(),
     };
     Failure::could_not_run(words).hint(hint)
 }
 
-/// Every server that offers something else than a lock says.
+/// The servers whose tools differ from the lock.
 pub(super) fn differences(lock: &Lock, offered: &OfferedTools) -> Vec<ToolDrift> {
     let servers = lock.entries.iter().filter(|one| one.kind == Kind::Server);
     let differs = servers.filter_map(|entry| {
@@ -128,8 +129,8 @@ pub(super) fn differences(lock: &Lock, offered: &OfferedTools) -> Vec<ToolDrift>
         let new = entry.tools.is_none();
         let difference = match &entry.tools {
             Some(tools) => servers::difference(tools, offered)?,
-            // Locked with none and never asked are two things.
-            None if offered.is_empty() => "none that may be called".to_owned(),
+            // A server locked with no tools differs from one that was never listed.
+            None if offered.is_empty() => "none that an agent may call".to_owned(),
             None => offered.keys().cloned().collect::<Vec<_>>().join(", "),
         };
         Some(ToolDrift {
@@ -141,25 +142,25 @@ pub(super) fn differences(lock: &Lock, offered: &OfferedTools) -> Vec<ToolDrift>
     differs.collect()
 }
 
-/// What may be lost with a lock that cannot be read: itself, if tools stand in it.
+/// What an unreadable lock may lose: its tools, if it has any.
 pub(super) fn unread(file: &Path) -> Vec<String> {
-    // What is no text is no lock that anybody wrote.
+    // A file that is not text is not a lock.
     let text = std::fs::read_to_string(file).unwrap_or_default();
     let has = text.lines().any(|line| line.trim().starts_with("tools:"));
     has.then(|| FILE.to_owned()).into_iter().collect()
 }
 
-/// Nothing is forgotten that a run would have been held against.
+/// Refuses to drop locked tools silently.
 pub(super) fn removed_servers(lost: &[String], dir: &Path) -> Failure {
     let lost = lost.join(", ");
-    let words = format!("the tools locked in {lost} would be forgotten, and others may be there");
+    let words = format!("this would remove the tools locked in {lost}");
     Failure::could_not_run(words).hint(format!(
-        "look at what the servers offer, then type: ktsu lock {} --tools",
+        "to lock what the servers offer now: ktsu lock {} --tools",
         quoted(dir)
     ))
 }
 
-/// Puts what is offered into a lock.
+/// Adds the listed tools to a lock.
 pub(super) fn put(lock: &mut Lock, mut offered: OfferedTools) {
     for entry in &mut lock.entries {
         if let Some(tools) = offered.remove(&entry.path) {
@@ -200,7 +201,7 @@ mod tests {
             let retold = differences(lock, &offers(tools));
             retold.into_iter().map(|one| one.difference).collect()
         };
-        assert_eq!(told(&lock, &[]), ["none that may be called"]);
+        assert_eq!(told(&lock, &[]), ["none that an agent may call"]);
         assert_eq!(told(&lock, &["get", "put"]), ["get, put"]);
         put(&mut lock, offers(&[]));
         assert_eq!(lock.entries[0].tools, Some(ToolDigests::new()));

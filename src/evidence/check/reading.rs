@@ -36,7 +36,7 @@ const MAX_LINE: usize = 1024;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FrameRow {
     pub(super) position: u64,
-    /// Its stream, as [`Evidence::name`] has it.
+    /// Its stream, as [`EvidenceArchive::name`] has it.
     stream: u32,
     pub(super) seq: u64,
     pub(super) hash: Hash,

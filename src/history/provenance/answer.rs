@@ -92,7 +92,7 @@ const MAX_VALUE: usize = 4096;
 /// Where a field of an envelope came from; `within` is the child that was asked about.
 ///
 /// # Errors
-/// [`NoSuchField`].
+/// [`FieldNotFoundError`].
 pub fn answer(
     story: &TracedRun<'_>,
     within: &str,

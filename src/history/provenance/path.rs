@@ -37,7 +37,7 @@ impl FieldPath {
     /// Finds a path among the envelopes of a run; `within` is the child that was asked about.
     ///
     /// # Errors
-    /// [`NoSuchField`].
+    /// [`FieldNotFoundError`].
     pub fn find(
         story: &TracedRun<'_>,
         within: &str,

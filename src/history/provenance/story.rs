@@ -35,7 +35,7 @@ pub struct TracedRun<'f> {
     outputs: HashMap<u32, ScopeTrack>,
     /// What could have ended the run before what is told next.
     so_far: Provenance,
-    /// What was asked of [`Story::alive_until`] once.
+    /// Cached results of [`TracedRun::survival_marks`].
     alive: RefCell<HashMap<u64, Provenance>>,
 }
 
@@ -50,7 +50,7 @@ impl<'f> TracedRun<'f> {
     /// Tells a recorded run. `frames` are the effective frames of its stream.
     ///
     /// # Errors
-    /// [`Unreadable`].
+    /// [`RunReadError`].
     pub fn of(frames: &'f [Frame]) -> Result<Self, RunReadError> {
         let fold = crate::fold(frames)?;
         let mut story = Self {

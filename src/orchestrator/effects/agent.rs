@@ -1,5 +1,5 @@
-//! Sending a task to a runtime. What it is told is rendered again from the state, so that a task
-//! that is sent out twice is told the same, and what is recorded of it.
+//! Dispatches tasks to a runtime. The request is rendered from the state and the recorded frames,
+//! so that a repeated dispatch is identical.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{Memo, missing_value_code, task_spec};
 use ktsu_workflow::timers;
 
-/// How long a runtime may take to say that it took a task.
+/// How long a runtime may take to accept a task.
 const DISPATCH_TIMEOUT: Duration = Duration::from_secs(30);
-/// The pause before a runtime that did not answer is asked again; doubles up to [`LONGEST`].
+/// The pause before a runtime is tried again; doubles up to [`MAX_RETRY_PAUSE`].
 const MIN_RETRY_PAUSE: Duration = Duration::from_millis(50);
 const MAX_RETRY_PAUSE: Duration = Duration::from_secs(2);
 
@@ -40,7 +40,7 @@ pub(crate) struct Dispatch {
     /// Where the step began; what it did before it was begun again is of no consequence.
     since: u64,
     invoke: InvokeAgent,
-    /// Why no runtime is asked: the code and the words that end the task.
+    /// Why the task cannot be dispatched: the code and message that end it.
     hopeless: Option<(&'static str, String)>,
 }
 
@@ -81,9 +81,9 @@ pub(crate) fn prepare(
     let scope = state.scope(place.scope)?;
     let step = &scope.shape.step(place.step)?.id;
     let held = scope.steps.get(place.step as usize)?;
-    let told = task_spec(definition, state, memo, place.scope, place.step, place.item)?;
+    let spec = task_spec(definition, state, memo, place.scope, place.step, place.item)?;
     let (servers, hopeless) =
-        match servers::server_setup(shared, state, definition, memo, place, told.servers) {
+        match servers::server_setup(shared, state, definition, memo, place, spec.servers) {
             ServerSetup::Ready(servers) => (servers, None),
             ServerSetup::WaitsForSecret => return None,
             ServerSetup::Refused(missing) => (
@@ -103,19 +103,19 @@ pub(crate) fn prepare(
         step_id: name.step.clone(),
         attempt: task.attempt,
         item: place.item,
-        agent_name: told.agent,
-        system: told.system,
-        user_message: told.user,
-        reflect: told.reflect,
-        confidence_threshold: told.threshold.map(|most| f64::from(most) / 1_000_000.0),
-        max_turns: told.max_turns,
+        agent_name: spec.agent,
+        system: spec.system,
+        user_message: spec.user,
+        reflect: spec.reflect,
+        confidence_threshold: spec.threshold.map(|most| f64::from(most) / 1_000_000.0),
+        max_turns: spec.max_turns,
         model: ModelSettings {
-            group: told.group,
-            max_tokens: told.max_tokens,
+            group: spec.group,
+            max_tokens: spec.max_tokens,
             priced_only: state.uses_priced_models_only(),
         },
         tool_servers: servers,
-        output_schema: Some(told.schema.to_value()),
+        output_schema: Some(spec.schema.to_value()),
         callback_url: url("complete"),
         report_url: Some(url("report")),
         history: Vec::new(),
@@ -131,8 +131,8 @@ pub(crate) fn prepare(
     })
 }
 
-/// Sends tasks of one run out. What is recorded of those that were sent out before is read once,
-/// for all of them.
+/// Dispatches tasks of one run. The recorded frames of tasks that were dispatched before are read
+/// once for all of them.
 pub(crate) fn send_all(
     shared: &Arc<Shared>,
     state: &RunState,
@@ -157,8 +157,8 @@ pub(crate) fn send_all(
         let frames = match read {
             Ok(frames) => frames,
             Err(error) => {
-                // Nobody will name these tasks in a beat, so they are lost and sent out again.
-                tracing::error!(run = name, "what is recorded cannot be read: {error}");
+                // No heartbeat will name these tasks, so they are lost and dispatched again.
+                tracing::error!(run = name, "cannot read the recorded frames: {error}");
                 return;
             }
         };
@@ -171,7 +171,8 @@ pub(crate) fn send_all(
 }
 
 impl Dispatch {
-    /// What is recorded of the task, before this attempt, but for what a branch forgets.
+    /// The recorded frames of the task from before this attempt, without those that a branch
+    /// discards.
     fn history(&self, frames: &[Frame], forgotten: &BTreeSet<u64>) -> Vec<RecordedFrame> {
         let about = |frame: &&Frame| {
             let Event::Agent(event) = &frame.event else {
@@ -186,8 +187,7 @@ impl Dispatch {
         frames.iter().filter(about).map(recorded).collect()
     }
 
-    /// Asks the runtime to take the task until it answers, or until nobody wants it any more
-    /// (decision W4).
+    /// Sends the task until the runtime responds or the task is no longer wanted (decision W4).
     async fn send(self, shared: Arc<Shared>, mailbox: mpsc::Sender<Box<Message>>) {
         if let Some((code, words)) = &self.hopeless {
             return self.dispatch_refused(&mailbox, code, words).await;
@@ -232,10 +232,10 @@ impl Dispatch {
                     tracing::warn!(run = self.name.run, status, "the runtime is not ready");
                 }
                 Ok(Err(error)) => {
-                    tracing::warn!(run = self.name.run, "the runtime does not answer: {error}");
+                    tracing::warn!(run = self.name.run, "no response from the runtime: {error}");
                 }
                 Err(_) => {
-                    tracing::warn!(run = self.name.run, "the runtime does not answer");
+                    tracing::warn!(run = self.name.run, "no response from the runtime");
                 }
             }
             tokio::time::sleep(pause).await;
@@ -270,13 +270,13 @@ impl Dispatch {
             events: vec![AgentEvent::Finished(Box::new(finished))],
             reply,
         };
-        // The run may have ended meanwhile; then nobody waits for it.
+        // Fails if the run has ended meanwhile.
         let _ = mailbox.send(Box::new(message)).await;
     }
 }
 
-/// What has not happened in a branch: calls from before the fork that have no result there, and
-/// what people were asked and said about them (decision F1).
+/// The frames that a branch discards: calls from before the fork without a result, and their
+/// approvals (decision F1).
 fn dispatch_forgotten(frames: &[Frame]) -> BTreeSet<u64> {
     let mut forgotten = BTreeSet::new();
     let mut open: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
@@ -284,8 +284,8 @@ fn dispatch_forgotten(frames: &[Frame]) -> BTreeSet<u64> {
     for frame in frames {
         match &frame.event {
             Event::Run(RunEvent::Branched(_)) => {
-                let told = about.iter().filter(|(_, of)| open.contains_key(of));
-                forgotten.extend(told.map(|(seq, _)| *seq));
+                let discarded = about.iter().filter(|(_, of)| open.contains_key(of));
+                forgotten.extend(discarded.map(|(seq, _)| *seq));
                 forgotten.extend(open.keys());
                 open.clear();
                 about.clear();
@@ -317,7 +317,7 @@ fn dispatch_forgotten(frames: &[Frame]) -> BTreeSet<u64> {
     forgotten
 }
 
-/// Whether a status says that the same request will never be taken.
+/// Whether repeating the same request is pointless after this status.
 fn is_final(status: u16) -> bool {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let later = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT];

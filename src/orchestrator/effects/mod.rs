@@ -36,7 +36,7 @@ pub(super) fn start(
         let (shared, mailbox) = (Arc::clone(shared), mailbox.clone());
         let sending = tokio::spawn(async move {
             let answer = sending.send(&shared).await;
-            // The run may have ended meanwhile; then nobody waits for the answer.
+            // Fails if the run has ended meanwhile.
             let _ = mailbox.send(Box::new(Message::Answer(answer))).await;
         });
         Some(sending.abort_handle())

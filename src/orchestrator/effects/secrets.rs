@@ -36,10 +36,10 @@ impl<'a> SecretValues<'a> {
         }
     }
 
-    /// The first secret of these names that has no value here.
+    /// The first secret among these names without a value here.
     ///
-    /// What needs it waits: that this environment has no such value is nothing the world said, so
-    /// it must not become an answer. The next start that has the value sends it.
+    /// An effect that needs it waits: the missing value is a property of this environment and must
+    /// not become a recorded answer. The next start that has the value continues.
     pub(super) fn missing_value(&self, roots: impl IntoIterator<Item = Root>) -> Option<String> {
         let lacks = |root: Root| match root {
             Root::Env(name) => {
@@ -61,7 +61,7 @@ impl<'a> SecretValues<'a> {
             return false;
         };
         let run = self.state.stream().name();
-        tracing::warn!(run, step, "waits for a start with the secret {secret}");
+        tracing::warn!(run, step, "waiting for a start with the secret {secret}");
         true
     }
 

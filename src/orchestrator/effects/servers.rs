@@ -34,11 +34,11 @@ pub(super) fn server_setup(
     definition: &Definition,
     memo: &Memo,
     place: StepAddress,
-    told: Vec<ServerSpec>,
+    specs: Vec<ServerSpec>,
 ) -> ServerSetup {
     let mut secrets = Vec::new();
     let secret = |one: &ServerSpec| one.plan.params.values().any(|param| param.secret);
-    if told.iter().any(secret) {
+    if specs.iter().any(secret) {
         match secrets_of(shared, state, definition, memo, place) {
             Some(Ok(values)) => secrets = values,
             Some(Err(missing)) => return ServerSetup::Refused(missing),
@@ -46,7 +46,7 @@ pub(super) fn server_setup(
         }
     }
     let mut secrets = secrets.into_iter();
-    let servers = told.into_iter().map(|one| {
+    let servers = specs.into_iter().map(|one| {
         let secret = secrets.next().unwrap_or_default();
         ToolServer {
             url: url(shared, &one.plan),
@@ -76,9 +76,9 @@ fn secrets_of(
     secret_values(definition, state, place.scope, place.step, &names)
 }
 
-/// What the definition says of a server, and what it is told.
-fn server(told: ServerSpec, mut secret: ServerParamValues) -> ToolServer {
-    let ServerSpec { plan, mut params } = told;
+/// A server as its definition declares it, with its params.
+fn server(spec: ServerSpec, mut secret: ServerParamValues) -> ToolServer {
+    let ServerSpec { plan, mut params } = spec;
     let auth = plan.auth.as_ref().and_then(|auth| {
         let value = secret.remove(&auth.param)?;
         Some((auth.header.clone(), auth_header(auth.scheme, &value)))
@@ -98,8 +98,8 @@ fn server(told: ServerSpec, mut secret: ServerParamValues) -> ToolServer {
     }
 }
 
-/// What a recompute, or the run of a baseline, does not call: all of a server that keeps something,
-/// and whatever a person would have to approve.
+/// What a recompute or a baseline does not call: all tools of a stateful server, and all tools that
+/// need an approval.
 fn without_secrets(stream: &StreamId, plan: &ServerPlan) -> Vec<String> {
     if stream.kind() != RECOMPUTE_KIND {
         return Vec::new();
@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    fn told(auth: Option<(&str, AuthScheme)>) -> ServerSpec {
+    fn spec(auth: Option<(&str, AuthScheme)>) -> ServerSpec {
         let param = |secret| ServerParam {
             default: None,
             secret,
@@ -219,19 +219,19 @@ mod tests {
             (AuthScheme::Bearer, "Bearer s3cret"),
             (AuthScheme::Raw, "s3cret"),
         ] {
-            let server = server(told(Some(("key", scheme))), secret.clone());
+            let server = server(spec(Some(("key", scheme))), secret.clone());
             assert_eq!(server.auth_header.as_deref(), Some("X-Key"));
             assert_eq!(server.auth_value.as_deref(), Some(value));
             assert_eq!(server.params, values(&[("more", "hidden"), ("n", "7")]));
         }
-        let server = server(told(None), secret);
+        let server = server(spec(None), secret);
         assert_eq!((server.auth_header, server.auth_value), (None, None));
         assert_eq!(server.params.len(), 3, "what the server asked for");
     }
 
     #[test]
     fn a_runtime_is_told_what_may_be_called_and_what_is_asked_first() {
-        let server = server(told(None), ServerParamValues::new());
+        let server = server(spec(None), ServerParamValues::new());
         assert_eq!(server.allowlist, ["put-*", "get"]);
         let rule = ApprovalRule {
             on_reject: "recover".to_owned(),

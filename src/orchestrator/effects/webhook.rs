@@ -30,7 +30,7 @@ use ktsu_workflow::template::{Template, text_of};
 /// Nothing is sent where the environment does not allow it, or where a request cannot be made with
 /// its secrets in place.
 const REFUSED: &str = "webhook_refused";
-/// Nothing is sent under a signature that everybody could make.
+/// An empty key would give a signature that anybody could make, so nothing is sent.
 const UNSIGNED: &str = "webhook_unsigned";
 
 /// A request ready to go, and what its answer will be about.
@@ -41,7 +41,7 @@ pub(super) struct WebhookSend {
     step: String,
     attempt: u32,
     sending: u32,
-    /// Of a notice: the frame that asks people.
+    /// For a notice: the frame that requests the approval.
     approval: Option<u64>,
 }
 
@@ -78,7 +78,7 @@ pub(super) fn prepare(
             (id, None)
         }
         Some(request) => {
-            // A call that waits no more is nothing to be told of.
+            // There is no notice for a call that is no longer pending.
             let body = notice_body(state, (request, place.scope, place.step))?;
             let id = notice_id(state.stream(), &scope.path, &step.id, request);
             (id, Some(body))
@@ -132,8 +132,8 @@ fn request(
     })
 }
 
-/// Signs a request, where the step has a secret for it: as Standard Webhooks have it, so that a
-/// receiver can tell who sent it and when.
+/// Signs a request if the step has a secret for it, as Standard Webhooks defines, so that a
+/// receiver can verify the sender and the time.
 fn send_finished(
     mut request: EgressRequest,
     work: &CompiledWork,
@@ -159,8 +159,8 @@ fn send_finished(
     Ok(request)
 }
 
-/// The key that a secret holds: its bytes, or where it begins with `whsec_` what the Base64 behind
-/// that says. None if it is empty: everybody could make such a signature.
+/// The signing key of a secret: its bytes or, after the prefix `whsec_`, the decoded Base64. `None`
+/// if it is empty, because anybody could make such a signature.
 fn signing_key(secret: &Secret) -> Option<Zeroizing<Vec<u8>>> {
     let text = secret.expose();
     let decoded = text
@@ -205,7 +205,7 @@ impl TemplateValues<'_> {
 }
 
 impl WebhookSend {
-    /// Sends, and puts the answer into the form a frame has. Whatever enters is redacted here.
+    /// Sends the request and converts the response for its frame, redacted.
     pub(super) async fn send(self, shared: &Shared) -> WebhookOutcome {
         let mut answer = WebhookAnswer {
             approval: self.approval,
@@ -254,8 +254,8 @@ fn response_received(shared: &Shared, answer: &mut WebhookAnswer, response: &Egr
     }
 }
 
-/// How much of a body is read beyond what is kept: a secret that begins in what is kept is seen
-/// whole. A few bytes more are for a character that was cut in two.
+/// How much of a body is read beyond the recorded part, so that a secret at the cut is seen whole,
+/// plus a few bytes for a cut character.
 fn response_margin(redactor: &Redactor) -> usize {
     match redactor.longest() {
         0 => 0,
@@ -263,10 +263,10 @@ fn response_margin(redactor: &Redactor) -> usize {
     }
 }
 
-/// JSON where it is JSON, else text; null where there is none. And whether it is the whole of it.
+/// JSON if the body is JSON, otherwise text; null if there is none. Also whether it is complete.
 ///
-/// Redacted first and cut then: the other way round, a secret at the cut would leave its beginning.
-/// Where a body broke off, its last bytes could be such a beginning, so they are not kept either.
+/// Redacted before it is cut: otherwise a secret at the cut would leave its beginning. For the same
+/// reason the last bytes of a body that ended early are dropped.
 fn recorded_body(redactor: &Redactor, response: &EgressResponse) -> (CanonicalJson, bool) {
     if response.body.is_empty() {
         return (CanonicalJson::null(), !response.truncated);

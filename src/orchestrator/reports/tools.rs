@@ -1,5 +1,5 @@
-//! What runtimes say about tools. What the definition and the state know better (digests, keys,
-//! policies) is filled in where the report is judged.
+//! Tool events in reports of runtimes. What the definition and the state determine (digests, keys,
+//! policies) is added during validation.
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
@@ -14,7 +14,8 @@ use ktsu_contract::gateway::ToolCall;
 use ktsu_contract::report as wire;
 
 impl ReportContext<'_> {
-    /// The tools a reply asks for. Arguments in which a secret stood are marked: they are not sent.
+    /// The tool calls of a reply. Arguments that contained a secret are marked and will not be
+    /// sent.
     pub(super) fn tool_calls(
         &self,
         calls: Vec<ToolCall>,
@@ -39,26 +40,26 @@ impl ReportContext<'_> {
         self.json(calls.collect()).map(Some)
     }
 
-    pub(super) fn called(&self, said: wire::ToolCalled) -> AgentEvent {
+    pub(super) fn called(&self, event: wire::ToolCalled) -> AgentEvent {
         AgentEvent::ToolCalled(Box::new(ToolCalled {
             again: None,
             approval: None,
-            arguments: arguments(said.response, said.call),
+            arguments: arguments(event.response, event.call),
             attempt: self.attempt,
-            call: said.call,
+            call: event.call,
             digest: String::new(),
             idempotency_key: String::new(),
             item: self.item,
             report: self.report.clone(),
-            response: said.response,
-            server: said.server,
+            response: event.response,
+            server: event.server,
             step: self.step.to_owned(),
-            tool: said.tool,
+            tool: event.tool,
         }))
     }
 
-    pub(super) fn returned(&self, said: wire::ToolReturned) -> Result<AgentEvent, ReportError> {
-        let not_sent = match said.not_sent.map(Value::from) {
+    pub(super) fn returned(&self, event: wire::ToolReturned) -> Result<AgentEvent, ReportError> {
+        let not_sent = match event.not_sent.map(Value::from) {
             None => None,
             Some(word) => Some(
                 serde_json::from_value::<UnsentReason>(word.clone()).map_err(|_| {
@@ -66,31 +67,31 @@ impl ReportContext<'_> {
                 })?,
             ),
         };
-        let structured = match said.structured {
+        let structured = match event.structured {
             Some(value) => Some(self.json(value)?),
             None => None,
         };
         Ok(AgentEvent::ToolReturned(Box::new(ToolReturned {
             attempt: self.attempt,
-            call: said.call,
+            call: event.call,
             called: None,
-            content: self.json(Value::Array(said.content))?,
-            duration_ms: said.duration_ms,
-            is_error: said.is_error || not_sent.is_some(),
+            content: self.json(Value::Array(event.content))?,
+            duration_ms: event.duration_ms,
+            is_error: event.is_error || not_sent.is_some(),
             item: self.item,
             not_sent,
             recorded: None,
             report: self.report.clone(),
-            response: said.response,
+            response: event.response,
             step: self.step.to_owned(),
             structured,
         })))
     }
 
-    pub(super) fn in_doubt(&self, said: &wire::ToolInDoubt) -> AgentEvent {
+    pub(super) fn in_doubt(&self, event: &wire::ToolInDoubt) -> AgentEvent {
         AgentEvent::ToolInDoubt(ToolInDoubt {
             attempt: self.attempt,
-            called: said.called,
+            called: event.called,
             item: self.item,
             reason: DoubtReason::NoAnswer,
             report: Some(self.report.clone()),
@@ -98,11 +99,11 @@ impl ReportContext<'_> {
         })
     }
 
-    pub(super) fn approval_requested(&self, said: wire::ApprovalRequested) -> AgentEvent {
+    pub(super) fn approval_requested(&self, event: wire::ApprovalRequested) -> AgentEvent {
         AgentEvent::ApprovalRequested(Box::new(ApprovalRequested {
-            arguments: arguments(said.response, said.call),
+            arguments: arguments(event.response, event.call),
             attempt: self.attempt,
-            call: said.call,
+            call: event.call,
             digest: String::new(),
             item: self.item,
             policy: ApprovalPolicy {
@@ -112,10 +113,10 @@ impl ReportContext<'_> {
                 timeout: None,
             },
             report: self.report.clone(),
-            response: said.response,
-            server: said.server,
+            response: event.response,
+            server: event.server,
             step: self.step.to_owned(),
-            tool: said.tool,
+            tool: event.tool,
         }))
     }
 }

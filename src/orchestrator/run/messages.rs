@@ -1,4 +1,4 @@
-//! Handling of messages: answers, reports and commands, each judged and taken as an input.
+//! Handling of messages: answers, reports and commands are validated and taken as inputs.
 
 use ktsu_ledger::event::WorkerLost;
 use ktsu_projections::run::Spend;
@@ -41,7 +41,7 @@ impl RunTask {
                 reply,
             } => {
                 let said = self.take_command(command, expected)?;
-                // Whoever spoke may be gone; it is recorded all the same.
+                // The caller may be gone; the result is recorded all the same.
                 let last = self.state.next_seq().saturating_sub(1);
                 let _ = reply.send((last, self.durable.clone(), said));
             }
@@ -54,7 +54,7 @@ impl RunTask {
             } => {
                 let found =
                     tools::find(&self.definition, &self.state, server, &task, attempt, &key);
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = reply.send(found);
             }
             Message::Lost { scope, lost } => self.worker_lost(&scope, lost)?,
@@ -119,7 +119,7 @@ impl RunTask {
                 match approval::decide(&self.state, decide, self.state.effective_time(now)) {
                     Ok(input) => Ok(input),
                     Err(refused) => {
-                        // Whoever is told that the time is over finds it recorded.
+                        // Expiry is recorded before the caller learns of it.
                         if matches!(refused, ApprovalDecisionError::Expired { .. }) {
                             self.fire_due_timers()?;
                         }
@@ -131,7 +131,7 @@ impl RunTask {
         match input {
             Err(refused) => Ok(Err(refused.into())),
             Ok(input) => {
-                // A word that changes nothing is refused as one, whatever is at hand.
+                // A command that changes nothing is refused as such, whatever is missing here.
                 let lacks = sets_going.then(|| self.shared.can_run(&self.definition));
                 if let Some(Err(lacks)) = lacks {
                     return Ok(Err(lacks));
@@ -146,7 +146,7 @@ impl RunTask {
         }
     }
 
-    /// Answers somebody whose word was not needed.
+    /// Replies to a command that was not needed.
     pub(super) fn reply_unchanged(&self, reply: CommandReply) {
         let last = self.state.next_seq().saturating_sub(1);
         let said = CommandReceipt {
@@ -154,11 +154,11 @@ impl RunTask {
             last,
             status: self.state.status(),
         };
-        // Whoever asked may be gone.
+        // The caller may be gone.
         let _ = reply.send((last, self.durable.clone(), Ok(said)));
     }
 
-    /// Whoever reported is told at once what is recorded; that it is durable is waited for there.
+    /// The runtime receives the recorded frames at once; the wait for durability happens there.
     fn report_received(&mut self, said: HeldReport) -> Result<(), InvariantViolation> {
         let premature = report::claims_timeout(&said.events) && self.judge_deadline()?;
         let taken = match report::report(&self.state, &said.scope, said.events) {
@@ -172,13 +172,13 @@ impl RunTask {
             ReportAdmission::Stale => ReportOutcome::Stale,
             ReportAdmission::Malformed(words) => ReportOutcome::Malformed(words),
         };
-        // Whoever asked may be gone; it will ask again.
+        // The runtime may be gone; it will retry.
         let _ = said.reply.send(taken);
         Ok(())
     }
 
-    /// Whether the run has time left. If it has not, its own timer says so before anybody else does:
-    /// a run that ran out of time ends alike, whoever noticed first.
+    /// Whether the run has time left. If not, its own timer fires first, so that a run out of time
+    /// ends the same way whatever noticed it.
     fn judge_deadline(&mut self) -> Result<bool, InvariantViolation> {
         let now = self.now();
         if timers::is_overdue(&self.state, now)
@@ -194,7 +194,7 @@ impl RunTask {
         (!self.held.is_empty()).then(|| self.state.spend().clone())
     }
 
-    /// Judges held reports again, if something changed about the budget that they wait for.
+    /// Validates held reports again after a change to the budget they wait for.
     pub(super) fn release_held_reports(
         &mut self,
         before: Option<Spend>,

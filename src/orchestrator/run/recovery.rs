@@ -1,4 +1,4 @@
-//! How a run goes on that an earlier process left: after a restart, or because of a message.
+//! Recovery of a run that an earlier process left: after a restart, or because of a message.
 
 use super::{Message, RunTask};
 use crate::effects;
@@ -21,7 +21,7 @@ impl RunTask {
         let last = self.state.next_seq().saturating_sub(1);
         self.recover()?;
         match message {
-            // It was left by an owner that ended: to go on with it takes nobody's word.
+            // An interrupted run continues without a new command.
             Message::Command {
                 command: HumanCommand::Resume { from: None, .. },
                 expected,
@@ -45,9 +45,9 @@ impl RunTask {
         }
     }
 
-    /// Goes on with what an earlier process left. Of the tasks that are due, those of a runtime within
-    /// that process are lost with it; one elsewhere gets its time to name what it has (decision W3).
-    /// Everything else that is due begins as it always does.
+    /// Continues what an earlier process left. Tasks of a runtime within that process are lost with
+    /// it; a remote runtime gets time to name the tasks it has (decision W3). All other effects due
+    /// start as usual.
     pub(super) fn recover(&mut self) -> Result<(), InvariantViolation> {
         let clock = self.observed.time(&self.shared.clock);
         let (run, paused) = (self.state.stream().name(), self.state.paused().is_some());
@@ -71,8 +71,8 @@ impl RunTask {
         Ok(())
     }
 
-    /// Time that was over before anybody spoke is over before they are heard: whoever decides on a
-    /// call too late finds that nobody did, and the run goes on with what follows from that.
+    /// Fires timers that expired before the message arrived: a late approval decision finds the
+    /// approval expired, and the run continues accordingly.
     pub(super) fn fire_due_timers(&mut self) -> Result<(), InvariantViolation> {
         let now = self.now();
         while let Some(input) = timers::due(&self.state, now) {

@@ -47,12 +47,12 @@ pub(crate) fn visible_outputs(
             Ok(json!({"step": wanted, "output": output(state.effective(scope, at))}))
         }
         "envelope-list" => {
-            let told = plan.needs.iter().filter_map(|at| {
+            let steps = plan.needs.iter().filter_map(|at| {
                 let id = &held.shape.step(*at)?.id;
                 let status = held.steps.get(*at as usize)?.status.as_str();
                 Some(json!({"status": status, "step": id}))
             });
-            Ok(json!({"steps": told.collect::<Vec<_>>()}))
+            Ok(json!({"steps": steps.collect::<Vec<_>>()}))
         }
         other => Err(format!("there is no tool {other:?}")),
     }

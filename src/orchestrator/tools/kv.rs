@@ -1,9 +1,9 @@
-//! `ktsu/kv`: values that last between runs, in the streams `kv:…` (decision A3).
+//! `ktsu/kv`: values that outlive runs, in the streams `kv:…` (decision A3).
 //!
-//! A namespace belongs to one step of one workflow: runs of that workflow share it one after
-//! another, and no two steps of a run do, so that what flows between steps flows through outputs and
-//! params alone. What stands there is a fold over its stream ([`Space`]); folds are kept as long as
-//! there is room for them, and made again when they are asked for.
+//! A namespace belongs to one step of one workflow: successive runs of the workflow share it, but
+//! no two steps of a run do, so that data flows between steps through outputs and params only. Its
+//! content is a fold over its stream ([`Namespace`]); folds are cached up to a limit and rebuilt on
+//! demand.
 //!
 //! ```text
 //! call ─▶ the fold, kept or loaded ─ask▶ read: answered
@@ -31,23 +31,22 @@ use super::{BuiltinCall, CallResult};
 use crate::reports::TaskAddress;
 use crate::{Shared, lock};
 
-/// The most bytes of all namespaces that are kept in memory while nobody asks for them: a few full
-/// ones, or some ten thousand small ones.
+/// The cache limit for all idle namespaces: a few full ones, or some ten thousand small ones.
 const KEPT: usize = 64 * 1024 * 1024;
 
 /// How often a call is tried again that met what it had not read: the frame of another call, whose
 /// caller had gone before it was durable.
 const TRIES: u32 = 3;
 
-/// What is kept.
+/// The server's state.
 #[derive(Debug)]
 pub(crate) struct Kv {
     held: Brief<CachedNamespace>,
     most: usize,
 }
 
-/// Namespaces by stream. Behind a lock of a few lines; whoever answers a call holds a namespace's
-/// own, which goes with an entry until it is durable, since the next one follows from it.
+/// Namespaces by stream. The outer lock is held briefly; a call locks its namespace until its entry
+/// is durable, because the next entry follows from it.
 #[derive(Debug, Default)]
 struct CachedNamespace {
     spaces: HashMap<StreamId, NamespaceSlot>,
@@ -114,7 +113,7 @@ pub(super) fn tools() -> Value {
     ])
 }
 
-/// The stream of a step's namespace: told apart by workflow, scope, step and the name it gives.
+/// The stream of a step's namespace, identified by workflow, scope, step and name.
 pub(super) fn namespace(state: &RunState, task: &TaskAddress, name: &str) -> String {
     let workflow = &state.outline().root().plan.name;
     let whole = format!("{workflow}\n{}\n{}\n{name}", task.scope, task.step);
@@ -185,8 +184,8 @@ impl Kv {
     }
 }
 
-/// What a call comes to. The fold is taken out while it runs ahead of the ledger: after an append of
-/// unknown outcome, and where whoever asked is gone, it is loaded anew.
+/// Executes a call. The fold leaves the cache while it is ahead of the ledger, so that it is
+/// reloaded after an append of unknown outcome or if the caller is gone.
 async fn answered(
     ledger: &NamespaceStreams<'_>,
     stream: &StreamId,
@@ -249,8 +248,8 @@ impl CachedNamespace {
         cell
     }
 
-    /// Notes how large a namespace is now, and forgets those that were not used for longest until
-    /// the rest has room.
+    /// Records the size of a namespace, and evicts the least recently used ones until the rest
+    /// fits.
     fn settle(&mut self, stream: &StreamId, bytes: usize, most: usize) {
         self.calls += 1;
         if let Some(slot) = self.spaces.get_mut(stream) {
@@ -265,8 +264,8 @@ impl CachedNamespace {
         }
     }
 
-    /// One that somebody holds stays: two folds of a stream would not know of each other. Nobody can
-    /// come to hold it meanwhile, since cells are handed out behind the same lock.
+    /// The least recently used namespace that is not in use: two folds of one stream would diverge.
+    /// No new use can begin meanwhile, because cells are handed out under the same lock.
     fn idlest(&self) -> Option<StreamId> {
         let idle = self.spaces.iter();
         let idle = idle.filter(|(_, slot)| Arc::strong_count(&slot.cell) == 1);

@@ -1,9 +1,9 @@
-//! The tool servers that come with ktsu: `ktsu/kv` and `ktsu/envelope`, spoken to over MCP like any
-//! other (seed 000, invariants 4, 7 and 24; decision A3).
+//! The built-in tool servers `ktsu/kv` and `ktsu/envelope`, used over MCP like any other (seed 000,
+//! invariants 4, 7 and 24; decision A3).
 //!
-//! Every request shows the token of an attempt. A call is made only if that attempt has recorded it
-//! and it is under way, and with the recorded arguments: whoever speaks for an attempt can do here
-//! nothing that the ledger does not know of, that no allowlist permits, or that nobody approved.
+//! Every request carries the token of an attempt. A call is executed only if that attempt recorded
+//! it, it is in progress, and the arguments are the recorded ones: the holder of a token can do
+//! nothing here that is not in the ledger, not permitted by an allowlist, or not approved.
 //!
 //! ```text
 //! POST /tools/ktsu/NAME ────┐
@@ -51,7 +51,7 @@ pub enum BuiltinServer {
     Envelope,
 }
 
-/// What a call comes to: the text of its one block, and whether it is an error.
+/// The result of a call: the text of its only block, or an error text.
 pub(super) type CallResult = Result<Value, String>;
 
 /// A call that is under way.
@@ -72,7 +72,7 @@ pub(super) struct BuiltinCall {
 /// What a server needs beyond the call, or its answer.
 #[derive(Debug)]
 pub(super) enum CallInput {
-    /// For `ktsu/kv`: the name of the stream that the values stand in.
+    /// For `ktsu/kv`: the name of the stream with the values.
     Kv(String),
     /// For `ktsu/envelope`: what it gives.
     Envelope(CallResult),
@@ -108,7 +108,7 @@ impl Orchestrator {
     /// Answers a message, or several that come as one.
     ///
     /// # Errors
-    /// [`NotTaken::Unauthorized`], if the token is not of this attempt.
+    /// [`ReportError::Unauthorized`], if the token is not of this attempt.
     pub async fn tool_message(
         &self,
         server: BuiltinServer,
@@ -259,8 +259,8 @@ pub(super) fn find(
             &arguments,
         )),
         BuiltinServer::Kv => {
-            let told = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;
-            let mut servers = told.servers.iter();
+            let spec = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;
+            let mut servers = spec.servers.iter();
             let params = servers.find(|one| one.plan.name == sending.server);
             let name = params.and_then(|one| one.params.get("namespace"));
             CallInput::Kv(kv::namespace(state, task, name.map_or("", String::as_str)))

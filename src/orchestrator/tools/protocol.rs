@@ -1,5 +1,5 @@
-//! What a client of our tool servers says over MCP, read message by message, and what is wrong with
-//! it. Knows nothing of runs: the same for both transports.
+//! MCP messages to the built-in tool servers: decoding and errors. Independent of runs and of the
+//! transport.
 
 use serde_json::{Value, json};
 
@@ -14,10 +14,10 @@ const BATCH_VERSIONS: [&str; 2] = ["2025-03-26", "2024-11-05"];
 /// The most messages that come as one.
 const MAX_BATCH: usize = 16;
 
-/// The most characters of the id of a message: it is said back.
+/// The length limit of a message id, which is echoed.
 const MAX_ID: usize = 256;
 
-/// Where a call's idempotency key stands.
+/// The member that holds a call's idempotency key.
 const IDEMPOTENCY_KEY: &str = "ktsu/idempotency-key";
 
 const INVALID_REQUEST: i32 = -32600;
@@ -26,10 +26,10 @@ const INVALID_PARAMS: i32 = -32602;
 /// As of 2026-07-28: a client that knows newer versions reads from it which to fall back to.
 const UNSUPPORTED_VERSION: i32 = -32022;
 
-/// What a message comes to.
+/// The response to a message.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ProtocolAnswer {
-    /// Nothing is asked.
+    /// No response.
     Nothing,
     /// This.
     With(Value),
@@ -37,21 +37,21 @@ pub enum ProtocolAnswer {
     Refused(Value),
 }
 
-/// A message as it is meant.
+/// A decoded message.
 #[derive(Debug, PartialEq)]
 pub(super) enum ProtocolMessage<'a> {
-    /// Asks for an answer.
+    /// Expects a response.
     Request {
         id: &'a Value,
         method: &'a str,
         /// An object or null.
         params: &'a Value,
     },
-    /// Asks for none: a notification, or an answer to a question that nobody here asked.
+    /// Expects none: a notification, or a response to no request of ours.
     Notification,
 }
 
-/// A call as it is asked for.
+/// A tool call as requested.
 #[derive(Debug, PartialEq)]
 pub(super) struct ToolCallRequest<'a> {
     pub(super) tool: &'a str,
@@ -81,10 +81,10 @@ pub(super) fn batch<'a>(
     Err(failure(&Value::Null, INVALID_REQUEST, words))
 }
 
-/// A message, whose client speaks this version as far as it says.
+/// Decodes a message, given the protocol version that the client states.
 ///
 /// # Errors
-/// The answer to what is none, or to what cannot be understood here.
+/// The error response for an invalid message or an unsupported version.
 pub(super) fn read<'a>(
     version: Option<&str>,
     message: &'a Value,
@@ -102,9 +102,9 @@ pub(super) fn read<'a>(
     };
     // The version is settled by the first message itself.
     if method != "initialize"
-        && let Some(asked) = version.filter(|asked| !VERSIONS.contains(asked))
+        && let Some(requested) = version.filter(|requested| !VERSIONS.contains(requested))
     {
-        return Err(unsupported(shown, asked));
+        return Err(unsupported(shown, requested));
     }
     if message.get("id").is_none() {
         return Ok(ProtocolMessage::Notification);
@@ -135,14 +135,14 @@ fn is_id(id: &Value) -> bool {
     short || id.as_f64().is_some_and(|number| number.fract() == 0.0)
 }
 
-/// The answer to `initialize`: the version the client asks for, or the newest there is.
+/// The result of `initialize`: the requested version if supported, otherwise the newest.
 ///
 /// # Errors
-/// The error, if it asks for none.
+/// The error, if the request names no version.
 pub(super) fn initialize_result(server: BuiltinServer, params: &Value) -> Result<Value, Value> {
-    let asked = params["protocolVersion"].as_str();
-    let asked = asked.ok_or_else(|| error(INVALID_PARAMS, "protocolVersion is missing"))?;
-    let known = VERSIONS.iter().find(|version| **version == asked);
+    let requested = params["protocolVersion"].as_str();
+    let requested = requested.ok_or_else(|| error(INVALID_PARAMS, "protocolVersion is missing"))?;
+    let known = VERSIONS.iter().find(|version| **version == requested);
     Ok(json!({
         "capabilities": {"tools": {}},
         "protocolVersion": known.unwrap_or(&VERSIONS[0]),
@@ -150,10 +150,10 @@ pub(super) fn initialize_result(server: BuiltinServer, params: &Value) -> Result
     }))
 }
 
-/// The answer to `tools/list`: one page.
+/// The result of `tools/list`: a single page.
 ///
 /// # Errors
-/// The error, if another is asked for.
+/// The error, if another page is requested.
 pub(super) fn tools_list_result(tools: &Value, params: &Value) -> Result<Value, Value> {
     match params["cursor"].is_null() {
         true => Ok(json!({"tools": tools})),
@@ -161,10 +161,10 @@ pub(super) fn tools_list_result(tools: &Value, params: &Value) -> Result<Value, 
     }
 }
 
-/// What `tools/call` asks for.
+/// The tool call in a `tools/call` request.
 ///
 /// # Errors
-/// The error, if that is nothing, or no tool of the server.
+/// The error, if it names no tool of the server.
 pub(super) fn tool_call_request<'a>(
     tools: &Value,
     params: &'a Value,
@@ -189,7 +189,7 @@ pub(super) fn tool_call_request<'a>(
     })
 }
 
-/// The error of a method that nobody here knows.
+/// The error for an unknown method.
 pub(super) fn unknown_method(method: &str) -> Value {
     let words = format!("there is no method {method:?} here");
     error(METHOD_NOT_FOUND, &words)
@@ -211,9 +211,9 @@ fn failure(id: &Value, code: i32, words: &str) -> Value {
     answer(id, Err(error(code, words)))
 }
 
-fn unsupported(id: &Value, asked: &str) -> Value {
+fn unsupported(id: &Value, requested: &str) -> Value {
     let mut error = error(UNSUPPORTED_VERSION, "this version is not known here");
-    error["data"] = json!({"requested": asked, "supported": VERSIONS});
+    error["data"] = json!({"requested": requested, "supported": VERSIONS});
     answer(id, Err(error))
 }
 

@@ -1,8 +1,8 @@
-//! The older transport of MCP, of 2024-11-05: a stream for as long as somebody listens, and messages
-//! that are posted beside it, whose answers come as its events.
+//! The older transport of MCP, of 2024-11-05: an event stream for as long as a client listens;
+//! responses to posted messages arrive as its events.
 //!
-//! A stream belongs to an attempt, and ends with it. It is no session: what a message may do is
-//! settled by its token, as everywhere else.
+//! A stream belongs to an attempt and ends with it. It is not a session: each message is authorized
+//! by its token, as everywhere else.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ const MAX_STREAMS: usize = 256;
 /// The most streams of one attempt: a client that connects anew may leave some behind.
 const MAX_STREAMS_PER_ATTEMPT: usize = 8;
 
-/// The most answers that wait for a client to read them; whoever posts more is told to wait.
+/// The limit of unread responses; further messages are refused until the client reads.
 const MAX_WAITING_ANSWERS: usize = 16;
 
 /// How long a stream may be silent.
@@ -47,7 +47,7 @@ struct StreamOwner {
     attempt: u32,
 }
 
-/// A stream of answers, for whoever opened it. It is forgotten once it is dropped.
+/// A stream of responses for its client. Dropping it closes the stream.
 pub struct ToolStream {
     shared: Arc<Shared>,
     name: String,
@@ -56,7 +56,7 @@ pub struct ToolStream {
     stop: watch::Receiver<bool>,
 }
 
-/// What became of a message that was posted beside a stream.
+/// The result of posting a message for a stream.
 #[derive(Debug, PartialEq)]
 pub enum PostOutcome {
     /// Its answer, if it has one, is on the stream.
@@ -71,7 +71,7 @@ impl Orchestrator {
     /// Opens a stream.
     ///
     /// # Errors
-    /// [`NotTaken`]: the token is not of this task, its attempt is over, there are too many.
+    /// [`ReportError`]: the token is not of this task, its attempt is over, there are too many.
     pub fn open_tool_stream(
         &self,
         server: BuiltinServer,
@@ -105,10 +105,10 @@ impl Orchestrator {
         })
     }
 
-    /// Takes a message, and puts its answer on a stream of the same attempt.
+    /// Handles a message, and puts the response on a stream of the same attempt.
     ///
     /// # Errors
-    /// [`NotTaken`]: the token is not of this task, or nobody reads the answers.
+    /// [`ReportError`]: the token is not of this task, or nobody reads the answers.
     pub async fn post_to_tool_stream(
         &self,
         server: BuiltinServer,
@@ -126,7 +126,7 @@ impl Orchestrator {
         let Some(answers) = self.shared.own_tools.streams.find(stream, &of) else {
             return Ok(PostOutcome::NoSuchStream);
         };
-        // There is room for the answer before anything is done for it.
+        // Reserves space for the response before executing anything.
         let room = answers.try_reserve().map_err(|_| {
             ReportError::Unavailable(
                 "the answers to earlier messages are to be read first".to_owned(),

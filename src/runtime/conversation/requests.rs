@@ -96,7 +96,7 @@ impl RequestHistory {
         tools.unwrap_or_default()
     }
 
-    /// As [`Requests::tools`], for the gateway.
+    /// As [`Self::tools`], for the gateway.
     pub(super) fn offered(&self, seq: u64) -> Vec<ToolDefinition> {
         let tool = |offered: &OfferedTool| ToolDefinition {
             name: offered.name.clone(),

@@ -81,7 +81,7 @@ pub(super) fn unopened(error: &OpenSessionError) -> Finished {
     match error {
         OpenSessionError::Drift(_) => conversation::broken("tool_drift", error.to_string()),
         OpenSessionError::Unreachable(server, failed) => {
-            tracing::warn!(server, code = %failed.code, "a tool server cannot be used");
+            tracing::warn!(server, code = %failed.code, "cannot use a tool server");
             let error = FailureDetails {
                 code: "tool_server_unreachable".to_owned(),
                 message: error.to_string(),

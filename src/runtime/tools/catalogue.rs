@@ -92,7 +92,7 @@ impl Catalogue {
     /// Takes in what a server offers.
     ///
     /// # Errors
-    /// [`Drift`]: where its tools are locked, each that may be called has to be as it was.
+    /// [`ToolDriftError`]: where its tools are locked, each that may be called has to be as it was.
     pub(crate) fn add_server(
         &mut self,
         server: &ToolServer,
@@ -204,7 +204,7 @@ impl Catalogue {
         }
     }
 
-    /// As [`Catalogue::judge`], for a call of which it is settled whose it is, and that nobody needs
+    /// As [`Catalogue::check_call`], for a call of which it is settled whose it is, and that nobody needs
     /// to be asked about any more.
     pub(crate) fn check_approved(
         &self,

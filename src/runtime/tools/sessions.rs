@@ -60,7 +60,7 @@ pub(crate) enum OpenSessionError {
     /// A server is out of reach, or does not say what it offers.
     #[error("the tool server {0} cannot be used: {1}")]
     Unreachable(String, ToolError),
-    /// See [`Drift`].
+    /// See [`ToolDriftError`].
     #[error(transparent)]
     Drift(#[from] ToolDriftError),
 }
@@ -81,7 +81,7 @@ impl Sessions {
     /// offers.
     ///
     /// # Errors
-    /// [`NotOpened`], for the first server in order; the sessions that are open are closed.
+    /// [`OpenSessionError`], for the first server in order; the sessions that are open are closed.
     pub(crate) async fn open(
         &mut self,
         client: &Arc<dyn ToolClient>,

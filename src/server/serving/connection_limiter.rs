@@ -1,15 +1,15 @@
-//! The places of a server: who has one, who reads no answers, and who is closed when room is short.
+//! Connection slots: who has one, and who is closed if there are none left.
 //!
 //! ```text
-//! newcomer ─▶ a free place ─────────────────────────▶ connection
-//!         └─▶ none: who does not read is closed, then who has not sent the body of its request,
-//!             then who sends requests ahead of their answers, then who asks nothing
-//!                                              └────▶ their place
-//! answer   ─▶ fits the bytes that may wait, or nothing else waits ─▶ sent
-//!         └─▶ not: who does not read is closed ─▶ fits? sent, else a few wait a moment, then 503
+//! newcomer ─▶ a free slot ──────────────────────────▶ connection
+//!         └─▶ none: close a client that does not read, then one that has not sent its request's
+//!             body, then one that sends requests ahead of the responses, then an idle one
+//!                                              └────▶ its slot
+//! response ─▶ fits the limit of waiting bytes, or nothing else waits ─▶ sent
+//!         └─▶ not: close clients that do not read ─▶ fits? sent; else a few wait a moment, then 503
 //! ```
 //!
-//! There is no bound per address: all clients behind a proxy have one.
+//! There is no limit per address, because all clients behind a proxy share one.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,23 +18,23 @@ use std::time::Duration;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep};
 
-/// A client whose connection has taken nothing for this long does not read, if room is short.
+/// A client that has read nothing for this long may be closed when slots are needed.
 const UNREAD_TIMEOUT: Duration = Duration::from_millis(250);
-/// A client whose body is waited for this long keeps others waiting, if room is short. Sending it a
-/// byte at a time does not help: the whole time counts.
+/// A client that has not completed its body for this long may be closed when slots are needed.
+/// Sending single bytes does not help: the whole time counts.
 const BODY_TIMEOUT: Duration = Duration::from_millis(500);
-/// A connection without a request for this long is idle, if room is short.
+/// A connection without a request for this long may be closed when slots are needed.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// So many requests in a row without a pause, and a client sends ahead, if room is short.
+/// This many requests in a row without a pause count as sending ahead.
 const PIPELINING_THRESHOLD: usize = 4;
-/// An answer of at most this many bytes is sent whatever else waits.
+/// A response of at most this size is always sent.
 const SMALL_RESPONSE_BYTES: usize = 16 * 1024;
 
-/// Answers that may wait for room at once. Each is in memory without being counted.
+/// How many responses may wait for space at once. Each is in memory without being counted.
 const MAX_WAITING_RESPONSES: usize = 4;
-/// How long an answer waits for room.
+/// How long a response waits for space.
 const SPACE_TIMEOUT: Duration = Duration::from_secs(5);
-/// How often an answer looks for room.
+/// How often a waiting response checks for space.
 pub(super) const SPACE_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The places of one server.
@@ -46,7 +46,7 @@ pub(super) struct ConnectionLimiter {
     unsent_bytes: usize,
     /// Pipelined requests in a row that a connection may send.
     pipelined: usize,
-    /// For answers that wait for room.
+    /// Permits for responses that wait for space.
     response_waiters: Semaphore,
     /// Held for a few lines at a time; a panic there would leave sums that are still usable.
     state: Mutex<LimiterState>,
@@ -61,12 +61,12 @@ struct LimiterState {
     closing: bool,
 }
 
-/// What is known of the client of one connection.
+/// The state of one connection's client.
 #[derive(Debug)]
 struct ClientState {
-    /// Told when its place is needed.
+    /// Notified when its slot is needed.
     leave: Arc<Notify>,
-    /// Whether it was told.
+    /// Whether it was notified.
     leaves: bool,
     /// Whether a request is under way.
     busy: bool,
@@ -88,7 +88,7 @@ struct ClientState {
     pipelined: usize,
 }
 
-/// What is to be known of a request before it is answered.
+/// The position of a request among those of its connection.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct RequestPosition {
     /// Whether it was there before its client can have read the answer before it.
@@ -151,9 +151,9 @@ impl ConnectionLimiter {
         self.lock().slots.len()
     }
 
-    /// Tells as many clients to leave as there are newcomers: first those that do not read, the
-    /// longest first, then those that have not sent their bodies, then those that send requests ahead,
-    /// then those that ask nothing.
+    /// Asks as many clients to leave as there are newcomers: first those that do not read, the
+    /// longest first, then those with unsent bodies, then those that send requests ahead, then idle
+    /// ones.
     pub(super) fn evict_for(&self, newcomers: usize) {
         let mut state = self.lock();
         let leaving = state.slots.values().filter(|client| client.leaves).count();
@@ -172,7 +172,7 @@ impl ConnectionLimiter {
         }
     }
 
-    /// The server stops: nobody is waited for on the way out.
+    /// Stops the server: waiting responses are not delayed any longer.
     pub(super) fn close(&self) {
         self.lock().closing = true;
     }
@@ -219,7 +219,7 @@ impl LimiterState {
     }
 }
 
-/// Why a client may be asked to leave, the best reason first, and since when it holds.
+/// Why a client may be evicted, best reason first, and since when it applies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum EvictionReason {
     DoesNotRead(Instant),
@@ -229,7 +229,7 @@ enum EvictionReason {
 }
 
 impl ClientState {
-    /// Forgets the pieces that are sent, and tells how many bytes they had.
+    /// Removes the chunks that were sent, and returns their size.
     fn release_sent(&mut self) -> usize {
         let mut freed = 0;
         while let Some(piece) = self.waiting.front().filter(|piece| **piece <= self.sent) {
@@ -275,7 +275,7 @@ impl ClientState {
 }
 
 impl ConnectionSlot {
-    /// Resolves when the place is needed for somebody else.
+    /// Resolves when the slot is needed for another client.
     pub(super) async fn evicted(&self) {
         self.leave.notified().await;
     }
@@ -290,7 +290,7 @@ impl ConnectionSlot {
         self.client(|client| client.paused = true);
     }
 
-    /// A request begins. Whoever reads an answer before the next request leaves a pause.
+    /// Begins a request. Clients that read a response before the next request leave a pause.
     pub(super) fn begin_request(&self) -> RequestPosition {
         let most = self.limiter.pipelined;
         let turn = self.client(|client| {
@@ -315,7 +315,7 @@ impl ConnectionSlot {
         });
     }
 
-    /// Nobody waits for the body of the request any more.
+    /// The body of the request is no longer awaited.
     pub(super) fn body_complete(&self) {
         self.client(|client| client.owes_since = None);
     }
@@ -328,10 +328,10 @@ impl ConnectionSlot {
         });
     }
 
-    /// Counts an answer of this many bytes until it is sent. A large one waits for space where clients
-    /// that do read have not taken theirs yet, and is refused if there is none in time. Few may wait
-    /// at once, and none for a client that sends requests ahead of its answers: hundreds of those
-    /// would keep everybody else from waiting.
+    /// Reserves space for a response of this many bytes. A large one waits while other reading
+    /// clients use too much, and is refused if there is no space in time. Few may wait at once, and
+    /// none for a client that sends requests ahead of its responses: hundreds of those would leave
+    /// no turn to anybody else.
     pub(super) async fn reserve_space(&self, bytes: usize) -> bool {
         if self.try_reserve_space(bytes) {
             return true;
@@ -363,14 +363,14 @@ impl ConnectionSlot {
         fits
     }
 
-    /// Whether an answer that is made as it is sent may go on: less waits than may, once those are
-    /// closed that do not read.
+    /// Whether a streamed response may continue: fewer bytes wait than the limit, once clients that
+    /// do not read are closed.
     pub(super) fn has_space(&self) -> bool {
         let mut state = self.limiter.lock();
         state.free_space(0, self.limiter.unsent_bytes)
     }
 
-    /// A piece of this many bytes, of an answer that is made as it is sent, is to wait.
+    /// Reserves space for a chunk of a streamed response.
     pub(super) fn reserve_more(&self, bytes: usize) {
         self.limiter.lock().hold(self.id, bytes);
     }

@@ -13,8 +13,8 @@ const WANTED: u64 = 8192;
 /// bound it would be megabytes for each.
 const UNSENT_BYTES: usize = 128 * 1024;
 
-/// As many of these connections as there are descriptors for, once the process has asked for as many
-/// as it may have.
+/// Caps the number of connections by the available file descriptors, after raising the process's
+/// limit as far as allowed.
 pub(super) fn cap_connections(connections: usize) -> usize {
     let limit = getrlimit(Resource::Nofile);
     let current = match limit.current {
@@ -29,7 +29,7 @@ pub(super) fn cap_connections(connections: usize) -> usize {
     if left < connections {
         tracing::warn!(
             descriptors = current,
-            "room for {left} connections instead of {connections}: raise ulimit -n"
+            "only {left} connections possible instead of {connections}: raise ulimit -n"
         );
     }
     connections.min(left)

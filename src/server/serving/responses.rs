@@ -1,7 +1,7 @@
-//! The requests and answers of one connection, as its [`Seat`] counts them.
+//! The requests and responses of one connection, as counted by its [`ConnectionSlot`].
 //!
-//! How many requests may come ahead of their answers, and how many bytes of answers wait for a
-//! client, is decided here; what is in them is the business of the router behind.
+//! Limits how many requests may be sent ahead of their responses, and how many bytes of responses
+//! may wait for a client.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -40,7 +40,7 @@ where
         let turn = seat.begin_request();
         Box::pin(async move {
             if turn.is_ahead {
-                // Others have asked for less.
+                // Lets connections with fewer requests go first.
                 tokio::task::yield_now().await;
             }
             let request = request.map(|body| RequestBody {
@@ -91,7 +91,7 @@ impl HttpBody for RequestBody {
 
 impl Drop for RequestBody {
     fn drop(&mut self) {
-        // Whoever handles the request has what it needs of it.
+        // The handler has read what it needs of the body.
         self.seat.body_complete();
     }
 }
@@ -106,7 +106,7 @@ async fn reserve_response(
     if seat.reserve_space(bytes).await {
         return response.map(|body| ResponseBody::new(body, bytes, seat));
     }
-    let words = "too many answers wait for clients to read them";
+    let words = "too many responses are waiting for clients to read them";
     let mut refusal = ProblemDetails::new(ErrorCode::Overloaded, words).into_response();
     // What every answer has; the refusal takes the place of one that had it.
     for name in [
@@ -126,7 +126,7 @@ pub(super) struct ResponseBody {
     body: Body,
     /// Bytes that were counted before they were handed over.
     ahead: usize,
-    /// A stream waits for room before its next piece is made.
+    /// The pause of a stream that waits for space before its next chunk.
     pause: Option<Pin<Box<Sleep>>>,
     seat: Arc<ConnectionSlot>,
 }

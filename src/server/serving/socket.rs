@@ -1,5 +1,5 @@
-//! The socket of a connection: its client has a time to take what is written, and a moment to read
-//! the last answer before the connection is closed.
+//! The socket of a connection: limits the time a client may take to read, and lingers on close so
+//! that the client can read the last response.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -19,8 +19,8 @@ const MIN_WRITE_PROGRESS_BYTES: usize = 16 * 1024;
 /// is written. To close at once would destroy an answer on its way.
 const LINGER_TIMEOUT: Duration = Duration::from_secs(2);
 const LINGER_BYTES: usize = 32 * 1024 * 1024;
-/// At most this much is read at once, so that the buffer behind it does not grow for clients that
-/// send many requests ahead.
+/// The limit of one read, so that the buffer does not grow for clients that send many requests
+/// ahead.
 const READ_AT_ONCE: usize = 8 * 1024 - 1;
 
 /// See the module documentation.
@@ -38,7 +38,7 @@ struct BlockedWrite {
     over: Pin<Box<Sleep>>,
 }
 
-/// Everything is written, and the client told so.
+/// The write side is shut down.
 struct LingeringClose {
     read: usize,
     over: Pin<Box<Sleep>>,
@@ -55,7 +55,7 @@ impl Socket {
         }
     }
 
-    /// What came of writing `offered` bytes, held against the time there is for it.
+    /// Checks the result of writing `offered` bytes against the write timeout.
     fn check_write_time(
         &mut self,
         cx: &mut Context<'_>,
@@ -141,7 +141,7 @@ impl AsyncWrite for Socket {
         Pin::new(&mut self.stream).poll_flush(cx)
     }
 
-    /// Says that nothing more comes, and reads on until the client says the same, for a moment.
+    /// Shuts down writing, and reads until the client does the same, for a moment.
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.lingering.is_none() {
             ready!(Pin::new(&mut self.stream).poll_shutdown(cx))?;

@@ -88,7 +88,7 @@ pub enum ApprovalDecisionError {
 /// Judges a decision.
 ///
 /// # Errors
-/// [`NotDecided`].
+/// [`ApprovalDecisionError`].
 pub fn decide(
     state: &RunState,
     said: ApprovalCommand,

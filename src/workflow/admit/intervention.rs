@@ -175,7 +175,7 @@ pub enum InterventionError {
 /// Judges an overlay: the effective output passes the air-lock of its step, or nothing happens.
 ///
 /// # Errors
-/// [`NotSaid`].
+/// [`InterventionError`].
 pub fn overlay(
     definition: &Definition,
     state: &RunState,
@@ -287,7 +287,7 @@ fn output_violations(
 /// Judges a resumption at a moment. Without `from` a waiting branch or a paused run goes on.
 ///
 /// # Errors
-/// [`NotSaid`].
+/// [`InterventionError`].
 pub fn resume(
     state: &RunState,
     from: Option<String>,
@@ -347,7 +347,7 @@ fn check_restartable(state: &RunState, from: &str) -> Result<(), InterventionErr
 /// Judges a fork of recorded frames, and decides what follows from it.
 ///
 /// # Errors
-/// [`NotSaid`].
+/// [`InterventionError`].
 pub fn fork(
     recorded: &[Frame],
     definition: &Arc<Definition>,
@@ -511,7 +511,7 @@ pub enum ForkPosition {
 /// The fork position that a point names.
 ///
 /// # Errors
-/// [`NotSaid::NoStep`] for a step that has not begun, [`NotSaid::Position`].
+/// [`InterventionError::NoStep`] for a step that has not begun, [`InterventionError::Position`].
 pub fn fork_position(recorded: &[Frame], point: &ForkPosition) -> Result<u64, InterventionError> {
     let frames = recorded.len() as u64;
     let position = match point {

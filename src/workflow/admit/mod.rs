@@ -54,7 +54,7 @@ pub enum InvocationError {
 /// Judges a request to start a run.
 ///
 /// # Errors
-/// [`NotAdmitted`].
+/// [`InvocationError`].
 pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, InvocationError> {
     let Some(root) = definition.root() else {
         return Err(InvocationError::NotARoot);

@@ -32,7 +32,7 @@ impl RunControl {
 /// Judges a person's word about a whole run. One that changes nothing is refused.
 ///
 /// # Errors
-/// [`NotSaid`].
+/// [`InterventionError`].
 pub fn steer(
     state: &RunState,
     steer: RunControl,

@@ -105,7 +105,7 @@ impl CompiledServer {
     /// params of the agent.
     ///
     /// # Errors
-    /// [`Missing`], for the first param without a value.
+    /// [`ServerParamError`], for the first param without a value.
     pub fn values(
         &self,
         given: &Map<String, Value>,

@@ -22,7 +22,7 @@ pub struct CompiledStep {
     pub needs: Vec<usize>,
     /// Falsy skips the step.
     pub condition: Option<Expression>,
-    /// The air-lock of its output; [`Step::check_output`] applies it.
+    /// The air-lock of its output; `check_output` applies it.
     pub schema: Option<Schema>,
     /// What it does.
     pub work: CompiledWork,

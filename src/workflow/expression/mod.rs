@@ -200,7 +200,7 @@ impl Expression {
         &self.ast
     }
 
-    /// What is said of a path whose first part is negated: see [`negated`].
+    /// What is said of a path whose first part is negated: see [`negated()`].
     pub fn negated(&self, not: usize, dot: usize) -> Option<NegatedPath> {
         let place = |offset| self.offsets.source(offset);
         negated(&self.source, place(not), place(dot))

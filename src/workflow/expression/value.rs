@@ -230,7 +230,7 @@ pub(super) fn measure(value: &Rcvar) -> Result<usize, EvaluationError> {
     measure_within(value, 0, MAX_RESULT)
 }
 
-/// As [`measure`], at a depth and with a limit of one's own.
+/// As `measure`, at a depth and with a limit of one's own.
 pub fn measure_within(value: &Rcvar, depth: usize, limit: usize) -> Result<usize, EvaluationError> {
     let mut bytes = 0;
     add(value, depth, limit, &mut bytes)?;

@@ -31,7 +31,7 @@ pub struct PreparedRecompute {
 /// Prepares the recompute of a run, or of one of its steps.
 ///
 /// # Errors
-/// [`NotRecomputed`].
+/// [`RecomputeError`].
 pub fn prepare(
     recorded: &RecordedRun,
     only: Option<&str>,
@@ -108,7 +108,7 @@ pub fn prepare(
 /// the calls that are not sent.
 ///
 /// # Errors
-/// [`NotRecomputed`].
+/// [`RecomputeError`].
 pub fn prepare_task(
     definition: &Definition,
     agent: &AgentPlan,

@@ -47,7 +47,7 @@ pub struct TemplateError {
 /// A template with its expressions evaluated.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RenderedTemplate {
-    /// The value; where a leaf is [`Source::Secret`] it holds the template text.
+    /// The value; where a leaf is [`LeafSource::Secret`] it holds the template text.
     pub value: Value,
     /// Every leaf that was not literal.
     pub leaves: Vec<Leaf>,

@@ -8,7 +8,7 @@ use serde_json::{Number, Value};
 
 use crate::rules::DecisionRules;
 
-/// The text of a value inside mixed text: strings as they are, numbers as [`number`] has them, null
+/// The text of a value inside mixed text: strings as they are, numbers as `number` has them, null
 /// as nothing, arrays and objects as compact JSON.
 pub fn text_of(value: &Value, rules: DecisionRules) -> String {
     match value {

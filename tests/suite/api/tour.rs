@@ -81,74 +81,80 @@ async fn refusals(api: &Described, run: &str) {
         assert_eq!(several.json()["code"], "ambiguous_id");
     }
     for (path, words) in [
-        ("/runs?colour=red".to_owned(), "no query parameter colour"),
-        ("/runs?%00%3Cx%3E=red".to_owned(), "no such query parameter"),
-        ("/runs?cursor=here".to_owned(), "cursor takes the `next`"),
+        (
+            "/runs?colour=red".to_owned(),
+            "unknown query parameter colour",
+        ),
+        ("/runs?%00%3Cx%3E=red".to_owned(), "unknown query parameter"),
+        ("/runs?cursor=here".to_owned(), "cursor must be the `next`"),
         (
             "/runs?limit=-1".to_owned(),
-            "limit takes a whole number, 1 to 1000",
+            "limit must be an integer from 1 to 1000",
         ),
         (
             "/runs?limit=0".to_owned(),
-            "limit takes a whole number, 1 to 1000",
+            "limit must be an integer from 1 to 1000",
         ),
         (
             "/runs?limit=1001".to_owned(),
-            "limit takes a whole number, 1 to 1000",
+            "limit must be an integer from 1 to 1000",
         ),
         (
             "/approvals?limit=10001".to_owned(),
-            "limit takes a whole number, 1 to 10000",
+            "limit must be an integer from 1 to 10000",
         ),
         (
             "/approvals?cursor=here".to_owned(),
-            "cursor takes the `next`",
+            "cursor must be the `next`",
         ),
         ("/runs?workflow=".to_owned(), "workflow is empty"),
-        ("/runs?limit=1&limit=2".to_owned(), "limit stands twice"),
+        ("/runs?limit=1&limit=2".to_owned(), "limit appears twice"),
         (
             "/runs?status=foo".to_owned(),
-            "status takes one of pending, running, waiting, complete, failed",
+            "status must be one of pending, running, waiting, complete, failed",
         ),
-        ("/?x=1".to_owned(), "no query parameter x"),
-        ("/health?deep=1".to_owned(), "no query parameter deep"),
-        ("/metrics?deep=1".to_owned(), "no query parameter deep"),
-        (format!("/runs/{run}?limit=1"), "no query parameter limit"),
+        ("/?x=1".to_owned(), "unknown query parameter x"),
+        ("/health?deep=1".to_owned(), "unknown query parameter deep"),
+        ("/metrics?deep=1".to_owned(), "unknown query parameter deep"),
+        (
+            format!("/runs/{run}?limit=1"),
+            "unknown query parameter limit",
+        ),
         (
             format!("/runs/{run}/envelope?expand=true"),
-            "no query parameter expand",
+            "unknown query parameter expand",
         ),
         (
             format!("/runs/{run}/frames?form=1"),
-            "no query parameter form",
+            "unknown query parameter form",
         ),
         (
             format!("/runs/{run}/frames?from=x"),
-            "from takes a whole number",
+            "from must be an integer",
         ),
         (
             format!("/runs/{run}/frames?limit=0"),
-            "limit takes a whole number, 1 to 10000",
+            "limit must be an integer from 1 to 10000",
         ),
         (
             format!("/runs/{run}/frames?expand=yes"),
-            "expand takes true or false",
+            "expand must be true or false",
         ),
         (
             format!("/runs/{run}/trace?frames=1"),
-            "no query parameter frames",
+            "unknown query parameter frames",
         ),
         (
             format!("/runs/{run}/trace?frame=x"),
-            "frame takes a whole number",
+            "frame must be an integer",
         ),
         (
             format!("/runs/{run}/trace?frame=1&direction=up"),
-            "direction takes one of ancestors, descendants",
+            "direction must be one of ancestors, descendants",
         ),
         (
             format!("/runs/{run}/trace?frame=1&of=status"),
-            "give one of them",
+            "exclude each other",
         ),
     ] {
         let answer = api.get(&path).await;
@@ -182,11 +188,14 @@ async fn refusals(api: &Described, run: &str) {
         assert_eq!(answer.status, 200, "{step}: {}", answer.text());
     }
     for (query, words) in [
-        ("direction=ancestors", "direction needs a frame"),
-        ("direction=descendants&of=status", "direction needs a frame"),
-        ("frame=1&step=greet", "step is of the tree"),
-        ("of=status&type=run.", "type is of the tree"),
-        ("why_not=greet&step=greet", "step is of the tree"),
+        ("direction=ancestors", "direction requires frame"),
+        (
+            "direction=descendants&of=status",
+            "direction requires frame",
+        ),
+        ("frame=1&step=greet", "step cannot be combined"),
+        ("of=status&type=run.", "type cannot be combined"),
+        ("why_not=greet&step=greet", "step cannot be combined"),
     ] {
         let answer = api.get(&format!("/runs/{run}/trace?{query}")).await;
         assert_eq!(answer.status, 400, "{query}");
@@ -194,9 +203,9 @@ async fn refusals(api: &Described, run: &str) {
         assert!(answer.text().contains(words), "{}", answer.text());
     }
     for (query, words) in [
-        ("wait=x", "wait takes a whole number, 0 to 3600"),
-        ("wait=3601", "wait takes a whole number, 0 to 3600"),
-        ("weight=1", "no query parameter weight"),
+        ("wait=x", "wait must be an integer from 0 to 3600"),
+        ("wait=3601", "wait must be an integer from 0 to 3600"),
+        ("weight=1", "unknown query parameter weight"),
     ] {
         let answer = api.post(&format!("/invoke/hello?{query}"), "{}").await;
         assert_eq!(answer.status, 400, "{query}");

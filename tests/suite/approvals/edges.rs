@@ -103,7 +103,7 @@ async fn a_reason_is_a_page_and_not_a_file() {
     let refused = lab.client.post(&decide, say(4097)).await;
     assert_eq!(refused.status, 422, "{}", refused.text());
     let words = refused.json()["message"].as_str().unwrap().to_owned();
-    assert_eq!(words, "reason has 4097 characters, and may have 4096");
+    assert_eq!(words, "reason has 4097 characters; the limit is 4096");
     for (path, body) in [
         ("fork", json!({"before": "a", "reason": "r".repeat(5000)})),
         (
@@ -118,7 +118,7 @@ async fn a_reason_is_a_page_and_not_a_file() {
             .await;
         assert_eq!(
             refused.json()["message"],
-            "reason has 5000 characters, and may have 4096"
+            "reason has 5000 characters; the limit is 4096"
         );
     }
     assert_eq!(

@@ -496,7 +496,7 @@ async fn no_canary_is_found_in_any_place() {
     let said = String::from_utf8_lossy(&said).into_owned();
     assert_eq!(code, 0, "{said}");
     assert!(
-        said.contains("[REDACTED]") && said.contains("made of nothing recorded"),
+        said.contains("[REDACTED]") && said.contains("computed from nothing recorded"),
         "{said}"
     );
     assert!(places.holds("frames", r#"{"template":"{{ env.C0 }}"}"#));

@@ -97,7 +97,7 @@ fn each_change_of_a_kit_is_named_exactly() {
     let (desk, run) = recorded();
     desk.ktsu(&["replay", &run, "--against", &kit("triage")])
         .is(0)
-        .says("no divergence: 1 runs, 1 the same");
+        .says("no divergence: 1 run, 1 the same");
     let under =
         |file: &str, from: &str, to: &str| under(&desk, &run, file, |text| one(text, from, to));
 
@@ -291,7 +291,7 @@ fn a_run_that_cannot_be_held_against_a_kit_is_told_apart() {
         "soon",
     ])
     .is(2)
-    .warns("soon is not a moment");
+    .warns("soon is not a time");
     desk.ktsu(&["replay", &run, "--against", "nowhere"]).is(2);
 }
 

@@ -133,7 +133,7 @@ fn a_text_that_says_too_little_decides_nothing() {
     }
     desk.ktsu(&["approve", "run", "--kit", "gated"])
         .is(2)
-        .warns("nothing that waits for people matches \"run\"");
+        .warns("no pending approval matches \"run\"");
     let still = desk.ktsu(&["approvals", "--json"]).is(0).json();
     assert_eq!(still[0]["status"], "pending", "{still}");
     let said = ends(&desk, &["approve", &ids[0][..7], "--kit", "gated"]);

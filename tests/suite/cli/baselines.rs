@@ -49,7 +49,9 @@ fn a_recompute_ends_with_the_verdict_as_its_exit_code() {
     kit(&desk, "{kind: cold}");
     let run = run(&desk);
     let before = desk.ktsu(&["frames", &run, "--json"]).is(0).out.clone();
-    desk.ktsu(&["recompute", &run]).is(2).warns("nobody owns");
+    desk.ktsu(&["recompute", &run])
+        .is(2)
+        .warns("no engine owns");
     desk.ktsu(&["recompute", &run, "--kit", "kit"])
         .is(0)
         .says("sort  clean")
@@ -171,7 +173,7 @@ fn a_broken_baseline_is_told_in_one_line_before_any_model_is_asked() {
     let text = std::fs::read_to_string(desk.path().join("one.json")).unwrap();
     // What was captured is what counts, until somebody says otherwise.
     let again = ["capture", &run, "--step", "sort", "-o", "one.json"];
-    desk.ktsu(&again).is(2).warns("exists already");
+    desk.ktsu(&again).is(2).warns("already exists");
     desk.ktsu(&[&again[..], &["--force"]].concat()).is(0);
     for (broken, words) in [
         (text.replace("all of", "some of"), "input_hash_mismatch"),
@@ -317,7 +319,7 @@ fn the_verdict_on_a_baseline_says_whether_a_failure_is_retryable() {
             |format: &str| desk.ktsu(&["test", "one.json", "--kit", "kit", "--format", format]);
         let report = test("json").is(2).json();
         assert_eq!(report["baselines"][0]["retryable"], retryable, "{report:#}");
-        let words = "retryable: it may go well another time";
+        let words = "retryable: another attempt may succeed";
         assert_eq!(test("text").is(2).out.contains(words), retryable);
     }
 }

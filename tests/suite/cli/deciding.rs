@@ -61,7 +61,7 @@ async fn a_decision_that_comes_too_late_leaves_a_run_that_has_gone_on() {
         let run = left(&desk, &kit, long_ago()).await;
         let kept = kit.dir.path().to_str().unwrap();
         let waits = ["approvals", "--ledger", "ledger.db"];
-        desk.ktsu(&waits).is(0).says("(over)");
+        desk.ktsu(&waits).is(0).says("(passed)");
         let late = desk.ktsu(&[word, &run, "--kit", kept, "--ledger", "ledger.db"]);
         late.is(2).warns("nobody decided in time");
         let status = if behaviour == "reject" {
@@ -104,7 +104,7 @@ async fn a_decision_in_time_is_taken_and_a_reason_has_its_bound() {
         "ledger.db",
     ])
     .is(2)
-    .warns("reason has 4097 characters, and may have 4096");
+    .warns("reason has 4097 characters; the limit is 4096");
     let decided = desk.ktsu(&["approve", &run, "--kit", kept, "--ledger", "ledger.db"]);
     decided.is(0).says("complete");
 }

@@ -62,7 +62,7 @@ async fn a_tool_that_is_not_as_locked_reaches_no_model_and_is_named() {
     desk.ktsu(&["lock", "kit"]).is(0);
     desk.ktsu(&["lock", "kit", "--check", "--tools"])
         .is(1)
-        .says("servers/desk.server.yaml is locked without its tools: get\n");
+        .says("servers/desk.server.yaml: its tools are not locked: get\n");
     let first = desk.ktsu(&["lock", "kit", "--tools"]);
     first
         .is(0)
@@ -70,7 +70,7 @@ async fn a_tool_that_is_not_as_locked_reaches_no_model_and_is_named() {
     assert!(!first.err.contains("other tools"), "{}", first.err);
     desk.ktsu(&["lock", "kit", "--tools"])
         .is(0)
-        .says("nothing has changed");
+        .says("unchanged");
     let run = ["run", "kit", "one", "--locked", "--json"];
     let completes = |calls: usize| {
         assert_eq!(desk.ktsu(&run).is(0).json()["status"], "complete");

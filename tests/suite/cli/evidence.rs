@@ -15,7 +15,7 @@ fn a_run_is_signed_witnessed_exported_and_verified() {
     let held = witness.to_str().unwrap();
     desk.ktsu(&["verify", "--checkpoint", held])
         .is(0)
-        .says("2 signed checkpoints are right");
+        .says("2 signed checkpoints verified");
     let key = desk
         .ktsu(&["evidence", "key", "show", "--json"])
         .is(0)
@@ -23,10 +23,10 @@ fn a_run_is_signed_witnessed_exported_and_verified() {
     let key = key["keys"][0]["public_key"].as_str().unwrap().to_owned();
     desk.ktsu(&["evidence", "export", &run, "-o", "a.tar"])
         .is(0)
-        .says("frames of 1 runs");
+        .says("frames of 1 run");
     desk.ktsu(&["evidence", "export", &run, "-o", "a.tar"])
         .is(2)
-        .warns("exists already");
+        .warns("already exists");
     desk.ktsu(&["evidence", "export", &run, "-o", "b.tar"])
         .is(0);
     let read = |name: &str| std::fs::read(desk.path().join(name)).unwrap();
@@ -71,14 +71,14 @@ fn a_key_is_rotated_and_revoked_and_the_ledger_stays_in_one_hand() {
         .is(0)
         .says("in force");
     desk.ktsu(&early).is(0).says("revoked: lost");
-    desk.ktsu(&early).is(2).warns("revoked already");
+    desk.ktsu(&early).is(2).warns("already revoked");
     let shown = desk.ktsu(&["evidence", "key", "show", "--json"]);
     let second = shown.is(0).json()["keys"][1]["public_key"].clone();
     let second = second.as_str().unwrap().to_owned();
     desk.hello();
     desk.ktsu(&["verify"])
         .is(0)
-        .says("2 signed checkpoints are right");
+        .says("2 signed checkpoints verified");
     desk.ktsu(&["evidence", "export", "--all", "-o", "a.tar"])
         .is(0);
     desk.ktsu(&["evidence", "verify", "a.tar", "--key", &second])
@@ -136,7 +136,7 @@ fn an_archive_is_put_beside_nothing_that_is_there_and_only_its_owner_reads_it() 
         let found = std::fs::metadata(place(&name)).unwrap();
         assert_eq!((found.mode() & 0o777, found.nlink()), (0o600, 1));
         let linked = [&command[..], &["--all", "-o", "link.tar"]].concat();
-        desk.ktsu(&linked).is(2).warns("exists already");
+        desk.ktsu(&linked).is(2).warns("already exists");
         let part = format!("{}.part", command[0]);
         let told = [&command[..], &["--all", "-o", &part]].concat();
         desk.ktsu(&told).is(0);

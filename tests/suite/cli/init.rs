@@ -111,12 +111,12 @@ fn nothing_that_is_there_is_written_over_and_half_a_kit_is_never_left() {
         desk.ktsu(&["init", "kit"])
             .is(2)
             .warns(&path)
-            .warns("exists already, and nothing was written");
+            .warns("already exists; nothing was written");
         assert_eq!(files(desk.path()), before);
     }
     let desk = Desk::new();
     desk.write_file("kit", "a file");
-    desk.ktsu(&["init", "kit"]).is(2).warns("cannot be written");
+    desk.ktsu(&["init", "kit"]).is(2).warns("cannot write");
 }
 
 #[cfg(unix)]

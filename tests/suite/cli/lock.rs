@@ -60,19 +60,17 @@ fn what_changed_since_it_was_locked_is_named_and_refused_by_every_command_that_i
     desk.ktsu(&["run", "kit", "one", "--locked"])
         .is(2)
         .warns("lock-missing")
-        .warns("hint: to lock it as it is now: ktsu lock kit");
+        .warns("hint: to update the lock: ktsu lock kit");
     desk.ktsu(&["lock", "kit", "--check"])
         .is(1)
         .says("lock-missing");
     desk.ktsu(&["lock", "kit"])
         .is(0)
         .says("kit/ktsu.lock.yaml: 3 files, locked");
-    desk.ktsu(&["lock", "kit"])
-        .is(0)
-        .says("nothing has changed");
+    desk.ktsu(&["lock", "kit"]).is(0).says("unchanged");
     desk.ktsu(&["lock", "kit", "--check"])
         .is(0)
-        .says("as locked");
+        .says("matches its lock");
     let said = desk
         .ktsu(&["lock", "kit", "--check", "--json"])
         .is(0)
@@ -300,10 +298,10 @@ fn tools_that_cannot_be_asked_for_leave_the_lock_as_it_is() {
         let said = desk.ktsu(&["lock", "kit"]);
         said.is(2).warns(words).warns("ktsu lock kit --tools");
     };
-    refused("the tools locked in servers/crm.server.yaml would be forgotten");
+    refused("this would remove the tools locked in servers/crm.server.yaml");
     assert_eq!(std::fs::read_to_string(&path).unwrap(), pinned);
     desk.write_file("kit/ktsu.lock.yaml", &format!("<<<<<<< ours\n{pinned}"));
-    refused("the tools locked in ktsu.lock.yaml would be forgotten");
+    refused("this would remove the tools locked in ktsu.lock.yaml");
 }
 
 #[test]
@@ -335,6 +333,6 @@ fn a_server_whose_file_changed_is_still_held_against_the_tools_that_were_locked(
     assert_eq!(said.is(1).json()["error"]["code"], "tool_drift");
     desk.ktsu(&["lock", "kit", "--tools"])
         .is(0)
-        .warns("servers/crm.server.yaml: the tools are not those that were locked");
+        .warns("servers/crm.server.yaml: its tools differ from the lock");
     desk.ktsu(&["run", "kit", "one", "--locked"]).is(0);
 }

@@ -144,7 +144,7 @@ fn a_step_that_the_run_does_not_have_is_refused_with_the_one_that_was_meant() {
     let run = ran(&desk);
     for (command, hint) in [
         (&["trace", &run, "--step", "oen"][..], "did you mean one?"),
-        (&["trace", &run, "--step", "one.0"], "there is one"),
+        (&["trace", &run, "--step", "one.0"], "the run has one"),
         (&["trace", &run, "2", "--step", "oen"], "did you mean one?"),
         (&["trace", &run, "--why-not", "oen"], "did you mean one?"),
         (
@@ -166,7 +166,7 @@ fn a_step_that_the_run_does_not_have_is_refused_with_the_one_that_was_meant() {
         ),
         (
             &["fork", &run, "--before", "elsewhere"],
-            "there is read, one",
+            "the run has read, one",
         ),
         (
             &["resume", &run, "--from", "oen", "--kit", "kit"],

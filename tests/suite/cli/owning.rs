@@ -36,12 +36,12 @@ fn invoke_gives_up_on_an_engine_that_does_not_answer() {
     let asked = ["invoke", "hello", "--orchestrator", &url, "--timeout", "1"];
     desk.ktsu(&asked)
         .is(2)
-        .warns(&format!("{url} does not answer: nothing within 1 s"))
+        .warns(&format!("no response from {url} within 1 s"))
         .warns("ktsu runs");
     let with_key = [&asked[..], &["--idempotency-key", "once"]].concat();
     desk.ktsu(&with_key)
         .is(2)
-        .warns("the same key: that starts no second run");
+        .warns("with the same key, which starts no second run");
 }
 
 #[test]
@@ -123,12 +123,12 @@ fn where_nobody_owns_the_ledger_invoke_needs_a_kit_and_waits() {
     let desk = Desk::new();
     desk.ktsu(&["invoke", "hello"])
         .is(2)
-        .warns("nobody owns")
+        .warns("no engine owns")
         .warns("ktsu start --kit DIR");
     desk.ktsu(&["invoke", "hello", "--kit", &kit("hello")])
         .is(0)
         .says("Hello, world!")
-        .warns("waits for its end");
+        .warns("until it ends");
     desk.ktsu(&["invoke", "hello", "--orchestrator", "http://127.0.0.1:9"])
         .is(2)
         .warns("does not answer");
@@ -255,11 +255,11 @@ fn a_hard_link_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
     desk.ktsu(&["runs", "--ledger", "other/ledger.db"])
         .is(0)
         .says(&run)
-        .warns("may be seen in an old state")
+        .warns("may be out of date")
         .warns("2 names (hard links)");
     desk.ktsu(&["verify", "--ledger", "other/ledger.db"])
-        .says("not covered: what is in the log alone: somebody owns the file by another name")
-        .warns("may be seen in an old state");
+        .says("not covered: frames in the log only: the file is in use through another name")
+        .warns("may be out of date");
     for (arguments, file) in [
         (&["backup", "copy.db"][..], "copy.db"),
         (&["export", "--all", "-o", "old.jsonl"], "old.jsonl"),
@@ -268,8 +268,8 @@ fn a_hard_link_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
         let arguments = [arguments, &["--ledger", "other/ledger.db"]].concat();
         desk.ktsu(&arguments)
             .is(2)
-            .warns("by another name of the same file")
-            .warns("use the name that its owner uses");
+            .warns("through another name of the file")
+            .warns("use the path that its owner uses");
         assert!(!desk.path().join(file).exists(), "{file}");
     }
     desk.ktsu(&["backup", "copy.db"]).is(0);
@@ -324,7 +324,7 @@ fn a_bind_mount_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
     refused("mounted by itself (a bind mount)");
     let (code, err) = elsewhere(&["runs"]);
     assert_eq!(code, Some(0), "{err}");
-    assert!(err.contains("may be seen in an old state"), "{err}");
+    assert!(err.contains("may be out of date"), "{err}");
     let second = desk
         .ktsu(&["invoke", "hello", "--wait", "--json"])
         .is(0)
@@ -351,7 +351,7 @@ fn an_emptied_ledger_is_refused_with_the_way_back() {
     ] {
         desk.ktsu(arguments)
             .is(2)
-            .warns("holds nothing")
+            .warns("too short for a ledger")
             .warns("ledger.db.key")
             .warns("ktsu restore BACKUP --to .ktsu/ledger.db");
     }
@@ -391,14 +391,14 @@ fn a_ledger_whose_owner_was_killed_is_refused_once_its_log_is_gone() {
         desk.ktsu(arguments)
             .is(2)
             .warns("did not close it, and ")
-            .warns("ledger.db-wal is not beside it");
+            .warns("ledger.db-wal is missing");
     }
     desk.ktsu(&["run", &kit("hello")])
         .is(2)
-        .warns("ledger.db-wal back beside it")
+        .warns("ledger.db-wal back next to it")
         .warns("ledger.db.lock");
     desk.ktsu(&["verify"])
-        .says("not covered: what was in ")
+        .says("not covered: frames that were only in ")
         .says("the last owner did not close the ledger");
     // With its log it is whole.
     std::fs::rename(&aside, &log).unwrap();
@@ -479,5 +479,5 @@ fn reading_is_served_beside_the_owner_and_nothing_is_written() {
     assert_eq!(code, 0);
     desk.ktsu(&["start", "runtime", "--read-only"])
         .is(2)
-        .warns("--read-only is about the ledger");
+        .warns("--read-only is only for the orchestrator");
 }

@@ -76,7 +76,7 @@ fn validate_finds_a_variable_without_a_value_where_run_would() {
     let gone = [("KTSU_ENV", "gone.env.yaml")];
     with(&desk, &gone, &["validate", "call"])
         .is(2)
-        .warns("there is no environment file gone.env.yaml");
+        .warns("no environment file at gone.env.yaml");
 }
 
 #[test]
@@ -203,8 +203,8 @@ fn every_command_that_takes_a_kit_takes_it_by_the_same_two_names() {
         .is(0);
     desk.ktsu(&["run", "--project-dir", "plain", "plain", "plain"])
         .is(2)
-        .warns("one word too many");
-    desk.ktsu(&["run"]).is(2).warns("no kit is named");
+        .warns("already names the kit");
+    desk.ktsu(&["run"]).is(2).warns("no kit given");
 }
 
 #[test]

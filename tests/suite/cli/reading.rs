@@ -23,7 +23,7 @@ fn any_part_of_an_id_that_no_other_run_has_serves() {
     // Both began within the same minutes.
     desk.ktsu(&["trace", &one[..8]])
         .is(2)
-        .warns("fits several runs")
+        .warns("matches several runs")
         .warns(&one)
         .warns("give more of the id");
     desk.ktsu(&["trace", "run_none"])
@@ -36,7 +36,7 @@ fn any_part_of_an_id_that_no_other_run_has_serves() {
     ] {
         desk.ktsu(command)
             .is(2)
-            .warns("the id of the run is empty")
+            .warns("the run id is empty")
             .warns("ktsu runs lists them");
     }
     desk.ktsu(&["runs", "--status", "foo"])
@@ -63,7 +63,7 @@ fn runs_are_listed_newest_first_and_filtered() {
     assert_eq!(json["runs"][0]["run_id"], two.as_str());
     desk.ktsu(&["runs", "--status", "failed"])
         .is(0)
-        .warns("no run is like this in");
+        .warns("no matching runs in");
     desk.ktsu(&["runs", "--limit", "0"]).is(2);
     assert_eq!(
         desk.ktsu(&["runs", "--workflow", "hello"])
@@ -297,7 +297,7 @@ fn heads_kept_elsewhere_show_what_was_cut_off() {
         .warns("cannot use the heads");
     desk.ktsu(&["restore", "early.db"])
         .is(2)
-        .warns("exists already");
+        .warns("already exists");
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn a_verified_run_is_told_with_its_head_and_its_own_counts() {
     desk.ktsu(&["verify", &run])
         .is(0)
         .says("streams of the whole ledger read")
-        .says(&format!("run:{run}: {count} frames, 1 blobs, head {head}"));
+        .says(&format!("run:{run}: {count} frames, 1 blob, head {head}"));
     let json = desk.ktsu(&["verify", &run, "--json"]).is(0).json();
     let stream = &json["streams"][0];
     assert_eq!(stream["head"], head);
@@ -372,7 +372,7 @@ fn a_branch_is_as_damaged_as_the_frames_that_it_shares() {
     let (late, early) = (fork(&shared), fork("1"));
     desk.ktsu(&["verify", &late])
         .is(0)
-        .says(&format!("({shared} of them shared)"));
+        .says(&format!("({shared} shared)"));
     change_a_byte(&desk);
     desk.ktsu(&["verify", &late])
         .is(1)

@@ -43,7 +43,7 @@ fn the_main_job_runs_with_children_and_webhooks() {
         .says("\"handed_over\": true")
         .warns("step escalate/page complete ")
         .warns(" -> 200")
-        .warns("2 webhooks went to the receiver of this command");
+        .warns("2 webhooks sent to the receiver of this command");
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn an_interrupted_run_goes_on_at_the_next_start() {
     }
     desk.ktsu(&["frames", &run, "--follow"])
         .is(0)
-        .warns("goes on at the next start");
+        .warns("resumes at the next start");
     answer.send(()).unwrap();
     answer.send(()).unwrap();
     let owner = desk.start(&["--kit", &post]);

@@ -97,7 +97,10 @@ fn a_token_that_cannot_be_sent_is_an_error_and_nobody_elses() {
             let said = showing(&desk, token, arguments);
             let words = words(&said);
             assert_eq!(said.status.code(), Some(2), "{arguments:?}: {words}");
-            assert!(words.contains("KTSU_TOKEN holds"), "{arguments:?}: {words}");
+            assert!(
+                words.contains("KTSU_TOKEN is not a token"),
+                "{arguments:?}: {words}"
+            );
             assert!(!words.contains("of-vic"), "{words}");
         }
     }

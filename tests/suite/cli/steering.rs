@@ -57,7 +57,7 @@ fn a_paused_run_says_since_when_by_whom_and_why_and_a_cancelled_one_who_ended_it
     }
     desk.ktsu(&["cancel", run, "--expect", "0"])
         .is(2)
-        .warns("look again, then --expect ");
+        .warns("review the run, then --expect ");
     desk.ktsu(&["cancel", run, "--reason", "for good"]).is(0);
     let cancelled = get();
     assert_eq!(cancelled["status"], "cancelled");

@@ -122,7 +122,7 @@ fn an_interrupted_triage_waits_for_its_own_kit_and_ends_well() {
     let run = runs["runs"][0]["run_id"].as_str().unwrap().to_owned();
     desk.ktsu(&["run", &kit("hello")])
         .is(0)
-        .warns("1 unfinished runs wait for a start with their own kit");
+        .warns("not resuming 1 unfinished run of other kits");
     let owner = desk.start(&["--kit", &kit("triage")]);
     desk.ktsu(&["frames", &run, "--follow"]).is(0);
     assert_eq!(owner.stop("TERM").0, 0);

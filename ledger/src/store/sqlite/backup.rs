@@ -16,9 +16,9 @@ use crate::verify::{ProgressOnly, VerifyOptions, VerifyProgress, VerifyReport};
 #[derive(Debug, thiserror::Error)]
 pub enum BackupError {
     /// There is something at the target already.
-    #[error("{} exists already", .0.display())]
+    #[error("{} already exists", .0.display())]
     Exists(PathBuf),
-    /// Somebody owns the ledger that would be written.
+    /// The target ledger is owned by a process.
     #[error("{} is owned by process {pid}", path.display())]
     Owned {
         /// The ledger.
@@ -27,7 +27,7 @@ pub enum BackupError {
         pid: u32,
     },
     /// The copy does not verify.
-    #[error("{} problems were found, the first: {}", .0.problems.len(), first(.0))]
+    #[error("problems found: {}; the first: {}", .0.problems.len(), first(.0))]
     Unsound(Box<VerifyReport>),
     /// The store failed.
     #[error(transparent)]
@@ -45,8 +45,8 @@ fn first(report: &VerifyReport) -> String {
     })
 }
 
-/// Copies a ledger, which may be in use, into a file that does not exist yet. Every frame of the
-/// copy is then verified, if asked for.
+/// Copies a ledger, which may be in use, into a new file. Optionally verifies every frame of the
+/// copy.
 ///
 /// # Errors
 /// [`BackupError`].
@@ -82,7 +82,7 @@ pub fn restore(backup: &Path, ledger: &Path) -> Result<VerifyReport, BackupError
     if !report.is_sound() {
         return Err(BackupError::Unsound(Box::new(report)));
     }
-    // Held while the file is made, so that nobody takes half a ledger.
+    // Locked while the file is created, so that no process takes an incomplete ledger.
     let owned = lock::try_own_name(ledger).map_err(|error| match error {
         LockError::Held(holder) => BackupError::Owned {
             path: ledger.to_owned(),

@@ -1,4 +1,4 @@
-//! What an SQLite ledger finds wrong with itself, apart from its frames.
+//! Checks of an SQLite ledger apart from its frames.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use super::schema::{APPLICATION_ID, FORMAT, OBJECTS};
 use crate::store::Inspection;
 
-/// Looks at everything around the frames. Whatever fails is a finding.
+/// Checks everything around the frames. Every failure is a finding.
 pub(super) fn inspect(connection: &Connection) -> Inspection {
     let mut inspection = Inspection::default();
     let checks: [(&str, Check); 6] = [
@@ -54,7 +54,7 @@ fn schema(connection: &Connection, found: &mut Inspection) -> rusqlite::Result<(
         let wanted = OBJECTS
             .iter()
             .any(|(k, n, t)| (*k, *n, *t) == (kind.as_str(), name.as_str(), text.as_str()));
-        // `CREATE TABLE name` or `CREATE … ON table`: the table stands in the text as well.
+        // `CREATE TABLE name` or `CREATE … ON table`: the text contains the table, too.
         if !wanted || !text.contains(&table) {
             let problem = format!("the {kind} {name} is not what this format has");
             found.problems.push(problem);
@@ -185,7 +185,7 @@ fn positions(connection: &Connection, found: &mut Inspection) -> rusqlite::Resul
     Ok(())
 }
 
-/// Where positions are missing, and which frames stand on both sides.
+/// The gaps between positions, with the frames on both sides.
 fn gaps(connection: &Connection) -> rusqlite::Result<String> {
     let mut statement = connection.prepare(&format!(
         "WITH steps AS (SELECT lag(pos, 1, 0) OVER (ORDER BY pos) AS before, pos FROM frames \
@@ -213,5 +213,5 @@ fn gaps(connection: &Connection) -> rusqlite::Result<String> {
 
 /// A frame, as people name it.
 const LABEL: &str = "coalesce((SELECT name FROM streams WHERE id = stream), '?') || '#' || seq";
-/// How many gaps are told one by one.
+/// How many gaps are listed.
 const MAX_GAPS: usize = 20;

@@ -11,8 +11,8 @@ use crate::store::StoreError;
 
 /// Copies the ledger at one path into the empty file at another, as one file without a log.
 ///
-/// The copy is one state of the ledger: it is made in one step, under one read transaction. This
-/// is the one reader that may look for longer than a second; the owner goes on appending, its log
+/// The copy is made in one step, under one read transaction, so it is one state of the ledger. This
+/// is the only reader that may take longer than a second; the owner keeps appending, and its log
 /// grows meanwhile.
 pub(crate) fn copy_database(from: &Path, to: &Path) -> Result<(), StoreError> {
     let source = SqliteReader::open(from)?;

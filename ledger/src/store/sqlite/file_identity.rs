@@ -1,7 +1,7 @@
-//! Whether the files of a ledger in use are where they were opened.
+//! Checks whether the files of a ledger in use are still where they were opened.
 //!
-//! A file that is moved, removed or replaced stays open, and takes every commit. Nobody finds it by
-//! its name afterwards, or not with its log: what was acknowledged would be lost.
+//! A file that is moved, removed or replaced stays open and accepts every commit, but can no longer
+//! be found by its name, or not with its log: acknowledged data would be lost.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,7 +10,7 @@ use std::path::Path;
 use super::files::Paths;
 use crate::store::StoreError;
 
-/// A file, whatever it is called: its device and its number there.
+/// Identifies a file independently of its name: device and inode.
 type Identity = (u64, u64);
 
 fn identity(path: &Path) -> Option<Identity> {
@@ -34,7 +34,7 @@ impl OpenedFiles {
         }
     }
 
-    /// Asked before every commit, which waits for the disk a thousand times as long.
+    /// Called before every commit, which takes a thousand times as long.
     pub(super) fn check(&mut self, paths: &Paths) -> Result<(), StoreError> {
         let log = identity(&paths.wal);
         self.log = self.log.or(log);

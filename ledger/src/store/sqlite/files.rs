@@ -1,8 +1,8 @@
 //! The files of a ledger on the disk, and opening them.
 //!
-//! Beside `ledger.db` stand `ledger.db-wal` and `ledger.db-shm` while somebody has it open,
-//! `ledger.db.lock`, which says who owns it, and `ledger.db.reserve`, space for a start on a full
-//! disk. All are made readable by their owner alone.
+//! Next to `ledger.db` are `ledger.db-wal` and `ledger.db-shm` while it is open, `ledger.db.lock`
+//! with its owner, and `ledger.db.reserve`, space for a start on a full disk. Only their owner may
+//! read them.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -17,7 +17,7 @@ use crate::store::StoreError;
 /// Where the parts of a ledger are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Paths {
-    /// The database, links resolved: one ledger has one lock, whatever it is called.
+    /// The database, with symlinks resolved: one ledger has one lock, whatever its name.
     pub(crate) db: PathBuf,
     /// The write-ahead log.
     pub(crate) wal: PathBuf,
@@ -82,9 +82,9 @@ impl Paths {
         }
     }
 
-    /// What beside a file that is empty or too short, or beside none, says that there was a ledger;
-    /// `None` if there is one, or it may be new. SQLite would make a new database and throw the log
-    /// away. Keys alone may be put there before a ledger is made.
+    /// A file next to an empty, too short or missing database that shows there was a ledger; `None`
+    /// if the database is fine or may be new. SQLite would create a new database and discard the
+    /// log. Keys alone may exist before a ledger is created.
     pub(crate) fn emptied_file(&self) -> Option<PathBuf> {
         let found = fs::metadata(&self.db).ok();
         if found
@@ -107,7 +107,7 @@ impl Paths {
         }
     }
 
-    /// The state of the files, to notice that somebody wrote.
+    /// The state of the files, to detect writes.
     pub(super) fn stamp(&self) -> Stamp {
         let database = fs::metadata(&self.db).ok();
         let log = fs::metadata(&self.wal).map_or(0, |log| log.len());
@@ -126,7 +126,7 @@ pub(super) struct Stamp {
     pub(super) log: u64,
 }
 
-/// What SQLite keeps beside a ledger in use: these endings after its name.
+/// The suffixes of the files that SQLite keeps next to a ledger in use.
 pub const SIDE_FILES: [&str; 2] = ["-wal", "-shm"];
 
 /// How many bytes a ledger file has, its log included.
@@ -172,7 +172,7 @@ pub(super) enum Durability {
 /// How long an owner waits for others while opening; nothing was written yet.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Opens a ledger for its owner, making it if there is none.
+/// Opens a ledger for its owner, creating it if there is none.
 pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connection, StoreError> {
     match paths.must_be_file() {
         Ok(()) => paths.must_not_be_a_stub()?,
@@ -181,7 +181,7 @@ pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connec
     }
     let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(&paths.db, flags).map_err(failed)?;
-    // While opening, another process may be replaying the log, or somebody's tool may hold a lock.
+    // Another process may be replaying the log or holding a lock while this opens.
     busy_timeout(&connection, OPEN_TIMEOUT)?;
     if is_blank(paths, &connection)? {
         connection.execute_batch(&creation()).map_err(failed)?;

@@ -1,9 +1,9 @@
-//! By which name a ledger file is reached.
+//! Detects further names of a ledger file.
 //!
-//! The write-ahead log and the lock file are found by the name of the ledger, in its folder. Whoever
-//! opens the same file by a second name finds neither: it would miss what is only in the log, and
-//! write beside it. A symbolic link is harmless, since it is resolved first, and so is a mount of
-//! the whole folder. A hard link and a mount of the file alone are not.
+//! The write-ahead log and the lock file are found by the name of the ledger, in its folder. A
+//! process that opens the same file by a second name finds neither: it would miss what is only in
+//! the log, and write without it. A symlink is harmless, since it is resolved first, and so is a
+//! mount of the whole folder. A hard link and a mount of the single file are not.
 
 use std::fmt;
 use std::fs;
@@ -41,7 +41,7 @@ pub fn second_name(ledger: &Path) -> Option<SecondName> {
     }
 }
 
-/// Whether something is mounted at exactly this path. Kernels before Linux 5.8 do not tell.
+/// Whether something is mounted at exactly this path. Unknown on kernels before Linux 5.8.
 #[cfg(target_os = "linux")]
 fn is_mount(path: &Path) -> bool {
     use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};

@@ -1,15 +1,16 @@
-//! Who owns a ledger: operating-system locks on the file beside it and on the ledger file itself.
+//! Ownership of a ledger: operating-system locks on the file next to it and on the ledger file
+//! itself.
 //!
-//! The locks are held by the process and gone with it, however it ends; what the lock file says is
-//! for people and for commands that want to reach the owner. They keep two owners apart on one
-//! machine; the epoch keeps them apart where they fail.
+//! The locks are held by the process and released when it ends, however that happens; the content
+//! of the lock file is for people and for commands that want to reach the owner. They keep two
+//! owners apart on one machine; the epoch does so if they fail.
 //!
-//! The lock file is found by the name of the ledger, so it says nothing to whoever comes by another
-//! name: that is what the second lock is for. It belongs to the open file (`flock`), so it stays
-//! while the descriptor kept here is open, whatever other descriptors of the file are closed. On
-//! Linux it has nothing to do with the record locks (`fcntl`) that SQLite takes on the same file.
-//! Elsewhere, and on network file systems, the two kinds meet and SQLite would wait for us; there
-//! the number of hard links and the epoch have to do.
+//! The lock file is found by the name of the ledger, so it does not protect against another name of
+//! the same file: that is what the second lock is for. It belongs to the open file (`flock`), so it
+//! lasts while the descriptor kept here is open, whatever other descriptors of the file are closed.
+//! On Linux it is independent of the record locks (`fcntl`) that SQLite takes on the same file.
+//! Elsewhere, and on network file systems, the two kinds conflict and SQLite would wait for us;
+//! there the number of hard links and the epoch have to suffice.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read as _, Seek as _, Write as _};
@@ -25,10 +26,10 @@ use super::reserve::Reserve;
 use crate::store::StoreError;
 use crate::time::Timestamp;
 
-/// Looking whether a lock is held takes it for a moment; somebody who wants it waits that out.
+/// Checking whether a lock is held takes it for a moment; others wait that long.
 const LOCK_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// What the lock file says of the owner.
+/// The owner, as recorded in the lock file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockHolder {
     /// The process.
@@ -38,8 +39,7 @@ pub struct LockHolder {
     /// Where it listens, once it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// The epoch of the owner, once the ledger has a log beside it: what is only in there is lost with
-    /// it.
+    /// The epoch of the owner, once the ledger has a log: what is only in the log is lost with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub log: Option<u64>,
 }
@@ -47,36 +47,36 @@ pub struct LockHolder {
 /// Why the ledger could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    /// Another process owns it; what its lock file says, if that can be read.
+    /// Another process owns it; with the content of its lock file, if readable.
     #[error("the ledger is owned by {}", holder_text(.0.as_ref()))]
     Held(Option<LockHolder>),
     /// Another process owns the same file by another name.
-    #[error("another process owns {} by another name of the same file", .0.display())]
+    #[error("another process owns {} through another name of the file", .0.display())]
     HeldElsewhere(PathBuf),
-    /// The file has a second name, whose owner would write beside this one's log.
-    #[error("{} cannot be owned: {found}, and what is written by one name is not seen by the other", path.display())]
+    /// The file has a second name, whose owner would write without this one's log.
+    #[error("{} cannot be owned: {found}, and frames written through one name are not visible through the other", path.display())]
     SecondName {
         /// The ledger.
         path: PathBuf,
         /// How that is known.
         found: SecondName,
     },
-    /// The file is empty or nearly so, while something beside it says that it was a ledger.
-    #[error("{} holds nothing (no file, or too few bytes for a ledger), while {} beside it belongs to a ledger that was in use", path.display(), beside.display())]
+    /// The file is empty or nearly so, but another file shows that it was a ledger.
+    #[error("{} is missing or too short for a ledger, but {} next to it belongs to one that was in use", path.display(), beside.display())]
     Emptied {
         /// The ledger.
         path: PathBuf,
-        /// What only a ledger in use has beside it.
+        /// The file that only a ledger in use has.
         beside: PathBuf,
     },
     /// The last owner did not close the ledger, and its log is gone.
-    #[error("the last owner of {} did not close it, and {} is not beside it: what was in that log alone is missing", path.display(), log.display())]
+    #[error("the last owner of {} did not close it, and its log {} is missing, with all frames that were only in it", path.display(), log.display())]
     LogMissing {
         /// The ledger.
         path: PathBuf,
         /// Its log.
         log: PathBuf,
-        /// The lock file, which says so.
+        /// The lock file, which records the log.
         lock: PathBuf,
     },
     /// The ledger file cannot be made.
@@ -102,7 +102,7 @@ fn holder_text(holder: Option<&LockHolder>) -> String {
     }
 }
 
-/// The right to write a ledger, until it is dropped.
+/// The right to write to a ledger, until dropped.
 #[derive(Debug)]
 pub struct OwnerLock {
     /// The ledger itself; given back before its name is.
@@ -113,13 +113,13 @@ pub struct OwnerLock {
     full: bool,
     /// The log of the ledger, if there is to be one.
     log: Option<PathBuf>,
-    /// What was released because the disk was full.
+    /// The reserve that was released because the disk was full.
     reserve: Option<Reserve>,
     /// The file that was made for this lock, in which there may never be a ledger.
     made: Option<PathBuf>,
 }
 
-/// Takes a ledger, making its file if there is none.
+/// Takes ownership of a ledger, creating its file if there is none.
 ///
 /// # Errors
 /// [`LockError`].
@@ -157,7 +157,7 @@ pub(crate) fn try_own_name(ledger: &Path) -> Result<OwnerLock, LockError> {
     OwnerLock::new(file, path, None)
 }
 
-/// Locks the file beside a ledger.
+/// Locks the lock file of a ledger.
 fn take_name(ledger: &Path) -> Result<(File, PathBuf), LockError> {
     let folder = ledger.parent().filter(|it| !it.as_os_str().is_empty());
     if let Some(folder) = folder {
@@ -199,16 +199,16 @@ fn must_be_whole(ledger: &Path) -> Result<(), LockError> {
     }
 }
 
-/// Refuses a ledger whose lock file says that there is a log beside it, where there is none, and the
-/// file does not know of the owner that had it. Whoever closed the ledger for that owner, as any program
-/// with SQLite does, has put into the file what was in the log.
+/// Refuses a ledger whose lock file records a log that is missing, unless the file knows the owner
+/// that had it: a program that closed the ledger for that owner, as any with SQLite does, has moved
+/// the log's content into the file.
 fn must_have_log(ledger: &Path, lock: &File) -> Result<(), LockError> {
     let paths = Paths::of(ledger);
     let Some(epoch) = read(lock).and_then(|last| last.log) else {
         return Ok(());
     };
     let is_gone = paths.db.exists() && !paths.wal.exists();
-    // A file that cannot be read is refused by whoever opens it.
+    // An unreadable file is refused when it is opened.
     match is_gone && file_epoch(ledger).is_some_and(|known| known < epoch) {
         true => Err(LockError::LogMissing {
             path: ledger.to_owned(),
@@ -219,8 +219,8 @@ fn must_have_log(ledger: &Path, lock: &File) -> Result<(), LockError> {
     }
 }
 
-/// The log that a ledger should have beside it and does not, as far as the lock file tells: nobody
-/// owns the ledger, and the last owner did not close it.
+/// The missing log of a ledger, according to its lock file: no process owns the ledger, and the
+/// last owner did not close it.
 pub fn missing_log(ledger: &Path) -> Option<PathBuf> {
     let file = File::open(Paths::of(ledger).lock).ok()?;
     file.try_lock_shared().ok()?;
@@ -230,8 +230,8 @@ pub fn missing_log(ledger: &Path) -> Option<PathBuf> {
     }
 }
 
-/// Whether somebody owns the file by another name of it, as far as the system tells. For whoever has
-/// not opened it yet: to look closes a descriptor of the file.
+/// Whether the file is owned through another name, as far as the system tells. Call it before
+/// opening the file, because it closes a descriptor of it.
 pub fn is_held_elsewhere(ledger: &Path) -> bool {
     let elsewhere = second_name(ledger).is_some() && holder(ledger).is_none();
     let file = || File::open(Paths::of(ledger).db).ok();
@@ -242,9 +242,9 @@ pub fn is_held_elsewhere(ledger: &Path) -> bool {
         })
 }
 
-/// Locks the ledger file itself, where that is apart from the locks that SQLite takes.
+/// Locks the ledger file itself, where that does not conflict with SQLite's locks.
 fn take_file(db: &Path) -> Result<Option<File>, LockError> {
-    // What is no file is refused by whoever opens it.
+    // Anything but a regular file is refused when it is opened.
     if !std::fs::metadata(db).is_ok_and(|found| found.is_file()) {
         return Ok(None);
     }
@@ -285,7 +285,7 @@ fn locks_are_apart(_: &File) -> bool {
     false
 }
 
-/// Locks a file, waiting a moment; false if somebody else has it.
+/// Locks a file, waiting a moment; false if another process has the lock.
 fn lock_with_timeout(file: &File) -> std::io::Result<bool> {
     let since = Instant::now();
     loop {
@@ -300,12 +300,12 @@ fn lock_with_timeout(file: &File) -> std::io::Result<bool> {
     }
 }
 
-/// Who owns a ledger now; `None` if nobody does. One that cannot be looked at counts as not owned.
+/// The current owner of a ledger; `None` if there is none or it cannot be determined.
 pub fn holder(ledger: &Path) -> Option<LockHolder> {
     holder_at(&Paths::of(ledger).lock)
 }
 
-/// Whether a lock file is held, and what it says; what cannot be read is filled with nothing.
+/// The owner recorded in a lock file, if the file is locked; unreadable content is empty.
 pub(crate) fn holder_at(lock: &Path) -> Option<LockHolder> {
     let file = File::open(lock).ok()?;
     match file.try_lock_shared() {
@@ -350,7 +350,7 @@ impl OwnerLock {
         self.full
     }
 
-    /// Says that the ledger is open in this epoch: what is in its log is needed from now on.
+    /// Records that the ledger is open in this epoch: its log is needed from now on.
     ///
     /// # Errors
     /// [`LockError::Io`].
@@ -363,24 +363,24 @@ impl OwnerLock {
         })
     }
 
-    /// Says that the ledger is about to be closed, which takes its log away.
+    /// Records that the ledger is about to be closed, which removes its log.
     pub fn clear_log_epoch(&mut self) {
         self.holder.log = None;
-        // What is not said is that much is still needed: the next start would ask for it.
+        // If this fails, the next start asks for a log that is not needed.
         let told = self.write_holder();
         drop(told);
     }
 
-    /// Says where the owner listens.
+    /// Records where the owner listens.
     ///
     /// # Errors
-    /// Whatever writing the lock file fails with.
+    /// A failure to write the lock file.
     pub fn set_url(&mut self, url: &str) -> std::io::Result<()> {
         self.holder.url = Some(url.to_owned());
         self.write_holder()
     }
 
-    /// What the lock file says.
+    /// The content of the lock file.
     pub fn holder(&self) -> &LockHolder {
         &self.holder
     }

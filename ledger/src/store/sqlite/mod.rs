@@ -1,8 +1,8 @@
 //! The ledger as one SQLite file: the default.
 //!
-//! The owner's connection writes; whoever else wants to look opens the file read-only. WAL with
-//! `synchronous = FULL` makes a commit durable before it returns. Checkpoints are the appender's
-//! business, so that no reader can hold a commit up.
+//! The owner's connection writes; others open the file read-only. WAL with `synchronous = FULL`
+//! makes a commit durable before it returns. Checkpoints are triggered by the appender, so that no
+//! reader can delay a commit.
 //!
 //! ```text
 //! files    paths, opening, who may read what      schema   the tables
@@ -70,7 +70,7 @@ pub struct SqliteStore {
 /// The write-ahead log, in pages.
 #[derive(Debug, Default)]
 struct WalPages {
-    /// What is in it, told by SQLite after each commit.
+    /// The size of the log, as SQLite reports it after each commit.
     written: AtomicU64,
     /// What of that was already moved to its place.
     moved: AtomicU64,
@@ -93,18 +93,18 @@ impl WalPages {
 }
 
 impl SqliteStore {
-    /// Opens a ledger for its owner, making it if there is none. A log that a dead owner left is
-    /// replayed. Whoever calls this holds the [`lock::OwnerLock`].
+    /// Opens a ledger for its owner, creating it if there is none. The log of a dead owner is
+    /// replayed. The caller must hold the [`lock::OwnerLock`].
     ///
     /// # Errors
-    /// [`StoreError::NotALedger`], [`StoreError::NewerFormat`], and whatever damage or the system
-    /// lead to.
+    /// [`StoreError::NotALedger`], [`StoreError::NewerFormat`], and errors from damage or the
+    /// system.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         Self::open_as(path, files::Durability::Synced)
     }
 
-    /// As [`SqliteStore::open`], but a commit returns before it is durable. For one test alone: the
-    /// one that shows that a missing sync would be noticed. No command and no setting leads here.
+    /// As [`SqliteStore::open`], but a commit returns before it is durable. Only for the test that
+    /// shows that a missing sync would be noticed; no command and no setting uses it.
     ///
     /// # Errors
     /// See [`SqliteStore::open`].
@@ -201,7 +201,7 @@ impl Maintenance for SqliteStore {
                 self.log.written.store(pages(written), Ordering::Relaxed);
                 self.log.moved.store(pages(moved), Ordering::Relaxed);
             }
-            // Somebody reads, or moves pages for us: the next checkpoint will find less to do.
+            // A reader or a backup is active: the next checkpoint has less to do.
             Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) => {}
             Err(error) => return self.unless_failed(Err(failed(error))),
         }
@@ -216,9 +216,9 @@ impl Maintenance for SqliteStore {
     }
 }
 
-/// Whoever has a connection to ask.
+/// A source of connections for queries.
 trait Source {
-    /// Asks a question, perhaps twice.
+    /// Runs a query, possibly twice.
     fn ask<T>(
         &self,
         question: impl Fn(&Queries<'_>) -> Result<T, StoreError>,

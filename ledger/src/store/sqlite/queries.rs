@@ -13,7 +13,7 @@ use crate::store::{
 };
 use crate::strict;
 
-/// Somebody to ask.
+/// Read queries on a connection.
 pub(super) struct Queries<'a>(pub(super) &'a Connection);
 
 /// The number and the tail of a stream, as the writer remembers them.
@@ -181,8 +181,8 @@ impl Queries<'_> {
         Ok(row.filter(|row| row.key.as_deref() == Some(key)))
     }
 
-    /// Which stream has a key, whatever else its row says: a damaged row still keeps its key from
-    /// others, and must not stop a writer.
+    /// The stream that owns a key, even if the rest of its row is damaged: such a row still
+    /// reserves its key, and must not stop a writer.
     pub(super) fn owner_of(&self, key: &str) -> Result<Option<StreamId>, StoreError> {
         let mut statement = self.cached("SELECT stream FROM index_rows WHERE key = ?1")?;
         let mut rows = statement.query([key]).map_err(failed)?;
@@ -322,7 +322,7 @@ fn scan_start(from: u64) -> i64 {
     }
 }
 
-/// A position; 0 where there is none, and what stands in its place.
+/// A position; 0 and a description of the value if it is not one.
 fn position(at: i64) -> (u64, Option<String>) {
     match u64::try_from(at) {
         Ok(position) if position > 0 => (position, None),
@@ -345,7 +345,7 @@ fn hash(row: &Row<'_>, column: usize) -> Result<Hash, StoreError> {
         .ok_or_else(|| damaged("a hash that has not 32 bytes"))
 }
 
-/// The bytes of a text or a blob, whatever they are; `None` for NULL.
+/// The bytes of a text or a blob, unchecked; `None` for NULL.
 fn raw(row: &Row<'_>, column: usize) -> Result<Option<Vec<u8>>, StoreError> {
     match row.get_ref(column).map_err(failed)? {
         ValueRef::Null => Ok(None),

@@ -1,9 +1,9 @@
-//! Looking at a ledger from outside its owner: no lock, nothing written, short transactions.
+//! Reads a ledger without owning it: no lock, no writes, short transactions.
 //!
-//! A ledger somebody owns is read live. One that nobody owns and that has no log beside it is read
-//! as it stands, since opening it live would leave files there. That decision can be overtaken by
-//! an owner who starts later; so each answer from a frozen file counts only if the files are still
-//! what they were, and is otherwise asked for again, live.
+//! A ledger with an owner is read live. One without an owner and without a log is read as an
+//! immutable file, since opening it live would create files. An owner may start afterwards, so each
+//! result from an immutable file counts only if the files have not changed, and is otherwise read
+//! again, live.
 
 use std::cell::{Ref, RefCell};
 use std::path::Path;
@@ -26,16 +26,16 @@ pub struct SqliteReader {
 #[derive(Debug)]
 struct View {
     connection: Connection,
-    /// What the files looked like, if they are read as they stand.
+    /// The state of the files, if they are read as immutable.
     frozen: Option<Stamp>,
 }
 
 impl SqliteReader {
-    /// Opens a ledger to look at it.
+    /// Opens a ledger for reading.
     ///
     /// # Errors
-    /// [`StoreError::Missing`], [`StoreError::NotALedger`], [`StoreError::NewerFormat`], and
-    /// whatever damage or the system lead to.
+    /// [`StoreError::Missing`], [`StoreError::NotALedger`], [`StoreError::NewerFormat`], and errors
+    /// from damage or the system.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let paths = Paths::of(path);
         paths.must_be_file()?;
@@ -53,7 +53,7 @@ impl SqliteReader {
         })
     }
 
-    /// Whether the file can be taken as it stands.
+    /// Whether the file is still unchanged.
     fn still_frozen(&self) -> bool {
         match self.view.borrow().frozen {
             Some(stamp) => self.paths.stamp() == stamp,

@@ -1,10 +1,10 @@
-//! Space set aside for the day the disk is full.
+//! Disk space reserved for a start on a full disk.
 //!
-//! A ledger cannot even be opened by an owner without some space: the log, its index and the first
-//! frame of the new owner need it. So an owner keeps a file of [`RESERVE_BYTES`] beside the ledger
-//! while there is room. A start that finds the disk full removes it, comes up on what that gives
-//! back, sets aside again what it did not need, and writes nothing further until there is room. So
-//! does whoever gives up: the next start finds a reserve, if a smaller one.
+//! An owner cannot even open a ledger without some space: the log, its index and the first frame of
+//! the new owner need it. So an owner keeps a file of [`RESERVE_BYTES`] next to the ledger while
+//! there is space. A start on a full disk removes it, uses the freed space, reserves again what it
+//! did not need, and writes nothing further until there is space. A start that gives up does the
+//! same, so that the next one finds a reserve, even if a smaller one.
 
 use std::fs::{self, OpenOptions};
 use std::io::Read as _;
@@ -17,7 +17,7 @@ use crate::disk_space::free_bytes;
 /// How much is set aside: a log that waits to be moved to its place (4 MiB), and a start.
 pub const RESERVE_BYTES: u64 = 8 * 1024 * 1024;
 
-/// What is left free for small things when space is set aside on a full disk.
+/// The space left free for small needs when reserving on a full disk.
 const SMALL_BYTES: u64 = 256 * 1024;
 
 /// Whether the disk that holds a ledger has too little left for a start without a reserve to be
@@ -33,15 +33,15 @@ pub struct Reserve {
 }
 
 impl Reserve {
-    /// Beside a ledger, whether or not it is there.
+    /// The reserve of a ledger, whether it exists or not.
     pub fn beside(ledger: &Path) -> Self {
         Self {
             path: Paths::of(ledger).reserve,
         }
     }
 
-    /// Whether the disk has less left than the reserve would take; then the reserve is given back.
-    /// A disk that does not tell counts as not full.
+    /// Whether the disk has less free space than the reserve; if so, the reserve is released.
+    /// Unknown free space counts as sufficient.
     pub fn release_if_full(&self) -> bool {
         let full = free_bytes(&self.path).is_some_and(|free| free < RESERVE_BYTES);
         if full {
@@ -64,8 +64,8 @@ impl Reserve {
         self.make_or_leave(RESERVE_BYTES);
     }
 
-    /// Sets aside again what is left of a reserve that was released, unless there is one. Failing is
-    /// no error.
+    /// Reserves again what is left of a released reserve, unless there is one. Failure is not an
+    /// error.
     pub fn put_back(&self) {
         let free = free_bytes(&self.path).unwrap_or(0);
         let bytes = RESERVE_BYTES.min(free.saturating_sub(SMALL_BYTES));

@@ -1,8 +1,8 @@
-//! The tables of an SQLite ledger. Persisted, keep stable; told in `docs/ledger-format.md`.
+//! The tables of an SQLite ledger. Persisted, keep stable; described in `docs/ledger-format.md`.
 //!
 //! Format 1: as declared here.
 
-/// The version of the schema and of what is in it.
+/// The version of the schema and of its content.
 pub const FORMAT: u64 = 1;
 /// `ktsu` in ASCII, at byte 68 of the file.
 pub(super) const APPLICATION_ID: i64 = 0x6b74_7375;

@@ -1,4 +1,4 @@
-//! Verifying a ledger file, whatever became of it.
+//! Verification of a ledger file in any state.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::store::StoreError;
 use crate::verify::{ProblemKind, VerifyObserver, VerifyOptions, VerifyReport, verify_before};
 
 /// Verifies the ledger at a path, without any lock. A file that is too damaged to be opened is a
-/// [`Report`]; only where there is no file, or none that may be read, there is an error.
+/// [`StoreError`] only if there is no file or it may not be read; all other problems are in the [`VerifyReport`].
 pub(crate) fn verify_file(
     path: &Path,
     options: &VerifyOptions,

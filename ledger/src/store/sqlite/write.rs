@@ -1,7 +1,7 @@
 //! Writing: one transaction, fenced by the epoch.
 //!
-//! The tails of streams in use are remembered, so that checking an entry costs no look-up; the
-//! unique index on (stream, seq) stands behind it. Nothing is remembered past a failure.
+//! The tails of active streams are cached, so that checking an entry needs no look-up; the unique
+//! index on (stream, seq) guards against errors. The cache is dropped after any failure.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -18,9 +18,9 @@ use crate::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
 
 /// How many streams are remembered: some 8 MB.
 const MAX_CACHED_TAILS: usize = 65_536;
-/// How long the write lock is waited for. Only a stale owner finding itself fenced, or somebody's
+/// How long to wait for the write lock. Only a stale owner that finds itself fenced, or a foreign
 /// tool, can hold it. Nothing was written yet, so waiting risks nothing; giving up is final.
-/// Readers do not need this lock, and go on meanwhile.
+/// Readers do not need this lock.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 /// The longest pause between two attempts.
 const LOCK_PAUSE: Duration = Duration::from_millis(25);
@@ -30,7 +30,7 @@ const LOCK_PAUSE: Duration = Duration::from_millis(25);
 pub(super) struct Tails(HashMap<StreamId, StreamRow>);
 
 impl Tails {
-    /// Forgets everything: the disk may say something else.
+    /// Drops the cache: the disk may differ.
     pub(super) fn forget(&mut self) {
         self.0.clear();
     }
@@ -264,7 +264,7 @@ fn new_stream(connection: &Connection, stream: &StreamId) -> Result<i64, StoreEr
 
 fn put_row(connection: &Connection, row: &IndexRow) -> Result<(), StoreError> {
     if let Some(key) = &row.key {
-        // Nobody owns the key, or the row would not be put; what a damaged row says is no owner.
+        // The key is free, otherwise the row would not be put; a damaged row owns nothing.
         let mut statement = connection
             .prepare_cached("DELETE FROM index_rows WHERE key = ?1 AND stream <> ?2")
             .map_err(failed)?;
@@ -316,7 +316,7 @@ impl StoreView for TransactionView<'_> {
     }
 
     fn durable_tail(&mut self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        // Inside the transaction SQLite would also tell what this call appended.
+        // Within the transaction SQLite would also return what this call appended.
         if self.pending.contains_key(stream) && !self.tails.0.contains_key(stream) {
             return Ok(None);
         }

@@ -1,5 +1,6 @@
-//! The older transport of MCP: `GET …/sse` listens, and is told where to post; `POST …/messages` is
-//! answered there. What a stream is, and how long, is `orchestrator/tools/streams`.
+//! The older transport of MCP: `GET …/sse` opens an event stream and receives the URL to post to;
+//! responses to `POST …/messages` arrive on the stream. Streams and their limits are defined in
+//! `orchestrator/tools/streams`.
 
 use std::convert::Infallible;
 
@@ -79,7 +80,7 @@ pub(in crate::routes) async fn listen(
     let (server, task) = speaker.authenticate(&orchestrator, &name).await?;
     accepted(&headers, &[EVENTS])?;
     if method == Method::HEAD {
-        // Nobody would read it.
+        // Nobody would read the events.
         return Ok(Sse::new(stream::empty::<Result<Event, Infallible>>()).into_response());
     }
     let listened = orchestrator
@@ -103,7 +104,7 @@ fn events(endpoint: String, listened: ToolStream) -> impl Stream<Item = Result<E
 }
 
 impl ToolCaller {
-    /// Where to post: a path, so that it is at the origin that was asked.
+    /// Where to post: a path, so that it stays on the same origin.
     fn endpoint(&self, name: &str, stream: &str) -> String {
         let mut query = Serializer::new(String::new());
         let said = [

@@ -1,10 +1,10 @@
-//! The shapes of what people are asked about, and of what they say.
+//! The schemas of approvals and decisions.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A call of a tool that people are asked about.
+/// A tool call that needs a decision.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Approval {
@@ -12,7 +12,7 @@ pub struct Approval {
     pub approval_id: String,
     /// `approval`: before the call; `in_doubt`: after one that may have happened.
     pub kind: String,
-    /// The run; with the path of an inline child behind it.
+    /// The run, with the path of an inline child.
     pub run_id: String,
     /// The step; for an item `STEP.INDEX`.
     pub step_id: String,
@@ -36,11 +36,11 @@ pub struct Approval {
     pub timeout_behavior: Option<String>,
     /// How many people have to approve.
     pub quorum: u32,
-    /// Whether whoever started the run may not approve.
+    /// Whether the principal that started the run may not approve.
     pub not_by_proposer: bool,
     /// `pending`, `approved`, `rejected`, `happened`, `timeout` or `void`.
     pub status: String,
-    /// When it was asked.
+    /// When the approval was requested.
     pub created_at: String,
     /// Until when a decision is waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -50,10 +50,10 @@ pub struct Approval {
     pub decided_at: Option<String>,
     /// Who started the run.
     pub proposer: String,
-    /// What people said, in order.
+    /// The decisions, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub votes: Vec<Vote>,
-    /// The frame that asks.
+    /// The frame of the request.
     pub request: u64,
     /// The frame of the call that was made on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -66,13 +66,13 @@ pub struct Approval {
     pub pending: Vec<String>,
 }
 
-/// What a person said.
+/// A person's decision.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Vote {
     /// Who.
     pub by: String,
-    /// How it is known who that is: `none` where nobody was asked.
+    /// How the person was authenticated: `none` without authentication.
     pub auth: String,
     /// `approved`, `rejected` or `happened`.
     pub decision: String,
@@ -84,7 +84,7 @@ pub struct Vote {
     /// Of a call that happened: what it gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// Whether it is somebody else than who started the run, and known by a token.
+    /// Whether the person did not start the run, and was authenticated by a token.
     pub independent: bool,
     /// The frame.
     pub frame: u64,
@@ -142,13 +142,13 @@ pub struct Decide {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
-    /// Of a call that happened: what it gave; the model is told.
+    /// For a call that happened: its result, for the model.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub result: Option<String>,
 }
 
-/// What is decided.
+/// A decision.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Decision {

@@ -1,4 +1,4 @@
-//! The shapes of what is told by comparing: two runs, or a run and its own inputs.
+//! The schemas of comparisons: two runs, or a run and its replay.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -13,7 +13,7 @@ pub struct Replay {
     pub strict: Option<bool>,
 }
 
-/// What a replay came to.
+/// The result of a replay.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Replayed {
@@ -21,7 +21,7 @@ pub struct Replayed {
     pub run_id: String,
     /// `ok`, `diverged` or `could_not_run`.
     pub verdict: String,
-    /// The status the run comes to.
+    /// The replayed status of the run.
     pub status: Option<String>,
     /// How many frames it has.
     pub frames: Option<u64>,
@@ -47,7 +47,7 @@ pub struct Divergence {
     pub kind: String,
     /// JSON pointer into the frame.
     pub field: String,
-    /// What is recorded; absent: nothing.
+    /// The recorded value; absent if there is none.
     pub history: Option<Value>,
     /// What the recorded inputs lead to; absent: nothing.
     pub decided: Option<Value>,
@@ -75,7 +75,7 @@ pub struct Diff {
     pub only_a: Vec<FrameName>,
     /// Frames of the second only.
     pub only_b: Vec<FrameName>,
-    /// Frames that say something else.
+    /// Frames that differ.
     pub changed: Vec<ChangedFrame>,
     /// What each used.
     pub used: Used,
@@ -93,7 +93,7 @@ pub struct Parting {
     pub b: Option<FrameShown>,
 }
 
-/// A frame, by what it is about, and what it says.
+/// A frame: its subject and its content.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FrameShown {
@@ -110,7 +110,7 @@ pub struct FrameShown {
     pub kind: String,
     /// How many frames before it are about the same.
     pub nth: Option<u32>,
-    /// What it says, without what no two runs share.
+    /// The content, without what differs between any two runs.
     pub data: Value,
 }
 
@@ -135,7 +135,7 @@ pub struct FrameName {
     pub nth: Option<u32>,
 }
 
-/// A frame that both have, and that says something else.
+/// A frame of both runs that differs.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ChangedFrame {
@@ -166,9 +166,9 @@ pub struct ChangedFrame {
 pub struct Change {
     /// JSON pointer.
     pub path: String,
-    /// What stands there in the first; absent: nothing.
+    /// The value in the first run; absent if there is none.
     pub before: Option<Value>,
-    /// What stands there in the second; absent: nothing.
+    /// The value in the second run; absent if there is none.
     pub after: Option<Value>,
 }
 

@@ -1,9 +1,9 @@
-//! The shape of what `GET /` says.
+//! The schema of `GET /`.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// What is here.
+/// An overview of the engine.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Home {
@@ -11,13 +11,13 @@ pub struct Home {
     pub name: String,
     /// Its version.
     pub version: String,
-    /// How the ledger stands, as `/health` says it.
+    /// The state of the ledger, as in `/health`.
     pub ledger: String,
-    /// Who asks, and how that is told.
+    /// The caller, and how callers authenticate.
     pub authentication: Authentication,
-    /// What whoever asks may invoke.
+    /// The workflows that the caller may invoke.
     pub workflows: Vec<HomeWorkflow>,
-    /// What whoever asks may call.
+    /// The routes that the caller may use.
     pub routes: Vec<HomeRoute>,
     /// Where the API is described for programs.
     pub openapi: String,
@@ -25,13 +25,13 @@ pub struct Home {
     pub documentation: String,
 }
 
-/// Who asks.
+/// Authentication.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Authentication {
-    /// Whether a token is asked for here.
+    /// Whether a token is required.
     pub required: bool,
-    /// Who asks, if that is known.
+    /// The caller, if authenticated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub principal: Option<String>,
     /// How a token is shown, where none was, or none that is known.
@@ -49,7 +49,7 @@ pub struct HomeWorkflow {
     pub version: String,
     /// Where it is invoked.
     pub invoke: String,
-    /// The header in which it asks its callers for a secret of its own.
+    /// The header in which the workflow expects a secret from its callers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub header: Option<String>,
 }

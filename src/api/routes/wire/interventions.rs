@@ -1,4 +1,4 @@
-//! The shapes of what people say about recorded runs, and of what becomes of it.
+//! The schemas of interventions in recorded runs, and of their results.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ pub struct Fork {
     /// `suppress` (if absent): webhooks are skipped; or `execute`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effects: Option<Effects>,
-    /// Whether the branch goes on at once; otherwise it waits.
+    /// Whether the branch continues at once; otherwise it waits.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub go: Option<bool>,
     /// Why.
@@ -65,7 +65,7 @@ pub struct Branch {
     pub fork_position: u64,
     /// The same.
     pub shared_prefix_events: u64,
-    /// Where it stands.
+    /// The status of the branch.
     pub status: String,
 }
 
@@ -133,7 +133,7 @@ pub struct CommandRecorded {
     pub seq: u64,
     /// The last frame of its turn.
     pub last: u64,
-    /// Where the run stands then.
+    /// The status of the run after the command.
     pub status: String,
 }
 

@@ -1,4 +1,4 @@
-//! The shapes of what `GET /runs/{id}/trace` says.
+//! The schemas of `GET /runs/{id}/trace`.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -12,11 +12,11 @@ use ktsu_contract::gateway::ModelAttempt;
 pub struct Trace {
     /// `run_…`.
     pub run_id: String,
-    /// Every frame, each with the one it stands under (without `?frame=`).
+    /// Every frame with its parent (without `?frame=`).
     pub tree: Option<Vec<Placed>>,
     /// The frame and all it follows from, latest first (with `?frame=`).
     pub chain: Option<Vec<Node>>,
-    /// What was sent to an endpoint, whole (with `?frame=` of a `webhook.sent`).
+    /// The webhook request (with `?frame=` of a `webhook.sent`).
     pub request: Option<Request>,
     /// Where a value came from: `path`, `value`, `chain`, `origins`, `deciders` (with `?of=`).
     pub origin: Option<serde_json::Value>,
@@ -53,22 +53,21 @@ pub struct Node {
 /// A frame in the tree.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct Placed {
-    /// The frame it stands under: the latest of its causes; none for a root.
+    /// The parent frame: the latest of its causes; none for a root.
     pub parent: Option<u64>,
     /// Milliseconds since the run was created.
     pub after_ms: u64,
     /// The frame.
     #[serde(flatten)]
     pub node: Node,
-    /// What was sent to an endpoint, of a `webhook.sent`. Bodies beyond 8 MiB in all are left out:
-    /// `?frame=` gives each.
+    /// For a `webhook.sent`: the request. Bodies beyond 8 MiB in total are omitted; `?frame=`
+    /// returns each.
     pub request: Option<Request>,
-    /// Of an `llm.response`: every model that was asked, in order, where it was not the one that
-    /// answered alone.
+    /// For an `llm.response`: all attempts in order, unless the first model answered.
     pub attempts: Option<Vec<ModelAttempt>>,
 }
 
-/// The request of a webhook, rendered again from what is recorded. Secrets stand as their templates.
+/// The request of a webhook, rendered again from the record. Secrets are shown as their templates.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
@@ -78,11 +77,11 @@ pub struct Request {
     pub url: Option<String>,
     /// The names of its headers.
     pub headers: Vec<String>,
-    /// What it said; absent if it cannot be rendered any more, or is left out.
+    /// The body; absent if it cannot be rendered, or is omitted.
     pub body: Option<Value>,
-    /// The length of what it said.
+    /// The length of the body.
     pub body_bytes: Option<u64>,
-    /// Why this is not, or may not be, what was sent: the hash of the body differs from the recorded
-    /// one, or nothing can be rendered.
+    /// Why this may differ from what was sent: the hash of the body differs from the recorded one,
+    /// or the body cannot be rendered.
     pub problem: Option<String>,
 }

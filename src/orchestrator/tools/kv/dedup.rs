@@ -1,9 +1,9 @@
-//! Which calls a namespace has taken, so that one that comes twice under a key is made once.
+//! Deduplication of calls: which calls a namespace has executed, so that a repeated key has no
+//! second effect.
 //!
-//! A call can come again as long as its run does not know what came of it, which may be after a
-//! person has thought about it for a week: no time and no number says that a key is done with. So
-//! the last ones are remembered, and of earlier ones it is known that they were forgotten: then the
-//! stream tells, once a run.
+//! A call can be repeated until its run knows the result, possibly a week later after an approval,
+//! so no time limit applies. The latest calls are remembered; for earlier ones it is known that
+//! they were forgotten, and the stream is searched once per run.
 
 use std::collections::{BTreeMap, HashSet, VecDeque};
 
@@ -34,14 +34,14 @@ struct RunCalls {
     is_cut: bool,
 }
 
-/// What is known of a call.
+/// The known status of a call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CallStatus {
     /// It was made.
     Made,
     /// It was not.
     New,
-    /// It may have been: the stream has to be asked.
+    /// It may have been executed: the stream must be searched.
     Forgotten,
 }
 
@@ -51,7 +51,7 @@ impl Default for RecentCalls {
     }
 }
 
-/// An idempotency key as it is remembered: in other people's ledgers it has any length.
+/// The hash of an idempotency key, which in imported ledgers may have any length.
 pub(super) fn digest(key: &str) -> Hash {
     Hash::of(key.as_bytes())
 }

@@ -1,5 +1,4 @@
-//! The streams `kv:…`, as far as a namespace reads and writes them: page by page, entry by entry,
-//! and with errors that can be told to a model.
+//! Access to the streams `kv:…`: reads pages and appends entries, with errors fit for a model.
 
 use ktsu_ledger::appender::{AppendError, Appender};
 use ktsu_ledger::branch::Blobs;
@@ -28,12 +27,12 @@ pub(super) enum KvError {
     Words(String),
     /// The stream has gone on since it was read.
     Behind,
-    /// The ledger failed; what it says is in the log, and none of the model's business.
+    /// The ledger failed. Details are logged and not shown to the model.
     Failed,
 }
 
 impl KvError {
-    /// As the model is told.
+    /// The error as the model sees it.
     pub(super) fn message(self) -> String {
         match self {
             Self::Words(words) => words,
@@ -87,12 +86,12 @@ impl NamespaceStreams<'_> {
             Ok::<T, StoreError>(state)
         });
         read.await.map_err(|error| {
-            tracing::error!(%stream, "the namespace cannot be read: {error}");
+            tracing::error!(%stream, "cannot read the namespace: {error}");
             KvError::Failed
         })
     }
 
-    /// Appends a fact that a call asks for, and waits until it is durable.
+    /// Appends the frame of a call, and waits until it is durable.
     pub(super) async fn append(
         &self,
         stream: &StreamId,
@@ -121,7 +120,7 @@ impl NamespaceStreams<'_> {
         self.appender.submit(
             entry,
             Box::new(move |outcome| {
-                // Whoever asked may be gone; it is recorded all the same.
+                // The caller may be gone; the frame is recorded all the same.
                 let _ = tell.send(outcome.map(drop));
             }),
         );
@@ -137,7 +136,7 @@ impl NamespaceStreams<'_> {
 }
 
 fn failed(stream: &StreamId, error: &dyn std::fmt::Display) -> KvError {
-    tracing::error!(%stream, "the namespace takes no entry: {error}");
+    tracing::error!(%stream, "cannot write to the namespace: {error}");
     KvError::Failed
 }
 

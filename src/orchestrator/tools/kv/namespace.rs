@@ -1,4 +1,4 @@
-//! A namespace as its stream has it, how much fits into it, and what a call asks of it.
+//! A namespace: the fold of its stream, its size limits, and the evaluation of calls.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -21,9 +21,9 @@ const MAX_BYTES: usize = 16 * 1024 * 1024;
 /// The most keys of one list.
 const MAX_LISTED_KEYS: usize = 1000;
 
-/// What a namespace takes although nothing stands in it.
+/// The size of an empty namespace.
 pub(super) const NAMESPACE_BYTES: usize = 4096;
-/// What an entry takes beside its key and its value.
+/// The size of an entry without its key and its value.
 const ENTRY_BYTES: usize = 128;
 
 /// See the module documentation.
@@ -40,11 +40,11 @@ pub(super) struct Namespace {
     pub(super) head: Option<Hash>,
 }
 
-/// What a call comes to.
+/// The effect of a call.
 pub(super) enum CallEffect {
     /// This, which is known.
     Known(Value),
-    /// A fact, and what is said once it is recorded.
+    /// A frame to append, and the response once it is durable.
     Change(KvEvent, Value),
 }
 
@@ -77,7 +77,7 @@ impl Namespace {
         NAMESPACE_BYTES + self.bytes + self.values.len() * ENTRY_BYTES + self.seen.bytes()
     }
 
-    /// What a call asks; nothing is changed yet.
+    /// Evaluates a call without changing anything.
     pub(super) fn evaluate(&self, call: &BuiltinCall) -> Result<CallEffect, String> {
         let key = call.arguments["key"].as_str().unwrap_or_default();
         let listing = call.tool == "kv-list";
@@ -118,7 +118,7 @@ impl Namespace {
         })
     }
 
-    /// Whether there is room for a fact. What takes less room than before is always taken.
+    /// Whether an event fits the size limits. One that frees space is always allowed.
     pub(super) fn admit(&self, event: &KvEvent) -> Result<(), String> {
         let KvEvent::Set(set) = event else {
             return Ok(());
