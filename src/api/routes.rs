@@ -98,8 +98,8 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     api
 }
 
-/// The description as it is served: what its shapes cannot say by themselves is put in.
-fn openapi_document() -> &'static Value {
+/// The description as it is served, with what its types cannot express.
+pub fn openapi_document() -> &'static Value {
     static SERVED: LazyLock<Value> = LazyLock::new(|| {
         let mut document = serde_json::to_value(openapi()).unwrap_or_default();
         shape::refine(&mut document);
