@@ -25,9 +25,9 @@ use ktsu_server::body;
 /// reply of a model may be told twice in one, as text and as an output.
 const MAX_REPORT: usize = 32 * 1024 * 1024;
 
-static REPORT: DtoSchema = DtoSchema::new("Report");
-static COMPLETE: DtoSchema = DtoSchema::new("Complete");
-static HEARTBEAT: DtoSchema = DtoSchema::new("Heartbeat");
+static REPORT: DtoSchema = DtoSchema::of::<Report>();
+static COMPLETE: DtoSchema = DtoSchema::of::<TaskCompletion>();
+static HEARTBEAT: DtoSchema = DtoSchema::of::<Heartbeat>();
 
 /// Who speaks.
 #[derive(Debug)]

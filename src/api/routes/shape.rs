@@ -1,24 +1,26 @@
 //! What bodies may be, as `/openapi.json` has it: what its declarations cannot say by themselves, and
 //! the refusal of what does not fit, in our words.
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 
 use serde_json::{Map, Value, json};
+use utoipa::ToSchema;
 
 use super::trace;
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
 
-/// A shape of the description, by its name.
+/// The schema of a type, as the description has it.
 pub(super) struct DtoSchema {
-    name: &'static str,
+    name: fn() -> Cow<'static, str>,
     compiled: OnceLock<Option<Schema>>,
 }
 
 impl DtoSchema {
-    pub(super) const fn new(name: &'static str) -> Self {
+    pub(super) const fn of<T: ToSchema>() -> Self {
         Self {
-            name,
+            name: T::name,
             compiled: OnceLock::new(),
         }
     }
@@ -46,7 +48,7 @@ impl DtoSchema {
     }
 
     fn schema(&self) -> Value {
-        json!({"$ref": format!("{SHAPES}{}", self.name)})
+        json!({"$ref": format!("{SHAPES}{}", (self.name)())})
     }
 }
 
