@@ -1,12 +1,9 @@
-//! The canonical text of a value across systems: RFC 8785, and its SHA-256 (decision F7).
+//! The canonical text of a JSON value under RFC 8785, and its SHA-256 (decision F7).
 //!
-//! Only for content identity across systems; frames have their own form, in which integers are
-//! exact. Here every number is a double, printed as ECMAScript does. A missing value is null at the
-//! top and in arrays, and absent in objects; callers have to handle that, because JSON has no such
-//! value.
-//!
-//! Two habits of JavaScript objects are not followed: keys that look like array indices are not
-//! sorted first, and a key `__proto__` does not vanish.
+//! It identifies content across systems; frames have their own form, in which integers are exact.
+//! Here every number is a double and is printed as ECMAScript prints it. Two habits of JavaScript
+//! objects are not followed: keys that look like array indices are not moved to the front, and a key
+//! `__proto__` is kept.
 
 use std::fmt::Write as _;
 
@@ -15,9 +12,7 @@ use sha2::{Digest as _, Sha256};
 
 /// The canonical text.
 pub fn text(value: &Value) -> String {
-    let mut out = String::new();
-    write(value, &mut out);
-    out
+    serde_json_canonicalizer::to_string(value).expect("keys are strings and numbers are finite")
 }
 
 /// `sha256:` and 64 hexadecimal digits.
@@ -29,113 +24,9 @@ pub fn digest(value: &Value) -> String {
     digest
 }
 
-fn write(value: &Value, out: &mut String) {
-    match value {
-        Value::Null => out.push_str("null"),
-        Value::Bool(true) => out.push_str("true"),
-        Value::Bool(false) => out.push_str("false"),
-        Value::Number(number) => out.push_str(&number_text(number.as_f64().unwrap_or(f64::NAN))),
-        Value::String(text) => string(text, out),
-        Value::Array(items) => {
-            out.push('[');
-            for (place, item) in items.iter().enumerate() {
-                if place > 0 {
-                    out.push(',');
-                }
-                write(item, out);
-            }
-            out.push(']');
-        }
-        Value::Object(members) => {
-            let mut members: Vec<(&String, &Value)> = members.iter().collect();
-            // By UTF-16 code units: U+1F600 before U+FFFD.
-            members.sort_by(|(left, _), (right, _)| left.encode_utf16().cmp(right.encode_utf16()));
-            out.push('{');
-            for (place, (name, member)) in members.into_iter().enumerate() {
-                if place > 0 {
-                    out.push(',');
-                }
-                string(name, out);
-                out.push(':');
-                write(member, out);
-            }
-            out.push('}');
-        }
-    }
-}
-
-/// Quoted, with the escapes of RFC 8785, which are those serde_json writes.
-fn string(text: &str, out: &mut String) {
-    out.push_str(&Value::from(text).to_string());
-}
-
-/// `Number::toString` of ECMAScript: the shortest digits that read back as the same double.
-fn number_text(number: f64) -> String {
-    if number == 0.0 {
-        return "0".to_owned();
-    }
-    if !number.is_finite() {
-        return "null".to_owned();
-    }
-    let sign = if number < 0.0 { "-" } else { "" };
-    let scientific = format!("{:e}", number.abs());
-    let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
-    let digits: String = digits.chars().filter(|one| *one != '.').collect();
-    let digits = even(digits, number.abs());
-    // The position of the point, counted from the first digit.
-    let point = exponent.parse::<i32>().unwrap_or_default() + 1;
-    let count = i32::try_from(digits.len()).unwrap_or(i32::MAX);
-    let zeros = |count: i32| "0".repeat(usize::try_from(count).unwrap_or_default());
-    let cut = |at: i32| digits.split_at(usize::try_from(at).unwrap_or_default());
-    let text = if count <= point && point <= 21 {
-        format!("{digits}{}", zeros(point - count))
-    } else if 0 < point && point <= 21 {
-        let (whole, part) = cut(point);
-        format!("{whole}.{part}")
-    } else if -6 < point && point <= 0 {
-        format!("0.{}{digits}", zeros(-point))
-    } else {
-        let (first, rest) = cut(1);
-        let point_and_rest = if rest.is_empty() {
-            String::new()
-        } else {
-            format!(".{rest}")
-        };
-        format!("{first}{point_and_rest}e{:+}", point - 1)
-    };
-    format!("{sign}{text}")
-}
-
-/// More digits than any double has.
-const ALL_DIGITS: usize = 780;
-
-/// Of two shortest texts that are equally near, ECMAScript takes the one whose last digit is even.
-fn even(digits: String, number: f64) -> String {
-    // Fewer digits than this are never one of two.
-    if digits.len() < 15 {
-        return digits;
-    }
-    let exact = format!("{number:.ALL_DIGITS$e}");
-    let (exact, exponent) = exact.split_once('e').unwrap_or((&exact, "0"));
-    let exact: String = exact.chars().filter(|one| *one != '.').collect();
-    let exact = exact.trim_end_matches('0');
-    let Some(lower) = exact
-        .strip_suffix('5')
-        .filter(|it| it.len() == digits.len())
-    else {
-        return digits;
-    };
-    let is_even = lower.ends_with(['0', '2', '4', '6', '8']);
-    let (first, rest) = lower.split_at(1);
-    let reads_back = format!("{first}.{rest}e{exponent}").parse() == Ok(number);
-    match is_even && reads_back {
-        true => lower.to_owned(),
-        false => digits,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
     use serde_json::json;
 
     use super::*;
@@ -216,7 +107,7 @@ mod tests {
             (0xbecb_f647_612f_3696, "-0.0000033333333333333333"),
             (0x4314_3ff3_c1cb_0959, "1424953923781206.2"),
         ] {
-            assert_eq!(number_text(f64::from_bits(bits)), printed);
+            assert_eq!(text(&json!(f64::from_bits(bits))), printed);
         }
         assert_eq!(text(&json!(9_007_199_254_740_993_u64)), "9007199254740992");
         assert_eq!(text(&json!(u64::MAX)), "18446744073709552000");
@@ -228,5 +119,35 @@ mod tests {
         let value = json!("\u{8}\t\n\u{c}\r\"\\\u{1}\u{1f}\u{7f}é/\u{20ac}");
         let expected = "\"\\b\\t\\n\\f\\r\\\"\\\\\\u0001\\u001f\u{7f}é/\u{20ac}\"";
         assert_eq!(text(&value), expected);
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_reads_back_and_is_laid_out_by_its_exponent(bits in any::<u64>(), small in -400..400i32) {
+            for number in [f64::from_bits(bits), f64::from(small) * 10f64.powi(small / 16)] {
+                prop_assume!(number.is_finite());
+                let printed = text(&json!(number));
+                prop_assert_eq!(printed.parse::<f64>().unwrap(), number);
+                let size = number.abs();
+                prop_assert_eq!(printed.contains('e'), size != 0.0 && !(1e-6..1e21).contains(&size));
+                prop_assert!(!printed.starts_with("-0") || printed.starts_with("-0."));
+                prop_assert!(!printed.contains('.') || !printed.ends_with('0') || printed.contains('e'));
+            }
+        }
+
+        #[test]
+        fn keys_are_sorted_and_a_text_is_its_own_canonical_text(
+            members in proptest::collection::btree_map(any::<String>(), any::<String>(), 0..8),
+        ) {
+            let value = json!(members);
+            let printed = text(&value);
+            let read: Value = serde_json::from_str(&printed).unwrap();
+            prop_assert_eq!(&read, &value);
+            prop_assert_eq!(text(&read), printed.clone());
+            let mut keys: Vec<&String> = members.keys().collect();
+            keys.sort_by_key(|key| key.encode_utf16().collect::<Vec<_>>());
+            let parts = keys.iter().map(|key| format!("{}:{}", json!(key), json!(members[*key])));
+            prop_assert_eq!(printed, format!("{{{}}}", parts.collect::<Vec<_>>().join(",")));
+        }
     }
 }

@@ -14,15 +14,17 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::lineage::item_name;
 
 /// A call that people were asked about.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalRecord {
     /// `apr_…`.
     pub approval_id: String,
-    /// Whether it is asked before the call, or after one that may have happened.
+    /// `approval`: before the call; `in_doubt`: after one that may have happened.
+    #[schema(value_type = String)]
     pub kind: ApprovalKind,
     /// `run_…` or `branch_…`; with the path of an inline child behind it.
     pub run_id: String,
@@ -35,6 +37,7 @@ pub struct ApprovalRecord {
     /// The model's name for the call.
     pub tool_use_id: String,
     /// The exact arguments.
+    #[schema(value_type = Object)]
     pub arguments: Value,
     /// BLAKE3 of them, as canonical JSON: what is decided on.
     pub digest: String,
@@ -49,15 +52,19 @@ pub struct ApprovalRecord {
     pub quorum: u32,
     /// Whether whoever started the run may not approve.
     pub not_by_proposer: bool,
-    /// Where it stands.
+    /// `pending`, `approved`, `rejected`, `happened`, `timeout` or `void`.
+    #[schema(value_type = String)]
     pub status: ApprovalStatus,
     /// When it was asked.
+    #[schema(value_type = String)]
     pub created_at: Timestamp,
     /// Until when a decision is waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub expires_at: Option<Timestamp>,
     /// When it was decided, or ended without a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub decided_at: Option<Timestamp>,
     /// Who started what asks.
     pub proposer: String,
@@ -72,10 +79,13 @@ pub struct ApprovalRecord {
     /// Why a call that was approved was never made: `step_ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_called: Option<String>,
+    /// Where several wait in the step, and one of them is asked for: all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pending: Vec<String>,
 }
 
 /// What a person said.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalVote {
     /// Who.
     pub by: String,
@@ -84,6 +94,7 @@ pub struct ApprovalVote {
     /// `approved`, `rejected` or `happened`.
     pub decision: String,
     /// When.
+    #[schema(value_type = String)]
     pub at: Timestamp,
     /// Why.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -325,6 +336,7 @@ impl Approvals {
             request: frame.seq,
             executed: None,
             not_called: None,
+            pending: Vec::new(),
         }
     }
 

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use ktsu_ledger::{Frame, Hash};
 use serde::Serialize;
 use serde_json::Value;
+use utoipa::ToSchema;
 
 use crate::envelope::{Envelope, EnvelopeFold};
 use crate::normalize::{self, FrameKey, NormalizedFrame};
@@ -24,7 +25,8 @@ pub struct Side<'a> {
 }
 
 /// What differs between two runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Diff {
     /// How many frames at the beginning are the same frames, by their hashes.
     pub shared: u64,
@@ -46,7 +48,8 @@ pub struct Diff {
 }
 
 /// Where two runs part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct FirstDifference {
     /// The number.
     pub seq: u64,
@@ -59,7 +62,8 @@ pub struct FirstDifference {
 }
 
 /// A frame, shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ComparedFrame {
     /// What it is about.
     #[serde(flatten)]
@@ -69,7 +73,8 @@ pub struct ComparedFrame {
 }
 
 /// A frame, named.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct UnmatchedFrame {
     /// Its number.
     pub seq: u64,
@@ -79,7 +84,8 @@ pub struct UnmatchedFrame {
 }
 
 /// A frame that both have.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct FrameChange {
     /// Its number in the first.
     pub a: u64,
@@ -93,7 +99,8 @@ pub struct FrameChange {
 }
 
 /// A step that ended otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct StepStatusChange {
     /// Its path: `triage`, `child/triage`.
     pub step: String,
@@ -106,7 +113,8 @@ pub struct StepStatusChange {
 }
 
 /// What two runs used. A difference in what was used alone is no difference between them.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct UsageComparison {
     /// The first.
     pub a: UsageTotals,
@@ -117,7 +125,8 @@ pub struct UsageComparison {
 }
 
 /// Cost and calls.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct UsageTotals {
     /// Millionths of a US dollar.
     pub cost_micro_usd: i64,

@@ -15,6 +15,7 @@ use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::{CanonicalJson, Timestamp};
 use serde::Serialize;
 use serde_json::{Value, json};
+use utoipa::ToSchema;
 
 use crate::run::Effective;
 use crate::usage::Usage;
@@ -23,7 +24,8 @@ use crate::usage::Usage;
 pub const REDACTED: &str = "[REDACTED]";
 
 /// What the outside sees of a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct Envelope {
     /// `run_…`, or `run_…/call/inner` for an inline child.
     pub run_id: String,
@@ -31,7 +33,7 @@ pub struct Envelope {
     pub workflow: String,
     /// The workflow's version.
     pub version: String,
-    /// See [`crate::run::RunStatus`].
+    /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
     /// For a branch: where it begins.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -41,25 +43,29 @@ pub struct Envelope {
     pub error: Option<ErrorView>,
     /// Validated params, with defaults.
     pub params: Value,
-    /// Declared variables; secret ones as [`REDACTED`].
+    /// Declared variables; secret ones as `[REDACTED]`.
     pub env: BTreeMap<String, String>,
     /// Every step, in file order.
     pub steps: Vec<StepView>,
     /// The workflow's output, made of what its steps gave with what people laid over it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
     pub output: Option<CanonicalJson>,
     /// What all of it used.
     pub totals: UsageView,
     /// When it was accepted or, for a child, begun.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub created_at: Option<Timestamp>,
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub ended_at: Option<Timestamp>,
 }
 
-/// Where a branch begins (decision F1).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+/// Where a branch begins.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct BranchView {
     /// What it was forked from.
     pub parent_run_id: String,
@@ -70,7 +76,8 @@ pub struct BranchView {
 }
 
 /// An error in an envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ErrorView {
     /// A stable code.
     pub code: String,
@@ -82,35 +89,44 @@ pub struct ErrorView {
 }
 
 /// A step in an envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct StepView {
     /// Its id.
     pub id: String,
     /// `agent`, `transform`, `webhook` or `workflow`.
     #[serde(rename = "type")]
     pub kind: String,
-    /// See [`crate::run::StepStatus`]; `pending_approval` where only people can move it.
+    /// `pending`, `running`, `complete`, `failed` or `skipped`; `pending_approval` where only people
+    /// can move it.
     pub status: String,
     /// Which attempt this is, once there is one.
     #[serde(skip_serializing_if = "is_zero")]
+    #[schema(value_type = Option<u32>)]
     pub attempt: u32,
     /// When it started.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub started_at: Option<Timestamp>,
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub ended_at: Option<Timestamp>,
-    /// Its effective output; for a skipped step, its marker (decision S3).
+    /// Its output; for a skipped step, `{"skipped": true, "reason": …}`.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
     pub output: Option<CanonicalJson>,
     /// Its output as it was computed, where a person laid something over it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
     pub computed: Option<CanonicalJson>,
-    /// What a person laid over its output, by field (seed 004).
+    /// What a person laid over its output, by field.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = Option<BTreeMap<String, Value>>)]
     pub overlay: BTreeMap<String, CanonicalJson>,
     /// The output that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
     pub raw_output: Option<CanonicalJson>,
     /// Why it was skipped.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -135,16 +151,19 @@ pub struct StepView {
 }
 
 /// What an agent said beside its output, and which model spoke.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct AgentRemarks {
     /// `ktsu_flags`, as far as they are strings.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<String>>)]
     pub flags: Vec<String>,
     /// `ktsu_rationale`, if it is a string.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rationale: Option<String>,
     /// `ktsu_confidence`, as the agent gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
     pub confidence: Option<CanonicalJson>,
     /// `provider/model` of its last call that was answered.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -152,39 +171,46 @@ pub struct AgentRemarks {
 }
 
 /// How the items of a fan-out ended. In one that has ended they are as many as there are items.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ItemCountsView {
     /// With an output.
     pub succeeded: u32,
     /// Badly, or stopped by the engine.
     pub failed: u32,
-    /// Skipped by their agent or, once the step has ended, never started (decision R4).
+    /// Skipped by their agent or, once the step has ended, never started.
     pub skipped: u32,
 }
 
 /// An item of a fan-out in an envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct ItemView {
     /// Counted from 0.
     pub item: u32,
-    /// `STEP.INDEX` (decision H1).
+    /// `STEP.INDEX`.
     pub id: String,
     /// `running`, `complete`, `failed` or `skipped`.
     pub status: String,
     /// Which attempt this is, once there is one.
     #[serde(skip_serializing_if = "is_zero")]
+    #[schema(value_type = Option<u32>)]
     pub attempt: u32,
     /// When it started.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub started_at: Option<Timestamp>,
     /// When it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
     pub ended_at: Option<Timestamp>,
-    /// Its output; for a skipped item, its marker in the results (decision R4).
+    /// Its output; for a skipped item, its marker in the results.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
     pub output: Option<CanonicalJson>,
     /// The output that was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
     pub raw_output: Option<CanonicalJson>,
     /// Its agent's reason to skip it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -202,18 +228,21 @@ pub struct ItemView {
 }
 
 /// What was used, as it is shown.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct UsageView {
     /// Milliseconds at work: without those in which only people could move it.
     pub duration_ms: u64,
     /// Milliseconds in which only people could move it.
     #[serde(skip_serializing_if = "is_none")]
+    #[schema(value_type = Option<u64>)]
     pub waited_ms: u64,
     /// Tokens sent to models.
     pub tokens_in: u64,
     /// Tokens received from models.
     pub tokens_out: u64,
     /// US dollars, for reading; the exact figure is `cost_micro_usd`.
+    #[schema(value_type = f64)]
     pub cost_usd: Value,
     /// Millionths of a US dollar.
     pub cost_micro_usd: u64,
@@ -223,9 +252,11 @@ pub struct UsageView {
     pub tool_calls: u64,
     /// Model calls that looked at a draft once more; among `llm_calls` too.
     #[serde(skip_serializing_if = "is_none")]
+    #[schema(value_type = Option<u64>)]
     pub reflect_calls: u64,
     /// Model calls that put a draft right; among `llm_calls` too.
     #[serde(skip_serializing_if = "is_none")]
+    #[schema(value_type = Option<u64>)]
     pub repair_calls: u64,
 }
 

@@ -9,6 +9,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 /// The causal graph of one stream.
 #[derive(Debug, Clone, Default)]
@@ -18,7 +19,7 @@ pub struct Lineage {
 }
 
 /// A frame in the graph.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct LineageNode {
     /// Its number.
     pub seq: u64,
@@ -33,15 +34,18 @@ pub struct LineageNode {
     /// Who appended it.
     pub actor: String,
     /// When.
+    #[schema(value_type = String)]
     pub at: Timestamp,
     /// The frames it follows from, in this stream.
     pub cause: Vec<u64>,
     /// The frames it follows from, in others.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<String>>)]
     pub foreign: Vec<String>,
     /// Those of its causes that are not there. Of causes in other streams only whoever reads those
     /// knows.
     #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<String>>)]
     pub missing: Vec<String>,
     /// What a reader wants to know at a glance.
     pub detail: String,

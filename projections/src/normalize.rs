@@ -10,14 +10,17 @@ use std::fmt;
 use ktsu_ledger::{Event, Frame};
 use serde::Serialize;
 use serde_json::{Map, Value};
+use utoipa::ToSchema;
 
 use crate::envelope::Envelope;
 
 /// What a frame is about, whatever its number.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct FrameKey {
     /// The inline child, relative to the run that is looked at.
     #[serde(skip_serializing_if = "String::is_empty")]
+    #[schema(value_type = Option<String>)]
     pub scope: String,
     /// The step.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -33,6 +36,7 @@ pub struct FrameKey {
     pub kind: String,
     /// How many frames before it are about the same.
     #[serde(skip_serializing_if = "is_zero")]
+    #[schema(value_type = Option<u32>)]
     pub nth: u32,
 }
 

@@ -102,7 +102,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
 }
 
 /// The description as served, including what the Rust declarations cannot express.
-fn openapi_document() -> &'static Value {
+pub fn openapi_document() -> &'static Value {
     static SERVED: LazyLock<Value> = LazyLock::new(|| {
         let mut document = serde_json::to_value(openapi()).unwrap_or_default();
         shape::refine(&mut document);

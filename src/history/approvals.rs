@@ -10,6 +10,7 @@ use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus, Approvals};
 use ktsu_projections::index::RunRow;
 use ktsu_projections::run::RunStatus;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 use ktsu_codes::ErrorCode;
 use ktsu_run_index::listed_kinds;
@@ -17,8 +18,8 @@ use ktsu_run_index::listed_kinds;
 /// Rows on a page of the index.
 const PAGE: usize = 1000;
 
-/// A run that failed because its agent wants a person to look (decision R1).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A run that failed because its agent wants a person to look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Review {
     /// The run.
     pub run_id: String,

@@ -4,6 +4,7 @@ use ktsu_ledger::Timestamp;
 use ktsu_projections::run::RunState;
 use ktsu_projections::run::steer::SteeringRecord;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// See the module documentation.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -17,9 +18,10 @@ pub struct SteeringState {
 }
 
 /// A person's word.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct SteeringView {
     /// When.
+    #[schema(value_type = String)]
     pub at: Timestamp,
     /// Who.
     pub by: String,
@@ -34,13 +36,6 @@ impl SteeringState {
         Self {
             paused: state.paused().map(SteeringView::of),
             cancelled: state.stopped_by().map(SteeringView::of),
-        }
-    }
-
-    /// Puts it among the members of an object.
-    pub fn put(&self, members: &mut serde_json::Map<String, serde_json::Value>) {
-        if let Ok(serde_json::Value::Object(own)) = serde_json::to_value(self) {
-            members.extend(own);
         }
     }
 }

@@ -10,13 +10,15 @@ use ktsu_ledger::event::{WebhookEvent, WebhookSent};
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash};
 use ktsu_projections::run::{Outline, RunState};
 use serde::Serialize;
+use utoipa::ToSchema;
 
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, webhook_preview};
 use ktsu_workflow::replay::Definitions;
 
 /// A request to an endpoint.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct WebhookRequest {
     /// HTTP method.
     pub method: String,
@@ -24,12 +26,15 @@ pub struct WebhookRequest {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
     /// The names of its headers.
+    #[schema(value_type = Vec<String>)]
     pub headers: Vec<&'static str>,
     /// What it said; absent if it cannot be rendered any more, or where there is no more room.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
     pub body: Option<CanonicalJson>,
     /// The length of what it said.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u64>)]
     pub body_bytes: Option<usize>,
     /// Why this is not, or may not be, what was sent.
     #[serde(skip_serializing_if = "Option::is_none")]

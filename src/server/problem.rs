@@ -4,9 +4,10 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ktsu_codes::ErrorCode;
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
 /// One place in a value that breaks a rule.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct FieldViolation {
     /// A JSON pointer into the value; empty for the value itself.
     pub path: String,

@@ -116,7 +116,7 @@ fn page_response<T: Serialize>(
 
 /// Calls of tools that wait for people.
 #[utoipa::path(get, path = "/approvals", params(Query::<ApprovalListQuery>), responses(
-    (status = 200, body = Vec<wire::Approval>),
+    (status = 200, body = Vec<ApprovalRecord>),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
@@ -178,7 +178,7 @@ impl QueryParameters for ReviewQuery {
 
 /// Runs that failed because an agent wants a person to look.
 #[utoipa::path(get, path = "/reviews", params(Query::<ReviewQuery>), responses(
-    (status = 200, body = Vec<wire::Review>),
+    (status = 200, body = Vec<approvals::Review>),
     (status = 400, body = wire::Problem, content_type = "application/problem+json"),
     (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
@@ -224,7 +224,7 @@ impl QueryParameters for ApprovalQuery {
         Query::<ApprovalQuery>,
     ),
     responses(
-        (status = 200, body = wire::Approval),
+        (status = 200, body = ApprovalRecord),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
@@ -249,11 +249,11 @@ pub(super) async fn get(
     let Some(at) = at else {
         return Err(elsewhere_in_run(&orchestrator, &run, &step).await?);
     };
-    let mut shown = value!(records.swap_remove(at));
+    let mut shown = records.swap_remove(at);
     if pending.len() > 1 {
-        shown["pending"] = value!(pending);
+        shown.pending = pending;
     }
-    Ok(json(shown.to_string()))
+    Ok(json(value!(shown).to_string()))
 }
 
 fn id_of(record: &ApprovalRecord) -> String {
@@ -268,7 +268,7 @@ fn id_of(record: &ApprovalRecord) -> String {
     ),
     request_body = wire::Decide,
     responses(
-        (status = 200, body = wire::Approval, description = "Decided, and durable"),
+        (status = 200, body = ApprovalRecord, description = "Decided, and durable"),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),

@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use serde_json::Value;
 
 use super::parameter::{Kind, Parameter};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
@@ -48,7 +47,7 @@ impl QueryParameters for DiffQuery {
 #[utoipa::path(get, path = "/diff",
     params(Query::<DiffQuery>),
     responses(
-        (status = 200, body = wire::Diff),
+        (status = 200, body = wire::DiffView),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),
@@ -70,12 +69,9 @@ pub(super) async fn diff(
         .map_err(|error| store_error(&error))?
         .map_err(problems::compare_error)?;
     let [a, b] = names;
-    let mut body = serde_json::json!({"a": a, "b": b, "same": diff.is_empty()});
-    if let (Value::Object(body), Ok(Value::Object(rest))) = (&mut body, serde_json::to_value(&diff))
-    {
-        body.extend(rest);
-    }
-    Ok(json(body.to_string()))
+    let same = diff.is_empty();
+    let view = wire::DiffView { a, b, same, diff };
+    Ok(json(serde_json::json!(view).to_string()))
 }
 
 fn name(run: &RunTarget) -> String {

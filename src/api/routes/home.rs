@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use ktsu_ledger::event::plan::Visibility;
+use maud::{PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
 use super::policy::{self, Policy};
@@ -19,7 +20,7 @@ use super::query::{NoParameters, Query};
 use super::{openapi_document, wire};
 use crate::access::Caller;
 use ktsu_environment::principals::PrincipalRole;
-use ktsu_history::report::escaped;
+use ktsu_history::report::{Text, row};
 use ktsu_kit::KitWorkflow;
 use ktsu_orchestrator::{LedgerState, Orchestrator};
 
@@ -146,66 +147,55 @@ fn page(home: &wire::Home) -> Response {
 }
 
 fn html(home: &wire::Home) -> String {
-    let wire::Home {
-        name,
-        version,
-        ledger,
-        ..
-    } = home;
-    let mut page = format!(
-        "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\
-         <meta name=\"viewport\" content=\"width=device-width\"><title>{name} {version}</title>\
-         <style>{STYLE}</style></head><body><h1>{name} {version}</h1><p>The ledger is {}.",
-        escaped(&ledger.replace('_', " "))
-    );
-    let who = &home.authentication;
-    match (&who.how, &who.principal) {
-        (Some(how), _) => {
-            let words = format!(" Principals see more: {how}.");
-            page.push_str(&escaped(&words));
+    let title = format!("{} {}", home.name, home.version);
+    let authentication = &home.authentication;
+    let page = html! {
+        (PreEscaped("<!doctype html>\n"))
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width";
+                title { (Text(&title)) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (Text(&title)) }
+                p {
+                    "The ledger is " (Text(home.ledger.replace('_', " "))) "."
+                    @match (&authentication.how, &authentication.principal) {
+                        (Some(how), _) => {
+                            " What else is here is told to principals: " (Text(how)) "."
+                        }
+                        (None, Some(principal)) => { " You are " (Text(principal)) "." }
+                        (None, None) => {}
+                    }
+                }
+                @if !home.workflows.is_empty() {
+                    h2 { "Workflows" }
+                    table {
+                        @for one in &home.workflows {
+                            @let header = one.header.as_ref();
+                            @let header = header.map(|name| format!("asks for the header {name}"));
+                            @let invoke = format_args!("POST {}", one.invoke);
+                            (row(&[&one.name, &one.version, &invoke, &header.unwrap_or_default()]))
+                        }
+                    }
+                }
+                h2 { "Routes" }
+                table {
+                    @for one in &home.routes {
+                        (row(&[&format_args!("{} {}", one.method, one.path), &one.description]))
+                    }
+                }
+                p {
+                    "For programs: " a href=(home.openapi) { (home.openapi) } ". In words: "
+                    code { (home.documentation) } "."
+                }
+            }
         }
-        (None, Some(principal)) => {
-            page.push_str(&escaped(&format!(" You are {principal}.")));
-        }
-        (None, None) => {}
-    }
-    page.push_str("</p>");
-    if !home.workflows.is_empty() {
-        page.push_str("<h2>Workflows</h2><table>");
-        for one in &home.workflows {
-            let header = one.header.as_ref();
-            let header = header.map(|name| format!("requires the header {name}"));
-            row(
-                &mut page,
-                [
-                    &one.name,
-                    &one.version,
-                    &format!("POST {}", one.invoke),
-                    &header.unwrap_or_default(),
-                ],
-            );
-        }
-        page.push_str("</table>");
-    }
-    page.push_str("<h2>Routes</h2><table>");
-    for one in &home.routes {
-        let way = format!("{} {}", one.method, one.path);
-        row(&mut page, [&way, &one.description]);
-    }
-    let (openapi, documentation) = (&home.openapi, &home.documentation);
-    page.push_str(&format!(
-        "</table><p>For programs: <a href=\"{openapi}\">{openapi}</a>. In words: \
-         <code>{documentation}</code>.</p></body></html>\n"
-    ));
-    page
-}
-
-fn row<const N: usize>(page: &mut String, cells: [&String; N]) {
-    page.push_str("<tr>");
-    for cell in cells {
-        page.push_str(&format!("<td>{}</td>", escaped(cell)));
-    }
-    page.push_str("</tr>");
+        "\n"
+    };
+    page.into_string()
 }
 
 /// Whether a client prefers HTML to JSON (RFC 9110, 12.5.1). Clients without a preference are

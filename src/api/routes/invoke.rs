@@ -8,6 +8,7 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::plan::{AuthScheme, InvokeAuth, Visibility};
+use ktsu_projections::envelope::Envelope;
 use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
@@ -32,7 +33,7 @@ use ktsu_server::body::JsonObject;
     ),
     request_body(content = Object, description = "The params, at most 1 MiB"),
     responses(
-        (status = 200, body = wire::Envelope, description = "The run ended within `wait`"),
+        (status = 200, body = Envelope, description = "The run ended within `wait`"),
         (status = 202, body = wire::Accepted),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 401, body = wire::Problem, content_type = "application/problem+json"),

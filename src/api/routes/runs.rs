@@ -152,22 +152,28 @@ pub(super) async fn get_run(
     _: Query<NoParameters>,
 ) -> Result<Response, ProblemDetails> {
     let (envelope, steered) = read_envelope(&orchestrator, run).await?;
-    let mut envelope = serde_json::to_value(&envelope)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
-    let members = envelope.as_object_mut().ok_or(ErrorCode::Internal)?;
-    let steps = members.remove("steps").unwrap_or_default();
-    for other in ["params", "env", "output"] {
-        members.remove(other);
-    }
-    steered.put(members);
-    Ok(json(value!({"run": envelope, "steps": steps}).to_string()))
+    let run = wire::RunSummary {
+        run_id: envelope.run_id,
+        workflow: envelope.workflow,
+        version: envelope.version,
+        status: envelope.status,
+        branch: envelope.branch,
+        error: envelope.error,
+        created_at: envelope.created_at,
+        ended_at: envelope.ended_at,
+        paused: steered.paused,
+        cancelled: steered.cancelled,
+        totals: envelope.totals,
+    };
+    let steps = envelope.steps;
+    Ok(json(value!(wire::RunView { run, steps }).to_string()))
 }
 
 /// The envelope of a run.
 #[utoipa::path(get, path = "/runs/{id}/envelope",
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
     responses(
-        (status = 200, body = wire::Envelope),
+        (status = 200, body = Envelope),
         (status = 400, body = wire::Problem, content_type = "application/problem+json"),
         (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json"),

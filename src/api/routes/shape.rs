@@ -132,6 +132,12 @@ fn resolved(schema: &Value) -> &Value {
 pub(super) fn refine(document: &mut Value) {
     walk(document);
     let shapes = &mut document["components"]["schemas"];
+    for name in CLOSED {
+        shapes[name]["additionalProperties"] = json!(false);
+    }
+    if let Some(shapes) = shapes.as_object_mut() {
+        merge_flattened(shapes);
+    }
     shapes["Fork"]["not"] = json!({"anyOf": [
         both("at", "at_frame"), both("at", "before"), both("at_frame", "before"),
     ]});
@@ -154,6 +160,51 @@ pub(super) fn refine(document: &mut Value) {
     let paths = document["paths"].as_object_mut().into_iter().flatten();
     let operations = paths.filter_map(|(_, methods)| methods.as_object_mut());
     operations.flatten().for_each(|(_, it)| everywhere(it));
+}
+
+/// Types that clients read leniently, and of which the server sends nothing else.
+const CLOSED: [&str; 6] = [
+    "ApprovalRecord",
+    "ApprovalVote",
+    "Change",
+    "FieldViolation",
+    "Review",
+    "SteeringView",
+];
+
+/// Merges closed schemas with those that they are flattened into, which could have no members of
+/// their own otherwise.
+fn merge_flattened(shapes: &mut Map<String, Value>) {
+    let all = shapes.clone();
+    let closed = |part: &Value| {
+        let name = part["$ref"].as_str()?.strip_prefix(SHAPES)?;
+        let (name, shape) = all.get_key_value(name)?;
+        (shape["additionalProperties"] == false).then_some((name, shape))
+    };
+    for (name, shape) in &all {
+        let parts = shape["allOf"].as_array().map_or(&[][..], Vec::as_slice);
+        let flattened: Vec<&String> = parts.iter().filter_map(closed).map(|it| it.0).collect();
+        if flattened.is_empty() {
+            continue;
+        }
+        let (mut properties, mut required) = (Map::new(), Vec::new());
+        for part in parts {
+            let part = closed(part).map_or(part, |(_, shape)| shape);
+            properties.extend(part["properties"].as_object().cloned().unwrap_or_default());
+            required.extend(part["required"].as_array().cloned().unwrap_or_default());
+        }
+        let whole = json!({
+            "type": "object",
+            "description": shape["description"],
+            "properties": properties,
+            "required": required,
+            "additionalProperties": false,
+        });
+        shapes.insert(name.clone(), whole);
+        flattened
+            .into_iter()
+            .for_each(|part| drop(shapes.remove(part)));
+    }
 }
 
 /// The responses that every route may give.

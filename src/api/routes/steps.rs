@@ -39,14 +39,15 @@ pub(super) async fn step(
         .await
         .map_err(problems::run_error)?;
     let fold = read.ok_or_else(no_such_run)?;
-    let text = match item {
-        None => fold.step(&run.scope, name).map(|step| text(&step)),
-        Some(item) => fold.item(&run.scope, name, item).map(|item| text(&item)),
+    let found = match item {
+        None => fold
+            .step(&run.scope, name)
+            .map(|step| wire::StepOrItem::Step(Box::new(step))),
+        Some(item) => fold
+            .item(&run.scope, name, item)
+            .map(|item| wire::StepOrItem::Item(Box::new(item))),
     };
-    text.ok_or(ErrorCode::StepNotFound)?.map(json)
-}
-
-fn text(shown: &impl serde::Serialize) -> Result<String, ProblemDetails> {
-    let text = serde_json::to_string(shown);
-    text.map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
+    let text = serde_json::to_string(&found.ok_or(ErrorCode::StepNotFound)?);
+    text.map(json)
+        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
 }

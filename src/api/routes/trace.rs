@@ -150,8 +150,8 @@ pub(super) async fn trace(
             text(reader, &frames, (&name, &run.scope), &of, sent)
         })
         .await;
-    let text = read.map_err(|error| store_error(&error))??;
-    Ok(json(text))
+    let trace = read.map_err(|error| store_error(&error))??;
+    Ok(json(value!(trace).to_string()))
 }
 
 fn text(
@@ -160,7 +160,7 @@ fn text(
     (name, scope): (&str, &str),
     of: &TraceQuery,
     sent: bool,
-) -> Result<Result<String, ProblemDetails>, StoreError> {
+) -> Result<Result<wire::Trace, ProblemDetails>, StoreError> {
     let mut request = None;
     let mut chain = None;
     let mut tree = Vec::new();
@@ -190,7 +190,11 @@ fn story_json(
     of: &TraceQuery,
     (chain, request): (Option<Vec<LineageNode>>, Option<WebhookRequest>),
     tree: Vec<TraceNode>,
-) -> Result<String, ProblemDetails> {
+) -> Result<wire::Trace, ProblemDetails> {
+    let mut body = wire::Trace {
+        run_id: name.to_owned(),
+        ..wire::Trace::default()
+    };
     let nowhere = |error: FieldNotFoundError| {
         // A 404 never repeats the name.
         let problem = ProblemDetails::new(ErrorCode::NotFound, error.unnamed);
@@ -202,20 +206,19 @@ fn story_json(
     let story = || TracedRun::of(frames).map_err(run_error);
     if let Some(path) = &of.of {
         let answer = provenance::answer(&story()?, scope, path).map_err(nowhere)?;
-        return Ok(value!({"run_id": name, "origin": answer}).to_string());
+        body.origin = Some(answer);
+        return Ok(body);
     }
     if let Some(step) = &of.why_not {
         let answer = why_not::why_not(&story()?, scope, step).map_err(nowhere)?;
-        return Ok(value!({"run_id": name, "why_not": answer}).to_string());
+        body.why_not = Some(answer);
+        return Ok(body);
     }
     if of.frame.is_some() {
         let words = "the run has no such frame";
         let chain = chain.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;
-        let mut body = value!({"run_id": name, "chain": chain});
-        if let Some(request) = request {
-            body["request"] = value!(request);
-        }
-        return Ok(body.to_string());
+        (body.chain, body.request) = (Some(chain), request);
+        return Ok(body);
     }
     if let Some(step) = &of.step
         && !Lineage::from_frames(frames)
@@ -230,5 +233,6 @@ fn story_json(
             .or_else(|_| why_not::why_not(&story, scope, step))
             .map_err(nowhere)?;
     }
-    Ok(value!({"run_id": name, "tree": tree}).to_string())
+    body.tree = Some(tree);
+    Ok(body)
 }

@@ -1,7 +1,7 @@
 //! The schemas of responses, declared for `/openapi.json`.
 //!
-//! Responses are serialised by the projections themselves; a test compares every response with
-//! these declarations, in both directions: a missing member fails, and so does an additional one.
+//! Projections that are sent as they are have their schemas themselves. A test holds every answer to
+//! its declaration, in both directions: a member too many fails as one too few does.
 
 mod approvals;
 mod comparison;
@@ -11,15 +11,22 @@ mod trace;
 
 use std::collections::BTreeMap;
 
+use ktsu_ledger::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-pub use approvals::{Approval, Decide, Review, ToolMessage, ToolMessages};
-pub use comparison::{Diff, Replay, Replayed};
+use ktsu_history::steering::SteeringView;
+use ktsu_projections::approvals::ApprovalRecord;
+use ktsu_projections::envelope::{BranchView, ErrorView, ItemView, StepView, UsageView};
+use ktsu_projections::value_diff::Change;
+use ktsu_server::FieldViolation;
+
+pub use approvals::{Decide, ToolMessage, ToolMessages};
+pub use comparison::{DiffView, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{Branch, CommandRecorded, Fork, Overlay, Resume, Retry, RunCommandView};
-pub use trace::{Node, Placed, Request, Trace};
+pub use trace::{Placed, Trace};
 
 /// A run was accepted.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -90,24 +97,10 @@ pub struct ComparedTask {
     pub retryable: Option<bool>,
     /// What differs, place by place; absent if nothing does.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub diff: Option<Vec<ValueChange>>,
+    pub diff: Option<Vec<Change>>,
     /// Where the fresh output breaks its schema; absent if nowhere.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub violations: Option<Vec<Violation>>,
-}
-
-/// One difference between two values.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ValueChange {
-    /// A JSON pointer; empty for the value itself.
-    pub path: String,
-    /// What the run recorded, if anything.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub before: Option<Value>,
-    /// What came out again, if anything.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub after: Option<Value>,
+    pub violations: Option<Vec<FieldViolation>>,
 }
 
 /// The health of the engine.
@@ -196,7 +189,7 @@ pub struct RunRow {
 }
 
 /// A run and its steps.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunView {
     /// The run, without its steps.
@@ -206,7 +199,7 @@ pub struct RunView {
 }
 
 /// A run without its steps.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct RunSummary {
     /// `run_…`, or `run_…/call` for an inline child.
@@ -218,208 +211,37 @@ pub struct RunSummary {
     /// `pending`, `running`, `waiting`, `complete` or `failed`.
     pub status: String,
     /// For a branch: where it begins.
-    pub branch: Option<interventions::BranchView>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub branch: Option<BranchView>,
     /// Why it failed.
-    pub error: Option<Fault>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<ErrorView>,
     /// When it was accepted.
-    pub created_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub created_at: Option<Timestamp>,
     /// When it ended.
-    pub ended_at: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub ended_at: Option<Timestamp>,
     /// Who paused it, while it is paused.
-    pub paused: Option<SteeringCommand>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub paused: Option<SteeringView>,
     /// Who ended it, of a run that a person ended.
-    pub cancelled: Option<SteeringCommand>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cancelled: Option<SteeringView>,
     /// What it used.
-    pub totals: Metrics,
-}
-
-/// A person's word about a whole run.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct SteeringCommand {
-    /// When.
-    pub at: String,
-    /// Who.
-    pub by: String,
-    /// Why.
-    pub reason: Option<String>,
-}
-
-/// What a run was given, what its steps gave, how it ended.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Envelope {
-    /// `run_…`, or `run_…/call` for an inline child.
-    pub run_id: String,
-    /// The workflow.
-    pub workflow: String,
-    /// The workflow's version.
-    pub version: String,
-    /// `pending`, `running`, `waiting`, `complete` or `failed`.
-    pub status: String,
-    /// For a branch: where it begins.
-    pub branch: Option<interventions::BranchView>,
-    /// Why it failed.
-    pub error: Option<Fault>,
-    /// Validated params, with defaults.
-    pub params: Value,
-    /// Declared variables; secret ones as `[REDACTED]`.
-    pub env: BTreeMap<String, String>,
-    /// Every step, in file order.
-    pub steps: Vec<StepView>,
-    /// The workflow's output.
-    pub output: Option<Value>,
-    /// What all of it used.
-    pub totals: Metrics,
-    /// When it was accepted.
-    pub created_at: Option<String>,
-    /// When it ended.
-    pub ended_at: Option<String>,
-}
-
-/// An error inside a run.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Fault {
-    /// A stable code.
-    pub code: String,
-    /// For people.
-    pub message: String,
-    /// The step, by path.
-    pub step: Option<String>,
-}
-
-/// A step.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct StepView {
-    /// Its id.
-    pub id: String,
-    /// `agent`, `transform`, `webhook` or `workflow`.
-    #[serde(rename = "type")]
-    pub kind: String,
-    /// `pending`, `running`, `complete`, `failed` or `skipped`.
-    pub status: String,
-    /// Which attempt this is.
-    pub attempt: Option<u32>,
-    /// When it started.
-    pub started_at: Option<String>,
-    /// When it ended.
-    pub ended_at: Option<String>,
-    /// Its output; for a skipped step, `{"skipped": true, "reason": …}`.
-    pub output: Option<Value>,
-    /// Its output as it was computed, where a person laid something over it.
-    pub computed: Option<Value>,
-    /// What a person laid over its output, by field.
-    pub overlay: Option<BTreeMap<String, Value>>,
-    /// The output that was refused.
-    pub raw_output: Option<Value>,
-    /// Why it was skipped.
-    pub skip_reason: Option<String>,
-    /// Why it failed.
-    pub error: Option<Fault>,
-    /// For agent steps: whether an agent reviewed its draft; for a fan-out, in any item.
-    pub reflected: Option<bool>,
-    /// `ktsu_flags` of its agent, as far as they are strings.
-    pub flags: Option<Vec<String>>,
-    /// `ktsu_rationale` of its agent.
-    pub rationale: Option<String>,
-    /// `ktsu_confidence` of its agent, as it gave it.
-    pub confidence: Option<Value>,
-    /// `provider/model` of its last call that was answered.
-    pub model: Option<String>,
-    /// For fan-outs that have begun: how their items ended.
-    pub counts: Option<Counts>,
-    /// For fan-outs that have begun: the items that were started, by index.
-    pub items: Option<Vec<ItemView>>,
-    /// What it used.
-    pub metrics: Metrics,
+    pub totals: UsageView,
 }
 
 /// A step, or with `STEP.INDEX` an item of a fan-out.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, ToSchema)]
 #[serde(untagged)]
 pub enum StepOrItem {
     /// A step.
     Step(Box<StepView>),
     /// An item.
     Item(Box<ItemView>),
-}
-
-/// How the items of a fan-out ended.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Counts {
-    /// With an output.
-    pub succeeded: u32,
-    /// Badly, or stopped by the engine.
-    pub failed: u32,
-    /// Skipped by their agent or, once the step has ended, never started.
-    pub skipped: u32,
-}
-
-/// An item of a fan-out.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct ItemView {
-    /// Counted from 0.
-    pub item: u32,
-    /// `STEP.INDEX`.
-    pub id: String,
-    /// `running`, `complete`, `failed` or `skipped`.
-    pub status: String,
-    /// Which attempt this is.
-    pub attempt: Option<u32>,
-    /// When it started.
-    pub started_at: Option<String>,
-    /// When it ended.
-    pub ended_at: Option<String>,
-    /// Its output; for a skipped item, its marker in the results.
-    pub output: Option<Value>,
-    /// The output that was refused.
-    pub raw_output: Option<Value>,
-    /// Its agent's reason to skip it.
-    pub skip_reason: Option<String>,
-    /// Why it failed; `stopped` where the engine ended it.
-    pub error: Option<Fault>,
-    /// Whether its agent reviewed its draft.
-    pub reflected: bool,
-    /// `ktsu_flags` of its agent, as far as they are strings.
-    pub flags: Option<Vec<String>>,
-    /// `ktsu_rationale` of its agent.
-    pub rationale: Option<String>,
-    /// `ktsu_confidence` of its agent, as it gave it.
-    pub confidence: Option<Value>,
-    /// `provider/model` of its last call that was answered.
-    pub model: Option<String>,
-    /// What it used.
-    pub metrics: Metrics,
-}
-
-/// Usage.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Metrics {
-    /// Milliseconds at work: without those in which only people could move it.
-    pub duration_ms: u64,
-    /// Milliseconds in which only people could move it, if any.
-    pub waited_ms: Option<u64>,
-    /// Tokens sent to models.
-    pub tokens_in: u64,
-    /// Tokens received from models.
-    pub tokens_out: u64,
-    /// US dollars, for reading.
-    pub cost_usd: f64,
-    /// Millionths of a US dollar.
-    pub cost_micro_usd: u64,
-    /// Model calls.
-    pub llm_calls: u64,
-    /// Tool calls.
-    pub tool_calls: u64,
-    /// Model calls that reviewed a draft, if any; included in `llm_calls`.
-    pub reflect_calls: Option<u64>,
-    /// Model calls that put a draft right, if any; among `llm_calls` too.
-    pub repair_calls: Option<u64>,
 }
 
 /// A page of frames.
@@ -499,22 +321,10 @@ pub struct Problem {
     /// The detail again.
     pub message: String,
     /// Places that break a rule.
-    pub errors: Option<Vec<Violation>>,
+    pub errors: Option<Vec<FieldViolation>>,
     /// Something to do or to type.
     pub hint: Option<String>,
     /// Of `approval_already_decided` and its like: the record, with who decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub approval: Option<Box<Approval>>,
-}
-
-/// A place that breaks a rule.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Violation {
-    /// JSON pointer into the body.
-    pub path: String,
-    /// For people.
-    pub message: String,
-    /// The rule.
-    pub rule: String,
+    pub approval: Option<Box<ApprovalRecord>>,
 }

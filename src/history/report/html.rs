@@ -1,10 +1,13 @@
 //! A run as one page: no scripts, nothing loaded, everything from data escaped.
 
+use std::fmt::{self, Display, Write};
+
 use ktsu_ledger::event::{AgentEvent, CallAttempt, WebhookEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::UsageView;
-use ktsu_projections::lineage::dollars;
+use ktsu_projections::lineage::{dollars, item_name};
+use maud::{Markup, PreEscaped, Render, html};
 use serde_json::Value;
 
 use crate::frame_page::MAX_BYTES;
@@ -17,6 +20,9 @@ const MAX_FRAMES: usize = 5000;
 /// The most characters of one text.
 const MAX_TEXT: usize = 64 * 1024;
 
+const CONTENT_SECURITY_POLICY: &str =
+    "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+
 const STYLE: &str = ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1b1b;--dim:#666;--line:#ddd}\
 @media(prefers-color-scheme:dark){:root{--bg:#161616;--fg:#e6e6e6;--dim:#999;--line:#333}}\
 body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;max-width:70rem;\
@@ -27,294 +33,265 @@ details{margin:.2rem 0 .2rem 1rem}.dim{color:var(--dim)}.failed{color:#c33}";
 
 /// The page of a run: `frames` are all of its frames, `envelope` its envelope as JSON.
 pub fn page(
-    told: &RunTimeline,
+    run: &RunTimeline,
     frames: &[Frame],
-    uses: &[ToolCallTrace],
+    tool_calls: &[ToolCallTrace],
     envelope: &str,
 ) -> String {
-    let title = format!("{} {}", told.workflow, told.run_id);
-    let mut page = HtmlReport::default();
-    page.raw("<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">");
-    page.raw(
-        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
-         style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">",
-    );
-    page.raw("<meta name=\"viewport\" content=\"width=device-width\"><title>");
-    page.text(&title);
-    page.raw(&format!("</title><style>{STYLE}</style></head><body><h1>"));
-    page.text(&title);
-    page.raw("</h1>");
-    page.summary(told);
-    page.raw("<h2>Steps</h2>");
-    page.steps(told);
-    page.calls(frames);
-    page.tools(frames, uses);
-    page.webhooks(frames);
-    page.raw("<h2>Envelope</h2><details><summary>as JSON</summary>");
-    page.block(envelope);
-    page.raw("</details>");
-    page.frames(frames);
-    page.raw("</body></html>\n");
-    page.0
+    let title = format!("{} {}", run.workflow, run.run_id);
+    let page = html! {
+        (PreEscaped("<!doctype html>\n"))
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta http-equiv="Content-Security-Policy" content=(CONTENT_SECURITY_POLICY);
+                meta name="viewport" content="width=device-width";
+                title { (Text(&title)) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                h1 { (Text(&title)) }
+                (summary(run))
+                h2 { "Steps" }
+                (steps(run))
+                h2 { "Model calls" }
+                @for frame in frames { (model_call(frame)) }
+                (tools(frames, tool_calls))
+                (webhooks(frames))
+                h2 { "Envelope" }
+                (details("as JSON", envelope))
+                (frame_table(frames))
+            }
+        }
+        "\n"
+    };
+    page.into_string()
 }
 
-/// Text from data, as it may stand on a page.
-pub fn escaped(text: &str) -> String {
-    let mut page = HtmlReport::default();
-    page.text(text);
-    page.0
-}
+/// Text from data: escaped, cut at a bound, and with U+FFFD for control characters and for marks
+/// that turn the direction of what follows.
+pub struct Text<T>(pub T);
 
-#[derive(Default)]
-struct HtmlReport(String);
-
-impl HtmlReport {
-    fn raw(&mut self, html: &str) {
-        self.0.push_str(html);
+impl<T: Display> Render for Text<T> {
+    fn render_to(&self, page: &mut String) {
+        let room = MAX_TEXT;
+        if write!(TextFilter { page, room }, "{}", self.0).is_err() {
+            page.push_str(" … (cut)");
+        }
     }
+}
 
-    /// Text from data: escaped, and without characters that steer.
-    fn text(&mut self, text: &str) {
-        for c in text.chars().take(MAX_TEXT) {
+struct TextFilter<'a> {
+    page: &'a mut String,
+    /// How many more characters are written.
+    room: usize,
+}
+
+impl Write for TextFilter<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for c in text.chars() {
+            self.room = self.room.checked_sub(1).ok_or(fmt::Error)?;
             match c {
-                '&' => self.raw("&amp;"),
-                '<' => self.raw("&lt;"),
-                '>' => self.raw("&gt;"),
-                '"' => self.raw("&quot;"),
-                '\'' => self.raw("&#39;"),
-                '\n' | '\t' => self.0.push(c),
-                c if c.is_control() => self.0.push('\u{fffd}'),
-                // Marks that turn the direction of what follows.
-                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => self.0.push('\u{fffd}'),
-                c => self.0.push(c),
+                // Maud leaves it as it is.
+                '\'' => self.page.push_str("&#39;"),
+                '\n' | '\t' => self.page.push(c),
+                '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => self.page.push('\u{fffd}'),
+                c if c.is_control() => self.page.push('\u{fffd}'),
+                c => c.render_to(self.page),
             }
         }
-        if text.chars().nth(MAX_TEXT).is_some() {
-            self.raw(" … (cut)");
-        }
-    }
-
-    fn block(&mut self, text: &str) {
-        self.raw("<pre>");
-        self.text(text);
-        self.raw("</pre>");
-    }
-
-    fn row<'t>(&mut self, cells: impl IntoIterator<Item = &'t str>) {
-        self.raw("<tr>");
-        for cell in cells {
-            self.raw("<td>");
-            self.text(cell);
-            self.raw("</td>");
-        }
-        self.raw("</tr>");
-    }
-
-    fn summary(&mut self, told: &RunTimeline) {
-        self.raw("<table>");
-        self.row(["status", &told.status]);
-        self.row(["workflow", &format!("{} {}", told.workflow, told.version)]);
-        if let Some(word) = &told.steered.paused {
-            self.row(["paused", &word.to_string()]);
-        }
-        if let Some(error) = &told.error {
-            self.row(["error", &format!("{}: {}", error.code, error.message)]);
-        }
-        let totals = &told.totals;
-        self.row(["time", &times(totals)]);
-        self.row(["cost", &dollars(totals.cost_micro_usd)]);
-        let calls = format!(
-            "{} calls, {} tokens in, {} out",
-            totals.llm_calls, totals.tokens_in, totals.tokens_out
-        );
-        self.row(["models", &calls]);
-        self.raw("</table>");
-    }
-
-    fn steps(&mut self, told: &RunTimeline) {
-        for step in &told.steps {
-            self.step(step);
-        }
-    }
-
-    fn step(&mut self, step: &StepTimeline) {
-        let class = if step.status == "failed" {
-            "failed"
-        } else {
-            "dim"
-        };
-        self.raw("<details><summary>");
-        self.text(&step.id);
-        self.raw(&format!(" <span class=\"{class}\">"));
-        self.text(&format!("{} {}", step.kind, step.status));
-        let used = &step.metrics;
-        self.text(&format!(
-            ", {}, {}",
-            times(used),
-            dollars(used.cost_micro_usd)
-        ));
-        self.raw("</span></summary>");
-        if let Some(error) = &step.error {
-            self.block(&format!("{}: {}", error.code, error.message));
-        }
-        if let Some(reason) = &step.skip_reason {
-            self.block(reason);
-        }
-        self.raw("<table>");
-        for call in &step.calls {
-            self.row([call.frame.to_string().as_str(), &call.kind, &call.detail]);
-        }
-        self.raw("</table>");
-        step.items.iter().for_each(|item| self.item(item));
-        if let Some(child) = &step.child {
-            self.steps(child);
-        }
-        self.raw("</details>");
-    }
-
-    fn item(&mut self, item: &ItemTimeline) {
-        self.raw("<details><summary>");
-        self.text(&format!(
-            "{} {}, {}",
-            item.id,
-            item.status,
-            times(&item.metrics)
-        ));
-        self.raw("</summary>");
-        if let Some(error) = &item.error {
-            self.block(&format!("{}: {}", error.code, error.message));
-        }
-        self.raw("</details>");
-    }
-
-    fn calls(&mut self, frames: &[Frame]) {
-        self.raw("<h2>Model calls</h2>");
-        for frame in frames {
-            match &frame.event {
-                Event::Agent(AgentEvent::Request(request)) => {
-                    let step = ktsu_projections::lineage::item_name(&request.step, request.item);
-                    let words = format!("frame {}: {step} asks {}", frame.seq, request.group);
-                    self.call(&words, request.messages.as_str());
-                }
-                Event::Agent(AgentEvent::Response(answer)) => {
-                    let step = ktsu_projections::lineage::item_name(&answer.step, answer.item);
-                    let words = format!(
-                        "frame {}: {step} is answered by {}/{}, {} ms, {}",
-                        frame.seq,
-                        answer.provider,
-                        answer.model,
-                        answer.duration_ms,
-                        dollars(answer.cost_micro_usd)
-                    );
-                    let error = answer.error.as_ref().map(|error| error.message.clone());
-                    let reply = answer
-                        .content
-                        .as_ref()
-                        .map(|reply| reply.as_str().to_owned());
-                    let reply = reply.or(error).unwrap_or_default();
-                    self.call(&words, &(attempts(&answer.attempts) + &reply));
-                }
-                _ => {}
-            }
-        }
-    }
-
-    /// What was sent to endpoints, and what they answered.
-    fn webhooks(&mut self, frames: &[Frame]) {
-        let requests = webhooks::requests(frames, |_| true, MAX_BYTES);
-        if requests.is_empty() {
-            return;
-        }
-        self.raw("<h2>Webhooks</h2>");
-        for frame in frames {
-            let Event::Webhook(event) = &frame.event else {
-                continue;
-            };
-            match (event, requests.get(&frame.seq)) {
-                (WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer), _) => {
-                    let what = match (answer.status, &answer.code) {
-                        (Some(status), _) => format!("status {status}"),
-                        (None, code) => code.clone().unwrap_or_default(),
-                    };
-                    let words = format!("frame {}: {} is answered, {what}", frame.seq, answer.step);
-                    self.call(&words, answer.response.as_str());
-                }
-                (_, Some(request)) => {
-                    let step = event.step();
-                    let url = request.url.as_deref().unwrap_or_default();
-                    let method = &request.method;
-                    let words = format!("frame {}: {step} sends {method} {url}", frame.seq);
-                    self.call(&words, &request_text(request));
-                }
-                (_, None) => {}
-            }
-        }
-    }
-
-    /// Calls of tools: what they were given, what people said to them, what they gave.
-    fn tools(&mut self, frames: &[Frame], uses: &[ToolCallTrace]) {
-        if uses.is_empty() {
-            return;
-        }
-        self.raw("<h2>Tool calls</h2>");
-        for one in uses {
-            let step = match one.scope.as_str() {
-                "" => one.step.clone(),
-                scope => format!("{scope}/{}", one.step),
-            };
-            let class = if one.failed { "failed" } else { "dim" };
-            self.raw("<details><summary>");
-            self.text(&format!(
-                "frame {}: {step} asks for {} ",
-                one.asked.0, one.tool
-            ));
-            self.raw(&format!("<span class=\"{class}\">"));
-            self.text(&one.outcome);
-            self.raw("</span></summary><table>");
-            for said in &one.people {
-                self.row(["people", said]);
-            }
-            self.raw("</table>");
-            self.block(&arguments(frames, one).to_string());
-            if let Some(content) = content(frames, one) {
-                self.block(&content);
-            }
-            self.raw("</details>");
-        }
-    }
-
-    fn call(&mut self, words: &str, content: &str) {
-        self.raw("<details><summary>");
-        self.text(words);
-        self.raw("</summary>");
-        self.block(content);
-        self.raw("</details>");
-    }
-
-    fn frames(&mut self, frames: &[Frame]) {
-        self.raw("<h2>Frames</h2><details><summary>every recorded fact</summary><table>");
-        let lineage = Lineage::from_frames(frames);
-        for node in lineage.nodes().iter().take(MAX_FRAMES) {
-            let causes: Vec<String> = node.cause.iter().map(u64::to_string).collect();
-            self.row([
-                node.seq.to_string().as_str(),
-                &node.kind,
-                &node.scope,
-                node.step.as_deref().unwrap_or_default(),
-                &causes.join(", "),
-                &node.detail,
-            ]);
-        }
-        self.raw("</table>");
-        let more = lineage.nodes().len().saturating_sub(MAX_FRAMES);
-        if more > 0 {
-            self.text(&format!("and {more} more"));
-        }
-        self.raw("</details>");
+        Ok(())
     }
 }
 
-/// The models that were asked, a line each.
+/// A row of a table.
+pub fn row(cells: &[&dyn Display]) -> Markup {
+    html! { tr { @for cell in cells { td { (Text(cell)) } } } }
+}
+
+fn block(text: impl Display) -> Markup {
+    html! { pre { (Text(text)) } }
+}
+
+fn details(summary: impl Display, text: impl Display) -> Markup {
+    html! { details { summary { (Text(summary)) } (block(text)) } }
+}
+
+fn status_class(failed: bool) -> &'static str {
+    if failed { "failed" } else { "dim" }
+}
+
+fn summary(run: &RunTimeline) -> Markup {
+    let totals = &run.totals;
+    html! {
+        table {
+            (row(&[&"status", &run.status]))
+            (row(&[&"workflow", &format_args!("{} {}", run.workflow, run.version)]))
+            @if let Some(pause) = &run.steered.paused { (row(&[&"paused", pause])) }
+            @if let Some(error) = &run.error {
+                (row(&[&"error", &format_args!("{}: {}", error.code, error.message)]))
+            }
+            (row(&[&"time", &times(totals)]))
+            (row(&[&"cost", &dollars(totals.cost_micro_usd)]))
+            (row(&[&"models", &format_args!(
+                "{} calls, {} tokens in, {} out",
+                totals.llm_calls, totals.tokens_in, totals.tokens_out
+            )]))
+        }
+    }
+}
+
+fn steps(run: &RunTimeline) -> Markup {
+    html! { @for step in &run.steps { (step_details(step)) } }
+}
+
+fn step_details(step: &StepTimeline) -> Markup {
+    let used = &step.metrics;
+    let (time, cost) = (times(used), dollars(used.cost_micro_usd));
+    html! {
+        details {
+            summary {
+                (Text(&step.id)) " "
+                span class=(status_class(step.status == "failed")) {
+                    (Text(format_args!("{} {}, {time}, {cost}", step.kind, step.status)))
+                }
+            }
+            @if let Some(error) = &step.error {
+                (block(format_args!("{}: {}", error.code, error.message)))
+            }
+            @if let Some(reason) = &step.skip_reason { (block(reason)) }
+            table {
+                @for call in &step.calls { (row(&[&call.frame, &call.kind, &call.detail])) }
+            }
+            @for item in &step.items { (item_details(item)) }
+            @if let Some(child) = &step.child { (steps(child)) }
+        }
+    }
+}
+
+fn item_details(item: &ItemTimeline) -> Markup {
+    html! {
+        details {
+            summary { (Text(format_args!("{} {}, {}", item.id, item.status, times(&item.metrics)))) }
+            @if let Some(error) = &item.error {
+                (block(format_args!("{}: {}", error.code, error.message)))
+            }
+        }
+    }
+}
+
+fn model_call(frame: &Frame) -> Markup {
+    match &frame.event {
+        Event::Agent(AgentEvent::Request(request)) => {
+            let step = item_name(&request.step, request.item);
+            let summary = format_args!("frame {}: {step} asks {}", frame.seq, request.group);
+            details(summary, request.messages.as_str())
+        }
+        Event::Agent(AgentEvent::Response(answer)) => {
+            let summary = format!(
+                "frame {}: {} is answered by {}/{}, {} ms, {}",
+                frame.seq,
+                item_name(&answer.step, answer.item),
+                answer.provider,
+                answer.model,
+                answer.duration_ms,
+                dollars(answer.cost_micro_usd)
+            );
+            let error = answer.error.as_ref().map(|error| error.message.as_str());
+            let reply = answer.content.as_ref().map(|reply| reply.as_str());
+            let reply = reply.or(error).unwrap_or_default();
+            details(summary, attempts(&answer.attempts) + reply)
+        }
+        _ => Markup::default(),
+    }
+}
+
+/// The requests sent to endpoints, and their answers.
+fn webhooks(frames: &[Frame]) -> Markup {
+    let requests = webhooks::requests(frames, |_| true, MAX_BYTES);
+    if requests.is_empty() {
+        return Markup::default();
+    }
+    html! {
+        h2 { "Webhooks" }
+        @for frame in frames {
+            @if let Event::Webhook(event) = &frame.event {
+                (webhook(frame.seq, event, requests.get(&frame.seq)))
+            }
+        }
+    }
+}
+
+fn webhook(seq: u64, event: &WebhookEvent, request: Option<&WebhookRequest>) -> Markup {
+    match (event, request) {
+        (WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer), _) => {
+            let outcome = match (answer.status, &answer.code) {
+                (Some(status), _) => format!("status {status}"),
+                (None, code) => code.clone().unwrap_or_default(),
+            };
+            let summary = format_args!("frame {seq}: {} is answered, {outcome}", answer.step);
+            details(summary, answer.response.as_str())
+        }
+        (_, Some(request)) => {
+            let (step, method) = (event.step(), &request.method);
+            let url = request.url.as_deref().unwrap_or_default();
+            let summary = format_args!("frame {seq}: {step} sends {method} {url}");
+            details(summary, request_text(request))
+        }
+        (_, None) => Markup::default(),
+    }
+}
+
+/// Tool calls: their arguments, what people decided, and their results.
+fn tools(frames: &[Frame], calls: &[ToolCallTrace]) -> Markup {
+    html! {
+        @if !calls.is_empty() { h2 { "Tool calls" } }
+        @for call in calls {
+            details {
+                summary {
+                    (Text(format_args!(
+                        "frame {}: {} asks for {} ",
+                        call.asked.0, step_path(call), call.tool
+                    )))
+                    span class=(status_class(call.failed)) { (Text(&call.outcome)) }
+                }
+                table { @for decision in &call.people { (row(&[&"people", decision])) } }
+                (block(arguments(frames, call)))
+                @if let Some(content) = content(frames, call) { (block(content)) }
+            }
+        }
+    }
+}
+
+fn frame_table(frames: &[Frame]) -> Markup {
+    let lineage = Lineage::from_frames(frames);
+    let more = lineage.nodes().len().saturating_sub(MAX_FRAMES);
+    html! {
+        h2 { "Frames" }
+        details {
+            summary { "every recorded fact" }
+            table {
+                @for node in lineage.nodes().iter().take(MAX_FRAMES) {
+                    @let causes: Vec<String> = node.cause.iter().map(u64::to_string).collect();
+                    @let step = node.step.as_deref().unwrap_or_default();
+                    (row(&[
+                        &node.seq, &node.kind, &node.scope, &step, &causes.join(", "), &node.detail,
+                    ]))
+                }
+            }
+            @if more > 0 { (Text(format_args!("and {more} more"))) }
+        }
+    }
+}
+
+fn step_path(call: &ToolCallTrace) -> String {
+    match call.scope.as_str() {
+        "" => call.step.clone(),
+        scope => format!("{scope}/{}", call.step),
+    }
+}
+
+/// The attempts of a model call, a line each.
 fn attempts(all: &[CallAttempt]) -> String {
     let lines = all.iter().map(|one| {
         format!(
@@ -380,13 +357,20 @@ fn times(used: &UsageView) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::HtmlReport;
+    use super::*;
 
     #[test]
     fn text_from_data_stays_text() {
-        let mut page = HtmlReport::default();
-        page.text("<script>alert('x')</script>\u{202e}\u{1b}[2J");
-        assert!(!page.0.contains('<') && !page.0.contains('\u{1b}'));
-        assert!(!page.0.contains('\u{202e}'), "{}", page.0);
+        let text = Text("<script>alert('x')</script>\u{202e}\u{1b}[2J&\"\n").render();
+        let expected =
+            "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;\u{fffd}\u{fffd}[2J&amp;&quot;\n";
+        assert_eq!(text.0, expected);
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let (whole, longer) = ("é".repeat(MAX_TEXT), "é".repeat(MAX_TEXT + 1));
+        assert_eq!(Text(&whole).render().0, whole);
+        assert_eq!(Text(&longer).render().0, whole + " … (cut)");
     }
 }

@@ -3,5 +3,5 @@
 mod html;
 mod mermaid;
 
-pub use html::{escaped, page};
+pub use html::{Text, page, row};
 pub use mermaid::flowchart;

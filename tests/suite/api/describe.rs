@@ -236,9 +236,9 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
 #[tokio::test]
 async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;
-    // A node stands inside a placed one; a shape that is closed cannot be extended.
+    // The node of a frame is part of a frame in the tree; a closed shape cannot be extended.
     // Words, and a choice between two closed shapes, have no members of their own.
-    let open = ["Placed", "Node", "Decision", "Effects", "StepOrItem"];
+    let open = ["Placed", "LineageNode", "Decision", "Effects", "StepOrItem"];
     // What services say to each other: a newer one may say more (see `contract`).
     let between = [
         "ApprovalRequested",

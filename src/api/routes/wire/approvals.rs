@@ -4,92 +4,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-/// A tool call that needs a decision.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Approval {
-    /// `apr_…`.
-    pub approval_id: String,
-    /// `approval`: before the call; `in_doubt`: after one that may have happened.
-    pub kind: String,
-    /// The run, with the path of an inline child.
-    pub run_id: String,
-    /// The step; for an item `STEP.INDEX`.
-    pub step_id: String,
-    /// The server, by the agent's name for it.
-    pub server: String,
-    /// The tool.
-    pub tool_name: String,
-    /// The model's name for the call.
-    pub tool_use_id: String,
-    /// The exact arguments.
-    #[schema(value_type = Object)]
-    pub arguments: Value,
-    /// BLAKE3 of them, as canonical JSON.
-    pub digest: String,
-    /// `fail` or `recover`.
-    pub on_reject: String,
-    /// 0: none.
-    pub timeout_ms: u64,
-    /// `fail` or `reject`, if there is a timeout.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout_behavior: Option<String>,
-    /// How many people have to approve.
-    pub quorum: u32,
-    /// Whether the principal that started the run may not approve.
-    pub not_by_proposer: bool,
-    /// `pending`, `approved`, `rejected`, `happened`, `timeout` or `void`.
-    pub status: String,
-    /// When the approval was requested.
-    pub created_at: String,
-    /// Until when a decision is waited for.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub expires_at: Option<String>,
-    /// When it was decided, or ended without a decision.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub decided_at: Option<String>,
-    /// Who started the run.
-    pub proposer: String,
-    /// The decisions, in order.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub votes: Vec<Vote>,
-    /// The frame of the request.
-    pub request: u64,
-    /// The frame of the call that was made on it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub executed: Option<u64>,
-    /// Why a call that was approved was never made: `step_ended`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub not_called: Option<String>,
-    /// Where several wait in the step: all of them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pending: Vec<String>,
-}
-
-/// A person's decision.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Vote {
-    /// Who.
-    pub by: String,
-    /// How the person was authenticated: `none` without authentication.
-    pub auth: String,
-    /// `approved`, `rejected` or `happened`.
-    pub decision: String,
-    /// When.
-    pub at: String,
-    /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Of a call that happened: what it gave.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub result: Option<String>,
-    /// Whether the person did not start the run, and was authenticated by a token.
-    pub independent: bool,
-    /// The frame.
-    pub frame: u64,
-}
-
 /// A message of JSON-RPC 2.0, as MCP has it.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct ToolMessage {
@@ -162,19 +76,4 @@ pub enum Decision {
     Rejected,
     /// It was made, and gave `result`.
     Happened,
-}
-
-/// A run that failed because an agent wants a person to look.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Review {
-    /// The run.
-    pub run_id: String,
-    /// Its workflow.
-    pub workflow: String,
-    /// When it began.
-    pub created_at: String,
-    /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<String>,
 }

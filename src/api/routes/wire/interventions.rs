@@ -136,15 +136,3 @@ pub struct CommandRecorded {
     /// The status of the run after the command.
     pub status: String,
 }
-
-/// Where a branch begins.
-#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct BranchView {
-    /// What it was forked from.
-    pub parent_run_id: String,
-    /// How many frames it shares.
-    pub fork_position: u64,
-    /// What those cost, in millionths of a US dollar; among the totals too.
-    pub inherited_cost_micro_usd: u64,
-}
