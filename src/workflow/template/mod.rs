@@ -10,7 +10,7 @@ mod text;
 mod tree;
 
 pub use text::text_of;
-pub use tree::{TemplateError, located};
+pub use tree::{Leaf, LeafSource, TemplateError, located};
 
 use std::collections::BTreeSet;
 
@@ -40,34 +40,6 @@ pub struct RenderedTemplate {
     pub value: Value,
     /// Every leaf that was not literal.
     pub leaves: Vec<Leaf>,
-}
-
-/// A place in a rendered value that an expression filled.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Leaf {
-    /// JSON pointer into the value.
-    pub at: String,
-    /// Where the value came from.
-    pub source: LeafSource,
-}
-
-/// Where the value of a leaf came from.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LeafSource {
-    /// It is exactly the value at this pointer below the name, and that value exists.
-    Path {
-        /// The name.
-        root: Root,
-        /// JSON pointer below the name.
-        pointer: String,
-    },
-    /// It was computed from these names.
-    Computed {
-        /// Ascending.
-        roots: Vec<Root>,
-    },
-    /// It mentions a secret variable and was not built: its place holds the template's text.
-    Secret,
 }
 
 impl Template {

@@ -6,8 +6,7 @@ use jmespath::{Rcvar, Variable};
 use serde_json::Value;
 
 use super::text::text_of;
-use super::tree::{Part, TemplateNode, Text, below};
-use super::{Leaf, LeafSource};
+use super::tree::{Leaf, LeafSource, Part, TemplateNode, Text, below};
 use crate::expression::{
     EvaluatedValue, EvaluationError, Evaluator, Expression, MAX_BYTES, MAX_NESTING, MAX_RESULT,
     NameLookup, Root, from_value, measure_within, to_value,

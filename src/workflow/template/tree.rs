@@ -7,6 +7,34 @@ use serde_json::Value;
 
 use crate::expression::{Expression, Root, from_value, skip_quoted};
 
+/// A place in a rendered value that an expression filled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// JSON pointer into the value.
+    pub at: String,
+    /// Where the value came from.
+    pub source: LeafSource,
+}
+
+/// Where the value of a leaf came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LeafSource {
+    /// It is exactly the value at this pointer below the name, and that value exists.
+    Path {
+        /// The name.
+        root: Root,
+        /// JSON pointer below the name.
+        pointer: String,
+    },
+    /// It was computed from these names.
+    Computed {
+        /// Ascending.
+        roots: Vec<Root>,
+    },
+    /// It mentions a secret variable and was not built: its place holds the template's text.
+    Secret,
+}
+
 /// Why a tree is not a template: a boot error.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
