@@ -2,6 +2,8 @@
 //! crates only, and that the architecture page shows the crates as they are. Words are read from the
 //! text of the sources: comments, strings and test code do not count.
 
+mod circles;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::Baseline;
 use ktsu_workflow::recompute::{
-    OutputSchemas, PriorOutput, RecordedTask, TaskEnd, compare_task, with_notes, with_original_name,
+    OutputSchemas, PriorOutput, RecordedTask, TaskEnd, compare_task, with_original,
 };
 use ktsu_workflow::rules::DecisionRules;
 
@@ -82,12 +82,8 @@ pub fn compare(
         let reason = task.reason.unwrap_or_default();
         task.reason = Some(format!("{reason}; capture it again"));
     }
-    let task = ComparedTask {
-        item: baseline.metadata.item,
-        step: baseline.snapshot.step.clone(),
-        ..with_notes(task, fresh)
-    };
-    with_original_name(task, fresh)
+    let (path, item) = (&baseline.snapshot.step, baseline.metadata.item);
+    with_original(task, fresh, path, item)
 }
 
 const WITHOUT_HASH: &str = "the baseline has no outputHash; capture it again";

@@ -12,7 +12,7 @@ use super::item_status::{self, ItemState};
 use super::provenance::{FieldNotFoundError, TracedRun, ValueOrigin, origins};
 use super::traversal::depth_first;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
-use ktsu_workflow::expression::tracked::Tracker;
+use ktsu_workflow::expression::{EvaluatedValue, Tracker};
 use ktsu_workflow::timers;
 
 /// Why a step is where it is.

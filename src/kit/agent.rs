@@ -1,15 +1,13 @@
 //! One agent file, read and judged by itself.
 
-use std::collections::BTreeMap;
-
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{AgentFile, Prompt};
 
-use super::read::{Fields, KitReader};
+use super::read::{Fields, KitReader, member, members};
+use super::schemas::{Params, optional_params, reserved_fields};
 use super::shape::PARAMS;
 use super::shape::agent::{AGENT, OUTPUT};
 use super::tools::ServerCall;
-use super::workflow::optional_params;
 use super::{env_isolation, prompt, secret_flow, tools};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
@@ -29,39 +27,12 @@ pub(super) struct AgentDraft {
     pub(super) servers: Vec<ServerCall>,
 }
 
-/// What an agent says about its params.
-pub(super) struct Params {
-    pub(super) schema: ParamsSchema,
-    /// Marked `secret: true`.
-    pub(super) secrets: Vec<String>,
-    /// Where each property is declared.
-    pub(super) places: BTreeMap<String, SourceSpan>,
-}
-
 impl AgentDraft {
     /// Whether the model is asked how sure it is.
     pub(super) fn declares_confidence(&self) -> bool {
         schema::declares(&self.plan.output.to_value(), "ktsu_confidence")
     }
 }
-
-/// How the names of agent files end.
-pub(super) const SUFFIX: &str = ".agent.yaml";
-
-/// The version of a file that has none (decision K2).
-pub(super) const NO_VERSION: &str = "0.0.0";
-
-/// Reserved output fields, in the order in which they are evaluated (decision R1).
-const RESERVED: [&str; 8] = [
-    "ktsu_injection_attempt",
-    "ktsu_untrusted_content",
-    "ktsu_low_quality",
-    "ktsu_needs_human",
-    "ktsu_confidence",
-    "ktsu_skip_reason",
-    "ktsu_flags",
-    "ktsu_rationale",
-];
 
 const DEFAULT_TURNS: u32 = 10;
 
@@ -216,54 +187,4 @@ fn output(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<CanonicalJs
         return None;
     }
     Some(schema)
-}
-
-/// Names that begin with `ktsu_` and mean nothing: what a model says there is dropped.
-pub(super) fn reserved_fields(reader: &mut KitReader<'_>, schema: &YamlNode) {
-    let properties = members(member(Some(schema), "properties"));
-    let mut named: Vec<(&str, SourceSpan)> = properties
-        .iter()
-        .map(|(key, _)| (key.text.as_str(), key.place))
-        .collect();
-    if let Some(YamlValue::List(items)) = member(Some(schema), "required").map(|node| &node.data) {
-        for item in items {
-            if let YamlValue::Text(name) = &item.data {
-                named.push((name, item.place));
-            }
-        }
-    }
-    for (name, place) in named {
-        if !name.starts_with("ktsu_") || RESERVED.contains(&name) {
-            continue;
-        }
-        let words = format!("{name:?} is no reserved field and is dropped from every output");
-        let fault = Fault::new(FaultCode::UnknownReserved, place, words).warning();
-        let near = ktsu_codes::nearest(name, RESERVED);
-        reader.fault(match near {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint("names of your own do not begin with ktsu_"),
-        });
-    }
-}
-
-/// A member of a map, by name.
-pub(super) fn member<'n>(node: Option<&'n YamlNode>, name: &str) -> Option<&'n YamlNode> {
-    let members = members(node);
-    let found = members.iter().find(|(key, _)| key.text == name);
-    found.map(|(_, node)| node)
-}
-
-/// The members of a map; none of anything else.
-pub(super) fn members(node: Option<&YamlNode>) -> &[(ktsu_config::yaml::YamlKey, YamlNode)] {
-    match node.map(|node| &node.data) {
-        Some(YamlValue::Map(members)) => members,
-        Some(
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Number(_)
-            | YamlValue::Text(_)
-            | YamlValue::List(_),
-        )
-        | None => &[],
-    }
 }

@@ -8,9 +8,6 @@ use super::shape::server as shape;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 
-/// The most people that may have to approve.
-pub(super) const MAX_APPROVERS: i64 = 10;
-
 /// Reads a policy; nothing where something in it is wrong, which is told.
 pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<ApprovalPolicy> {
     let before = reader.faults.len();
@@ -21,7 +18,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Approv
     });
     let quorum = fields
         .get("quorum")
-        .and_then(|node| reader.integer(node, "quorum", 1, MAX_APPROVERS));
+        .and_then(|node| reader.integer(node, "quorum", 1, shape::MAX_APPROVERS));
     let not_by_proposer = fields
         .get("not_by_proposer")
         .and_then(|node| reader.flag(node, "not_by_proposer"));

@@ -2,7 +2,6 @@
 //! nothing more (seed 000, invariants 4 and 24). Their name is their path: `ktsu/NAME@VERSION`.
 
 use super::reference::split;
-use super::step::AgentCall;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
@@ -51,9 +50,9 @@ pub(super) fn is_builtin(name: &str) -> bool {
 }
 
 /// The path of the built-in agent that a step names.
-pub(super) fn resolve(call: &AgentCall) -> Result<String, Fault> {
-    let (name, version) = split(&call.name);
-    let fault = |code, words| Fault::new(code, call.place, words);
+pub(super) fn resolve(reference: &str, place: SourceSpan) -> Result<String, Fault> {
+    let (name, version) = split(reference);
+    let fault = |code, words| Fault::new(code, place, words);
     let same = |one: &&BuiltIn| split(one.path).0 == name;
     let known: Vec<&str> = AGENTS.iter().map(|one| one.path).collect();
     if !AGENTS.iter().any(|one| same(&one)) {
@@ -85,7 +84,7 @@ pub(super) fn resolve(call: &AgentCall) -> Result<String, Fault> {
         let hint = format!("write {name}@{}", versions.last().unwrap_or(&""));
         return Err(fault(FaultCode::VersionMismatch, words).hint(hint));
     };
-    match AGENTS.iter().find(|one| one.path == call.name) {
+    match AGENTS.iter().find(|one| one.path == reference) {
         Some(found) => Ok(found.path.to_owned()),
         None if semver::Version::parse(version).is_err() => {
             let words = format!("{version:?} is not a semantic version");

@@ -6,9 +6,10 @@ use ktsu_ledger::event::plan::{Variable, Visibility};
 use ktsu_ledger::id::is_name;
 use serde_json::Value;
 
-use super::agent::{self, AgentDraft, Params};
+use super::agent::AgentDraft;
 use super::builtin;
-use super::reference::{self, ReferenceKind};
+use super::reference;
+use super::schemas::Params;
 use super::step::{AgentArgument, AgentCall};
 use super::workflow::WorkflowDraft;
 use ktsu_codes::nearest;
@@ -16,19 +17,10 @@ use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::text_of;
 
-/// Files of agents.
-pub(super) const AGENT_FILES: ReferenceKind = ReferenceKind {
-    word: "agent file",
-    suffix: agent::SUFFIX,
-    absent: FaultCode::AgentNotFound,
-    kit_first: true,
-    folder: "agents",
-};
-
 /// The path of the agent that a step names: a file of the kit, or an agent of this program.
 pub(super) fn resolve(root: &Path, workflow: &str, call: &AgentCall) -> Result<String, Fault> {
     if builtin::is_builtin(&call.name) {
-        return builtin::resolve(call);
+        return builtin::resolve(&call.name, call.place);
     }
     reference::resolve(root, workflow, &call.reference())
 }

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use super::GATEWAY;
 use super::builtin;
+use super::files::GATEWAY;
 use super::loader::Loader;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
@@ -73,7 +73,7 @@ fn declared(root: &Path) -> Option<Vec<String>> {
         return None;
     }
     // One that declares no groups has none.
-    let Some(groups) = super::agent::member(Some(&node), "model_groups") else {
+    let Some(groups) = super::read::member(Some(&node), "model_groups") else {
         return Some(Vec::new());
     };
     let YamlValue::List(groups) = &groups.data else {
@@ -81,7 +81,7 @@ fn declared(root: &Path) -> Option<Vec<String>> {
     };
     let names =
         groups.iter().filter_map(
-            |group| match &super::agent::member(Some(group), "name")?.data {
+            |group| match &super::read::member(Some(group), "name")?.data {
                 YamlValue::Text(name) => Some(name.clone()),
                 YamlValue::Null
                 | YamlValue::Bool(_)

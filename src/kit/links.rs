@@ -7,22 +7,13 @@ use serde_json::Value;
 
 use super::calls;
 use super::loader::Loader;
-use super::reference::{self, ReferenceKind};
+use super::reference;
 use super::step::{ChildDraft, StepDraft};
-use super::workflow::{SUFFIX, WorkflowDraft};
+use super::workflow::WorkflowDraft;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
 use ktsu_workflow::params::ParamsSchema;
-
-/// Files of workflows.
-pub(super) const WORKFLOW_FILES: ReferenceKind = ReferenceKind {
-    word: "workflow",
-    suffix: SUFFIX,
-    absent: FaultCode::ChildNotFound,
-    kit_first: false,
-    folder: "workflows",
-};
 
 /// Judges every link of the kit.
 pub(super) fn check(loader: &mut Loader) {

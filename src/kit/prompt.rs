@@ -1,7 +1,7 @@
 //! The `prompt:` of an agent file: static instructions, and templates over the params alone.
 
-use super::agent::Params;
 use super::read::{Fields, KitReader, NameUsage};
+use super::schemas::Params;
 use super::shape::agent::PROMPT;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode};

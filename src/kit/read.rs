@@ -4,11 +4,12 @@ use std::ops::{Deref, DerefMut};
 use std::path::Path;
 
 use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::read;
 pub(crate) use ktsu_config::read::*;
-use ktsu_config::{read, yaml::SourceSpan};
+use ktsu_config::yaml::{SourceSpan, YamlKey, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
 
-use super::agent::NO_VERSION;
+use super::files::NO_VERSION;
 
 /// Reads one file of a kit and gathers its faults.
 pub(crate) struct KitReader<'a> {
@@ -96,3 +97,91 @@ impl DerefMut for KitReader<'_> {
         &mut self.reader
     }
 }
+
+/// A template that resolves through a secret variable, and through nothing that is written out.
+pub(super) fn secret(
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
+    usage: NameUsage,
+) -> Option<String> {
+    let what = usage.words();
+    let secret = reader.secret_text(node, what)?;
+    let before = reader.mentions.len();
+    reader.template(node, usage)?;
+    let is_variable = |mention: &Mention| matches!(mention.root, Root::Env(_));
+    let mentions = reader.mentions.get(before..).unwrap_or_default();
+    let fault = if !mentions.iter().any(is_variable) {
+        let words = format!("{what} is written out");
+        Some(Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place))
+    } else if !mentions.iter().all(is_variable) {
+        let words = format!("{what} is made of variables alone");
+        Some(Fault::new(FaultCode::BadValue, node.place, words))
+    } else if !is_one_variable(secret) {
+        // Nobody would look for half a secret in the text around it, or in a call.
+        let words = format!("{what} is one variable and nothing else");
+        Some(Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place))
+    } else {
+        None
+    };
+    let hint = "secret: \"{{ env.NAME }}\", with NAME declared as a secret";
+    if let Some(fault) = fault {
+        reader.fault(fault.hint(hint));
+    }
+    Some(secret.to_owned())
+}
+
+/// Whether a text is `{{ env.NAME }}` and nothing else.
+fn is_one_variable(text: &str) -> bool {
+    let inner = text.trim().strip_prefix("{{");
+    let inner = inner.and_then(|inner| inner.strip_suffix("}}"));
+    let name = inner.and_then(|inner| inner.trim().strip_prefix("env."));
+    name.is_some_and(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
+}
+
+/// A member of a map, by name.
+pub(super) fn member<'n>(node: Option<&'n YamlNode>, name: &str) -> Option<&'n YamlNode> {
+    let members = members(node);
+    let found = members.iter().find(|(key, _)| key.text == name);
+    found.map(|(_, node)| node)
+}
+
+/// The members of a map; none of anything else.
+pub(super) fn members(node: Option<&YamlNode>) -> &[(YamlKey, YamlNode)] {
+    match node.map(|node| &node.data) {
+        Some(YamlValue::Map(members)) => members,
+        Some(
+            YamlValue::Null
+            | YamlValue::Bool(_)
+            | YamlValue::Number(_)
+            | YamlValue::Text(_)
+            | YamlValue::List(_),
+        )
+        | None => &[],
+    }
+}
+
+/// Ids that mean something else in expressions or in paths of the HTTP interface (decision S1).
+pub(super) const RESERVED_STEP_IDS: [&str; 22] = [
+    "approval",
+    "cancel",
+    "complete",
+    "diff",
+    "env",
+    "envelope",
+    "fork",
+    "frames",
+    "item",
+    "item_index",
+    "overlay",
+    "params",
+    "pause",
+    "replay",
+    "report",
+    "resume",
+    "retry",
+    "run",
+    "step",
+    "steps",
+    "terminate",
+    "trace",
+];

@@ -2,6 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
+use super::files::{AGENT_SUFFIX, SERVER_SUFFIX, WORKFLOW_SUFFIX, file_names};
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
@@ -27,6 +28,33 @@ pub(super) struct ReferenceKind {
     /// The folder in which similar names are looked for.
     pub(super) folder: &'static str,
 }
+
+/// Files of agents.
+pub(super) const AGENT_FILES: ReferenceKind = ReferenceKind {
+    word: "agent file",
+    suffix: AGENT_SUFFIX,
+    absent: FaultCode::AgentNotFound,
+    kit_first: true,
+    folder: "agents",
+};
+
+/// Files of workflows.
+pub(super) const WORKFLOW_FILES: ReferenceKind = ReferenceKind {
+    word: "workflow",
+    suffix: WORKFLOW_SUFFIX,
+    absent: FaultCode::ChildNotFound,
+    kit_first: false,
+    folder: "workflows",
+};
+
+/// Files of tool servers.
+pub(super) const SERVER_FILES: ReferenceKind = ReferenceKind {
+    word: "server file",
+    suffix: SERVER_SUFFIX,
+    absent: FaultCode::ServerNotFound,
+    kit_first: false,
+    folder: "servers",
+};
 
 /// The path and the version of a reference. What follows the last `@` is a version, unless it is
 /// the end of a path.
@@ -115,7 +143,7 @@ fn inside(path: &Path) -> Option<PathBuf> {
 
 /// A file with a similar name in the usual folder. A name without a folder is meant to stand there.
 fn near(root: &Path, name: &str, kind: &ReferenceKind) -> Option<String> {
-    let names = super::loader::file_names(&root.join(kind.folder));
+    let names = file_names(&root.join(kind.folder));
     let paths: Vec<String> = names
         .into_iter()
         .filter(|name| name.ends_with(kind.suffix))

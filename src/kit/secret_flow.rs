@@ -3,8 +3,7 @@
 
 use ktsu_ledger::event::plan::Visibility;
 
-use super::agent::{member, members};
-use super::read::KitReader;
+use super::read::{KitReader, member, members};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 

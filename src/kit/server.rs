@@ -7,10 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::plan::{AuthScheme, ServerAuth};
 
-use super::agent::members;
 use super::allowlist::{self, Allowlist};
 use super::env_isolation;
-use super::read::KitReader;
+use super::read::{KitReader, members};
 use super::shape::server as shape;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
@@ -61,9 +60,6 @@ pub(super) struct ServerDraft {
 
 /// The longest that a call may take, in milliseconds: an hour.
 const MAX_CALL_MS: u64 = 60 * 60 * 1000;
-
-/// How the names of server files end.
-pub(super) const SUFFIX: &str = ".server.yaml";
 
 /// Reads a server; nothing when it is too broken to be used by an agent.
 pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<ServerDraft> {

@@ -16,11 +16,12 @@ use ktsu_ledger::event::plan::{ServerParam, ServerPlan};
 
 use super::agent::AgentDraft;
 use super::allowlist::Allowlist;
+use super::builtin;
+use super::files::{CENTRAL, SERVER_SUFFIX, file_of};
 use super::loader::Loader;
-use super::reference::{self, FileReference, ReferenceKind};
-use super::server::{self, KitServer, SUFFIX, ServerDraft};
+use super::reference::{self, FileReference, SERVER_FILES};
+use super::server::{self, KitServer, ServerDraft};
 use super::tools::{ServerArgument, ServerCall};
-use super::{CENTRAL, builtin, file_of};
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
@@ -89,15 +90,6 @@ impl ServerUse {
     }
 }
 
-/// Files of tool servers.
-pub(super) const SERVER_FILES: ReferenceKind = ReferenceKind {
-    word: "server file",
-    suffix: SUFFIX,
-    absent: FaultCode::ServerNotFound,
-    kit_first: false,
-    folder: "servers",
-};
-
 /// The key of the server that an agent's entry means. `central` are the names of the central list,
 /// nothing if it cannot be read: whoever reads it says why.
 pub(super) fn resolve(
@@ -142,7 +134,7 @@ pub(super) fn resolve(
         match nearest(&call.name, central.iter().map(String::as_str)) {
             Some(near) => fault.hint(format!("did you mean {near}?")),
             None => fault.hint(format!(
-                "add it to {CENTRAL}, or give it path: ../servers/{}{SUFFIX}",
+                "add it to {CENTRAL}, or give it path: ../servers/{}{SERVER_SUFFIX}",
                 call.name
             )),
         },

@@ -6,10 +6,12 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, StepWork, Webhooks};
 use serde_json::Value;
 
-use super::read::{Fields, KitReader, Mention, NameUsage, rounded};
-use super::reference::FileReference;
+use super::read::{
+    Fields, KitReader, Mention, NameUsage, RESERVED_STEP_IDS, member, members, rounded,
+};
+use super::reference::{AGENT_FILES, FileReference, WORKFLOW_FILES};
 use super::shape::workflow::{self as shape, PRIMITIVES};
-use super::{agent, calls, links, text, transform, webhook};
+use super::{schemas, text, transform, webhook};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
@@ -69,7 +71,7 @@ impl AgentCall {
         FileReference {
             name: &self.name,
             place: self.place,
-            kind: &calls::AGENT_FILES,
+            kind: &AGENT_FILES,
         }
     }
 }
@@ -79,36 +81,10 @@ impl ChildDraft {
         FileReference {
             name: &self.path,
             place: self.place,
-            kind: &links::WORKFLOW_FILES,
+            kind: &WORKFLOW_FILES,
         }
     }
 }
-
-/// Ids that mean something else in expressions or in paths of the HTTP interface (decision S1).
-pub(super) const RESERVED: [&str; 22] = [
-    "approval",
-    "cancel",
-    "complete",
-    "diff",
-    "env",
-    "envelope",
-    "fork",
-    "frames",
-    "item",
-    "item_index",
-    "overlay",
-    "params",
-    "pause",
-    "replay",
-    "report",
-    "resume",
-    "retry",
-    "run",
-    "step",
-    "steps",
-    "terminate",
-    "trace",
-];
 
 /// Reads a step; nothing if it is too broken to go on with.
 pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepDraft> {
@@ -125,8 +101,8 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepDr
         let output = reader.shaped(node, &shape::STEP_OUTPUT)?;
         let schema = output.get("schema")?;
         if fields.key("agent").is_some() {
-            agent::reserved_fields(reader, schema);
-            let kind = agent::member(Some(schema), "type");
+            schemas::reserved_fields(reader, schema);
+            let kind = member(Some(schema), "type");
             if let Some(kind) = kind.filter(|kind| !text::may_be_object(kind)) {
                 let words =
                     "the output of an agent is an object, and the schema must let it be one";
@@ -177,7 +153,7 @@ fn id(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
         reader.fault(Fault::new(FaultCode::BadId, node.place, words).hint(hint));
         return None;
     }
-    if RESERVED.contains(&id) || id == "world" {
+    if RESERVED_STEP_IDS.contains(&id) || id == "world" {
         let words = format!("{id:?} is a reserved name");
         let hint = format!("call it {id}_step, for instance");
         reader.fault(Fault::new(FaultCode::ReservedId, node.place, words).hint(hint));
@@ -307,7 +283,7 @@ fn read_agent(
 }
 
 fn given_params(node: &YamlNode) -> Vec<AgentArgument> {
-    let given = agent::members(Some(node)).iter();
+    let given = members(Some(node)).iter();
     let given = given.map(|(key, node)| {
         let value = node.to_value();
         let template = Template::from_value(&value).ok();

@@ -4,7 +4,10 @@ use std::fs;
 
 use std::collections::BTreeSet;
 
-use super::loader::file_names;
+use std::sync::Arc;
+
+use ktsu_workflow::definition::Definition;
+
 use super::*;
 use ktsu_config::render;
 use ktsu_ledger::event::plan::Plan;

@@ -2,8 +2,7 @@
 
 use ktsu_ledger::CanonicalJson;
 
-use super::agent::{member, members};
-use super::read::{KitReader, Mention, NameUsage};
+use super::read::{KitReader, Mention, NameUsage, member, members};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::airlock::{Schema, SchemaError};

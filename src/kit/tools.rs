@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 
 use ktsu_ledger::id::is_name;
 
-use super::agent::{Params, member, members};
 use super::allowlist::{self, Allowlist};
 use super::builtin;
-use super::read::{KitReader, NameUsage};
+use super::read::{KitReader, NameUsage, member, members};
 use super::reference::split;
+use super::schemas::Params;
 use super::shape::agent as shape;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};

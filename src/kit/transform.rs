@@ -2,9 +2,8 @@
 
 use ktsu_ledger::event::plan::{Op, TransformPlan};
 
-use super::read::{KitReader, NameUsage};
+use super::read::{KitReader, NameUsage, RESERVED_STEP_IDS};
 use super::shape::{MapShape, workflow as shape};
-use super::step::RESERVED;
 use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{YamlNode, YamlValue};
@@ -58,7 +57,7 @@ pub(super) fn is_step(source: &str) -> bool {
     let plain = source
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    plain && !RESERVED.contains(&source) && source != "null"
+    plain && !RESERVED_STEP_IDS.contains(&source) && source != "null"
 }
 
 fn op(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Op> {

@@ -2,9 +2,8 @@
 
 use ktsu_ledger::event::plan::{RetryOn, RetryPlan, WebhookPlan};
 
-use super::read::{Fields, KitReader, NameUsage};
+use super::read::{Fields, KitReader, NameUsage, secret};
 use super::shape::workflow as shape;
-use super::workflow::secret;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::retry::{self, RetryTrigger};
 use ktsu_config::yaml::YamlNode;

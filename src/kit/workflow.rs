@@ -9,14 +9,15 @@ use ktsu_ledger::event::plan::{
 use ktsu_projections::run::reserved::is_reserved;
 
 use super::dependencies;
-use super::read::{Fields, KitReader, Mention, NameUsage, rounded};
+use super::files::WORKFLOW_SUFFIX;
+use super::read::{Fields, KitReader, NameUsage, rounded, secret};
+use super::schemas::optional_params;
 use super::secret_flow;
 use super::shape::{PARAMS, workflow as shape};
 use super::step::{self, StepDraft};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::variables::declared;
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
-use ktsu_workflow::expression::Root;
 
 /// A workflow file as read; its children are not resolved yet.
 pub(super) struct WorkflowDraft {
@@ -117,7 +118,9 @@ fn name(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<String> {
         .file
         .file_name()
         .map(|file| file.to_string_lossy().into_owned());
-    let stem = file.as_deref().and_then(|file| file.strip_suffix(SUFFIX));
+    let stem = file
+        .as_deref()
+        .and_then(|file| file.strip_suffix(WORKFLOW_SUFFIX));
     if stem.is_some_and(|stem| stem != name) {
         let words = format!("the name {name:?} is not the name of the file");
         let hint = format!("name: {}", stem.unwrap_or_default());
@@ -125,9 +128,6 @@ fn name(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<String> {
     }
     Some(name)
 }
-
-/// How the names of workflow files end.
-pub(super) const SUFFIX: &str = ".workflow.yaml";
 
 fn variables(
     reader: &mut KitReader<'_>,
@@ -165,68 +165,6 @@ fn invoke(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<InvokeAuth> {
         scheme: scheme.unwrap_or(AuthScheme::Bearer),
         secret,
     })
-}
-
-/// A template that resolves through a secret variable, and through nothing that is written out.
-pub(super) fn secret(
-    reader: &mut KitReader<'_>,
-    node: &YamlNode,
-    usage: NameUsage,
-) -> Option<String> {
-    let what = usage.words();
-    let secret = reader.secret_text(node, what)?;
-    let before = reader.mentions.len();
-    reader.template(node, usage)?;
-    let is_variable = |mention: &Mention| matches!(mention.root, Root::Env(_));
-    let mentions = reader.mentions.get(before..).unwrap_or_default();
-    let fault = if !mentions.iter().any(is_variable) {
-        let words = format!("{what} is written out");
-        Some(Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place))
-    } else if !mentions.iter().all(is_variable) {
-        let words = format!("{what} is made of variables alone");
-        Some(Fault::new(FaultCode::BadValue, node.place, words))
-    } else if !is_one_variable(secret) {
-        // Nobody would look for half a secret in the text around it, or in a call.
-        let words = format!("{what} is one variable and nothing else");
-        Some(Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place))
-    } else {
-        None
-    };
-    let hint = "secret: \"{{ env.NAME }}\", with NAME declared as a secret";
-    if let Some(fault) = fault {
-        reader.fault(fault.hint(hint));
-    }
-    Some(secret.to_owned())
-}
-
-/// Whether a text is `{{ env.NAME }}` and nothing else.
-fn is_one_variable(text: &str) -> bool {
-    let inner = text.trim().strip_prefix("{{");
-    let inner = inner.and_then(|inner| inner.strip_suffix("}}"));
-    let name = inner.and_then(|inner| inner.trim().strip_prefix("env."));
-    name.is_some_and(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))
-}
-
-/// An optional param without a default is absent when it is not given (decision K4).
-pub(super) fn optional_params(reader: &mut KitReader<'_>, schema: &YamlNode) {
-    let value = schema.to_value();
-    let required = value.get("required").and_then(|list| list.as_array());
-    let YamlValue::Map(properties) = &schema.at("/properties").data else {
-        return;
-    };
-    if std::ptr::eq(schema, schema.at("/properties")) {
-        return;
-    }
-    for (key, property) in properties {
-        let is_required =
-            required.is_some_and(|list| list.iter().any(|one| one == key.text.as_str()));
-        let has_default = matches!(&property.data, YamlValue::Map(members) if members.iter().any(|(key, _)| key.text == "default"));
-        if !is_required && !has_default {
-            let words = format!("the param {:?} is optional and has no default", key.text);
-            let fault = Fault::new(FaultCode::OptionalWithoutDefault, key.place, words).warning();
-            reader.fault(fault.hint("where it is not given it is absent, and null in expressions"));
-        }
-    }
 }
 
 fn policy(

@@ -18,6 +18,7 @@ pub mod graph;
 pub mod next;
 pub mod params;
 pub mod recompute;
+mod redecide;
 pub mod replay;
 pub mod reserved;
 pub mod rules;

@@ -4,7 +4,7 @@
 //! missing is an error, never a reason to ask for it.
 //!
 //! ```text
-//! frames ──input──▶ turn::take ──decisions──▶ compare with the frames that follow ──▶ next input
+//! frames ──input──▶ Redecider ──decisions──▶ compare with the frames that follow ──▶ next input
 //! ```
 
 use std::collections::BTreeMap;
@@ -12,16 +12,16 @@ use std::fmt;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{Role, RunEvent};
-use ktsu_ledger::{Draft, Event, Frame, Hash};
+use ktsu_ledger::{Event, Frame, Hash};
 use ktsu_projections::run::{FoldError, RunState};
 use ktsu_projections::value_diff;
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::definition::Definition;
-use super::next::Memo;
+use super::redecide::{Redecider, split_input, to_draft};
 use super::rules::{DecisionRules, RULES, recorded_rules};
-use super::turn::{InvariantViolation, Turn, apply_report, begin};
+use super::turn::{InvariantViolation, Turn};
 
 /// Why a recorded run was not decided again to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -206,52 +206,34 @@ impl Definitions {
 /// # Errors
 /// [`ReplayError`]; the first frame that differs is a [`ReplayDivergence`].
 pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunState, ReplayError> {
-    let mut definition = root(recorded, definitions)?;
-    let memo = Memo::default();
-    let mut at = 0;
-    let mut state: Option<RunState> = None;
-    while let Some(input) = recorded.get(at) {
-        check_turn_start(input)?;
-        let rest = recorded.get(at..).unwrap_or_default();
-        let inputs = rest.get(..input_length(rest)).unwrap_or_default();
-        let turn = match &mut state {
-            None => begin(
-                &definition,
-                input.stream.clone(),
-                to_draft(input),
-                input.at,
-                &memo,
-            )
-            .map(|(begun, turn)| {
-                state = Some(begun);
-                turn
-            }),
-            Some(state) => {
-                let drafts = inputs.iter().map(to_draft).collect();
-                apply_report(&definition, state, drafts, input.at, &memo)
-            }
-        };
-        let turn = turn.map_err(|broken| rejected_input(input, &broken))?;
-        if let Some(from_here) = definitions.introduced_by(input)? {
-            definition = from_here;
-        }
-        let recorded_of_turn = compare(&turn, rest)?;
-        at += recorded_of_turn;
-        if recorded_of_turn < turn.sealed.len() {
-            // The rest of the turn was lost to a crash; go on from what is recorded.
-            state = Some(refold(recorded.get(..at).unwrap_or_default())?);
-        }
-    }
-    state.ok_or_else(|| ReplayError::NoRoot("is empty".to_owned()))
-}
-
-/// The definition a run began with.
-fn root(recorded: &[Frame], definitions: &mut Definitions) -> Result<Arc<Definition>, ReplayError> {
     let Some(first) = recorded.first() else {
         return Err(ReplayError::NoRoot("is empty".to_owned()));
     };
     let begins = || ReplayError::NoRoot(format!("begins with {}", first.event.kind()));
-    definitions.introduced_by(first)?.ok_or_else(begins)
+    let definition = definitions.introduced_by(first)?.ok_or_else(begins)?;
+    check_turn_start(first)?;
+    let begun = Redecider::begin(definition, first, to_draft(first));
+    let (mut run, mut turn) = begun.map_err(|broken| rejected_input(first, &broken))?;
+    let mut rest = recorded;
+    loop {
+        let (of_turn, after) = rest.split_at(compare(&turn, rest)?);
+        if of_turn.len() < turn.sealed.len() {
+            // The rest of the turn was lost to a crash; go on from what is recorded.
+            let decided = recorded.len() - after.len();
+            run.state = refold(recorded.get(..decided).unwrap_or_default())?;
+        }
+        let Some(input) = after.first() else {
+            return Ok(run.state);
+        };
+        check_turn_start(input)?;
+        let (inputs, _) = split_input(after);
+        let decided = run.decide(inputs.iter().map(to_draft).collect(), input.at);
+        turn = decided.map_err(|broken| rejected_input(input, &broken))?;
+        if let Some(from_here) = definitions.introduced_by(input)? {
+            run.definition = from_here;
+        }
+        rest = after;
+    }
 }
 
 /// Whether a frame that begins a turn may begin one.
@@ -283,38 +265,6 @@ fn rejected_input(input: &Frame, broken: &InvariantViolation) -> ReplayError {
         history: Some(Value::from(input.event.kind())),
         decided: Some(Value::from(broken.to_string())),
     }))
-}
-
-/// How many frames at the beginning are one input: those of a report stand together.
-pub fn input_length(recorded: &[Frame]) -> usize {
-    let said = |frame: &Frame| match &frame.event {
-        Event::Agent(event) => event.report().map(|report| {
-            let step = event.step().to_owned();
-            (
-                frame.scope.clone(),
-                step,
-                event.item(),
-                event.attempt(),
-                report.clone(),
-            )
-        }),
-        _ => None,
-    };
-    let Some(first) = recorded.first().and_then(said) else {
-        return 1;
-    };
-    let same = |frame: &&Frame| said(frame).as_ref() == Some(&first);
-    recorded.iter().take_while(same).count()
-}
-
-/// A recorded input, as it was before it had a place.
-pub fn to_draft(frame: &Frame) -> Draft {
-    Draft {
-        scope: frame.scope.clone(),
-        actor: frame.actor.clone(),
-        cause: frame.cause.clone(),
-        event: frame.event.clone(),
-    }
 }
 
 /// How many frames of a turn are recorded as they were decided.

@@ -26,9 +26,9 @@ use serde_json::{Map, Value};
 use super::definition::Definition;
 use super::next::{Memo, TaskSpec, task_spec};
 use super::params;
-use super::replay::{input_length, to_draft};
+use super::redecide::{Redecider, split_input, to_draft};
 use super::rules::DecisionRules;
-use super::turn::{Turn, apply_report, begin, continuation};
+use super::turn::{Turn, continuation};
 use ktsu_schema::message_at;
 
 /// A task: scope, step, item, attempt.
@@ -84,14 +84,10 @@ pub fn simulate(
         event: Event::Run(RunEvent::Created(Box::new(created))),
         ..to_draft(first)
     };
-    let memo = Memo::default();
-    let stream = first.stream.clone();
-    let begun = begin(definition, stream, draft, first.at, &memo);
-    let (state, turn) = begun.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
+    let begun = Redecider::begin(Arc::clone(definition), first, draft);
+    let (run, turn) = begun.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
     let mut stage = Simulator {
-        definition,
-        memo,
-        state,
+        run,
         frames: Vec::new(),
         task_specs: BTreeMap::new(),
         recorded,
@@ -100,23 +96,18 @@ pub fn simulate(
     stage.record_turn(turn)?;
     let mut waiting: Vec<&[Frame]> = Vec::new();
     let mut left: Vec<Frame> = Vec::new();
-    let mut at = 0;
-    while let Some(frame) = rest.get(at) {
-        let rest = rest.get(at..).unwrap_or_default();
-        let count = input_length(rest);
-        at += count;
-        if frame.event.role() == Role::Decision
-            || matches!(frame.event, Event::Run(RunEvent::Continued(_)))
-        {
-            continue;
+    let mut rest = rest;
+    while let (input @ [frame, ..], after) = split_input(rest) {
+        rest = after;
+        match &frame.event {
+            Event::Run(RunEvent::Continued(_)) => continue,
+            event if event.role() == Role::Decision => continue,
+            Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_)) | Event::Person(_) => {
+                let kind = frame.event.kind().to_owned();
+                return Err(SimulationError::Disturbed(frame.seq, kind));
+            }
+            _ => waiting.push(input),
         }
-        if let Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_)) | Event::Person(_) =
-            &frame.event
-        {
-            let kind = frame.event.kind().to_owned();
-            return Err(SimulationError::Disturbed(frame.seq, kind));
-        }
-        waiting.push(rest.get(..count).unwrap_or_default());
         stage.feed(&mut waiting, &mut left)?;
     }
     left.extend(waiting.into_iter().flatten().cloned());
@@ -124,7 +115,7 @@ pub fn simulate(
         frames: stage.frames,
         task_specs: stage.task_specs,
         unused_inputs: left,
-        state: stage.state,
+        state: stage.run.state,
     })
 }
 
@@ -190,9 +181,7 @@ fn without_defaults(schema: &Value, given: &mut Map<String, Value>) {
 
 /// A run while it is tried.
 struct Simulator<'a> {
-    definition: &'a Arc<Definition>,
-    memo: Memo,
-    state: RunState,
+    run: Redecider,
     frames: Vec<Frame>,
     task_specs: BTreeMap<TaskAttemptKey, TaskSpec>,
     recorded: &'a [Frame],
@@ -228,7 +217,7 @@ impl Simulator<'_> {
         let Some(first) = input.first() else {
             return true;
         };
-        if self.state.status().is_terminal() {
+        if self.run.state.status().is_terminal() {
             return true;
         }
         let data = first.event.data();
@@ -236,10 +225,10 @@ impl Simulator<'_> {
         let path = first.scope.split('/').filter(|part| !part.is_empty());
         let mut scope = String::new();
         for step in path.chain(step) {
-            let Some(held) = self.state.scope_at(&scope) else {
+            let Some(held) = self.run.state.scope_at(&scope) else {
                 return false;
             };
-            let Some(held) = self.state.scope(held) else {
+            let Some(held) = self.run.state.scope(held) else {
                 return false;
             };
             let Some(position) = held.shape.position(step) else {
@@ -263,7 +252,7 @@ impl Simulator<'_> {
         let Some(first) = input.first() else {
             return Ok(false);
         };
-        let at = first.at.max(self.state.at());
+        let at = first.at.max(self.run.state.at());
         let drafts: Vec<Draft> = input
             .iter()
             .map(|frame| self.renumbered(frame, input))
@@ -272,16 +261,15 @@ impl Simulator<'_> {
             return Ok(false);
         };
         let broken = |error: &dyn std::fmt::Display| SimulationError::Broken(error.to_string());
-        let link: Link = self.state.link();
+        let link: Link = self.run.state.link();
         let sealed = draft.seal(link, at).map_err(|error| broken(&error))?;
-        if self.state.check(&sealed.frame).is_err() {
+        if self.run.state.check(&sealed.frame).is_err() {
             return Ok(false);
         }
         // A report is taken whole or not at all.
-        let before = (input.len() > 1).then(|| self.state.clone());
-        let seq = self.state.next_seq();
-        let turn = apply_report(self.definition, &mut self.state, drafts, at, &self.memo);
-        match (turn, before) {
+        let before = (input.len() > 1).then(|| self.run.state.clone());
+        let seq = self.run.state.next_seq();
+        match (self.run.decide(drafts, at), before) {
             (Ok(turn), _) => {
                 let numbers = input.iter().map(|frame| frame.seq).zip(seq..);
                 self.numbers.extend(numbers);
@@ -289,8 +277,8 @@ impl Simulator<'_> {
                 Ok(true)
             }
             (Err(_), Some(before)) => {
-                self.state = before;
-                self.memo = Memo::default();
+                self.run.state = before;
+                self.run.memo = Memo::default();
                 Ok(false)
             }
             (Err(error), None) => Err(broken(&error)),
@@ -302,7 +290,7 @@ impl Simulator<'_> {
         let here = |seq: u64| {
             let within = report.iter().position(|one| one.seq == seq);
             within
-                .map(|at| self.state.next_seq() + at as u64)
+                .map(|at| self.run.state.next_seq() + at as u64)
                 .or_else(|| self.numbers.get(&seq).copied())
         };
         let mut draft = to_draft(frame);
@@ -329,17 +317,8 @@ impl Simulator<'_> {
             if !turn.more {
                 return Ok(());
             }
-            let (draft, at) = (
-                continuation(&self.state, ContinueReason::Bound),
-                self.state.at(),
-            );
-            let next = apply_report(
-                self.definition,
-                &mut self.state,
-                vec![draft],
-                at,
-                &self.memo,
-            );
+            let draft = continuation(&self.run.state, ContinueReason::Bound);
+            let next = self.run.decide(vec![draft], self.run.state.at());
             turn = next.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
         }
     }
@@ -348,15 +327,15 @@ impl Simulator<'_> {
         let Event::Worker(WorkerEvent::Dispatched(sent)) = &frame.event else {
             return;
         };
-        let place = self.state.scope_at(&frame.scope).and_then(|scope| {
-            let position = self.state.scope(scope)?.shape.position(&sent.step)?;
+        let place = self.run.state.scope_at(&frame.scope).and_then(|scope| {
+            let position = self.run.state.scope(scope)?.shape.position(&sent.step)?;
             Some((scope, position))
         });
         let Some((scope, step)) = place else { return };
         let told = task_spec(
-            self.definition,
-            &self.state,
-            &self.memo,
+            &self.run.definition,
+            &self.run.state,
+            &self.run.memo,
             scope,
             step,
             sent.item,

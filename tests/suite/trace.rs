@@ -14,6 +14,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_workflow::definition::Definition;
+use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 use serde_json::{Value, json};
 

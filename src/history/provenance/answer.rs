@@ -10,6 +10,7 @@ use serde_json::Value;
 use super::hops;
 use super::path::{FieldNotFoundError, FieldPath, not_found};
 use super::story::TracedRun;
+use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
 /// Where a value came from.

@@ -10,8 +10,8 @@ use super::path::FieldPath;
 use super::story::{TracedRun, join};
 use crate::traversal::depth_first;
 use ktsu_workflow::definition::CompiledWork;
-use ktsu_workflow::expression::Root;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
+use ktsu_workflow::expression::{EvaluatedValue, Root};
 use ktsu_workflow::template::Template;
 
 /// The most hops that are told.

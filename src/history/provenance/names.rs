@@ -5,8 +5,7 @@ use serde_json::Value;
 
 use super::story::TracedRun;
 use ktsu_workflow::expression::provenance::{FramePointer, Tracked};
-use ktsu_workflow::expression::tracked::TrackedNameLookup;
-use ktsu_workflow::expression::{Root, from_value};
+use ktsu_workflow::expression::{EvaluatedValue, NameLookup, Root, from_value};
 
 /// The names of a scope, and of one item in it.
 pub(super) struct ScopeNames<'s> {
@@ -17,7 +16,7 @@ pub(super) struct ScopeNames<'s> {
     pub(super) before: u64,
 }
 
-impl TrackedNameLookup for ScopeNames<'_> {
+impl NameLookup<Tracked> for ScopeNames<'_> {
     fn get(&self, root: &Root) -> Option<Tracked> {
         let state = self.story.state();
         match root {

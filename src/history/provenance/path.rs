@@ -5,6 +5,7 @@
 //! and `call/params.x` inside an inline child; `read.2.field` in the result of an item. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
 use super::story::{TracedRun, join};
+use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::Tracked;
 
 /// A field of an envelope.
@@ -128,7 +129,9 @@ fn deepest(around: &Tracked, rest: &[String]) -> Vec<String> {
             None => break,
         }
     }
-    let members = at.members().map(|members| members.into_keys().collect());
+    let members = at
+        .members()
+        .map(|members| members.keys().cloned().collect());
     let items = || {
         at.items()
             .map(|items| vec![format!("[0] to [{}]", items.len().saturating_sub(1))])

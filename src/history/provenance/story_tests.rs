@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use super::TracedRun;
 use ktsu_workflow::admit::{self, Invocation, WebhookOutcome};
 use ktsu_workflow::definition::Definition;
+use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{Provenance, retained_size};
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn::{self, Turn};

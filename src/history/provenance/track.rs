@@ -1,5 +1,6 @@
 //! A step of a run that is told again: its value, and what that rests on.
 
+use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{Provenance, Tracked};
 
 /// A step with its value and what it rests on.
@@ -41,7 +42,7 @@ impl StepTrack {
     pub(super) fn before(&self, frame: u64) -> Option<Tracked> {
         let computed = self.computed.as_ref().or(self.value.as_ref())?;
         let mut members = match computed.members() {
-            Some(members) if self.overlays.iter().any(|one| one.seq < frame) => members,
+            Some(members) if self.overlays.iter().any(|one| one.seq < frame) => members.into_owned(),
             _ => return Some(computed.clone()),
         };
         for one in self.overlays.iter().filter(|one| one.seq < frame) {

@@ -9,8 +9,8 @@ use serde_json::{Map, Value};
 
 use super::facts::StepFacts;
 use super::story::TracedRun;
-use ktsu_workflow::expression::from_value;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
+use ktsu_workflow::expression::{EvaluatedValue, from_value};
 
 /// What a failure said, and the places that its code and its words were made of.
 struct FailureTrace {

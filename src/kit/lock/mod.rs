@@ -9,6 +9,7 @@
 //! A kit is held against its lock whenever it is read. Drift is a warning, unless nothing but what
 //! was locked may be used; where a workflow's own files are those of the lock, its runs record it.
 
+mod compare;
 mod drift;
 mod file;
 mod generate;
@@ -17,26 +18,16 @@ pub mod shape;
 use std::path::Path;
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::lock::Lock;
 
-use super::Kit;
+use super::kit::Kit;
 use super::loader::Loader;
 use ktsu_config::fault::{Fault, FaultCode, Faults, Severity};
 use ktsu_config::yaml::SourceSpan;
 
-pub use drift::{LockDrift, LockDriftKind};
+pub use drift::{LockDrift, LockDriftKind, LockStatus};
 pub(super) use file::LocatedLock;
 pub use file::{FILE, to_yaml};
 pub use generate::{carry_over_tools, generate};
-
-/// What became of holding a kit against its lock.
-#[derive(Debug, Clone)]
-pub struct LockStatus {
-    /// What the file says.
-    pub lock: Lock,
-    /// In what the kit differs, by path.
-    pub drift: Vec<LockDrift>,
-}
 
 /// The lock that lies beside the files of a kit; what is wrong with it is a fault of the kit.
 pub(super) fn read(loader: &mut Loader) -> Option<LocatedLock> {
@@ -53,7 +44,7 @@ pub(super) fn read(loader: &mut Loader) -> Option<LocatedLock> {
 pub(super) fn check_against_lock(kit: &mut Kit, placed: LocatedLock) {
     // What cannot be locked is told by whoever insists on it.
     let Ok(wanted) = generate(kit) else { return };
-    let drift = drift::between(&placed.lock, &wanted, kit);
+    let drift = compare::between(&placed.lock, &wanted, kit);
     for one in &drift {
         kit.warnings.add(fault(one, &placed));
     }

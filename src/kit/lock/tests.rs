@@ -1,3 +1,4 @@
+use ktsu_ledger::event::lock::Lock;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;

@@ -1,8 +1,9 @@
 //! The shapes of `servers/NAME.server.yaml` and of `servers.yaml`.
 
-use crate::approval::MAX_APPROVERS;
-
 use super::{DURATION, FieldType, HEADER, KeyShape, MapShape, NAME, SCHEME, TEMPLATE, VERSION};
+
+/// The most people that may have to approve.
+pub(crate) const MAX_APPROVERS: i64 = 10;
 
 /// One server, in a file of its own or as an entry of the list.
 pub const SERVER: MapShape = MapShape::new(

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::expressions::Expressions;
-use crate::agent::{member, members};
-use crate::read::KitReader;
+use crate::read::{KitReader, member, members};
 use ktsu_config::fault::Fault;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_workflow::types::ValueType;

@@ -10,18 +10,14 @@
 
 mod agent;
 mod expressions;
+mod known;
 mod workflow;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::loader::Loader;
-use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::YamlNode;
+use known::KitTypes;
 use ktsu_workflow::graph;
-use ktsu_workflow::types::infer::InferenceBudget;
-use ktsu_workflow::types::schema::{of_output, of_params};
-use ktsu_workflow::types::{ValueType, step};
 
 /// Holds every expression of the kit against the types of what it names.
 pub(super) fn check(loader: &mut Loader) {
@@ -35,57 +31,7 @@ pub(super) fn check(loader: &mut Loader) {
     found.into_iter().for_each(|fault| loader.faults.add(fault));
 }
 
-/// What is known of a kit so far.
-struct KitTypes<'l> {
-    loader: &'l Loader,
-    nodes: &'l BTreeMap<String, YamlNode>,
-    /// What agents give, by path.
-    agents: BTreeMap<&'l str, ValueType>,
-    /// What agents take, by path.
-    agent_params: BTreeMap<&'l str, ValueType>,
-    /// What workflows give where they are called, by path.
-    outputs: BTreeMap<String, ValueType>,
-    /// What workflows take, by path.
-    params: BTreeMap<&'l str, ValueType>,
-    effort: InferenceBudget,
-    faults: Vec<Fault>,
-}
-
-impl<'l> KitTypes<'l> {
-    fn new(loader: &'l Loader, nodes: &'l BTreeMap<String, YamlNode>) -> Self {
-        let agents = loader.agents.iter();
-        let agents = agents.filter_map(|(path, draft)| Some((path.as_str(), draft.as_ref()?)));
-        let workflows = loader.drafts.iter();
-        let workflows =
-            workflows.filter_map(|(path, draft)| Some((path.as_str(), draft.as_ref()?)));
-        Self {
-            loader,
-            nodes,
-            agents: agents
-                .clone()
-                .map(|(path, draft)| {
-                    let output = of_output(&draft.plan.output.to_value());
-                    (path, output.stripped())
-                })
-                .collect(),
-            agent_params: agents
-                .map(|(path, draft)| {
-                    let schema = draft.plan.params.as_ref().map(|json| json.to_value());
-                    (path, of_params(schema.as_ref()))
-                })
-                .collect(),
-            outputs: BTreeMap::new(),
-            params: workflows
-                .map(|(path, draft)| {
-                    let schema = draft.plan.params.as_ref().map(|json| json.to_value());
-                    (path, of_params(schema.as_ref()))
-                })
-                .collect(),
-            effort: InferenceBudget::of_a_kit(),
-            faults: Vec::new(),
-        }
-    }
-
+impl KitTypes<'_> {
     fn workflow(&mut self, path: &str) {
         let draft = self.loader.drafts.get(path).and_then(Option::as_ref);
         let text = self.loader.faults.sources.get(Path::new(path));
@@ -111,12 +57,6 @@ impl<'l> KitTypes<'l> {
             }
         }
     }
-
-    /// What the workflow at a path gives to a step that calls it.
-    fn output(&self, path: &str) -> ValueType {
-        let known = self.outputs.get(path);
-        known.cloned().unwrap_or_else(ValueType::any)
-    }
 }
 
 /// The workflows, each after those that it calls. Where they call one another there is no order, and
@@ -136,22 +76,4 @@ fn in_order(loader: &Loader) -> Vec<String> {
     };
     let found = order.into_iter().filter_map(|at| paths.get(at));
     found.map(|path| (*path).clone()).collect()
-}
-
-/// An output that cannot fit its schema.
-fn mismatch(place: ktsu_config::yaml::SourceSpan, what: &str, message: &str) -> Fault {
-    let words = format!("{what} can never fit its schema: {message}");
-    Fault::new(FaultCode::OutputMismatch, place, words)
-}
-
-/// The output of a step and what may stand in its place.
-fn with_markers(output: ValueType, skips: bool, suppresses: bool) -> ValueType {
-    let mut all = output;
-    if skips {
-        all = all.join(&step::skipped());
-    }
-    if suppresses {
-        all = all.join(&step::suppressed());
-    }
-    all
 }

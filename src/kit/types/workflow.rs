@@ -7,10 +7,9 @@ use ktsu_ledger::event::plan::{StepPlan, StepWork};
 use serde_json::Value;
 
 use super::expressions::Expressions;
-use super::{KitTypes, mismatch, with_markers};
-use crate::agent::{member, members};
+use super::known::{KitTypes, mismatch, with_markers};
 use crate::builtin;
-use crate::read::KitReader;
+use crate::read::{KitReader, member, members};
 use crate::step::StepDraft;
 use crate::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode};

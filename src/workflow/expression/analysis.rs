@@ -9,9 +9,11 @@ use std::collections::BTreeSet;
 
 use jmespath::ast::Ast;
 
+use super::error::ExpressionError;
 use super::functions::Signature;
+use super::names::{ParamNames, Root};
+use super::negated::NegatedPath;
 use super::value::measure;
-use super::{ExpressionError, NegatedPath, ParamNames, Root};
 
 /// What the current node of an expression is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

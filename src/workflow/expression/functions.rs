@@ -5,16 +5,19 @@
     reason = "a function takes the types it names and refuses the rest"
 )]
 
+use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use jmespath::ast::Ast;
 use jmespath::{Rcvar, Variable};
 use serde_json::Number;
 
-use super::interpret::{EvaluationResult, Interpreter, array, flag};
-use super::value::{as_whole, compare_numbers, kind, measure, null, number, to_value, whole};
-use super::{EvaluationError, MAX_RESULT};
+use super::error::{EvaluationError, MAX_RESULT};
+use super::evaluated::EvaluatedValue;
+use super::evaluator::Evaluator;
+use super::value::{as_whole, compare_numbers, flag, kind, measure, null, number, to_value, whole};
+
+type EvaluationResult = Result<Rcvar, EvaluationError>;
 
 /// How a function is called.
 pub(super) struct Signature {
@@ -89,107 +92,147 @@ pub(super) fn nearest(name: &str) -> Option<&'static str> {
     ktsu_codes::nearest(name, NAMES.iter().copied())
 }
 
-pub(super) fn call(
-    run: &mut Interpreter,
-    data: &Rcvar,
+/// A function on the values of its arguments, of which none is an expression reference.
+pub(super) fn call<V: EvaluatedValue>(
+    run: &mut Evaluator<'_, V>,
     name: &str,
-    args: &[Ast],
-) -> EvaluationResult {
-    match (name, args) {
-        ("map", [Ast::Expref { ast, .. }, list]) => {
-            let list = run.run(data, list)?;
-            let made = items(name, &list)?.iter().map(|item| run.run(item, ast));
-            made.collect::<Result<_, _>>().map(array)
-        }
-        (_, [list, Ast::Expref { ast, .. }]) => {
-            let list = run.run(data, list)?;
-            by(run, name, items(name, &list)?, ast)
-        }
-        _ => {
-            let args = args.iter().map(|arg| run.run(data, arg));
-            let args: Vec<Rcvar> = args.collect::<Result<_, _>>()?;
-            plain(run, name, &args)
-        }
+    args: &[V],
+) -> Result<V, EvaluationError> {
+    for arg in args {
+        run.inspect(match name {
+            "not_null" | "to_array" | "to_number" | "to_string" | "type" => continue,
+            "keys" | "length" | "merge" | "reverse" | "values" => arg.shape(),
+            _ => arg.dependencies(),
+        });
     }
-}
-
-/// `sort_by`, `max_by`, `min_by`.
-fn by(run: &mut Interpreter, name: &str, items: &[Rcvar], ast: &Ast) -> EvaluationResult {
-    let mut keyed = Vec::new();
-    for item in items {
-        keyed.push((run.run(item, ast)?, item.clone()));
-    }
-    ordered(name, keyed.iter().map(|(key, _)| key))?;
-    run.spend(items.len())?;
-    match name {
-        "sort_by" => {
-            keyed.sort_by(|a, b| order(&a.0, &b.0));
-            Ok(array(keyed.into_iter().map(|(_, item)| item).collect()))
-        }
-        "max_by" => Ok(best(keyed, |a, b| order(&a.0, &b.0).is_gt()).map_or_else(null, |b| b.1)),
-        _ => Ok(best(keyed, |a, b| order(&a.0, &b.0).is_lt()).map_or_else(null, |b| b.1)),
-    }
-}
-
-pub(super) fn plain(run: &mut Interpreter, name: &str, args: &[Rcvar]) -> EvaluationResult {
     let [first, rest @ ..] = args else {
-        return Ok(null());
+        return Ok(V::literal(null()));
     };
-    match name {
-        "abs" | "ceil" | "floor" => rounded(name, first),
-        "avg" | "sum" => total(run, name, first),
-        "contains" => contains(run, first, second(rest)),
-        "starts_with" => Ok(flag(
-            text(name, first)?.starts_with(text(name, second(rest))?),
-        )),
-        "ends_with" => Ok(flag(
-            text(name, first)?.ends_with(text(name, second(rest))?),
-        )),
-        "join" => join(text(name, first)?, items(name, second(rest))?),
-        "keys" => Ok(array(
-            members(name, first)?.keys().cloned().map(string).collect(),
-        )),
-        "values" => Ok(array(members(name, first)?.values().cloned().collect())),
-        "length" => length(first),
-        "max" => extreme(run, name, first, Ordering::is_gt),
-        "min" => extreme(run, name, first, Ordering::is_lt),
-        "merge" => merge(run, args),
-        "not_null" => Ok(args
-            .iter()
-            .find(|arg| !arg.is_null())
-            .cloned()
-            .unwrap_or_else(null)),
-        "reverse" => reverse(first),
-        "sort" => {
-            let mut sorted = items(name, first)?.to_vec();
+    match (name, &**first.value()) {
+        ("contains", Variable::Array(_)) => match rest {
+            [wanted, ..] => contains(run, first, wanted),
+            [] => Ok(V::literal(flag(false))),
+        },
+        ("keys" | "length" | "type", _) => {
+            let value = scalar(run, name, first.value(), second(rest))?;
+            Ok(V::computed(value, first.source()).chosen_by(first.chosen()))
+        }
+        ("max", _) => extreme(run, name, first, Ordering::is_gt),
+        ("min", _) => extreme(run, name, first, Ordering::is_lt),
+        ("merge", _) => merge(run, args),
+        ("not_null", _) => Ok(not_null(args)),
+        ("reverse", Variable::Array(_)) => {
+            Ok(first.with_items(items(name, first)?.iter().rev().cloned().collect()))
+        }
+        ("sort", _) => {
+            let mut sorted = items(name, first)?.into_owned();
             run.spend(sorted.len())?;
             ordered(name, sorted.iter())?;
             sorted.sort_by(order);
-            Ok(array(sorted))
+            Ok(first.with_items(sorted).chosen_by(&first.dependencies()))
         }
-        "to_array" => Ok(match &**first {
-            Variable::Array(_) => first.clone(),
-            _ => array(vec![first.clone()]),
-        }),
+        ("to_array", Variable::Array(_))
+        | ("to_number", Variable::Number(_))
+        | ("to_string", Variable::String(_)) => Ok(first.clone()),
+        ("to_array", _) => {
+            let list = V::list(vec![first.clone()], V::Provenance::default());
+            Ok(list.chosen_by(first.chosen()))
+        }
+        ("values", _) => {
+            let members = members(name, first)?;
+            Ok(first.with_items(members.values().cloned().collect()))
+        }
+        _ => {
+            let value = scalar(run, name, first.value(), second(rest))?;
+            Ok(computed(value, args))
+        }
+    }
+}
+
+/// `sort_by`, `max_by`, `min_by` of elements with their keys.
+pub(super) fn by_key<V: EvaluatedValue>(
+    run: &mut Evaluator<'_, V>,
+    name: &str,
+    list: &V,
+    mut keyed: Vec<(V, V)>,
+) -> Result<V, EvaluationError> {
+    let keys: Vec<_> = keyed.iter().map(|(key, _)| key.dependencies()).collect();
+    let keys = V::union(&keys);
+    run.inspect(keys.clone());
+    ordered(name, keyed.iter().map(|(key, _)| key))?;
+    run.spend(keyed.len())?;
+    let better: fn(Ordering) -> bool = match name {
+        "sort_by" => {
+            keyed.sort_by(|(a, _), (b, _)| order(a, b));
+            let sorted = keyed.into_iter().map(|(_, item)| item).collect();
+            return Ok(list.with_items(sorted).chosen_by(&keys));
+        }
+        "max_by" => Ordering::is_gt,
+        _ => Ordering::is_lt,
+    };
+    let best = best(keyed, |(a, _), (b, _)| better(order(a, b)));
+    Ok(match best {
+        Some((_, item)) => item.chosen_by(&keys).chosen_by(list.chosen()),
+        None => V::missing(list.shape()),
+    })
+}
+
+/// One value made of all of others.
+pub(super) fn computed<'a, V: EvaluatedValue + 'a>(
+    value: Rcvar,
+    from: impl IntoIterator<Item = &'a V>,
+) -> V {
+    let (mut sources, mut chosen) = (Vec::new(), Vec::new());
+    for one in from {
+        sources.push(one.sources());
+        chosen.push(one.choosers());
+    }
+    V::computed(value, V::union(&sources)).chosen_by(&V::union(&chosen))
+}
+
+/// The functions whose result has no parts of its own.
+fn scalar<V: EvaluatedValue>(
+    run: &mut Evaluator<'_, V>,
+    name: &str,
+    first: &Rcvar,
+    second: &Rcvar,
+) -> EvaluationResult {
+    match name {
+        "abs" | "ceil" | "floor" => rounded(name, first),
+        "avg" | "sum" => total(run, name, first),
+        // That of an array has a provenance of its own.
+        "contains" => match (&**first, &**second) {
+            (Variable::String(text), Variable::String(part)) => Ok(flag(text.contains(part))),
+            (Variable::String(_), _) => Ok(flag(false)),
+            _ => mistaken(name, "an array or a string", first),
+        },
+        "starts_with" => Ok(flag(text(name, first)?.starts_with(text(name, second)?))),
+        "ends_with" => Ok(flag(text(name, first)?.ends_with(text(name, second)?))),
+        "join" => join(text(name, first)?, &items(name, second)?),
+        "keys" => {
+            let names = members(name, first)?.keys().cloned().map(string).collect();
+            Ok(Rcvar::new(Variable::Array(names)))
+        }
+        "length" => length(first),
+        "reverse" => match &**first {
+            Variable::String(text) => Ok(string(text.chars().rev().collect())),
+            _ => mistaken(name, "an array or a string", first),
+        },
         "to_number" => Ok(match &**first {
-            Variable::Number(_) => first.clone(),
             Variable::String(text) => parse_number(text),
             _ => null(),
         }),
-        "to_string" => match &**first {
-            Variable::String(_) => Ok(first.clone()),
-            _ => {
-                run.spend(measure(first)?)?;
-                Ok(string(to_value(first).to_string()))
-            }
-        },
+        "to_string" => {
+            run.spend(measure(first)?)?;
+            Ok(string(to_value(first).to_string()))
+        }
         _ => Ok(string(kind(first).to_owned())),
     }
 }
 
-fn second(rest: &[Rcvar]) -> &Rcvar {
+fn second<V: EvaluatedValue>(rest: &[V]) -> &Rcvar {
     static NULL: std::sync::LazyLock<Rcvar> = std::sync::LazyLock::new(null);
-    rest.first().unwrap_or(&NULL)
+    rest.first().map_or(&NULL, V::value)
 }
 
 fn string(text: String) -> Rcvar {
@@ -203,21 +246,22 @@ fn mistaken<T>(name: &str, wanted: &str, got: &Rcvar) -> Result<T, EvaluationErr
     })
 }
 
-pub(super) fn items<'a>(name: &str, value: &'a Rcvar) -> Result<&'a [Rcvar], EvaluationError> {
-    match &**value {
-        Variable::Array(items) => Ok(items),
-        _ => mistaken(name, "an array", value),
-    }
+pub(super) fn items<'a, V: EvaluatedValue>(
+    name: &str,
+    value: &'a V,
+) -> Result<Cow<'a, [V]>, EvaluationError> {
+    value
+        .items()
+        .map_or_else(|| mistaken(name, "an array", value.value()), Ok)
 }
 
-fn members<'a>(
+fn members<'a, V: EvaluatedValue>(
     name: &str,
-    value: &'a Rcvar,
-) -> Result<&'a BTreeMap<String, Rcvar>, EvaluationError> {
-    match &**value {
-        Variable::Object(members) => Ok(members),
-        _ => mistaken(name, "an object", value),
-    }
+    value: &'a V,
+) -> Result<Cow<'a, BTreeMap<String, V>>, EvaluationError> {
+    value
+        .members()
+        .map_or_else(|| mistaken(name, "an object", value.value()), Ok)
 }
 
 fn text<'a>(name: &str, value: &'a Rcvar) -> Result<&'a str, EvaluationError> {
@@ -260,12 +304,16 @@ fn rounded(name: &str, value: &Rcvar) -> EvaluationResult {
 }
 
 /// `sum` and `avg`; an empty `avg` is null, an empty `sum` 0.
-fn total(run: &mut Interpreter, name: &str, value: &Rcvar) -> EvaluationResult {
+fn total<V: EvaluatedValue>(
+    run: &mut Evaluator<'_, V>,
+    name: &str,
+    value: &Rcvar,
+) -> EvaluationResult {
     let items = items(name, value)?;
     run.spend(items.len())?;
     let mut exact = Some(0i128);
     let mut float = 0.0;
-    for item in items {
+    for item in items.iter() {
         let given = numeric(name, item)?;
         exact = exact.zip(as_whole(given)).map(|(sum, next)| sum + next);
         float += given.as_f64().unwrap_or_default();
@@ -283,20 +331,32 @@ fn total(run: &mut Interpreter, name: &str, value: &Rcvar) -> EvaluationResult {
     made(number(float / items.len() as f64))
 }
 
-fn contains(run: &mut Interpreter, subject: &Rcvar, wanted: &Rcvar) -> EvaluationResult {
-    match (&**subject, &**wanted) {
-        (Variable::String(text), Variable::String(part)) => Ok(flag(text.contains(part))),
-        (Variable::String(_), _) => Ok(flag(false)),
-        (Variable::Array(items), _) => {
-            for item in items {
-                if run.equal(item, wanted)? {
-                    return Ok(flag(true));
-                }
-            }
-            Ok(flag(false))
+/// Whether an array holds a value: the one element that does, or all that do not, made the answer.
+fn contains<V: EvaluatedValue>(
+    run: &mut Evaluator<'_, V>,
+    list: &V,
+    wanted: &V,
+) -> Result<V, EvaluationError> {
+    let items = items("contains", list)?;
+    let mut found = false;
+    for item in items.iter() {
+        found = run.equal(item.value(), wanted.value())?;
+        if found {
+            break;
         }
-        _ => mistaken("contains", "an array or a string", subject),
     }
+    let sources = V::trace(|| {
+        let value = to_value(wanted.value());
+        let hits = items.iter().filter(|item| to_value(item.value()) == value);
+        match hits.collect::<Vec<_>>().as_slice() {
+            [] if items.is_empty() => list.source(),
+            [] => V::union([&list.sources(), &wanted.sources()]),
+            [one] => V::union([&one.sources(), &wanted.sources()]),
+            _ => wanted.sources(),
+        }
+    });
+    let chosen = V::union([&list.dependencies(), &wanted.dependencies()]);
+    Ok(V::computed(flag(found), sources).chosen_by(&chosen))
 }
 
 fn join(glue: &str, parts: &[Rcvar]) -> EvaluationResult {
@@ -326,16 +386,9 @@ fn length(value: &Rcvar) -> EvaluationResult {
     made(whole(length as i128))
 }
 
-fn reverse(value: &Rcvar) -> EvaluationResult {
-    match &**value {
-        Variable::String(text) => Ok(string(text.chars().rev().collect())),
-        Variable::Array(items) => Ok(array(items.iter().rev().cloned().collect())),
-        _ => mistaken("reverse", "an array or a string", value),
-    }
-}
-
-fn merge(run: &mut Interpreter, args: &[Rcvar]) -> EvaluationResult {
+fn merge<V: EvaluatedValue>(run: &mut Evaluator<'_, V>, args: &[V]) -> Result<V, EvaluationError> {
     let mut merged = BTreeMap::new();
+    let (mut sources, mut chosen) = (Vec::new(), Vec::new());
     for arg in args {
         let members = members("merge", arg)?;
         run.spend(members.len())?;
@@ -344,34 +397,54 @@ fn merge(run: &mut Interpreter, args: &[Rcvar]) -> EvaluationResult {
                 .iter()
                 .map(|(key, value)| (key.clone(), value.clone())),
         );
+        sources.push(arg.source());
+        chosen.push(arg.chosen().clone());
     }
-    Ok(Rcvar::new(Variable::Object(merged)))
+    Ok(V::map(merged, V::union(&sources)).chosen_by(&V::union(&chosen)))
 }
 
-fn extreme(
-    run: &mut Interpreter,
+fn not_null<V: EvaluatedValue>(args: &[V]) -> V {
+    let mut why = Vec::new();
+    for arg in args {
+        if !arg.value().is_null() {
+            return arg.clone().chosen_by(&V::union(&why));
+        }
+        why.push(arg.shape());
+    }
+    V::missing(V::union(&why))
+}
+
+/// The best element, chosen by all the others.
+fn extreme<V: EvaluatedValue>(
+    run: &mut Evaluator<'_, V>,
     name: &str,
-    value: &Rcvar,
+    list: &V,
     better: fn(Ordering) -> bool,
-) -> EvaluationResult {
-    let items = items(name, value)?;
+) -> Result<V, EvaluationError> {
+    let items = items(name, list)?;
     run.spend(items.len())?;
     ordered(name, items.iter())?;
-    Ok(best(items.to_vec(), |a, b| better(order(a, b))).unwrap_or_else(null))
+    let best = best(items.iter(), |a, b| better(order(*a, *b)));
+    let why = list.dependencies();
+    Ok(match best {
+        Some(item) => item.clone().chosen_by(&why),
+        None => V::missing(why),
+    })
 }
 
 /// The first of the best.
-pub(super) fn best<T>(items: Vec<T>, better: impl Fn(&T, &T) -> bool) -> Option<T> {
+fn best<T>(items: impl IntoIterator<Item = T>, better: impl Fn(&T, &T) -> bool) -> Option<T> {
     items
         .into_iter()
         .reduce(|best, next| if better(&next, &best) { next } else { best })
 }
 
 /// All numbers or all strings, otherwise there is no order.
-pub(super) fn ordered<'a>(
+fn ordered<'a, V: EvaluatedValue + 'a>(
     name: &str,
-    mut keys: impl Iterator<Item = &'a Rcvar>,
+    keys: impl Iterator<Item = &'a V>,
 ) -> Result<(), EvaluationError> {
+    let mut keys = keys.map(V::value);
     let Some(first) = keys.next() else {
         return Ok(());
     };
@@ -384,8 +457,8 @@ pub(super) fn ordered<'a>(
     }
 }
 
-pub(super) fn order(a: &Rcvar, b: &Rcvar) -> Ordering {
-    match (&**a, &**b) {
+fn order<V: EvaluatedValue>(a: &V, b: &V) -> Ordering {
+    match (&**a.value(), &**b.value()) {
         (Variable::Number(a), Variable::Number(b)) => compare_numbers(a, b),
         (Variable::String(a), Variable::String(b)) => a.cmp(b),
         _ => Ordering::Equal,

@@ -1,4 +1,4 @@
-//! Evaluation: a metered walk over the syntax tree.
+//! Evaluation: a metered walk over the syntax tree, on values with or without provenance.
 //!
 //! The library's own walk has no meter, compares integers as floats and works itself to death on
 //! doubling expressions; this one spends from a budget for every node it visits and every element
@@ -9,76 +9,45 @@
     reason = "`run` has every node; the helper has the nodes that make collections"
 )]
 
+use jmespath::Variable;
 use jmespath::ast::{Ast, Comparator};
-use jmespath::{Rcvar, Variable};
 use std::cmp::Ordering;
 
-use super::value::{compare_numbers, equal, null};
-use super::{EvaluationError, functions};
+use super::error::EvaluationError;
+use super::evaluated::EvaluatedValue;
+use super::evaluator::Evaluator;
+use super::functions::{self, computed};
+use super::value::{compare_numbers, flag, null};
 
-/// Nodes visited plus elements made; far above what honest data of 1 MiB needs.
-pub(super) const BUDGET: u64 = 8_000_000;
-
-pub(super) type EvaluationResult = Result<Rcvar, EvaluationError>;
-
-pub(super) struct Interpreter {
-    pub(super) remaining: u64,
-}
-
-impl Interpreter {
-    pub(super) fn new(budget: u64) -> Self {
-        Self { remaining: budget }
-    }
-
-    pub(super) fn spend(&mut self, cost: usize) -> Result<(), EvaluationError> {
-        let left = self.remaining.checked_sub(cost as u64);
-        self.remaining = left.ok_or_else(|| EvaluationError {
-            code: "expression_cost",
-            message: "the expression needs too much work".to_owned(),
-        })?;
-        Ok(())
-    }
-
-    pub(super) fn equal(&mut self, a: &Rcvar, b: &Rcvar) -> Result<bool, EvaluationError> {
-        equal(a, b, &mut || self.spend(1))
-    }
-
-    pub(super) fn run(&mut self, data: &Rcvar, ast: &Ast) -> EvaluationResult {
+impl<V: EvaluatedValue> Evaluator<'_, V> {
+    pub(super) fn run(&mut self, data: &V, ast: &Ast) -> Result<V, EvaluationError> {
         self.spend(1)?;
         match ast {
-            Ast::Field { name, .. } => Ok(data.get_field(name)),
+            Ast::Field { name, .. } => Ok(data
+                .member(name)
+                .unwrap_or_else(|| V::missing(data.shape()))),
             Ast::Identity { .. } => Ok(data.clone()),
-            Ast::Literal { value, .. } => Ok(value.clone()),
+            Ast::Literal { value, .. } => Ok(V::literal(value.clone())),
             Ast::Index { idx, .. } => Ok(index(data, *idx)),
             Ast::Subexpr { lhs, rhs, .. } => {
                 let left = self.run(data, lhs)?;
                 self.run(&left, rhs)
             }
-            Ast::Or { lhs, rhs, .. } => {
-                let left = self.run(data, lhs)?;
-                if left.is_truthy() {
-                    return Ok(left);
-                }
-                self.run(data, rhs)
-            }
-            Ast::And { lhs, rhs, .. } => {
-                let left = self.run(data, lhs)?;
-                if !left.is_truthy() {
-                    return Ok(left);
-                }
-                self.run(data, rhs)
-            }
+            Ast::Or { lhs, rhs, .. } => self.either(data, lhs, rhs, true),
+            Ast::And { lhs, rhs, .. } => self.either(data, lhs, rhs, false),
             Ast::Not { node, .. } => {
                 let value = self.run(data, node)?;
-                Ok(flag(!value.is_truthy()))
+                let negated = flag(!value.value().is_truthy());
+                Ok(V::computed(negated, value.source()).chosen_by(value.chosen()))
             }
             Ast::Condition {
                 predicate, then, ..
             } => {
-                if self.run(data, predicate)?.is_truthy() {
-                    return self.run(data, then);
+                let holds = self.run(data, predicate)?;
+                if holds.value().is_truthy() {
+                    return Ok(self.run(data, then)?.chosen_by(&holds.shape()));
                 }
-                Ok(null())
+                Ok(V::missing(holds.shape()))
             }
             Ast::Comparison {
                 comparator,
@@ -86,9 +55,9 @@ impl Interpreter {
                 rhs,
                 ..
             } => self.comparison(data, comparator, lhs, rhs),
-            Ast::Function { name, args, .. } => functions::call(self, data, name, args),
-            // Only an argument of a function, where it is taken apart (see `judge`).
-            Ast::Expref { .. } => Ok(null()),
+            Ast::Function { name, args, .. } => self.call(data, name, args),
+            // Only an argument of a function, where it is taken apart (see `analysis`).
+            Ast::Expref { .. } => Ok(V::literal(null())),
             Ast::ObjectValues { .. }
             | Ast::Projection { .. }
             | Ast::Flatten { .. }
@@ -98,132 +67,173 @@ impl Interpreter {
         }
     }
 
+    /// `a || b` and `a && b`: `a` where its truth is the wanted one, else `b` because of `a`.
+    fn either(
+        &mut self,
+        data: &V,
+        lhs: &Ast,
+        rhs: &Ast,
+        wanted: bool,
+    ) -> Result<V, EvaluationError> {
+        let left = self.run(data, lhs)?;
+        // A part of the left is there only because the whole is what it is.
+        let shape = left.shape();
+        let taken = match left.value().is_truthy() == wanted {
+            true => left,
+            false => self.run(data, rhs)?,
+        };
+        Ok(taken.chosen_by(&shape))
+    }
+
     fn comparison(
         &mut self,
-        data: &Rcvar,
+        data: &V,
         comparator: &Comparator,
         lhs: &Ast,
         rhs: &Ast,
-    ) -> EvaluationResult {
-        let left = self.run(data, lhs)?;
-        let right = self.run(data, rhs)?;
+    ) -> Result<V, EvaluationError> {
+        let sides = [self.run(data, lhs)?, self.run(data, rhs)?];
+        let [left, right] = sides.each_ref().map(V::value);
         let holds: fn(Ordering) -> bool = match comparator {
-            Comparator::Equal => return self.equal(&left, &right).map(flag),
-            Comparator::NotEqual => return self.equal(&left, &right).map(|same| flag(!same)),
+            Comparator::Equal | Comparator::NotEqual => {
+                let same = self.equal(left, right)?;
+                let holds = flag(same == matches!(comparator, Comparator::Equal));
+                return Ok(computed(holds, &sides));
+            }
             Comparator::LessThan => Ordering::is_lt,
             Comparator::LessThanEqual => Ordering::is_le,
             Comparator::GreaterThan => Ordering::is_gt,
             Comparator::GreaterThanEqual => Ordering::is_ge,
         };
         // Only numbers have an order; anything else compares to null.
-        Ok(match (&*left, &*right) {
+        let value = match (&**left, &**right) {
             (Variable::Number(a), Variable::Number(b)) => flag(holds(compare_numbers(a, b))),
             _ => null(),
-        })
+        };
+        Ok(computed(value, &sides))
     }
 
     /// The nodes that make arrays and objects.
-    fn collection(&mut self, data: &Rcvar, ast: &Ast) -> EvaluationResult {
+    fn collection(&mut self, data: &V, ast: &Ast) -> Result<V, EvaluationError> {
         match ast {
             Ast::ObjectValues { node, .. } => {
                 let subject = self.run(data, node)?;
-                let Variable::Object(members) = &*subject else {
-                    return Ok(null());
+                let Some(members) = subject.members() else {
+                    return Ok(V::missing(subject.shape()));
                 };
                 self.spend(members.len())?;
-                Ok(array(members.values().cloned().collect()))
+                Ok(subject.with_items(members.values().cloned().collect()))
             }
             Ast::Projection { lhs, rhs, .. } => self.projection(data, lhs, rhs),
             Ast::Flatten { node, .. } => {
                 let subject = self.run(data, node)?;
-                let Some(items) = subject.as_array() else {
-                    return Ok(null());
+                let Some(items) = subject.items() else {
+                    return Ok(V::missing(subject.shape()));
                 };
-                self.flatten(items).map(array)
+                let inner = items.iter().filter_map(|item| item.value().as_array());
+                self.spend(inner.map(Vec::len).sum())?;
+                Ok(flatten(&subject, &items))
             }
             Ast::Slice {
                 start, stop, step, ..
             } => {
-                let Some(items) = data.as_array() else {
-                    return Ok(null());
+                let Some(items) = data.items() else {
+                    return Ok(V::missing(data.shape()));
                 };
                 self.spend(items.len())?;
-                Ok(array(slice(items, *start, *stop, *step)))
+                Ok(data.with_items(slice(&items, *start, *stop, *step)))
             }
-            Ast::MultiList { elements, .. } if !data.is_null() => {
+            Ast::MultiList { elements, .. } if !data.value().is_null() => {
                 let made = elements.iter().map(|element| self.run(data, element));
-                made.collect::<Result<_, _>>().map(array)
+                let made = made.collect::<Result<_, _>>()?;
+                Ok(V::list(made, V::Provenance::default()).chosen_by(data.chosen()))
             }
-            Ast::MultiHash { elements, .. } if !data.is_null() => {
+            Ast::MultiHash { elements, .. } if !data.value().is_null() => {
                 let made = elements
                     .iter()
                     .map(|pair| Ok((pair.key.clone(), self.run(data, &pair.value)?)));
                 let members = made.collect::<Result<_, EvaluationError>>()?;
-                Ok(Rcvar::new(Variable::Object(members)))
+                Ok(V::map(members, V::Provenance::default()).chosen_by(data.chosen()))
             }
-            _ => Ok(null()),
+            _ => Ok(V::missing(data.shape())),
         }
     }
 
-    fn projection(&mut self, data: &Rcvar, lhs: &Ast, rhs: &Ast) -> EvaluationResult {
+    /// What is null is left out, so every element decides the positions of the others.
+    fn projection(&mut self, data: &V, lhs: &Ast, rhs: &Ast) -> Result<V, EvaluationError> {
         let subject = self.run(data, lhs)?;
-        let Some(items) = subject.as_array() else {
-            return Ok(null());
+        let Some(items) = subject.items() else {
+            return Ok(V::missing(subject.shape()));
         };
         let mut kept = Vec::new();
-        for item in items {
+        let mut chosen = vec![subject.chosen().clone()];
+        for item in items.iter() {
             let value = self.run(item, rhs)?;
-            if !value.is_null() {
+            chosen.push(value.shape());
+            if !value.value().is_null() {
                 kept.push(value);
             }
         }
-        Ok(array(kept))
+        Ok(V::list(kept, subject.source()).chosen_by(&V::union(&chosen)))
     }
 
-    fn flatten(&mut self, items: &[Rcvar]) -> Result<Vec<Rcvar>, EvaluationError> {
-        let mut flat = Vec::new();
-        for item in items {
-            match item.as_array() {
-                Some(inner) => {
-                    self.spend(inner.len())?;
-                    flat.extend(inner.iter().cloned());
-                }
-                None => flat.push(item.clone()),
+    fn call(&mut self, data: &V, name: &str, args: &[Ast]) -> Result<V, EvaluationError> {
+        match (name, args) {
+            ("map", [Ast::Expref { ast, .. }, list]) => {
+                let list = self.run(data, list)?;
+                self.inspect(list.shape());
+                let items = functions::items(name, &list)?;
+                let made = items.iter().map(|item| self.run(item, ast));
+                Ok(list.with_items(made.collect::<Result<_, _>>()?))
+            }
+            (_, [list, Ast::Expref { ast, .. }]) => {
+                let list = self.run(data, list)?;
+                self.inspect(list.shape());
+                let items = functions::items(name, &list)?;
+                let keyed = items
+                    .iter()
+                    .map(|item| Ok((self.run(item, ast)?, item.clone())));
+                let keyed = keyed.collect::<Result<_, EvaluationError>>()?;
+                functions::by_key(self, name, &list, keyed)
+            }
+            _ => {
+                let args = args.iter().map(|arg| self.run(data, arg));
+                let args: Vec<V> = args.collect::<Result<_, _>>()?;
+                functions::call(self, name, &args)
             }
         }
-        Ok(flat)
     }
 }
 
-pub(super) fn array(items: Vec<Rcvar>) -> Rcvar {
-    Rcvar::new(Variable::Array(items))
+/// The elements of the elements that are arrays, and the others as they are.
+pub(crate) fn flatten<V: EvaluatedValue>(subject: &V, items: &[V]) -> V {
+    let mut flat = Vec::new();
+    let (mut sources, mut chosen) = (vec![subject.source()], vec![subject.chosen().clone()]);
+    for item in items {
+        match item.items() {
+            Some(inner) => {
+                sources.push(item.source());
+                chosen.push(item.chosen().clone());
+                flat.extend(inner.iter().cloned());
+            }
+            None => flat.push(item.clone()),
+        }
+    }
+    V::list(flat, V::union(&sources)).chosen_by(&V::union(&chosen))
 }
 
-pub(super) fn flag(value: bool) -> Rcvar {
-    Rcvar::new(Variable::Bool(value))
-}
-
-fn index(data: &Rcvar, index: i32) -> Rcvar {
-    let Some(items) = data.as_array() else {
-        return null();
-    };
+fn index<V: EvaluatedValue>(data: &V, index: i32) -> V {
+    let length = data.value().as_array().map_or(0, Vec::len);
     let from_end = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
     let place = match index {
         0.. => Some(from_end),
-        _ => items.len().checked_sub(from_end),
+        _ => length.checked_sub(from_end),
     };
-    place
-        .and_then(|place| items.get(place))
-        .cloned()
-        .unwrap_or_else(null)
+    let found = place.and_then(|place| data.item(place));
+    found.unwrap_or_else(|| V::missing(data.shape()))
 }
 
-pub(super) fn slice<T: Clone>(
-    items: &[T],
-    start: Option<i32>,
-    stop: Option<i32>,
-    step: i32,
-) -> Vec<T> {
+fn slice<T: Clone>(items: &[T], start: Option<i32>, stop: Option<i32>, step: i32) -> Vec<T> {
     let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
     let step = i64::from(step);
     let (low, high) = if step > 0 {

@@ -2,7 +2,7 @@
 
 use jmespath::ast::Ast;
 
-use super::{ExpressionError, MAX_NESTING, MAX_SOURCE};
+use super::error::{ExpressionError, MAX_NESTING, MAX_SOURCE};
 
 /// The library's parser is recursive in these, and a stack is not endless.
 const MAX_NODES: usize = 192;

@@ -1,147 +1,47 @@
-//! JMESPath expressions: parsed and judged once, evaluated often (decisions T2, T3, T4).
+//! JMESPath expressions: parsed and checked once, evaluated often (decisions T2, T3, T4).
 //!
 //! The grammar is standard JMESPath without added functions, with one lexical extension: outside
 //! quotes an identifier may contain hyphens. Parsing is the library's, everything after it is
 //! ours: names at the root are known before a run starts, functions and their arguments are
 //! checked at parse time, and evaluation is metered, so that no expression can eat the machine.
+//! One evaluator works on plain values and on those that know their provenance.
 //!
 //! ```text
-//! source --lexical--> text --library--> AST --judge--> roots, path --interpret(names)--> value
+//! source --lexical--> text --library--> AST --analyze--> roots, path --evaluate(names)--> value
 //! ```
 
 mod analysis;
+mod error;
+mod evaluated;
+mod evaluator;
 mod functions;
 mod interpret;
 mod lexical;
+mod names;
 mod negated;
 pub mod provenance;
-pub mod tracked;
 mod value;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jmespath::Rcvar;
 use jmespath::ast::Ast;
-use jmespath::{Rcvar, Variable};
 
 use analysis::NodeScope;
 pub use analysis::Segment;
-use interpret::Interpreter;
+pub use error::{EvaluationError, ExpressionError, MAX_NESTING, MAX_RESULT, MAX_SOURCE};
+pub use evaluated::EvaluatedValue;
+pub use evaluator::{Evaluator, MAX_BYTES, Tracker};
+pub(crate) use interpret::flatten;
 use lexical::Offsets;
 pub use lexical::skip_quoted;
+pub use names::{NameLookup, ParamNames, Root};
 pub use negated::{NegatedPath, negated};
+use provenance::Tracked;
 #[cfg(test)]
 pub(crate) use value::count::converted;
 pub use value::{compare_numbers, measure_within};
-pub use value::{from_json, from_value, kind, null, to_value, truthy};
-
-/// The most characters of an expression (decision T2).
-pub const MAX_SOURCE: usize = 1_000;
-/// The most levels of brackets in an expression, and of arrays and objects in its result.
-pub const MAX_NESTING: usize = 64;
-/// The most bytes of a result, as compact JSON.
-pub const MAX_RESULT: usize = 1 << 20;
-
-/// A name an expression mentions at its root.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Root {
-    /// `params`.
-    Params,
-    /// `env.NAME`.
-    Env(String),
-    /// `step.ID` or just `ID`.
-    Step(String),
-    /// `item`, inside a fan-out.
-    Item,
-    /// `item_index`, inside a fan-out.
-    ItemIndex,
-}
-
-/// What an expression takes of `params`.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct ParamNames {
-    /// Single params, by name.
-    pub names: BTreeSet<String>,
-    /// It looks at all of them.
-    pub whole: bool,
-}
-
-/// Why a text is not an expression: a boot error.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct ExpressionError {
-    /// A lower-case fragment.
-    pub message: String,
-    /// Byte offset in the source.
-    pub offset: usize,
-    /// Something to type instead.
-    pub hint: Option<String>,
-    /// It is `!step.a`, which is read as `(!step).a`.
-    pub negated_path: bool,
-}
-
-/// Why an expression has no value. The words are ours and may enter a frame (decision E3).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct EvaluationError {
-    /// `expression_type`, `expression_number`, `expression_cost`, `result_size` or `result_depth`.
-    pub code: &'static str,
-    /// A lower-case fragment.
-    pub message: String,
-}
-
-/// Where the values of names come from.
-pub trait NameLookup {
-    /// The value of a name, or nothing: then it is null.
-    fn get(&self, root: &Root) -> Option<Rcvar>;
-}
-
-/// What several evaluations may cost together.
-#[derive(Debug)]
-pub struct Meter {
-    work: u64,
-    bytes: usize,
-}
-
-impl Meter {
-    /// The most bytes that one transform, or one rendered template, may make.
-    pub const MAX_BYTES: usize = 8 * MAX_RESULT;
-
-    /// A full meter.
-    pub fn new() -> Self {
-        Self {
-            work: interpret::BUDGET,
-            bytes: Self::MAX_BYTES,
-        }
-    }
-
-    fn take_bytes(&mut self, bytes: usize) -> Result<(), EvaluationError> {
-        let left = self.bytes.checked_sub(bytes);
-        self.bytes = left.ok_or_else(|| EvaluationError {
-            code: "result_size",
-            message: format!("the results are larger than {} bytes", Self::MAX_BYTES),
-        })?;
-        Ok(())
-    }
-}
-
-impl Default for Meter {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-/// No names at all.
-impl NameLookup for () {
-    fn get(&self, _: &Root) -> Option<Rcvar> {
-        None
-    }
-}
-
-impl NameLookup for BTreeMap<Root, Rcvar> {
-    fn get(&self, root: &Root) -> Option<Rcvar> {
-        self.get(root).cloned()
-    }
-}
+pub use value::{from_json, from_value, into_value, kind, null, to_value, truthy};
 
 /// A parsed expression.
 #[derive(Debug, Clone)]
@@ -161,13 +61,13 @@ impl Expression {
     /// or with the wrong arguments, and what looks at the root as a whole (`@`, `*`, bare `step`).
     pub fn parse(source: &str) -> Result<Self, ExpressionError> {
         let (ast, offsets) = lexical::parse(source)?;
-        let told = |not, dot| negated(source, offsets.source(not), offsets.source(dot));
-        let judged = analysis::analyze(&ast, NodeScope::Root, &told);
-        let mut judged = judged.map_err(|error| offsets.back(error))?;
+        let negation = |not, dot| negated(source, offsets.source(not), offsets.source(dot));
+        let analyzed = analysis::analyze(&ast, NodeScope::Root, &negation);
+        let mut analyzed = analyzed.map_err(|error| offsets.back(error))?;
         Ok(Self {
             path: analysis::path(&ast),
-            roots: std::mem::take(&mut judged.roots),
-            params: std::mem::take(&mut judged.params),
+            roots: std::mem::take(&mut analyzed.roots),
+            params: std::mem::take(&mut analyzed.params),
             source: source.to_owned(),
             ast,
             offsets,
@@ -237,49 +137,69 @@ impl Expression {
     /// The value among these names. Missing paths are null; a result over [`MAX_RESULT`] or
     /// [`MAX_NESTING`] is an error.
     pub fn evaluate(&self, names: &dyn NameLookup) -> Result<Rcvar, EvaluationError> {
-        self.evaluate_within(names, &mut Meter::new())
+        self.evaluate_within(names, &mut Evaluator::new(&mut Tracker::default()))
     }
 
-    /// As [`Expression::evaluate`], on a meter shared with other evaluations.
-    pub fn evaluate_within(
+    /// As [`Expression::evaluate`], with the provenance of the result.
+    pub fn track(
         &self,
-        names: &dyn NameLookup,
-        meter: &mut Meter,
-    ) -> Result<Rcvar, EvaluationError> {
-        if self.path.is_some() {
-            let value = self.find(names).unwrap_or_else(null);
-            meter.take_bytes(value::measure(&value)?)?;
-            return Ok(value);
-        }
-        self.evaluate_on_within(&self.root_object(names), meter)
+        names: &dyn NameLookup<Tracked>,
+        tracker: &mut Tracker,
+    ) -> Result<Tracked, EvaluationError> {
+        self.evaluate_within(names, &mut Evaluator::new(tracker))
     }
 
-    /// The value at the path, or nothing when it is not there. Nothing too when this is no path.
-    pub fn find(&self, names: &dyn NameLookup) -> Option<Rcvar> {
-        let (root, segments) = self.path.as_ref()?;
-        walk(names.get(root)?, segments)
+    /// As [`Expression::evaluate`], on an evaluator shared with other evaluations.
+    pub fn evaluate_within<V: EvaluatedValue>(
+        &self,
+        names: &dyn NameLookup<V>,
+        evaluator: &mut Evaluator<'_, V>,
+    ) -> Result<V, EvaluationError> {
+        match self.walk(names) {
+            Some(value) => evaluator.finish(value.unwrap_or_else(V::missing)),
+            None => self.evaluate_on(&self.root_object(names), evaluator),
+        }
+    }
+
+    /// Whether this is a path and there is a value at it.
+    pub fn exists<V: EvaluatedValue>(&self, names: &dyn NameLookup<V>) -> bool {
+        matches!(self.walk(names), Some(Ok(_)))
     }
 
     /// The value on an element.
-    pub fn evaluate_on(&self, element: &Rcvar) -> Result<Rcvar, EvaluationError> {
-        self.evaluate_on_within(element, &mut Meter::new())
-    }
-
-    /// As [`Expression::evaluate_on`], on a meter shared with other evaluations.
-    pub fn evaluate_on_within(
+    pub fn evaluate_on<V: EvaluatedValue>(
         &self,
-        element: &Rcvar,
-        meter: &mut Meter,
-    ) -> Result<Rcvar, EvaluationError> {
-        let mut interpreter = Interpreter::new(meter.work);
-        let value = interpreter.run(element, &self.ast)?;
-        meter.work = interpreter.remaining;
-        meter.take_bytes(value::measure(&value)?)?;
-        Ok(value)
+        element: &V,
+        evaluator: &mut Evaluator<'_, V>,
+    ) -> Result<V, EvaluationError> {
+        let value = evaluator.run(element, &self.ast)?;
+        evaluator.finish(value)
     }
 
-    /// An object of the mentioned names alone; a step stands under both of its names.
-    fn root_object(&self, names: &dyn NameLookup) -> Rcvar {
+    /// The value at the path, or what its absence rests on; nothing when this is no path.
+    fn walk<V: EvaluatedValue>(
+        &self,
+        names: &dyn NameLookup<V>,
+    ) -> Option<Result<V, V::Provenance>> {
+        let (root, segments) = self.path.as_ref()?;
+        let Some(mut at) = names.get(root) else {
+            return Some(Err(V::Provenance::default()));
+        };
+        for segment in segments {
+            let next = match segment {
+                Segment::Field(name) => at.member(name),
+                Segment::Index(index) => at.item(*index),
+            };
+            match next {
+                Some(next) => at = next,
+                None => return Some(Err(at.shape())),
+            }
+        }
+        Some(Ok(at))
+    }
+
+    /// An object of the mentioned names alone; a step has both of its names.
+    fn root_object<V: EvaluatedValue>(&self, names: &dyn NameLookup<V>) -> V {
         let mut object = BTreeMap::new();
         let mut env = BTreeMap::new();
         let mut steps = BTreeMap::new();
@@ -301,24 +221,11 @@ impl Expression {
                 }
             }
         }
-        object.insert("env".to_owned(), Rcvar::new(Variable::Object(env)));
-        object.insert("step".to_owned(), Rcvar::new(Variable::Object(steps)));
-        Rcvar::new(Variable::Object(object))
+        let map = |members| V::map(members, V::Provenance::default());
+        object.insert("env".to_owned(), map(env));
+        object.insert("step".to_owned(), map(steps));
+        map(object)
     }
-}
-
-fn walk(base: Rcvar, segments: &[Segment]) -> Option<Rcvar> {
-    let mut at = base;
-    for segment in segments {
-        let next = match (segment, &*at) {
-            (Segment::Field(name), Variable::Object(members)) => members.get(name),
-            (Segment::Index(index), Variable::Array(items)) => items.get(*index),
-            (Segment::Field(_) | Segment::Index(_), _) => None,
-        }?
-        .clone();
-        at = next;
-    }
-    Some(at)
 }
 
 #[cfg(test)]

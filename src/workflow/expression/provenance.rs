@@ -4,13 +4,15 @@
 //! decided whether the value was made, or which of several was taken, is kept apart, as **chosen
 //! by**. A place stands for everything below it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 use std::rc::Rc;
 
 use jmespath::{Rcvar, Variable};
 
-use super::value::{null, to_value};
+use super::evaluated::EvaluatedValue;
+use super::value::to_value;
 
 /// A place in a frame: its number, and a JSON pointer into its data.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -200,38 +202,6 @@ impl Tracked {
         Self::made(value, TrackedOrigin::At(place))
     }
 
-    /// A value computed from places.
-    pub fn computed(value: Rcvar, marks: Provenance) -> Self {
-        Self::made(value, TrackedOrigin::Of(marks))
-    }
-
-    /// A value that stands in the definition.
-    pub fn literal(value: Rcvar) -> Self {
-        Self::computed(value, Provenance::default())
-    }
-
-    /// Null, because of what these are.
-    pub fn missing(chosen: Provenance) -> Self {
-        Self::literal(null()).chosen_by(&chosen)
-    }
-
-    /// An array of such values.
-    pub fn list(items: Vec<Self>, marks: Provenance) -> Self {
-        let value = items.iter().map(|item| item.value.clone()).collect();
-        let value = Rcvar::new(Variable::Array(value));
-        Self::made(value, TrackedOrigin::List(Rc::new(items), marks))
-    }
-
-    /// An object of such values.
-    pub fn map(members: BTreeMap<String, Self>, marks: Provenance) -> Self {
-        let value = members
-            .iter()
-            .map(|(name, member)| (name.clone(), member.value.clone()))
-            .collect();
-        let value = Rcvar::new(Variable::Object(value));
-        Self::made(value, TrackedOrigin::Map(Rc::new(members), marks))
-    }
-
     fn made(value: Rcvar, made: TrackedOrigin) -> Self {
         Self {
             value,
@@ -240,25 +210,9 @@ impl Tracked {
         }
     }
 
-    /// The same, chosen by more.
-    pub fn chosen_by(mut self, marks: &Provenance) -> Self {
-        self.chosen = self.chosen.and(marks);
-        self
-    }
-
-    /// The value.
-    pub fn value(&self) -> &Rcvar {
-        &self.value
-    }
-
     /// The value as a tree.
     pub fn to_value(&self) -> serde_json::Value {
         to_value(&self.value)
-    }
-
-    /// What chose it.
-    pub fn chosen(&self) -> &Provenance {
-        &self.chosen
     }
 
     /// The place where it stands as it is, if it was not computed.
@@ -269,110 +223,19 @@ impl Tracked {
         }
     }
 
-    /// What it was made of; of an array or object with parts of their own, what made it as such.
-    pub fn source(&self) -> Provenance {
-        match &self.made {
-            TrackedOrigin::At(place) => Provenance::at(place.clone()),
-            TrackedOrigin::Of(marks)
-            | TrackedOrigin::List(_, marks)
-            | TrackedOrigin::Map(_, marks) => marks.clone(),
-        }
-    }
-
-    /// What its kind, its length and its truth rest on.
-    pub fn shape(&self) -> Provenance {
-        self.source().and(&self.chosen)
-    }
-
-    /// What it and all of its parts were made of.
-    pub fn sources(&self) -> Provenance {
-        let mut found = Vec::new();
-        self.gather(&mut |part| found.push(part.source()));
-        union(&found)
-    }
-
-    /// Everything it rests on: its sources, those of its parts, and what chose them.
-    pub fn dependencies(&self) -> Provenance {
-        let mut found = Vec::new();
-        self.gather(&mut |part| found.extend([part.source(), part.chosen.clone()]));
-        union(&found)
-    }
-
-    /// What chose it and its parts.
-    pub fn choosers(&self) -> Provenance {
-        let mut found = Vec::new();
-        self.gather(&mut |part| found.push(part.chosen.clone()));
-        union(&found)
-    }
-
-    /// It and all of its parts: as deep as a value is nested, which is bounded where values are read.
-    fn gather(&self, take: &mut dyn FnMut(&Self)) {
-        take(self);
-        match &self.made {
-            TrackedOrigin::At(_) | TrackedOrigin::Of(_) => {}
-            TrackedOrigin::List(items, _) => items.iter().for_each(|item| item.gather(take)),
-            TrackedOrigin::Map(members, _) => {
-                members.values().for_each(|member| member.gather(take))
-            }
-        }
-    }
-
-    /// The elements, if it is an array. What chose the array is not repeated on them.
-    pub fn items(&self) -> Option<Vec<Self>> {
-        let values = self.value.as_array()?;
+    fn own_item(&self, at: usize) -> Option<Self> {
+        let value = self.value.as_array()?.get(at)?.clone();
         Some(match &self.made {
-            TrackedOrigin::List(items, _) => items.as_ref().clone(),
-            TrackedOrigin::At(place) => values
-                .iter()
-                .enumerate()
-                .map(|(at, value)| Self::recorded(place.below(&at.to_string()), value.clone()))
-                .collect(),
-            TrackedOrigin::Of(marks) | TrackedOrigin::Map(_, marks) => values
-                .iter()
-                .map(|value| Self::computed(value.clone(), marks.clone()))
-                .collect(),
+            TrackedOrigin::List(items, _) => items.get(at)?.clone(),
+            TrackedOrigin::At(place) => Self::recorded(place.below(&at.to_string()), value),
+            TrackedOrigin::Of(source) | TrackedOrigin::Map(_, source) => {
+                Self::computed(value, source.clone())
+            }
         })
     }
 
-    /// The members, if it is an object. What chose the object is not repeated on them.
-    pub fn members(&self) -> Option<BTreeMap<String, Self>> {
-        let Variable::Object(values) = &*self.value else {
-            return None;
-        };
-        if let TrackedOrigin::Map(members, _) = &self.made {
-            return Some(members.as_ref().clone());
-        }
-        let names = values.keys();
-        Some(
-            names
-                .filter_map(|name| Some((name.clone(), self.own_member(name)?)))
-                .collect(),
-        )
-    }
-
-    /// One element, chosen by what chose the array.
-    pub fn item(&self, at: usize) -> Option<Self> {
-        let value = self.value.as_array()?.get(at)?.clone();
-        let item = match &self.made {
-            TrackedOrigin::List(items, _) => items.get(at)?.clone(),
-            TrackedOrigin::At(place) => Self::recorded(place.below(&at.to_string()), value),
-            TrackedOrigin::Of(marks) | TrackedOrigin::Map(_, marks) => {
-                Self::computed(value, marks.clone())
-            }
-        };
-        Some(item.chosen_by(&self.chosen))
-    }
-
-    /// One member, chosen by what chose the object.
-    pub fn member(&self, name: &str) -> Option<Self> {
-        Some(self.own_member(name)?.chosen_by(&self.chosen))
-    }
-
     fn own_member(&self, name: &str) -> Option<Self> {
-        let Variable::Object(values) = &*self.value else {
-            return None;
-        };
-        let value = values.get(name)?.clone();
+        let value = self.value.as_object()?.get(name)?.clone();
         Some(match &self.made {
             TrackedOrigin::Map(members, _) => members.get(name)?.clone(),
             TrackedOrigin::At(place) => Self::recorded(place.below(name), value),
@@ -427,6 +290,99 @@ impl Tracked {
             _ => Self::computed(wanted.clone(), self.sources()),
         };
         aligned.chosen_by(&self.chosen)
+    }
+}
+
+impl EvaluatedValue for Tracked {
+    type Provenance = Provenance;
+
+    fn union<'a>(sets: impl IntoIterator<Item = &'a Provenance>) -> Provenance {
+        union(sets)
+    }
+
+    fn trace(find: impl FnOnce() -> Provenance) -> Provenance {
+        find()
+    }
+
+    fn computed(value: Rcvar, sources: Provenance) -> Self {
+        Self::made(value, TrackedOrigin::Of(sources))
+    }
+
+    fn list(items: Vec<Self>, source: Provenance) -> Self {
+        let value = items.iter().map(|item| item.value.clone()).collect();
+        let value = Rcvar::new(Variable::Array(value));
+        Self::made(value, TrackedOrigin::List(Rc::new(items), source))
+    }
+
+    fn map(members: BTreeMap<String, Self>, source: Provenance) -> Self {
+        let value = members
+            .iter()
+            .map(|(name, member)| (name.clone(), member.value.clone()))
+            .collect();
+        let value = Rcvar::new(Variable::Object(value));
+        Self::made(value, TrackedOrigin::Map(Rc::new(members), source))
+    }
+
+    fn chosen_by(mut self, more: &Provenance) -> Self {
+        self.chosen = self.chosen.and(more);
+        self
+    }
+
+    fn value(&self) -> &Rcvar {
+        &self.value
+    }
+
+    fn chosen(&self) -> &Provenance {
+        &self.chosen
+    }
+
+    fn source(&self) -> Provenance {
+        match &self.made {
+            TrackedOrigin::At(place) => Provenance::at(place.clone()),
+            TrackedOrigin::Of(source)
+            | TrackedOrigin::List(_, source)
+            | TrackedOrigin::Map(_, source) => source.clone(),
+        }
+    }
+
+    /// As deep as a value is nested, which is bounded where values are read.
+    fn visit_parts(&self, visit: &mut dyn FnMut(&Self)) {
+        visit(self);
+        match &self.made {
+            TrackedOrigin::At(_) | TrackedOrigin::Of(_) => {}
+            TrackedOrigin::List(items, _) => items.iter().for_each(|item| item.visit_parts(visit)),
+            TrackedOrigin::Map(members, _) => members
+                .values()
+                .for_each(|member| member.visit_parts(visit)),
+        }
+    }
+
+    fn items(&self) -> Option<Cow<'_, [Self]>> {
+        let values = self.value.as_array()?;
+        Some(match &self.made {
+            TrackedOrigin::List(items, _) => Cow::Borrowed(items.as_slice()),
+            _ => (0..values.len())
+                .filter_map(|at| self.own_item(at))
+                .collect(),
+        })
+    }
+
+    fn members(&self) -> Option<Cow<'_, BTreeMap<String, Self>>> {
+        let values = self.value.as_object()?;
+        if let TrackedOrigin::Map(members, _) = &self.made {
+            return Some(Cow::Borrowed(members));
+        }
+        let names = values.keys();
+        let members = names.filter_map(|name| Some((name.clone(), self.own_member(name)?)));
+        Some(Cow::Owned(members.collect()))
+    }
+
+    fn item(&self, at: usize) -> Option<Self> {
+        Some(self.own_item(at)?.chosen_by(&self.chosen))
+    }
+
+    fn member(&self, name: &str) -> Option<Self> {
+        Some(self.own_member(name)?.chosen_by(&self.chosen))
     }
 }
 

@@ -19,22 +19,68 @@ fn names() -> BTreeMap<Root, Rcvar> {
 fn evaluate(source: &str) -> serde_json::Value {
     let expression = Expression::parse(source).unwrap_or_else(|e| panic!("{source}: {e}"));
     let value = to_value(&expression.evaluate(&names()).unwrap());
-    // Tracked evaluation agrees in every value.
-    let tracked = expression.track(&Placed, &mut tracked::Tracker::default());
-    assert_eq!(tracked.unwrap().to_value(), value, "{source}");
+    let tracked = track(&expression).unwrap();
+    assert_eq!(tracked.to_value(), value, "{source}");
     value
 }
 
-/// The same names, each value at a place of its own.
-struct Placed;
+/// Tracked evaluation, with the value of each name at a place of its own.
+fn track(expression: &Expression) -> Result<Tracked, EvaluationError> {
+    let places = (0..).zip(names()).map(|(frame, (root, value))| {
+        let place = provenance::FramePointer::new(frame, "/x");
+        (root, Tracked::recorded(place, value))
+    });
+    let places: BTreeMap<Root, Tracked> = places.collect();
+    expression.track(&places, &mut Tracker::default())
+}
 
-impl tracked::TrackedNameLookup for Placed {
-    fn get(&self, root: &Root) -> Option<provenance::Tracked> {
-        let value = names().get(root).cloned()?;
-        Some(provenance::Tracked::recorded(
-            provenance::FramePointer::new(0, "/x"),
-            value,
-        ))
+/// The sources and the choosers of an expression's value, as `FRAME/PATH`: 0 are the params, 1 is
+/// the environment and 2 the step.
+fn provenance_of(source: &str) -> [Vec<String>; 2] {
+    let value = track(&Expression::parse(source).unwrap()).unwrap();
+    [value.sources(), value.choosers()].map(|set| {
+        let places = set
+            .iter()
+            .map(|place| format!("{}{}", place.frame, place.path));
+        places.collect()
+    })
+}
+
+#[test]
+fn a_tracked_value_knows_its_sources_and_what_chose_it() {
+    for (source, sources, choosers) in [
+        ("params.rows[0].a", vec!["0/x/rows/0/a"], vec![]),
+        ("params.rows[7].a", vec![], vec!["0/x/rows"]),
+        ("`1`", vec![], vec![]),
+        ("params.gone || env.REGION", vec!["1/x"], vec!["0/x"]),
+        (
+            "params.n == fetch-news.total",
+            vec!["0/x/n", "2/x/total"],
+            vec![],
+        ),
+        (
+            "max_by(params.rows, &a)",
+            vec!["0/x/rows/0"],
+            vec!["0/x/rows/0/a", "0/x/rows/1/a"],
+        ),
+        (
+            "contains(fetch-news.items, `2`)",
+            vec!["2/x/items/1"],
+            vec!["2/x/items"],
+        ),
+        ("length(fetch-news.items)", vec!["2/x/items"], vec![]),
+        (
+            "not_null(params.gone, fetch-news.total)",
+            vec!["2/x/total"],
+            vec!["0/x"],
+        ),
+        (
+            "params.rows[].a | sort(@) | [0]",
+            vec!["0/x/rows/1/a"],
+            vec!["0/x/rows", "0/x/rows/0/a", "0/x/rows/1/a"],
+        ),
+    ] {
+        assert_eq!(provenance_of(source), [sources, choosers], "{source}");
     }
 }
 
@@ -261,16 +307,20 @@ proptest::proptest! {
         if let Ok(expression) = Expression::parse(&text) {
             let _ = expression.evaluate(&names());
         }
-        let _ = Expression::parse_element(&text).map(|e| e.evaluate_on(&null()).is_ok());
+        let mut tracker = Tracker::default();
+        let mut evaluator = Evaluator::new(&mut tracker);
+        let _ = Expression::parse_element(&text).map(|e| e.evaluate_on(&null(), &mut evaluator).is_ok());
     }
 
     #[test]
-    fn no_plausible_text_makes_it_panic(parts in proptest::collection::vec(
+    fn no_plausible_text_makes_it_panic_or_lose_its_value_when_tracked(parts in proptest::collection::vec(
         proptest::sample::select(vec!["params", "step", ".", "[", "]", "(", ")", "&", "|", "'a-b'", "`1`",
             "x-y", "sort_by", "length", "[?", "*", ",", "@", "!", "==", "-1", "{", "}", ":", "\"", "\\", "é"]), 0..20)) {
         let text = parts.concat();
         if let Ok(expression) = Expression::parse(&text) {
-            let _ = expression.evaluate(&names());
+            let value = expression.evaluate(&names());
+            let tracked = track(&expression).map(|tracked| tracked.value().clone());
+            proptest::prop_assert_eq!(tracked, value, "{}", text);
         }
     }
 

@@ -9,7 +9,7 @@ use ktsu_ledger::CanonicalJson;
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Number, Value};
 
-use super::{EvaluationError, MAX_NESTING, MAX_RESULT};
+use super::error::{EvaluationError, MAX_NESTING, MAX_RESULT};
 
 /// The form expressions work on, made once per value and shared.
 pub fn from_json(json: &CanonicalJson) -> Rcvar {
@@ -120,9 +120,34 @@ pub fn to_value(value: &Rcvar) -> Value {
     }
 }
 
+/// As [`to_value`], without copies of what nothing else holds.
+pub fn into_value(value: Rcvar) -> Value {
+    match Rcvar::try_unwrap(value) {
+        Ok(Variable::String(text)) => Value::String(text),
+        Ok(Variable::Array(items)) => Value::Array(items.into_iter().map(into_value).collect()),
+        Ok(Variable::Object(members)) => {
+            let members = members.into_iter();
+            Value::Object(
+                members
+                    .map(|(key, member)| (key, into_value(member)))
+                    .collect(),
+            )
+        }
+        Ok(Variable::Null | Variable::Expref(_)) => Value::Null,
+        Ok(Variable::Bool(flag)) => Value::Bool(flag),
+        Ok(Variable::Number(number)) => Value::Number(number),
+        Err(shared) => to_value(&shared),
+    }
+}
+
 /// JMESPath null.
 pub fn null() -> Rcvar {
     Rcvar::new(Variable::Null)
+}
+
+/// A boolean.
+pub(super) fn flag(value: bool) -> Rcvar {
+    Rcvar::new(Variable::Bool(value))
 }
 
 /// JMESPath's truth (decision T3): null, false, `""`, `[]` and `{}` are false; 0 is true.

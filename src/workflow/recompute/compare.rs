@@ -91,14 +91,9 @@ pub fn compare(run: &RecordedRun, fresh: &[Frame]) -> Result<RecomputeCompared, 
                 rules,
                 step,
             };
-            let judged = with_notes(compare_task(&known, end, shape), after);
             results.extend(end.and_then(TaskEnd::value));
-            let judged = ComparedTask {
-                item,
-                step: path.to_owned(),
-                ..judged
-            };
-            tasks.push(with_original_name(judged, after));
+            let task = compare_task(&known, end, shape);
+            tasks.push(with_original(task, after, path, item));
         }
         let whole = run.tasks.iter().find(|task| task.path() == path);
         let whole = whole.filter(|task| task.item.is_some() && results.len() == count);
@@ -203,21 +198,31 @@ pub fn compare_task(
     task
 }
 
-/// What is said of a task, by the name that it had in its run: a recompute does every task as an item
-/// of a fan-out of its own.
-pub fn with_original_name(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedTask {
+/// Adds what is known of a task besides its output, under the name that it had in its run: a
+/// recompute does every task as an item of a fan-out of its own.
+pub fn with_original(
+    task: ComparedTask,
+    fresh: Option<&RecordedTask>,
+    step: &str,
+    item: Option<u32>,
+) -> ComparedTask {
+    let mut task = with_notes(task, fresh);
     if let (Some(reason), Some(fresh)) = (&task.reason, fresh) {
         let own = format!("step \"{}\"", item_name(&fresh.step.id, fresh.item));
-        let known = format!("step \"{}\"", item_name(&task.step, task.item));
+        let known = format!("step \"{}\"", item_name(step, item));
         task.reason = Some(reason.replacen(&own, &known, 1));
     }
-    task
+    ComparedTask {
+        item,
+        step: step.to_owned(),
+        ..task
+    }
 }
 
 /// What is to be said of a task besides. Where it failed: whether it may go well another time. That
 /// calls of it had no recorded result to answer them: its model was told less than that of the run,
 /// so that the same value shows nothing.
-pub fn with_notes(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedTask {
+fn with_notes(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedTask {
     if task.status == Sameness::Failed {
         let said = fresh.and_then(|fresh| fresh.retryable);
         task.retryable = Some(said.unwrap_or(false));

@@ -15,9 +15,7 @@ pub mod plan;
 pub mod recorded;
 pub mod results;
 
-pub use compare::{
-    OutputSchemas, PriorOutput, compare, compare_task, with_notes, with_original_name,
-};
+pub use compare::{OutputSchemas, PriorOutput, compare, compare_task, with_original};
 pub use plan::{PreparedRecompute, prepare, prepare_task};
 pub use recorded::{RecordedRun, RecordedTask, TaskEnd};
 

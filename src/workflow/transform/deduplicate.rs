@@ -2,28 +2,26 @@
 
 use std::collections::HashSet;
 
-use jmespath::Rcvar;
-
-use super::{array, canonical};
-use crate::expression::{EvaluationError, Expression, Meter};
+use super::values::{canonical, taken};
+use crate::expression::{EvaluatedValue, EvaluationError, Evaluator, Expression};
 
 /// Keys are compared as canonical JSON; a missing key and null are the same key. What is no array
 /// passes unchanged (decision S8).
-pub(super) fn apply(
+pub(super) fn apply<V: EvaluatedValue>(
     field: &Expression,
-    value: &Rcvar,
-    meter: &mut Meter,
-) -> Result<Rcvar, EvaluationError> {
-    let Some(items) = value.as_array() else {
+    value: &V,
+    evaluator: &mut Evaluator<'_, V>,
+) -> Result<V, EvaluationError> {
+    let Some(items) = value.items() else {
         return Ok(value.clone());
     };
-    let mut seen = HashSet::new();
-    let mut kept = Vec::new();
-    for item in items {
-        let key = field.evaluate_on_within(item, meter)?;
-        if seen.insert(canonical(&key)) {
+    let (mut seen, mut kept, mut why) = (HashSet::new(), Vec::new(), Vec::new());
+    for item in items.iter() {
+        let key = field.evaluate_on(item, evaluator)?;
+        why.push(key.dependencies());
+        if seen.insert(canonical(key.value())) {
             kept.push(item.clone());
         }
     }
-    Ok(array(kept))
+    Ok(taken(value, kept, &why))
 }

@@ -1,25 +1,24 @@
 //! The six operations on data (seed 000, invariants 22 and 23; decision S8).
 //!
 //! A transform starts with its inputs, applies its operations in order and ends as an object with
-//! one member, `result`. Nothing in it can reach outside its values. One file an operation.
+//! one member, `result`. Nothing in it can reach outside its values.
 
 mod deduplicate;
 mod filter;
-mod flatten;
-mod map;
 mod merge;
 mod sort;
-mod tracked;
+mod values;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use jmespath::{Rcvar, Variable};
+use jmespath::Rcvar;
 use ktsu_ledger::event::plan::{Op, TransformPlan};
 use serde_json::{Value, json};
 
+use super::expression::provenance::Tracked;
 use super::expression::{
-    EvaluationError, Expression, ExpressionError, Meter, NameLookup, Root, kind, measure_within,
-    null, to_value,
+    EvaluatedValue, EvaluationError, Evaluator, Expression, ExpressionError, MAX_BYTES, NameLookup,
+    Root, Tracker, flatten, measure_within, null, to_value,
 };
 
 /// The operations by name, as they stand in a file.
@@ -110,7 +109,37 @@ impl CompiledTransform {
 
     /// The values of the inputs, in order.
     pub fn inputs(&self, names: &dyn NameLookup) -> Result<Vec<Rcvar>, TransformError> {
-        let values = self.inputs.iter().map(|input| input.evaluate(names));
+        self.evaluate_inputs(names, &mut Tracker::default())
+    }
+
+    /// Applies the operations to the inputs; the output is `{"result": value}`.
+    pub fn run(&self, inputs: &[Rcvar], names: &dyn NameLookup) -> Result<Value, TransformError> {
+        let value = self.apply(inputs, names, &mut Tracker::default())?;
+        Ok(json!({ "result": to_value(&value) }))
+    }
+
+    /// As [`CompiledTransform::inputs`] and [`CompiledTransform::run`], with the provenance of the
+    /// result.
+    pub fn track(
+        &self,
+        names: &dyn NameLookup<Tracked>,
+        tracker: &mut Tracker,
+    ) -> Result<Tracked, TransformError> {
+        let inputs = self.evaluate_inputs(names, tracker)?;
+        let value = self.apply(&inputs, names, tracker)?;
+        let members = BTreeMap::from([("result".to_owned(), value)]);
+        Ok(Tracked::map(members, Default::default()))
+    }
+
+    fn evaluate_inputs<V: EvaluatedValue>(
+        &self,
+        names: &dyn NameLookup<V>,
+        tracker: &mut Tracker<V>,
+    ) -> Result<Vec<V>, TransformError> {
+        let values = self
+            .inputs
+            .iter()
+            .map(|input| input.evaluate_within(names, &mut Evaluator::new(tracker)));
         values
             .collect::<Result<_, _>>()
             .map_err(|error| TransformError {
@@ -120,13 +149,17 @@ impl CompiledTransform {
             })
     }
 
-    /// Applies the operations to the inputs; the output is `{"result": value}`.
-    pub fn run(&self, inputs: &[Rcvar], names: &dyn NameLookup) -> Result<Value, TransformError> {
+    fn apply<V: EvaluatedValue>(
+        &self,
+        inputs: &[V],
+        names: &dyn NameLookup<V>,
+        tracker: &mut Tracker<V>,
+    ) -> Result<V, TransformError> {
         let mut value = start(inputs);
-        let mut meter = Meter::new();
+        let mut evaluator = Evaluator::new(tracker);
         for (position, op) in self.ops.iter().enumerate() {
             value = op
-                .apply(&value, names, &mut meter)
+                .apply(&value, names, &mut evaluator)
                 .map_err(|error| TransformError {
                     code: error.code,
                     message: format!("{}: {}", op.name(), error.message),
@@ -134,27 +167,37 @@ impl CompiledTransform {
                 })?;
         }
         // The wrapper is a level of its own.
-        measure_within(&value, 1, Meter::MAX_BYTES).map_err(|error| TransformError {
+        measure_within(value.value(), 1, MAX_BYTES).map_err(|error| TransformError {
             code: error.code,
             message: error.message,
             op: None,
         })?;
-        Ok(json!({ "result": to_value(&value) }))
+        Ok(value)
+    }
+
+    /// What it does, in the words of its declaration: the inputs, then the operations.
+    pub fn in_words(&self) -> String {
+        let inputs = self.inputs.iter().map(|one| one.source().to_owned());
+        let words = self.ops.iter().map(CompiledOp::in_words);
+        let all: Vec<String> = inputs.chain(words).collect();
+        all.join(" | ")
     }
 }
 
 /// No input is null, one is itself; of several, objects are merged one level deep, the later wins,
 /// and a value that is no object replaces what was before it.
-fn start(inputs: &[Rcvar]) -> Rcvar {
+fn start<V: EvaluatedValue>(inputs: &[V]) -> V {
     let mut inputs = inputs.iter();
-    let first = inputs.next().cloned().unwrap_or_else(null);
-    inputs.fold(first, |before, next| match (&*before, &**next) {
-        (Variable::Object(before), Variable::Object(next)) => {
-            let mut merged: BTreeMap<_, _> = before.clone();
-            merged.extend(next.iter().map(|(key, value)| (key.clone(), value.clone())));
-            Rcvar::new(Variable::Object(merged))
-        }
-        _ => next.clone(),
+    let first = inputs.next().cloned();
+    let first = first.unwrap_or_else(|| V::literal(null()));
+    inputs.fold(first, |before, next| {
+        let Some((merged, members)) = before.members().zip(next.members()) else {
+            return next.clone();
+        };
+        let mut merged = merged.into_owned();
+        let members = members.iter();
+        merged.extend(members.map(|(key, value)| (key.clone(), value.clone())));
+        merge::of_both(&before, next, merged)
     })
 }
 
@@ -198,50 +241,46 @@ impl CompiledOp {
         }
     }
 
-    fn apply(
+    fn in_words(&self) -> String {
+        let argument = match self {
+            Self::Deduplicate(one) | Self::Filter(one) | Self::Map(one) => one.source().to_owned(),
+            Self::Flatten => return self.name().to_owned(),
+            Self::Merge(from) => {
+                let sources: Vec<&str> = from.iter().map(Expression::source).collect();
+                sources.join(", ")
+            }
+            Self::Sort { field, descending } => {
+                let order = if *descending { " descending" } else { "" };
+                format!("{}{order}", field.source())
+            }
+        };
+        format!("{} {argument}", self.name())
+    }
+
+    fn apply<V: EvaluatedValue>(
         &self,
-        value: &Rcvar,
-        names: &dyn NameLookup,
-        meter: &mut Meter,
-    ) -> Result<Rcvar, EvaluationError> {
+        value: &V,
+        names: &dyn NameLookup<V>,
+        evaluator: &mut Evaluator<'_, V>,
+    ) -> Result<V, EvaluationError> {
         match self {
-            Self::Deduplicate(field) => deduplicate::apply(field, value, meter),
-            Self::Filter(expr) => filter::apply(expr, value, meter),
-            Self::Flatten => flatten::apply(value),
-            Self::Map(expr) => map::apply(expr, value, meter),
-            Self::Merge(from) => merge::apply(from, value, names, meter),
-            Self::Sort { field, descending } => sort::apply(field, *descending, value, meter),
+            Self::Deduplicate(field) => deduplicate::apply(field, value, evaluator),
+            Self::Filter(expr) => filter::apply(expr, value, evaluator),
+            // Elements that are no arrays stay, null too; what is no array passes unchanged.
+            Self::Flatten => Ok(match value.items() {
+                Some(items) => flatten(value, &items),
+                None => value.clone(),
+            }),
+            // One result an element; where the expression finds nothing, null.
+            Self::Map(expr) => {
+                let items = values::elements(value);
+                let mapped = items.iter().map(|item| expr.evaluate_on(item, evaluator));
+                Ok(value.with_items(mapped.collect::<Result<_, _>>()?))
+            }
+            Self::Merge(from) => merge::apply(from, value, names, evaluator),
+            Self::Sort { field, descending } => sort::apply(field, *descending, value, evaluator),
         }
     }
-}
-
-/// What `map` and `filter` go over: an array's items, nothing for null, otherwise the one value.
-fn elements(value: &Rcvar) -> Vec<Rcvar> {
-    match &**value {
-        Variable::Array(items) => items.clone(),
-        Variable::Null => Vec::new(),
-        Variable::Object(_)
-        | Variable::String(_)
-        | Variable::Bool(_)
-        | Variable::Number(_)
-        | Variable::Expref(_) => vec![value.clone()],
-    }
-}
-
-fn array(items: Vec<Rcvar>) -> Rcvar {
-    Rcvar::new(Variable::Array(items))
-}
-
-fn type_error(wanted: &str, got: &Rcvar) -> EvaluationError {
-    EvaluationError {
-        code: "transform_type",
-        message: format!("needs {wanted}, got {}", kind(got)),
-    }
-}
-
-/// The canonical text of a value, by which values are told apart.
-fn canonical(value: &Rcvar) -> String {
-    to_value(value).to_string()
 }
 
 #[cfg(test)]

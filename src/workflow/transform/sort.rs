@@ -4,30 +4,36 @@ use std::cmp::Ordering;
 
 use jmespath::{Rcvar, Variable};
 
-use super::{array, canonical, type_error};
-use crate::expression::{EvaluationError, Expression, Meter, compare_numbers};
+use super::values::{canonical, taken};
+use crate::expression::{
+    EvaluatedValue, EvaluationError, Evaluator, Expression, compare_numbers, kind,
+};
 
 /// Booleans come before numbers, then strings, arrays and objects; within a class by value.
 /// Null and missing keys are last in both orders, and equal keys keep their places (decision S8).
-pub(super) fn apply(
+pub(super) fn apply<V: EvaluatedValue>(
     field: &Expression,
     descending: bool,
-    value: &Rcvar,
-    meter: &mut Meter,
-) -> Result<Rcvar, EvaluationError> {
-    let Some(items) = value.as_array() else {
-        return Err(type_error("an array", value));
-    };
-    let mut keyed = Vec::with_capacity(items.len());
-    for item in items {
-        let key = field.evaluate_on_within(item, meter)?;
-        keyed.push((SortKey::of(&key), item.clone()));
+    value: &V,
+    evaluator: &mut Evaluator<'_, V>,
+) -> Result<V, EvaluationError> {
+    evaluator.inspect(value.shape());
+    let items = value.items().ok_or_else(|| EvaluationError {
+        code: "transform_type",
+        message: format!("needs an array, got {}", kind(value.value())),
+    })?;
+    let (mut keyed, mut why) = (Vec::with_capacity(items.len()), Vec::new());
+    for item in items.iter() {
+        let key = field.evaluate_on(item, evaluator)?;
+        why.push(key.dependencies());
+        keyed.push((SortKey::of(key.value()), item.clone()));
     }
     keyed.sort_by(|(a, _), (b, _)| order(a, b, descending));
-    Ok(array(keyed.into_iter().map(|(_, item)| item).collect()))
+    let sorted = keyed.into_iter().map(|(_, item)| item).collect();
+    Ok(taken(value, sorted, &why))
 }
 
-pub(super) enum SortKey {
+enum SortKey {
     Null,
     Bool(bool),
     Number(serde_json::Number),
@@ -37,7 +43,7 @@ pub(super) enum SortKey {
 }
 
 impl SortKey {
-    pub(super) fn of(value: &Rcvar) -> Self {
+    fn of(value: &Rcvar) -> Self {
         match &**value {
             Variable::Null | Variable::Expref(_) => Self::Null,
             Variable::Bool(flag) => Self::Bool(*flag),
@@ -60,7 +66,7 @@ impl SortKey {
     }
 }
 
-pub(super) fn order(a: &SortKey, b: &SortKey, descending: bool) -> Ordering {
+fn order(a: &SortKey, b: &SortKey, descending: bool) -> Ordering {
     let forward = match (a, b) {
         (SortKey::Null, _) | (_, SortKey::Null) => return a.class().cmp(&b.class()),
         (SortKey::Bool(a), SortKey::Bool(b)) => a.cmp(b),

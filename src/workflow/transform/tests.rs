@@ -1,5 +1,6 @@
 use super::*;
 use crate::expression::from_value;
+use crate::expression::provenance::FramePointer;
 
 fn run(ops: Vec<Op>, input: Value) -> Result<Value, TransformError> {
     let plan = TransformPlan {
@@ -7,9 +8,13 @@ fn run(ops: Vec<Op>, input: Value) -> Result<Value, TransformError> {
         ops,
     };
     let transform = CompiledTransform::compile(&plan).unwrap();
-    transform
-        .run(&[from_value(&input)], &())
-        .map(|mut output| output["result"].take())
+    let plain = transform.run(&[from_value(&input)], &());
+    let place = FramePointer::new(0, "");
+    let tracked = Tracked::recorded(place, from_value(&input));
+    let tracked = transform.apply(&[tracked], &(), &mut Tracker::default());
+    let tracked = tracked.map(|value| json!({ "result": value.to_value() }));
+    assert_eq!(tracked, plain);
+    plain.map(|mut output| output["result"].take())
 }
 
 fn sort(descending: bool) -> Op {

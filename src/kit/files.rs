@@ -1,0 +1,80 @@
+//! The files of a kit: their kinds, their names and their versions.
+
+use std::path::Path;
+
+/// How the names of workflow files end.
+pub(super) const WORKFLOW_SUFFIX: &str = ".workflow.yaml";
+
+/// How the names of agent files end.
+pub(super) const AGENT_SUFFIX: &str = ".agent.yaml";
+
+/// How the names of server files end.
+pub(super) const SERVER_SUFFIX: &str = ".server.yaml";
+
+/// The version of a file that has none (decision K2).
+pub(super) const NO_VERSION: &str = "0.0.0";
+
+/// One file of a kit that has a version (seed 000, invariant 12).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct KitFile {
+    /// Relative to the kit, with forward slashes.
+    pub path: String,
+    /// What it holds.
+    pub kind: FileKind,
+    /// As the file says, or `0.0.0`.
+    pub version: String,
+}
+
+impl KitFile {
+    /// The file itself. Servers of the central list share one: theirs is `servers.yaml#NAME`.
+    pub fn file(&self) -> &str {
+        file_of(&self.path)
+    }
+}
+
+/// The file that holds what a key means: servers of the central list are `servers.yaml#NAME`.
+pub(super) fn file_of(key: &str) -> &str {
+    match key.split_once('#') {
+        Some((CENTRAL, _)) => CENTRAL,
+        Some(_) | None => key,
+    }
+}
+
+/// The gateway's own file.
+pub const GATEWAY: &str = "gateway.yaml";
+
+/// The central list of tool servers (seed 000, invariant 3).
+pub const CENTRAL: &str = "servers.yaml";
+
+/// What a file of a kit holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum FileKind {
+    /// `*.workflow.yaml`
+    Workflow,
+    /// `*.agent.yaml`, or an agent of this program.
+    Agent,
+    /// `*.server.yaml`
+    Server,
+}
+
+impl FileKind {
+    /// The word for it.
+    pub fn text(self) -> &'static str {
+        match self {
+            Self::Workflow => "workflow",
+            Self::Agent => "agent",
+            Self::Server => "server",
+        }
+    }
+}
+
+/// The names of the files of a folder, sorted; none if it does not exist.
+pub fn file_names(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut names: Vec<String> = entries
+        .filter(|entry| entry.path().is_file())
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort();
+    names
+}

@@ -1,0 +1,93 @@
+//! A kit that was read and is sound.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ktsu_config::fault::Faults;
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::Visibility;
+use ktsu_workflow::definition::Definition;
+
+use super::files::KitFile;
+use super::lock::LockStatus;
+use super::server::KitServer;
+use super::servers::ServerUse;
+
+/// A kit that is sound.
+#[derive(Debug)]
+pub struct Kit {
+    /// The folder, without symbolic links.
+    pub root: PathBuf,
+    /// From `kit.yaml`, or the name of the folder.
+    pub name: String,
+    /// From `kit.yaml`.
+    pub default_workflow: Option<String>,
+    /// By the name they are invoked under, sub-workflows too.
+    pub workflows: BTreeMap<String, KitWorkflow>,
+    /// What does not hinder a run.
+    pub warnings: Faults,
+    /// `examples/NAME.json` by name.
+    pub examples: BTreeMap<String, PathBuf>,
+    /// Everything with a version: what is invoked, called or used, by path.
+    pub files: Vec<KitFile>,
+    /// Tool servers, by the path of their file or `servers.yaml#NAME`.
+    pub servers: BTreeMap<String, KitServer>,
+    /// The servers that agents use, by the path of the agent.
+    pub uses: BTreeMap<String, Vec<ServerUse>>,
+    /// What came of holding it against its lock, if it has one.
+    pub lock: Option<LockStatus>,
+}
+
+impl Kit {
+    /// A kit of nothing: for an engine that starts no run.
+    pub fn empty() -> Self {
+        Self {
+            root: PathBuf::new(),
+            name: String::new(),
+            default_workflow: None,
+            workflows: BTreeMap::new(),
+            warnings: Faults::default(),
+            examples: BTreeMap::new(),
+            files: Vec::new(),
+            servers: BTreeMap::new(),
+            uses: BTreeMap::new(),
+            lock: None,
+        }
+    }
+}
+
+/// One workflow of a kit.
+#[derive(Debug, Clone)]
+pub struct KitWorkflow {
+    /// Relative to the kit, with forward slashes.
+    pub path: String,
+    /// The workflow and everything it reaches.
+    pub definition: Arc<Definition>,
+    /// Whether it can be invoked from outside.
+    pub visibility: Visibility,
+    /// The lock of the kit, where every file it reaches is the one that was locked.
+    pub lock: Option<CanonicalJson>,
+}
+
+impl Kit {
+    /// The text of one of [`Kit::files`], as it was read: whatever became of it since, this is what
+    /// was judged.
+    pub fn source(&self, file: &KitFile) -> Option<&str> {
+        let text = self.warnings.sources.get(Path::new(file.file()));
+        text.map(String::as_str)
+    }
+
+    /// The workflow that runs when none is named: the default, or the only root (decision C3).
+    pub fn default_root(&self) -> Option<&str> {
+        if let Some(name) = &self.default_workflow {
+            return Some(name);
+        }
+        let mut roots = self
+            .workflows
+            .iter()
+            .filter(|(_, one)| one.visibility == Visibility::Root);
+        let (name, _) = roots.next()?;
+        roots.next().is_none().then_some(name)
+    }
+}

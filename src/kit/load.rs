@@ -1,0 +1,415 @@
+//! The files of a kit, one after another, until nothing new is named.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
+use ktsu_ledger::id::is_name;
+
+use super::agent;
+use super::files::{
+    AGENT_SUFFIX, CENTRAL, FileKind, GATEWAY, KitFile, SERVER_SUFFIX, WORKFLOW_SUFFIX, file_names,
+};
+use super::kit::{Kit, KitWorkflow};
+use super::loader::Loader;
+use super::read::{self, KitReader};
+use super::server;
+use super::servers::{self, ServerUse};
+use super::shape::kit::KIT as KIT_SHAPE;
+use super::workflow;
+use super::{builtin, calls, links, reference, server_registry};
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::yaml::{self, SourceSpan};
+use ktsu_workflow::definition::Definition;
+
+/// What `kit.yaml` says.
+#[derive(Default)]
+pub(super) struct Settings {
+    name: Option<String>,
+    pub(super) default: Option<(String, SourceSpan)>,
+}
+
+const KIT: &str = "kit.yaml";
+
+impl Loader {
+    pub(super) fn settings(&mut self) -> Settings {
+        if !self.root.join(KIT).exists() {
+            return Settings::default();
+        }
+        let Some(text) = self.text(KIT) else {
+            return Settings::default();
+        };
+        let Some(node) = self.node(KIT, &text) else {
+            return Settings::default();
+        };
+        let mut reader = KitReader::new(Path::new(KIT), &text);
+        let settings = read_settings(&mut reader, &node);
+        self.faults.faults.append(&mut reader.faults);
+        settings.unwrap_or_default()
+    }
+
+    /// The workflow files of the kit's own folder.
+    pub(super) fn top_level(&mut self) -> Vec<String> {
+        let names = self.file_names("workflows");
+        let names = names
+            .into_iter()
+            .filter(|name| name.ends_with(WORKFLOW_SUFFIX));
+        let paths: Vec<String> = names.map(|name| format!("workflows/{name}")).collect();
+        if paths.is_empty() {
+            let words = format!("there is no workflows/NAME{WORKFLOW_SUFFIX}");
+            let fault = Fault::new(FaultCode::NoWorkflows, SourceSpan::default(), words);
+            self.fault("workflows", fault);
+        }
+        paths
+    }
+
+    pub(super) fn read_workflow(&mut self, path: &str) {
+        if self.drafts.contains_key(path) {
+            return;
+        }
+        let mut draft = None;
+        if let Some(text) = self.text(path)
+            && let Some(node) = self.node(path, &text)
+        {
+            let mut reader = KitReader::new(Path::new(path), &text);
+            draft = workflow::read(&mut reader, &node);
+            self.faults.faults.append(&mut reader.faults);
+            self.nodes.insert(path.to_owned(), node);
+        }
+        self.drafts.insert(path.to_owned(), draft);
+    }
+
+    /// Reads every workflow that another one names, until there are no new ones.
+    pub(super) fn follow_children(&mut self) {
+        let mut waiting: Vec<String> = self.drafts.keys().cloned().collect();
+        while let Some(parent) = waiting.pop() {
+            let Some(Some(draft)) = self.drafts.get(&parent) else {
+                continue;
+            };
+            let steps = draft.steps.iter().enumerate();
+            let named: Vec<_> = steps
+                .filter_map(|(position, step)| {
+                    let reference = step.child.as_ref()?.reference();
+                    let path = reference::resolve(&self.root, &parent, &reference);
+                    Some((position, path))
+                })
+                .collect();
+            for (position, path) in named {
+                match path {
+                    Ok(path) => {
+                        if !self.drafts.contains_key(&path) {
+                            self.read_workflow(&path);
+                            waiting.push(path.clone());
+                        }
+                        self.children.insert((parent.clone(), position), path);
+                    }
+                    Err(fault) => self.fault(&parent, fault),
+                }
+            }
+        }
+    }
+
+    /// Reads the agents of the kit's own folder, and every one that a step names.
+    pub(super) fn read_agents(&mut self) {
+        let names = self.file_names("agents");
+        for name in names.iter().filter(|name| name.ends_with(AGENT_SUFFIX)) {
+            self.read_agent(&format!("agents/{name}"));
+        }
+        let mut found = Vec::new();
+        for (path, draft) in &self.drafts {
+            let steps = draft
+                .iter()
+                .flat_map(|draft| draft.steps.iter().enumerate());
+            for (position, step) in steps {
+                if let Some(call) = &step.agent {
+                    let agent = calls::resolve(&self.root, path, call);
+                    found.push(((path.clone(), position), agent));
+                }
+            }
+        }
+        for (call, agent) in found {
+            match agent {
+                Ok(path) => {
+                    self.read_agent(&path);
+                    self.calls.insert(call, path);
+                }
+                Err(fault) => self.fault(&call.0, fault),
+            }
+        }
+    }
+
+    fn read_agent(&mut self, path: &str) {
+        if self.agents.contains_key(path) {
+            return;
+        }
+        let mut draft = None;
+        if let Some(text) = self.kit_or_builtin_text(path)
+            && let Some(node) = self.node(path, &text)
+        {
+            let mut reader = KitReader::new(Path::new(path), &text);
+            draft = agent::read(&mut reader, &node);
+            self.faults.faults.append(&mut reader.faults);
+            self.nodes.insert(path.to_owned(), node);
+        }
+        self.agents.insert(path.to_owned(), draft);
+    }
+
+    /// Reads the central list, the servers of the kit's own folder, and every one that an agent
+    /// names.
+    pub(super) fn read_servers(&mut self) {
+        let central = self.read_central();
+        let names = file_names(&self.root.join("servers"));
+        for name in names.iter().filter(|name| name.ends_with(SERVER_SUFFIX)) {
+            self.read_server(&format!("servers/{name}"));
+        }
+        let mut found = Vec::new();
+        for (path, draft) in &self.agents {
+            let calls = draft.iter().flat_map(|draft| draft.servers.iter());
+            for (position, call) in calls.enumerate() {
+                let server = servers::resolve(&self.root, path, call, central.as_ref());
+                found.push(((path.clone(), position), server));
+            }
+        }
+        for (entry, server) in found {
+            match server {
+                Ok(Some(key)) => {
+                    if !key.starts_with(CENTRAL) {
+                        self.read_server(&key);
+                    }
+                    self.uses.insert(entry, key);
+                }
+                Ok(None) => {}
+                Err(fault) => self.fault(&entry.0, fault),
+            }
+        }
+    }
+
+    fn read_server(&mut self, path: &str) {
+        if self.servers.contains_key(path) {
+            return;
+        }
+        let mut draft = None;
+        if let Some(text) = self.kit_or_builtin_text(path)
+            && let Some(node) = self.node(path, &text)
+        {
+            let mut reader = KitReader::new(Path::new(path), &text);
+            draft = server::read(&mut reader, &node);
+            self.faults.faults.append(&mut reader.faults);
+        }
+        if let Some(draft) = draft.as_mut().filter(|_| builtin::is_builtin(path)) {
+            // It is wherever the orchestrator is, under its whole name.
+            draft.server.name = reference::split(path).0.to_owned();
+            draft.server.url = String::new();
+        }
+        self.servers.insert(path.to_owned(), draft);
+    }
+
+    /// The names of the central list; nothing if it cannot be read.
+    fn read_central(&mut self) -> Option<BTreeSet<String>> {
+        if !self.root.join(CENTRAL).exists() {
+            return Some(BTreeSet::new());
+        }
+        let text = self.text(CENTRAL)?;
+        let node = self.node(CENTRAL, &text)?;
+        let mut reader = KitReader::new(Path::new(CENTRAL), &text);
+        let listed = server_registry::read(&mut reader, &node);
+        self.faults.faults.append(&mut reader.faults);
+        let listed = listed?;
+        let servers = listed.servers.into_iter();
+        let servers = servers.map(|(name, draft)| (servers::central_key(&name), draft));
+        self.servers.extend(servers);
+        listed.whole.then(|| {
+            let keys = self.servers.keys();
+            keys.filter_map(|key| Some(key.strip_prefix(CENTRAL)?.strip_prefix('#')?.to_owned()))
+                .collect()
+        })
+    }
+
+    pub(super) fn check_default(&mut self, default: Option<&(String, SourceSpan)>) {
+        let Some((name, place)) = default else {
+            return;
+        };
+        let path = format!("workflows/{name}{WORKFLOW_SUFFIX}");
+        let visibility = match self.drafts.get(&path) {
+            Some(Some(draft)) => draft.plan.visibility,
+            // Its own faults are told already.
+            Some(None) => return,
+            None => Visibility::SubWorkflow,
+        };
+        if visibility != Visibility::Root {
+            let words = format!("the default {name:?} is not a root workflow of this kit");
+            self.fault(KIT, Fault::new(FaultCode::UnknownDefault, *place, words));
+        }
+    }
+
+    /// Others read the gateway's file; that it is one of the kit is for the kit to say.
+    pub(super) fn check_gateway(&mut self) {
+        if !read::is_within(&self.root, &self.root.join(GATEWAY)) {
+            let words = "the file is a link that leads out of the kit";
+            let fault = Fault::new(FaultCode::ChildOutsideKit, SourceSpan::default(), words);
+            self.fault(GATEWAY, fault);
+        }
+    }
+
+    /// The names of the files in a folder of the kit.
+    fn file_names(&self, folder: &str) -> Vec<String> {
+        let path = self.root.join(folder);
+        match read::is_within(&self.root, &path) {
+            true => file_names(&path),
+            false => Vec::new(),
+        }
+    }
+
+    pub(super) fn finish(mut self, settings: Settings, top: &[String]) -> Result<Kit, Faults> {
+        let mut workflows = BTreeMap::new();
+        let uses = self.server_uses();
+        if !self.faults.has_errors() {
+            for path in top {
+                let compiled = self.compile(path, &uses);
+                workflows.extend(compiled.map(|one| (invoke_name(path).to_owned(), one)));
+            }
+        }
+        self.faults.sort();
+        if self.faults.has_errors() {
+            return Err(self.faults);
+        }
+        let files = self.files();
+        let servers = std::mem::take(&mut self.servers).into_iter();
+        let servers = servers.filter_map(|(key, draft)| Some((key, draft?.server)));
+        let folder = self
+            .root
+            .file_name()
+            .map(|name| name.to_string_lossy().into_owned());
+        let examples = self.file_names("examples").into_iter().filter_map(|file| {
+            let name = file.strip_suffix(".json")?.to_owned();
+            let path = self.root.join("examples").join(&file);
+            read::is_within(&self.root, &path).then_some((name, path))
+        });
+        let examples: BTreeMap<_, _> = examples.collect();
+        Ok(Kit {
+            name: settings.name.or(folder).unwrap_or_else(|| "kit".to_owned()),
+            default_workflow: settings.default.map(|(name, _)| name),
+            examples,
+            files,
+            servers: servers.collect(),
+            uses,
+            lock: None,
+            workflows,
+            warnings: self.faults,
+            root: self.root,
+        })
+    }
+
+    /// Everything with a version, by path.
+    fn files(&self) -> Vec<KitFile> {
+        let file = |kind, path: &String, version: &String| KitFile {
+            path: path.clone(),
+            kind,
+            version: version.clone(),
+        };
+        let workflows = self.drafts.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.plan.version;
+            Some(file(FileKind::Workflow, path, version))
+        });
+        let agents = self.agents.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.plan.version;
+            Some(file(FileKind::Agent, path, version))
+        });
+        let servers = self.servers.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.server.version;
+            Some(file(FileKind::Server, path, version))
+        });
+        let mut files: Vec<KitFile> = workflows.chain(agents).chain(servers).collect();
+        files.sort();
+        files
+    }
+
+    /// The servers of every agent that has some, in file order.
+    fn server_uses(&self) -> BTreeMap<String, Vec<ServerUse>> {
+        let mut uses: BTreeMap<String, Vec<ServerUse>> = BTreeMap::new();
+        for ((path, position), key) in &self.uses {
+            let agent = self.agents.get(path).and_then(Option::as_ref);
+            let call = agent.and_then(|agent| agent.servers.get(*position));
+            let server = self.servers.get(key).and_then(Option::as_ref);
+            if let Some((call, server)) = call.zip(server) {
+                let one = ServerUse::new(call, key, &server.server);
+                uses.entry(path.clone()).or_default().push(one);
+            }
+        }
+        uses
+    }
+
+    /// The definition of one workflow: it and everything it reaches.
+    fn compile(
+        &mut self,
+        root: &str,
+        uses: &BTreeMap<String, Vec<ServerUse>>,
+    ) -> Option<KitWorkflow> {
+        let mut workflows = BTreeMap::new();
+        let mut waiting = BTreeSet::from([root.to_owned()]);
+        while let Some(path) = waiting.pop_first() {
+            let plan = links::plan(self, &path)?;
+            waiting.extend(links::children(&plan).filter(|child| !workflows.contains_key(child)));
+            workflows.insert(path, plan);
+        }
+        let visibility = workflows.get(root)?.visibility;
+        let mut agents = BTreeMap::new();
+        for path in workflows.values().flat_map(links::agents) {
+            let mut agent = self.agents.get(&path)?.as_ref()?.plan.clone();
+            for one in uses.get(&path).into_iter().flatten() {
+                let server = self.servers.get(&one.server)?.as_ref()?;
+                agent.servers.push(one.plan(&server.server));
+            }
+            agents.insert(path, agent);
+        }
+        let plan = Plan {
+            agents,
+            format: FORMAT,
+            root: root.to_owned(),
+            workflows,
+        };
+        match Definition::compile(plan) {
+            Ok(definition) => Some(KitWorkflow {
+                path: root.to_owned(),
+                definition: Arc::new(definition),
+                visibility,
+                lock: None,
+            }),
+            Err(found) => {
+                for (place, words) in found {
+                    let words = format!("{place}: {words}");
+                    self.fault(
+                        root,
+                        Fault::new(FaultCode::BadValue, SourceSpan::default(), words),
+                    );
+                }
+                None
+            }
+        }
+    }
+}
+
+fn invoke_name(path: &str) -> &str {
+    let file = path.rsplit('/').next().unwrap_or(path);
+    file.strip_suffix(WORKFLOW_SUFFIX).unwrap_or(file)
+}
+
+fn read_settings(reader: &mut KitReader<'_>, node: &yaml::YamlNode) -> Option<Settings> {
+    let fields = reader.shaped(node, &KIT_SHAPE)?;
+    let name = fields.get("name").and_then(|node| {
+        let name = reader.string(node, "name")?;
+        if !is_name(name) {
+            return reader.bad_value(node, format!("{name:?} is not a name"));
+        }
+        Some(name.to_owned())
+    });
+    let default = fields.get("default").and_then(|node| {
+        let name = reader.string(node, "default")?;
+        Some((name.to_owned(), node.place))
+    });
+    if let Some(node) = fields.get("version") {
+        reader.version(node);
+    }
+    Some(Settings { name, default })
+}

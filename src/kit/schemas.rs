@@ -1,0 +1,80 @@
+//! What the schemas of params and outputs say.
+
+use std::collections::BTreeMap;
+
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
+use ktsu_workflow::params::ParamsSchema;
+
+use super::read::{KitReader, member, members};
+
+/// What an agent says about its params.
+pub(super) struct Params {
+    pub(super) schema: ParamsSchema,
+    /// Marked `secret: true`.
+    pub(super) secrets: Vec<String>,
+    /// Where each property is declared.
+    pub(super) places: BTreeMap<String, SourceSpan>,
+}
+
+/// Reserved output fields, in the order in which they are evaluated (decision R1).
+const RESERVED: [&str; 8] = [
+    "ktsu_injection_attempt",
+    "ktsu_untrusted_content",
+    "ktsu_low_quality",
+    "ktsu_needs_human",
+    "ktsu_confidence",
+    "ktsu_skip_reason",
+    "ktsu_flags",
+    "ktsu_rationale",
+];
+
+/// Names that begin with `ktsu_` and mean nothing: what a model says there is dropped.
+pub(super) fn reserved_fields(reader: &mut KitReader<'_>, schema: &YamlNode) {
+    let properties = members(member(Some(schema), "properties"));
+    let mut named: Vec<(&str, SourceSpan)> = properties
+        .iter()
+        .map(|(key, _)| (key.text.as_str(), key.place))
+        .collect();
+    if let Some(YamlValue::List(items)) = member(Some(schema), "required").map(|node| &node.data) {
+        for item in items {
+            if let YamlValue::Text(name) = &item.data {
+                named.push((name, item.place));
+            }
+        }
+    }
+    for (name, place) in named {
+        if !name.starts_with("ktsu_") || RESERVED.contains(&name) {
+            continue;
+        }
+        let words = format!("{name:?} is no reserved field and is dropped from every output");
+        let fault = Fault::new(FaultCode::UnknownReserved, place, words).warning();
+        let near = ktsu_codes::nearest(name, RESERVED);
+        reader.fault(match near {
+            Some(near) => fault.hint(format!("did you mean {near}?")),
+            None => fault.hint("names of your own do not begin with ktsu_"),
+        });
+    }
+}
+
+/// An optional param without a default is absent when it is not given (decision K4).
+pub(super) fn optional_params(reader: &mut KitReader<'_>, schema: &YamlNode) {
+    let value = schema.to_value();
+    let required = value.get("required").and_then(|list| list.as_array());
+    let YamlValue::Map(properties) = &schema.at("/properties").data else {
+        return;
+    };
+    if std::ptr::eq(schema, schema.at("/properties")) {
+        return;
+    }
+    for (key, property) in properties {
+        let is_required =
+            required.is_some_and(|list| list.iter().any(|one| one == key.text.as_str()));
+        let has_default = matches!(&property.data, YamlValue::Map(members) if members.iter().any(|(key, _)| key.text == "default"));
+        if !is_required && !has_default {
+            let words = format!("the param {:?} is optional and has no default", key.text);
+            let fault = Fault::new(FaultCode::OptionalWithoutDefault, key.place, words).warning();
+            reader.fault(fault.hint("where it is not given it is absent, and null in expressions"));
+        }
+    }
+}

@@ -1,0 +1,87 @@
+//! What is known of the types in a kit.
+
+use std::collections::BTreeMap;
+
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::YamlNode;
+use ktsu_workflow::types::infer::InferenceBudget;
+use ktsu_workflow::types::schema::{of_output, of_params};
+use ktsu_workflow::types::{ValueType, step};
+
+use crate::loader::Loader;
+
+/// What is known of a kit so far.
+pub(super) struct KitTypes<'l> {
+    pub(super) loader: &'l Loader,
+    pub(super) nodes: &'l BTreeMap<String, YamlNode>,
+    /// What agents give, by path.
+    pub(super) agents: BTreeMap<&'l str, ValueType>,
+    /// What agents take, by path.
+    pub(super) agent_params: BTreeMap<&'l str, ValueType>,
+    /// What workflows give where they are called, by path.
+    pub(super) outputs: BTreeMap<String, ValueType>,
+    /// What workflows take, by path.
+    pub(super) params: BTreeMap<&'l str, ValueType>,
+    pub(super) effort: InferenceBudget,
+    pub(super) faults: Vec<Fault>,
+}
+
+impl<'l> KitTypes<'l> {
+    pub(super) fn new(loader: &'l Loader, nodes: &'l BTreeMap<String, YamlNode>) -> Self {
+        let agents = loader.agents.iter();
+        let agents = agents.filter_map(|(path, draft)| Some((path.as_str(), draft.as_ref()?)));
+        let workflows = loader.drafts.iter();
+        let workflows =
+            workflows.filter_map(|(path, draft)| Some((path.as_str(), draft.as_ref()?)));
+        Self {
+            loader,
+            nodes,
+            agents: agents
+                .clone()
+                .map(|(path, draft)| {
+                    let output = of_output(&draft.plan.output.to_value());
+                    (path, output.stripped())
+                })
+                .collect(),
+            agent_params: agents
+                .map(|(path, draft)| {
+                    let schema = draft.plan.params.as_ref().map(|json| json.to_value());
+                    (path, of_params(schema.as_ref()))
+                })
+                .collect(),
+            outputs: BTreeMap::new(),
+            params: workflows
+                .map(|(path, draft)| {
+                    let schema = draft.plan.params.as_ref().map(|json| json.to_value());
+                    (path, of_params(schema.as_ref()))
+                })
+                .collect(),
+            effort: InferenceBudget::of_a_kit(),
+            faults: Vec::new(),
+        }
+    }
+
+    /// What the workflow at a path gives to a step that calls it.
+    pub(super) fn output(&self, path: &str) -> ValueType {
+        let known = self.outputs.get(path);
+        known.cloned().unwrap_or_else(ValueType::any)
+    }
+}
+
+/// An output that cannot fit its schema.
+pub(super) fn mismatch(place: ktsu_config::yaml::SourceSpan, what: &str, message: &str) -> Fault {
+    let words = format!("{what} can never fit its schema: {message}");
+    Fault::new(FaultCode::OutputMismatch, place, words)
+}
+
+/// The output of a step and what may stand in its place.
+pub(super) fn with_markers(output: ValueType, skips: bool, suppresses: bool) -> ValueType {
+    let mut all = output;
+    if skips {
+        all = all.join(&step::skipped());
+    }
+    if suppresses {
+        all = all.join(&step::suppressed());
+    }
+    all
+}

@@ -1,0 +1,48 @@
+//! The names at the root of an expression.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jmespath::Rcvar;
+
+/// A name an expression mentions at its root.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Root {
+    /// `params`.
+    Params,
+    /// `env.NAME`.
+    Env(String),
+    /// `step.ID` or just `ID`.
+    Step(String),
+    /// `item`, inside a fan-out.
+    Item,
+    /// `item_index`, inside a fan-out.
+    ItemIndex,
+}
+
+/// What an expression takes of `params`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ParamNames {
+    /// Single params, by name.
+    pub names: BTreeSet<String>,
+    /// It looks at all of them.
+    pub whole: bool,
+}
+
+/// Where the values of names come from.
+pub trait NameLookup<V = Rcvar> {
+    /// The value of a name, or nothing: then it is null.
+    fn get(&self, root: &Root) -> Option<V>;
+}
+
+/// No names at all.
+impl<V> NameLookup<V> for () {
+    fn get(&self, _: &Root) -> Option<V> {
+        None
+    }
+}
+
+impl<V: Clone> NameLookup<V> for BTreeMap<Root, V> {
+    fn get(&self, root: &Root) -> Option<V> {
+        self.get(root).cloned()
+    }
+}

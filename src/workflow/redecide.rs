@@ -1,0 +1,75 @@
+//! A run that is decided again from recorded inputs, by strict replay and by simulation.
+
+use std::sync::Arc;
+
+use ktsu_ledger::{Draft, Event, Frame, Timestamp};
+use ktsu_projections::run::RunState;
+
+use crate::definition::Definition;
+use crate::next::Memo;
+use crate::turn::{InvariantViolation, Turn, apply_report, begin};
+
+/// A run under decision: recorded inputs go in, turns come out.
+pub(crate) struct Redecider {
+    /// What holds for the next input.
+    pub(crate) definition: Arc<Definition>,
+    pub(crate) memo: Memo,
+    pub(crate) state: RunState,
+}
+
+impl Redecider {
+    /// Begins with an invocation in the place of the recorded one.
+    pub(crate) fn begin(
+        definition: Arc<Definition>,
+        recorded: &Frame,
+        invocation: Draft,
+    ) -> Result<(Self, Turn), InvariantViolation> {
+        let memo = Memo::default();
+        let stream = recorded.stream.clone();
+        let (state, turn) = begin(&definition, stream, invocation, recorded.at, &memo)?;
+        let run = Self {
+            definition,
+            memo,
+            state,
+        };
+        Ok((run, turn))
+    }
+
+    /// The turn that an input leads to.
+    pub(crate) fn decide(
+        &mut self,
+        input: Vec<Draft>,
+        at: Timestamp,
+    ) -> Result<Turn, InvariantViolation> {
+        apply_report(&self.definition, &mut self.state, input, at, &self.memo)
+    }
+}
+
+/// The first input of recorded frames, and what follows it: the frames of a report are one input.
+pub(crate) fn split_input(recorded: &[Frame]) -> (&[Frame], &[Frame]) {
+    let report = |frame: &Frame| match &frame.event {
+        Event::Agent(event) => event.report().map(|report| {
+            let task = (event.step().to_owned(), event.item(), event.attempt());
+            (frame.scope.clone(), task, report.clone())
+        }),
+        _ => None,
+    };
+    let length = match recorded.first().and_then(report) {
+        None => recorded.len().min(1),
+        first => recorded
+            .iter()
+            .take_while(|frame| report(frame) == first)
+            .count(),
+    };
+    recorded.split_at(length)
+}
+
+/// A recorded input, as it was before it had a place.
+pub(crate) fn to_draft(frame: &Frame) -> Draft {
+    Draft {
+        scope: frame.scope.clone(),
+        actor: frame.actor.clone(),
+        cause: frame.cause.clone(),
+        event: frame.event.clone(),
+    }
+}
