@@ -42,7 +42,9 @@ impl StepTrack {
     pub(super) fn before(&self, frame: u64) -> Option<Tracked> {
         let computed = self.computed.as_ref().or(self.value.as_ref())?;
         let mut members = match computed.members() {
-            Some(members) if self.overlays.iter().any(|one| one.seq < frame) => members.into_owned(),
+            Some(members) if self.overlays.iter().any(|one| one.seq < frame) => {
+                members.into_owned()
+            }
             _ => return Some(computed.clone()),
         };
         for one in self.overlays.iter().filter(|one| one.seq < frame) {

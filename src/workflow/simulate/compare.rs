@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ktsu_ledger::event::plan::{StepPlan, StepWork};
 use ktsu_ledger::event::{RunEvent, TimerKind};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
@@ -11,12 +10,17 @@ use ktsu_projections::run::{FoldError, RunState};
 use ktsu_projections::value_diff::{self, Change};
 use serde_json::{Value, json};
 
+mod records;
+
+use records::{
+    Plans, come_to, conditions, given, is_budget, joined, open_effects, path_of, pause, plans,
+    sendings,
+};
+
 use super::locate;
 use super::policies::policies;
 use super::{Divergence, DivergenceKind, Simulation, TaskAttemptKey};
-use crate::effects::{EffectKind, effects_due};
 use crate::next::TaskSpec;
-use crate::timers;
 
 /// Compares a recorded run, what was told to its runtimes, and the run as it would have gone.
 /// What concerns a step stands together, in the order in which history came to the steps.
@@ -47,30 +51,6 @@ pub fn compare(
     let mut divergences = found.sorted(recorded);
     locate::locate_frames(&mut divergences, recorded);
     Ok(divergences)
-}
-
-/// The steps of every scope that began, by path.
-type Plans = BTreeMap<String, StepPlan>;
-
-fn plans(state: &RunState) -> Plans {
-    let mut plans = BTreeMap::new();
-    for scope in state.scopes() {
-        for plan in &scope.shape.plan.steps {
-            plans.insert(joined(&scope.path, &plan.id), plan.clone());
-        }
-    }
-    plans
-}
-
-fn joined(scope: &str, step: &str) -> String {
-    match scope {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
-    }
-}
-
-fn path_of(key: &FrameKey) -> String {
-    joined(&key.scope, key.step.as_deref().unwrap_or_default())
 }
 
 struct DivergenceCollector {
@@ -543,80 +523,4 @@ fn top(have: &Plans, lack: &Plans) -> Vec<String> {
         begun && !lack.contains_key(*path)
     });
     only.cloned().collect()
-}
-
-/// What conditions came to: `true` for a step that started, else why it was skipped.
-fn conditions(kept: &[NormalizedFrame<'_>]) -> BTreeMap<String, String> {
-    let mut found = BTreeMap::new();
-    for one in kept {
-        let told = match one.key.kind.as_str() {
-            "step.started" => "true".to_owned(),
-            "step.skipped" => match one.data.get("reason").and_then(Value::as_str) {
-                Some("condition_false") => "false".to_owned(),
-                Some("condition_error") => "error".to_owned(),
-                _ => continue,
-            },
-            _ => continue,
-        };
-        found.insert(path_of(&one.key), told);
-    }
-    found
-}
-
-fn sendings(kept: &[NormalizedFrame<'_>]) -> BTreeMap<String, u32> {
-    let mut counts = BTreeMap::new();
-    for one in kept.iter().filter(|one| one.key.kind == "webhook.sent") {
-        *counts.entry(path_of(&one.key)).or_default() += 1;
-    }
-    counts
-}
-
-/// The declared pause of a webhook step, if it declares one.
-fn pause(plans: &Plans, path: &str) -> Option<u64> {
-    match &plans.get(path)?.work {
-        StepWork::Webhook(plan) => plan.retry.as_ref().map(|retry| retry.backoff_ms),
-        StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_) => None,
-    }
-}
-
-/// The steps of each scope, in the order of the first decision about them.
-fn come_to(frames: &[Frame]) -> BTreeMap<String, Vec<String>> {
-    let mut orders: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for frame in frames {
-        let Event::Step(event) = &frame.event else {
-            continue;
-        };
-        let order = orders.entry(frame.scope.clone()).or_default();
-        if !order.iter().any(|step| step == event.step()) {
-            order.push(event.step().to_owned());
-        }
-    }
-    orders
-}
-
-/// What a step was given at a place: the value, or where it stands.
-fn given(data: &Value, place: &str) -> Option<Value> {
-    let given = data.get("input")?.get(place)?;
-    let computed = given.get("value").and_then(|one| one.get("value"));
-    Some(computed.unwrap_or(given).clone())
-}
-
-/// Webhooks without an answer, and tasks that runtimes have.
-fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> {
-    if state.status().is_terminal() {
-        return BTreeSet::new();
-    }
-    let path = |scope: u32, step: u32| state.scope(scope).map(|scope| scope.path_of(step));
-    let due = effects_due(state).into_iter();
-    let due = due.filter_map(|effect| match effect.kind {
-        EffectKind::Webhook(at) | EffectKind::Task(at) => Some((path(at.scope, at.step)?, at.item)),
-        EffectKind::Notice(_) | EffectKind::Comparison => None,
-    });
-    let timer = timers::retries(state).min();
-    let timer = timer.and_then(|retry| Some((path(retry.scope, retry.step)?, None)));
-    due.chain(timer).collect()
-}
-
-fn is_budget(frame: &Frame) -> bool {
-    matches!(frame.event.kind(), "budget.exhausted" | "llm.request")
 }
