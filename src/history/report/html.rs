@@ -5,7 +5,6 @@ use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::UsageView;
 use ktsu_projections::lineage::dollars;
-use serde_json::Value;
 
 use crate::frame_page::MAX_BYTES;
 use crate::steps::{ItemTimeline, RunTimeline, StepTimeline};
@@ -266,7 +265,7 @@ impl HtmlReport {
             self.raw("<details><summary>");
             self.text(&format!(
                 "frame {}: {step} asks for {} ",
-                one.asked.0, one.tool
+                one.response, one.tool
             ));
             self.raw(&format!("<span class=\"{class}\">"));
             self.text(&one.outcome);
@@ -275,7 +274,7 @@ impl HtmlReport {
                 self.row(["people", said]);
             }
             self.raw("</table>");
-            self.block(&arguments(frames, one).to_string());
+            self.block(&one.arguments.to_string());
             if let Some(content) = content(frames, one) {
                 self.block(&content);
             }
@@ -342,17 +341,6 @@ fn request_text(request: &WebhookRequest) -> String {
         (None, None) => {}
     }
     text
-}
-
-/// What a call was to be given, as its reply has it.
-fn arguments(frames: &[Frame], one: &ToolCallTrace) -> Value {
-    let (reply, place) = one.asked;
-    let Some(Event::Agent(AgentEvent::Response(answer))) = event(frames, reply) else {
-        return Value::Null;
-    };
-    let calls = answer.tool_calls.as_ref().map(|calls| calls.to_value());
-    let call = calls.and_then(|mut calls| Some(calls.get_mut(place as usize)?.take()));
-    call.map_or(Value::Null, |mut call| call["arguments"].take())
 }
 
 /// What the model was told that it gave.
