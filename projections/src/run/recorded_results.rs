@@ -15,7 +15,7 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{RecomputeOf, RecordedAt, RecordedResult, RunCreated, ToolReturned};
 use serde_json::Value;
 
-use super::calls::RequestedCall;
+use super::calls::{RequestedCall, is_full_name};
 
 /// The recorded results of all tasks, by step and item of the recompute.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -135,11 +135,8 @@ pub fn target(offered: &CanonicalJson, name: &str) -> Option<(String, String)> {
     let found = match told {
         Some(found) => found,
         None => {
-            let full = |(_, server, tool): &&(&str, &str, &str)| {
-                let rest = name.strip_prefix(server);
-                rest.and_then(|rest| rest.strip_prefix("__")) == Some(tool)
-            };
-            let mut found = tools.iter().filter(full);
+            let tools = tools.iter();
+            let mut found = tools.filter(|(_, server, tool)| is_full_name(name, server, tool));
             let first = found.next()?;
             found.next().is_none().then_some(first)?
         }

@@ -114,8 +114,8 @@ pub struct Hint {
     pub stateful: bool,
 }
 
-/// The digest of what a model is told of a result.
-fn result_digest(returned: &ToolReturned) -> String {
+/// The digest of a result as a model gets it.
+pub fn result_digest(returned: &ToolReturned) -> String {
     let told = json!({
         "content": returned.content.to_value(),
         "is_error": returned.is_error,
