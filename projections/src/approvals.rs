@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::calls::ToolCallRecord;
 
-/// A call that people were asked about.
+/// A question to people about a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalRecord {
     /// `apr_…`.
@@ -43,9 +43,9 @@ pub struct ApprovalRecord {
     pub timeout_behavior: Option<String>,
     /// How many people have to approve.
     pub quorum: u32,
-    /// Whether whoever started the run may not approve.
+    /// Whether the proposer may not approve.
     pub not_by_proposer: bool,
-    /// Where it stands.
+    /// Its status.
     pub status: ApprovalStatus,
     /// When it was asked.
     pub created_at: Timestamp,
@@ -55,9 +55,9 @@ pub struct ApprovalRecord {
     /// When it was decided, or ended without a decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub decided_at: Option<Timestamp>,
-    /// Who started what asks.
+    /// Who started the run.
     pub proposer: String,
-    /// What people said, in order.
+    /// Their decisions, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub votes: Vec<ApprovalVote>,
     /// The frame that asks.
@@ -70,12 +70,12 @@ pub struct ApprovalRecord {
     pub not_called: Option<String>,
 }
 
-/// What a person said.
+/// One person's decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalVote {
     /// Who.
     pub by: String,
-    /// How it is known who that is: `none` where nobody was asked.
+    /// How they were authenticated; `none` if they were not.
     pub auth: String,
     /// `approved`, `rejected` or `happened`.
     pub decision: String,
@@ -103,7 +103,7 @@ pub enum ApprovalKind {
     InDoubt,
 }
 
-/// Where a record stands.
+/// The status of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalStatus {

@@ -68,25 +68,25 @@ pub enum CallState {
     AwaitingApproval(ApprovalGate),
     /// They allowed it: this call of this tool.
     Approved(ApprovalGate),
-    /// They did not, or nobody decided in time, and the agent is told.
+    /// They rejected it, or nobody decided in time, or it is not to be sent again.
     Rejected,
     /// About to be sent, or on its way.
     Sent(SentCall),
-    /// Nobody knows whether it happened, and a person is to say.
+    /// It is unknown whether it happened, and a person is to decide.
     InDoubt {
         /// The call.
         sending: SentCall,
         /// The `tool.in_doubt`.
         seq: u64,
     },
-    /// It is to be sent again: a person said so, or its runtime is lost.
+    /// A person decided to send it again.
     ToResend(SentCall),
-    /// It happened, as a person knows.
+    /// A person confirmed that it happened.
     Confirmed {
         /// The `tool.called`.
         called: u64,
     },
-    /// Nobody will ever say whether it happened.
+    /// Its task ended, and it stays unknown whether it happened.
     Unresolved,
     /// The model has its result.
     Returned {
@@ -133,7 +133,7 @@ pub struct ApprovalGate {
     pub tool: String,
 }
 
-/// A task that ends because of what people said, or did not say.
+/// Why a task has to fail: people rejected a call, or did not decide in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForcedFailure {
     /// Why.
@@ -142,7 +142,7 @@ pub struct ForcedFailure {
     pub tool: String,
 }
 
-/// Why people's words end a task.
+/// The reason of a [`ForcedFailure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForcedFailureReason {
     /// A call was rejected, and its policy is to fail.
