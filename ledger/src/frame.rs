@@ -293,9 +293,15 @@ impl Frame {
     /// # Errors
     /// [`FrameError::Malformed`] and [`FrameError::Version`].
     pub fn from_json(text: &str) -> Result<Self, FrameError> {
+        let malformed = || FrameError::Malformed("no hash".to_owned());
         let parts = text.trim().rsplit_once(r#","hash":""#);
-        let (open, _) = parts.ok_or_else(|| FrameError::Malformed("no hash".to_owned()))?;
-        parse_body(&format!("{open}}}"))
+        let (open, hash) = parts.ok_or_else(malformed)?;
+        let hash = hash
+            .strip_suffix(r#""}"#)
+            .and_then(|hash| hash.parse().ok());
+        let mut frame = parse_body(&format!("{open}}}"))?;
+        frame.hash = hash.ok_or_else(malformed)?;
+        Ok(frame)
     }
 
     /// `stream#seq`, the identity of a frame.

@@ -639,6 +639,11 @@ fn reads_back(event: Event) {
     for blob in &sealed.blobs {
         assert_eq!(check_value(blob.text.as_str()), Ok(()));
     }
+    let sent = sealed.record.to_json_with(&sealed.frame);
+    assert_eq!(
+        ktsu_ledger::Frame::from_json(&sent).as_ref(),
+        Ok(&sealed.frame)
+    );
     let shown: serde_json::Value = serde_json::from_str(&sealed.record.to_json()).unwrap();
     assert_eq!(shown["hash"], sealed.record.hash.to_string());
     // The door takes what is sealed, from memory and from bytes.
