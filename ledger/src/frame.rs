@@ -288,7 +288,8 @@ impl Record {
 }
 
 impl Frame {
-    /// Reads what [`Record::to_json`] writes. The hash is not checked.
+    /// Reads what [`Record::to_json`] writes, without the members that the API puts behind it. The
+    /// hash is not checked.
     ///
     /// # Errors
     /// [`FrameError::Malformed`] and [`FrameError::Version`].
@@ -296,9 +297,7 @@ impl Frame {
         let malformed = || FrameError::Malformed("no hash".to_owned());
         let parts = text.trim().rsplit_once(r#","hash":""#);
         let (open, hash) = parts.ok_or_else(malformed)?;
-        let hash = hash
-            .strip_suffix(r#""}"#)
-            .and_then(|hash| hash.parse().ok());
+        let hash = hash.split('"').next().and_then(|hash| hash.parse().ok());
         let mut frame = parse_body(&format!("{open}}}"))?;
         frame.hash = hash.ok_or_else(malformed)?;
         Ok(frame)
