@@ -639,6 +639,13 @@ fn reads_back(event: Event) {
     for blob in &sealed.blobs {
         assert_eq!(check_value(blob.text.as_str()), Ok(()));
     }
+    let mut sent = sealed.record.to_json_with(&sealed.frame);
+    sent.truncate(sent.len() - 1);
+    sent.push_str(r##","id":"run:r#1","source_frame_id":"run:r#0"}"##);
+    assert_eq!(
+        ktsu_ledger::Frame::from_json(&sent).as_ref(),
+        Ok(&sealed.frame)
+    );
     let shown: serde_json::Value = serde_json::from_str(&sealed.record.to_json()).unwrap();
     assert_eq!(shown["hash"], sealed.record.hash.to_string());
     // The door takes what is sealed, from memory and from bytes.

@@ -1,24 +1,20 @@
-//! Who approved what: one record a call that people were asked about (seed 000, invariant 34;
-//! decision A1).
+//! Who approved what: one record for each question that people were asked about a tool call (seed
+//! 000, invariant 34; decision A1).
 //!
 //! A record begins with `approval.requested`, or with a `tool.in_doubt` that waits for a person. It
-//! says what they saw (the arguments and their digest), what each of them said and how it is known
-//! who they are, and whether the call was made.
+//! holds what they saw (the arguments and their digest), what each of them decided and how it is
+//! known who they are, and whether the call was made. [`crate::calls::CallHistory`] makes them.
 
-use std::collections::BTreeMap;
-
-use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
-use ktsu_ledger::event::{
-    AgentEvent, ApprovalDecided, Decision, DoubtReason, Principal, RunEvent, StepEvent, ToolCalled,
-};
-use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
+use ktsu_ledger::event::plan::ApprovalPolicy;
+use ktsu_ledger::event::{ApprovalDecided, Decision, Principal, ToolCalled};
+use ktsu_ledger::{Frame, Hash, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::lineage::item_name;
+use crate::calls::ToolCallRecord;
 
-/// A call that people were asked about.
+/// A question to people about a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalRecord {
     /// `apr_…`.
@@ -50,7 +46,7 @@ pub struct ApprovalRecord {
     pub timeout_behavior: Option<String>,
     /// How many people have to approve.
     pub quorum: u32,
-    /// Whether whoever started the run may not approve.
+    /// Whether the proposer may not approve.
     pub not_by_proposer: bool,
     /// `pending`, `approved`, `rejected`, `happened`, `timeout` or `void`.
     #[schema(value_type = String)]
@@ -66,9 +62,9 @@ pub struct ApprovalRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub decided_at: Option<Timestamp>,
-    /// Who started what asks.
+    /// Who started the run.
     pub proposer: String,
-    /// What people said, in order.
+    /// Their decisions, in order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub votes: Vec<ApprovalVote>,
     /// The frame that asks.
@@ -84,12 +80,12 @@ pub struct ApprovalRecord {
     pub pending: Vec<String>,
 }
 
-/// What a person said.
+/// One person's decision.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ApprovalVote {
     /// Who.
     pub by: String,
-    /// How it is known who that is: `none` where nobody was asked.
+    /// How they were authenticated; `none` if they were not.
     pub auth: String,
     /// `approved`, `rejected` or `happened`.
     pub decision: String,
@@ -118,7 +114,7 @@ pub enum ApprovalKind {
     InDoubt,
 }
 
-/// Where a record stands.
+/// The status of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ApprovalStatus {
@@ -160,168 +156,31 @@ pub fn approval_id(stream: &StreamId, request: u64) -> String {
     format!("apr_{short}")
 }
 
-/// The fold behind the records of a run.
-#[derive(Debug, Clone, Default)]
-pub struct Approvals {
-    records: Vec<ApprovalRecord>,
-    proposer: String,
-    /// What replies ask for, by their frames.
-    requested_calls: BTreeMap<u64, CanonicalJson>,
-    calls: BTreeMap<u64, ToolCalled>,
-    /// The reply and the call that a `tool.in_doubt` is about.
-    doubts: BTreeMap<u64, (u64, u32)>,
-}
-
-impl Approvals {
-    /// The records of a run, in the order they were asked.
-    pub fn fold<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Vec<ApprovalRecord> {
-        let mut fold = Self::default();
-        for frame in frames {
-            fold.apply(frame);
-        }
-        fold.records
-    }
-
-    /// Takes a frame.
-    pub fn apply(&mut self, frame: &Frame) {
-        if let Some(created) = frame.event.created() {
-            self.proposer.clone_from(&created.principal.id);
-        }
-        match &frame.event {
-            Event::Run(RunEvent::Branched(branch)) => {
-                self.proposer.clone_from(&branch.by.id);
-                self.void_pending(frame, |_| true);
-            }
-            Event::Step(StepEvent::Reset(reset)) => {
-                self.void_pending(frame, |step| step == reset.step);
-            }
-            Event::Agent(event) => self.apply_agent(frame, event),
-            Event::Run(RunEvent::ClockJumped(jumped)) => {
-                self.postpone(jumped.forward_ms.unwrap_or_default());
-            }
-            Event::Run(RunEvent::Resumed(resumed)) => {
-                self.postpone(resumed.paused_ms.unwrap_or_default());
-            }
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => {}
-        }
-    }
-
-    /// Everybody who is asked has as much more time.
-    fn postpone(&mut self, by_ms: u64) {
-        let pending = |record: &&mut ApprovalRecord| record.status == ApprovalStatus::Pending;
-        for record in self.records.iter_mut().filter(pending) {
-            let until = record.expires_at;
-            record.expires_at = until.map(|until| until.plus_millis(by_ms));
-        }
-    }
-
-    fn apply_agent(&mut self, frame: &Frame, event: &AgentEvent) {
-        match event {
-            AgentEvent::Response(answer) => {
-                if let Some(calls) = &answer.tool_calls {
-                    self.requested_calls.insert(frame.seq, calls.clone());
-                }
-            }
-            AgentEvent::ApprovalRequested(asked) => {
-                let place = (asked.response, asked.call);
-                let name = item_name(&asked.step, asked.item);
-                let record = self.record(frame, ApprovalKind::Approval, name, place, &asked.policy);
-                self.records.push(ApprovalRecord {
-                    server: asked.server.clone(),
-                    tool_name: asked.tool.clone(),
-                    digest: asked.digest.clone(),
-                    ..record
-                });
-            }
-            AgentEvent::ToolCalled(called) => {
-                let place = (called.response, called.call);
-                if let Some(approval) = called.approval {
-                    self.mark_executed(approval, frame.seq);
-                }
-                if let (Some(_), Some(doubt)) = (called.again, self.resolved_doubt(place)) {
-                    self.mark_executed(doubt, frame.seq);
-                }
-                self.calls.insert(frame.seq, (**called).clone());
-            }
-            AgentEvent::ToolInDoubt(doubt) if doubt.reason != DoubtReason::TaskEnded => {
-                let Some(called) = self.calls.get(&doubt.called).cloned() else {
-                    return;
-                };
-                let policy = ApprovalPolicy {
-                    not_by_proposer: false,
-                    on_reject: OnReject::Fail,
-                    quorum: 1,
-                    timeout: None,
-                };
-                let place = (called.response, called.call);
-                self.doubts.insert(frame.seq, place);
-                let name = item_name(&doubt.step, doubt.item);
-                let record = self.record(frame, ApprovalKind::InDoubt, name, place, &policy);
-                self.records.push(ApprovalRecord {
-                    server: called.server.clone(),
-                    tool_name: called.tool.clone(),
-                    digest: called.digest.clone(),
-                    ..record
-                });
-            }
-            AgentEvent::ApprovalDecided(decided) => self.record_vote(frame, decided),
-            AgentEvent::ApprovalExpired(expired) => {
-                if let Some(record) = self.pending(expired.request) {
-                    record.status = ApprovalStatus::Timeout;
-                    record.decided_at = Some(frame.at);
-                }
-            }
-            AgentEvent::Finished(finished) => {
-                let name = item_name(&finished.step, finished.item);
-                self.void_pending(frame, |step| step == name);
-            }
-            AgentEvent::Request(_)
-            | AgentEvent::Decided(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::ToolReturned(_)
-            | AgentEvent::ToolInDoubt(_) => {}
-        }
-    }
-
-    fn record(
-        &self,
+impl ApprovalRecord {
+    /// The record of a question about a call that begins at a frame.
+    pub(crate) fn new(
         frame: &Frame,
         kind: ApprovalKind,
-        step_id: String,
-        (response, call): (u64, u32),
+        call: &ToolCallRecord,
         policy: &ApprovalPolicy,
-    ) -> ApprovalRecord {
-        let asked = self
-            .requested_calls
-            .get(&response)
-            .map(CanonicalJson::to_value);
-        let wanted = asked.and_then(|mut calls| Some(calls.get_mut(call as usize)?.take()));
-        let mut wanted = wanted.unwrap_or_default();
+        proposer: &str,
+    ) -> Self {
         let timeout = policy.timeout.as_ref();
         let run_id = match frame.scope.as_str() {
             "" => frame.stream.name().to_owned(),
             scope => format!("{}/{scope}", frame.stream.name()),
         };
-        ApprovalRecord {
+        let (server, tool_name) = call.target.clone().unwrap_or_default();
+        Self {
             approval_id: approval_id(&frame.stream, frame.seq),
             kind,
             run_id,
-            step_id,
-            server: String::new(),
-            tool_name: String::new(),
-            tool_use_id: wanted["id"].as_str().unwrap_or_default().to_owned(),
-            arguments: wanted["arguments"].take(),
-            digest: String::new(),
+            step_id: call.step.clone(),
+            server,
+            tool_name,
+            tool_use_id: call.call.id.clone(),
+            arguments: call.call.arguments.to_value(),
+            digest: call.call.digest.clone(),
             on_reject: policy.on_reject.as_str().to_owned(),
             timeout_ms: timeout.map_or(0, |timeout| timeout.ms),
             timeout_behavior: timeout.map(|timeout| timeout.behavior.as_str().to_owned()),
@@ -331,7 +190,7 @@ impl Approvals {
             created_at: frame.at,
             expires_at: timeout.map(|timeout| frame.at.plus_millis(timeout.ms)),
             decided_at: None,
-            proposer: self.proposer.clone(),
+            proposer: proposer.to_owned(),
             votes: Vec::new(),
             request: frame.seq,
             executed: None,
@@ -340,74 +199,59 @@ impl Approvals {
         }
     }
 
-    fn record_vote(&mut self, frame: &Frame, decided: &ApprovalDecided) {
-        let proposer = self.proposer.clone();
-        let Some(record) = self.pending(decided.request) else {
+    /// Ends the wait for people, if it is still on.
+    pub(crate) fn close(&mut self, status: ApprovalStatus, at: Timestamp) {
+        if self.status == ApprovalStatus::Pending {
+            self.status = status;
+            self.decided_at = Some(at);
+        }
+    }
+
+    /// Gives the people who are asked as much more time.
+    pub(crate) fn postpone(&mut self, by_ms: u64) {
+        if self.status == ApprovalStatus::Pending {
+            self.expires_at = self.expires_at.map(|until| until.plus_millis(by_ms));
+        }
+    }
+
+    /// Adds a person's decision.
+    pub(crate) fn vote(&mut self, frame: &Frame, decided: &ApprovalDecided, proposer: &str) {
+        if self.status != ApprovalStatus::Pending {
             return;
-        };
-        record.votes.push(ApprovalVote {
+        }
+        self.votes.push(ApprovalVote {
             by: decided.by.id.clone(),
             auth: decided.by.auth.clone(),
             decision: decided.decision.as_str().to_owned(),
             at: frame.at,
             reason: decided.reason.clone(),
             result: decided.result.clone(),
-            independent: is_independent(&decided.by, &proposer),
+            independent: is_independent(&decided.by, proposer),
             frame: frame.seq,
         });
-        let approvals = record.votes.len();
         let status = match decided.decision {
-            Decision::Approved if approvals < record.quorum.max(1) as usize => return,
+            Decision::Approved if self.votes.len() < self.quorum.max(1) as usize => return,
             Decision::Approved => ApprovalStatus::Approved,
             Decision::Rejected => ApprovalStatus::Rejected,
             Decision::Happened => ApprovalStatus::Happened,
         };
-        record.status = status;
-        record.decided_at = Some(frame.at);
+        self.close(status, frame.at);
     }
 
-    fn pending(&mut self, request: u64) -> Option<&mut ApprovalRecord> {
-        let mut records = self.records.iter_mut();
-        records.find(|record| record.request == request && record.status == ApprovalStatus::Pending)
-    }
-
-    /// The doubt about a call that somebody settled by having it sent again, which has not happened
-    /// yet.
-    fn resolved_doubt(&self, place: (u64, u32)) -> Option<u64> {
-        let about = |request| self.doubts.get(&request) == Some(&place);
-        let mut records = self.records.iter();
-        let found = records.find(|record| {
-            about(record.request)
-                && record.status == ApprovalStatus::Approved
-                && record.executed.is_none()
-        });
-        found.map(|record| record.request)
-    }
-
-    fn mark_executed(&mut self, approval: u64, called: u64) {
-        let mut records = self.records.iter_mut();
-        if let Some(record) = records.find(|record| record.request == approval) {
-            record.executed = record.executed.or(Some(called));
+    /// Notes that the call was sent, if this decision allowed it.
+    pub(crate) fn note_sent(&mut self, seq: u64, called: &ToolCalled) {
+        let resends = called.again.is_some() && self.kind == ApprovalKind::InDoubt;
+        let resends = resends && self.status == ApprovalStatus::Approved;
+        if resends || called.approval == Some(self.request) {
+            self.executed.get_or_insert(seq);
         }
     }
 
-    /// What waits in a scope, at steps that hold, waits no more.
-    fn void_pending(&mut self, frame: &Frame, holds: impl Fn(&str) -> bool) {
-        let scope = &frame.scope;
-        for record in &mut self.records {
-            let there = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
-            let step = record.step_id.as_str();
-            let here =
-                there == scope && (holds(step) || step.split('.').next().is_some_and(&holds));
-            let within = matches!(frame.event, Event::Run(_));
-            if record.status == ApprovalStatus::Pending && (here || within) {
-                record.status = ApprovalStatus::Void;
-                record.decided_at = Some(frame.at);
-            }
-            let approved = record.status == ApprovalStatus::Approved && record.executed.is_none();
-            if approved && here && !within {
-                record.not_called = Some(STEP_ENDED.to_owned());
-            }
+    /// Notes that the task of the call has ended, or begins again.
+    pub(crate) fn note_task_end(&mut self, at: Timestamp) {
+        self.close(ApprovalStatus::Void, at);
+        if self.status == ApprovalStatus::Approved && self.executed.is_none() {
+            self.not_called = Some(STEP_ENDED.to_owned());
         }
     }
 }

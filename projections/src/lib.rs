@@ -7,6 +7,7 @@
 #![warn(clippy::wildcard_enum_match_arm)]
 
 pub mod approvals;
+pub mod calls;
 pub mod diff;
 pub mod envelope;
 pub mod index;

@@ -78,18 +78,18 @@ impl Lineage {
         }
         let missing = cause.iter().filter(|seq| **seq >= frame.seq);
         let missing = missing.map(u64::to_string).collect();
-        let (step, detail) = describe(&frame.event);
+        let task = frame.event.task();
         self.nodes.push(LineageNode {
             seq: frame.seq,
             kind: frame.event.kind().to_owned(),
             scope: frame.scope.clone(),
-            step,
+            step: task.map(|(step, item)| item_name(step, item)),
             actor: frame.actor.to_string(),
             at: frame.at,
             cause,
             foreign,
             missing,
-            detail,
+            detail: describe(&frame.event),
         });
         self.effects.push(Vec::new());
     }
@@ -146,50 +146,36 @@ impl Lineage {
     }
 }
 
-/// The step a frame is about, and its content in a few words.
-fn describe(event: &Event) -> (Option<String>, String) {
+/// The content of a frame in a few words.
+fn describe(event: &Event) -> String {
     match event {
-        Event::Run(event) => (None, describe_run(event)),
-        Event::Recompute(event) => (None, describe_recompute(event)),
-        Event::Step(event) => (
-            Some(item_name(event.step(), item_of(event))),
-            describe_step(event),
-        ),
-        Event::Item(event) => (
-            Some(item_name(event.step(), Some(event.item()))),
-            describe_item(event),
-        ),
-        Event::Agent(event) => (
-            Some(item_name(event.step(), event.item())),
-            describe_agent(event),
-        ),
-        Event::Worker(event) => (
-            Some(item_name(event.step(), event.item())),
-            describe_worker(event),
-        ),
-        Event::Webhook(event) => (Some(event.step().to_owned()), describe_webhook(event)),
-        Event::Kv(KvEvent::Set(set)) => (None, format!("{} is set", set.key)),
-        Event::Kv(KvEvent::Deleted(deleted)) => (None, format!("{} is deleted", deleted.key)),
-        Event::Person(PersonEvent::OverlaySet(set)) => (
-            Some(set.step.clone()),
-            format!("{} by {}: {}", set.field, set.by.id, set.reason),
-        ),
-        Event::Store(StoreEvent::Opened(opened)) => (None, format!("epoch {}", opened.epoch)),
+        Event::Run(event) => describe_run(event),
+        Event::Recompute(event) => describe_recompute(event),
+        Event::Step(event) => describe_step(event),
+        Event::Item(event) => describe_item(event),
+        Event::Agent(event) => describe_agent(event),
+        Event::Worker(event) => describe_worker(event),
+        Event::Webhook(event) => describe_webhook(event),
+        Event::Kv(KvEvent::Set(set)) => format!("{} is set", set.key),
+        Event::Kv(KvEvent::Deleted(deleted)) => format!("{} is deleted", deleted.key),
+        Event::Person(PersonEvent::OverlaySet(set)) => {
+            format!("{} by {}: {}", set.field, set.by.id, set.reason)
+        }
+        Event::Store(StoreEvent::Opened(opened)) => format!("epoch {}", opened.epoch),
         Event::Store(StoreEvent::RunHead(head)) => {
-            let ended = format!("{} {}, {} frames", head.stream, head.status, head.frames);
-            (None, ended)
+            format!("{} {}, {} frames", head.stream, head.status, head.frames)
         }
         Event::Store(StoreEvent::CheckpointSigned(signed)) => {
-            (None, format!("{} frames, key {}", signed.size, signed.key))
+            format!("{} frames, key {}", signed.size, signed.key)
         }
-        Event::Store(StoreEvent::KeyAdded(added)) => (None, format!("key {}", added.id)),
+        Event::Store(StoreEvent::KeyAdded(added)) => format!("key {}", added.id),
         Event::Store(StoreEvent::KeyRevoked(revoked)) => {
-            (None, format!("key {}: {}", revoked.id, revoked.reason))
+            format!("key {}: {}", revoked.id, revoked.reason)
         }
         Event::Store(StoreEvent::Recovered(found)) => {
-            (None, format!("{} unfinished runs", found.unfinished))
+            format!("{} unfinished runs", found.unfinished)
         }
-        Event::Foreign { .. } => (None, String::new()),
+        Event::Foreign { .. } => String::new(),
     }
 }
 
@@ -285,19 +271,6 @@ fn describe_step(event: &StepEvent) -> String {
                 format!("{reason}: {detail}")
             })
         }
-    }
-}
-
-/// The item of a fan-out whose output is judged.
-fn item_of(event: &StepEvent) -> Option<u32> {
-    match event {
-        StepEvent::ReservedEvaluated(one) => one.item,
-        StepEvent::OutputChecked(checked) => checked.item,
-        StepEvent::Started(_)
-        | StepEvent::Completed(_)
-        | StepEvent::Failed(_)
-        | StepEvent::Reset(_)
-        | StepEvent::Skipped(_) => None,
     }
 }
 

@@ -146,7 +146,7 @@ fn ends(frame: &Frame) -> bool {
 
 /// Whether a wait for people ends here, or part of it: by what they decide, or by a word about the
 /// whole run.
-pub(crate) fn ends_wait_for_people(event: &Event) -> bool {
+pub fn ends_wait_for_people(event: &Event) -> bool {
     matches!(
         event,
         Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))

@@ -17,6 +17,7 @@ use std::collections::VecDeque;
 
 use axum::body::Body;
 use axum::http::Request;
+use ktsu_ledger::Frame;
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use serde_json::Value;
 use tokio::sync::mpsc;
@@ -88,8 +89,8 @@ impl ApprovalPrompt {
         }
     }
 
-    /// Handles a frame: a call becomes pending, or may no longer be.
-    pub(super) async fn take(&mut self, frame: &Value) {
+    /// Applies a frame: a call becomes pending, or may no longer be.
+    pub(super) async fn apply(&mut self, frame: &Frame) {
         match ApprovalEvent::from_frame(frame) {
             Some(ApprovalEvent::Requested { id, place }) => self.asked(&id, &place).await,
             Some(ApprovalEvent::Moved(moved)) => {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::{Request, Response};
 use futures_util::StreamExt as _;
+use ktsu_ledger::Frame;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -139,7 +140,7 @@ async fn watch(
                 last = Instant::now();
                 let Some(chunk) = chunk? else { break };
                 for frame in frames(&mut pending, &chunk) {
-                    viewer.take(&frame).await;
+                    viewer.apply(&frame).await;
                 }
                 moved = true;
             }
@@ -176,25 +177,27 @@ fn lost(error: axum::Error) -> Failure {
         .hint("the run continues; ktsu runs shows it")
 }
 
-/// The frames that are whole once this much more has come.
-fn frames(pending: &mut Vec<u8>, chunk: &[u8]) -> Vec<Value> {
+/// The frames that are whole once this much more has come. What this version cannot read is left
+/// out.
+fn frames(pending: &mut Vec<u8>, chunk: &[u8]) -> Vec<Frame> {
     pending.extend_from_slice(chunk);
     let mut frames = Vec::new();
     while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
         let line: Vec<u8> = pending.drain(..=end).collect();
-        let frame = line.strip_prefix(b"data:").map(serde_json::from_slice);
+        let line = String::from_utf8_lossy(&line);
+        let frame = line.strip_prefix("data:").map(Frame::from_json);
         frames.extend(frame.and_then(Result::ok));
     }
     frames
 }
 
 impl Viewer<'_> {
-    async fn take(&mut self, frame: &Value) {
+    async fn apply(&mut self, frame: &Frame) {
         if let Some(live) = &mut self.live {
-            live.take(frame);
+            live.apply(frame);
         }
         if let Some(asking) = &mut self.asking {
-            asking.take(frame).await;
+            asking.apply(frame).await;
         }
     }
 

@@ -12,11 +12,17 @@ mod waits;
 
 use std::time::Instant;
 
-use ktsu_ledger::Timestamp;
-use serde_json::Value;
+use ktsu_ledger::event::{
+    AgentEvent, ItemEvent, Purpose, ReservedEvaluated, RunEvent, StepEvent, WebhookEvent,
+    WorkerEvent,
+};
+use ktsu_ledger::{Event, Frame, Timestamp};
+use ktsu_projections::calls::CallHistory;
+use ktsu_projections::lineage::item_name;
+use serde::Serialize;
+use serde_json::json;
 
 use self::tally::{Items, Tally};
-use self::tools::OpenCalls;
 use self::waits::Waits;
 use super::layout::{columns, fit};
 use super::output::{BAD, DIM, GOOD, WARN, is_live, note, note_sheet, painted, transient};
@@ -37,8 +43,8 @@ pub(super) struct Live {
     running: Vec<Running>,
     /// What all model calls cost, in millionths of a US dollar.
     cost_micro_usd: u64,
-    /// Calls of tools that are under way.
-    tools: OpenCalls,
+    /// The tool calls so far.
+    calls: CallHistory,
     /// How long running steps have waited for people.
     waits: Waits,
     /// Where lines go.
@@ -50,7 +56,7 @@ pub(super) struct Live {
 struct Running {
     scope: String,
     step: String,
-    at: Option<Timestamp>,
+    at: Timestamp,
     since: Instant,
     /// The webhook call and its status.
     call: String,
@@ -58,6 +64,22 @@ struct Running {
     tally: Tally,
     /// For a fan-out.
     items: Option<Items>,
+}
+
+/// The step, or the item, that a frame is about.
+#[derive(Clone, Copy)]
+struct LiveTask<'a> {
+    scope: &'a str,
+    step: &'a str,
+    item: Option<u32>,
+}
+
+impl<'a> LiveTask<'a> {
+    fn of(frame: &'a Frame) -> Option<Self> {
+        let (step, item) = frame.event.task()?;
+        let scope = &frame.scope;
+        Some(Self { scope, step, item })
+    }
 }
 
 /// How a step ended.
@@ -74,86 +96,86 @@ impl Live {
             terminal: is_live(),
             running: Vec::new(),
             cost_micro_usd: 0,
-            tools: OpenCalls::default(),
+            calls: CallHistory::default(),
             waits: Waits::default(),
             out: Box::new(note),
             sheet: note_sheet,
         }
     }
 
-    /// Takes a frame.
-    pub(super) fn take(&mut self, frame: &Value) {
-        let scope = text_of(&frame["scope"]);
-        let data = &frame["data"];
-        let step = text_of(&data["step"]);
-        let at = frame["at"].as_str().and_then(|at| at.parse().ok());
-        let seq = frame["seq"].as_u64().unwrap_or_default();
-        let kind = frame["type"].as_str().unwrap_or_default();
-        self.waits.take(scope, kind, seq, at, data);
-        match kind {
-            "run.started" if !scope.is_empty() => self.enter(scope),
-            "run.paused" | "run.resumed" | "run.cancelled" => self.steered(frame),
-            "step.started" => self.running.push(Running {
-                scope: scope.to_owned(),
-                step: step.to_owned(),
+    /// Applies a frame.
+    pub(super) fn apply(&mut self, frame: &Frame) {
+        self.waits.apply(frame);
+        if let Event::Run(event) = &frame.event {
+            return self.run(frame, event);
+        }
+        let Some(task) = LiveTask::of(frame) else {
+            return;
+        };
+        match &frame.event {
+            Event::Step(event) => self.step(task, frame.at, event),
+            Event::Item(event) => self.item(task, frame.at, event),
+            Event::Agent(event) => {
+                self.agent(task, event);
+                self.tool(task, frame);
+            }
+            Event::Worker(WorkerEvent::Lost(lost)) => {
+                let words = format!("lost its worker: {}", word(&lost.reason));
+                self.print_notable(task, &words);
+            }
+            Event::Worker(WorkerEvent::Dispatched(sent)) if sent.attempt > 1 => {
+                self.print_notable(task, &format!("attempt {}", sent.attempt));
+            }
+            Event::Webhook(event) => self.webhook(task, event),
+            _ => {}
+        }
+    }
+
+    fn step(&mut self, task: LiveTask<'_>, at: Timestamp, event: &StepEvent) {
+        match event {
+            StepEvent::Started(started) => self.running.push(Running {
+                scope: task.scope.to_owned(),
+                step: task.step.to_owned(),
                 at,
                 since: Instant::now(),
                 call: String::new(),
                 tally: Tally::default(),
-                items: data["items"].as_u64().map(Items::of),
+                items: started.items.map(u64::from).map(Items::of),
             }),
-            kind @ ("item.started" | "item.completed" | "item.failed") => {
-                self.item(scope, step, at, kind, data);
-            }
-            kind if kind.starts_with("llm.") || kind.starts_with("agent.") => {
-                self.agent(scope, step, kind, data);
-            }
-            kind if kind.starts_with("tool.") || kind.starts_with("approval.") => {
-                self.tool(scope, step, kind, seq, data);
-            }
-            "reserved.evaluated" => self.flagged(scope, step, data),
-            "reflect.started" => {
-                self.each(scope, step, data, |tally| {
-                    tally.doing = "reflects".to_owned()
-                });
-                self.print_in_pipe(scope, step, data, "reflects");
-            }
-            "budget.exhausted" => {
-                let money = |name: &str| text::cost(data[name].as_u64().unwrap_or_default());
-                let (spent, limit) = (money("cost_micro_usd"), money("limit_micro_usd"));
-                let words = format!("budget exhausted: {spent} of {limit} spent");
-                self.print_notable(scope, step, data, &words);
-            }
-            "worker.lost" => {
-                let words = format!("lost its worker: {}", text_of(&data["reason"]));
-                self.print_notable(scope, step, data, &words);
-            }
-            "worker.dispatched" if data["attempt"].as_u64() > Some(1) => {
-                let attempt = data["attempt"].as_u64().unwrap_or_default();
-                self.print_notable(scope, step, data, &format!("attempt {attempt}"));
-            }
-            "webhook.sent" => {
-                let call = format!("{} {}", text_of(&data["method"]), text_of(&data["target"]));
-                self.call(scope, step, |running| running.call = call);
-            }
-            "webhook.delivered" => {
-                let status = data["status"].as_u64().unwrap_or_default();
-                self.call(scope, step, |running| {
-                    running.call = format!("{} -> {status}", running.call);
-                });
-            }
-            "webhook.failed" => self.sending_failed(scope, step, data),
-            "step.completed" => self.end(scope, step, at, &StepEnd::complete()),
-            "step.skipped" => {
-                let words = match data["detail"].as_str() {
-                    Some(detail) => format!("{}: {detail}", text_of(&data["reason"])),
-                    None => text_of(&data["reason"]).to_owned(),
+            StepEvent::ReservedEvaluated(evaluated) => self.flagged(task, evaluated),
+            StepEvent::Completed(_) => self.end(task, at, &StepEnd::complete()),
+            StepEvent::Skipped(skipped) => {
+                let reason = skipped.reason.as_str();
+                let words = match &skipped.detail {
+                    Some(detail) => format!("{reason}: {detail}"),
+                    None => reason.to_owned(),
                 };
-                self.end(scope, step, at, &StepEnd::skipped(words));
+                self.end(task, at, &StepEnd::skipped(words));
             }
-            "step.failed" => {
-                let words = format!("{}: {}", text_of(&data["code"]), text_of(&data["message"]));
-                self.end(scope, step, at, &StepEnd::failed(words));
+            StepEvent::Failed(failed) => {
+                self.end(task, at, &StepEnd::failed(&failed.code, &failed.message));
+            }
+            StepEvent::OutputChecked(_) | StepEvent::Reset(_) => {}
+        }
+    }
+
+    fn webhook(&mut self, task: LiveTask<'_>, event: &WebhookEvent) {
+        let call = self.running(task).map(|running| &mut running.call);
+        match (event, call) {
+            (WebhookEvent::Sent(sent), Some(call)) => {
+                *call = format!("{} {}", sent.method, sent.target);
+            }
+            (WebhookEvent::Delivered(answer), Some(call)) => {
+                *call = format!("{call} -> {}", answer.status.unwrap_or_default());
+            }
+            (WebhookEvent::Failed(answer), _) => {
+                let why = match (answer.status, &answer.code) {
+                    (Some(status), _) => format!("status {status}"),
+                    (None, Some(code)) => code.clone(),
+                    (None, None) => "no answer".to_owned(),
+                };
+                let words = format!("sending {} failed: {why}", answer.sending);
+                self.print_notable(task, &words);
             }
             _ => {}
         }
@@ -223,73 +245,62 @@ impl Live {
         ));
     }
 
-    fn running(&mut self, scope: &str, step: &str) -> Option<&mut Running> {
+    fn running(&mut self, task: LiveTask<'_>) -> Option<&mut Running> {
         let mut running = self.running.iter_mut().rev();
-        running.find(|one| one.scope == scope && one.step == step)
-    }
-
-    fn call(&mut self, scope: &str, step: &str, change: impl FnOnce(&mut Running)) {
-        self.running(scope, step).map(change).unwrap_or_default();
+        running.find(|running| running.scope == task.scope && running.step == task.step)
     }
 
     /// Something about a task: it counts for its item and for its step.
-    fn each(&mut self, scope: &str, step: &str, data: &Value, change: impl Fn(&mut Tally)) {
-        let Some(running) = self.running(scope, step) else {
+    fn each(&mut self, task: LiveTask<'_>, change: impl Fn(&mut Tally)) {
+        let Some(running) = self.running(task) else {
             return;
         };
-        match (data["item"].as_u64(), &mut running.items) {
-            (Some(item), Some(items)) => {
-                if let Some(tally) = items.open.get_mut(&item) {
-                    change(tally);
-                }
-                change(&mut running.tally);
-            }
-            _ => change(&mut running.tally),
+        if let (Some(item), Some(items)) = (task.item, &mut running.items)
+            && let Some(tally) = items.open.get_mut(&item)
+        {
+            change(tally);
+        }
+        change(&mut running.tally);
+    }
+
+    /// Records flags, of an item or of the step.
+    fn flagged(&mut self, task: LiveTask<'_>, evaluated: &ReservedEvaluated) {
+        let Some(running) = self.running(task) else {
+            return;
+        };
+        let tally = match (task.item, &mut running.items) {
+            (Some(item), Some(items)) => items.open.get_mut(&item),
+            _ => Some(&mut running.tally),
+        };
+        if let Some(tally) = tally {
+            tally.flag(evaluated);
         }
     }
 
-    /// Records flags of an item.
-    fn flagged(&mut self, scope: &str, step: &str, data: &Value) {
-        let Some(running) = self.running(scope, step) else {
+    fn item(&mut self, task: LiveTask<'_>, at: Timestamp, event: &ItemEvent) {
+        let items = self
+            .running(task)
+            .and_then(|running| running.items.as_mut());
+        let Some(items) = items else {
             return;
         };
-        match (data["item"].as_u64(), &mut running.items) {
-            (Some(item), Some(items)) => {
-                if let Some(tally) = items.open.get_mut(&item) {
-                    tally.flag(data);
-                }
+        let end = match event {
+            ItemEvent::Started(started) => {
+                items.open.insert(started.item, Tally::since(at));
+                return;
             }
-            _ => running.tally.flag(data),
-        }
-    }
-
-    fn item(&mut self, scope: &str, step: &str, at: Option<Timestamp>, kind: &str, data: &Value) {
-        let Some(running) = self.running(scope, step) else {
-            return;
+            ItemEvent::Completed(done) => match &done.skipped {
+                Some(why) => StepEnd::skipped(why.clone()),
+                None => StepEnd::complete(),
+            },
+            ItemEvent::Failed(failed) => StepEnd::failed(&failed.code, &failed.message),
         };
-        let (Some(items), Some(index)) = (&mut running.items, data["item"].as_u64()) else {
-            return;
-        };
-        if kind == "item.started" {
-            items.open.insert(index, Tally::since(at));
-            return;
-        }
-        let skipped = data["skipped"].as_str();
-        let tally = items.end(index, kind == "item.failed", skipped.is_some());
-        let tally = tally.unwrap_or_default();
-        let end = match (kind, skipped) {
-            ("item.failed", _) => {
-                let words = format!("{}: {}", text_of(&data["code"]), text_of(&data["message"]));
-                StepEnd::failed(words)
-            }
-            (_, Some(why)) => StepEnd::skipped(why.to_owned()),
-            (_, None) => StepEnd::complete(),
-        };
+        let tally = items.end(event.item(), end.word).unwrap_or_default();
         // A terminal counts what went as it should.
         if self.terminal && end.word == "complete" && !tally.is_flagged() {
             return;
         }
-        let waited = self.waits.of(scope, step, Some(index));
+        let waited = self.waits.of(task.scope, task.step, task.item);
         let took = tally.until(at).map(|whole| whole.saturating_sub(waited));
         let words = [
             text::line(&end.detail).into_owned(),
@@ -297,94 +308,102 @@ impl Live {
             text::waited(waited),
         ];
         let detail = agents::joined(words);
-        self.print_end(scope, &format!("{step}.{index}"), took, &end, &detail);
+        let name = item_name(task.step, task.item);
+        self.print_end(task.scope, &name, took, &end, &detail);
     }
 
-    fn agent(&mut self, scope: &str, step: &str, kind: &str, data: &Value) {
-        match kind {
-            "llm.request" => {
-                self.each(scope, step, data, |tally| tally.ask(data));
-                if data["purpose"] == "repair" {
-                    self.print_in_pipe(scope, step, data, "repairs its draft");
+    fn agent(&mut self, task: LiveTask<'_>, event: &AgentEvent) {
+        match event {
+            AgentEvent::Request(request) => {
+                self.each(task, |tally| tally.ask(request));
+                if request.purpose == Purpose::Repair {
+                    self.print_in_pipe(task, "repairs its draft");
                 }
             }
-            "llm.response" => {
-                self.each(scope, step, data, |tally| tally.answered(data));
-                self.spend(&data["cost_micro_usd"]);
-                let error = &data["error"];
-                if error.is_null() {
-                    let words = format!("replied {}", tally::reply(data));
-                    self.print_in_pipe(scope, step, data, &words);
-                } else {
-                    let text = |name: &str| text_of(&error[name]);
-                    let words = format!("got no reply: {}: {}", text("code"), text("message"));
-                    self.print_notable(scope, step, data, &words);
+            AgentEvent::Response(answer) => {
+                self.each(task, |tally| tally.answered(answer));
+                self.spend(answer.cost_micro_usd);
+                match &answer.error {
+                    None => self.print_in_pipe(task, &format!("replied {}", tally::reply(answer))),
+                    Some(error) => {
+                        let words = format!("got no reply: {}: {}", error.code, error.message);
+                        self.print_notable(task, &words);
+                    }
                 }
             }
-            "agent.finished" => {
-                self.each(scope, step, data, |tally| tally.claimed(data));
-                self.spend(&data["metrics"]["cost_micro_usd"]);
+            AgentEvent::ReflectStarted(_) => {
+                self.each(task, |tally| tally.doing = "reflects".to_owned());
+                self.print_in_pipe(task, "reflects");
+            }
+            AgentEvent::BudgetExhausted(exhausted) => {
+                let spent = text::cost(exhausted.cost_micro_usd);
+                let limit = text::cost(exhausted.limit_micro_usd);
+                self.print_notable(task, &format!("budget exhausted: {spent} of {limit} spent"));
+            }
+            AgentEvent::Finished(finished) => {
+                let metrics = finished.metrics.clone().unwrap_or_default();
+                self.each(task, |tally| tally.claimed(&metrics));
+                self.spend(metrics.cost_micro_usd);
             }
             _ => {}
         }
     }
 
-    fn tool(&mut self, scope: &str, step: &str, kind: &str, seq: u64, data: &Value) {
-        let Some(word) = self.tools.take(kind, seq, data) else {
+    fn tool(&mut self, task: LiveTask<'_>, frame: &Frame) {
+        let Some(note) = tools::note(&mut self.calls, frame) else {
             return;
         };
-        self.each(scope, step, data, |tally| {
-            tally.tools += u64::from(word.is_call);
-            tally.doing.clone_from(&word.doing);
+        self.each(task, |tally| {
+            tally.tools += u64::from(note.is_call);
+            tally.doing.clone_from(&note.doing);
         });
-        match word.matters {
-            true => self.print_notable(scope, step, data, &word.line),
-            false => self.print_in_pipe(scope, step, data, &word.line),
+        match note.matters {
+            true => self.print_notable(task, &note.line),
+            false => self.print_in_pipe(task, &note.line),
         }
     }
 
-    fn spend(&mut self, cost: &Value) {
-        let cost = cost.as_u64().unwrap_or_default();
-        self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
+    fn spend(&mut self, cost_micro_usd: u64) {
+        self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost_micro_usd);
     }
 
     /// A line that only a pipe gets: a terminal has it in its last line.
-    fn print_in_pipe(&self, scope: &str, step: &str, data: &Value, words: &str) {
+    fn print_in_pipe(&self, task: LiveTask<'_>, words: &str) {
         if !self.terminal {
-            self.print_notable(scope, step, data, words);
+            self.print_notable(task, words);
         }
     }
 
-    fn print_notable(&self, scope: &str, step: &str, data: &Value, words: &str) {
-        let index = data["item"].as_u64().map(|item| format!(".{item}"));
-        let name = format!("{step}{}", index.unwrap_or_default());
+    fn print_notable(&self, task: LiveTask<'_>, words: &str) {
+        let name = item_name(task.step, task.item);
         let words = text::line(words);
         if self.terminal {
             let named = format!("{:<1$}", text::line(&name), NAME_COLUMNS);
-            let indent = indent(scope);
+            let indent = indent(task.scope);
             let words = format!("{indent}{} {named} {words}", painted(WARN, "!"));
             self.print_whole(&words, indent.len() + 2);
         } else {
-            self.print(&format!("step {} {words}", text::line(&path(scope, &name))));
+            let path = path(task.scope, &name);
+            self.print(&format!("step {} {words}", text::line(&path)));
         }
     }
 
-    /// Prints that a person paused, resumed or cancelled the run.
-    fn steered(&self, frame: &Value) {
-        let data = &frame["data"];
-        let kind = text_of(&frame["type"]);
-        let word = kind.strip_prefix("run.").unwrap_or(kind);
-        let from = data["from"].as_str().map(|step| format!(" from {step}"));
-        let reason = data["reason"].as_str().map(|reason| format!(": {reason}"));
-        let (_, run) = text_of(&frame["stream"])
-            .split_once(':')
-            .unwrap_or_default();
+    /// An inline child that starts, or a person's command about the whole run.
+    fn run(&mut self, frame: &Frame, event: &RunEvent) {
+        let (word, by, from, reason) = match event {
+            RunEvent::Started(_) if !frame.scope.is_empty() => return self.enter(&frame.scope),
+            RunEvent::Paused(command) => ("paused", &command.by, None, &command.reason),
+            RunEvent::Cancelled(command) => ("cancelled", &command.by, None, &command.reason),
+            RunEvent::Resumed(word) => ("resumed", &word.by, word.from.as_ref(), &word.reason),
+            _ => return,
+        };
+        let from = from.map(|step| format!(" from {step}")).unwrap_or_default();
+        let reason = reason.as_ref().map(|reason| format!(": {reason}"));
         let next = match word {
-            "paused" => format!(" (to go on: ktsu resume {run})"),
+            "paused" => format!(" (to go on: ktsu resume {})", frame.stream.name()),
             _ => String::new(),
         };
-        let (from, reason) = (from.unwrap_or_default(), reason.unwrap_or_default());
-        let by = text_of(&data["by"]["id"]);
+        let (by, reason) = (&by.id, reason.unwrap_or_default());
         let words = format!("run {word}{from} by {by}{reason}{next}");
         let words = text::line(&words);
         match self.terminal {
@@ -393,27 +412,14 @@ impl Live {
         }
     }
 
-    fn sending_failed(&mut self, scope: &str, step: &str, data: &Value) {
-        let why = match (data["status"].as_u64(), data["code"].as_str()) {
-            (Some(status), _) => format!("status {status}"),
-            (None, Some(code)) => code.to_owned(),
-            (None, None) => "no answer".to_owned(),
-        };
-        let sending = data["sending"].as_u64().unwrap_or_default();
-        let words = format!("sending {sending} failed: {why}");
-        self.print_notable(scope, step, &Value::Null, &words);
-    }
-
-    fn end(&mut self, scope: &str, step: &str, at: Option<Timestamp>, end: &StepEnd<'_>) {
-        let known = self
-            .running
-            .iter()
-            .rposition(|one| one.scope == scope && one.step == step);
+    fn end(&mut self, task: LiveTask<'_>, at: Timestamp, end: &StepEnd<'_>) {
+        let LiveTask { scope, step, .. } = task;
+        let mut all = self.running.iter();
+        let known = all.rposition(|running| running.scope == scope && running.step == step);
         let running = known.map(|place| self.running.remove(place));
         let waited = self.waits.end(scope, step);
-        let took = running
-            .as_ref()
-            .and_then(|running| Some(at?.millis_since(running.at?).saturating_sub(waited)));
+        let took = running.as_ref();
+        let took = took.map(|running| at.millis_since(running.at).saturating_sub(waited));
         let came = running.map(|running| running.summary()).unwrap_or_default();
         let detail = match end.detail.is_empty() {
             true => text::line(&came.call).into_owned(),
@@ -519,17 +525,18 @@ impl StepEnd<'_> {
         }
     }
 
-    fn failed(words: String) -> Self {
+    fn failed(code: &str, message: &str) -> Self {
         Self {
             mark: |symbols| painted(BAD, symbols.bad()),
             word: "failed",
-            detail: words,
+            detail: format!("{code}: {message}"),
         }
     }
 }
 
-fn text_of(value: &Value) -> &str {
-    value.as_str().unwrap_or_default()
+/// The persisted word of a reason.
+fn word(reason: &impl Serialize) -> String {
+    json!(reason).as_str().unwrap_or_default().to_owned()
 }
 
 fn path(scope: &str, step: &str) -> String {

@@ -48,6 +48,8 @@ mod steps;
 mod symbols;
 mod table;
 mod test;
+#[cfg(test)]
+mod test_frames;
 pub mod text;
 mod trace;
 mod transfer;

@@ -5,7 +5,8 @@ use std::fmt::Write as _;
 
 use ktsu_ledger::event::{AgentEvent, RunEvent};
 use ktsu_ledger::{Event, Frame};
-use ktsu_projections::approvals::{ApprovalKind, ApprovalVote, Approvals};
+use ktsu_projections::approvals::{ApprovalKind, ApprovalVote};
+use ktsu_projections::calls::CallHistory;
 use serde_json::Value;
 
 use super::archive::PositionedFrame;
@@ -80,7 +81,7 @@ fn approvals(frames: &[PositionedFrame]) -> String {
                     decided,decision,by,auth,independent,latency_ms,reason,scope\n"
             .to_owned();
     each_history(frames, &mut |own, history| {
-        for record in Approvals::fold(history) {
+        for record in CallHistory::fold(history).into_approvals() {
             let stream = own.stream.as_str();
             let votes: Vec<&ApprovalVote> = record.votes.iter().collect();
             let fresh = |frame: u64| frame >= own.seq;

@@ -6,7 +6,8 @@ use std::str::FromStr;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::store::{Cursor, Filter, IndexRow, ParseCursorError, Reader, StoreError};
-use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus, Approvals};
+use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
+use ktsu_projections::calls::CallHistory;
 use ktsu_projections::index::RunRow;
 use ktsu_projections::run::RunStatus;
 use serde::{Deserialize, Serialize};
@@ -37,7 +38,7 @@ pub struct Review {
 /// # Errors
 /// [`StoreError`].
 pub fn of_run(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<ApprovalRecord>, StoreError> {
-    Ok(Approvals::fold(&frames(reader, stream)?))
+    Ok(CallHistory::fold(&frames(reader, stream)?).into_approvals())
 }
 
 /// Everything that waits for people, in the order it was asked.

@@ -113,6 +113,23 @@ impl Event {
         }
     }
 
+    /// The step that this is about, in the frame's scope, and the item of a fan-out.
+    pub fn task(&self) -> Option<(&str, Option<u32>)> {
+        match self {
+            Self::Step(event) => Some((event.step(), event.item())),
+            Self::Item(event) => Some((event.step(), Some(event.item()))),
+            Self::Agent(event) => Some((event.step(), event.item())),
+            Self::Worker(event) => Some((event.step(), event.item())),
+            Self::Webhook(event) => Some((event.step(), None)),
+            Self::Person(PersonEvent::OverlaySet(set)) => Some((&set.step, None)),
+            Self::Run(_)
+            | Self::Recompute(_)
+            | Self::Kv(_)
+            | Self::Store(_)
+            | Self::Foreign { .. } => None,
+        }
+    }
+
     /// The `run.created` or `recompute.created` of a first frame.
     pub fn created(&self) -> Option<&RunCreated> {
         match self {

@@ -42,6 +42,19 @@ impl StepEvent {
             Self::Reset(event) => &event.step,
         }
     }
+
+    /// The item of a fan-out whose output is checked.
+    pub fn item(&self) -> Option<u32> {
+        match self {
+            Self::ReservedEvaluated(event) => event.item,
+            Self::OutputChecked(event) => event.item,
+            Self::Started(_)
+            | Self::Completed(_)
+            | Self::Failed(_)
+            | Self::Skipped(_)
+            | Self::Reset(_) => None,
+        }
+    }
 }
 
 /// `step.started`.

@@ -285,19 +285,8 @@ impl EnvelopeFold {
     /// 000, invariants 27 and 29: an inline child's use is its parent's). All of them tell apart when
     /// only people could move them.
     fn note_usage(&mut self, frame: &Frame, at: u32, still: &WaitBefore) {
-        let about = match &frame.event {
-            Event::Webhook(event) => Some((event.step(), None)),
-            Event::Agent(event) => Some((event.step(), event.item())),
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Worker(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => None,
-        };
+        let uses = matches!(frame.event, Event::Webhook(_) | Event::Agent(_));
+        let about = frame.event.task().filter(|_| uses);
         if let Some(pause) = still.ended_pause_ms {
             self.note_steering(frame.at, pause);
         }

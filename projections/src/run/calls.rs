@@ -1,16 +1,22 @@
-//! The tools a task's last reply asked for, and what became of each (seed 000, invariant 34;
-//! decision A1).
+//! The life of a tool call: its states, and the frames that lead from one to the next (seed 000,
+//! invariant 34; decision A1). The run state checks them for the calls of a task's last reply;
+//! [`crate::calls`] follows them over whole histories.
 //!
 //! ```text
-//! Asked ─▶ Sent ─▶ Done              approval.requested: Asked ─▶ Waiting ─▶ Allowed ─▶ Sent
-//!   └────────────▶ Done (not sent)                                    └────▶ Refused ─▶ Done
-//! Sent ─▶ Doubt ─▶ Again ─▶ Sent | Known ─▶ Done | Refused
+//! Requested ─▶ Sent ─▶ Returned
+//!   ├────────────────▶ Returned (not sent)
+//!   └▶ AwaitingApproval ─▶ Approved ─▶ Sent
+//!              └─────────▶ Rejected ─▶ Returned (not sent)
+//! Sent ─▶ InDoubt ─▶ ToResend ─▶ Sent
+//!            ├─────▶ Confirmed ─▶ Returned
+//!            └─────▶ Rejected ─▶ Returned (not sent)
+//! Sent ─▶ Unresolved
 //! ```
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, TimeoutBehavior};
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalDecided, ApprovalRequested, Decision, DoubtReason, LlmResponse, ToolCalled,
-    ToolInDoubt, ToolReturned, UnsentReason,
+    AgentEvent, ApprovalDecided, Decision, DoubtReason, LlmResponse, ToolCalled, ToolReturned,
+    UnsentReason,
 };
 use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::Value;
@@ -26,8 +32,17 @@ pub struct RequestedCalls {
     pub decided: bool,
 }
 
-/// A tool that a model asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// How a frame names the tool call it is about.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum CallKey {
+    /// By the `llm.response` that asks for it, and its index there.
+    Place(u64, u32),
+    /// By an earlier frame about it.
+    Frame(u64),
+}
+
+/// A tool call that a model asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RequestedCall {
     /// The name the model gave the call.
     pub id: String,
@@ -44,33 +59,34 @@ pub struct RequestedCall {
 }
 
 /// How far a call is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum CallState {
     /// Nothing is recorded of it.
+    #[default]
     Requested,
     /// People are to decide.
     AwaitingApproval(ApprovalGate),
     /// They allowed it: this call of this tool.
     Approved(ApprovalGate),
-    /// They did not, or nobody decided in time, and the agent is told.
+    /// They rejected it, or nobody decided in time, or it is not to be sent again.
     Rejected,
     /// About to be sent, or on its way.
     Sent(SentCall),
-    /// Nobody knows whether it happened, and a person is to say.
+    /// It is unknown whether it happened, and a person is to decide.
     InDoubt {
         /// The call.
         sending: SentCall,
         /// The `tool.in_doubt`.
         seq: u64,
     },
-    /// It is to be sent again: a person said so, or its runtime is lost.
+    /// A person decided to send it again.
     ToResend(SentCall),
-    /// It happened, as a person knows.
+    /// A person confirmed that it happened.
     Confirmed {
         /// The `tool.called`.
         called: u64,
     },
-    /// Nobody will ever say whether it happened.
+    /// Its task ended, and it stays unknown whether it happened.
     Unresolved,
     /// The model has its result.
     Returned {
@@ -117,7 +133,7 @@ pub struct ApprovalGate {
     pub tool: String,
 }
 
-/// A task that ends because of what people said, or did not say.
+/// Why a task has to fail: people rejected a call, or did not decide in time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ForcedFailure {
     /// Why.
@@ -126,7 +142,7 @@ pub struct ForcedFailure {
     pub tool: String,
 }
 
-/// Why people's words end a task.
+/// The reason of a [`ForcedFailure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ForcedFailureReason {
     /// A call was rejected, and its policy is to fail.
@@ -137,14 +153,38 @@ pub enum ForcedFailureReason {
     InDoubt,
 }
 
+impl ForcedFailureReason {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Rejected, Self::TimedOut, Self::InDoubt];
+
+    /// The error code.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Rejected => "approval_rejected",
+            Self::TimedOut => "approval_timed_out",
+            Self::InDoubt => "tool_in_doubt",
+        }
+    }
+
+    /// Why a rejected call ends its task, unless the agent may go on without it.
+    pub fn of_rejection(policy: &ApprovalPolicy) -> Option<Self> {
+        (policy.on_reject == OnReject::Fail).then_some(Self::Rejected)
+    }
+
+    /// Why a call that nobody decided on in time ends its task, unless the agent may go on without
+    /// it.
+    pub fn of_expiry(policy: &ApprovalPolicy) -> Option<Self> {
+        let behavior = policy.timeout.as_ref().map(|timeout| timeout.behavior);
+        let rejects = behavior == Some(TimeoutBehavior::Reject);
+        let recovers = rejects && policy.on_reject == OnReject::Recover;
+        (!recovers).then_some(Self::TimedOut)
+    }
+}
+
 impl ForcedFailure {
     /// The error code.
     pub fn code(&self) -> &'static str {
-        match self.reason {
-            ForcedFailureReason::Rejected => "approval_rejected",
-            ForcedFailureReason::TimedOut => "approval_timed_out",
-            ForcedFailureReason::InDoubt => "tool_in_doubt",
-        }
+        self.reason.code()
     }
 
     /// For people.
@@ -162,20 +202,9 @@ impl ForcedFailure {
 
 impl RequestedCalls {
     /// The calls a reply asks for, if there are any.
-    pub(super) fn of(seq: u64, answer: &LlmResponse) -> Option<Self> {
-        let asked = answer.tool_calls.as_ref()?.to_value();
-        let wanted = |call: &Value| {
-            let arguments = CanonicalJson::from_value(&call["arguments"]).unwrap_or_default();
-            RequestedCall {
-                id: call["id"].as_str().unwrap_or_default().to_owned(),
-                name: call["name"].as_str().unwrap_or_default().to_owned(),
-                digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
-                arguments,
-                secret: call["secret"] == Value::Bool(true),
-                state: CallState::Requested,
-            }
-        };
-        let list: Vec<RequestedCall> = asked.as_array()?.iter().map(wanted).collect();
+    pub(crate) fn of(seq: u64, answer: &LlmResponse) -> Option<Self> {
+        let calls = answer.tool_calls.as_ref()?.to_value();
+        let list: Vec<_> = calls.as_array()?.iter().map(RequestedCall::parse).collect();
         (!list.is_empty()).then_some(Self {
             response: seq,
             list,
@@ -213,20 +242,9 @@ impl RequestedCalls {
         self.list.iter().all(|call| holds(&call.state))
     }
 
-    /// The calls on their way, by their `tool.called`.
+    /// The calls on their way.
     pub fn sent_calls(&self) -> impl Iterator<Item = &SentCall> {
-        self.list.iter().filter_map(|call| match &call.state {
-            CallState::Sent(sending) => Some(sending),
-            CallState::Requested
-            | CallState::AwaitingApproval(_)
-            | CallState::Approved(_)
-            | CallState::Rejected
-            | CallState::InDoubt { .. }
-            | CallState::ToResend(_)
-            | CallState::Confirmed { .. }
-            | CallState::Unresolved
-            | CallState::Returned { .. } => None,
-        })
+        self.list.iter().filter_map(|call| call.state.sent())
     }
 
     /// The call a person is asked about, by the frame that asks.
@@ -235,112 +253,31 @@ impl RequestedCalls {
         calls.find(|call| call.open_request() == Some(request))
     }
 
-    /// The table of calls: whether a frame may follow.
+    /// The position of the call that a frame is about.
+    fn position(&self, event: &AgentEvent) -> Option<usize> {
+        match CallKey::of(event)? {
+            CallKey::Place(response, call) => (response == self.response).then_some(call as usize),
+            CallKey::Frame(seq) => {
+                let mut calls = self.list.iter();
+                calls.position(|call| call.open_frame() == Some(seq))
+            }
+        }
+    }
+
+    /// Whether a frame may follow.
     pub(super) fn accepts(&self, event: &AgentEvent, attempt: u32) -> bool {
-        match event {
-            AgentEvent::Decided(decided) => {
-                decided.response == Some(self.response) && !self.decided
-            }
-            AgentEvent::ToolCalled(called) => self.accepts_call(called, attempt),
-            AgentEvent::ToolReturned(returned) => self.accepts_result(returned),
-            AgentEvent::ToolInDoubt(doubt) => {
-                let mut sent = self.sent_calls();
-                let known = sent.find(|sending| sending.called == doubt.called);
-                known.is_some_and(|sending| match doubt.reason {
-                    DoubtReason::NoAnswer => sending.attempt == attempt && doubt.report.is_some(),
-                    DoubtReason::WorkerLost => sending.stateful && doubt.report.is_none(),
-                    DoubtReason::TaskEnded => true,
-                })
-            }
-            AgentEvent::ApprovalRequested(asked) => {
-                let wanted = self.get(asked.response, asked.call);
-                let fresh = wanted.is_some_and(|call| {
-                    call.state == CallState::Requested
-                        && !call.secret
-                        && call.digest == asked.digest
-                        && call.names_tool(&asked.server, &asked.tool)
-                });
-                fresh && self.decided && self.are_at_rest()
-            }
-            AgentEvent::ApprovalDecided(decided) => {
-                let asked = self.awaiting_decision(decided.request);
-                asked.is_some_and(|call| call.may_be_decided(decided))
-            }
-            AgentEvent::ApprovalExpired(expired) => {
-                let asked = self
-                    .awaiting_decision(expired.request)
-                    .map(|call| &call.state);
-                matches!(asked, Some(CallState::AwaitingApproval(gate)) if gate.policy.timeout.is_some())
-            }
-            AgentEvent::Request(_)
-            | AgentEvent::Response(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::Finished(_) => false,
+        if let AgentEvent::Decided(decided) = event {
+            return decided.response == Some(self.response) && !self.decided;
         }
+        let gates = matches!(event, AgentEvent::ApprovalRequested(_));
+        let call = self.position(event).and_then(|at| self.list.get(at));
+        self.decided
+            && (!gates || self.are_at_rest())
+            && call.is_some_and(|call| call.accepts(event, attempt))
     }
 
-    fn accepts_call(&self, called: &ToolCalled, attempt: u32) -> bool {
-        let Some(call) = self.get(called.response, called.call) else {
-            return false;
-        };
-        let same = |server: &str, tool: &str| (server, tool) == (&*called.server, &*called.tool);
-        let again = |sending: &SentCall| {
-            called.again == Some(sending.first)
-                && called.approval == sending.approval
-                && same(&sending.server, &sending.tool)
-        };
-        let follows = match &call.state {
-            CallState::Requested => called.again.is_none() && called.approval.is_none(),
-            CallState::Approved(gate) => {
-                called.again.is_none()
-                    && called.approval == Some(gate.request)
-                    && same(&gate.server, &gate.tool)
-            }
-            CallState::ToResend(sending) => again(sending),
-            CallState::Sent(sending) => {
-                sending.attempt < attempt && !sending.stateful && again(sending)
-            }
-            CallState::AwaitingApproval(_)
-            | CallState::Rejected
-            | CallState::InDoubt { .. }
-            | CallState::Confirmed { .. }
-            | CallState::Unresolved
-            | CallState::Returned { .. } => false,
-        };
-        let meant = call.names_tool(&called.server, &called.tool);
-        self.decided && follows && meant && !call.secret && call.digest == called.digest
-    }
-
-    fn accepts_result(&self, returned: &ToolReturned) -> bool {
-        let Some(call) = self.get(returned.response, returned.call) else {
-            return false;
-        };
-        if returned.recorded.is_some() {
-            // What was recorded of it is the task's to say.
-            return self.decided && call.state == CallState::Requested && returned.called.is_none();
-        }
-        let fits = match (&call.state, returned.not_sent) {
-            (CallState::Sent(sending), None) => returned.called == Some(sending.called),
-            (CallState::Confirmed { called }, None) => returned.called == Some(*called),
-            (
-                // Also of one that is to be sent again: its server may be held back by now.
-                CallState::Requested | CallState::Approved(_) | CallState::ToResend(_),
-                Some(
-                    UnsentReason::UnknownTool
-                    | UnsentReason::InvalidArguments
-                    | UnsentReason::SuppressedInBranch,
-                ),
-            ) => true,
-            (CallState::Requested, Some(UnsentReason::SecretInArguments)) => call.secret,
-            (CallState::Rejected, Some(UnsentReason::Rejected | UnsentReason::InDoubt)) => true,
-            _ => false,
-        };
-        let whole = returned.not_sent.is_none() || returned.called.is_none();
-        self.decided && fits && whole
-    }
-
-    /// Applies a frame that [`RequestedCalls::accepts`] allows. Returns how the task ends, if it does.
+    /// Applies a frame that [`RequestedCalls::accepts`] allows. Returns how the task has to fail,
+    /// if it does.
     pub(super) fn apply(
         &mut self,
         seq: u64,
@@ -348,63 +285,9 @@ impl RequestedCalls {
         event: &AgentEvent,
         stateful: bool,
     ) -> Option<ForcedFailure> {
-        match event {
-            AgentEvent::Decided(_) => self.decided = true,
-            AgentEvent::ToolCalled(called) => {
-                let call = self.list.get_mut(called.call as usize)?;
-                call.state = CallState::Sent(SentCall {
-                    called: seq,
-                    first: called.again.unwrap_or(seq),
-                    attempt: called.attempt,
-                    stateful,
-                    approval: called.approval,
-                    server: called.server.clone(),
-                    tool: called.tool.clone(),
-                });
-            }
-            AgentEvent::ToolReturned(returned) => {
-                let call = self.list.get_mut(returned.call as usize)?;
-                call.state = CallState::Returned { seq };
-            }
-            AgentEvent::ToolInDoubt(doubt) => self.mark_in_doubt(seq, doubt),
-            AgentEvent::ApprovalRequested(asked) => self.request_approval(seq, at, asked),
-            AgentEvent::ApprovalDecided(decided) => return self.decide(decided),
-            AgentEvent::ApprovalExpired(expired) => {
-                let call = self.find(expired.request)?;
-                let CallState::AwaitingApproval(gate) = &call.state else {
-                    return None;
-                };
-                let behavior = gate.policy.timeout.as_ref().map(|timeout| timeout.behavior);
-                let recovers = gate.policy.on_reject == OnReject::Recover;
-                let tool = gate.tool.clone();
-                call.state = CallState::Rejected;
-                let told = behavior == Some(TimeoutBehavior::Reject) && recovers;
-                let why = ForcedFailureReason::TimedOut;
-                return (!told).then_some(ForcedFailure { reason: why, tool });
-            }
-            AgentEvent::Request(_)
-            | AgentEvent::Response(_)
-            | AgentEvent::ReflectStarted(_)
-            | AgentEvent::BudgetExhausted(_)
-            | AgentEvent::Finished(_) => {}
-        }
-        None
-    }
-
-    fn mark_in_doubt(&mut self, seq: u64, doubt: &ToolInDoubt) {
-        for call in &mut self.list {
-            if let CallState::Sent(sending) = &call.state
-                && sending.called == doubt.called
-            {
-                call.state = match doubt.reason {
-                    DoubtReason::TaskEnded => CallState::Unresolved,
-                    DoubtReason::NoAnswer | DoubtReason::WorkerLost => CallState::InDoubt {
-                        sending: sending.clone(),
-                        seq,
-                    },
-                };
-            }
-        }
+        self.decided |= matches!(event, AgentEvent::Decided(_));
+        let position = self.position(event)?;
+        self.list.get_mut(position)?.apply(seq, at, event, stateful)
     }
 
     /// Gives the people who are asked as much more time.
@@ -416,62 +299,8 @@ impl RequestedCalls {
         }
     }
 
-    fn request_approval(&mut self, seq: u64, at: Timestamp, asked: &ApprovalRequested) {
-        let Some(call) = self.list.get_mut(asked.call as usize) else {
-            return;
-        };
-        call.state = CallState::AwaitingApproval(ApprovalGate {
-            request: seq,
-            policy: asked.policy.clone(),
-            asked_at: at,
-            since: at,
-            approved_by: Vec::new(),
-            server: asked.server.clone(),
-            tool: asked.tool.clone(),
-        });
-    }
-
-    fn decide(&mut self, decided: &ApprovalDecided) -> Option<ForcedFailure> {
-        let call = self.find(decided.request)?;
-        match (&mut call.state, decided.decision) {
-            (CallState::AwaitingApproval(gate), Decision::Approved) => {
-                gate.approved_by.push(decided.by.id.clone());
-                let needed = gate.policy.quorum.max(1) as usize;
-                if gate.approved_by.len() >= needed {
-                    call.state = CallState::Approved(gate.clone());
-                }
-            }
-            (CallState::AwaitingApproval(gate), Decision::Rejected | Decision::Happened) => {
-                let recovers = gate.policy.on_reject == OnReject::Recover;
-                let tool = gate.tool.clone();
-                call.state = CallState::Rejected;
-                let why = ForcedFailureReason::Rejected;
-                return (!recovers).then_some(ForcedFailure { reason: why, tool });
-            }
-            (CallState::InDoubt { sending, .. }, Decision::Approved) => {
-                call.state = CallState::ToResend(sending.clone());
-            }
-            (CallState::InDoubt { sending, .. }, Decision::Happened) => {
-                let called = sending.called;
-                call.state = CallState::Confirmed { called };
-            }
-            (CallState::InDoubt { sending, .. }, Decision::Rejected) => {
-                let tool = sending.tool.clone();
-                call.state = CallState::Rejected;
-                let why = ForcedFailureReason::InDoubt;
-                return Some(ForcedFailure { reason: why, tool });
-            }
-            _ => {}
-        }
-        None
-    }
-
-    fn find(&mut self, request: u64) -> Option<&mut RequestedCall> {
-        let mut calls = self.list.iter_mut();
-        calls.find(|call| call.open_request() == Some(request))
-    }
-
-    /// A branch begins: what is not done there has not happened there (decision F1).
+    /// Resets every call without a result: in the branch that begins, it has not happened
+    /// (decision F1).
     pub(super) fn reset_unreturned(&mut self) {
         for call in &mut self.list {
             if !matches!(call.state, CallState::Returned { .. }) {
@@ -489,40 +318,161 @@ impl CallState {
         }
         None
     }
+
+    /// The call on its way.
+    fn sent(&self) -> Option<&SentCall> {
+        if let Self::Sent(sending) = self {
+            return Some(sending);
+        }
+        None
+    }
+}
+
+impl CallKey {
+    /// The call that a frame is about.
+    pub(crate) fn of(event: &AgentEvent) -> Option<Self> {
+        match event {
+            AgentEvent::ToolCalled(called) => Some(Self::Place(called.response, called.call)),
+            AgentEvent::ToolReturned(returned) => {
+                Some(Self::Place(returned.response, returned.call))
+            }
+            AgentEvent::ApprovalRequested(asked) => Some(Self::Place(asked.response, asked.call)),
+            AgentEvent::ToolInDoubt(doubt) => Some(Self::Frame(doubt.called)),
+            AgentEvent::ApprovalDecided(decided) => Some(Self::Frame(decided.request)),
+            AgentEvent::ApprovalExpired(expired) => Some(Self::Frame(expired.request)),
+            AgentEvent::Request(_)
+            | AgentEvent::Response(_)
+            | AgentEvent::Decided(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::Finished(_) => None,
+        }
+    }
+}
+
+/// Whether a model's name for a tool is its full name, `SERVER__TOOL` (decision A2).
+pub fn is_full_name(name: &str, server: &str, tool: &str) -> bool {
+    let rest = name.strip_prefix(server);
+    rest.and_then(|rest| rest.strip_prefix("__")) == Some(tool)
 }
 
 impl RequestedCall {
+    /// Reads an entry of `llm.response.tool_calls`. What is missing is empty.
+    pub fn parse(call: &Value) -> Self {
+        let arguments = CanonicalJson::from_value(&call["arguments"]).unwrap_or_default();
+        Self {
+            id: call["id"].as_str().unwrap_or_default().to_owned(),
+            name: call["name"].as_str().unwrap_or_default().to_owned(),
+            digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
+            arguments,
+            secret: call["secret"] == Value::Bool(true),
+            state: CallState::Requested,
+        }
+    }
+
     /// Whether this is the tool the model named: by its bare name, or in full (decision A2).
     pub fn names_tool(&self, server: &str, tool: &str) -> bool {
-        let in_full = || {
-            let rest = self.name.strip_prefix(server)?;
-            rest.strip_prefix("__")
-        };
-        self.name == tool || in_full() == Some(tool)
+        self.name == tool || is_full_name(&self.name, server, tool)
     }
 
     /// Whether it is on its way as this `tool.called`.
     pub fn is_sent_as(&self, called: u64) -> bool {
-        matches!(&self.state, CallState::Sent(sending) if sending.called == called)
+        self.state
+            .sent()
+            .is_some_and(|sending| sending.called == called)
     }
 
     /// The frame that asks a person about it.
     pub fn open_request(&self) -> Option<u64> {
-        match &self.state {
-            CallState::AwaitingApproval(gate) => Some(gate.request),
-            CallState::InDoubt { seq, .. } => Some(*seq),
-            CallState::Requested
-            | CallState::Approved(_)
-            | CallState::Rejected
-            | CallState::Sent(_)
-            | CallState::ToResend(_)
-            | CallState::Confirmed { .. }
-            | CallState::Unresolved
-            | CallState::Returned { .. } => None,
+        if let CallState::InDoubt { seq, .. } = &self.state {
+            return Some(*seq);
+        }
+        self.state.gate().map(|gate| gate.request)
+    }
+
+    /// The frame that later frames about it name: the one that sent it or that asks a person.
+    fn open_frame(&self) -> Option<u64> {
+        let sent = self.state.sent().map(|sending| sending.called);
+        sent.or_else(|| self.open_request())
+    }
+
+    /// Whether a frame about it may follow, once the agent has decided to make the call.
+    fn accepts(&self, event: &AgentEvent, attempt: u32) -> bool {
+        match (event, &self.state) {
+            (AgentEvent::ToolCalled(called), _) => self.accepts_call(called, attempt),
+            (AgentEvent::ToolReturned(returned), _) => self.accepts_result(returned),
+            (AgentEvent::ToolInDoubt(doubt), CallState::Sent(sending)) => match doubt.reason {
+                DoubtReason::NoAnswer => sending.attempt == attempt && doubt.report.is_some(),
+                DoubtReason::WorkerLost => sending.stateful && doubt.report.is_none(),
+                DoubtReason::TaskEnded => true,
+            },
+            (AgentEvent::ApprovalRequested(asked), CallState::Requested) => {
+                !self.secret
+                    && self.digest == asked.digest
+                    && self.names_tool(&asked.server, &asked.tool)
+            }
+            (AgentEvent::ApprovalDecided(decided), _) => self.may_be_decided(decided),
+            (AgentEvent::ApprovalExpired(_), CallState::AwaitingApproval(gate)) => {
+                gate.policy.timeout.is_some()
+            }
+            _ => false,
         }
     }
 
-    /// Whether a person's word fits: about these arguments, and not a second one of theirs.
+    fn accepts_call(&self, called: &ToolCalled, attempt: u32) -> bool {
+        let same = |server: &str, tool: &str| (server, tool) == (&*called.server, &*called.tool);
+        let again = |sending: &SentCall| {
+            called.again == Some(sending.first)
+                && called.approval == sending.approval
+                && same(&sending.server, &sending.tool)
+        };
+        let follows = match &self.state {
+            CallState::Requested => called.again.is_none() && called.approval.is_none(),
+            CallState::Approved(gate) => {
+                called.again.is_none()
+                    && called.approval == Some(gate.request)
+                    && same(&gate.server, &gate.tool)
+            }
+            CallState::ToResend(sending) => again(sending),
+            CallState::Sent(sending) => {
+                sending.attempt < attempt && !sending.stateful && again(sending)
+            }
+            CallState::AwaitingApproval(_)
+            | CallState::Rejected
+            | CallState::InDoubt { .. }
+            | CallState::Confirmed { .. }
+            | CallState::Unresolved
+            | CallState::Returned { .. } => false,
+        };
+        let named = self.names_tool(&called.server, &called.tool);
+        follows && named && !self.secret && self.digest == called.digest
+    }
+
+    fn accepts_result(&self, returned: &ToolReturned) -> bool {
+        if returned.recorded.is_some() {
+            // The task checks the recorded result itself.
+            return self.state == CallState::Requested && returned.called.is_none();
+        }
+        let fits = match (&self.state, returned.not_sent) {
+            (CallState::Sent(sending), None) => returned.called == Some(sending.called),
+            (CallState::Confirmed { called }, None) => returned.called == Some(*called),
+            (
+                // A call to be sent again may be withheld, too: its server may be by now.
+                CallState::Requested | CallState::Approved(_) | CallState::ToResend(_),
+                Some(
+                    UnsentReason::UnknownTool
+                    | UnsentReason::InvalidArguments
+                    | UnsentReason::SuppressedInBranch,
+                ),
+            ) => true,
+            (CallState::Requested, Some(UnsentReason::SecretInArguments)) => self.secret,
+            (CallState::Rejected, Some(UnsentReason::Rejected | UnsentReason::InDoubt)) => true,
+            _ => false,
+        };
+        fits && (returned.not_sent.is_none() || returned.called.is_none())
+    }
+
+    /// Whether a person's decision fits: about these arguments, and not their second one.
     fn may_be_decided(&self, decided: &ApprovalDecided) -> bool {
         let fits = match self.state.gate() {
             Some(gate) => {
@@ -530,7 +480,84 @@ impl RequestedCall {
             }
             None => matches!(self.state, CallState::InDoubt { .. }),
         };
-        let told = decided.result.is_none() || decided.decision == Decision::Happened;
-        fits && told && self.digest == decided.digest
+        let result_fits = decided.result.is_none() || decided.decision == Decision::Happened;
+        fits && result_fits && self.digest == decided.digest
+    }
+
+    /// Applies a frame about it, whether or not it may follow. Returns how the task has to fail, if
+    /// it does.
+    pub(crate) fn apply(
+        &mut self,
+        seq: u64,
+        at: Timestamp,
+        event: &AgentEvent,
+        stateful: bool,
+    ) -> Option<ForcedFailure> {
+        let (state, failure) = match (event, &mut self.state) {
+            (AgentEvent::ToolCalled(called), _) => {
+                let sending = SentCall {
+                    called: seq,
+                    first: called.again.unwrap_or(seq),
+                    attempt: called.attempt,
+                    stateful,
+                    approval: called.approval,
+                    server: called.server.clone(),
+                    tool: called.tool.clone(),
+                };
+                (CallState::Sent(sending), None)
+            }
+            (AgentEvent::ToolReturned(_), _) => (CallState::Returned { seq }, None),
+            (AgentEvent::ToolInDoubt(doubt), CallState::Sent(sending)) => match doubt.reason {
+                DoubtReason::TaskEnded => (CallState::Unresolved, None),
+                DoubtReason::NoAnswer | DoubtReason::WorkerLost => {
+                    let sending = sending.clone();
+                    (CallState::InDoubt { sending, seq }, None)
+                }
+            },
+            (AgentEvent::ApprovalRequested(asked), _) => {
+                let gate = ApprovalGate {
+                    request: seq,
+                    policy: asked.policy.clone(),
+                    asked_at: at,
+                    since: at,
+                    approved_by: Vec::new(),
+                    server: asked.server.clone(),
+                    tool: asked.tool.clone(),
+                };
+                (CallState::AwaitingApproval(gate), None)
+            }
+            (AgentEvent::ApprovalDecided(decided), state) => match (state, decided.decision) {
+                (CallState::AwaitingApproval(gate), Decision::Approved) => {
+                    gate.approved_by.push(decided.by.id.clone());
+                    if gate.approved_by.len() < gate.policy.quorum.max(1) as usize {
+                        return None;
+                    }
+                    (CallState::Approved(gate.clone()), None)
+                }
+                (CallState::AwaitingApproval(gate), Decision::Rejected | Decision::Happened) => {
+                    let reason = ForcedFailureReason::of_rejection(&gate.policy);
+                    (CallState::Rejected, reason.zip(Some(gate.tool.clone())))
+                }
+                (CallState::InDoubt { sending, .. }, Decision::Approved) => {
+                    (CallState::ToResend(sending.clone()), None)
+                }
+                (CallState::InDoubt { sending, .. }, Decision::Happened) => {
+                    let called = sending.called;
+                    (CallState::Confirmed { called }, None)
+                }
+                (CallState::InDoubt { sending, .. }, Decision::Rejected) => {
+                    let failure = (ForcedFailureReason::InDoubt, sending.tool.clone());
+                    (CallState::Rejected, Some(failure))
+                }
+                _ => return None,
+            },
+            (AgentEvent::ApprovalExpired(_), CallState::AwaitingApproval(gate)) => {
+                let reason = ForcedFailureReason::of_expiry(&gate.policy);
+                (CallState::Rejected, reason.zip(Some(gate.tool.clone())))
+            }
+            _ => return None,
+        };
+        self.state = state;
+        failure.map(|(reason, tool)| ForcedFailure { reason, tool })
     }
 }

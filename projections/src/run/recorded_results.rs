@@ -15,7 +15,7 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{RecomputeOf, RecordedAt, RecordedResult, RunCreated, ToolReturned};
 use serde_json::Value;
 
-use super::calls::RequestedCall;
+use super::calls::{RequestedCall, is_full_name};
 
 /// The recorded results of all tasks, by step and item of the recompute.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -60,7 +60,7 @@ pub struct TaskResults {
     pub of: Option<String>,
     results: Arc<Vec<RecordedResult>>,
     used: BTreeSet<usize>,
-    /// The tools its models were told of last.
+    /// The tools its models were offered last.
     offered: Option<CanonicalJson>,
 }
 
@@ -101,7 +101,7 @@ impl TaskResults {
         }
     }
 
-    /// Takes in which tools a model is told of.
+    /// Notes which tools a model is offered.
     pub(super) fn set_offered_tools(&mut self, tools: Option<&CanonicalJson>) {
         self.offered = tools.cloned().or(self.offered.take());
     }
@@ -126,20 +126,16 @@ fn is_repeated_by(result: &RecordedResult, returned: &ToolReturned) -> bool {
         && returned.structured == result.structured
 }
 
-/// The server and the tool that a model means by a name: of the tools it was told of, the one with
+/// The server and the tool that a model means by a name: of the tools it was offered, the one with
 /// this name, else the only one that is called so in full (decision A2).
 pub fn target(offered: &CanonicalJson, name: &str) -> Option<(String, String)> {
     let offered = offered.to_value();
     let tools: Vec<(&str, &str, &str)> = offered.as_array()?.iter().filter_map(names).collect();
-    let told = tools.iter().find(|(told, ..)| *told == name);
-    let found = match told {
+    let found = match tools.iter().find(|(offered, ..)| *offered == name) {
         Some(found) => found,
         None => {
-            let full = |(_, server, tool): &&(&str, &str, &str)| {
-                let rest = name.strip_prefix(server);
-                rest.and_then(|rest| rest.strip_prefix("__")) == Some(tool)
-            };
-            let mut found = tools.iter().filter(full);
+            let tools = tools.iter();
+            let mut found = tools.filter(|(_, server, tool)| is_full_name(name, server, tool));
             let first = found.next()?;
             found.next().is_none().then_some(first)?
         }

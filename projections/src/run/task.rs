@@ -68,7 +68,7 @@ pub enum TaskPhase {
     Waiting,
     /// A runtime has it.
     Dispatched,
-    /// A runtime has it, and waits to be told whether to reflect.
+    /// A runtime has it, and waits to learn whether to reflect.
     Drafted,
     /// No runtime has it: people are to decide on its calls.
     Suspended,
@@ -97,7 +97,7 @@ pub enum Reflection {
     /// There is none, or none yet.
     #[default]
     No,
-    /// A draft calls for one; the runtime waits to be told.
+    /// A draft calls for one; the runtime waits for the word to start.
     Due,
     /// The runtime may ask.
     Started,
@@ -114,15 +114,15 @@ pub struct Hint {
     pub stateful: bool,
 }
 
-/// The digest of what a model is told of a result.
-fn result_digest(returned: &ToolReturned) -> String {
-    let told = json!({
+/// The digest of a result as a model gets it.
+pub fn result_digest(returned: &ToolReturned) -> String {
+    let result = json!({
         "content": returned.content.to_value(),
         "is_error": returned.is_error,
         "structured": returned.structured.as_ref().map(CanonicalJson::to_value),
     });
-    let told = CanonicalJson::from_value(&told).unwrap_or_default();
-    Hash::of(told.as_str().as_bytes()).to_string()
+    let result = CanonicalJson::from_value(&result).unwrap_or_default();
+    Hash::of(result.as_str().as_bytes()).to_string()
 }
 
 /// A model call.
@@ -226,7 +226,7 @@ impl AgentTask {
         }
     }
 
-    /// Whether a runtime that is told to wait for people is still in the report that asks for it.
+    /// Whether a frame belongs to the report by which the task began to wait for people.
     fn continues_last_report(&self, event: &AgentEvent) -> bool {
         let last = self.reports.last().map(|seen| &seen.report);
         self.phase == TaskPhase::Suspended && event.report().is_some() && last == event.report()

@@ -1,10 +1,10 @@
 //! What a frame means for pending calls: where one becomes pending, and where some may no longer
 //! be.
 
-use ktsu_ledger::StreamId;
+use ktsu_ledger::event::{AgentEvent, DoubtReason, StepEvent};
+use ktsu_ledger::{Event, Frame};
 use ktsu_projections::approvals::{ApprovalRecord, approval_id};
 use ktsu_projections::lineage::item_name;
-use serde_json::Value;
 
 /// See the module documentation.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,37 +39,37 @@ pub(super) enum Settled {
 }
 
 impl ApprovalEvent {
-    /// Reads a frame, as it is sent to whoever follows a run.
-    pub(super) fn from_frame(frame: &Value) -> Option<Self> {
-        let data = &frame["data"];
-        let request = || data["request"].as_u64().map(Settled::Call).map(Self::Moved);
-        match frame["type"].as_str()? {
-            "approval.requested" => Self::requested(frame),
-            "tool.in_doubt" if data["reason"] != "task_ended" => Self::requested(frame),
-            "approval.decided" | "approval.expired" => request(),
-            "agent.finished" | "step.reset" => {
-                Some(Self::Moved(Settled::Task(TaskRef::of_frame(frame)?)))
+    /// What a frame says, if it says something about calls that wait.
+    pub(super) fn from_frame(frame: &Frame) -> Option<Self> {
+        let settled = match &frame.event {
+            Event::Agent(AgentEvent::ToolInDoubt(doubt))
+                if doubt.reason == DoubtReason::TaskEnded =>
+            {
+                return None;
             }
-            _ => None,
-        }
-    }
-
-    fn requested(frame: &Value) -> Option<Self> {
-        let stream: StreamId = frame["stream"].as_str()?.parse().ok()?;
-        Some(Self::Requested {
-            id: approval_id(&stream, frame["seq"].as_u64()?),
-            place: TaskRef::of_frame(frame)?,
-        })
+            Event::Agent(AgentEvent::ApprovalRequested(_) | AgentEvent::ToolInDoubt(_)) => {
+                let id = approval_id(&frame.stream, frame.seq);
+                let place = TaskRef::of_frame(frame)?;
+                return Some(Self::Requested { id, place });
+            }
+            Event::Agent(AgentEvent::ApprovalDecided(decided)) => Settled::Call(decided.request),
+            Event::Agent(AgentEvent::ApprovalExpired(expired)) => Settled::Call(expired.request),
+            Event::Agent(AgentEvent::Finished(_)) | Event::Step(StepEvent::Reset(_)) => {
+                Settled::Task(TaskRef::of_frame(frame)?)
+            }
+            _ => return None,
+        };
+        Some(Self::Moved(settled))
     }
 }
 
 impl TaskRef {
-    fn of_frame(frame: &Value) -> Option<Self> {
-        let item = frame["data"]["item"].as_u64();
+    fn of_frame(frame: &Frame) -> Option<Self> {
+        let (step, item) = frame.event.task()?;
         Some(Self {
-            scope: frame["scope"].as_str()?.to_owned(),
-            step: frame["data"]["step"].as_str()?.to_owned(),
-            item: item.map(u32::try_from).transpose().ok()?,
+            scope: frame.scope.clone(),
+            step: step.to_owned(),
+            item,
         })
     }
 

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::ApprovalPrompt;
+use crate::cli::test_frames;
 use ktsu_peer::Peer;
 
 type Answer = (StatusCode, String);
@@ -124,9 +125,9 @@ impl Desk {
     }
 
     async fn frame(&mut self, kind: &str, scope: &str, seq: u64, data: Value) {
-        let frame = json!({"type": kind, "stream": "run:run_r", "scope": scope, "seq": seq,
-            "data": data});
-        self.asking.take(&frame).await;
+        let at = "2026-01-01T00:00:00.000000Z";
+        let frame = test_frames::frame(kind, scope, seq, at, &data);
+        self.asking.apply(&frame).await;
     }
 
     fn becomes(&self, request: u64, status: &str) {

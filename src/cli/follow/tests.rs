@@ -11,6 +11,8 @@ use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 
+use crate::cli::test_frames;
+
 use super::{ApprovalPrompt, Peer, REDRAW_INTERVAL, SILENCE_TIMEOUT, Viewer, follow, within};
 
 /// Longer than anything takes, of a time that passes when nothing else happens.
@@ -18,7 +20,7 @@ const GUARD: Duration = Duration::from_secs(3600);
 
 #[derive(Clone)]
 struct World {
-    frames: mpsc::UnboundedSender<Value>,
+    frames: mpsc::UnboundedSender<String>,
     waits: Arc<AtomicBool>,
     /// How often it was asked whether the run waits.
     looked: watch::Sender<u32>,
@@ -37,7 +39,7 @@ impl World {
             decided: Arc::default(),
         };
         let chunks = futures_util::stream::unfold(sent, async |mut sent: Sent| {
-            let frame = sent.recv().await.filter(|frame| !frame.is_null())?;
+            let frame = sent.recv().await.filter(|frame| !frame.is_empty())?;
             let chunk = Bytes::from(format!("data: {frame}\n\n"));
             Some((Ok::<_, std::convert::Infallible>(chunk), sent))
         });
@@ -56,17 +58,17 @@ impl World {
     }
 
     fn sends(&self, kind: &str, data: Value) {
-        let frame = json!({"type": kind, "stream": "run:run_r", "scope": "", "seq": 1,
-            "at": "2026-01-01T00:00:00.000000Z", "data": data});
+        let at = "2026-01-01T00:00:00.000000Z";
+        let frame = test_frames::text(kind, "", 1, at, &data);
         self.frames.send(frame).unwrap();
     }
 
     fn ends(&self) {
-        self.frames.send(Value::Null).unwrap();
+        self.frames.send(String::new()).unwrap();
     }
 }
 
-type Sent = mpsc::UnboundedReceiver<Value>;
+type Sent = mpsc::UnboundedReceiver<String>;
 
 fn asked(status: &str) -> String {
     json!({"approval_id": "apr_x", "kind": "approval", "run_id": "run_r", "step_id": "a",

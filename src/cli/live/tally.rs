@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::Timestamp;
+use ktsu_ledger::event::{ClaimedMetrics, LlmRequest, LlmResponse, Purpose, ReservedEvaluated};
 use serde_json::Value;
 
 use super::super::{agents, text};
@@ -31,7 +32,7 @@ pub(super) struct Items {
     /// How many there are.
     all: u64,
     /// Those under way, by index.
-    pub(super) open: BTreeMap<u64, Tally>,
+    pub(super) open: BTreeMap<u32, Tally>,
     succeeded: u64,
     failed: u64,
     skipped: u64,
@@ -39,62 +40,63 @@ pub(super) struct Items {
 
 impl Tally {
     /// Of a task that starts.
-    pub(super) fn since(at: Option<Timestamp>) -> Self {
+    pub(super) fn since(at: Timestamp) -> Self {
         Self {
-            at,
+            at: Some(at),
             ..Self::default()
         }
     }
 
-    /// Milliseconds from its start to a moment, if both are known.
-    pub(super) fn until(&self, at: Option<Timestamp>) -> Option<u64> {
-        Some(at?.millis_since(self.at?))
+    /// Milliseconds from its start to a moment, if its start is known.
+    pub(super) fn until(&self, at: Timestamp) -> Option<u64> {
+        Some(at.millis_since(self.at?))
     }
 
     /// A model is asked.
-    pub(super) fn ask(&mut self, data: &Value) {
+    pub(super) fn ask(&mut self, request: &LlmRequest) {
         self.calls += 1;
-        let group = text::line(data["group"].as_str().unwrap_or_default());
-        self.doing = match data["purpose"].as_str() {
-            Some("reflect") => {
+        self.doing = match request.purpose {
+            Purpose::Reflect => {
                 self.reflections += 1;
                 "reflects".to_owned()
             }
-            Some("repair") => {
+            Purpose::Repair => {
                 self.repairs += 1;
                 "repairs its draft".to_owned()
             }
-            _ => format!("asks {group}"),
+            Purpose::Turn => format!("asks {}", text::line(&request.group)),
         };
     }
 
     /// A model answered, or will not.
-    pub(super) fn answered(&mut self, data: &Value) {
+    pub(super) fn answered(&mut self, answer: &LlmResponse) {
         self.doing.clear();
-        if data["error"].is_null() {
-            self.model = model(data);
+        if answer.error.is_none() {
+            self.model = model(answer);
         }
-        self.used(data);
+        self.used((answer.tokens_in, answer.tokens_out), answer.cost_micro_usd);
     }
 
     /// What a runtime says it used that reports nothing but its end.
-    pub(super) fn claimed(&mut self, data: &Value) {
+    pub(super) fn claimed(&mut self, metrics: &ClaimedMetrics) {
         self.doing.clear();
-        let metrics = &data["metrics"];
-        let number = |name: &str| metrics[name].as_u64().unwrap_or_default();
-        self.calls += number("llm_calls");
-        self.reflections += number("reflect_calls");
-        if let Some(model) = metrics["model"].as_str().filter(|model| !model.is_empty()) {
-            self.model = model.to_owned();
+        self.calls += metrics.llm_calls;
+        self.reflections += metrics.reflect_calls;
+        if !metrics.model.is_empty() {
+            self.model.clone_from(&metrics.model);
         }
-        self.used(metrics);
+        self.used(
+            (metrics.tokens_in, metrics.tokens_out),
+            metrics.cost_micro_usd,
+        );
     }
 
     /// Flags it raised.
-    pub(super) fn flag(&mut self, data: &Value) {
-        if data["field"] == "ktsu_flags" {
-            let flags = data["value"].as_array().map(Vec::as_slice);
-            let flags = flags.unwrap_or_default().iter().filter_map(Value::as_str);
+    pub(super) fn flag(&mut self, evaluated: &ReservedEvaluated) {
+        if evaluated.field == "ktsu_flags" {
+            let value = evaluated.value.to_value();
+            let flags = value.as_array().map(Vec::as_slice).unwrap_or_default();
+            let flags = flags.iter().filter_map(Value::as_str);
             self.flags = flags.map(str::to_owned).collect();
         }
     }
@@ -123,12 +125,10 @@ impl Tally {
         ])
     }
 
-    fn used(&mut self, data: &Value) {
-        let number = |name: &str| data[name].as_u64().unwrap_or_default();
-        self.tokens.0 = self.tokens.0.saturating_add(number("tokens_in"));
-        self.tokens.1 = self.tokens.1.saturating_add(number("tokens_out"));
-        let cost = number("cost_micro_usd");
-        self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost);
+    fn used(&mut self, (tokens_in, tokens_out): (u64, u64), cost_micro_usd: u64) {
+        self.tokens.0 = self.tokens.0.saturating_add(tokens_in);
+        self.tokens.1 = self.tokens.1.saturating_add(tokens_out);
+        self.cost_micro_usd = self.cost_micro_usd.saturating_add(cost_micro_usd);
     }
 }
 
@@ -141,12 +141,12 @@ impl Items {
         }
     }
 
-    /// An item has ended: `item.completed` or `item.failed`.
-    pub(super) fn end(&mut self, index: u64, failed: bool, skipped: bool) -> Option<Tally> {
-        match (failed, skipped) {
-            (true, _) => self.failed += 1,
-            (false, true) => self.skipped += 1,
-            (false, false) => self.succeeded += 1,
+    /// An item has ended, `failed`, `skipped` or `complete`.
+    pub(super) fn end(&mut self, index: u32, word: &str) -> Option<Tally> {
+        match word {
+            "failed" => self.failed += 1,
+            "skipped" => self.skipped += 1,
+            _ => self.succeeded += 1,
         }
         self.open.remove(&index)
     }
@@ -168,18 +168,16 @@ impl Items {
 }
 
 /// A model's answer in words: `p/m 812+200 tokens $0.0012 1.2 s`.
-pub(super) fn reply(data: &Value) -> String {
-    let number = |name: &str| data[name].as_u64().unwrap_or_default();
-    let tokens = agents::tokens((number("tokens_in"), number("tokens_out")));
+pub(super) fn reply(answer: &LlmResponse) -> String {
     format!(
-        "{} {tokens} {} {}",
-        text::line(&model(data)),
-        text::cost(number("cost_micro_usd")),
-        text::duration(number("duration_ms"))
+        "{} {} {} {}",
+        text::line(&model(answer)),
+        agents::tokens((answer.tokens_in, answer.tokens_out)),
+        text::cost(answer.cost_micro_usd),
+        text::duration(answer.duration_ms)
     )
 }
 
-fn model(data: &Value) -> String {
-    let text = |name: &str| data[name].as_str().unwrap_or_default();
-    format!("{}/{}", text("provider"), text("model"))
+fn model(answer: &LlmResponse) -> String {
+    format!("{}/{}", answer.provider, answer.model)
 }

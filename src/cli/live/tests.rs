@@ -3,7 +3,9 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use serde_json::json;
+use serde_json::{Value, json};
+
+use crate::cli::test_frames;
 
 use super::*;
 
@@ -29,7 +31,7 @@ impl View {
             terminal,
             running: Vec::new(),
             cost_micro_usd: 0,
-            tools: OpenCalls::default(),
+            calls: CallHistory::default(),
             waits: Waits::default(),
             out: Box::new(move |line| {
                 let plain = anstream::adapter::strip_str(line).to_string();
@@ -46,9 +48,8 @@ impl View {
         let at = Timestamp::from_micros(self.ms * 1000).to_string();
         data["step"] = json!(step);
         data["item"] = json!(item);
-        let frame = json!({"type": kind, "stream": "run:run_r", "seq": self.ms / 100, "scope": "",
-            "at": at, "data": data});
-        self.live.take(&frame);
+        let frame = test_frames::frame(kind, "", self.ms / 100, &at, &data);
+        self.live.apply(&frame);
         self
     }
 
@@ -198,9 +199,8 @@ fn nothing_an_agent_says_steers_the_terminal() {
                 "llm.response",
                 "think",
                 None,
-                json!({"error": {"code": evil, "message": evil}}),
+                json!({"error": {"code": evil, "message": evil, "retryable": false}}),
             )
-            .then("worker.lost", "think", None, json!({"reason": evil}))
             .then(
                 "reserved.evaluated",
                 "think",
@@ -282,7 +282,7 @@ fn calls_of_tools_are_told_with_what_people_said_to_them() {
 
 #[test]
 fn what_waited_for_people_is_told_apart_from_what_took_time() {
-    let asked = |call: u64| json!({"call": call, "tool": "put", "server": "desk", "arguments": {}});
+    let asked = |call: u64| json!({"call": call, "tool": "put", "server": "desk"});
     let view = View::new(false)
         .then("step.started", "each", None, json!({"items": 2}))
         .then("item.started", "each", Some(0), json!({}))
@@ -339,7 +339,12 @@ fn what_people_say_about_the_whole_run_is_told_with_who_said_it() {
     for (terminal, begin) in [(false, ""), (true, "  ! ")] {
         let view = View::new(terminal)
             .then("run.paused", "", None, word("the desk\nis shut"))
-            .then("run.resumed", "", None, json!({"by": {"id": "ann"}}))
+            .then(
+                "run.resumed",
+                "",
+                None,
+                json!({"by": {"id": "ann", "auth": "token"}}),
+            )
             .then("run.cancelled", "", None, word("for good"));
         let told = [
             r"run paused by olga: the desk\u{a}is shut (to go on: ktsu resume run_r)",

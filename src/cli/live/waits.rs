@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::Timestamp;
-use serde_json::Value;
+use ktsu_ledger::event::{AgentEvent, ItemEvent, StepEvent, WebhookEvent, WorkerEvent};
+use ktsu_ledger::{Event, Frame, Timestamp};
+use ktsu_projections::usage::ends_wait_for_people;
 
 /// The waits of everything under way, by scope and step.
 #[derive(Debug, Clone, Default)]
@@ -21,7 +22,7 @@ struct StepWait {
     moves: bool,
     clock: WaitClock,
     /// By item; a step without items has one, without a number.
-    tasks: BTreeMap<Option<u64>, TaskWait>,
+    tasks: BTreeMap<Option<u32>, TaskWait>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -29,8 +30,8 @@ struct TaskWait {
     clock: WaitClock,
     ended: bool,
     /// Calls that people are asked about, and calls that are being made.
-    asked: BTreeSet<u64>,
-    made: BTreeMap<u64, u64>,
+    asked: BTreeSet<u32>,
+    made: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -53,56 +54,48 @@ impl TaskWait {
         !self.asked.is_empty() && self.made.is_empty()
     }
 
-    fn note(&mut self, kind: &str, seq: u64, data: &Value) {
-        let call = data["call"].as_u64().unwrap_or_default();
-        match kind {
-            "approval.requested" => {
-                self.asked.insert(call);
+    fn note(&mut self, frame: &Frame) {
+        match &frame.event {
+            Event::Agent(AgentEvent::ApprovalRequested(asked)) => {
+                self.asked.insert(asked.call);
             }
-            "tool.called" => {
-                self.asked.remove(&call);
-                self.made.insert(call, seq);
+            Event::Agent(AgentEvent::ToolCalled(called)) => {
+                self.asked.remove(&called.call);
+                self.made.insert(called.call, frame.seq);
             }
-            "tool.returned" => {
-                self.asked.remove(&call);
-                self.made.remove(&call);
+            Event::Agent(AgentEvent::ToolReturned(returned)) => {
+                self.asked.remove(&returned.call);
+                self.made.remove(&returned.call);
             }
-            "tool.in_doubt" => {
-                let called = data["called"].as_u64();
-                let call = self.made.iter().find(|(_, seq)| Some(**seq) == called);
+            Event::Agent(AgentEvent::ToolInDoubt(doubt)) => {
+                let call = self.made.iter().find(|(_, seq)| **seq == doubt.called);
                 if let Some(call) = call.map(|(call, _)| *call) {
                     self.made.remove(&call);
                     self.asked.insert(call);
                 }
             }
-            "llm.request" | "worker.dispatched" => {
+            Event::Agent(AgentEvent::Request(_)) | Event::Worker(WorkerEvent::Dispatched(_)) => {
                 self.asked.clear();
                 self.made.clear();
             }
-            "item.completed" | "item.failed" | "agent.finished" => self.ended = true,
+            Event::Item(ItemEvent::Completed(_) | ItemEvent::Failed(_))
+            | Event::Agent(AgentEvent::Finished(_)) => self.ended = true,
             _ => {}
         }
     }
 }
 
 impl Waits {
-    /// Takes a frame about a step, before anything else is done with it.
-    pub(super) fn take(
-        &mut self,
-        scope: &str,
-        kind: &str,
-        seq: u64,
-        at: Option<Timestamp>,
-        data: &Value,
-    ) {
-        let (Some(step), Some(at)) = (data["step"].as_str(), at) else {
+    /// Applies a frame about a step, before anything else is done with it.
+    pub(super) fn apply(&mut self, frame: &Frame) {
+        let Some((step, item)) = frame.event.task() else {
             return;
         };
-        if kind == "step.started" {
+        let (scope, at) = (frame.scope.as_str(), frame.at);
+        if matches!(frame.event, Event::Step(StepEvent::Started(_))) {
             self.begin(scope, step, at);
         }
-        let ends = matches!(kind, "approval.decided" | "approval.expired");
-        let item = data["item"].as_u64();
+        let ends = ends_wait_for_people(&frame.event);
         let place = (scope.to_owned(), step.to_owned());
         let still = ends && self.steps.get(&place).is_some_and(StepWait::is_still);
         // What is around it stands still where everything in it does.
@@ -110,14 +103,14 @@ impl Waits {
             .map(|(outer, holder, path)| (outer, holder, ends && self.is_waiting(&path)))
             .collect();
         if let Some(held) = self.steps.get_mut(&place) {
-            held.moves |= kind == "webhook.sent";
-            if kind == "item.started" {
+            held.moves |= matches!(frame.event, Event::Webhook(WebhookEvent::Sent(_)));
+            if matches!(frame.event, Event::Item(ItemEvent::Started(_))) {
                 held.tasks.insert(item, TaskWait::default());
             }
             let task = held.tasks.entry(item).or_default();
             let task_still = ends && task.is_still();
             task.clock.take(at, task_still);
-            task.note(kind, seq, data);
+            task.note(frame);
             held.clock.take(at, still);
         }
         for (scope, step, still) in around {
@@ -129,7 +122,7 @@ impl Waits {
     }
 
     /// How long a step, or an item of it, waited.
-    pub(super) fn of(&self, scope: &str, step: &str, item: Option<u64>) -> u64 {
+    pub(super) fn of(&self, scope: &str, step: &str, item: Option<u32>) -> u64 {
         let held = self.steps.get(&(scope.to_owned(), step.to_owned()));
         let clock = held.and_then(|held| match item {
             None => Some(held.clock),

@@ -12,7 +12,8 @@ use ktsu_ledger::event::{
     AgentEvent, ApprovalRequested, BranchCreated, Effects, Principal, Report, RunEvent, StepEvent,
     ToolCalled, WorkerEvent,
 };
-use ktsu_ledger::{Actor, CanonicalJson, Event, Frame, Hash, Timestamp};
+use ktsu_ledger::{Actor, Event, Frame, Timestamp};
+use ktsu_projections::run::calls::RequestedCall;
 use serde_json::Value;
 
 use super::ClaimFailure;
@@ -337,13 +338,11 @@ impl<'a> TaskProgress<'a> {
 
 impl CheckedCall<'_> {
     pub(super) fn of(wanted: &Value) -> Self {
-        let text = |name: &str| wanted.get(name).and_then(Value::as_str);
-        let arguments = wanted.get("arguments").unwrap_or(&Value::Null);
-        let arguments = CanonicalJson::from_value(arguments).unwrap_or_default();
+        let call = RequestedCall::parse(wanted);
         Self {
-            name: text("name").unwrap_or_default().to_owned(),
-            digest: Hash::of(arguments.as_str().as_bytes()).to_string(),
-            secret: wanted.get("secret") == Some(&Value::Bool(true)),
+            name: call.name,
+            digest: call.digest,
+            secret: call.secret,
             ..Self::default()
         }
     }

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeSet;
 
-use ktsu_ledger::event::plan::{OnReject, ServerPlan, TimeoutBehavior};
+use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_ledger::event::{
     AgentFinished, ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision, ToolCalled,
     ToolReturned, UnsentReason,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Frame};
+use ktsu_projections::run::calls::ForcedFailureReason;
 use serde_json::json;
 
 use super::agent_timeline::{
@@ -19,10 +20,6 @@ use super::history::server;
 use super::reading::EvidenceArchive;
 use super::tools::CallReference;
 use super::{Claim, ClaimFailure, VerifyOptions};
-
-/// The codes by which people's words end a task.
-const FORCED_FAILURE_CODES: [&str; 3] =
-    ["approval_rejected", "approval_timed_out", "tool_in_doubt"];
 
 impl EvidenceArchive {
     /// Whether people allowed what they had to be asked about.
@@ -261,8 +258,8 @@ impl<'a> AgentTimeline<'a> {
         let code = outcome
             .pointer("/error/code")
             .and_then(|code| code.as_str());
-        let ends =
-            code.filter(|code| finished.report.is_none() && FORCED_FAILURE_CODES.contains(code));
+        let codes = ForcedFailureReason::ALL.map(ForcedFailureReason::code);
+        let ends = code.filter(|code| finished.report.is_none() && codes.contains(code));
         let other = ends.is_some() && ends != task.forced_failure;
         let words = "nobody made the decision that it ended by";
         self.fail_if(ClaimKind::Approvals, frame, other, words);
@@ -298,17 +295,15 @@ impl<'a> Question<'a> {
 
     /// The code that the task has to end with now, if it has to.
     fn forced_failure(&self) -> Option<&'static str> {
-        let Some(gate) = self.gate else {
-            return (self.state == QuestionState::Rejected).then_some("tool_in_doubt");
+        let reason = match (self.gate, self.state) {
+            (None, QuestionState::Rejected) => Some(ForcedFailureReason::InDoubt),
+            (Some(gate), QuestionState::Rejected) => {
+                ForcedFailureReason::of_rejection(&gate.policy)
+            }
+            (Some(gate), QuestionState::Expired) => ForcedFailureReason::of_expiry(&gate.policy),
+            _ => None,
         };
-        let recovers = gate.policy.on_reject == OnReject::Recover;
-        let timeout = gate.policy.timeout.as_ref();
-        let told = timeout.is_some_and(|timeout| timeout.behavior == TimeoutBehavior::Reject);
-        match self.state {
-            QuestionState::Rejected => (!recovers).then_some("approval_rejected"),
-            QuestionState::Expired => (!(recovers && told)).then_some("approval_timed_out"),
-            QuestionState::Open | QuestionState::Approved | QuestionState::Happened => None,
-        }
+        reason.map(ForcedFailureReason::code)
     }
 
     /// Whether this is the result that somebody told.

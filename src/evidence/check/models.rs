@@ -3,8 +3,8 @@
 
 use std::rc::Rc;
 
-use ktsu_ledger::event::{LlmRequest, LlmResponse, ToolReturned};
-use ktsu_ledger::{CanonicalJson, Frame, Hash};
+use ktsu_ledger::event::{LlmRequest, LlmResponse};
+use ktsu_ledger::{CanonicalJson, Frame};
 use serde_json::{Value, json};
 
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, TaskProgress};
@@ -87,20 +87,6 @@ impl<'a> AgentTimeline<'a> {
             task.context_digests
                 .insert(frame.seq, answer.output_hash.clone());
         }
-    }
-}
-
-impl TaskProgress<'_> {
-    /// A result that later requests may name.
-    pub(super) fn record_context_digest(&mut self, frame: &Frame, returned: &ToolReturned) {
-        let told = json!({
-            "content": returned.content.to_value(),
-            "is_error": returned.is_error,
-            "structured": returned.structured.as_ref().map(CanonicalJson::to_value),
-        });
-        let text = CanonicalJson::from_value(&told).unwrap_or_default();
-        let digest = Hash::of(text.as_str().as_bytes()).to_string();
-        self.context_digests.insert(frame.seq, digest);
     }
 }
 

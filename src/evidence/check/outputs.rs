@@ -191,13 +191,7 @@ impl<'a> OutputCheck<'a> {
 
     /// What is known of the step that a frame is about.
     fn step(&mut self, frame: &Frame) -> &mut StepOutputs {
-        let step = match &frame.event {
-            Event::Step(event) => event.step(),
-            Event::Item(event) => event.step(),
-            Event::Agent(event) => event.step(),
-            Event::Webhook(event) => event.step(),
-            _ => "",
-        };
+        let step = frame.event.task().map_or("", |(step, _)| step);
         let key = (frame.scope.clone(), step.to_owned());
         self.steps.entry(key).or_default()
     }

@@ -10,6 +10,8 @@ use ktsu_ledger::event::{
     ToolInDoubt, ToolReturned, UnsentReason,
 };
 use ktsu_ledger::{Actor, Frame};
+use ktsu_projections::run::calls::is_full_name;
+use ktsu_projections::run::task::result_digest;
 use serde_json::Value;
 
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, Question, TaskProgress};
@@ -286,7 +288,9 @@ impl<'a> AgentTimeline<'a> {
             call.returned = true;
             call.open = false;
         }
-        task.record_context_digest(frame, returned);
+        // Later requests may name it.
+        let digest = result_digest(returned);
+        task.context_digests.insert(frame.seq, digest);
         self.check_not_forced_to_fail(task, frame);
     }
 
@@ -344,7 +348,7 @@ impl TaskProgress<'_> {
         };
         let text = |one: &Value, name: &str| one.get(name)?.as_str().map(str::to_owned);
         let own = |one: &&Value| text(one, "name").as_ref() == Some(&call.name);
-        let full = format!("{server}__{tool}") == call.name;
+        let full = is_full_name(&call.name, server, tool);
         let right = match offered.iter().find(own) {
             Some(told) => {
                 text(told, "server").as_deref() == Some(server)

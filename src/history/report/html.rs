@@ -8,7 +8,6 @@ use ktsu_projections::Lineage;
 use ktsu_projections::envelope::UsageView;
 use ktsu_projections::lineage::{dollars, item_name};
 use maud::{Markup, PreEscaped, Render, html};
-use serde_json::Value;
 
 use crate::frame_page::MAX_BYTES;
 use crate::steps::{ItemTimeline, RunTimeline, StepTimeline};
@@ -251,12 +250,12 @@ fn tools(frames: &[Frame], calls: &[ToolCallTrace]) -> Markup {
                 summary {
                     (Text(format_args!(
                         "frame {}: {} asks for {} ",
-                        call.asked.0, step_path(call), call.tool
+                        call.response, step_path(call), call.tool
                     )))
                     span class=(status_class(call.failed)) { (Text(&call.outcome)) }
                 }
                 table { @for decision in &call.people { (row(&[&"people", decision])) } }
-                (block(arguments(frames, call)))
+                (block(&call.arguments))
                 @if let Some(content) = content(frames, call) { (block(content)) }
             }
         }
@@ -319,17 +318,6 @@ fn request_text(request: &WebhookRequest) -> String {
         (None, None) => {}
     }
     text
-}
-
-/// What a call was to be given, as its reply has it.
-fn arguments(frames: &[Frame], one: &ToolCallTrace) -> Value {
-    let (reply, place) = one.asked;
-    let Some(Event::Agent(AgentEvent::Response(answer))) = event(frames, reply) else {
-        return Value::Null;
-    };
-    let calls = answer.tool_calls.as_ref().map(|calls| calls.to_value());
-    let call = calls.and_then(|mut calls| Some(calls.get_mut(place as usize)?.take()));
-    call.map_or(Value::Null, |mut call| call["arguments"].take())
 }
 
 /// What the model was told that it gave.

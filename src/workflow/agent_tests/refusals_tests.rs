@@ -4,7 +4,7 @@
 
 use ktsu_ledger::event::{Decision, LostReason, Principal, RunEvent};
 use ktsu_ledger::{Draft, Event, Timestamp};
-use ktsu_projections::approvals::Approvals;
+use ktsu_projections::calls::CallHistory;
 use serde_json::json;
 
 use crate::admit;
@@ -38,7 +38,9 @@ fn doubted() -> Driven {
 
 /// What ann says of the one call of a run, having seen what it is.
 fn said(run: &Driven, decision: Decision) -> ApprovalCommand {
-    let record = Approvals::fold(&run.frames).swap_remove(0);
+    let record = CallHistory::fold(&run.frames)
+        .into_approvals()
+        .swap_remove(0);
     ApprovalCommand {
         scope: String::new(),
         step: "a".to_owned(),
@@ -129,7 +131,7 @@ fn the_decision_on_another_call_is_refused_by_its_id_alone() {
 #[test]
 fn a_late_decision_is_refused_by_the_clock_alone() {
     let mut run = gated(&["late-a"]);
-    let until = Approvals::fold(&run.frames)[0]
+    let until = CallHistory::fold(&run.frames).into_approvals()[0]
         .expires_at
         .unwrap()
         .as_micros();
@@ -161,7 +163,10 @@ fn a_clock_that_jumps_forward_moves_the_end_of_a_wait_with_it() {
     run.input(admit::jumped(&run.state, jumped, 3_600_000).unwrap());
     let moved = until.plus_millis(3_600_000);
     assert_eq!(timers::next_approval_deadline(&run.state).unwrap().0, moved);
-    assert_eq!(Approvals::fold(&run.frames)[0].expires_at, Some(moved));
+    assert_eq!(
+        CallHistory::fold(&run.frames).into_approvals()[0].expires_at,
+        Some(moved)
+    );
     let asked = timers::next_approval_deadline(&run.state).unwrap().1;
     let announced = timers::announced_gate_deadline(asked.call.state.gate().unwrap());
     assert_eq!(announced, Some(until), "a notice sent again says the same");

@@ -2,7 +2,8 @@
 //! then frames (seed 000, invariants 4, 5 and 34; decisions A1, A4, F1).
 
 use ktsu_ledger::event::{Decision, Effects, FinishReason, LostReason, UnsentReason};
-use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus, Approvals};
+use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
+use ktsu_projections::calls::CallHistory;
 use ktsu_projections::run::RunStatus;
 use ktsu_projections::run::calls::CallState;
 use serde_json::json;
@@ -57,7 +58,7 @@ fn ends(run: &mut Driven) {
 }
 
 fn records(run: &Driven) -> Vec<ApprovalRecord> {
-    Approvals::fold(&run.frames)
+    CallHistory::fold(&run.frames).into_approvals()
 }
 
 #[test]

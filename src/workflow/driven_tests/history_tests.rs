@@ -3,6 +3,8 @@
 
 use super::*;
 use crate::effects::by_frames::hold_at_every_cut;
+use ktsu_projections::calls::CallHistory;
+use ktsu_projections::run::calls::CallState;
 
 impl Driven {
     /// Whatever was decided follows from the inputs alone, and a log cut anywhere ends the same.
@@ -45,6 +47,7 @@ impl Driven {
     #[track_caller]
     fn resume_from(&self, cut: usize) {
         let kept = &self.frames[..cut];
+        same_call_states(&RunState::fold(kept).unwrap(), kept);
         let mut again = Self {
             definition: Arc::clone(&self.definition),
             state: RunState::fold(kept).unwrap(),
@@ -184,6 +187,29 @@ impl Driven {
                 );
             }
             _ => self.says(&name, &says),
+        }
+    }
+}
+
+/// The history of the calls has the states that the run state has, as far as a branch did not reset
+/// them.
+#[track_caller]
+fn same_call_states(state: &RunState, frames: &[Frame]) {
+    let history = CallHistory::fold(frames);
+    let steps = state.scopes().iter().flat_map(|scope| &scope.steps);
+    let tasks = steps.flat_map(|step| step.tasks.iter().flat_map(|tasks| &tasks.list));
+    for calls in tasks.filter_map(|task| task.calls.as_deref()) {
+        for (call, index) in calls.list.iter().zip(0..) {
+            let key = (calls.response, index);
+            let record = history.calls().iter().find(|record| record.key == key);
+            if call.state == CallState::Requested {
+                continue;
+            }
+            let record = record.unwrap();
+            let kind = std::mem::discriminant::<CallState>;
+            assert_eq!(kind(&record.call.state), kind(&call.state), "{call:?}");
+            assert_eq!(record.call.digest, call.digest);
+            assert!(!record.ended);
         }
     }
 }

@@ -217,7 +217,7 @@ impl RecordedRunFold<'_> {
                     }
                     let file = plan.agents.get(&task.agent.file);
                     let servers = file.map_or(&[][..], |file| file.servers.as_slice());
-                    task.calls.take(frame, event, servers);
+                    task.calls.apply(frame, event, servers);
                 }
             }
             Event::Run(_)

@@ -1,0 +1,242 @@
+//! The tool calls of a whole history: one record for each call, from the reply that asks for it to
+//! its result or the end of its task, with what people decided about it on the way.
+//!
+//! The fold never refuses a frame. Whether a frame may follow is the run state's to check, by the
+//! same table ([`crate::run::calls`]).
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
+use ktsu_ledger::event::{AgentEvent, DoubtReason, ItemEvent, RunEvent, StepEvent};
+use ktsu_ledger::{Event, Frame};
+
+use crate::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus};
+use crate::lineage::item_name;
+use crate::run::calls::{CallKey, RequestedCall, RequestedCalls};
+
+/// Everything that is recorded about a tool call.
+#[derive(Debug, Clone)]
+pub struct ToolCallRecord {
+    /// The inline child; empty for the run itself.
+    pub scope: String,
+    /// The step; for an item `STEP.INDEX`.
+    pub step: String,
+    /// The `llm.response` that asks for it, and its index there.
+    pub key: (u64, u32),
+    /// What the model asked for, and how far the call is. A branch leaves the state as it is.
+    pub call: RequestedCall,
+    /// The server and the tool, once a frame names them.
+    pub target: Option<(String, String)>,
+    /// What people were asked about it, in order.
+    pub approvals: Vec<ApprovalRecord>,
+    /// The last `tool.in_doubt` about it.
+    pub doubt: Option<u64>,
+    /// Whether its result is an error.
+    pub is_error: bool,
+    /// Whether its task or step has ended.
+    pub ended: bool,
+}
+
+/// The tool calls of a run and of its inline children. See the module documentation.
+#[derive(Debug, Clone, Default)]
+pub struct CallHistory {
+    calls: Vec<ToolCallRecord>,
+    by_key: BTreeMap<(u64, u32), usize>,
+    by_frame: BTreeMap<u64, usize>,
+    /// The calls whose tasks have not ended.
+    open: Vec<usize>,
+    /// What replies ask for, as long as no frame is about it.
+    replies: BTreeMap<u64, Vec<RequestedCall>>,
+    /// Who started the run.
+    proposer: String,
+}
+
+impl CallHistory {
+    /// The calls of a history.
+    pub fn fold<'a>(frames: impl IntoIterator<Item = &'a Frame>) -> Self {
+        let mut history = Self::default();
+        for frame in frames {
+            history.apply(frame);
+        }
+        history
+    }
+
+    /// The calls, in the order of the first frames about them.
+    pub fn calls(&self) -> &[ToolCallRecord] {
+        &self.calls
+    }
+
+    /// What people were asked, in order.
+    pub fn into_approvals(self) -> Vec<ApprovalRecord> {
+        let calls = self.calls.into_iter();
+        let mut approvals: Vec<_> = calls.flat_map(|call| call.approvals).collect();
+        approvals.sort_by_key(|approval| approval.request);
+        approvals
+    }
+
+    /// Applies a frame. Returns the call it is about, if it is about one.
+    pub fn apply(&mut self, frame: &Frame) -> Option<&ToolCallRecord> {
+        if let Some(created) = frame.event.created() {
+            self.proposer.clone_from(&created.principal.id);
+        }
+        match &frame.event {
+            Event::Agent(event) => return self.apply_agent(frame, event),
+            Event::Run(RunEvent::Branched(branch)) => {
+                self.proposer.clone_from(&branch.by.id);
+                self.each_approval(|approval| approval.close(ApprovalStatus::Void, frame.at));
+            }
+            Event::Run(RunEvent::ClockJumped(jumped)) => self.postpone(jumped.forward_ms),
+            Event::Run(RunEvent::Resumed(resumed)) => self.postpone(resumed.paused_ms),
+            Event::Step(
+                StepEvent::Started(_)
+                | StepEvent::ReservedEvaluated(_)
+                | StepEvent::OutputChecked(_),
+            ) => {}
+            Event::Step(event) => self.end(frame, event.step()),
+            Event::Item(ItemEvent::Started(_)) => {}
+            Event::Item(event) => self.end(frame, &item_name(event.step(), Some(event.item()))),
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::Kv(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => {}
+        }
+        None
+    }
+
+    fn apply_agent(&mut self, frame: &Frame, event: &AgentEvent) -> Option<&ToolCallRecord> {
+        if let AgentEvent::Response(answer) = event {
+            let calls = RequestedCalls::of(frame.seq, answer)?;
+            self.replies.insert(frame.seq, calls.list);
+            return None;
+        }
+        if let AgentEvent::Finished(finished) = event {
+            self.end(frame, &item_name(&finished.step, finished.item));
+            return None;
+        }
+        let at = match CallKey::of(event)? {
+            CallKey::Frame(earlier) => *self.by_frame.get(&earlier)?,
+            CallKey::Place(response, index) => {
+                let known = self.by_key.get(&(response, index)).copied();
+                known.unwrap_or_else(|| self.begin(frame, event, (response, index)))
+            }
+        };
+        self.by_frame.insert(frame.seq, at);
+        let call = self.calls.get_mut(at)?;
+        call.apply(frame, event, &self.proposer);
+        Some(call)
+    }
+
+    /// Adds the record of a call that a frame is the first about.
+    fn begin(&mut self, frame: &Frame, event: &AgentEvent, key: (u64, u32)) -> usize {
+        let at = self.calls.len();
+        let reply = self.replies.get_mut(&key.0);
+        let call = reply.and_then(|calls| calls.get_mut(key.1 as usize));
+        self.calls.push(ToolCallRecord {
+            scope: frame.scope.clone(),
+            step: item_name(event.step(), event.item()),
+            key,
+            call: call.map(std::mem::take).unwrap_or_default(),
+            target: None,
+            approvals: Vec::new(),
+            doubt: None,
+            is_error: false,
+            ended: false,
+        });
+        self.by_key.insert(key, at);
+        self.open.push(at);
+        at
+    }
+
+    /// A step or an item ends, or begins again, and the tasks of these calls with it.
+    fn end(&mut self, frame: &Frame, name: &str) {
+        let resets = matches!(frame.event, Event::Step(StepEvent::Reset(_)));
+        let calls = &mut self.calls;
+        self.open.retain(|at| {
+            let call = calls.get_mut(*at);
+            let Some(call) = call.filter(|call| call.is_of(&frame.scope, name)) else {
+                return true;
+            };
+            let approvals = call.approvals.iter_mut();
+            approvals.for_each(|approval| approval.note_task_end(frame.at));
+            call.ended = !resets;
+            resets
+        });
+    }
+
+    /// Gives the people who are asked as much more time.
+    fn postpone(&mut self, by_ms: Option<u64>) {
+        self.each_approval(|approval| approval.postpone(by_ms.unwrap_or_default()));
+    }
+
+    fn each_approval(&mut self, change: impl FnMut(&mut ApprovalRecord)) {
+        let calls = self.calls.iter_mut();
+        calls.flat_map(|call| &mut call.approvals).for_each(change);
+    }
+}
+
+impl ToolCallRecord {
+    fn apply(&mut self, frame: &Frame, event: &AgentEvent, proposer: &str) {
+        let (seq, at) = (frame.seq, frame.at);
+        match event {
+            AgentEvent::ApprovalRequested(asked) => {
+                self.target = Some((asked.server.clone(), asked.tool.clone()));
+                self.ask(frame, ApprovalKind::Approval, &asked.policy, proposer);
+            }
+            AgentEvent::ToolCalled(called) => {
+                self.target = Some((called.server.clone(), called.tool.clone()));
+                let approvals = self.approvals.iter_mut();
+                approvals.for_each(|approval| approval.note_sent(seq, called));
+            }
+            AgentEvent::ToolReturned(returned) => self.is_error = returned.is_error,
+            AgentEvent::ToolInDoubt(doubt) => {
+                self.doubt = Some(seq);
+                if doubt.reason != DoubtReason::TaskEnded {
+                    let policy = ApprovalPolicy {
+                        not_by_proposer: false,
+                        on_reject: OnReject::Fail,
+                        quorum: 1,
+                        timeout: None,
+                    };
+                    self.ask(frame, ApprovalKind::InDoubt, &policy, proposer);
+                }
+            }
+            AgentEvent::ApprovalDecided(decided) => {
+                if let Some(approval) = self.approval(decided.request) {
+                    approval.vote(frame, decided, proposer);
+                }
+            }
+            AgentEvent::ApprovalExpired(expired) => {
+                if let Some(approval) = self.approval(expired.request) {
+                    approval.close(ApprovalStatus::Timeout, at);
+                }
+            }
+            AgentEvent::Request(_)
+            | AgentEvent::Response(_)
+            | AgentEvent::Decided(_)
+            | AgentEvent::ReflectStarted(_)
+            | AgentEvent::BudgetExhausted(_)
+            | AgentEvent::Finished(_) => {}
+        }
+        self.call.apply(seq, at, event, false);
+    }
+
+    fn ask(&mut self, frame: &Frame, kind: ApprovalKind, policy: &ApprovalPolicy, proposer: &str) {
+        let record = ApprovalRecord::new(frame, kind, self, policy, proposer);
+        self.approvals.push(record);
+    }
+
+    fn approval(&mut self, request: u64) -> Option<&mut ApprovalRecord> {
+        let mut approvals = self.approvals.iter_mut();
+        approvals.find(|approval| approval.request == request)
+    }
+
+    /// Whether it is a call of a step, or of an item or the items of one.
+    fn is_of(&self, scope: &str, name: &str) -> bool {
+        let rest = self.step.strip_prefix(name);
+        self.scope == scope && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    }
+}
