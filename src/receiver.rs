@@ -1,8 +1,8 @@
 //! A webhook receiver on this machine, for the local environment.
 //!
-//! `ktsu run` starts one so that a kit with webhooks shows its whole path without a service of its
-//! own: every POST or PUT is taken, answered `{"received": true}`, and noted. It knows nothing of
-//! runs; what it saw is printed by the command line.
+//! `ktsu run` starts one so that a kit with webhooks runs completely without a service of its own:
+//! every POST or PUT is accepted, answered `{"received": true}`, and noted. It knows nothing of
+//! runs; the command line prints what it received.
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

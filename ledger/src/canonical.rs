@@ -1,13 +1,13 @@
-//! The one text form of a value, and the strict door every value enters by.
+//! The canonical text of a value, and the strict parser for every value from outside.
 //!
-//! A [`CanonicalJson`] holds compact JSON whose object keys are sorted by their UTF-8 bytes and whose
-//! numbers are printed the way they will be read back. Two equal values have equal text, so a
-//! text can be hashed, compared and stored without being understood. It is shared, never copied:
-//! a step's output that ten later steps read exists once in memory.
+//! A [`CanonicalJson`] holds compact JSON whose object keys are sorted by their UTF-8 bytes and
+//! whose numbers are printed as they will be read back. Two equal values have equal text, so a text
+//! can be hashed, compared and stored without being parsed. It is shared, never copied: a step's
+//! output that ten later steps read exists once in memory.
 //!
-//! Nothing reaches a frame but through [`CanonicalJson::parse`] (text from outside) or
-//! [`CanonicalJson::from_value`] (a value we computed). Both refuse what could not be read back: more than
-//! [`MAX_DEPTH`] levels, a key twice in one object, an integer beyond 64 bits.
+//! Values enter frames only through [`CanonicalJson::parse`] (text from outside) or
+//! [`CanonicalJson::from_value`] (a computed value). Both refuse what could not be read back: more
+//! than [`MAX_DEPTH`] levels, a duplicate key in an object, an integer beyond 64 bits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub const MAX_DEPTH: usize = 64;
 #[derive(Clone)]
 pub struct CanonicalJson(Arc<RawValue>);
 
-/// Why a value was refused at the door.
+/// Why a value was refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum JsonError {
     /// The text is not JSON, or is JSON we refuse to read (a key twice, a lone surrogate).

@@ -141,7 +141,7 @@ fn an_outcome_that_stays_unknown_ends_the_appender_which_acknowledges_nothing() 
     let Err(AppendError::Stopped { reason }) = outcome else {
         panic!("{outcome:?}");
     };
-    assert!(reason.contains("not known"), "{reason}");
+    assert!(reason.contains("it is unknown whether"), "{reason}");
     let late = appender.append(ten().remove(0));
     assert_eq!(late, Err(AppendError::Stopped { reason }));
     assert_eq!(remote.sent(), 2, "nothing after the error");

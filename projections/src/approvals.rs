@@ -1,18 +1,16 @@
-//! Who approved what: one record for each question that people were asked about a tool call (seed
-//! 000, invariant 34; decision A1).
+//! Who approved what: one record for each request for a decision about a tool call (seed 000,
+//! invariant 34; decision A1).
 //!
 //! A record begins with `approval.requested`, or with a `tool.in_doubt` that waits for a person. It
-//! holds what they saw (the arguments and their digest), what each of them decided and how it is
-//! known who they are, and whether the call was made. [`crate::calls::CallHistory`] makes them.
+//! contains what people saw (the arguments and their digest), each decision with the way its author
+//! was authenticated, and whether the call was made. [`crate::calls::CallHistory`] creates the
+//! records.
 
-use ktsu_ledger::event::plan::ApprovalPolicy;
-use ktsu_ledger::event::{ApprovalDecided, Decision, Principal, ToolCalled};
+use ktsu_ledger::event::{ApprovalDecided, Decision, Principal};
 use ktsu_ledger::{Frame, Hash, StreamId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
-
-use crate::calls::ToolCallRecord;
 
 /// A question to people about a call.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -85,7 +83,7 @@ pub struct ApprovalRecord {
 pub struct ApprovalVote {
     /// Who.
     pub by: String,
-    /// How they were authenticated; `none` if they were not.
+    /// How the person was authenticated: `none` without authentication.
     pub auth: String,
     /// `approved`, `rejected` or `happened`.
     pub decision: String,
@@ -98,7 +96,7 @@ pub struct ApprovalVote {
     /// Of a call that happened: what it gave.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<String>,
-    /// Whether it is somebody else who started the run, and known by a token.
+    /// Whether the person did not start the run, and was authenticated by a token.
     pub independent: bool,
     /// The frame.
     pub frame: u64,
@@ -157,48 +155,6 @@ pub fn approval_id(stream: &StreamId, request: u64) -> String {
 }
 
 impl ApprovalRecord {
-    /// The record of a question about a call that begins at a frame.
-    pub(crate) fn new(
-        frame: &Frame,
-        kind: ApprovalKind,
-        call: &ToolCallRecord,
-        policy: &ApprovalPolicy,
-        proposer: &str,
-    ) -> Self {
-        let timeout = policy.timeout.as_ref();
-        let run_id = match frame.scope.as_str() {
-            "" => frame.stream.name().to_owned(),
-            scope => format!("{}/{scope}", frame.stream.name()),
-        };
-        let (server, tool_name) = call.target.clone().unwrap_or_default();
-        Self {
-            approval_id: approval_id(&frame.stream, frame.seq),
-            kind,
-            run_id,
-            step_id: call.step.clone(),
-            server,
-            tool_name,
-            tool_use_id: call.call.id.clone(),
-            arguments: call.call.arguments.to_value(),
-            digest: call.call.digest.clone(),
-            on_reject: policy.on_reject.as_str().to_owned(),
-            timeout_ms: timeout.map_or(0, |timeout| timeout.ms),
-            timeout_behavior: timeout.map(|timeout| timeout.behavior.as_str().to_owned()),
-            quorum: policy.quorum,
-            not_by_proposer: policy.not_by_proposer,
-            status: ApprovalStatus::Pending,
-            created_at: frame.at,
-            expires_at: timeout.map(|timeout| frame.at.plus_millis(timeout.ms)),
-            decided_at: None,
-            proposer: proposer.to_owned(),
-            votes: Vec::new(),
-            request: frame.seq,
-            executed: None,
-            not_called: None,
-            pending: Vec::new(),
-        }
-    }
-
     /// Ends the wait for people, if it is still on.
     pub(crate) fn close(&mut self, status: ApprovalStatus, at: Timestamp) {
         if self.status == ApprovalStatus::Pending {
@@ -238,13 +194,10 @@ impl ApprovalRecord {
         self.close(status, frame.at);
     }
 
-    /// Notes that the call was sent, if this decision allowed it.
-    pub(crate) fn note_sent(&mut self, seq: u64, called: &ToolCalled) {
-        let resends = called.again.is_some() && self.kind == ApprovalKind::InDoubt;
-        let resends = resends && self.status == ApprovalStatus::Approved;
-        if resends || called.approval == Some(self.request) {
-            self.executed.get_or_insert(seq);
-        }
+    /// Whether this decision had a call in doubt sent again, and it was not sent since.
+    pub(crate) fn allows_resending(&self) -> bool {
+        let approved = self.status == ApprovalStatus::Approved;
+        approved && self.kind == ApprovalKind::InDoubt && self.executed.is_none()
     }
 
     /// Notes that the task of the call has ended, or begins again.

@@ -1,7 +1,7 @@
-//! The tool calls of a whole history: one record for each call, from the reply that asks for it to
-//! its result or the end of its task, with what people decided about it on the way.
+//! The tool calls of a whole history: one record for each call, from the reply that requests it to
+//! its result or the end of its task, including people's decisions.
 //!
-//! The fold never refuses a frame. Whether a frame may follow is the run state's to check, by the
+//! The fold never refuses a frame. Whether a frame may follow is checked by the run state, with the
 //! same table ([`crate::run::calls`]).
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject};
 use ktsu_ledger::event::{AgentEvent, DoubtReason, ItemEvent, RunEvent, StepEvent};
 use ktsu_ledger::{Event, Frame};
 
-use crate::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus};
+use crate::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus, approval_id};
 use crate::lineage::item_name;
 use crate::run::calls::{CallKey, RequestedCall, RequestedCalls};
 
@@ -188,8 +188,14 @@ impl ToolCallRecord {
             }
             AgentEvent::ToolCalled(called) => {
                 self.target = Some((called.server.clone(), called.tool.clone()));
-                let approvals = self.approvals.iter_mut();
-                approvals.for_each(|approval| approval.note_sent(seq, called));
+                if let Some(approval) = called.approval.and_then(|it| self.approval(it)) {
+                    approval.executed.get_or_insert(seq);
+                }
+                let mut approvals = self.approvals.iter_mut();
+                let doubt = approvals.find(|approval| approval.allows_resending());
+                if let (Some(doubt), Some(_)) = (doubt, called.again) {
+                    doubt.executed = Some(seq);
+                }
             }
             AgentEvent::ToolReturned(returned) => self.is_error = returned.is_error,
             AgentEvent::ToolInDoubt(doubt) => {
@@ -224,8 +230,50 @@ impl ToolCallRecord {
         self.call.apply(seq, at, event, false);
     }
 
+    /// The record of a question about a call that begins at a frame.
+    fn open_approval(
+        &self,
+        frame: &Frame,
+        kind: ApprovalKind,
+        policy: &ApprovalPolicy,
+        proposer: &str,
+    ) -> ApprovalRecord {
+        let timeout = policy.timeout.as_ref();
+        let run_id = match frame.scope.as_str() {
+            "" => frame.stream.name().to_owned(),
+            scope => format!("{}/{scope}", frame.stream.name()),
+        };
+        let (server, tool_name) = self.target.clone().unwrap_or_default();
+        ApprovalRecord {
+            approval_id: approval_id(&frame.stream, frame.seq),
+            kind,
+            run_id,
+            step_id: self.step.clone(),
+            server,
+            tool_name,
+            tool_use_id: self.call.id.clone(),
+            arguments: self.call.arguments.to_value(),
+            digest: self.call.digest.clone(),
+            on_reject: policy.on_reject.as_str().to_owned(),
+            timeout_ms: timeout.map_or(0, |timeout| timeout.ms),
+            timeout_behavior: timeout.map(|timeout| timeout.behavior.as_str().to_owned()),
+            quorum: policy.quorum,
+            not_by_proposer: policy.not_by_proposer,
+            status: ApprovalStatus::Pending,
+            created_at: frame.at,
+            expires_at: timeout.map(|timeout| frame.at.plus_millis(timeout.ms)),
+            decided_at: None,
+            proposer: proposer.to_owned(),
+            votes: Vec::new(),
+            request: frame.seq,
+            executed: None,
+            not_called: None,
+            pending: Vec::new(),
+        }
+    }
+
     fn ask(&mut self, frame: &Frame, kind: ApprovalKind, policy: &ApprovalPolicy, proposer: &str) {
-        let record = ApprovalRecord::new(frame, kind, self, policy, proposer);
+        let record = self.open_approval(frame, kind, policy, proposer);
         self.approvals.push(record);
     }
 

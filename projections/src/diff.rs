@@ -1,7 +1,7 @@
-//! Two runs, side by side: where they part, and what came out otherwise.
+//! The differences of two runs: where they diverge, and which results differ.
 //!
-//! What no two runs share ([`crate::normalize`]) is left out. Frames are matched by what they are
-//! about, not by their numbers, so that one frame more does not make all that follow it differ.
+//! Whatever differs between any two runs ([`crate::normalize`]) is ignored. Frames are matched by
+//! subject, not by number, so that one additional frame does not make all later ones differ.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,6 +1,6 @@
-//! The envelope: what a run was given, what its steps gave, how it ended (decision E2).
+//! The envelope: the input of a run, the outputs of its steps, and how it ended (decision E2).
 //!
-//! The envelope of an inline child is the same projection, seen from its scope.
+//! The envelope of an inline child is the same projection, applied to its scope.
 
 mod fold;
 mod lookup;

@@ -1,4 +1,4 @@
-//! One row a run: what lists show and filters ask for. Rebuilt from frames at any time.
+//! One row per run, for lists and filters. Can be rebuilt from frames at any time.
 
 use ktsu_ledger::{CanonicalJson, Timestamp};
 use serde::{Deserialize, Serialize};

@@ -1,8 +1,8 @@
 //! What it means: pure folds over the frames of a ledger.
 //!
-//! No IO, no clock, no randomness: the same frames give the same answer anywhere, for ever.
-//! [`run::RunState`] is what the engine decides from; [`envelope`], [`usage`], [`index`] and
-//! [`lineage`] are what people and programs ask for.
+//! No I/O, no clock, no randomness: the same frames give the same result anywhere, for ever. The
+//! engine decides from [`run::RunState`]; [`envelope`], [`usage`], [`index`] and [`lineage`] are
+//! views for people and programs.
 
 #![warn(clippy::wildcard_enum_match_arm)]
 

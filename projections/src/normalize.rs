@@ -1,8 +1,8 @@
-//! Frames and envelopes without what no two runs share: ids, times, durations, digests of bytes,
-//! and the numbers that frames happen to have.
+//! Frames and envelopes without what differs between any two runs: ids, times, durations, digests
+//! of bytes, and frame numbers.
 //!
-//! Only members that ktsu itself wrote are taken out. What a person or a model gave stays whole,
-//! whatever its members are called.
+//! Only members that ktsu itself wrote are removed. Values from people and models are kept whole,
+//! whatever their members are called.
 
 use std::collections::HashMap;
 use std::fmt;

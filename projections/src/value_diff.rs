@@ -1,7 +1,7 @@
-//! What differs between two values, place by place.
+//! The differences of two values, path by path.
 //!
-//! Objects are compared by key, arrays by index, everything else whole. A place is a JSON pointer
-//! (RFC 6901); a value that is missing is told from one that is null.
+//! Objects are compared by key, arrays by index, everything else as a whole. A path is a JSON
+//! pointer (RFC 6901); a missing value differs from null.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! Whose connections are counted: each service that listens has its own number.
+//! Counts connections separately for each service that listens.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;

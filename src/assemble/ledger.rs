@@ -1,5 +1,5 @@
-//! Taking a ledger over, as its owner: locked, searched for damage where that takes no time, and
-//! watched from then on.
+//! Opens a ledger as its owner: locks it, searches it for damage if that is quick, and watches it
+//! from then on.
 
 use std::path::{Path, PathBuf};
 

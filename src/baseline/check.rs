@@ -1,4 +1,4 @@
-//! Baselines held against fresh outputs, and the report of many.
+//! Compares baselines with new outputs, and summarises the results.
 
 use ktsu_ledger::event::plan::{AgentFile, AgentPlan, Plan, StepPlan, StepWork};
 use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
@@ -62,7 +62,7 @@ pub fn compare(
     let shape = OutputSchemas {
         output: agent.map(|agent| &agent.output),
         rules: DecisionRules::NEWEST,
-        // A fan-out's own schema judges its results as a whole.
+        // A fan-out's own schema checks its results as a whole.
         step: Some(step).filter(|_| baseline.metadata.item.is_none()),
     };
     let mut task = compare_task(&before, end, shape);

@@ -1,8 +1,9 @@
-//! Baselines: what an agent step was given and what came of it, in a file that can be held against
-//! any later version of its kit (seed 004).
+//! Baselines: the input and output of an agent step, in a file that can be compared with any later
+//! version of its kit (seed 004).
 //!
-//! Persisted, keep stable: [`FORMAT`] names the form. A baseline is made of a recorded run alone, so
-//! the same run gives the same bytes. The hashes are those of other systems too (decision F7).
+//! Persisted, keep stable: [`FORMAT`] names the format. A baseline is made from a recorded run
+//! alone, so the same run gives the same bytes. The hashes are computed as in other systems
+//! (decision F7).
 
 mod check;
 mod results;

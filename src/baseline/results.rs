@@ -1,5 +1,5 @@
-//! The recorded results of tools in a baseline: what answers the calls that are not sent when it is
-//! held against a kit, so that no ledger is needed for it.
+//! The recorded tool results in a baseline: they answer the calls that a test does not send, so
+//! that no ledger is needed.
 
 use ktsu_ledger::canonical::JsonError;
 use ktsu_ledger::event::{RecordedAt, RecordedResult, UnsentReason};

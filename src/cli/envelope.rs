@@ -1,4 +1,4 @@
-//! An envelope for people: how it went, step by step, and what came out.
+//! Prints an envelope for people: each step, and the output.
 
 use std::process::ExitCode;
 

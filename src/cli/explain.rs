@@ -1,4 +1,4 @@
-//! `ktsu explain`: what a code means, how to check, and the way out.
+//! `ktsu explain`: what a code means, how to check it, and how to fix it.
 
 mod pages;
 

@@ -1,4 +1,4 @@
-//! Following a run by its frames, here or in another process, until it ends.
+//! Follows a run by its frames, here or in another process, until it ends.
 
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::Failure;
 use super::approval_prompt::ApprovalPrompt;
 use super::live::Live;
+use super::output::note;
 use ktsu_peer::{Peer, PeerError};
 use ktsu_schema::message_at;
 
@@ -177,16 +178,19 @@ fn lost(error: axum::Error) -> Failure {
         .hint("the run continues; ktsu runs shows it")
 }
 
-/// The frames that are whole once this much more has come. What this version cannot read is left
-/// out.
+/// The frames that are complete once this chunk is added. A frame that this version cannot read is
+/// named and left out.
 fn frames(pending: &mut Vec<u8>, chunk: &[u8]) -> Vec<Frame> {
     pending.extend_from_slice(chunk);
     let mut frames = Vec::new();
     while let Some(end) = pending.iter().position(|byte| *byte == b'\n') {
         let line: Vec<u8> = pending.drain(..=end).collect();
         let line = String::from_utf8_lossy(&line);
-        let frame = line.strip_prefix("data:").map(Frame::from_json);
-        frames.extend(frame.and_then(Result::ok));
+        match line.strip_prefix("data:").map(Frame::from_json) {
+            Some(Ok(frame)) => frames.push(frame),
+            Some(Err(error)) => note(&format!("a frame is not shown: {error}")),
+            None => {}
+        }
     }
     frames
 }

@@ -1,4 +1,4 @@
-//! What a run is given: the workflow's name and its params.
+//! The input of a run: the workflow's name and its params.
 
 use std::path::Path;
 

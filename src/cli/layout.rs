@@ -1,5 +1,5 @@
-//! How text fits the width of a terminal: columns that give way by rank, and lines that are cut.
-//! Pure.
+//! Fits text to the width of a terminal: columns that are shortened or dropped by rank, and lines
+//! that are cut. Pure.
 //!
 //! Widths are columns of a screen: a wide character takes two, a colour none.
 

@@ -19,8 +19,6 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::lineage::item_name;
-use serde::Serialize;
-use serde_json::json;
 
 use self::tally::{Items, Tally};
 use self::waits::Waits;
@@ -120,7 +118,7 @@ impl Live {
                 self.tool(task, frame);
             }
             Event::Worker(WorkerEvent::Lost(lost)) => {
-                let words = format!("lost its worker: {}", word(&lost.reason));
+                let words = format!("lost its worker: {}", tools::word(&lost.reason));
                 self.print_notable(task, &words);
             }
             Event::Worker(WorkerEvent::Dispatched(sent)) if sent.attempt > 1 => {
@@ -532,11 +530,6 @@ impl StepEnd<'_> {
             detail: format!("{code}: {message}"),
         }
     }
-}
-
-/// The persisted word of a reason.
-fn word(reason: &impl Serialize) -> String {
-    json!(reason).as_str().unwrap_or_default().to_owned()
 }
 
 fn path(scope: &str, step: &str) -> String {

@@ -1,4 +1,4 @@
-//! `ktsu start`: an engine that stays.
+//! `ktsu start`: a long-running engine.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;

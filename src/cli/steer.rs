@@ -1,4 +1,4 @@
-//! `ktsu pause`, `ktsu cancel` and `ktsu terminate`: what becomes of whole runs (decision P1).
+//! `ktsu pause`, `ktsu cancel` and `ktsu terminate`: control of whole runs (decision P1).
 
 use std::io::{BufRead as _, IsTerminal as _};
 use std::process::ExitCode;

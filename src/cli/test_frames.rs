@@ -1,4 +1,4 @@
-//! Frames for tests, as an engine sends them. What a test does not say is filled in.
+//! Frames for tests, as an engine sends them. Whatever a test omits is filled in.
 
 use ktsu_ledger::{Frame, Hash};
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! `ktsu trace`: what followed from what.
+//! `ktsu trace`: causes and effects in a run.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Write as _};

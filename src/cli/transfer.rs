@@ -1,4 +1,4 @@
-//! `ktsu export` and `ktsu import`: runs on their way from one ledger to another.
+//! `ktsu export` and `ktsu import`: moving runs between ledgers.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

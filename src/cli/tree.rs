@@ -1,4 +1,4 @@
-//! `ktsu workflow tree`: what a workflow is made of.
+//! `ktsu workflow tree`: everything a workflow calls.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

@@ -1,4 +1,4 @@
-//! `ktsu validate`: everything that is wrong with a kit, at its place.
+//! `ktsu validate`: checks a kit and reports every problem with its location.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

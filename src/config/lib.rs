@@ -1,5 +1,5 @@
-//! Configuration files: YAML with places, values read with every fault at its place, and the shapes
-//! from which their JSON Schemas are made.
+//! Configuration files: YAML with locations, readers that report every fault with its location, and
+//! the shapes from which their JSON Schemas are generated.
 
 pub mod fault;
 mod mask;

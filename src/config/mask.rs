@@ -1,8 +1,8 @@
-//! Secrets that are written out in the files of a kit, left out of what is shown of them: a report goes
-//! into logs, tickets and other people's screens.
+//! Removes literal secrets from the excerpts of files in reports, since reports get into logs,
+//! tickets and onto other people's screens.
 //!
-//! Two things are hidden: the places that a fault calls a secret, and whatever stands behind a key
-//! `secret`, which also holds where a file is no YAML. Templates stay, since they are no secret.
+//! Two things are hidden: the locations that a fault marks as secret, and every value after a key
+//! `secret`, even if the file is not YAML. Templates stay, since they are not secret.
 
 use std::ops::Range;
 

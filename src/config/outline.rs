@@ -1,9 +1,10 @@
-//! What may be shown of a file whose values may be secret: its keys, and how long everything is.
+//! What may be shown of a file whose values may be secret: its keys, and the length of everything
+//! else.
 //!
-//! Which values of an environment file are secret is said elsewhere, so none is shown, and nothing
-//! is guessed from how a line looks: a comma, a colon or a blank may well be part of a password. What
-//! the parser found to be a key is shown. Where it found nothing, since the text is no YAML, nothing
-//! is.
+//! Which values of an environment file are secret is declared in other files, so no value is shown,
+//! and nothing is guessed from the look of a line: a comma, a colon or a space may be part of a
+//! password. Keys are shown if the parser recognised them. If the text is not YAML, nothing is
+//! shown.
 
 use super::yaml::{self, YamlNode, YamlValue};
 

@@ -1,4 +1,4 @@
-//! From located YAML to checked values: one small reader for every kind of key.
+//! From located YAML to checked values: one small reader for every kind of value.
 
 use std::path::Path;
 

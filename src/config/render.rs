@@ -1,4 +1,4 @@
-//! Faults for people (the place, a caret, a hint) and for programs (JSON).
+//! Renders faults for people (location, caret, hint) and for programs (JSON).
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! `retry:`, wherever it stands: of webhooks and of model groups.
+//! `retry:` of webhooks and of model groups.
 
 use super::read::ConfigReader;
 use super::shape::MapShape;

@@ -1,12 +1,11 @@
-//! The shape of a file: one table, by which its keys are judged and from which its JSON Schema is
-//! made.
+//! The shape of a file: one table, used both to check its keys and to generate its JSON Schema.
 //!
 //! ```text
 //! Shape --Reader::shaped--> unknown and missing keys, at their places
 //!       --json::document--> docs/schemas/KIND.schema.json, for editors
 //! ```
 //!
-//! What a value means is for its reader; a shape knows no more of it than an editor needs.
+//! The meaning of a value is left to its reader; a shape contains only what an editor needs.
 
 pub mod json;
 

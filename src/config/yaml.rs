@@ -1,8 +1,8 @@
-//! YAML as a tree whose every key and value knows its place.
+//! YAML as a tree in which every key and value has a location.
 //!
-//! Reading into a tree first, and into plans second, is what lets every fault of a file be told
-//! at once. Strict: YAML 1.2 booleans only, no numbers with leading zeros or underscores, no
-//! merge keys, no foreign tags, bounded aliases, depth and size.
+//! A file is first read into a tree and then converted, so that all faults of a file can be
+//! reported at once. Strict: YAML 1.2 booleans only, no numbers with leading zeros or underscores,
+//! no merge keys, no foreign tags, bounded aliases, depth and size.
 
 mod limits;
 

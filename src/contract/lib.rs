@@ -1,4 +1,4 @@
-//! What the services say to each other, one file a boundary (seed 000, invariants 7 and 8).
+//! The messages between the services, one file per boundary (seed 000, invariants 7 and 8).
 //!
 //! ```text
 //! orchestrator ──runtime::Invoke──▶ runtime ──gateway::Invoke──▶ gateway ──▶ provider
@@ -6,8 +6,8 @@
 //!      └──report::{Report, Complete, Heartbeat}
 //! ```
 //!
-//! `docs/http.md` is the contract; these are its shapes. Whoever keeps to them can replace any one
-//! service. Members that are not known are ignored, so that a newer peer can talk to an older one.
+//! `docs/http.md` is the contract; these are its types. Any service can be replaced by another that
+//! follows it. Unknown members are ignored, so that a newer peer can talk to an older one.
 
 pub mod gateway;
 pub mod report;

@@ -1,5 +1,5 @@
-//! What a model reads of a tool's result: the blocks of MCP, as text. A reply that is played again
-//! from a recorded run has to be asked for in the same words.
+//! What a model reads of a tool's result: MCP blocks as text. A recorded reply can only be found
+//! again if the request has the same text.
 
 use serde_json::Value;
 

@@ -1,14 +1,14 @@
-//! Damage of a ledger: looked for before an owner begins, noticed by whoever reads, and known from
-//! then on. A ledger that is known to be damaged is not written on.
+//! Damage of a ledger: searched for before an owner starts, noticed by readers, and remembered. A
+//! ledger that is known to be damaged is not written to.
 //!
 //! ```text
 //! start: search ──damaged──▶ refused               a reader ──damaged──▶ Damage ──▶ the owner stops
 //!          └─sound─▶ owner                                                 └──▶ a note for the next start
 //! ```
 //!
-//! A search reads every page and every frame, so a start does it only where that takes no time: on a
-//! small ledger, and on one that an owner found damaged before. Rows of the list of runs are derived,
-//! so wrong ones are made again and are no damage.
+//! A search reads every page and every frame, so a start only does it where that is quick: on a
+//! small ledger, and on one that an owner found damaged before. Rows of the run index are derived,
+//! so wrong ones are rebuilt and do not count as damage.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};

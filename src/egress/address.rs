@@ -1,8 +1,9 @@
 //! Which addresses may be reached.
 //!
-//! URLs are read by the WHATWG rules, which know every way to disguise an IPv4 address (octal,
-//! hexadecimal, one number, fewer parts, a trailing dot) and turn it into four plain numbers. So
-//! there is one reader of hosts, and what it read is what is judged and connected to.
+//! URLs are parsed by the WHATWG rules, which recognise every disguised form of an IPv4 address
+//! (octal, hexadecimal, a single number, fewer parts, a trailing dot) and convert it to four plain
+//! numbers. There is only one parser of hosts, so the address that is checked is the one that is
+//! connected to.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -143,7 +144,7 @@ pub(super) struct RequestTarget {
     pub(super) url: Url,
     /// Host and port: what shares connections and places.
     pub(super) place: String,
-    /// The host stands in the policy by name, so its addresses are not judged again.
+    /// The host stands in the policy by name, so its addresses are not checked again.
     pub(super) listed: bool,
 }
 

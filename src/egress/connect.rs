@@ -1,4 +1,4 @@
-//! Connections: names resolved and judged in one step, TLS loaded when it is first needed.
+//! Connections: names are resolved and checked in one step; TLS is loaded when it is first needed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -93,7 +93,7 @@ impl GuardedConnections {
     }
 }
 
-/// A resolver that hands out permitted addresses only, so that the address judged is the address
+/// A resolver that hands out permitted addresses only, so that the address checked is the address
 /// connected to. An address spelled out in the URL never comes here: [`AddressRules::target`] checked it.
 struct GuardedResolver {
     rules: Arc<AddressRules>,

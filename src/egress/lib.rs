@@ -1,20 +1,20 @@
-//! The one way out: every request ktsu sends to an address from a file or a template.
+//! Outgoing requests: every request that ktsu sends to an address from a file or a template.
 //!
-//! A URL is hostile until shown otherwise: it may come from a hub's workflow or from a model. So
-//! the address is judged (see [`address`]) after the name is resolved, and the judged address is
-//! the one connected to: there is no second look-up to answer differently. Redirects are not
-//! followed and proxies not asked, since both would choose an address nobody judged.
+//! A URL is untrusted: it may come from somebody else's workflow or from a model. The address is
+//! therefore checked (see [`address`]) after the name is resolved, and the checked address is the
+//! one connected to: there is no second look-up with a different result. Redirects are not followed
+//! and proxies not used, since both would choose an unchecked address.
 //!
 //! ```text
-//! send: parse and judge the URL -> wait for a place at that host -> start the clock
-//!       -> resolve, judge, connect -> write -> the beginning of the answer
+//! send: parse and check the URL -> wait for a place at that host -> start the clock
+//!       -> resolve, check, connect -> write -> the beginning of the answer
 //! ```
 //!
-//! [`Client::send`] is for answers that are kept whole, [`Client::acquire_slot`] for those that are read as
-//! they come.
+//! [`Client::send`] is for answers that are kept whole, [`Client::acquire_slot`] for those that are
+//! read as they arrive.
 //!
-//! Nothing here knows of webhooks or runs. Messages are ours and carry the host at the most, so
-//! that they may stand in a frame.
+//! Nothing here knows of webhooks or runs. Error messages are worded here and contain at most the
+//! host, so that they may be recorded in a frame.
 
 pub mod address;
 mod connect;
@@ -61,7 +61,7 @@ pub struct EgressPolicy {
 pub struct EgressRequest {
     /// The method.
     pub method: Method,
-    /// The URL as it resolved; judged before anything is sent.
+    /// The URL as it resolved; checked before anything is sent.
     pub url: String,
     /// Headers beside `host`, `user-agent` and `content-length`.
     pub headers: HeaderMap,

@@ -1,9 +1,10 @@
-//! Answers that are read as they come: server-sent events, and whatever else has no known end.
+//! Answers that are read as they arrive: server-sent events, and others of unknown length.
 //!
-//! A place at the host is taken first and held until the answer is dropped. What only listens has
-//! places of its own, and so have short messages about an exchange that is under way: a stream that
-//! stays open for hours must not take the place of the request it is the answer to. A stream that is
-//! a session has a place at once or not at all, and what is part of an exchange shares its place.
+//! A slot at the host is acquired first and held until the answer is dropped. Streams that only
+//! listen have slots of their own, and so have short messages about an exchange in progress: a
+//! stream that stays open for hours must not occupy the slot of the request whose answer it
+//! carries. A stream that is a session gets a slot at once or not at all; what belongs to an
+//! exchange shares its slot.
 
 use std::time::Duration;
 
@@ -101,7 +102,7 @@ pub enum BodyError {
 }
 
 impl Client {
-    /// Judges a URL and waits for a place at its host. The wait is of our own making, and counts
+    /// Checks a URL and waits for a place at its host. The wait is of our own making, and counts
     /// in nobody's time.
     ///
     /// # Errors

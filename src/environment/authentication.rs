@@ -1,7 +1,8 @@
-//! Principals with their tokens and keys in place: who is asking, and what is theirs.
+//! Principals with their tokens and keys resolved: who the caller is, and which secrets are theirs.
 //!
-//! A token is known by its digest, which is compared in constant time with that of every principal:
-//! how long the answer takes says neither whose token is nearly right nor how many there are before.
+//! A token is identified by its digest, which is compared in constant time with that of every
+//! principal: the response time reveals neither a nearly correct token nor the number of
+//! principals.
 
 use std::collections::{BTreeMap, BTreeSet};
 

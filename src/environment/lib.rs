@@ -1,4 +1,4 @@
-//! Environment files: what differs between one machine and the next, and nothing else (seed 000,
+//! Environment files: the settings that differ between machines, and nothing else (seed 000,
 //! invariant 13; decisions C3 and K3).
 
 pub mod authentication;
@@ -31,7 +31,7 @@ pub struct Environment {
     pub name: String,
     /// Values of variables; the process environment goes before them.
     pub variables: BTreeMap<String, String>,
-    /// Providers of the gateway, each as it stands, for the gateway to judge; they replace those of
+    /// Providers of the gateway, each as it stands, for the gateway to check; they replace those of
     /// `gateway.yaml` by name.
     pub providers: Vec<YamlNode>,
     /// The file as read, for whoever finds a fault in it later; [`Environment::outline`] is shown.

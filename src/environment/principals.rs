@@ -1,5 +1,6 @@
-//! `principals:` of an environment file: who may ask, what they may do, and keys of their own
-//! (decision H5). Everything secret stands elsewhere and is named here.
+//! `principals:` of an environment file: who may send requests, what they may do, and keys of their
+//! own (decision H5). Secrets are not contained here, only the names of the variables that have
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

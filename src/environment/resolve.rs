@@ -1,5 +1,5 @@
-//! Values of declared variables: the process environment goes before the file, the file before
-//! the default.
+//! Values of declared variables: the process environment takes precedence over the file, the file
+//! over the default.
 
 use std::collections::BTreeMap;
 use std::fmt;

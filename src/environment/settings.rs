@@ -1,5 +1,5 @@
-//! The keys of an environment file that say where and how much: `listen`, `servers`, `egress`,
-//! `limits`, `retention`, `evidence`.
+//! The other settings of an environment file: `listen`, `servers`, `egress`, `limits`, `retention`,
+//! `evidence`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -236,7 +236,7 @@ pub(super) fn limits(reader: &mut ConfigReader<'_>, node: &YamlNode) -> LimitSet
     }
 }
 
-/// `{complete_days, failed_days}`: judged, and followed by nobody yet, which a warning says: who
+/// `{complete_days, failed_days}`: checked, and followed by nobody yet, which a warning says: who
 /// relies on it must not think that something is removed.
 pub(super) fn retention(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
     let Some(place) = fields.key("retention") else {

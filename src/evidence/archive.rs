@@ -1,4 +1,4 @@
-//! What an archive of evidence holds, and the manifest that names every byte of it.
+//! The content of an evidence archive, and the manifest that names every byte of it.
 //!
 //! ```text
 //! manifest.json   every other file with its digests     frames.jsonl   the hashed bytes, a frame a line

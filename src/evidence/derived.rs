@@ -1,4 +1,5 @@
-//! Tables for people, made from the frames of an archive: they show nothing that the frames do not.
+//! Tables for people, derived from the frames of an archive: they show nothing that the frames do
+//! not.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

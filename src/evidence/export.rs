@@ -1,4 +1,4 @@
-//! Making an archive of evidence: the same ledger and question give the same bytes.
+//! Makes an archive of evidence: the same ledger and selection give the same bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What the stream `store` says about evidence: keys, checkpoints, heads.
+//! The facts about evidence in the stream `store`: keys, checkpoints, heads.
 
 use std::collections::BTreeMap;
 

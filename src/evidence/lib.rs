@@ -1,4 +1,5 @@
-//! Evidence: what shows, to somebody who trusts nobody here, that a record is what was recorded.
+//! Evidence: proof that a record is what was recorded, for somebody who trusts neither ktsu nor its
+//! operator.
 //!
 //! ```text
 //! notary        signs what was appended while the engine works     signing_key, store_stream, witness

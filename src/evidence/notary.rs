@@ -1,14 +1,14 @@
-//! Signs what was appended: a thread that follows the appender and never holds it up.
+//! Signs what was appended: a thread that follows the appender and never delays it.
 //!
 //! ```text
 //! appender ──entries, moved──▶ notary: hash ──a run has ended, or a thousand frames──▶
 //!     run.head for each run that ended ──durable──▶ checkpoint.signed over all of it ──▶ witness
 //! ```
 //!
-//! While it is at work entries wait for it, and one checkpoint covers them all. Beyond a bound the
-//! bodies that wait are let go, and read from the ledger when their turn comes; a start goes on
-//! from the last checkpoint in the same way. Where signing fails runs go on, and what is not
-//! signed is not covered.
+//! While it works, entries wait for it, and one checkpoint covers them all. Beyond a limit, the
+//! bodies that wait are dropped, and read from the ledger later; a start continues from the last
+//! checkpoint in the same way. If signing fails, runs continue, and what is not signed is not
+//! covered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -175,8 +175,8 @@ impl Notary {
         })
     }
 
-    /// Lets it go to work. What it has to catch up on may be the whole ledger, and a start that
-    /// takes up unfinished runs needs the processors more.
+    /// Lets the notary begin. Its backlog may be the whole ledger, and a start that resumes
+    /// unfinished runs needs the processors more.
     pub fn begin(&self) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
         *hold = None;

@@ -1,4 +1,4 @@
-//! The key checkpoints are signed with: `KTSU_SIGNING_KEY`, or a file beside the ledger.
+//! The key that signs checkpoints: `KTSU_SIGNING_KEY`, or a file beside the ledger.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

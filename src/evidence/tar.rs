@@ -1,8 +1,8 @@
 //! Archives as plain tar files: written the same every time, read as strictly as they are written.
 //!
 //! One kind of entry, a file with a short name; no times, no owners; names in ascending order. A
-//! reader that takes nothing else has nothing to be tricked with: no links, no paths that lead
-//! elsewhere, no name twice, no size beyond the bytes that are there.
+//! reader that accepts nothing else cannot be tricked: no links, no paths that lead elsewhere, no
+//! duplicate names, no size beyond the existing bytes.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! Runs on their way from one ledger to another: JSON lines that hold the stored bytes.
+//! Moves runs between ledgers: JSON lines that contain the stored bytes.
 //!
 //! ```text
 //! {"ktsu_export":1,"blobs":1,"frames":7}
@@ -6,8 +6,8 @@
 //! {"hash":"HASH","body":…}          the frame's bytes, as they are
 //! ```
 //!
-//! Streams stand one after another, parents first, so that the same runs are the same lines in
-//! whatever ledger they are. The stream `store` stays where it is: it is about its own ledger.
+//! Streams follow one another, parents first, so that the same runs give the same lines in every
+//! ledger. The stream `store` is not moved: it is about its own ledger.
 
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 
@@ -211,7 +211,7 @@ fn parents(stream: &StreamId, records: &[Record]) -> BTreeSet<StreamId> {
     parents
 }
 
-/// What is to be appended, judged already.
+/// What is to be appended, checked already.
 #[derive(Debug, Default)]
 pub struct ImportPlan {
     /// What is new here.
@@ -222,7 +222,7 @@ pub struct ImportPlan {
     pub already_present: u64,
 }
 
-/// Judges lines against the ledger they are to go to, if there is one. Nothing is written.
+/// Checks lines against the ledger they are to go to, if there is one. Nothing is written.
 ///
 /// # Errors
 /// What is wrong with them, and where.

@@ -1,7 +1,7 @@
-//! Witnesses: who keeps checkpoints where the operator of the ledger cannot change them.
+//! Witnesses keep checkpoints where the operator of the ledger cannot change them.
 //!
-//! A later checkpoint stands for all before it, so only the last one waits for a witness that does
-//! not answer. It runs on the notary's thread, after the checkpoint is durable.
+//! A later checkpoint covers all earlier ones, so only the last one waits for a witness that does
+//! not answer. Runs on the notary's thread, after the checkpoint is durable.
 
 use std::fmt;
 use std::os::unix::process::CommandExt as _;

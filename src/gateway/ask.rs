@@ -1,13 +1,13 @@
-//! One call to a group: which models are asked, how often, and how long it may take.
+//! One call to a group: which models are called, how often, and how long it may take.
 //!
 //! ```text
-//! round: model -> door of its provider -> ask -> answered: done
-//!          next model of the group, if another might do better <- failed, or the door is shut
-//!        where all that are left are shut: the first that opens
-//!        pause, then the next round, if `retry` says so and the deadline leaves room
+//! round: model -> rate limiter of its provider -> call -> answered: done
+//!          next model of the group, if another might do better <- failed, or at the limit
+//!        if all that are left are at their limits: the first that becomes available
+//!        pause, then the next round, if `retry` says so and the deadline permits
 //! ```
 //!
-//! Whoever drops the call ends it: nothing is left waiting, and no turn is taken.
+//! Dropping the call ends it: nothing is left waiting, and no slot is used.
 
 use std::time::Duration;
 
@@ -145,7 +145,7 @@ impl<'i, 'r> GroupCall<'i, 'r> {
         }
     }
 
-    /// Asks each model once until one answers. No time is lost at a door while another stands open.
+    /// Calls each model once until one answers. Never waits for a provider while another is available.
     async fn round(
         &self,
         models: &'r [ProviderModel],
@@ -166,7 +166,7 @@ impl<'i, 'r> GroupCall<'i, 'r> {
                     bill.add(&self.route.group, model, &asked, started.elapsed());
                     asked
                 }
-                // Nobody was asked: not behind a shut door, and not without a price.
+                // No model was called: the provider is at its limit, or the model has no price.
                 Err(failure) => Err(failure),
             };
             let failure = match asked {
@@ -224,13 +224,13 @@ impl<'i, 'r> GroupCall<'i, 'r> {
         Some((model, admitted))
     }
 
-    /// Waits at all of these doors, of which there is one at least: the first that opens or is of no
-    /// use, by the place of its model.
+    /// Waits for all of these providers, of which there is at least one: the first that becomes
+    /// available or can no longer be used, by the index of its model.
     async fn first_available(
         &self,
         busy: &[(&ProviderModel, &'i ProviderEntry)],
     ) -> (Result<Permit<'i>, Rejected>, usize) {
-        // In each line once, however many models are behind its door.
+        // Wait for each provider once, however many of its models are in the list.
         let is_another = |at: usize, served: &ProviderEntry| {
             let mut before = busy.iter().take(at);
             before.all(|(_, one)| !std::ptr::eq(*one, served))

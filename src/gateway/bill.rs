@@ -1,8 +1,7 @@
-//! What one call used: every model that was asked for it, whatever became of its reply.
+//! The usage of one call: every model that was called for it, whatever became of its reply.
 //!
-//! A provider charges for a reply that is of no use as it does for one that is. So tokens are taken
-//! from whatever it sends, and a call's tokens and cost are those of all of its attempts (decisions
-//! F4, S5).
+//! A provider charges for a useless reply as for a useful one. So tokens are counted in whatever it
+//! sends, and a call's tokens and cost are those of all of its attempts (decisions F4, S5).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Providers from their plans: variables get their values, and what is wrong with those is told at
-//! its place.
+//! Creates providers from their plans: variables get their values, and invalid values are reported
+//! with their location.
 
 use std::sync::Arc;
 
@@ -83,7 +83,7 @@ fn endpoint(
     })
 }
 
-/// Whether requests could go there at all; whether they may is judged with each of them.
+/// Whether requests could go there at all; whether they may is checked with each of them.
 fn is_http(url: &str) -> bool {
     url::Url::parse(url).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.has_host())
 }

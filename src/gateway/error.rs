@@ -1,5 +1,5 @@
-//! Why a model call has no reply: codes, statuses, what is worth another try, and whether another
-//! model might do better.
+//! Why a model call failed: codes, statuses, whether a retry is worthwhile, and whether another
+//! model might succeed.
 
 use std::time::Duration;
 

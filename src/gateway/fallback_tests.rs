@@ -1,4 +1,4 @@
-//! A fallback before shut doors, in virtual time: scripts play the providers.
+//! A fallback between providers at their limits, in virtual time, with scripted providers.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The gateway: the only way to a model, and the only part that knows a provider's key (seed 000,
+//! The gateway: the only part that calls models and knows the keys of providers (seed 000,
 //! invariants 16 and 17).
 //!
 //! ```text
@@ -7,8 +7,8 @@
 //! ```
 //!
 //! It knows nothing of runs, steps or agents: their ids in a request are for the log. Nothing is
-//! tried twice unless `gateway.yaml` says so; whoever asks is told whether another try might do. Its
-//! own keys are taken out of everything it says (decision W6).
+//! retried unless `gateway.yaml` says so; an error says whether a retry might succeed. The
+//! gateway's own keys are redacted from everything it returns (decision W6).
 
 mod ask;
 mod bill;
@@ -68,7 +68,7 @@ struct Inner {
     replies: Arc<ReplyCache>,
 }
 
-/// A provider, and the door to it.
+/// A provider, and its rate limiter.
 struct ProviderEntry {
     provider: Provider,
     limiter: RateLimiter,
@@ -77,7 +77,7 @@ struct ProviderEntry {
 }
 
 impl Gateway {
-    /// Builds a gateway from `gateway.yaml`, or says everything that hinders it.
+    /// Builds a gateway from `gateway.yaml`, or returns every reason why that is impossible.
     pub fn load(
         gateway_yaml: &Path,
         environment: Option<&Environment>,

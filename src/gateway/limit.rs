@@ -1,9 +1,10 @@
-//! How much a provider is asked at once and in a minute. Who comes too early waits in order.
+//! Limits the concurrent calls to a provider, and the calls per minute. Calls beyond a limit wait
+//! in order.
 //!
-//! Waiting is bounded twice: by the deadline of each call, and by the number of calls that wait. Who
-//! arrives is told at once if its turn cannot come in time, with everybody counted who stands ahead.
-//! Who stops waiting leaves nothing behind: a turn is taken by the call that goes, not by those that
-//! stand in line.
+//! Waiting is bounded twice: by the deadline of each call, and by the number of waiting calls. A
+//! new call is refused at once if its turn cannot come in time, counting everything that waits
+//! before it. A call that stops waiting leaves nothing behind: a slot is used by the call that is
+//! made, not by those that wait.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -20,7 +21,7 @@ const WINDOW: Duration = Duration::from_secs(60);
 /// than would hurt.
 const MAX_WAITING: usize = 1024;
 
-/// The door to a provider.
+/// Admits calls to a provider.
 #[derive(Debug)]
 pub(super) struct RateLimiter {
     places: Option<Semaphore>,

@@ -1,8 +1,8 @@
-//! Whether messages make a conversation that every provider takes: known roles, arguments that are
-//! objects, and a result for every tool call, right behind it.
+//! Whether messages form a conversation that every provider accepts: known roles, arguments that
+//! are objects, and a result for every tool call, directly after it.
 //!
-//! Providers differ in what they let pass. What is refused here is refused for all of them, so that
-//! an agent that works on a script does not fail on a real model.
+//! Providers differ in what they accept. What is refused here is refused for all of them, so that
+//! an agent that works with a script does not fail with a real model.
 
 use std::collections::BTreeSet;
 

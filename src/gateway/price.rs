@@ -1,8 +1,8 @@
-//! What a call costs: a table of prices, and arithmetic that rounds once (decision E3).
+//! The cost of a call: a table of prices, and arithmetic that rounds once (decision E3).
 //!
-//! A price is kept as micro-USD per million tokens, which is a whole number for every price with
-//! at most six decimals. Tokens times price is then exact, and dividing by a million is the one
-//! place where anything is rounded: half up, once a call.
+//! A price is stored as micro-USD per million tokens, which is a whole number for every price with
+//! at most six decimals. Tokens times price is then exact, and only the division by a million
+//! rounds: half up, once per call.
 
 use std::collections::BTreeMap;
 

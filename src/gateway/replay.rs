@@ -1,10 +1,10 @@
-//! Calls that were lately answered: one name, one call to a provider.
+//! Recently answered calls: one key, one call to a provider.
 //!
-//! A runtime that is killed after the provider answered asks again under the same name, and gets
-//! the reply that was on its way. Calls of one name at the same time are one call. It is carried
-//! on in a task of its own, so that it ends, and its reply is kept, even if nobody waits any more.
-//! Failures are told to everybody who waits, and not kept, unless they cost something: what was paid
-//! for is not paid for again, and is told to whoever missed it.
+//! A runtime that is killed after the provider answered repeats the call under the same key, and
+//! gets the reply that it missed. Simultaneous calls with one key are one call. It runs in a task
+//! of its own, so that it ends, and its reply is kept, even if no caller waits any more. Failures
+//! are returned to all waiting callers, and not kept, unless they cost something: what was paid for
+//! is not paid for again, and is returned to a caller that missed it.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

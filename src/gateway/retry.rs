@@ -1,4 +1,4 @@
-//! Whether a group asks again, and when: never unless its file says so.
+//! Whether a group retries a call, and when: never unless its file says so.
 
 use std::time::{Duration, SystemTime};
 

@@ -1,5 +1,5 @@
-//! From a group to the models that are asked, in rounds: one a round where they take turns, all of
-//! them where one stands in for another.
+//! From a group to the models to call, in rounds: one per round for `round_robin`, all of them for
+//! the other strategies.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

@@ -1,5 +1,5 @@
-//! Who is asked, how often and when: over sockets where the provider's side counts, in virtual time
-//! where waiting does.
+//! Which models are called, how often and when: over sockets where the provider counts, in virtual
+//! time where waiting matters.
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! The gateway whole: over its router, with a provider on loopback.
+//! The whole gateway: over its router, with a provider on loopback.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -402,7 +402,12 @@ async fn health_and_the_description_are_served() {
     for (path, method) in [("/invoke", "post"), ("/health", "get")] {
         assert!(document["paths"][path][method].is_object(), "{path}");
     }
-    for shape in ["Invoke", "Reply", "NoReply", "Message"] {
+    for shape in [
+        "InvokeModel",
+        "ModelReply",
+        "ModelCallFailure",
+        "ChatMessage",
+    ] {
         assert!(
             document["components"]["schemas"][shape].is_object(),
             "{shape}"

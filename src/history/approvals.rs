@@ -1,4 +1,4 @@
-//! Who was asked about what, across runs: what waits for people, and what they said.
+//! Approvals across runs: pending calls, and decisions.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,7 +1,7 @@
 //! Outputs of runs that people changed after the end.
 //!
-//! The last frame of a run holds the output it ended with. What is laid over a step later changes
-//! that step for whatever follows, and so the output that is shown; the frame stays as it is.
+//! The last frame of a run contains the output it ended with. A later overlay changes the step for
+//! everything that follows, and so the output that is shown; the frame stays as it is.
 
 use ktsu_ledger::Frame;
 use ktsu_projections::envelope::EnvelopeFold;

@@ -1,4 +1,4 @@
-//! What differs between two recorded runs, branches or inline children.
+//! The differences of two recorded runs, branches or inline children.
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};

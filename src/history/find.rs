@@ -1,4 +1,4 @@
-//! Finding a run by what a person types: a whole id, or any prefix or suffix only one run has.
+//! Finds a run by what a person types: a whole id, or a unique prefix or suffix of one.
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::id::{BRANCH, RECOMPUTE};

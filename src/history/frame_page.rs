@@ -1,4 +1,5 @@
-//! Frames as the API, exports and people see them: the stored bytes, and what is derived from them.
+//! Pages of frames for the API, exports and people: the stored bytes, and what is derived from
+//! them.
 
 use ktsu_ledger::branch::{Ancestry, BranchOrder};
 use ktsu_ledger::store::{Reader, StoreError};

@@ -1,9 +1,9 @@
-//! A reader whose lists are right whether or not the index is.
+//! A reader whose lists are right even if the index is not.
 //!
-//! Rows are derived: anybody may delete them, and a start makes them again. Whoever only looks may
-//! not write, so it makes them in memory. Of a ledger that is known to be damaged every row is made
-//! of the frames, since what cannot be read any more has a row that says otherwise; runs are then
-//! looked for wherever they may have left a name.
+//! Rows are derived: anybody may delete them, and a start rebuilds them. A process that only reads
+//! may not write, so it rebuilds them in memory. If a ledger is known to be damaged, every row is
+//! derived from the frames, since a stored row may describe frames that can no longer be read; runs
+//! are then searched for in all tables that may name them.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

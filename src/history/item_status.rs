@@ -1,4 +1,4 @@
-//! What became of one item of a fan-out, told from the frames about it.
+//! The status of one item of a fan-out, derived from the frames about it.
 
 use ktsu_ledger::event::{ItemEvent, StepEvent};
 use ktsu_ledger::{Event, Frame};

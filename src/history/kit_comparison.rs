@@ -1,6 +1,6 @@
 //! What recorded runs would do under the definitions of another kit.
 //!
-//! Nothing is called: what history has no answer to is reported, and stays unanswered.
+//! Nothing is called: calls without a recorded answer are reported, and stay unanswered.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Offline answers: what the ledger says, asked later. Nothing here can touch the world.
+//! Inspection of recorded runs, without side effects.
 
 pub mod approvals;
 mod current_output;

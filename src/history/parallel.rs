@@ -1,4 +1,4 @@
-//! One question asked of many runs, on all processors: each thread has a reader of its own.
+//! Runs one query on many runs, on all processors: each thread has a reader of its own.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

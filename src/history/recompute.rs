@@ -1,4 +1,4 @@
-//! What a recompute came to.
+//! The result of a recompute.
 
 use ktsu_ledger::event::{ComparedTask, RecomputeEvent, Sameness};
 use ktsu_ledger::store::{Reader, StoreError};

@@ -1,7 +1,6 @@
-//! Recorded runs, told again: folded, or decided again from their inputs alone.
+//! Replays recorded runs: folds them, or decides them again from their inputs alone.
 //!
-//! There is no client here, and none can be had: whatever a replay needs and the ledger does not
-//! hold is an error.
+//! There is no client here: whatever a replay needs and the ledger does not contain is an error.
 
 use ktsu_ledger::branch;
 use ktsu_ledger::event::Role;

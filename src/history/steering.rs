@@ -1,4 +1,5 @@
-//! What people said about a whole run that holds now: that it is paused, or cancelled (decision P1).
+//! The current effect of people's commands on a whole run: that it is paused, or cancelled
+//! (decision P1).
 
 use ktsu_ledger::Timestamp;
 use ktsu_projections::run::RunState;

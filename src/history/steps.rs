@@ -1,7 +1,7 @@
 //! A run, step by step: what each followed from, what it called, how long it took.
 //!
-//! The frame tree ([`super::trace`]) says everything; this says what a person asks first. An inline
-//! child stands below the step that called it.
+//! The frame tree ([`super::trace`]) contains everything; this is the summary that people read
+//! first. An inline child is listed below the step that called it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! The tool calls of a run in words: what people decided about each, and what came of it.
+//! The tool calls of a run in words: people's decisions about each, and its result.
 
 use ktsu_ledger::Frame;
 use ktsu_projections::Lineage;

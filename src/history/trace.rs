@@ -1,4 +1,4 @@
-//! The causal tree of a run, and the way from one frame back to the root.
+//! The causal tree of a run, and the chain from one frame back to the root.
 
 use std::collections::{HashMap, HashSet};
 

@@ -1,7 +1,7 @@
-//! Walks over recorded chains, as deep as they happen to be.
+//! Iterative walks over recorded chains of any depth.
 //!
-//! A chain of steps is as long as a run, and a thread's stack is not: running over it ends the whole
-//! process. Whoever follows recorded data therefore keeps what is still to be visited in a list.
+//! A chain of steps can be as long as a run, and exceeding a thread's stack ends the whole process.
+//! Code that follows recorded data therefore keeps what is still to be visited in a list.
 
 /// Visits a thing and all it leads to, each before what it leads to, in the order in which a
 /// recursive walk would. `visit` gives what a thing leads to; that each is visited once is its own

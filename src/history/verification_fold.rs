@@ -1,8 +1,8 @@
-//! Runs folded while their frames are verified: what stands in memory anyway is not read again.
+//! Folds runs while their frames are verified, so that frames in memory are not read again.
 //!
-//! Only what is ordinary is folded here. A run that has blobs besides its definition, that goes on
-//! after its end, or that is too long to be held beside others is set apart, and so is one that
-//! does not fold: whoever verifies reads those once more, by themselves, and says what is wrong.
+//! Only ordinary runs are folded here. A run that has blobs besides its definition, that continues
+//! after its end, or that is too long to be kept in memory beside others is set apart, and so is
+//! one that does not fold: verification reads those again, one by one, and reports what is wrong.
 
 use std::collections::HashMap;
 use std::sync::Arc;

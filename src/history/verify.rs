@@ -1,8 +1,8 @@
-//! Verification of a whole ledger: the chain, which `ktsu-ledger` judges, and what the chain cannot
-//! know: whether every run folds, and whether the derived rows say what the frames say.
+//! Verification of a whole ledger: the chain, which `ktsu-ledger` verifies, and what the chain
+//! cannot show: whether every run folds, and whether the derived rows match the frames.
 //!
-//! A ledger in use moves on while it is read. What looks wrong in one is therefore looked at a
-//! second time, in a copy that stands still.
+//! A ledger in use changes while it is read. Anything that looks wrong in one is therefore checked
+//! again, in a snapshot.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -43,7 +43,7 @@ pub fn ledger(
             drop(removed);
             second
         }
-        // What cannot be copied is judged by what was seen.
+        // What cannot be copied is checked by what was seen.
         Err(BackupError::Exists(_) | BackupError::Owned { .. }) => Ok(report),
         Err(BackupError::Unsound(_) | BackupError::Store(_)) => Ok(report),
     }

@@ -1,7 +1,7 @@
 //! The requests of webhooks as they were sent: rendered again from the state before each.
 //!
-//! No more than the hash of a body is recorded. What is rendered is held against it, so that nothing
-//! is shown as sent which was not. Secrets stand as their templates, as in that hash.
+//! Only the hash of a body is recorded. A rendered body is compared with it, so that nothing is
+//! shown as sent that was not. Secrets appear as their templates, as in the hashed body.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, webhook_preview};
 use ktsu_workflow::replay::Definitions;
 
-/// A request to an endpoint.
+/// The request of a webhook, rendered again from the record. Secrets are shown as their templates.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookRequest {

@@ -1,4 +1,4 @@
-//! One agent file, read and judged by itself.
+//! Reads and checks one agent file.
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{AgentFile, Prompt};
@@ -147,7 +147,7 @@ fn secrets(reader: &mut KitReader<'_>, schema: &YamlNode) -> Vec<String> {
     secrets
 }
 
-/// The value of a secret is nowhere when params are judged, so a schema can say nothing of it.
+/// The value of a secret is nowhere when params are checked, so a schema can say nothing of it.
 fn unjudged(reader: &mut KitReader<'_>, property: &YamlNode) {
     const SAID: [&str; 6] = [
         "$comment",

@@ -1,5 +1,5 @@
-//! `require_approval:` of an allowlist's entry: what a person is asked before a tool is called (seed
-//! 000, invariant 34), and what counts where several entries ask.
+//! `require_approval:` of an allowlist entry: the approval a tool needs before it is called (seed
+//! 000, invariant 34), and how several entries are combined.
 
 use ktsu_ledger::event::plan::{ApprovalPolicy, ApprovalTimeout, OnReject, TimeoutBehavior};
 

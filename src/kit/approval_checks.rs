@@ -1,5 +1,5 @@
-//! Whether what a kit says of approvals can happen: who is there to decide, and what anybody is
-//! asked.
+//! Whether the approvals that a kit requires are possible: whether enough people may decide, and
+//! whether a notification has something to announce.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use super::loader::Loader;
 use super::step::StepDraft;
 use ktsu_config::fault::{Fault, FaultCode};
 
-/// A webhook that fires for approvals only, in a workflow of which nobody is asked anything.
+/// Reports a webhook that fires for approvals only, in a workflow that requires none.
 pub(super) fn check(loader: &mut Loader) {
     let mut found = Vec::new();
     for (path, draft) in &loader.drafts {
@@ -35,7 +35,8 @@ fn is_on_approval(step: &StepDraft) -> bool {
     matches!(&step.plan.work, StepWork::Webhook(webhook) if webhook.on_approval)
 }
 
-/// Whether a step's agent may have to ask. One that cannot be read may: why not is told elsewhere.
+/// Whether a step's agent may need an approval. One that cannot be read may: its faults are
+/// reported elsewhere.
 fn may_ask(loader: &Loader, path: &str, position: usize) -> bool {
     let Some(agent) = loader.calls.get(&(path.to_owned(), position)) else {
         return false;
@@ -57,14 +58,14 @@ fn may_ask(loader: &Loader, path: &str, position: usize) -> bool {
 /// Who decides in an environment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Approvers {
-    /// Nobody is asked who they are, so whoever starts a run is whoever decides.
+    /// Nobody is authenticated, so the starter of a run and the decider are the same.
     Anybody,
-    /// So many people have a role for it.
+    /// The number of people with a role that permits it.
     Named(usize),
 }
 
 impl Approvers {
-    /// Why these can never approve; nothing if they can.
+    /// Why these people can never approve; nothing if they can.
     fn shortfall(self, policy: &ApprovalPolicy) -> Option<String> {
         let people = match policy.quorum {
             1 => "1 person".to_owned(),
@@ -86,7 +87,7 @@ impl Approvers {
     }
 }
 
-/// What these people could never approve, told once a server at the place where an agent uses it.
+/// Reports what these people could never approve, once per server, where an agent uses it.
 pub fn unmeetable_policies(kit: &Kit, approvers: &Approvers) -> Vec<Fault> {
     let mut found = Vec::new();
     for (agent, uses) in &kit.uses {

@@ -1,5 +1,5 @@
-//! Agents and tool servers of this program: files like any other, read by the same readers, and
-//! nothing more (seed 000, invariants 4 and 24). Their name is their path: `ktsu/NAME@VERSION`.
+//! Built-in agents and tool servers: files like any other, read by the same readers (seed 000,
+//! invariants 4 and 24). Their name is their path: `ktsu/NAME@VERSION`.
 
 use super::reference::split;
 use ktsu_codes::nearest;

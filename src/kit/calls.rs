@@ -1,4 +1,4 @@
-//! What holds between a step and the agent it calls: the file, its version and its params.
+//! Checks between a step and the agent it calls: the file, its version and its params.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ pub(super) fn resolve(root: &Path, workflow: &str, call: &AgentCall) -> Result<S
     reference::resolve(root, workflow, &call.reference())
 }
 
-/// Judges one call.
+/// Checks one call.
 pub(super) fn check(
     draft: &WorkflowDraft,
     call: &AgentCall,
@@ -101,7 +101,7 @@ fn declared(given: &AgentArgument, agent: &AgentDraft, params: &Params, faults: 
     });
 }
 
-/// What is written out is judged before any run. A param declared as text takes numbers and
+/// What is written out is checked before any run. A param declared as text takes numbers and
 /// booleans as text (decision T6).
 fn literal(given: &AgentArgument, params: &Params, faults: &mut Vec<Fault>) {
     let Some((value, place)) = &given.literal else {

@@ -1,4 +1,4 @@
-//! What holds within one file: variables, ids, and the edges between steps.
+//! Checks within one file: variables, ids, and the dependencies between steps.
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{StepWork, Variable, Visibility};

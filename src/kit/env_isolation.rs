@@ -1,5 +1,5 @@
-//! Files that see their params alone: nothing in them names a variable, in any form (seed 000,
-//! invariant 10; decision T5).
+//! Checks that agent and server files mention no variables, in any form (seed 000, invariant 10;
+//! decision T5).
 
 use super::read::KitReader;
 use ktsu_config::fault::{Fault, FaultCode};

@@ -1,4 +1,4 @@
-//! The model groups a kit names, and whether its gateway has them (seed 000, invariant 17).
+//! The model groups a kit names, and whether its gateway defines them (seed 000, invariant 17).
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! A kit that was read and is sound.
+//! A kit that was loaded and is valid.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,7 @@ pub struct KitWorkflow {
 
 impl Kit {
     /// The text of one of [`Kit::files`], as it was read: whatever became of it since, this is what
-    /// was judged.
+    /// was checked.
     pub fn source(&self, file: &KitFile) -> Option<&str> {
         let text = self.warnings.sources.get(Path::new(file.file()));
         text.map(String::as_str)

@@ -1,11 +1,12 @@
-//! Kits: folders of workflow, agent and server files, read and judged as a whole (decisions C3, K1).
+//! Kits: folders of workflow, agent and server files, read and checked as a whole (decisions C3,
+//! K1).
 //!
 //! ```text
 //! files --yaml--> nodes with places --workflow, step, agent, server--> drafts --links, calls, servers--> definitions
 //! ```
 //!
-//! Every fault of the whole kit is gathered, not the first one; a kit that loads is sound, so that
-//! no run can meet what could have been known before.
+//! All faults of the kit are collected, not only the first; a kit that loads is sound, so that no
+//! run fails because of something that could have been known before.
 
 mod agent;
 pub mod allowlist;

@@ -1,4 +1,4 @@
-//! What holds between files: children, agents, their params, and who may call whom.
+//! Checks between files: children, agents, their params, and permitted calls.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
 use ktsu_workflow::params::ParamsSchema;
 
-/// Judges every link of the kit.
+/// Checks every link of the kit.
 pub(super) fn check(loader: &mut Loader) {
     let mut found = Vec::new();
     for (path, draft) in &loader.drafts {
@@ -110,7 +110,7 @@ fn params(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     }
 }
 
-/// What is written out is judged before any run.
+/// What is written out is checked before any run.
 fn literals(step: &StepDraft, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     let (StepWork::Workflow(plan), Some(schema)) = (&step.plan.work, &child.plan.params) else {
         return;

@@ -1,4 +1,4 @@
-//! The files of a kit, one after another, until nothing new is named.
+//! Loads the files of a kit, one after another, until no new file is referred to.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

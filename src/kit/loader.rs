@@ -1,4 +1,4 @@
-//! A kit while it is read: its files and what was drafted of them.
+//! A kit while it is being read: its files and the drafts made from them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

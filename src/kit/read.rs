@@ -1,4 +1,4 @@
-//! Reads the files of a kit: what every file has, and the names that expressions mention.
+//! Readers for what every file of a kit has, and for the names that expressions mention.
 
 use std::ops::{Deref, DerefMut};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! References to other files of a kit: `PATH` or `PATH@VERSION`, never out of the kit.
+//! References to other files of a kit: `PATH` or `PATH@VERSION`, never outside the kit.
 
 use std::path::{Component, Path, PathBuf};
 

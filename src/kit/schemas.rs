@@ -1,4 +1,4 @@
-//! What the schemas of params and outputs say.
+//! The properties that schemas of params and outputs declare.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! `secret: true` in the params of workflows and agents: where a mark is seen, and where it would be
-//! a promise that nobody keeps.
+//! `secret: true` in the params of workflows and agents: where the mark has an effect, and where it
+//! would be ignored.
 
 use ktsu_ledger::event::plan::Visibility;
 

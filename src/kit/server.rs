@@ -1,7 +1,7 @@
-//! One tool server, in a file of its own or as an entry of `servers.yaml`, judged by itself.
+//! Reads and checks one tool server, in a file of its own or as an entry of `servers.yaml`.
 //!
-//! A pointer and no more (seed 000, invariant 2): where the server is, how callers prove
-//! themselves, what it wants to know. Nothing here starts anything.
+//! A reference and no more (seed 000, invariant 2): where the server is, how callers authenticate,
+//! which params it needs. Nothing here starts anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 

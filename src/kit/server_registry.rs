@@ -1,4 +1,4 @@
-//! `servers.yaml`: the tool servers of others, declared in one place (seed 000, invariant 3).
+//! `servers.yaml`: third-party tool servers, declared in one place (seed 000, invariant 3).
 
 use super::read::KitReader;
 use super::server::{self, ServerDraft};

@@ -1,13 +1,13 @@
-//! What holds between agents and the tool servers they use: the file or the entry of the central
-//! list, its version, its params, and the way of a secret from one to the other (seed 000,
-//! invariants 3 and 10).
+//! Checks between agents and the tool servers they use: the file or the entry of `servers.yaml`,
+//! its version, its params, and how secrets are passed from one to the other (seed 000, invariants
+//! 3 and 10).
 //!
 //! ```text
 //! workflow env[].secret -> agent params.….secret -> server params.….secret -> auth.secret
-//!            `calls` judges this step     `servers` this one        `server` this one
+//!            `calls` checks this step    `servers` this one        `server` this one
 //! ```
 //!
-//! Each fault stands at the layer that has to change.
+//! Each fault is reported at the layer that has to change.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -146,7 +146,7 @@ pub(super) fn central_key(name: &str) -> String {
     format!("{CENTRAL}#{name}")
 }
 
-/// Judges every use of a server.
+/// Checks every use of a server.
 pub(super) fn check(loader: &mut Loader) {
     let mut found = Vec::new();
     let mut unmarked = BTreeSet::new();
@@ -176,7 +176,7 @@ pub(super) fn check(loader: &mut Loader) {
 }
 
 fn version(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
-    // Of one that comes with ktsu it is judged where its name is looked up.
+    // Of one that comes with ktsu it is checked where its name is looked up.
     let Some((name, place)) = call
         .path
         .as_ref()

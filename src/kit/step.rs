@@ -1,4 +1,4 @@
-//! One step of a pipeline: exactly one of the four primitives, and the keys that go with it.
+//! One step of a pipeline: exactly one of the four primitives, and the keys that belong to it.
 
 use std::collections::BTreeSet;
 

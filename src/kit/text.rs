@@ -1,4 +1,4 @@
-//! Expressions, templates and schemas in files: parsed here so that their faults have a place.
+//! Expressions, templates and schemas in files, parsed here so that their faults have a location.
 
 use ktsu_ledger::CanonicalJson;
 

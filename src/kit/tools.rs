@@ -1,5 +1,5 @@
-//! The `servers:` of an agent file: which tool servers it uses, what it tells them, and which of
-//! their tools it may call.
+//! The `servers:` of an agent file: the tool servers it uses, their params, and the tools it may
+//! call.
 
 use std::collections::BTreeSet;
 

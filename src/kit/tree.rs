@@ -1,4 +1,4 @@
-//! What a workflow is made of: `ktsu workflow tree`.
+//! Everything a workflow calls, for `ktsu workflow tree`.
 
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepWork};
 use serde::Serialize;

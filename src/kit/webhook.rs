@@ -104,7 +104,7 @@ fn url_template(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
 }
 
 /// Why a URL can never be one, as far as it is written out: with expressions in it, host and port
-/// can be judged if they end before the first.
+/// can be checked if they end before the first.
 fn no_url(url: &str) -> Option<String> {
     let literal = url.split("{{").next().unwrap_or_default();
     let host = literal.split_once("://").map_or("", |(_, rest)| rest);

@@ -1,4 +1,4 @@
-//! One workflow file, read and judged by itself.
+//! Reads and checks one workflow file.
 
 use std::collections::BTreeMap;
 
@@ -228,7 +228,7 @@ fn output(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<OutputPlan> {
 }
 
 /// Reserved fields are what agents say to the orchestrator: a workflow's own output has none, and
-/// nobody would judge one (seed 000, invariant 21).
+/// nobody would check one (seed 000, invariant 21).
 fn unreserved(reader: &mut KitReader<'_>, map: &YamlNode) {
     let YamlValue::Map(members) = &map.data else {
         return;

@@ -1,7 +1,7 @@
 //! One run per idempotency key, however many requests carry it at once.
 //!
-//! A key is claimed in memory first, then looked up in the ledger's index: so of two requests that
-//! come together one waits for the other, and a request after a restart finds the recorded run.
+//! A key is claimed in memory first, then looked up in the ledger's index: of two simultaneous
+//! requests, one waits for the other, and a request after a restart finds the recorded run.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Whom the runs of an engine talk to: runtimes, tool servers, receivers of webhooks.
+//! The services that runs talk to: runtimes, tool servers, receivers of webhooks.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,5 @@
-//! Starting again: read, fold, ask what comes next. There is no other recovery code.
+//! Recovery at a start: reads unfinished runs, folds them, and continues them. There is no other
+//! recovery code.
 
 use std::sync::Arc;
 
@@ -36,9 +37,6 @@ pub struct Recovered {
 ///
 /// A run that cannot be folded is logged and gets a row that says so; `ktsu verify` shows why. It
 /// is tried again at every start, in case a later version understands it.
-///
-/// A run that cannot be folded is logged, and gets a row that says so; `ktsu verify` says why. It is
-/// tried again at every start, in case a later version understands it.
 ///
 /// # Errors
 /// [`StoreError`] if the ledger cannot be read or written, [`StoreError::Damaged`] also if one run

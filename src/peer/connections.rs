@@ -15,7 +15,7 @@ use tokio::sync::Semaphore;
 use tower::{Service, ServiceExt as _};
 
 /// How long a connection may be idle. Less than the time after which a service closes one
-/// (`http::server::Limits`), so that a request hardly ever meets a connection on its way down.
+/// (`ktsu_server`), so that a request hardly ever meets a connection on its way down.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How many idle connections to one service are kept: as many as the agent runtime has calls under

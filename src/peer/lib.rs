@@ -1,7 +1,7 @@
-//! The same router, in process or by URL: whoever calls cannot tell the difference.
+//! Calls to a service of the engine, in process or by URL, without a difference for the caller.
 //!
-//! Elsewhere means another process on this machine's network, over `http://`. Connections are kept
-//! alive between calls, by whoever holds the [`Peer`] or one of its clones.
+//! A URL is that of another process on the local network, over `http://`. Connections are kept
+//! alive between calls, as long as the [`Peer`] or one of its clones exists.
 
 mod connections;
 #[cfg(test)]
@@ -61,7 +61,7 @@ impl PeerError {
 
 impl Peer {
     /// A service by its URL (`http://127.0.0.1:5050`), with a token if there is one. The URL is
-    /// judged when it is called.
+    /// checked when it is called.
     pub fn remote(url: impl Into<String>, token: Option<String>) -> Self {
         Self::with_pool(ConnectionPool::default(), url, token)
     }

@@ -1,4 +1,4 @@
-//! Budgets that a model without a price would end: known before any run.
+//! Budgets that a model without a price would end, detected before any run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

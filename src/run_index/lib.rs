@@ -1,7 +1,8 @@
-//! Rows of runs, made from their frames: at a start that finds the index wanting, and by readers.
+//! Index rows of runs, derived from their frames: at a start that finds the index incomplete, and
+//! by readers.
 //!
-//! A run that cannot be read or folded has a row too. Otherwise the index would never be whole, and
-//! every start would make all of it again.
+//! A run that cannot be read or folded has a row too. Otherwise the index would never be complete,
+//! and every start would rebuild all of it.
 
 use ktsu_ledger::branch::{Ancestry, frames};
 use ktsu_ledger::event::{RunCreated, RunEvent};

@@ -1,4 +1,4 @@
-//! The way back to the orchestrator: in process, or by the URLs of the dispatch.
+//! Callbacks to the orchestrator: in process, or by the URLs of the dispatch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};

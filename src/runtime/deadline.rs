@@ -1,4 +1,4 @@
-//! The time that a task has. It stands still while the task's run is paused (decision P1).
+//! The time limit of a task. It is suspended while the task's run is paused (decision P1).
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Heartbeats: that the runtime is alive, and what it works on (decision W3).
+//! Heartbeats: the runtime is alive, and these are its tasks (decision W3).
 
 use std::time::Duration;
 

@@ -1,9 +1,9 @@
-//! The agent runtime: a worker that asks models and calls tools on behalf of agent steps, over HTTP
-//! or in process.
+//! The agent runtime: a worker that calls models and tools on behalf of agent steps, over HTTP or
+//! in process.
 //!
-//! It is given everything a task needs in its dispatch, holds no credentials and keeps nothing: what
-//! it did is what it reported, and a task that is dispatched again comes with its history. It knows
-//! nothing of workflows, ledgers or providers.
+//! A dispatch contains everything a task needs. The runtime has no credentials of its own and
+//! stores nothing: its only record is what it reported, and a task that is dispatched again comes
+//! with its history. It knows nothing of workflows, ledgers or providers.
 //!
 //! ```text
 //! routes ─▶ tasks ─▶ task ──asks──▶ conversation (pure: what comes next)

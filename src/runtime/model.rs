@@ -1,4 +1,5 @@
-//! One model call: asked of the gateway until it answers, the answer as `llm.response`.
+//! One model call: requests it from the gateway until there is an answer, and makes an
+//! `llm.response` of it.
 
 use std::sync::Arc;
 use std::time::Instant;

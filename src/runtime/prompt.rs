@@ -1,4 +1,4 @@
-//! What a model is told: the messages of each kind of call.
+//! Prompts: the messages of each kind of model call.
 
 use serde_json::Value;
 

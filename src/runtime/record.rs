@@ -1,4 +1,5 @@
-//! How a task's events become facts: reported one by one, or kept here until a single completion.
+//! How a task's events are recorded: reported one by one, or collected here for a single
+//! completion.
 
 mod local;
 
@@ -53,8 +54,8 @@ impl TaskRecorder {
         }
     }
 
-    /// Whether events are recorded one by one, so that a task can be taken up again and people can
-    /// be asked.
+    /// Whether events are recorded one by one, so that a task can be resumed and approvals can be
+    /// requested.
     pub(super) fn takes_reports(&self) -> bool {
         matches!(self, Self::Reported(_))
     }

@@ -1,4 +1,4 @@
-//! Whether to reflect on a draft, for an orchestrator that leaves it to the runtime.
+//! Whether to reflect on a draft, for orchestrators that leave this to the runtime.
 
 use serde_json::Value;
 

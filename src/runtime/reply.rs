@@ -1,4 +1,4 @@
-//! What a model said, read as the JSON object it was asked for.
+//! Parses a model's reply as the JSON object it should be.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! One task, from its dispatch to the answer to its last report.
+//! One task, from its dispatch to the response to its last report.
 
 mod model_call;
 mod servers;
@@ -297,7 +297,7 @@ async fn compile(conversation: &Conversation, catalogue: &Catalogue) {
             let _ = known.compile();
         }
     });
-    // One that broke off is met again where the call is judged.
+    // One that broke off is met again where the call is checked.
     let _ = compiling.await;
 }
 

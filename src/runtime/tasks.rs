@@ -1,4 +1,4 @@
-//! The tasks under way: at most one attempt of each.
+//! The tasks in progress: at most one attempt of each.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

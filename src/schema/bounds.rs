@@ -1,4 +1,4 @@
-//! Refuses schemas whose checking would not end, or not soon.
+//! Refuses schemas whose validation would take too long, or not end.
 
 use std::collections::{HashMap, HashSet};
 
@@ -34,7 +34,7 @@ const MAX_PATTERN_BYTES: usize = 1 << 20;
 /// The most schemas inside one another, references followed.
 const MAX_OPEN: usize = 256;
 
-/// Keywords whose schemas judge the same value again.
+/// Keywords whose schemas check the same value again.
 const IN_PLACE: [&str; 9] = [
     "$ref",
     "allOf",
@@ -57,7 +57,7 @@ const NOT_APPLIED: [&str; 7] = [
     "required",
 ];
 
-/// Judges a schema, and gives how many bytes each of its patterns may take.
+/// Checks a schema, and gives how many bytes each of its patterns may take.
 pub(super) fn check(schema: &Value, bounds: Bounds) -> Result<usize, SchemaError> {
     let mut walk = BoundsCheck {
         document: schema,
@@ -136,7 +136,7 @@ impl<'a> BoundsCheck<'a> {
         Ok(size)
     }
 
-    /// Whether judging one value comes to an end.
+    /// Whether checking one value comes to an end.
     fn ends(&mut self, schema: &'a Value, open: &mut Vec<*const Value>) -> Result<(), SchemaError> {
         let place = std::ptr::from_ref(schema);
         if self.ending.contains(&place) {

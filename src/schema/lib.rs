@@ -1,8 +1,8 @@
-//! JSON Schemas compiled once, checked often, told in our own words (decision E3): of outputs, of
-//! params, and of what a model wants to call a tool with.
+//! JSON Schemas, compiled once, used often, with error messages of our own (decision E3): for
+//! outputs, for params, and for the arguments of tool calls.
 //!
-//! A schema reads neither network nor files (decision K6), its patterns run in linear time, and
-//! one that would expand without end is refused before it is compiled.
+//! A schema reads neither network nor files (decision K6), its patterns run in linear time, and one
+//! that would expand without end is refused before it is compiled.
 
 mod bounds;
 mod messages;

@@ -1,4 +1,5 @@
-//! What the validator found, in our words: no library's wording enters a frame (decision E3).
+//! Error messages for the findings of the validator: no library's wording enters a frame (decision
+//! E3).
 
 #![expect(
     clippy::wildcard_enum_match_arm,

@@ -1,6 +1,7 @@
-//! Character references of HTML and XML: `&amp;`, `&#39;`, `&#x27;`. Whoever writes a text into a page
-//! escapes it character by character, each in one of several ways, so no list of whole forms can
-//! foresee the result. Texts are decoded instead, and places in the decoded text are mapped back.
+//! Character references of HTML and XML: `&amp;`, `&#39;`, `&#x27;`. A text that is written into a
+//! page is escaped character by character, each in one of several ways, so no list of whole forms
+//! can cover the result. Texts are decoded instead, and positions in the decoded text are mapped
+//! back.
 
 use zeroize::Zeroizing;
 

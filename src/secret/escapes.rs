@@ -1,5 +1,5 @@
-//! Escapes: `\uXXXX` and `%XX`, written whole so that they can be looked for, and read, character
-//! references of HTML among them, so that what is escaped in part can be seen.
+//! Escapes: `\uXXXX` and `%XX`. Whole texts are escaped in order to search for them, and texts are
+//! decoded, HTML character references included, in order to find partly escaped secrets.
 
 use super::entities;
 

@@ -1,4 +1,4 @@
-//! Secrets in files of their own: whole or not at all, and for nobody but their owner.
+//! Secrets in files of their own: written atomically, and readable only by their owner.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,4 @@
-//! The forms that a secret as a whole travels in: what other programs write when they encode it.
+//! The encoded forms of a whole secret, as other programs write them.
 
 use serde_json::Value;
 use zeroize::Zeroizing;

@@ -1,4 +1,4 @@
-//! Secrets: values that are never shown, and the redactor that keeps them out of everything else.
+//! Secrets: values that are never shown, and the redactor that removes them from everything else.
 
 mod entities;
 mod escapes;

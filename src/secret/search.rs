@@ -1,4 +1,4 @@
-//! Looking for many texts at once: one pass over what is read, however many secrets there are.
+//! Searches for many texts at once: one pass over the input, however many secrets there are.
 //!
 //! ```text
 //! two bytes of the text -> does any pattern begin with them? -> the longest pattern that stands here

@@ -1,5 +1,5 @@
-//! What is not counted but looked at whenever somebody asks: the ledger's writer, the disk, the
-//! connections.
+//! Values that are not counted but read when the metrics are requested: the ledger's writer, the
+//! disk, the connections.
 
 use std::fmt;
 use std::sync::Arc;

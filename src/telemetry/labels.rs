@@ -1,4 +1,4 @@
-//! Labels, bounded: however many workflows a ledger has seen, the metrics have a size.
+//! Labels, bounded: however many workflows a ledger has, the size of the metrics is limited.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

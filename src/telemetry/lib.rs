@@ -1,7 +1,8 @@
-//! What operators see of an engine at work: a log line for every milestone of a run, and metrics.
+//! Logs and metrics of an engine for its operators: a log line for every milestone of a run, and
+//! counters.
 //!
-//! Both follow from frames, and only from those that are durable: what is logged or counted is in
-//! the ledger. Neither shows a payload: names, numbers and codes alone.
+//! Both follow from frames, and only from durable ones: whatever is logged or counted is in the
+//! ledger. Neither contains payloads, only names, numbers and codes.
 //!
 //! ```text
 //! turn ─▶ milestones ─▶ durable? ─┬▶ log lines   (standard error)

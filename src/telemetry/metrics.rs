@@ -1,7 +1,7 @@
-//! What is counted: runs, steps, calls, tokens, cost, durations.
+//! The counters: runs, steps, calls, tokens, cost, durations.
 //!
-//! Every label has a bound: workflows and model groups by [`MAX_WORKFLOWS`] and [`MAX_GROUPS`], all
-//! others by what there is in the code.
+//! Every label is bounded: workflows and model groups by [`MAX_WORKFLOWS`] and [`MAX_GROUPS`], all
+//! others by the values in the code.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;

@@ -1,4 +1,5 @@
-//! Which frames operators hear of, and what of them: names, numbers and codes, never a payload.
+//! Which frames are logged and counted, and which of their members: names, numbers and codes, never
+//! a payload.
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{

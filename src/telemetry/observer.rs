@@ -1,4 +1,5 @@
-//! Watches one run: holds what is to be logged and counted until the frames it rests on are durable.
+//! Observes one run: keeps what is to be logged and counted until the frames it depends on are
+//! durable.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! Metrics as text, in the form that whoever asks can read.
+//! Metrics as text, in a format that the client accepts.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! The result of a call, read and bounded. Pure.
+//! Parses the result of a call, within limits. Pure.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Calls whose results are no longer waited for: the server is told which.
+//! Calls whose results are no longer awaited: the server is informed.
 
 use std::time::Duration;
 

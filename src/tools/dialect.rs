@@ -1,4 +1,4 @@
-//! Which of the two dialects a URL speaks, found out once.
+//! Which of the two transports a URL speaks, detected once.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

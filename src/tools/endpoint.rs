@@ -1,5 +1,5 @@
-//! How a server is reached: through the guarded client, or, if it is one of ours, as services of
-//! ours reach each other. What comes back looks the same.
+//! How a server is reached: through the guarded client, or, for a built-in server, like the
+//! services of the engine. The responses look the same.
 
 use std::time::Duration;
 

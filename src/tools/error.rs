@@ -1,4 +1,4 @@
-//! Why there is no result.
+//! Why a call has no result.
 
 use std::fmt;
 

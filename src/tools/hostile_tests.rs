@@ -1,5 +1,5 @@
-//! Servers that mean harm, or do not know better. Each ends in a failure of its kind within its
-//! limit, and what others do at the same time goes well.
+//! Servers that are hostile or broken. Each ends in the right kind of failure within its limit, and
+//! concurrent sessions continue.
 
 use std::time::{Duration, Instant};
 

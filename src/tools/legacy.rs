@@ -1,5 +1,5 @@
-//! HTTP with server-sent events, as of 2024-11-05: one stream for as long as the session lasts,
-//! which first names the URL to post to, and on which all answers come.
+//! HTTP with server-sent events, as of 2024-11-05: one stream for the whole session, which first
+//! names the URL to post to, and carries all answers.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};

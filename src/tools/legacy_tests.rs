@@ -1,4 +1,4 @@
-//! Servers of the older dialect, with good and bad intentions.
+//! Servers of the older transport, correct and hostile.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tool servers of others, over MCP: one session per caller, and nothing shared but connections.
+//! Third-party tool servers, over MCP: one session per caller; only connections are shared.
 //!
 //! ```text
 //! open:  initialize -> notifications/initialized -> tools/list, page by page
@@ -7,13 +7,13 @@
 //! close: DELETE
 //! ```
 //!
-//! The protocol is that of the official SDK ([`rmcp`]): its messages, its handshake, its ids. What
-//! it sends goes through `transport`, which is ours: every byte leaves by [`ktsu_egress`], every byte
-//! that comes is counted and read strictly, and only an answer that was waited for gets as far as
-//! the SDK. A server is hostile until shown otherwise; what it does to one session touches no other.
+//! The protocol is that of the official SDK ([`rmcp`]): its messages, its handshake, its ids. Its
+//! messages go through `transport`, which is ours: every byte is sent by [`ktsu_egress`], every
+//! received byte is counted and parsed strictly, and only an answer to a pending request reaches
+//! the SDK. A server is untrusted; what it does to one session affects no other.
 //!
-//! Nothing is ever sent twice from here. Whether a call without an answer is sent again is the
-//! ledger's to say, and whether one that met a forgotten session is, the caller's, which is why
+//! Nothing is ever sent twice from here. Whether a call without an answer is sent again is decided
+//! by the ledger, and whether one that met a forgotten session is, by the caller, which is why
 //! [`ToolError::sent`] is exact.
 
 mod answer;

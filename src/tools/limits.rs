@@ -1,4 +1,4 @@
-//! How much of a server's time and bytes is too much.
+//! Limits on a server's time and bytes.
 
 use std::time::Duration;
 
@@ -37,11 +37,11 @@ pub(super) struct SessionLimits {
     pub(super) kept_bytes: usize,
     /// A cursor of the list.
     pub(super) cursor_bytes: usize,
-    /// What a server may ask of us on one stream.
+    /// The requests that a server may send on one stream.
     pub(super) server_requests: usize,
-    /// How often an answer that broke off is taken up where it stopped.
+    /// How often an interrupted answer is resumed where it stopped.
     pub(super) resume_attempts: u32,
-    /// The longest wait before it is taken up, whatever the server asks for.
+    /// The longest wait before it is resumed, whatever the server requests.
     pub(super) resume_after: Duration,
 }
 

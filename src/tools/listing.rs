@@ -1,4 +1,4 @@
-//! What a server says it offers, read and bounded. Pure.
+//! Parses a server's list of tools, within limits. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

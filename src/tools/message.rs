@@ -1,4 +1,4 @@
-//! What a server may say, read strictly: JSON-RPC 2.0, one message at a time. Pure.
+//! Parses a server's messages strictly: JSON-RPC 2.0, one message at a time. Pure.
 
 use ktsu_ledger::canonical::parse_strict;
 use serde_json::{Map, Value, json};

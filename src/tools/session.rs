@@ -1,4 +1,4 @@
-//! A session: opened, used by one caller, closed. Nothing of it is shared with another.
+//! A session: opened, used by one caller, closed. It is not shared.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -213,7 +213,7 @@ impl McpSession {
 
     /// What the server offers now, to be asked before each call. Nothing is sent unless the server
     /// has said that its tools have changed, which has them listed again, once; or has forgotten
-    /// the session, which has another one opened in its place. Whoever calls judges what comes of
+    /// the session, which has another one opened in its place. Whoever calls checks what comes of
     /// it: the tools may be others than those that were agreed on.
     ///
     /// # Errors

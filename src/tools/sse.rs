@@ -1,4 +1,4 @@
-//! Server-sent events, read from bytes as they come. Pure.
+//! Server-sent events, parsed from bytes as they arrive. Pure.
 
 /// One event.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

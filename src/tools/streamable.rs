@@ -151,8 +151,8 @@ pub(super) fn match_answer(
     }
 }
 
-/// Reads events until the answer is there. A stream that ends before it, and has numbered its
-/// events, is taken up where it stopped: that sends nothing again.
+/// Reads events until the answer arrives. A stream that ends before, and has event ids, is resumed
+/// where it stopped: that sends nothing again.
 async fn events(
     shared: &Arc<SessionShared>,
     id: i64,
@@ -214,7 +214,7 @@ pub(super) async fn handle_event(
     event: &SseEvent,
     asked: &mut usize,
 ) -> Result<Option<(Option<i64>, RpcOutcome)>, ToolError> {
-    // An event without data opens a stream that can be taken up again.
+    // An event without data opens a stream that can be resumed.
     if !matches!(event.name.as_str(), "" | "message") || event.data.is_empty() {
         return Ok(None);
     }

@@ -1,4 +1,4 @@
-//! Sessions with servers that mean well.
+//! Sessions with correct servers.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 

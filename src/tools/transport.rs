@@ -1,8 +1,8 @@
-//! The SDK's transport: its messages out, and in only what answers one of them.
+//! The SDK's transport: sends its messages, and passes on only the answers to them.
 //!
-//! Everything else a server may say ends here. Its requests are answered at once ("method not
-//! found"), its notifications are dropped but for the one that says that its tools have changed, so
-//! that no flood of them reaches the SDK, which would start a task for each.
+//! Everything else that a server sends ends here. Its requests are answered at once ("method not
+//! found"), and its notifications are dropped, except the one that says that its tools have
+//! changed, so that no flood of them reaches the SDK, which would start a task for each.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

@@ -1,5 +1,5 @@
-//! The air-lock: what an output must look like (decision R5). The schemas themselves are
-//! [`ktsu_schema`]'s.
+//! The air-lock: every output is checked against its schema (decision R5). Schemas themselves are
+//! in [`ktsu_schema`].
 
 use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;

@@ -1,8 +1,8 @@
-//! Acceptance cases as data: what the seeds and `docs/decisions.md` say, kind by kind.
+//! Acceptance cases as data, grouped by the seeds and decisions they come from.
 //!
-//! Here run those that the pure core answers: templates, conditions, transforms, graphs, params,
-//! and, as whole runs with a runtime played by hand, reserved fields, the air-lock and fan-outs.
-//! Those about HTTP, providers, approvals and files belong to the modules that do these.
+//! These are the cases that the pure core can decide: templates, conditions, transforms, graphs,
+//! params, and, as whole runs with a simulated runtime, reserved fields, the air-lock and fan-outs.
+//! Cases about HTTP, providers, approvals and files are tested in their modules.
 
 use std::collections::BTreeMap;
 

@@ -1,8 +1,8 @@
-//! The defaults of a JSON Schema, filled in where a value leaves something out.
+//! Fills in the defaults of a JSON Schema where a value omits something.
 //!
-//! A default can be an object that has defaults in turn, so a short schema can come to more than any
-//! memory holds, or to no end. [`check`] finds that before any run, as far as it rests on the schema
-//! alone; [`fill`] is bounded whatever it is given.
+//! A default can be an object that has defaults in turn, so a short schema can expand to more than
+//! fits into memory, or without end. [`check`] detects this before any run, as far as it depends on
+//! the schema alone; [`fill`] is bounded for any value.
 
 use std::collections::HashSet;
 

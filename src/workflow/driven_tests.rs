@@ -1,5 +1,5 @@
-//! A run driven by hand: given frames, when an input, then frames. Webhooks and runtimes are played
-//! by whoever holds it, and by history where a log was cut.
+//! A run driven by hand: given frames, when an input, then frames. Tests play the webhooks and
+//! runtimes, and the recorded history does so after a cut.
 
 mod history_tests;
 mod tools_tests;
@@ -381,7 +381,7 @@ impl Driven {
         events.collect()
     }
 
-    /// Judges a report and takes it, if it is to be taken.
+    /// Checks a report and takes it, if it is to be taken.
     pub(super) fn reports(
         &mut self,
         name: &str,

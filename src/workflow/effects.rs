@@ -1,7 +1,7 @@
-//! What a run has under way outside of itself: the effects that are due, from the state alone.
+//! The effects that a run should have in progress, from its state alone.
 //!
 //! An effect is due from the frame that announces it until it ends. Live operation, recovery, forks
-//! and resumed runs all ask here, so that none of them needs rules of its own.
+//! and resumed runs all use this function, so that none of them needs rules of its own.
 //!
 //! ```text
 //! webhook.sent | worker.dispatched | the end of a recompute ──▶ due ──▶ answered, lost, not wanted

@@ -1,8 +1,8 @@
 //! What comes next: the pure core of the engine.
 //!
-//! Nothing here reads a clock, a file, a socket or the environment. Text becomes a checked form
-//! once ([`expression`], [`template`], [`transform`], [`airlock`], [`params`]), the forms of one
-//! plan are held together by a [`definition`], and `graph` orders its steps.
+//! Nothing here reads a clock, a file, a socket or the environment. Text is converted to a checked
+//! form once ([`expression`], [`template`], [`transform`], [`airlock`], [`params`]), a
+//! [`definition`] combines the forms of one plan, and `graph` orders its steps.
 //!
 //! ```text
 //! plan (text) --definition::compile--> Definition --(names)--> values for frames

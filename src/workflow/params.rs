@@ -1,4 +1,5 @@
-//! Params: defaults filled in, then judged by JSON Schema, before a run exists (decision K4).
+//! Params: defaults are filled in, then the result is validated by JSON Schema, before a run exists
+//! (decision K4).
 
 use std::collections::HashSet;
 

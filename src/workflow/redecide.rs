@@ -1,4 +1,4 @@
-//! A run that is decided again from recorded inputs, by strict replay and by simulation.
+//! Decides a run again from recorded inputs, for strict replay and for simulation.
 
 use std::sync::Arc;
 

@@ -1,7 +1,7 @@
-//! Strict replay: a recorded run decided again from its inputs alone, every byte compared.
+//! Strict replay: a recorded run decided again from its inputs alone, with every byte compared.
 //!
-//! Pure, and given nothing but frames: there is no client here that could call the world. What is
-//! missing is an error, never a reason to ask for it.
+//! Pure, with frames as its only input: there is no client here. Whatever is missing is an error,
+//! never a reason for a call.
 //!
 //! ```text
 //! frames ──input──▶ Redecider ──decisions──▶ compare with the frames that follow ──▶ next input

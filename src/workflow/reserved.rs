@@ -1,4 +1,4 @@
-//! Judging the reserved fields of an agent's output: once, in order, before the air-lock (seed
+//! Evaluates the reserved fields of an agent's output: once, in order, before the air-lock (seed
 //! 000, invariant 21; decision R1).
 
 use ktsu_ledger::CanonicalJson;
@@ -45,7 +45,7 @@ pub enum ReservedEnd {
     },
 }
 
-/// Judges an output. `threshold` is the step's, in millionths.
+/// Checks an output. `threshold` is the step's, in millionths.
 pub fn evaluate(output: &Value, threshold: Option<u32>) -> ReservedEvaluation {
     let mut judged = ReservedEvaluation {
         fields: Vec::new(),

@@ -1,11 +1,11 @@
 //! The versions of the decision rules, and every difference between them.
 //!
-//! The first frame of a run records the number of the rules it is decided by. It is decided by them
-//! for ever: when it is replayed, forked, resumed, recomputed or taken up after a crash. A branch
-//! and a recompute record the number of the run they come from.
+//! The first frame of a run records the number of the rules it is decided by, for ever: when it is
+//! replayed, forked, resumed, recomputed or recovered after a crash. A branch and a recompute
+//! record the number of the run they come from.
 //!
-//! A repair that makes the same inputs lead to other frames is a method here that is true from a
-//! number on, and whoever decides asks it. New runs record [`RULES`].
+//! A fix that makes the same inputs lead to other frames is a method here, which is true from some
+//! number on, and the deciding code calls it. New runs record [`RULES`].
 
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame};

@@ -1,9 +1,9 @@
-//! What a recorded run would do under another definition: its recorded inputs, given to fresh
+//! What a recorded run would do under another definition: its recorded inputs are given to new
 //! decisions wherever they fit.
 //!
-//! An input is not tied to its number but to what it is about: scope, step, item, attempt, purpose
-//! or sending. One that does not fit yet waits until it does; one that never fits is left. What the
-//! new definition asks of the world and nobody recorded stays unanswered: nothing is called.
+//! An input is matched by subject, not by number: scope, step, item, attempt, purpose or sending.
+//! One that does not fit yet waits until it does; one that never fits is left over. Effects of the
+//! new definition without a recorded answer stay unanswered: nothing is called.
 
 mod compare;
 mod divergence;
@@ -350,8 +350,7 @@ impl Simulator<'_> {
     }
 }
 
-/// The head that a rehearsal comes to; equal to the recorded one where nothing differs and no turn
-/// was cut.
+/// The head of the simulated run; equal to the recorded one if nothing differs and no turn was cut.
 pub fn head(rehearsal: &Simulation) -> Hash {
     rehearsal.state.link().prev
 }

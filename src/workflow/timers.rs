@@ -1,6 +1,6 @@
-//! When a run goes on by itself: the ends of what it waits for, and which comes first.
+//! The timers of a run: when each wait ends, and which ends first.
 //!
-//! The state keeps what happened and when; how long that is waited for is worked out here.
+//! The state contains what happened and when; the durations are computed here.
 
 use ktsu_ledger::event::plan::{StepWork, WebhookPlan};
 use ktsu_ledger::event::{RunEvent, TimerFired, TimerKind};

@@ -126,7 +126,7 @@ fn link_for(state: &RunState, input: &Draft) -> Link {
     }
 }
 
-/// The input a run posts itself when a bound ended its turn, or when it is taken up again.
+/// The input a run posts itself when a bound ended its turn, or when it is resumed.
 pub fn continuation(state: &RunState, why: ContinueReason) -> Draft {
     Draft {
         scope: String::new(),

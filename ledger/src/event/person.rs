@@ -1,4 +1,4 @@
-//! Interventions of people in recorded runs (seed 004: overlays are a person's).
+//! Interventions of people in recorded runs (seed 004).
 
 use serde::{Deserialize, Serialize};
 

@@ -22,7 +22,7 @@ pub trait Audit: Reader {
         Ok(Vec::new())
     }
 
-    /// Whether every stream of a kind (`run`) has its index row, judging by their number. Rows are
+    /// Whether every stream of a kind (`run`) has its index row, checking by their number. Rows are
     /// derived, so missing ones can be rebuilt.
     fn is_indexed(&self, kind: &str) -> Result<bool, StoreError> {
         let mut after: Option<StreamId> = None;

@@ -1,5 +1,5 @@
-//! Blobs, looked at one by one after the frames that name them: a blob is never younger than its
-//! frame, so a ledger in use cannot be caught halfway.
+//! Verifies blobs, after the frames that name them: a blob is never newer than its frame, so a
+//! ledger in use cannot be caught halfway.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 

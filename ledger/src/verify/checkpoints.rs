@@ -1,7 +1,7 @@
-//! The tree over all frames, checked against every signed checkpoint.
+//! Verifies the tree over all frames against every signed checkpoint.
 //!
 //! A checkpoint comes after the frames it covers. The leaves since the last one are therefore kept,
-//! 32 bytes each, until the next one tells how many of them it covers.
+//! 32 bytes each, until the next one says how many of them it covers.
 
 use super::report::ProblemKind;
 use super::{Findings, TrustedCheckpoint};

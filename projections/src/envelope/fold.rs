@@ -1,4 +1,4 @@
-//! The fold behind envelopes: the run's state, and what the state has no need of.
+//! The fold behind envelopes: the run's state, and what only the envelope needs.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What is shown of a run or an inline child, and decides nothing: its times, and why it ended badly.
+//! What is shown of a run or an inline child but never used in decisions: its times, and its error.
 
 use ktsu_ledger::event::{RunCommand, RunEvent};
 use ktsu_ledger::{Frame, Timestamp};

@@ -1,4 +1,4 @@
-//! Given the frames of agents, then what their steps and items show.
+//! Given frames of agents, then what their steps and items show.
 
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{Actor, Draft, Event, Frame, Hash, Record, StreamId};

@@ -1,5 +1,5 @@
-//! How long steps and items waited for people: time in which nothing of theirs was at work. It is told
-//! apart from the time they took, as it is for whole runs.
+//! How long steps and items waited for people: time in which none of their own work was in
+//! progress. It is counted separately from the time they took, as for whole runs.
 
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame, Timestamp};

@@ -1,4 +1,4 @@
-//! Taking frames about agent steps into the state: tasks, items, outputs, what they cost.
+//! Applies frames about agent steps to the state: tasks, items, outputs, costs.
 
 use std::collections::BTreeMap;
 

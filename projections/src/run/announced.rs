@@ -1,7 +1,7 @@
-//! Effects that were announced and have not ended: what a run has asked of the world.
+//! Effects that were announced and have not ended.
 //!
-//! Kept as frames arrive, so that looking for what was announced since some frame costs what it
-//! finds. Which of it should be under way is for the workflow to say.
+//! Updated with each frame, so that listing the effects announced since a given frame takes time in
+//! proportion to the result. Which of them should be in progress is decided by the workflow.
 
 use std::ops::RangeBounds;
 

@@ -1,4 +1,4 @@
-//! Taking a frame into the state, and keeping the set of things to decide.
+//! Applies a frame to the state, and maintains the set of things to decide.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +18,7 @@ use super::{
 };
 
 impl RunState {
-    /// Takes a frame, after judging it.
+    /// Takes a frame, after checking it.
     ///
     /// # Errors
     /// [`TransitionError`]; the state is then unchanged.

@@ -1,4 +1,4 @@
-//! Taking a person's word into the state: forks, resumptions, overlays (seeds 002 and 004;
+//! Applies people's interventions to the state: forks, resumptions, overlays (seeds 002 and 004;
 //! decisions F1-F3).
 
 use std::collections::{BTreeMap, BTreeSet};

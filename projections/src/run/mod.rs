@@ -4,9 +4,9 @@
 //! RunState::begin(run.created) ──apply(frame)*──▶ state ──▶ todo(): what is not yet decided
 //! ```
 //!
-//! [`RunState::check`] judges a new frame in constant time, [`RunState::apply`] takes it; both go
-//! through the same tables (`transition`), so what is refused live is refused on replay. The set of
-//! things to decide is kept as frames arrive: asking for it costs what it returns.
+//! [`RunState::check`] checks a new frame in constant time, [`RunState::apply`] applies it. Both
+//! use the same tables (`transition`), so whatever is refused live is refused on replay. The set of
+//! things to decide is updated with each frame, so reading it takes time in proportion to its size.
 
 mod agents;
 mod announced;

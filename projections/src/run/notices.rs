@@ -1,8 +1,8 @@
-//! Webhooks that tell people what waits for them: one for each `on: approval` step and call (`spec`
+//! Webhooks that notify people of pending calls: one for each `on: approval` step and call (`spec`
 //! A11; decision S6).
 //!
-//! A notice is sent once, while its call waits, and its answer is recorded; whether it reached anybody
-//! decides nothing. The step itself never runs.
+//! A notice is sent once, while its call is pending, and the response is recorded; whether it was
+//! delivered has no effect on decisions. The step itself never runs.
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::WebhookEvent;

@@ -1,4 +1,4 @@
-//! The shape of a definition: who waits for whom, in both directions.
+//! The shape of a definition: the dependencies between steps, in both directions.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

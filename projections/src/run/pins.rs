@@ -1,5 +1,5 @@
-//! What the lock of a run says of the tools its agents may call: the digest each was locked with
-//! (seed 000, invariant 12).
+//! The tool digests in the lock of a run, for the tools its agents may call (seed 000, invariant
+//! 12).
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
-//! What answers the calls of a recompute that are not sent: the results that its run recorded (seed
-//! 004). The same call of the same tool gets the same result: the first that asks for it the first
-//! that is recorded, each once.
+//! The recorded results that answer the unsent calls of a recompute (seed 004). A call gets the
+//! result of the same call of the same tool in the run: the first such call gets the first recorded
+//! result, and each result is used once.
 //!
 //! ```text
 //! recompute.created{results} ─▶ Results ─of a task─▶ Record ─answer(call)─▶ tool.returned{recorded}
 //! ```
 //!
-//! Nobody has to believe a runtime: what answers a call follows from the state alone.
+//! The answer follows from the state alone, so no runtime has to be trusted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Reserved output fields: what a `ktsu_…` field means (seed 000, invariant 21; decisions R1, R2).
+//! Reserved output fields: the meaning of each `ktsu_…` field (seed 000, invariant 21; decisions
+//! R1, R2).
 
 use serde_json::Value;
 

@@ -90,7 +90,7 @@ impl StepStatus {
 pub enum Phase {
     /// Nothing beyond its start, or not even that.
     Begun,
-    /// The air-lock judged its output.
+    /// The air-lock checked its output.
     Checked {
         /// The verdict.
         valid: bool,

@@ -1,8 +1,9 @@
-//! What model calls cost a run, and whether it may pay for one more (decision F4).
+//! What model calls cost a run, and whether its budget allows one more (decision F4).
 //!
-//! A call is paid for once it is answered; until then it reserves what it may cost. Nobody knows
-//! that beforehand, so it is taken to be the dearest call so far of its model group, and before any
-//! of the group has been answered, all that is left: the first goes alone.
+//! A call is paid for once it is answered; until then it reserves what it may cost. That is not
+//! known in advance: the estimate is the most expensive call of its model group so far. Before any
+//! call of the group has been answered, it is everything that is left, so the first call runs
+//! alone.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
-//! A person's word about a whole run: that it stands still, or ends (decision P1).
+//! Pausing and ending whole runs (decision P1).
 //!
-//! While a run is paused nothing starts. What is under way may end, and is recorded; what follows
-//! from it waits. Time stands still where `run.paused` stopped it.
+//! While a run is paused, nothing starts. Effects in progress may end, and their results are
+//! recorded; what follows from them waits. The time of the run stops at `run.paused`.
 
 use ktsu_ledger::event::{
     AgentEvent, ItemEvent, RunCommand, RunEvent, StepEvent, WebhookEvent, WorkerEvent,

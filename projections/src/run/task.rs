@@ -1,7 +1,7 @@
-//! Agent steps under way: their tasks, and what is due next for them.
+//! Agent steps in progress: their tasks, and what is due next for them.
 //!
 //! A **task** is a step, or an item of a fan-out, given to an agent: waiting → dispatched →
-//! finished → settled, with losses in between that send it out again as its next attempt. A plain
+//! finished → settled. Between these, a lost task is dispatched again as its next attempt. A plain
 //! step has one task; a fan-out has one for each item that was started.
 
 use std::collections::BTreeMap;
@@ -196,7 +196,7 @@ impl AgentTask {
         self.reports.get(at)
     }
 
-    /// The task as judging its next report needs it: of the reports taken before, the last.
+    /// The task as checking its next report needs it: of the reports taken before, the last.
     pub fn with_last_report_only(&self) -> Self {
         Self {
             phase: self.phase.clone(),

@@ -33,7 +33,7 @@ pub struct Tasks {
     pub(super) before: u32,
     /// Tasks to be sent out.
     outgoing: BTreeSet<u32>,
-    /// Tasks to be judged.
+    /// Tasks to be checked.
     pending: BTreeSet<u32>,
     /// Tasks that wait for people.
     pub(super) suspended: BTreeSet<u32>,
@@ -65,7 +65,7 @@ pub enum TaskAction {
     Reject(u32),
     /// A lost task left calls to stateful servers behind: nobody knows whether they happened.
     Doubt(u32),
-    /// A finished task is to be judged.
+    /// A finished task is to be checked.
     Settle(u32),
     /// Too many items failed, or one that no fan-out tolerates.
     Fail,

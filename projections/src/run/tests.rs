@@ -1,4 +1,4 @@
-//! Given frames, when another comes, then it follows or is refused.
+//! Given frames, when another arrives, then it is accepted or refused.
 
 use std::collections::BTreeMap;
 

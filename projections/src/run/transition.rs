@@ -1,7 +1,7 @@
 //! Which frame may follow: the transition tables of runs, steps and webhooks.
 //!
-//! `judge` reads and decides; it changes nothing and costs the same at frame ten and at frame ten
-//! thousand. What it hands back says where the frame applies, so that nothing is looked up twice.
+//! The check changes nothing and costs the same at frame ten and at frame ten thousand. Its result
+//! says where the frame applies, so that nothing is looked up twice.
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
@@ -79,7 +79,7 @@ pub(super) enum TransitionTarget {
 }
 
 impl RunState {
-    /// Judges a frame without taking it.
+    /// Checks a frame without taking it.
     ///
     /// # Errors
     /// [`TransitionError`] says why it does not follow.
@@ -444,7 +444,7 @@ fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing: bool) -> b
     let running = step.status == StepStatus::Running;
     let ready = step.status == StepStatus::Pending && step.waiting_on == 0;
     match event {
-        // `judge` knows whether a person asked for it.
+        // `check_transition` has checked that a person requested it.
         StepEvent::Reset(reset) => reset.attempt == step.attempt,
         StepEvent::Started(started) => {
             let fans_out = matches!(work, StepWork::Agent(plan) if plan.for_each.is_some());
@@ -497,7 +497,7 @@ fn is_fan_out(step: &Step) -> bool {
         .is_some_and(|tasks| tasks.items.is_some())
 }
 
-/// Whether an attempt of a task has ended, and nobody judged its output yet.
+/// Whether an attempt of a task has ended, and nobody checked its output yet.
 fn has_ended(task: Option<&AgentTask>, attempt: u32) -> bool {
     task.is_some_and(|task| {
         let ended = matches!(task.phase, TaskPhase::Finished { .. });

@@ -1,4 +1,4 @@
-//! Runs that wait for people: which calls they are asked about, and whether anything else moves
+//! Runs that wait for people: which calls are pending, and whether anything else is in progress
 //! meanwhile (seed 000, invariant 34; decision E1).
 
 use ktsu_ledger::event::plan::ServerPlan;

@@ -164,7 +164,7 @@ fn html(home: &wire::Home) -> String {
                     "The ledger is " (Text(home.ledger.replace('_', " "))) "."
                     @match (&authentication.how, &authentication.principal) {
                         (Some(how), _) => {
-                            " What else is here is told to principals: " (Text(how)) "."
+                            " Principals see more: " (Text(how)) "."
                         }
                         (None, Some(principal)) => { " You are " (Text(principal)) "." }
                         (None, None) => {}
@@ -175,7 +175,7 @@ fn html(home: &wire::Home) -> String {
                     table {
                         @for one in &home.workflows {
                             @let header = one.header.as_ref();
-                            @let header = header.map(|name| format!("asks for the header {name}"));
+                            @let header = header.map(|name| format!("requires the header {name}"));
                             @let invoke = format_args!("POST {}", one.invoke);
                             (row(&[&one.name, &one.version, &invoke, &header.unwrap_or_default()]))
                         }

@@ -1,5 +1,5 @@
-//! What a parameter of a query or a header may be: declared once, for the refusal of what it may not
-//! be and for `/openapi.json`.
+//! The parameters of queries and headers: declared once, both for validation and for
+//! `/openapi.json`.
 
 use axum::http::HeaderMap;
 use utoipa::IntoParams;

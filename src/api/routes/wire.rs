@@ -1,7 +1,7 @@
 //! The schemas of responses, declared for `/openapi.json`.
 //!
-//! Projections that are sent as they are have their schemas themselves. A test holds every answer to
-//! its declaration, in both directions: a member too many fails as one too few does.
+//! Projections that are sent unchanged declare their own schemas. A test compares every response
+//! with its declaration, in both directions: an additional member fails as a missing one does.
 
 mod approvals;
 mod comparison;

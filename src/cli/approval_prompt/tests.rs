@@ -1,4 +1,4 @@
-//! Whoever sits at the terminal, and an orchestrator that has records and takes decisions.
+//! A person at the terminal, and an orchestrator that has records and accepts decisions.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};

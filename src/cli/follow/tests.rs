@@ -1,4 +1,4 @@
-//! Given the stream of a run's frames, whoever is asked, and a clock that goes by itself.
+//! Given a stream of frames, simulated prompts, and a clock that advances by itself.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};

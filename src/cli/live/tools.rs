@@ -3,9 +3,10 @@
 use ktsu_ledger::event::{AgentEvent, ToolReturned};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::calls::CallHistory;
+use serde::Serialize;
+use serde_json::json;
 
 use super::super::text;
-use super::word;
 
 /// What a frame says about a call.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -70,4 +71,9 @@ fn returned(name: &str, answer: &ToolReturned) -> String {
         (None, true) => format!("{name} gave an error {took}"),
         (None, false) => format!("{name} gave a result {took}"),
     }
+}
+
+/// The persisted word of a reason.
+pub(super) fn word(reason: &impl Serialize) -> String {
+    json!(reason).as_str().unwrap_or_default().to_owned()
 }

@@ -1,4 +1,4 @@
-//! What tool servers offer, in a lock and against one.
+//! The tools that servers offer, compared with a lock.
 
 use std::collections::BTreeMap;
 use std::path::Path;

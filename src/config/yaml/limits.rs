@@ -1,5 +1,5 @@
-//! The limits of a file, and what is said where one is passed: in words of ours, which stay the same
-//! whatever the parser calls it.
+//! The limits of a file, and the messages if one is exceeded: worded here, so that they do not
+//! depend on the parser.
 
 use serde_yaml::Error;
 

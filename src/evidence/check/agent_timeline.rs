@@ -1,8 +1,7 @@
 //! What agents did in a run, frame by frame: their tasks, the calls that the last reply of each
-//! asks for, and what people are asked about them. The claims `tools` and `approvals` judge it.
+//! requests, and the decisions people were asked for. Used by the claims `tools` and `approvals`.
 //!
-//! What is wrong is kept by claim, the first of each; whatever is wrong with a frame, it is taken for
-//! what it says.
+//! For each claim, the first problem is kept. A frame with a problem is applied all the same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;

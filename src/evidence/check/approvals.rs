@@ -1,6 +1,6 @@
-//! Whether people allowed what they had to be asked about: every call that its definition gates was
-//! approved for these arguments, by enough people, none of whom may not, and every decision is about
-//! a question that was open (seed 000, invariant 34; decision A1).
+//! Whether required approvals were given: every call that needs approval by its definition was
+//! approved for these arguments, by enough people, none of whom is excluded, and every decision
+//! answers an open request (seed 000, invariant 34; decision A1).
 
 use std::collections::BTreeSet;
 

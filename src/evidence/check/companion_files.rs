@@ -1,4 +1,4 @@
-//! What an archive holds beside its frames for people: the verifier and its guide, and tables.
+//! The files of an archive beside its frames: the verifier and its guide, and tables for people.
 
 use ktsu_ledger::Hash;
 

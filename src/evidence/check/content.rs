@@ -1,4 +1,4 @@
-//! What the frames of an archive say: extracts, definitions, and decisions made again.
+//! The content of the frames of an archive: extracts, definitions, and replayed decisions.
 
 use std::collections::BTreeSet;
 
@@ -122,7 +122,7 @@ impl EvidenceArchive {
     }
 }
 
-/// Why a run was not judged as one.
+/// Why a run was not checked as one.
 pub(super) fn too_large(stream: &str) -> String {
     format!("{stream} is larger than what is held at once; --run-size lets more of it in")
 }

@@ -208,7 +208,7 @@ impl EvidenceArchive {
                 );
                 return Claim::failed("completeness", ClaimFailure::at(frame.id(), words));
             }
-            // What is not signed shows nothing, and a run that was taken up again has no end.
+            // What is not signed shows nothing, and a run that was resumed has not ended.
             match *position <= self.tree.size && head.status != OPEN {
                 true => headed.insert(stream.to_owned(), head.frames),
                 false => headed.remove(stream),

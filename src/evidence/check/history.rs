@@ -1,5 +1,5 @@
-//! A run of an archive from its beginning, with all that it shares, and what its definition says of
-//! the tools its agents may call.
+//! The whole history of a run of an archive, including its shared prefix, and what its definition
+//! says about the tools its agents may call.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) struct History<'a> {
 }
 
 impl EvidenceArchive {
-    /// Judges the histories in which models were asked, or tools, one after another; gives the
+    /// Checks the histories in which models were asked, or tools, one after another; gives the
     /// first that is too large to be held.
     pub(super) fn each_history(
         &self,

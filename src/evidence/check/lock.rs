@@ -1,4 +1,4 @@
-//! What the runs of an archive were locked to: the lock each records, held against its definition.
+//! The locks that the runs of an archive recorded, compared with their definitions.
 
 use std::collections::BTreeMap;
 

@@ -1,17 +1,17 @@
-//! Judging an archive of evidence: claim by claim, each proven, not covered, or failed.
+//! Verifies an archive of evidence claim by claim: each is proven, not covered, or failed.
 //!
 //! ```text
-//! frames      manifest, chain, causes, blobs, completeness        check/frames
-//! tree        inclusion, signatures, keys, held checkpoints       check/tree
-//! content     extracts, definitions, replay                       check/content
-//! beside      the verifier in it, tables for people               check/beside
-//! outputs     what replies and answers give                       check/outputs
-//! lock        what runs were locked to                            check/lock
-//! tools       every call asked for, permitted and answered        check/tools ─┐ check/story,
-//! approvals   every gated call approved, by whom it has to be     check/approvals ─┘ check/history
+//! frames      manifest, chain, causes, blobs, completeness    check/frames
+//! tree        inclusion, signatures, keys, held checkpoints   check/tree
+//! content     extracts, definitions, replay                   check/content
+//! beside      the verifier in it, tables for people           check/companion_files
+//! outputs     outputs, compared with replies and responses    check/outputs
+//! lock        the locks of runs                               check/lock
+//! tools       every call requested, permitted, answered       check/tools ─┐ check/agent_timeline,
+//! approvals   every required approval given               check/approvals ─┘ check/history
 //! ```
 //!
-//! Nothing here believes the archive: what it says of itself is compared with what its bytes give.
+//! Nothing that an archive states about itself is trusted: it is compared with what its bytes show.
 
 mod agent_timeline;
 mod approvals;
@@ -33,7 +33,7 @@ use serde::Serialize;
 use self::reading::EvidenceArchive;
 use super::tar::ArchiveSource;
 
-/// What an archive is judged against.
+/// What an archive is checked against.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VerifyOptions {
     /// Checkpoints that the auditor has kept, or got from a witness.
@@ -41,7 +41,7 @@ pub struct VerifyOptions {
     /// The key that the auditor knows the ledger by.
     pub key: Option<PublicKey>,
     /// The most bytes of one run, blobs put back, that are held in memory: what is larger is not
-    /// decided again, and its calls are not judged.
+    /// decided again, and its calls are not checked.
     pub run_bytes: u64,
 }
 
@@ -158,10 +158,10 @@ impl EvidenceReport {
     }
 }
 
-/// Judges an archive.
+/// Checks an archive.
 ///
 /// # Errors
-/// Why there is nothing to judge: it is no archive of evidence, or not one this version reads.
+/// Why there is nothing to check: it is no archive of evidence, or not one this version reads.
 pub fn verify(bytes: &[u8], against: &VerifyOptions) -> Result<EvidenceReport, String> {
     verify_from(std::io::Cursor::new(bytes.to_vec()), against)
 }

@@ -1,5 +1,6 @@
-//! What models were asked and said, as far as calls of tools rest on it: each request and reply is
-//! what its digest says, a reply answers the last request, and a request waits for every result.
+//! The requests to models and their replies, as far as tool calls depend on them: each request and
+//! reply matches its digest, a reply answers the last request, and a request waits for every
+//! result.
 
 use std::rc::Rc;
 

@@ -1,7 +1,9 @@
-//! Whether outputs are what they were made of, as far as no expression is between: an agent's is the
-//! object that its model replied, a step's is what its agent gave or how its webhook was answered.
+//! Whether outputs match their origin, as far as no expression is involved: an agent's output is
+//! the object in its model's reply, and a step's output is that of its agent, or the response to
+//! its webhook.
 //!
-//! What expressions make of them (the outputs of transforms, of children and of runs) `replay` shows.
+//! Outputs computed by expressions (of transforms, of children and of runs) are covered by
+//! `replay`.
 
 use std::collections::BTreeMap;
 
@@ -80,7 +82,7 @@ impl EvidenceArchive {
     }
 }
 
-/// A run from its beginning, with all that it shares; only its own frames are judged.
+/// A run from its beginning, with all that it shares; only its own frames are checked.
 struct OutputCheck<'a> {
     evidence: &'a EvidenceArchive,
     stream: &'a str,
@@ -364,7 +366,7 @@ fn depth(value: &Value) -> usize {
     }
 }
 
-/// Whether what is judged here may stand in a blob.
+/// Whether what is checked here may stand in a blob.
 fn needs_blobs(event: &Event) -> bool {
     match event {
         Event::Agent(event) => matches!(

@@ -1,8 +1,8 @@
-//! An archive, read piece by piece: what is held of it is an index, and as many frames as fit into
-//! a bound.
+//! Reads an archive piece by piece: an index is kept in memory, and as many frames as fit into a
+//! limit.
 //!
-//! A pass over all frames reads those that are not held once more. So whatever the files of an
-//! archive weigh, the memory that judging it takes grows with the number of its frames alone.
+//! A pass over all frames reads the others again. So however large the files of an archive are, the
+//! memory for verifying it grows with the number of its frames alone.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
@@ -111,7 +111,7 @@ impl EvidenceArchive {
     }
 
     /// The lines of both tables, side by side, as far as the tables are whole; answers with what is
-    /// wrong with them. A damaged table is no reason to judge nothing: it is what to report.
+    /// wrong with them. A damaged table is no reason to check nothing: it is what to report.
     fn rows(&mut self) -> Result<Option<String>, String> {
         let files = Rc::clone(&self.files);
         let (Some(bodies), Some(places)) = (files.place(FRAMES), files.place(PLACES)) else {
@@ -225,7 +225,7 @@ impl EvidenceArchive {
         }
     }
 
-    /// Whether the archive changed while it was judged.
+    /// Whether the archive changed while it was checked.
     pub(super) fn has_changed(&self) -> bool {
         self.changed.get()
     }

@@ -1,5 +1,5 @@
-//! Whether the results that a recompute repeats are those that its first frame brings, each for the
-//! call it was of and once; and, where the run is in the archive, those that the run recorded.
+//! Whether the results that a recompute reuses are those in its first frame, each for the matching
+//! call and only once; and, if the run is in the archive, those that the run recorded.
 
 use std::collections::BTreeSet;
 

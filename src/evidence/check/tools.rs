@@ -1,6 +1,6 @@
-//! Whether every call of a tool is accounted for: asked for by a model with these arguments,
-//! permitted by the definition, answered once or known to be in doubt; and every result that no call
-//! gave repeats a recorded one.
+//! Whether every tool call is accounted for: requested by a model with these arguments, permitted
+//! by the definition, answered once or known to be in doubt; and whether every result without a
+//! call repeats a recorded one.
 
 use std::collections::BTreeSet;
 

@@ -1,4 +1,4 @@
-//! The tree around the frames: inclusion, signatures, keys, and checkpoints that were held.
+//! The tree around the frames: inclusion, signatures, keys, and checkpoints kept elsewhere.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,14 +1,14 @@
-//! `gateway.yaml`: which providers there are, which models make up a group, what they cost.
+//! `gateway.yaml`: the providers, the model groups, and their prices.
 //!
 //! ```text
 //! files --load--> Config (checked, no values) --resolve--> providers with keys, or all faults
 //! ```
 //!
 //! Loading starts nothing and needs no keys, so that `validate` can do it. The providers of an
-//! environment file replace those of `gateway.yaml` by name: that is how the same kit talks to a
-//! script on one machine and to a real provider on the next. A provider of the environment that no
-//! group names belongs to another kit and is left alone; of one that is replaced, only the
-//! variables are looked at, which then need no value.
+//! environment file replace those of `gateway.yaml` by name: that is how the same kit uses a script
+//! on one machine and a real provider on the next. A provider of the environment that no group
+//! names belongs to another kit and is ignored; of one that is replaced, only the variables are
+//! checked, which then need no value.
 
 mod groups;
 mod providers;

@@ -1,4 +1,4 @@
-//! The shape of `gateway.yaml`, and of providers wherever they stand.
+//! The shape of `gateway.yaml`, and of providers in either kind of file.
 
 use ktsu_config::shape::{
     ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, FieldType, KeyShape, MapShape, SECONDS,

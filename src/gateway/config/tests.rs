@@ -289,12 +289,12 @@ fn a_group_says_whom_it_asks_how_often_and_how_long() {
     assert_eq!(own.strategy, Strategy::Fallback);
     assert_eq!(
         format!("{:?}", own.retry.unwrap()),
-        "Retry { attempts: 3, backoff: 50ms, on: [RateLimited, Timeout] }"
+        "RetryPolicy { attempts: 3, backoff: 50ms, on: [RateLimited, Timeout] }"
     );
     let usual = group("strategy: cost_optimized, retry: {attempts: 2}").unwrap();
     assert_eq!(
         format!("{:?}", usual.retry.unwrap()),
-        "Retry { attempts: 2, backoff: 1s, on: [RateLimited, ServerError, Timeout, Unreachable] }"
+        "RetryPolicy { attempts: 2, backoff: 1s, on: [RateLimited, ServerError, Timeout, Unreachable] }"
     );
     for (more, words) in [
         ("strategy: fallbck", "there is no strategy \"fallbck\""),

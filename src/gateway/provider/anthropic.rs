@@ -1,8 +1,9 @@
 //! Anthropic's messages API.
 //!
-//! Two pure conversions, a call to a body and a reply to an answer, with one sending between them.
-//! The API takes turns of `user` and `assistant` alone, each a list of blocks: system messages go to
-//! the top, results of tools are the user's, and what follows of one role becomes one message.
+//! Two pure conversions, a call to a body and a reply to an answer, with one request between them.
+//! The API alternates between `user` and `assistant`, each with a list of blocks: system messages
+//! are moved to the top, tool results belong to the user, and consecutive messages of one role are
+//! merged.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

@@ -1,9 +1,9 @@
-//! Names of tools and ids of calls, as providers take them: letters, digits, `_` and `-`, at most
-//! 64 of them. Tool servers and other providers are freer than that.
+//! Names of tools and ids of calls, as providers accept them: letters, digits, `_` and `-`, at most
+//! 64 of them. Tool servers and other providers accept more.
 //!
-//! What does not fit is sent under a name made of it, and comes back under its own. Within a call no
-//! two are sent under the same: a server that names a tool as we would name another's does not get
-//! that one's calls.
+//! Anything else is sent under a derived name, and mapped back in the reply. Within a call no two
+//! derived names are equal: a server whose tool has the derived name of another tool does not get
+//! the calls of that tool.
 
 use std::collections::{BTreeMap, BTreeSet};
 

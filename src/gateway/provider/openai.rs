@@ -1,6 +1,6 @@
-//! OpenAI's chat completions, and whatever speaks their dialect.
+//! OpenAI's chat completions, and compatible APIs.
 //!
-//! Two pure conversions, a call to a body and a completion to an answer, with one sending between
+//! Two pure conversions, a call to a body and a completion to an answer, with one request between
 //! them.
 
 use std::borrow::Cow;

@@ -1,10 +1,10 @@
 //! A provider that follows a script: rules, the replies of a recorded run, or both.
 //!
 //! It sees what a real model would see, the messages, the model and the group, and nothing else: a
-//! script cannot know which step asks or why. So a kit that works on a script says in its prompts
-//! all that a real model would need.
+//! script cannot know which step calls or why. So the prompts of a kit that works with a script
+//! contain everything that a real model would need.
 //!
-//! With both sources a recorded reply goes before the rules.
+//! With both sources, recorded replies take precedence over rules.
 
 mod calls;
 mod read;

@@ -1,5 +1,5 @@
-//! What providers over HTTP have in common: one sending, a reply that came whole, and errors in
-//! which no key is left.
+//! What HTTP providers have in common: sending, checking that a reply is complete, and errors
+//! without keys.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};

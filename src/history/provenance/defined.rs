@@ -1,4 +1,4 @@
-//! The definitions that a run had, one after another, and which of them a step was decided by.
+//! The successive definitions of a run, and which of them decided a step.
 
 use ktsu_ledger::event::StepEvent;
 use ktsu_ledger::{Event, Frame};

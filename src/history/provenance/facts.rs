@@ -1,4 +1,4 @@
-//! The frames about each step and item that a value can stand in.
+//! The frames of each step and item that can contain a value.
 
 use std::collections::{BTreeMap, HashMap};
 

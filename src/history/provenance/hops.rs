@@ -1,4 +1,5 @@
-//! The way back from a value: through which steps it came, and how each made it.
+//! The path from a value back to its origins: the steps it passed through, and how each computed
+//! it.
 
 use std::collections::{BTreeSet, HashSet};
 

@@ -1,15 +1,14 @@
-//! Where a value of an envelope came from: every decision on values made once more, on values that
-//! know their places.
+//! Where a value of an envelope came from: every decision is repeated on values with provenance.
 //!
 //! ```text
 //! frames ─▶ Story: each step's value, tracked ─▶ the envelope, tracked ─▶ one field: an Answer
 //! ```
 //!
 //! An origin is a leaf: a field of the params, a variable of the environment, a field of a model's
-//! reply, the status a webhook was answered with. A prompt is not looked through: what a model
-//! says is where its words begin. What only decided is told apart, in two groups: what chose the
-//! value or the steps on its way (a condition, a filter, a schema, a verdict), and what could have
-//! ended the run before.
+//! reply, the status of a webhook response. Prompts are not searched: a model's reply is an origin.
+//! Values that only influenced decisions are listed separately, in two groups: those that chose the
+//! value or the steps on its path (a condition, a filter, a schema, a verdict), and those that
+//! could have ended the run before.
 
 mod answer;
 mod defined;

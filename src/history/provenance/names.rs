@@ -1,4 +1,4 @@
-//! The values that the expressions of a scope mention, with their places.
+//! The values that the expressions of a scope mention, with their provenance.
 
 use ktsu_ledger::event::EnvValue;
 use serde_json::Value;

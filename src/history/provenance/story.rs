@@ -1,4 +1,4 @@
-//! A run told again on tracked values: what each step got, gave, and was decided by.
+//! A run replayed on tracked values: the input, the output and the deciding values of each step.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -352,7 +352,7 @@ impl<'f> TracedRun<'f> {
         template.track(names, &secret, rules, tracker).ok()
     }
 
-    /// The params of an agent are judged by its schema before it is asked.
+    /// The params of an agent are checked by its schema before it is asked.
     fn asked(&self, params: Option<&Template>, names: &ScopeNames<'_>, tracker: &mut Tracker) {
         let rendered = params.and_then(|params| self.render(params, names, tracker));
         if let Some(rendered) = rendered {
@@ -360,7 +360,7 @@ impl<'f> TracedRun<'f> {
         }
     }
 
-    /// What an agent came to: all of its outcome is judged, and its draft before; people decided
+    /// What an agent came to: all of its outcome is checked, and its draft before; people decided
     /// which of its calls were made.
     fn replied(&self, facts: &StepFacts, tracker: &mut Tracker) -> Option<Tracked> {
         for seq in &facts.words {

@@ -1,4 +1,4 @@
-//! A step of a run that is told again: its value, and what that rests on.
+//! A step of a replayed run: its value, and what that depends on.
 
 use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{Provenance, Tracked};

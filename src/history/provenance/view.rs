@@ -1,4 +1,4 @@
-//! An envelope whose every member knows where it came from.
+//! An envelope in which every member has its provenance.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! A run for people elsewhere: as a diagram, and as one page that needs nothing beside it.
+//! A run as a diagram, and as one self-contained page.
 
 mod html;
 mod mermaid;

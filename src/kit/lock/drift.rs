@@ -1,4 +1,4 @@
-//! What differs between a kit and its lock.
+//! The differences between a kit and its lock.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The lock a kit comes to.
+//! Generates the lock of a kit.
 
 use std::path::Path;
 

@@ -1,13 +1,13 @@
-//! The lock of a kit: `ktsu.lock.yaml`, which freezes every file with its version (seed 000,
-//! invariant 12; decision K2).
+//! The lock of a kit: `ktsu.lock.yaml`, which pins every file with its version (seed 000, invariant
+//! 12; decision K2).
 //!
 //! ```text
-//! kit ──made──▶ Lock ──written──▶ ktsu.lock.yaml ──read──▶ Lock with places
-//!  └───────────────── compared ──────────────────────────────┘ drift, path by path
+//! kit ──generate──▶ Lock ──write──▶ ktsu.lock.yaml ──read──▶ Lock with locations
+//!  └──────────────────── compare ───────────────────────────────┘ drift, path by path
 //! ```
 //!
-//! A kit is held against its lock whenever it is read. Drift is a warning, unless nothing but what
-//! was locked may be used; where a workflow's own files are those of the lock, its runs record it.
+//! A kit is compared with its lock whenever it is read. Drift is a warning, or an error if only
+//! locked files may be used. If the files of a workflow match the lock, its runs record it.
 
 mod compare;
 mod drift;

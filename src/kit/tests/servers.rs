@@ -1,4 +1,4 @@
-//! Tool servers of whole kits: what is kept of them, and that no text of theirs does harm.
+//! Tool servers of whole kits: what the loader keeps of them, and that no text in them does harm.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! The templates of an agent file: its prompts, and what it tells its servers.
+//! The templates of an agent file: its prompts, and the params of its servers.
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The expressions and templates of a file: their types, and what was found, at its place.
+//! The expressions and templates of a file: their types, and findings with their location.
 
 use crate::read::KitReader;
 use crate::text::bare;

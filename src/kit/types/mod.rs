@@ -1,12 +1,11 @@
-//! What can be known of the values of a kit before any run, held against what its files do with
-//! them: fields that cannot exist, values that can never fit.
+//! Type checks of a kit before any run: fields that cannot exist, values that can never fit.
 //!
 //! ```text
 //! children before parents: params --steps in order, each expression--> outputs --> output.map
 //! ```
 //!
-//! The types are `workflow::types`; here is where they come from in files, and where what was found
-//! stands. A file with faults of its own is looked at as far as it could be read.
+//! The types themselves are in `workflow::types`; this module derives them from files and reports
+//! findings with their location. A file with other faults is checked as far as it could be read.
 
 mod agent;
 mod expressions;

@@ -1,5 +1,5 @@
-//! What leaves the process. An effect starts once its announcement is durable; its answer comes
-//! back to the run's mailbox, and enters as an input.
+//! Everything that leaves the process. An effect starts once its announcement is durable; its
+//! result arrives in the run's mailbox and becomes an input.
 
 mod agent;
 mod secrets;

@@ -1,5 +1,5 @@
-//! Values of secrets, for the moment in which something is sent: to a webhook, or to a runtime that
-//! calls tools. Nothing here is recorded.
+//! Values of secrets, at the moment of sending: to a webhook, or to a runtime that calls tools.
+//! Nothing here is recorded.
 
 use jmespath::Rcvar;
 use ktsu_projections::run::{RunState, StepAddress};

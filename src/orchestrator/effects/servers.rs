@@ -1,5 +1,5 @@
-//! The tool servers of a task, with everything that is needed to call them. Made for one sending to
-//! a runtime; keys and secret params are in it, so it is never recorded and never logged.
+//! The tool servers of a task, with everything needed to call them. Built for one dispatch to a
+//! runtime; it contains keys and secret params, so it is never recorded or logged.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Sending a webhook. The request is rendered again from the state, so that a sending after a
-//! crash has the body and the id of the one before it.
+//! Sends webhooks. The request is rendered again from the state, so that a webhook sent again after
+//! a crash has the same body and id.
 
 use std::time::{Duration, Instant};
 

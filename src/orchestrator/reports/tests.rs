@@ -1,4 +1,4 @@
-//! What is redacted, rounded and read of what runtimes say.
+//! Redaction, rounding and parsing of reports.
 
 use super::*;
 

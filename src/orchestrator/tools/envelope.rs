@@ -1,4 +1,4 @@
-//! `ktsu/envelope`: what the steps gave that the calling step depends on, and nothing else
+//! `ktsu/envelope`: the outputs of the steps that the calling step depends on, and nothing else
 //! (decision A3; seed 000, invariant 15).
 
 use ktsu_projections::run::{Effective, RunState};

@@ -1,4 +1,4 @@
-//! What a schema allows is no fault, in whichever words it allows it.
+//! What a schema allows is no fault, however the schema allows it.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Broken projects as fixtures: what is told of them, where, and how it looks.
+//! Broken projects as fixtures: the reported faults, their locations, and the printed report.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a task does next: an answer of the conversation, done by the task.
+//! The next action of a task: decided by the conversation, executed by the task.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! What is due in a round of calls, judged on what is recorded: all of them before any is sent.
+//! What is due in a round of calls. All calls of a reply are checked before any is sent.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! How a task ends.
+//! The ends of a task.
 
 use serde_json::Value;
 

@@ -1,4 +1,4 @@
-//! How the recorded events change the state, one function a type.
+//! Applies recorded events to the state, with one function per event type.
 
 use serde::Deserialize;
 use serde_json::Value;

@@ -1,4 +1,4 @@
-//! What matters here of the frames about calls.
+//! The fields of call frames that the conversation uses.
 
 use serde::Deserialize;
 use serde_json::Value;

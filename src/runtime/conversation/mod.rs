@@ -1,21 +1,20 @@
-//! What a task does next, decided from what is recorded of it: the agent loop without the world.
+//! What a task does next, decided from its record: the agent loop without I/O.
 //!
-//! The state is a fold over the recorded events, so a task that goes on after a crash, after people
-//! have decided, or in another runtime, is the same fold over its history; nothing that was answered
-//! is asked again.
+//! The state is a fold over the recorded events. A task that continues after a crash, after people
+//! have decided, or in another runtime, is the same fold over its history, so no answered call is
+//! repeated.
 //!
 //! ```text
-//!  ┌────────────────── all have their results ◀── Calling ◀─┐ (it asks for tools)
-//!  ▼                                                        │
-//! Turn ──llm.request──▶ Asked ──llm.response──▶ Draft ──agent.decided──▶ Decided ──▶ Finish
-//!                         ▲  │                    ▲                         │
-//!                         │  └──not JSON──▶ Unreadable ─(repair)            │ reflect.started
-//!                         └────────────────────────────────────────────── Reflecting
+//!  ┌────────────── all have their results ◀── Calling ◀─┐ (the reply requests tools)
+//!  ▼                                                    │
+//! Turn ─llm.request─▶ AwaitingResponse ─llm.response─▶ Draft ─agent.decided─▶ Decided ─▶ Finish
+//!                         ▲  │                           ▲                      │
+//!                         │  └─not JSON─▶ Unreadable ─(repair)                  │ reflect.started
+//!                         └───────────────────────────────────────────────── Reflecting
 //! ```
 //!
-//! `fold` takes events in; `requests` keeps what was told, `round` the calls of the reply that is
-//! worked on. `turn` and `due` say what comes next, as an `action`; `result` is what the model reads
-//! of a result, `end` how a task ends.
+//! `fold` applies events; `requests` keeps the recorded requests, `round` the calls of the current
+//! reply. `turn` and `due` decide the next `action`; `end` defines how a task ends.
 
 mod action;
 mod due;

@@ -1,4 +1,4 @@
-//! What models were told: the recorded requests, and the frames that their messages stand in.
+//! The recorded requests to models, and the frames that their messages refer to.
 
 use std::collections::BTreeMap;
 

@@ -1,12 +1,12 @@
-//! The calls that one reply asks for: a fold over what is recorded of each.
+//! The calls of one reply: a fold over what is recorded of each.
 //!
 //! ```text
-//! Asked ─┬─────────────────────────────────────────────▶ Returned
-//!        ├─▶ Called ─▶ (no answer) Lost ─▶ Doubted ─┬▶ Settled ─▶ Returned
-//!        │      ▲                    │              └▶ Allowed
-//!        │      └────────────────────┴──────┐
-//!        └─▶ Gated ─┬▶ Allowed ─▶ Called ───┘
-//!                   └▶ Rejected ─▶ Returned
+//! Proposed ─┬──────────────────────────────────────────────────────────────▶ Returned
+//!           ├─▶ Called ─▶ (no answer) Lost ─▶ InDoubt ─┬▶ ConfirmedByPerson ─▶ Returned
+//!           │      ▲                    │              └▶ Allowed
+//!           │      └────────────────────┴──────┐
+//!           └─▶ Gated ─┬▶ Allowed ─▶ Called ───┘
+//!                      └▶ Rejected ─▶ Returned
 //! ```
 
 use serde_json::Value;
@@ -102,7 +102,7 @@ impl ToolRound {
         self.calls.iter().map(|call| call.asked.clone()).collect()
     }
 
-    /// What is still to be judged: the names the model has for it, and the tools that are settled.
+    /// What is still to be checked: the names the model has for it, and the tools that are settled.
     pub(super) fn awaiting_check(&self) -> Vec<(&str, Option<&ToolTarget>)> {
         let calls = self.calls.iter().filter_map(|call| {
             let target = match &call.state {

@@ -1,4 +1,4 @@
-//! Announcing a model call, and making it.
+//! Announces a model call, and makes it.
 
 use super::TaskContext;
 use crate::conversation::{ModelCallAnnouncement, ModelCallRequest};

@@ -1,4 +1,4 @@
-//! Dispatches, heartbeats, and the list of tasks between them.
+//! Dispatches, heartbeats, and the list of tasks.
 
 use std::sync::Mutex;
 
@@ -42,10 +42,10 @@ async fn who_does_not_answer_is_logged_once_for_a_task_without_the_token() {
         world.work(task).await;
         let logged = String::from_utf8(std::mem::take(&mut *kept.lock().unwrap())).unwrap();
         let about = |who: &str| logged.lines().filter(|line| line.contains(who)).count();
-        assert_eq!(about("the orchestrator does not answer"), 1, "{logged}");
+        assert_eq!(about("no response from the orchestrator"), 1, "{logged}");
         // Only the first task met a silent gateway.
         let silent = usize::from(report_url);
-        assert_eq!(about("the gateway does not answer"), silent, "{logged}");
+        assert_eq!(about("no response from the gateway"), silent, "{logged}");
         let steps = format!("{}/runs/run_1/steps/s/", world.url);
         assert_eq!(about(&steps), 1, "{logged}");
         assert!(!logged.contains("token"), "{logged}");

@@ -1,4 +1,4 @@
-//! Fake tool servers, with what they do told in the names of their tools.
+//! Fake tool servers. The name of a tool says what it does.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};

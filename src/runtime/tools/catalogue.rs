@@ -1,5 +1,5 @@
-//! What a task may call, and what is wrong with what a model asks for. Pure: servers are listed
-//! elsewhere.
+//! The tools a task may call, and checks of the calls that a model requests. Pure: servers are
+//! listed elsewhere.
 
 use std::sync::{Arc, OnceLock};
 
@@ -168,7 +168,7 @@ impl Catalogue {
     }
 
     /// The tools of these calls whose schema nobody has compiled yet. It is a stranger's and may take
-    /// its time, so whoever judges has it done before, where nobody waits for the thread.
+    /// its time, so whoever checks has it done before, where nobody waits for the thread.
     pub(crate) fn uncompiled(
         &self,
         calls: &[(&str, Option<&ToolTarget>)],

@@ -1,4 +1,4 @@
-//! Tool servers, as a task uses them: one session with each, opened at its start and closed with it.
+//! The tool servers of a task: one session with each, opened at its start and closed with it.
 //!
 //! ```text
 //! dispatch ─▶ catalogue (pure: names, allowlists, gates, schemas, pins)
@@ -7,8 +7,8 @@
 //!                ▲ sends, gives results    conversation
 //! ```
 //!
-//! How MCP is spoken is [`ktsu_tools`]': a [`ToolClient`] opens sessions, and nothing here knows of
-//! transports. What is said of tools, results and failures is said in the same words on both sides.
+//! The protocol is in [`ktsu_tools`]: a [`ToolClient`] opens sessions, and nothing here knows of
+//! transports. Tools, results and failures have the same types on both sides.
 
 pub(super) mod catalogue;
 mod mcp;
@@ -81,7 +81,7 @@ pub trait ToolSession: Send + Sync {
     /// What the server offers, as far as it is known.
     fn tools(&self) -> ToolList;
     /// What the server offers now: another list if it has said that there is one, another session
-    /// if it has forgotten this one. Asked before each call, and judged by who asks.
+    /// if it has forgotten this one. Asked before each call, and checked by who asks.
     fn renew(&self) -> BoxFuture<'_, Result<ToolList, ToolError>>;
     /// Calls, once: no answer is an answer, too.
     fn call(&self, call: SessionCall) -> BoxFuture<'_, Result<ToolCallResult, ToolError>>;

@@ -1,4 +1,4 @@
-//! What a tool is called: by an allowlist, by a model, by two servers that offer the same name.
+//! Names of tools: in an allowlist, for a model, and when two servers offer the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! Whether tools are as they were when they were locked, and as a model was told of them.
+//! Whether tools are still as they were locked, and as they were offered to the model.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

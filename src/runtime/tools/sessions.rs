@@ -1,5 +1,5 @@
-//! The sessions of a task, and the calls under way in them. Whatever becomes of the task, they are
-//! closed after it.
+//! The sessions of a task, and the calls in progress in them. They are closed however the task
+//! ends.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! What the system has for connections: descriptors, and buffers of its own.
+//! The descriptors that the system has for connections, and the sizes of its buffers.
 
 use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,5 +1,5 @@
-//! What people say about calls of tools, judged (seed 000, invariant 34; decision A1): a decision is
-//! about one call and its exact arguments, and there is one.
+//! Checks people's decisions on tool calls (seed 000, invariant 34; decision A1): a decision is
+//! about one call with its exact arguments, and each call is decided once.
 
 use ktsu_ledger::event::{AgentEvent, ApprovalDecided, ApprovalExpired, Decision, Principal};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
@@ -85,7 +85,7 @@ pub enum ApprovalDecisionError {
     },
 }
 
-/// Judges a decision.
+/// Checks a decision.
 ///
 /// # Errors
 /// [`ApprovalDecisionError`].

@@ -1,5 +1,6 @@
-//! The fields that an output or params can have, where no others are possible: what a person sets
-//! under any other name is a slip, and would change nothing or be refused with less to go on.
+//! The fields that an output or params can have, if no others are possible. A person who sets
+//! another name has made a typing error: the value would have no effect, or be refused with a less
+//! helpful message.
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{StepPlan, StepWork};
@@ -61,7 +62,7 @@ pub(super) fn check_output_field(
     };
     let known = fields_of(definition, plan);
     let own = match &plan.work {
-        // It may judge the value within the output.
+        // It may check the value within the output.
         StepWork::Transform(_) => None,
         StepWork::Agent(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => {
             let schema = plan.schema.as_ref().map(CanonicalJson::to_value);

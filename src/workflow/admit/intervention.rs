@@ -1,4 +1,4 @@
-//! What people say about recorded runs, judged: overlays, resumptions, forks (decisions F1, F2).
+//! Checks people's interventions in recorded runs: overlays, resumptions, forks (decisions F1, F2).
 
 use std::sync::Arc;
 
@@ -172,7 +172,7 @@ pub enum InterventionError {
     Broken(#[from] InvariantViolation),
 }
 
-/// Judges an overlay: the effective output passes the air-lock of its step, or nothing happens.
+/// Checks an overlay: the effective output passes the air-lock of its step, or nothing happens.
 ///
 /// # Errors
 /// [`InterventionError`].
@@ -284,7 +284,7 @@ fn output_violations(
     found
 }
 
-/// Judges a resumption at a moment. Without `from` a waiting branch or a paused run goes on.
+/// Checks a resumption at a moment. Without `from` a waiting branch or a paused run goes on.
 ///
 /// # Errors
 /// [`InterventionError`].
@@ -344,7 +344,7 @@ fn check_restartable(state: &RunState, from: &str) -> Result<(), InterventionErr
     }
 }
 
-/// Judges a fork of recorded frames, and decides what follows from it.
+/// Checks a fork of recorded frames, and decides what follows from it.
 ///
 /// # Errors
 /// [`InterventionError`].
@@ -452,7 +452,7 @@ fn branch_created(
     })
 }
 
-/// The params from the fork on, if they change: judged as those of an invocation are.
+/// The params from the fork on, if they change: checked as those of an invocation are.
 fn changed_params(
     state: &RunState,
     root: &CompiledWorkflow,

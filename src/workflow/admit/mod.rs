@@ -1,4 +1,5 @@
-//! What the world says, judged: an input frame, or a refusal that writes nothing.
+//! Checks everything that comes from outside: the result is an input frame, or a refusal that
+//! writes nothing.
 
 pub mod approval;
 pub mod fields;
@@ -51,7 +52,7 @@ pub enum InvocationError {
     NotARoot,
 }
 
-/// Judges a request to start a run.
+/// Checks a request to start a run.
 ///
 /// # Errors
 /// [`InvocationError`].
@@ -115,7 +116,7 @@ pub struct WebhookOutcome {
     pub answer: WebhookAnswer,
 }
 
-/// Judges an answer to a webhook: dropped if the state no longer waits for it.
+/// Checks an answer to a webhook: dropped if the state no longer waits for it.
 pub fn answer(state: &RunState, got: WebhookOutcome) -> Option<Draft> {
     let scope = state.scope(state.scope_at(&got.scope)?)?;
     let step = scope
@@ -155,7 +156,7 @@ pub fn answer(state: &RunState, got: WebhookOutcome) -> Option<Draft> {
     })
 }
 
-/// Judges what a recompute came to: dropped if it is not waited for.
+/// Checks what a recompute came to: dropped if it is not waited for.
 pub fn compared(state: &RunState, compared: RecomputeCompared) -> Option<Draft> {
     let due = state.status().is_terminal() && !state.is_over();
     due.then(|| Draft {
@@ -188,8 +189,8 @@ fn clock_jumped(state: &RunState, clock: Timestamp, forward_ms: Option<u64>) -> 
     }
 }
 
-/// What a run that is taken up again records first, if anything: that the clock is before its last
-/// frame, and that it goes on deciding. A run that waits writes nothing (DESIGN 1).
+/// What a recovered run records first, if anything: that the clock is before its last frame, and
+/// that it continues deciding. A run that waits writes nothing (DESIGN 1).
 ///
 /// `more` says that something else is to be recorded, so that a clock that jumped is noted before.
 pub fn restart(

@@ -1,5 +1,5 @@
-//! What runtimes say about their tasks, judged: frames of one input, an answer that was given
-//! before, a wait, or a refusal that writes nothing (decisions F4, W1-W3).
+//! Checks what runtimes report about their tasks. The result is the frames of one input, the answer
+//! to an earlier identical report, a wait, or a refusal that writes nothing (decisions F4, W1-W3).
 
 use ktsu_ledger::event::{
     AgentEvent, BudgetExhausted, FinishReason, LlmRequest, LlmResponse, LostReason, WorkerEvent,
@@ -40,7 +40,7 @@ pub enum ReportAdmission {
     Malformed(String),
 }
 
-/// Judges a report about a task: events of one step, item, attempt and report, not empty.
+/// Checks a report about a task: events of one step, item, attempt and report, not empty.
 ///
 /// A request for a model call stands alone, since it may have to wait (decision F4); a draft stands
 /// last, since what follows depends on the answer (decision R2).
@@ -312,7 +312,7 @@ pub fn sha256(json: &CanonicalJson) -> String {
     text
 }
 
-/// Judges that a task's worker is lost: dropped if the task has moved on.
+/// Checks that a task's worker is lost: dropped if the task has moved on.
 pub fn lost(state: &RunState, scope: &str, lost: WorkerLost) -> Option<Draft> {
     let (_, task, running) = task_of(state, scope, &lost.step, lost.item)?;
     let current = running && task.is_live() && task.attempt == lost.attempt;

@@ -1,4 +1,4 @@
-//! What people say about a whole run, judged: that it stands still, goes on, ends (decision P1).
+//! Checks commands of people about a whole run: pause, resume, cancel, terminate (decision P1).
 
 use ktsu_ledger::event::{Principal, RunCommand, RunEvent};
 use ktsu_ledger::{Actor, Cause, Draft, Event};
@@ -29,7 +29,7 @@ impl RunControl {
     }
 }
 
-/// Judges a person's word about a whole run. One that changes nothing is refused.
+/// Checks a person's word about a whole run. One that changes nothing is refused.
 ///
 /// # Errors
 /// [`InterventionError`].

@@ -1,6 +1,6 @@
-//! What the definition and the state know about calls of tools better than whoever reports them:
-//! digests, idempotency keys, approvals, policies (seed 000, invariants 4 and 34; decisions A1, A4);
-//! and in a recompute, what the run recorded of the calls that are not sent there.
+//! Facts about tool calls that follow from the definition and the state, whatever the reporter
+//! says: digests, idempotency keys, approvals, policies (seed 000, invariants 4 and 34; decisions
+//! A1, A4); and, in a recompute, the recorded results for calls that are not sent.
 
 use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_ledger::event::{AgentEvent, ToolReturned, UnsentReason};

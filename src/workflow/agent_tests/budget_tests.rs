@@ -1,4 +1,4 @@
-//! What a run may cost, which group it asks, and what children share with it.
+//! What a run may cost, which model group it uses, and what it shares with its children.
 
 use ktsu_ledger::event::{AgentEvent, BudgetExhausted, FinishReason, Purpose, Report};
 use ktsu_ledger::{Actor, Draft, Event};

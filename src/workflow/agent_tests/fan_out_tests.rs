@@ -1,4 +1,4 @@
-//! Fan-outs: items started, judged and put together.
+//! Fan-outs: items are started, checked and combined.
 
 use serde_json::{Value, json};
 

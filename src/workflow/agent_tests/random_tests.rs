@@ -1,4 +1,4 @@
-//! Whatever the world says, in whatever order: every run ends, and follows from its inputs.
+//! Random inputs in random order: every run ends, and follows from its inputs.
 
 use ktsu_ledger::event::{LostReason, Purpose};
 use ktsu_projections::run::StepAddress;

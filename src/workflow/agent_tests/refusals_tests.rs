@@ -1,6 +1,6 @@
-//! Each refusal of a decision is due to one thing: with that alone put right, the same decision is
-//! taken (seed 000, invariant 34; decision A1). Over HTTP they are tried in `approvals::refused`, and
-//! who may decide at all stands in `http::routes::policy`.
+//! Each refusal of a decision has one cause: if that alone is corrected, the same decision is
+//! accepted (seed 000, invariant 34; decision A1). Over HTTP they are tested in
+//! `approvals::refused`; who may decide at all is defined in `api::routes::policy`.
 
 use ktsu_ledger::event::{Decision, LostReason, Principal, RunEvent};
 use ktsu_ledger::{Draft, Event, Timestamp};

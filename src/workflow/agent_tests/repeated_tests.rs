@@ -1,5 +1,5 @@
-//! Calls of a recompute that are not sent: given the frames of a run, when its agent asks again, then
-//! what the run recorded (seed 004).
+//! Calls of a recompute that are not sent: given the frames of a run, when its agent requests the
+//! same call, then the recorded result (seed 004).
 
 use ktsu_ledger::Cause;
 use ktsu_ledger::event::{AgentEvent, Decision, LostReason, Sameness, ToolReturned, UnsentReason};

@@ -1,5 +1,5 @@
-//! Time that passes while people are asked counts as work only where something else goes on
-//! (decision F5).
+//! Time that passes while a person's decision is pending counts as work only if something else is
+//! in progress (decision F5).
 
 use ktsu_ledger::event::Decision::Approved;
 use serde_json::{Value, json};

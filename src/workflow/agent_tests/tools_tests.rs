@@ -1,4 +1,4 @@
-//! Calls of tools, and what people say about them: given frames, when a runtime or a person speaks,
+//! Tool calls, and people's decisions about them: given frames, when a runtime or a person acts,
 //! then frames (seed 000, invariants 4, 5 and 34; decisions A1, A4, F1).
 
 use ktsu_ledger::event::{Decision, Effects, FinishReason, LostReason, UnsentReason};

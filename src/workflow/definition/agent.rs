@@ -116,7 +116,7 @@ impl CompiledAgent {
     }
 
     /// The params as the agent gets them: nulls left out where the schema does not allow them
-    /// (decision K4), texts made of scalars (decision T6), defaults filled in, judged by the
+    /// (decision K4), texts made of scalars (decision T6), defaults filled in, checked by the
     /// schema. `filled`: where the template that gives them has expressions.
     ///
     /// # Errors
@@ -150,7 +150,7 @@ impl CompiledAgent {
         }
     }
 
-    /// The messages for params that were judged. Without a `prompt.user` the model gets the params
+    /// The messages for params that were checked. Without a `prompt.user` the model gets the params
     /// that are not secret, as a JSON object.
     ///
     /// # Errors

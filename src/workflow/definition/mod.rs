@@ -1,6 +1,5 @@
-//! A whole definition, valid by construction: every expression parsed, every schema compiled,
-//! every edge checked. Made from a plan, whether that was just read from files or comes back from
-//! a blob after a crash.
+//! A whole definition, valid by construction: every expression is parsed, every schema compiled,
+//! every edge checked. Compiled from a plan, either freshly read from files or recorded in a blob.
 
 mod agent;
 mod server;
@@ -49,7 +48,7 @@ pub struct CompiledWorkflow {
     pub steps: Vec<CompiledStep>,
     /// The schema of its params.
     pub params: Option<ParamsSchema>,
-    /// How its own output is made (`map`) and judged (`schema`).
+    /// How its own output is made (`map`) and checked (`schema`).
     pub output: Option<(Option<Template>, Option<Schema>)>,
     /// Positions in `steps`.
     pub by_id: HashMap<String, usize>,

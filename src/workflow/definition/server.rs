@@ -1,4 +1,4 @@
-//! A tool server of an agent: what it is told, made of the agent's params and of nothing else.
+//! A tool server of an agent: its params, computed from the agent's params and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -91,8 +91,8 @@ impl CompiledStep {
     /// What the step's own schema says about an output without reserved fields; nothing when
     /// there is no schema (decision E5).
     ///
-    /// The output of a transform is `{"result": value}`: a schema that requires `result` judges
-    /// the object, any other judges the value.
+    /// The output of a transform is `{"result": value}`: a schema that requires `result` checks
+    /// the object, any other checks the value.
     pub fn check_output(&self, output: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
         let Some(schema) = &self.schema else {
             return Vec::new();

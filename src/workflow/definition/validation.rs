@@ -1,5 +1,6 @@
-//! What a definition that somebody sends must hold beyond what compiles. The loader of kits refuses
-//! the same; what is recorded is compiled as it stands, whatever an earlier version let pass.
+//! Further checks of a definition that somebody sends, beyond what compiles. The loader of kits
+//! makes the same checks; a recorded definition is compiled unchecked, whatever an earlier version
+//! accepted.
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_projections::run::reserved::is_reserved;
@@ -71,7 +72,7 @@ fn has_variables(workflow: &CompiledWorkflow) -> bool {
     !workflow.plan.env.is_empty() || workflow.roots().iter().any(mentions)
 }
 
-/// A reserved field of the workflow's own output, which nobody would judge.
+/// A reserved field of the workflow's own output, which nobody would check.
 fn reserved_field(workflow: &CompiledWorkflow) -> Option<String> {
     let map = workflow.plan.output.as_ref()?.map.as_ref()?;
     let Value::Object(members) = CanonicalJson::to_value(map) else {

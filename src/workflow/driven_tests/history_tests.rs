@@ -1,5 +1,5 @@
-//! What holds of a run that was driven by hand: its decisions follow from its inputs, and a log of it
-//! cut after any frame, with the world doing what it did, ends the same.
+//! Properties of a run that was driven by hand: its decisions follow from its inputs, and a log cut
+//! after any frame leads to the same end if the outside world answers the same.
 
 use super::*;
 use crate::effects::by_frames::hold_at_every_cut;

@@ -1,4 +1,4 @@
-//! Calls of tools and people's words, in runs that are driven by hand.
+//! Tool calls and people's decisions, in runs that are driven by hand.
 
 use std::sync::Arc;
 

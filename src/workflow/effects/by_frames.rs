@@ -1,5 +1,5 @@
-//! Which effects should be under way, by the frames alone: an oracle for tests, which knows nothing of
-//! the state of a run. Tests of recorded runs outside this crate include it as well.
+//! The effects that should be in progress, by the frames alone: an oracle for tests, independent of
+//! the state of a run. Tests of recorded runs outside this crate include this file as well.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! When an effect is due, and for how long. That this agrees with the frames is held for every run
-//! that is driven by hand.
+//! When an effect is due, and for how long. For every run that is driven by hand, the result is
+//! compared with that of the frames.
 
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::event::{Effects, LostReason, Principal};

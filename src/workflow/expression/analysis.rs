@@ -1,4 +1,4 @@
-//! What a parsed expression mentions, and whether it makes sense: before any run.
+//! Static analysis of a parsed expression: what it mentions, and whether it is valid.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

@@ -1,4 +1,4 @@
-//! What evaluations may cost, and what they inspect.
+//! The budget of an evaluation, and what it has inspected.
 
 use jmespath::Rcvar;
 

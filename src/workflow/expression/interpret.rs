@@ -1,8 +1,8 @@
 //! Evaluation: a metered walk over the syntax tree, on values with or without provenance.
 //!
-//! The library's own walk has no meter, compares integers as floats and works itself to death on
-//! doubling expressions; this one spends from a budget for every node it visits and every element
-//! it makes.
+//! The library's own evaluation has no limit, compares integers as floats, and does not end in
+//! reasonable time on expressions that double their results. This one pays from a budget for every
+//! node it visits and every element it creates.
 
 #![expect(
     clippy::wildcard_enum_match_arm,

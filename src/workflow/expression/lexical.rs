@@ -1,4 +1,4 @@
-//! From the text to the syntax tree: limits, hyphens, and errors in our own words.
+//! From the text to the syntax tree: limits, hyphens, and error messages of our own.
 
 use jmespath::ast::Ast;
 

@@ -1,10 +1,10 @@
 //! JMESPath expressions: parsed and checked once, evaluated often (decisions T2, T3, T4).
 //!
 //! The grammar is standard JMESPath without added functions, with one lexical extension: outside
-//! quotes an identifier may contain hyphens. Parsing is the library's, everything after it is
-//! ours: names at the root are known before a run starts, functions and their arguments are
-//! checked at parse time, and evaluation is metered, so that no expression can eat the machine.
-//! One evaluator works on plain values and on those that know their provenance.
+//! quotes an identifier may contain hyphens. The library parses; everything else is done here:
+//! names at the root are known before a run starts, functions and their arguments are checked at
+//! parse time, and evaluation is metered, so that no expression can exhaust the machine. One
+//! evaluator works on plain values and on values with provenance.
 //!
 //! ```text
 //! source --lexical--> text --library--> AST --analyze--> roots, path --evaluate(names)--> value

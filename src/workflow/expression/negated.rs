@@ -1,4 +1,4 @@
-//! `!a.b`, which JMESPath reads as `(!a).b`: found as it is written, with what was meant.
+//! Detects `!a.b`, which JMESPath reads as `(!a).b`, and suggests what was meant.
 
 use super::lexical::{identifier_end, skip_quoted};
 

@@ -1,8 +1,8 @@
-//! Values that know where they came from: the places they were made of, and those that only decided.
+//! Values with provenance: where they were computed from, and what only influenced the decision.
 //!
-//! A value's **source** is what it was made of: change that and the value changes. What only
-//! decided whether the value was made, or which of several was taken, is kept apart, as **chosen
-//! by**. A place stands for everything below it.
+//! A value's **source** is what it was computed from: change that and the value changes. What only
+//! decided whether the value was computed, or which of several was chosen, is kept separately, as
+//! **chosen by**. A path includes everything below it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashSet};

@@ -1,4 +1,4 @@
-//! Agent steps: sent out in one unit, judged in the unit that follows their agent's end.
+//! Agent steps: dispatched in one unit, settled in the unit that follows the end of their task.
 
 use std::collections::BTreeMap;
 
@@ -289,7 +289,7 @@ impl StepContext<'_> {
         unit.push(Event::Worker(event), vec![cause]);
     }
 
-    /// Renders the params, judges them, and renders the prompts with them.
+    /// Renders the params, checks them, and renders the prompts with them.
     fn prepare_task(
         &self,
         step: &CompiledStep,

@@ -1,10 +1,10 @@
-//! Closing a failing run: everything under way is stopped, everything else skipped, and every
-//! scope around the failure fails (seed 000, invariant 11; decision S4). Whatever of it is
-//! recorded already is left out, so a log cut in the middle closes the same way.
+//! Closes a failing run: everything in progress is stopped, everything else skipped, and every
+//! scope around the failure fails (seed 000, invariant 11; decision S4). Whatever is recorded
+//! already is left out, so a log cut in the middle closes the same way.
 //!
-//! A run that a person ends is closed alike, but nothing of it is skipped: all that had not ended was
-//! stopped, what had not begun as well, and the person's word is the end of the run itself (decision
-//! P1).
+//! A run that a person ends is closed likewise, except that nothing is skipped: every step that had
+//! not ended is stopped, even if it had not begun, and the person's command is the end of the run
+//! itself (decision P1).
 
 use ktsu_ledger::event::{
     FinishReason, RunEvent, RunFailed, SkipReason, StepEvent, StepFailed, StepSkipped,

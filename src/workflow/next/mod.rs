@@ -1,9 +1,9 @@
-//! What should be going on now: the next unit of decisions, from the state alone.
+//! What should happen now: the next unit of decisions, from the state alone.
 //!
-//! A **unit** is a handful of frames that stand together: a pure step's start, check and end; an
-//! effect's start and announcement; everything that closes a failing run. [`next`] asks what *is*,
-//! never what just happened, so after a crash, or a log cut in the middle of a unit, it gives the
-//! rest of the same answer. That is all of recovery.
+//! A **unit** is a group of frames that belong together: a pure step's start, check and end; an
+//! effect's start and announcement; everything that closes a failing run. [`next`] decides from the
+//! current state, never from the last event, so after a crash, or a log cut in the middle of a
+//! unit, it returns the rest of the same unit. Recovery needs nothing else.
 
 mod agent;
 mod child;

@@ -1,4 +1,4 @@
-//! Notices: webhooks that tell people of a call that waits for them (`spec` A11; decision S6).
+//! Notices: webhooks that notify people of a pending call (`spec` A11; decision S6).
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{WebhookDead, WebhookEvent, WebhookSent};

@@ -1,5 +1,5 @@
-//! What the tool servers of a task are told: the plain values with everything else a runtime is
-//! told, the secrets apart, by whoever has them.
+//! The params of a task's tool servers: plain values are part of the task, secrets are added by
+//! those who have them.
 
 use ktsu_ledger::event::plan::ServerPlan;
 use ktsu_projections::run::RunState;

@@ -173,7 +173,7 @@ impl StepContext<'_> {
     }
 
     /// The agent's schema, then the step's; of a fan-out's items the agent's alone, since the
-    /// step's judges the results as a whole (decision R5).
+    /// step's checks the results as a whole (decision R5).
     #[expect(
         clippy::too_many_arguments,
         reason = "one judgement, each part of it given once"
@@ -371,7 +371,7 @@ impl StepContext<'_> {
     }
 }
 
-/// Why an outcome has no output to judge.
+/// Why an outcome has no output to check.
 fn rejected_outcome(outcome: &Value) -> Option<TaskVerdict> {
     let fail = |code: &str, words: String, raw: &'static str| {
         let raw = outcome

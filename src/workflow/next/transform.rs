@@ -1,4 +1,4 @@
-//! Transform steps: started, judged and ended in one unit.
+//! Transform steps: started, checked and ended in one unit.
 
 use std::collections::BTreeMap;
 

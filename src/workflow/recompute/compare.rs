@@ -1,8 +1,8 @@
-//! What came out again, beside what was recorded.
+//! Compares the new outputs of a recompute with the recorded ones.
 //!
-//! A schema that is broken is told, and the values are compared all the same: looking judges nothing
-//! (seed 004). What has nothing to be compared with is never called clean, nor is what came of a model
-//! that asked for a call which the run has no result of.
+//! A violated schema is reported, and the values are compared all the same: a comparison has no
+//! effect on the run (seed 004). An output without a counterpart is never `clean`, nor is the
+//! output of a model that requested a call for which the run has no result.
 
 use ktsu_ledger::event::plan::StepPlan;
 use ktsu_ledger::event::{ComparedTask, RecomputeCompared, Sameness, ValueChange, Violation};
@@ -80,7 +80,7 @@ pub fn compare(run: &RecordedRun, fresh: &[Frame]) -> Result<RecomputeCompared, 
             let place = u32::try_from(place).ok();
             let after = after.find(|task| task.item == place && task.step.id == *id);
             let end = after.and_then(|task| task.end.as_ref());
-            // A fan-out's own schema judges its results as a whole.
+            // A fan-out's own schema checks its results as a whole.
             let step = before.filter(|_| item.is_none()).map(|task| &task.step);
             let missing =
                 || PriorOutput::NotComparable("the run has no such task any more".to_owned(), None);
@@ -113,7 +113,7 @@ pub struct OutputSchemas<'a> {
     pub output: Option<&'a CanonicalJson>,
     /// What its run is decided by.
     pub rules: DecisionRules,
-    /// The step, where its own schema judges the output too.
+    /// The step, where its own schema checks the output too.
     pub step: Option<&'a StepPlan>,
 }
 

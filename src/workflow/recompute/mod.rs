@@ -1,14 +1,14 @@
-//! Recomputing a run: the model calls of its agents asked for once more, on the inputs it recorded.
+//! Recomputing a run: the model calls of its agents are made once more, with the recorded inputs.
 //!
 //! ```text
 //! frames of a run ─recorded─▶ tasks of agents ─plan─▶ a definition of agents alone, and its params
 //!                                   └──── compare ◀── frames of the run of that definition
 //! ```
 //!
-//! Every agent step becomes a fan-out over what its tasks were given, one that bears any failure:
-//! what goes wrong with one answer says nothing about the others. Webhooks, transforms and children
-//! are not part of it, so nothing but calls of models and of tools can come of it; calls of tools that
-//! keep something, or that a person has to approve, are not sent: `results` of the run answer them.
+//! Every agent step becomes a fan-out over the recorded inputs of its tasks that tolerates any
+//! number of failures, because a failed answer says nothing about the others. Webhooks, transforms
+//! and children are left out, so only model and tool calls can result. Tool calls that change
+//! something lasting, or that need an approval, are not sent: the recorded `results` answer them.
 
 pub mod compare;
 pub mod plan;

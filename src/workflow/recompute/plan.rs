@@ -1,4 +1,4 @@
-//! The definition of a recompute: one fan-out for each agent step, over what its tasks were given.
+//! The definition of a recompute: one fan-out for each agent step, over the inputs of its tasks.
 
 use std::collections::BTreeMap;
 

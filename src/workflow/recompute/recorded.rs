@@ -1,4 +1,4 @@
-//! The tasks of a run's agents, as its frames have them: what each was given, and how it ended.
+//! The recorded tasks of a run's agents: the input of each, and how it ended.
 
 use std::collections::{BTreeMap, HashMap};
 

@@ -1,4 +1,5 @@
-//! What would have gone otherwise, named: the run or the step, in which respect, and both sides.
+//! The divergences between a run and its simulation: the run or the step, the kind of difference,
+//! and both sides.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 

@@ -1,4 +1,4 @@
-//! One respect in which a run would have gone otherwise, and the names of all of them.
+//! One difference between a run and its simulation, and the names of all kinds.
 
 use serde::Serialize;
 use serde_json::Value;
@@ -29,7 +29,7 @@ pub enum DivergenceKind {
     Limit,
     /// The verdict of a schema.
     Schema,
-    /// A reserved field is judged otherwise.
+    /// A reserved field is checked otherwise.
     Reserved,
     /// A webhook would go elsewhere, or otherwise.
     Webhook,
@@ -86,7 +86,7 @@ pub struct Divergence {
     /// The item of a fan-out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
-    /// The tool server, by the agent's name for it, where a call of a tool is judged otherwise.
+    /// The tool server, by the agent's name for it, where a call of a tool is checked otherwise.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
     /// Its tool.

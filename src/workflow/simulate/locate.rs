@@ -1,4 +1,4 @@
-//! The recorded frames in which history says what would have gone otherwise.
+//! Finds the recorded frames that a divergence contradicts.
 
 use std::collections::HashMap;
 

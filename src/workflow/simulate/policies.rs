@@ -1,5 +1,5 @@
-//! Calls of tools under the new definition's word: whether they may be made, and what people are
-//! asked before. What follows from it for the run is told as with any other change.
+//! Tool calls under the new definition: whether they are permitted, and which approvals they need.
+//! The consequences for the run are reported like those of any other change.
 
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::event::plan::{ApprovalPolicy, ServerPlan};

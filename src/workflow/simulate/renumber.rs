@@ -1,5 +1,5 @@
-//! The numbers by which a recorded input names other frames, as they are in the run that is tried:
-//! a step more or less before it moves them all.
+//! Translates the frame numbers in recorded inputs to the simulated run, where one step more or
+//! less shifts all later numbers.
 
 use std::collections::HashMap;
 

@@ -1,5 +1,5 @@
-//! Runs whose agents call tools, tried under another definition: given the frames, when the plan
-//! says otherwise, then what is named (seed 000, invariants 5 and 34).
+//! Simulations of runs whose agents call tools: given the frames, when the plan differs, then the
+//! divergences (seed 000, invariants 5 and 34).
 
 use ktsu_ledger::event::{AgentEvent, Decision, LostReason, UnsentReason};
 use serde_json::{Value, json};

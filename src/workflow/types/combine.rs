@@ -1,4 +1,4 @@
-//! Types put together: either, both, and one laid over the other.
+//! Combinations of types: union, intersection, and merging.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! What the functions of JMESPath take and give.
+//! The types of arguments and results of JMESPath functions.
 
 use jmespath::ast::Ast;
 

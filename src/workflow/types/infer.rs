@@ -1,8 +1,8 @@
-//! The type of an expression, and what in it can never be.
+//! The type of an expression, and everything in it that can never work.
 //!
-//! One walk over the syntax tree, as evaluation would take it, with types for values. A field that
-//! no value can have, and a value that can never be what is done with it, are findings; what was
-//! found counts as every value from there on, so that nothing is found twice.
+//! One walk over the syntax tree, like an evaluation, with types for values. A field that no value
+//! can have, and a value that can never be used in this way, are findings; after a finding the type
+//! is unknown, so that nothing is reported twice.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -21,7 +21,7 @@ use ktsu_codes::nearest;
 pub struct NameTypes {
     /// `params`.
     pub params: ValueType,
-    /// Whether the names that expressions take of `params` were judged already.
+    /// Whether the names that expressions take of `params` were checked already.
     pub params_judged: bool,
     /// `item`, in a fan-out.
     pub item: ValueType,

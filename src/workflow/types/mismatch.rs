@@ -1,4 +1,4 @@
-//! Whether a value can be what is wanted at all.
+//! Whether a value of a type can ever be what is required.
 
 use super::{KindSet, Member, Members, ValueType};
 

@@ -1,17 +1,17 @@
-//! What is known of a value before any run: its kinds, the fields it can have, the elements of its
-//! lists.
+//! What is known about a value before any run: its kinds, the fields it can have, the elements of
+//! its lists.
 //!
 //! A [`ValueType`] is a set of values, and always a superset of those that can occur: where nothing
-//! is known it is every value. So what it excludes cannot happen, and a check that rests on it finds
-//! nothing that works. Types come from JSON Schemas ([`schema`]), from the work of steps ([`step`],
-//! [`transform`]) and from expressions ([`infer`]), which are walked once over them. A type has a
-//! bounded size and depth; what would be larger becomes every value.
+//! is known, it contains every value. Whatever it excludes cannot occur, so checks based on it
+//! never reject anything that works. Types come from JSON Schemas ([`schema`]), from the work of
+//! steps ([`step`], [`transform`]) and from expressions ([`infer`]). A type has a bounded size and
+//! depth; a larger one becomes the set of all values.
 //!
 //! ```text
 //! schemas, steps --ValueType--> infer(expression) --> ValueType, findings
 //! ```
 //!
-//! Nothing here takes part in a run: a definition that was recorded is compiled without it.
+//! Nothing here takes part in a run: a recorded definition is compiled without it.
 
 mod combine;
 mod describe;

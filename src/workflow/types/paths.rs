@@ -1,4 +1,4 @@
-//! Parts of expressions as they are written: what messages call them, and where they begin.
+//! Parts of expressions as they were written: their text in messages, and where they begin.
 
 use jmespath::ast::Ast;
 

@@ -1,9 +1,9 @@
-//! JSON Schema as a type: what it surely forbids, and nothing more.
+//! JSON Schema as a type: what it certainly forbids, and nothing more.
 //!
-//! Understood are `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`,
-//! `patternProperties` (which opens an object), `items`, `prefixItems`, plain references into the
-//! same document, `allOf`, `anyOf` and `oneOf`. Every other keyword can only forbid more, so to leave
-//! it out is safe.
+//! Supported are `type`, `enum`, `const`, `properties`, `required`, `additionalProperties`,
+//! `patternProperties` (which opens an object), `items`, `prefixItems`, plain references within the
+//! same document, `allOf`, `anyOf` and `oneOf`. Every other keyword can only forbid more, so
+//! ignoring it is safe.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Whether a name is a slip of the finger for another one, for certain enough to warn of it where
-//! nothing forbids it: stricter than the hints of faults, which only suggest.
+//! Whether a name is a misspelling of another one, with enough certainty for a warning where
+//! nothing forbids the name: stricter than the hints of faults, which only suggest.
 
 /// The declared name that was probably meant, if one is close.
 pub fn likely_typo<'a>(name: &str, declared: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {

@@ -1,4 +1,4 @@
-//! What steps give: their outputs, and the markers that stand in place of one.
+//! The types of step outputs, and of the markers in place of an output.
 
 use super::ValueType;
 

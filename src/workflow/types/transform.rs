@@ -1,4 +1,4 @@
-//! What the six operations make of a type (decision S8).
+//! The effect of the six operations on a type (decision S8).
 
 use super::{KindSet, ValueType};
 

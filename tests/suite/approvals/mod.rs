@@ -88,13 +88,15 @@ pipeline: [{{id: act, agent: ./agents/{name}.agent.yaml, params: {{msg: '{{{{ pa
 /// Waits for a frame of a type.
 async fn seen(client: &Client, run: &str, kind: &str) {
     let mut events = client.events(run, None).await;
+    let mut others = Vec::new();
     while let Some(event) = events.next().await {
         let frame: Value = serde_json::from_str(&event.data).unwrap();
         if frame["type"] == kind {
             return;
         }
+        others.push(event.data);
     }
-    panic!("{run} ended without {kind}");
+    panic!("{run} ended without {kind}: {}", others.join("\n"));
 }
 
 /// Where a decision on a run is made.

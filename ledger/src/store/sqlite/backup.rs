@@ -1,7 +1,8 @@
-//! Copies of a ledger, and coming back from one.
+//! Copies of a ledger, and restoring one.
 //!
 //! A backup is one file without a log, in `journal_mode = DELETE`, which any SQLite tool opens. It
-//! is taken from a ledger in use without stopping its owner, and shows one state of it.
+//! is taken from a ledger in use without stopping its owner, and contains one consistent state of
+//! it.
 
 use std::path::{Path, PathBuf};
 

@@ -5,12 +5,13 @@
 //! reader can delay a commit.
 //!
 //! ```text
-//! files    paths, opening, who may read what      schema   the tables
-//! queries  reading, on any connection             write    one transaction
-//! reader   the view from outside                  check    what the container finds
-//! place    whether the files are where they were  copy     page by page
-//! lock     who owns the file                      names    whether it has another name
-//! reserve  space for a start on a full disk       backup   copies, and back from one
+//! files          paths, opening, permissions      schema        the tables
+//! queries        reading, on any connection       write         one transaction
+//! reader         reading without owning           check         the container
+//! file_identity  whether the files were moved     copy          page by page
+//! lock           who owns the file                hard_links    further names of the file
+//! reserve        space for a start on a full disk backup        copies, and restoring one
+//! verification   a file in any state
 //! ```
 
 pub mod backup;

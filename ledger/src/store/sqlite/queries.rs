@@ -1,4 +1,4 @@
-//! The questions a ledger answers, on any connection to it.
+//! Queries on a ledger, for any connection to it.
 
 use rusqlite::types::{Value, ValueRef};
 use rusqlite::{Connection, OptionalExtension as _, Row, params, params_from_iter};

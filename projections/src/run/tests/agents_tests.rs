@@ -1,4 +1,4 @@
-//! The tables of agents, items and workers.
+//! The transition tables of agents, items and workers.
 
 use ktsu_ledger::event::{
     AgentEvent, ItemEvent, LostReason, StepCompleted, StepFailed, WorkerDispatched, WorkerEvent,

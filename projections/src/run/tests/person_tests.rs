@@ -1,4 +1,4 @@
-//! Forks, resumptions, resets, overlays: what may follow, and what follows from them.
+//! Forks, resumptions, resets, overlays: which frames may follow, and their consequences.
 
 use ktsu_ledger::event::{BranchCreated, Effects, OverlaySet, PersonEvent, RunResumed, StepReset};
 

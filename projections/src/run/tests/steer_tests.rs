@@ -1,4 +1,4 @@
-//! What may follow a person's word about a whole run, and what follows from it (decision P1).
+//! Pausing and ending whole runs: which frames may follow, and their consequences (decision P1).
 
 use ktsu_ledger::event::{RunCommand, RunResumed};
 

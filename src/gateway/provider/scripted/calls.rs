@@ -1,4 +1,4 @@
-//! Tools in a script: what its rules ask for, and what they can see of earlier results.
+//! Tools in a script: the calls that its rules request, and what they can see of earlier results.
 
 use std::collections::HashMap;
 

@@ -1,4 +1,4 @@
-//! The rules file, read with every fault at its place.
+//! Reads the rules file, and reports every fault with its location.
 
 mod response;
 

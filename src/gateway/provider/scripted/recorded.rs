@@ -1,7 +1,8 @@
 //! The replies of a recorded run, as `ktsu frames RUN --json --expand` prints it.
 //!
-//! A request is known by its group and its messages, calls and results of tools included. The same request may stand in a run more than
-//! once: its replies are given in the order they were recorded, the last one from then on.
+//! A request is identified by its group and its messages, including tool calls and results. If a
+//! run contains the same request more than once, its replies are returned in the order they were
+//! recorded, and the last one from then on.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -1,5 +1,5 @@
-//! A thousand names that look like the name of a tool: none gets through for it, and each does where
-//! it is what the allowlist says (seed 000, invariant 5).
+//! A thousand names that resemble the name of a tool: none of them passes for it, and each passes
+//! if the allowlist contains exactly that name (seed 000, invariant 5).
 
 use super::*;
 

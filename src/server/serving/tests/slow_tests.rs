@@ -1,4 +1,4 @@
-//! Clients that do not read what they are answered.
+//! Clients that do not read their responses.
 
 use axum::body::{Body, Bytes};
 use axum::routing::get;

@@ -1,4 +1,4 @@
-//! What the frames and the plans of one side say about its steps.
+//! What the frames and the plans of one side contain about its steps.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,4 +1,4 @@
-//! What a rule answers with: templates, and the names they may mention.
+//! The answer of a rule: templates, and the names they may mention.
 
 use super::super::calls::ScriptedToolCall;
 use super::super::rules::{Matcher, ReplyBody, TEMPLATE_NAMES};
