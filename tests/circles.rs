@@ -9,9 +9,12 @@ use std::path::Path;
 
 use super::{bare, is_word, manifests, without_tests};
 
+/// Groups of files that may import each other, each with the reason.
+type Justified = &'static [(&'static str, &'static [&'static str])];
+
 /// Files that may be imported by what they import, by the folder of their crate, each group with the
 /// reason. Without the imports of these files no circle is left.
-const JUSTIFIED: [(&str, &[(&str, &[&str])]); 3] = [
+const JUSTIFIED: [(&str, Justified); 3] = [
     (
         "a parent that defines the type its children work on, and calls them",
         &[
