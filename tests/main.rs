@@ -42,6 +42,8 @@ mod fork;
 mod full_disk;
 #[path = "suite/golden.rs"]
 mod golden;
+#[path = "suite/growing.rs"]
+mod growing;
 #[path = "suite/locked.rs"]
 mod locked;
 #[path = "suite/long.rs"]

@@ -17,7 +17,7 @@ use ktsu_ledger::store::{
 use ktsu_ledger::{Hash, Record, StreamId};
 
 use ktsu_damage::{self as damage, Damage};
-use ktsu_run_index as rows;
+use ktsu_run_index::{self as rows, ListedRun};
 
 /// See the module documentation.
 #[derive(Debug)]
@@ -104,12 +104,12 @@ impl<R: Reader> IndexedReader<R> {
 
     /// The row of a run that has frames up to a number somewhere.
     fn row_of(&self, run: &StreamId, last: Option<u64>) -> Result<IndexRow, StoreError> {
+        let listed = ListedRun::read(&self.reader, run).ok().flatten();
         let made = rows::derive_row(&self.reader, run)?.row;
         if self.damage.reason().is_none() {
             return Ok(made);
         }
-        let stored = self.reader.row(run).ok().flatten();
-        let is_ahead = stored.is_some_and(|row| rows::is_ahead(&row.status, &made.status));
+        let is_ahead = listed.is_some_and(|one| one.is_ahead_of(&self.reader, &made.status));
         let tail = self.reader.tail(run).ok().flatten();
         let is_cut = last.is_some() && tail.map(|tail| tail.seq) < last;
         match is_ahead || is_cut {

@@ -32,7 +32,7 @@ use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::FoldError;
 
-use ktsu_run_index::{check_end, is_cut, stored_row};
+use ktsu_run_index::{ListedRun, check_end};
 
 /// Why a recorded run cannot be shown.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -69,7 +69,7 @@ pub fn envelope(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Option<EnvelopeFold>, RunReadError> {
-    let listed = stored_row(reader, stream);
+    let listed = ListedRun::read(reader, stream)?;
     let frames = branch::frames(reader, stream)?;
     if frames.is_empty() && listed.is_none() {
         return Ok(None);
@@ -79,7 +79,7 @@ pub fn envelope(
     }
     let folded = fold(&frames)?;
     let status = folded.state().status().as_str();
-    match listed.is_some_and(|row| is_cut(reader, stream, &row, status)) {
+    match listed.is_some_and(|listed| listed.is_cut(reader, status)) {
         true => Err(RunReadError::Cut),
         false => Ok(Some(folded)),
     }

@@ -6,7 +6,7 @@
 
 use ktsu_ledger::branch::{Ancestry, frames};
 use ktsu_ledger::event::{RunCreated, RunEvent};
-use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError};
+use ktsu_ledger::store::{IndexRow, Reader, Store, StoreError, Tail};
 use ktsu_ledger::{Epoch, Event, Frame, Hash, StreamId};
 use ktsu_projections::index::{RunRow, scoped_key};
 use ktsu_projections::run::RunState;
@@ -20,21 +20,48 @@ pub fn is_ahead(row: &str, frames: &str) -> bool {
     progress_rank(row) > progress_rank(frames)
 }
 
-/// A run's row, where it has one that can be read.
-pub fn stored_row(reader: &dyn Reader, stream: &StreamId) -> Option<IndexRow> {
-    reader.row(stream).ok().flatten()
+/// A run's row and the end of its frames, as they were before its frames were read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedRun {
+    row: IndexRow,
+    tail: Option<Tail>,
 }
 
-/// Whether a row says that its run went further than its frames do.
-pub fn is_cut(reader: &dyn Reader, stream: &StreamId, row: &IndexRow, status: &str) -> bool {
-    let is_known = row.status == UNREADABLE;
-    // A run may have begun again between the two looks; then its row is another one by now.
-    let is_cut = (is_known || is_ahead(&row.status, status))
-        && stored_row(reader, stream).as_ref() == Some(row);
-    if is_cut && !is_known {
-        reader.found_damage(&format!("{stream}: frames are missing at its end"));
+impl ListedRun {
+    /// Reads both; nothing where the run has no row that can be read.
+    ///
+    /// # Errors
+    /// [`StoreError`] where the end of its frames cannot be read.
+    pub fn read(reader: &dyn Reader, stream: &StreamId) -> Result<Option<Self>, StoreError> {
+        let Ok(Some(row)) = reader.row(stream) else {
+            return Ok(None);
+        };
+        let tail = reader.tail(stream)?;
+        Ok(Some(Self { row, tail }))
     }
-    is_cut
+
+    /// Whether the row says that the run went further than the frames that were read since.
+    ///
+    /// Rows change with frames, and frames are appended while others are read. So the row is held
+    /// against the frames only if neither changed meanwhile. The row alone would not do: a run that
+    /// waits and goes on comes back to the row it had.
+    pub fn is_ahead_of(&self, reader: &dyn Reader, status: &str) -> bool {
+        is_ahead(&self.row.status, status)
+            && Self::read(reader, &self.row.stream) == Ok(Some(self.clone()))
+    }
+
+    /// Whether frames are missing at the run's end; damage that was not known is reported.
+    pub fn is_cut(&self, reader: &dyn Reader, status: &str) -> bool {
+        let stream = &self.row.stream;
+        if self.row.status == UNREADABLE {
+            return reader.row(stream) == Ok(Some(self.row.clone()));
+        }
+        let is_cut = self.is_ahead_of(reader, status);
+        if is_cut {
+            reader.found_damage(&format!("{stream}: frames are missing at its end"));
+        }
+        is_cut
+    }
 }
 
 /// Up to this many frames of its own, a run that goes on is folded to see whether it began.
@@ -46,10 +73,10 @@ const MAX_FOLDED_FRAMES: u64 = 8;
 /// # Errors
 /// [`StoreError`]; [`StoreError::Damaged`] if frames are missing.
 pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreError> {
-    let Some(row) = stored_row(reader, stream) else {
+    let Some(listed) = ListedRun::read(reader, stream)? else {
         return Ok(());
     };
-    let Some(tail) = reader.tail(stream)? else {
+    let Some(tail) = listed.tail else {
         let why = format!("{stream}: all its frames are missing");
         reader.found_damage(&why);
         return Err(StoreError::Damaged(why));
@@ -57,7 +84,7 @@ pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreErro
     let path = Ancestry::of(reader, stream)?;
     let last = path.read(reader, tail.seq, 1)?;
     let last = last.first().and_then(|record| record.decode_bare().ok());
-    let says_as_much = match row.status.as_str() {
+    let says_as_much = match listed.row.status.as_str() {
         "complete" | "failed" => last.is_some_and(|last| is_end(&last)),
         // A run that a person ended ends with the end of its last step.
         "cancelled" | UNREADABLE => false,
@@ -70,7 +97,7 @@ pub fn check_end(reader: &dyn Reader, stream: &StreamId) -> Result<(), StoreErro
     let Ok(state) = RunState::fold(&frames(reader, stream)?) else {
         return Ok(());
     };
-    match is_cut(reader, stream, &row, state.status().as_str()) {
+    match listed.is_cut(reader, state.status().as_str()) {
         true => {
             let words = format!("{stream}: frames are missing at its end");
             Err(StoreError::Damaged(words))

@@ -198,10 +198,13 @@ pub(crate) struct Events {
 }
 
 impl Events {
-    /// The next event; nothing once the stream is closed.
+    /// The next event; nothing once the stream is closed. A stream that ends with a problem has not
+    /// come to its end.
     pub(crate) async fn next(&mut self) -> Option<Event> {
         loop {
-            if let Some(event) = parse(&self.block().await?) {
+            let text = self.block().await?;
+            assert_ne!(field(&text, "event").as_deref(), Some("problem"), "{text}");
+            if let Some(event) = parse(&text) {
                 return Some(event);
             }
         }
