@@ -17,6 +17,8 @@ pub trait EvaluatedValue: Clone {
     fn union<'a>(sets: impl IntoIterator<Item = &'a Self::Provenance>) -> Self::Provenance
     where
         Self::Provenance: 'a;
+    /// Whether a set has no places.
+    fn is_empty(set: &Self::Provenance) -> bool;
     /// The result of `find`, which is called only where provenance is tracked.
     fn trace(find: impl FnOnce() -> Self::Provenance) -> Self::Provenance;
     /// A value computed from places.
@@ -90,6 +92,10 @@ impl EvaluatedValue for Rcvar {
     type Provenance = ();
 
     fn union<'a>(_: impl IntoIterator<Item = &'a ()>) {}
+
+    fn is_empty((): &()) -> bool {
+        true
+    }
 
     fn trace(_: impl FnOnce()) {}
 

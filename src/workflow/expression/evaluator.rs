@@ -29,7 +29,9 @@ impl<V: EvaluatedValue> Tracker<V> {
 
     /// Records that another value at these places could be refused.
     pub fn inspect(&mut self, places: V::Provenance) {
-        self.inspected.push(places);
+        if !V::is_empty(&places) {
+            self.inspected.push(places);
+        }
     }
 }
 

@@ -300,6 +300,10 @@ impl EvaluatedValue for Tracked {
         union(sets)
     }
 
+    fn is_empty(set: &Provenance) -> bool {
+        set.is_empty()
+    }
+
     fn trace(find: impl FnOnce() -> Provenance) -> Provenance {
         find()
     }
