@@ -66,6 +66,16 @@ impl CallHistory {
         &self.calls
     }
 
+    /// Forgets the calls of tasks that have ended, once no others are open: what follows a run for
+    /// hours does not hold the arguments of all its calls.
+    pub fn forget_ended(&mut self) {
+        if self.open.is_empty() {
+            self.calls.clear();
+            self.by_key.clear();
+            self.by_frame.clear();
+        }
+    }
+
     /// What people were asked, in order.
     pub fn into_approvals(self) -> Vec<ApprovalRecord> {
         let calls = self.calls.into_iter();

@@ -21,6 +21,7 @@ use ktsu_projections::calls::CallHistory;
 use ktsu_projections::lineage::item_name;
 
 use self::tally::{Items, Tally};
+use self::tools::ToolNote;
 use self::waits::Waits;
 use super::layout::{columns, fit};
 use super::output::{BAD, DIM, GOOD, WARN, is_live, note, note_sheet, painted, transient};
@@ -104,6 +105,7 @@ impl Live {
     /// Applies a frame.
     pub(super) fn apply(&mut self, frame: &Frame) {
         self.waits.apply(frame);
+        let call = tools::note(&mut self.calls, frame);
         if let Event::Run(event) = &frame.event {
             return self.run(frame, event);
         }
@@ -115,7 +117,7 @@ impl Live {
             Event::Item(event) => self.item(task, frame.at, event),
             Event::Agent(event) => {
                 self.agent(task, event);
-                self.tool(task, frame);
+                self.tool(task, call);
             }
             Event::Worker(WorkerEvent::Lost(lost)) => {
                 let words = format!("lost its worker: {}", tools::word(&lost.reason));
@@ -347,8 +349,8 @@ impl Live {
         }
     }
 
-    fn tool(&mut self, task: LiveTask<'_>, frame: &Frame) {
-        let Some(note) = tools::note(&mut self.calls, frame) else {
+    fn tool(&mut self, task: LiveTask<'_>, note: Option<ToolNote>) {
+        let Some(note) = note else {
             return;
         };
         self.each(task, |tally| {

@@ -258,6 +258,7 @@ fn calls_of_tools_are_told_with_what_people_said_to_them() {
         .then("tool.in_doubt", "act", None, json!({"called": 9}))
         .then("approval.expired", "act", None, json!({"request": 10}))
         .then("step.completed", "act", None, json!({}));
+    assert_eq!(told.live.calls.calls().len(), 0, "ended calls are held");
     assert_eq!(
         told.lines(),
         [

@@ -29,6 +29,7 @@ pub(super) fn note(calls: &mut CallHistory, frame: &Frame) -> Option<ToolNote> {
         Some((server, tool)) => text::line(&format!("{server}.{tool}")).into_owned(),
         None => "a tool".to_owned(),
     };
+    calls.forget_ended();
     let Event::Agent(event) = &frame.event else {
         return None;
     };
