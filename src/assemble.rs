@@ -79,6 +79,29 @@ pub struct Setup {
     pub resume_unfinished: bool,
 }
 
+impl Setup {
+    /// An engine that runs everything in this process, on any port of this machine.
+    pub fn embedded(
+        kit: Arc<Kit>,
+        environment: Option<Environment>,
+        process: BTreeMap<String, String>,
+        ledger: LedgerPlace,
+    ) -> Self {
+        Self {
+            kit,
+            environment,
+            process,
+            ledger,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            clock: None,
+            agents: Agents::here(),
+            own_url: None,
+            gateway: None,
+            resume_unfinished: true,
+        }
+    }
+}
+
 /// Where agents run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Agents {

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
 
-use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, symbols, words};
-use super::{Failure, json, text};
+use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, print_json, symbols, words};
+use super::{Failure, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_history::recompute::RecomputeReport;
 use ktsu_schema::message_at;
@@ -30,11 +30,7 @@ const HANG: usize = 6;
 /// Prints a verdict.
 pub(super) fn print(verdict: &RecomputeReport, shape: OutputFormat) -> Result<(), Failure> {
     match shape {
-        OutputFormat::Json => {
-            let text = serde_json::to_string(verdict);
-            let text = text.map_err(|error| Failure::could_not_run(error.to_string()))?;
-            line(&json::pretty(&text));
-        }
+        OutputFormat::Json => drop(print_json(verdict)?),
         OutputFormat::Text => {
             for task in &verdict.tasks {
                 print_named(&name_of(task), task);

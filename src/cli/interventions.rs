@@ -13,7 +13,7 @@ use super::embedded;
 use super::engine::load_kit;
 use super::follow::{SILENCE_TIMEOUT, Viewer, follow};
 use super::live::Live;
-use super::output::{DIM, line, note, painted, print_failure};
+use super::output::{line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
@@ -160,9 +160,9 @@ pub(super) async fn fork(
     let id = branch["branch_id"].as_str().unwrap_or_default().to_owned();
     let shared = branch["fork_position"].as_u64().unwrap_or_default();
     if arguments.go {
-        note(&painted(
-            DIM,
-            &format!("{id} shares {shared} frames with {}", stream.name()),
+        note_dim(&format!(
+            "{id} shares {shared} frames with {}",
+            stream.name()
         ));
         return follow_to_end(common, owner, &id).await;
     }
@@ -175,14 +175,11 @@ pub(super) async fn fork(
     line(&id);
     let status = text::line(branch["status"].as_str().unwrap_or_default()).into_owned();
     let words = format!("  shares {shared} frames with {}; {status}", stream.name());
-    note(&painted(DIM, &words));
+    note_dim(&words);
     if status == "waiting" {
-        note(&painted(
-            DIM,
-            &format!("  ktsu resume {id} --kit DIR{flag}"),
-        ));
+        note_dim(&format!("  ktsu resume {id} --kit DIR{flag}"));
     }
-    note(&painted(DIM, &format!("  ktsu trace {id}{flag}")));
+    note_dim(&format!("  ktsu trace {id}{flag}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -241,7 +238,7 @@ pub(super) async fn overlay(
         "  to restart the steps that depend on it: ktsu resume {} --from STEP --kit DIR{flag}",
         stream.name()
     );
-    note(&painted(DIM, &dependants));
+    note_dim(&dependants);
     Ok(ExitCode::SUCCESS)
 }
 

@@ -98,7 +98,6 @@ struct Common {
         env = "KTSU_LEDGER",
         value_name = "FILE",
         alias = "db-path",
-        hide_env_values = true,
         help_heading = "Global options"
     )]
     ledger: Option<PathBuf>,
@@ -229,7 +228,7 @@ pub fn main() -> ExitCode {
 }
 
 fn parsed() -> Arguments {
-    let command = without_empty(Arguments::command());
+    let command = with_variables(Arguments::command());
     // Parsed first, so that errors in the arguments are coloured as requested, too.
     let color = requested_color(std::env::args_os().skip(1)).unwrap_or(ColorChoice::Auto);
     output::choose_color(color);
@@ -266,14 +265,14 @@ impl Command {
     }
 }
 
-/// Treats environment variables with an empty value as unset.
-fn without_empty(command: clap::Command) -> clap::Command {
+/// Treats environment variables with an empty value as unset, and shows no values in help texts.
+fn with_variables(command: clap::Command) -> clap::Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let command = command.mut_args(|arg| match arg.get_env().is_some_and(is_empty) {
         true => arg.env(None::<&'static str>),
-        false => arg,
+        false => arg.hide_env_values(true),
     });
-    command.mut_subcommands(without_empty)
+    command.mut_subcommands(with_variables)
 }
 
 async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {

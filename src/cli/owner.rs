@@ -10,8 +10,8 @@ use ktsu_ledger::lock;
 use serde_json::Value;
 
 use super::engine::{
-    LedgerLocation, any_port, client_token, ledger_location, load_environment, load_kit, open,
-    peer_of, process_environment, receiver, token_header,
+    LedgerLocation, client_token, ledger_location, load_environment, load_kit, open, peer_of,
+    process_environment, receiver, token_header,
 };
 use super::follow::problem;
 use super::logging::{self, LogFormat};
@@ -30,12 +30,11 @@ pub(super) struct EngineArguments {
         long,
         value_name = "DIR",
         alias = "project-dir",
-        env = "KTSU_PROJECT_DIR",
-        hide_env_values = true
+        env = "KTSU_PROJECT_DIR"
     )]
     pub(super) kit: Option<PathBuf>,
     /// The environment file [default: the nearest environments/local.env.yaml]
-    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
     pub(super) env: Option<PathBuf>,
 }
 
@@ -58,6 +57,20 @@ impl EngineArguments {
         let env = self.env.clone().or_else(found);
         Self { kit: None, env }
     }
+}
+
+/// Where the process that owns a ledger listens; `None` if no process owns it.
+pub(super) fn owner_url(ledger: &Path) -> Result<Option<String>, Failure> {
+    let Some(holder) = lock::holder(ledger) else {
+        return Ok(None);
+    };
+    holder.url.map(Some).ok_or_else(|| {
+        let ledger = ledger.display();
+        Failure::could_not_run(format!(
+            "{ledger} is owned by a process that is not listening"
+        ))
+        .hint("try again in a moment")
+    })
 }
 
 impl EngineHandle {
@@ -86,14 +99,7 @@ impl EngineHandle {
         wanted: &EngineArguments,
         runs: bool,
     ) -> Result<Self, Failure> {
-        if let Some(holder) = lock::holder(&place.path) {
-            let Some(url) = holder.url else {
-                let words = format!(
-                    "{} is owned by a process that is not listening",
-                    place.path.display()
-                );
-                return Err(Failure::could_not_run(words).hint("try again in a moment"));
-            };
+        if let Some(url) = owner_url(&place.path)? {
             return Ok(Self {
                 peer: Peer::remote(url, client_token()?),
                 place,
@@ -123,17 +129,11 @@ impl EngineHandle {
         };
         let mut process = process_environment();
         let receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;
+        let ledger = LedgerPlace::File(place.path.clone());
         let engine = open(Setup {
-            kit,
-            environment,
-            process,
-            ledger: LedgerPlace::File(place.path.clone()),
-            listen: any_port(),
-            clock: None,
             agents,
-            own_url: None,
-            gateway: None,
             resume_unfinished: false,
+            ..Setup::embedded(kit, environment, process, ledger)
         })
         .await?;
         Ok(Self {
@@ -160,8 +160,9 @@ impl EngineHandle {
         if let Some(expected) = expected {
             request = request.header("if-match", expected);
         }
-        let request = request.body(Body::from(body.to_string()));
-        let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+        let request = request
+            .body(Body::from(body.to_string()))
+            .map_err(Failure::of)?;
         let (status, answer) = self.peer.call_and_read(request).await?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
         match (200..300).contains(&status) {

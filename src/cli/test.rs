@@ -11,13 +11,13 @@ use ktsu_ledger::event::{Principal, Sameness};
 
 use super::comparison::{markdown, print_named, status_text};
 use super::engine::{
-    any_port, ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
+    ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
 };
 use super::logging::{self, LogFormat};
-use super::output::{DIM, line, painted, print_failure, words};
+use super::output::{DIM, line, painted, print_failure, print_json, words};
 use super::signals::Signals;
-use super::{Common, Failure, json, text};
-use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
+use super::{Common, Failure, text};
+use crate::assemble::{Engine, LedgerPlace, Setup};
 use ktsu_baseline::{
     Baseline, BaselineError, BaselineReport, BaselineResult, BaselineVerdict, MAX_FILE, compare,
     find_step,
@@ -55,12 +55,11 @@ pub(super) struct Arguments {
         value_name = "DIR",
         default_value = ".",
         alias = "project-dir",
-        env = "KTSU_PROJECT_DIR",
-        hide_env_values = true
+        env = "KTSU_PROJECT_DIR"
     )]
     kit: PathBuf,
     /// The environment file
-    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
     env: Option<PathBuf>,
     /// How to print the report
     #[arg(long, value_enum)]
@@ -101,19 +100,9 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         .then(|| ledger_location(common, environment.as_ref()).path);
     let mut process = process_environment();
     let _receiver = receiver(environment.as_ref(), &mut process, file.as_deref()).await?;
-    let engine = open(Setup {
-        kit: Arc::clone(&kit),
-        environment,
-        process,
-        ledger: file.map_or(LedgerPlace::Memory, LedgerPlace::File),
-        listen: any_port(),
-        clock: None,
-        agents: Agents::here(),
-        own_url: None,
-        gateway: None,
-        resume_unfinished: true,
-    })
-    .await?;
+    let ledger = file.map_or(LedgerPlace::Memory, LedgerPlace::File);
+    let setup = Setup::embedded(Arc::clone(&kit), environment, process, ledger);
+    let engine = open(setup).await?;
     let asked = stream::iter(&given).map(|one| ask(&engine, &kit, one));
     let results = tokio::select! {
         results = asked.buffered(MAX_CONCURRENT).try_collect::<Vec<BaselineResult>>() => Some(results),
@@ -268,11 +257,7 @@ async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<Baselin
 
 fn print(report: &BaselineReport, format: ReportFormat) -> Result<(), Failure> {
     match format {
-        ReportFormat::Json => {
-            let text = serde_json::to_string(report);
-            let text = text.map_err(|error| Failure::could_not_run(error.to_string()))?;
-            line(&json::pretty(&text));
-        }
+        ReportFormat::Json => drop(print_json(report)?),
         ReportFormat::Text => {
             for one in &report.baselines {
                 print_named(&text::line(&one.file), &one.task());

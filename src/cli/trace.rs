@@ -13,7 +13,7 @@ use ktsu_projections::lineage::LineageNode;
 use serde_json::json;
 
 use super::layout::columns;
-use super::output::{BOLD, DIM, WARN, line, painted, row, sheet, symbols};
+use super::output::{BOLD, DIM, WARN, line, painted, print_json, row, sheet, symbols};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
 use ktsu_history::frame_page::{self, PageLimit, is_within};
@@ -215,13 +215,6 @@ fn print_steps(
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_json(timeline: &impl serde::Serialize) -> Result<ExitCode, Failure> {
-    let json = serde_json::to_string(timeline);
-    let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
-    line(&shape::pretty(&json));
-    Ok(ExitCode::SUCCESS)
-}
-
 fn chain(
     common: &Common,
     stream: &StreamId,
@@ -319,8 +312,7 @@ fn tree(
     }
     if common.json {
         let body = json!({"run_id": stream.name(), "frames": nodes});
-        line(&shape::pretty(&body.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&body);
     }
     // From the last frame to the first: what follows from a frame comes after it.
     let mut below: BTreeMap<u64, Vec<Subtree<'_>>> = BTreeMap::new();

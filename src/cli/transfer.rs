@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::engine::{explain, nearby_ledger};
 use super::evidence::write_new;
-use super::output::{GOOD, line, painted};
+use super::output::{GOOD, line, painted, print_json};
 use super::reading::{find_run, open_seeing_all};
 use super::{Common, Failure, json as shape, text};
 use crate::assemble::import::{self, ImportError};
@@ -109,8 +109,7 @@ pub(super) async fn import(
             "file": name, "frames": imported.frames, "known": imported.known,
             "streams": imported.streams,
         });
-        line(&shape::pretty(&body.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&body);
     }
     let known = match imported.known {
         0 => String::new(),

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use termtree::GlyphPalette;
 
 use super::engine::load_kit;
-use super::output::{line, row, symbols};
+use super::output::{print_json, row, symbols};
 use super::symbols::Symbols;
-use super::{Common, Failure, json as shape, text};
+use super::{Common, Failure, text};
 use ktsu_kit::builtin;
 use ktsu_kit::tree::{TreeNode, branch};
 
@@ -21,13 +21,7 @@ pub(super) enum Arguments {
         /// A workflow file of a kit: KIT/workflows/NAME.workflow.yaml; or a NAME, with --project-dir
         file: PathBuf,
         /// The kit's folder, if FILE is not relative to the working directory
-        #[arg(
-            long,
-            value_name = "DIR",
-            alias = "kit",
-            env = "KTSU_PROJECT_DIR",
-            hide_env_values = true
-        )]
+        #[arg(long, value_name = "DIR", alias = "kit", env = "KTSU_PROJECT_DIR")]
         project_dir: Option<PathBuf>,
     },
 }
@@ -56,7 +50,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         .find(|one| kit.root.join(&one.path) == full);
     let tree = branch(&kit, &found.ok_or_else(outside)?.definition.plan);
     if common.json {
-        line(&shape::pretty(&whole(&kit.root, &tree).to_string()));
+        print_json(&whole(&kit.root, &tree))?;
     } else {
         for one in text::clean(&tree.text(color_variables(symbols()))).lines() {
             row(one);
