@@ -43,12 +43,10 @@ pub fn read(
     shape: &MapShape,
 ) -> Option<RetrySettings> {
     let fields = reader.shaped(node, shape)?;
-    let attempts = fields
-        .get("attempts")
-        .and_then(|node| reader.integer(node, "retry.attempts", 2, 10));
-    let backoff_ms = fields
-        .get("backoff")
-        .and_then(|node| reader.duration(node, "retry.backoff"));
+    let attempts = fields.read("attempts", |node| {
+        reader.integer(node, "retry.attempts", 2, 10)
+    });
+    let backoff_ms = fields.read("backoff", |node| reader.duration(node, "retry.backoff"));
     let on = fields.get("on").map(|node| {
         let list = reader.list(node, "retry.on").unwrap_or_default().iter();
         let mut on: Vec<RetryTrigger> = list

@@ -28,9 +28,7 @@ pub fn declared(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<(Variable
 
 fn variable(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Variable> {
     let fields = reader.shaped(node, &DECLARED)?;
-    let secret = fields
-        .get("secret")
-        .and_then(|node| reader.flag(node, "secret"));
+    let secret = fields.read("secret", |node| reader.flag(node, "secret"));
     let default = fields.get("default");
     if let Some(node) = default.filter(|_| secret == Some(true)) {
         let words = "the default of a secret variable is a secret written out";

@@ -124,10 +124,7 @@ impl YamlNode {
                     .iter()
                     .find(|(key, _)| key.text == name)
                     .map(|(_, node)| node),
-                YamlValue::Null
-                | YamlValue::Bool(_)
-                | YamlValue::Number(_)
-                | YamlValue::Text(_) => None,
+                _ => None,
             };
             match next {
                 Some(next) => node = next,

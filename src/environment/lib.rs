@@ -152,10 +152,7 @@ fn from_node(
         return Some(environment);
     }
     let fields = reader.shaped(node, &shape::ENVIRONMENT)?;
-    if let Some(name) = fields
-        .get("name")
-        .and_then(|node| reader.string(node, "name"))
-    {
+    if let Some(name) = fields.read("name", |node| reader.string(node, "name")) {
         name.clone_into(&mut environment.name);
     }
     environment.variables = variables(reader, &fields);
@@ -182,7 +179,7 @@ fn from_node(
     }
     settings::retention(reader, &fields);
     environment.ledger = settings::ledger(reader, &fields);
-    environment.receiver = fields.get("receiver").and_then(|node| {
+    environment.receiver = fields.read("receiver", |node| {
         let fields = reader.shaped(node, &shape::RECEIVER)?;
         let variable = fields.get("variable")?;
         reader

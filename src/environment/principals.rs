@@ -125,12 +125,9 @@ fn principal(
     names: &mut BTreeMap<String, usize>,
 ) -> Option<PrincipalDeclaration> {
     let fields = reader.shaped(node, &shape::PRINCIPAL)?;
-    let name = fields.get("name");
-    let name = name.and_then(|node| name_of(reader, node, names));
-    let token = fields.get("token");
-    let token = token.and_then(|node| reference(reader, node, "token"));
-    let roles = fields.get("roles");
-    let roles = roles.and_then(|node| roles_of(reader, node));
+    let name = fields.read("name", |node| name_of(reader, node, names));
+    let token = fields.read("token", |node| reference(reader, node, "token"));
+    let roles = fields.read("roles", |node| roles_of(reader, node));
     let secrets = fields.get("secrets");
     let secrets = secrets.map(|node| secrets_of(reader, node));
     Some(PrincipalDeclaration {
@@ -150,20 +147,17 @@ fn name_of(
     if !is_name(name) {
         let words = format!("{name:?} cannot be the name of a principal");
         let hint = "a letter or digit, then letters, digits, '.', '_' and '-', at most 64";
-        reader.fault(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
-        return None;
+        return reader.reject(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
     }
     if name == LOCAL {
         let words = "local is whoever asks where nobody is asked for a token";
         let fault = Fault::new(FaultCode::ReservedName, node.place, words);
-        reader.fault(fault.hint("give the principal a name of its own"));
-        return None;
+        return reader.reject(fault.hint("give the principal a name of its own"));
     }
     if let Some(first) = names.get(name) {
         let words = format!("two principals are named {name:?}");
         let hint = format!("the first one is on line {first}");
-        reader.fault(Fault::new(FaultCode::DuplicateName, node.place, words).hint(hint));
-        return None;
+        return reader.reject(Fault::new(FaultCode::DuplicateName, node.place, words).hint(hint));
     }
     names.insert(name.to_owned(), node.place.line);
     Some(name.to_owned())
@@ -197,8 +191,7 @@ fn roles_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<BTreeSet<P
     }
     if entries.is_empty() {
         let fault = Fault::new(FaultCode::BadValue, node.place, "roles is empty");
-        reader.fault(fault.hint(format!("the roles: {}", known.join(", "))));
-        return None;
+        return reader.reject(fault.hint(format!("the roles: {}", known.join(", "))));
     }
     sound.then_some(roles)
 }
@@ -244,8 +237,7 @@ fn reference(
     if !matches!(node.data, YamlValue::Map(_)) {
         let words = format!("{what} is written out: a secret stands in a variable");
         let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
-        reader.fault(fault.hint(format!("{what}: {{env: NAME_OF_A_VARIABLE}}")));
-        return None;
+        return reader.reject(fault.hint(format!("{what}: {{env: NAME_OF_A_VARIABLE}}")));
     }
     let node = reader.shaped(node, &shape::VALUE)?.get("env")?;
     let variable = reader.string(node, "env")?;

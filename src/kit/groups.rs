@@ -83,11 +83,7 @@ fn declared(root: &Path) -> Option<Vec<String>> {
         groups.iter().filter_map(
             |group| match &super::read::member(Some(group), "name")?.data {
                 YamlValue::Text(name) => Some(name.clone()),
-                YamlValue::Null
-                | YamlValue::Bool(_)
-                | YamlValue::Number(_)
-                | YamlValue::List(_)
-                | YamlValue::Map(_) => None,
+                _ => None,
             },
         );
     Some(names.collect())

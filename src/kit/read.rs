@@ -149,14 +149,15 @@ pub(super) fn member<'n>(node: Option<&'n YamlNode>, name: &str) -> Option<&'n Y
 pub(super) fn members(node: Option<&YamlNode>) -> &[(YamlKey, YamlNode)] {
     match node.map(|node| &node.data) {
         Some(YamlValue::Map(members)) => members,
-        Some(
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Number(_)
-            | YamlValue::Text(_)
-            | YamlValue::List(_),
-        )
-        | None => &[],
+        _ => &[],
+    }
+}
+
+/// The items of a list; none of anything else.
+pub(super) fn items(node: Option<&YamlNode>) -> &[YamlNode] {
+    match node.map(|node| &node.data) {
+        Some(YamlValue::List(items)) => items,
+        _ => &[],
     }
 }
 

@@ -3,7 +3,7 @@
 
 use ktsu_ledger::event::plan::Visibility;
 
-use super::read::{KitReader, member, members};
+use super::read::{KitReader, items, member, members};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
@@ -81,12 +81,8 @@ pub(super) fn check(reader: &mut KitReader<'_>, schema: &YamlNode, visibility: V
 
 /// A root param that must be given and takes no value.
 fn required(reader: &mut KitReader<'_>, schema: &YamlNode) {
-    let Some(YamlValue::List(names)) = member(Some(schema), "required").map(|node| &node.data)
-    else {
-        return;
-    };
     let properties = member(Some(schema), "properties");
-    for name in names {
+    for name in items(member(Some(schema), "required")) {
         let YamlValue::Text(text) = &name.data else {
             continue;
         };
@@ -146,9 +142,8 @@ impl SecretMarkers {
     }
 
     fn each(&mut self, node: &YamlNode, seen: bool) {
-        if let YamlValue::List(items) = &node.data {
-            items.iter().for_each(|item| self.walk(item, seen));
-        }
+        let schemas = items(Some(node)).iter();
+        schemas.for_each(|schema| self.walk(schema, seen));
     }
 
     /// Under any other keyword: one schema, several by name, or a list of them.

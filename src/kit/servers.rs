@@ -20,9 +20,9 @@ use super::builtin;
 use super::files::{CENTRAL, SERVER_SUFFIX, file_of};
 use super::loader::Loader;
 use super::reference::{self, FileReference, SERVER_FILES};
+use super::schemas::missing_params;
 use super::server::{self, KitServer, ServerDraft};
 use super::tools::{ServerArgument, ServerCall};
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
 
@@ -130,15 +130,14 @@ pub(super) fn resolve(
         call.name
     );
     let fault = Fault::new(FaultCode::UnknownServer, call.place, words);
-    Err(
-        match nearest(&call.name, central.iter().map(String::as_str)) {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint(format!(
-                "add it to {CENTRAL}, or give it path: ../servers/{}{SERVER_SUFFIX}",
-                call.name
-            )),
-        },
-    )
+    Err(fault.suggest_or(
+        &call.name,
+        central.iter().map(String::as_str),
+        format!(
+            "add it to {CENTRAL}, or give it path: ../servers/{}{SERVER_SUFFIX}",
+            call.name
+        ),
+    ))
 }
 
 /// The key of an entry of the central list.
@@ -211,25 +210,19 @@ fn names(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
 /// What the server needs is given, and nothing it does not know.
 fn given(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     let (name, params) = (&server.server.name, &server.server.params);
-    for (wanted, param) in params {
-        let is_given = call.params.iter().any(|given| given.name == *wanted);
-        if param.default.is_none() && !is_given {
-            let words = format!("the server {name:?} requires the param {wanted:?}");
-            let fault = Fault::new(FaultCode::MissingParam, call.params_place, words);
-            faults.push(fault.hint(format!("add to params: {wanted}: …")));
-        }
-    }
+    let what = format!("the server {name:?}");
+    let required = params.iter().filter(|(_, param)| param.default.is_none());
+    let required = required.map(|(name, _)| name.as_str());
+    let is_given = |name: &str| call.params.iter().any(|given| given.name == name);
+    missing_params(&what, required, is_given, call.params_place, faults);
     let known: Vec<&str> = params.keys().map(String::as_str).collect();
     for given in &call.params {
         if params.contains_key(&given.name) {
             continue;
         }
-        let words = format!("the server {name:?} takes no param {:?}", given.name);
+        let words = format!("{what} takes no param {:?}", given.name);
         let fault = Fault::new(FaultCode::UnknownParam, given.place, words);
-        faults.push(match nearest(&given.name, known.iter().copied()) {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault,
-        });
+        faults.push(fault.suggest(&given.name, known.iter().copied()));
     }
 }
 

@@ -168,10 +168,11 @@ fn undeclared(reader: &mut KitReader<'_>, node: &YamlNode, params: Option<&Param
             }
             let words = format!("the params of this agent do not declare {name:?}");
             let fault = Fault::new(FaultCode::UnknownParam, node.place, words);
-            reader.fault(match ktsu_codes::nearest(name, known.iter().copied()) {
-                Some(near) => fault.hint(format!("did you mean {near}?")),
-                None => fault.hint("declare it in params.schema.properties"),
-            });
+            reader.fault(fault.suggest_or(
+                name,
+                known.iter().copied(),
+                "declare it in params.schema.properties",
+            ));
         }
     }
 }

@@ -171,7 +171,7 @@ impl<'a> DefaultFiller<'a> {
         match value {
             Value::Object(members) => self.fill_object(schema, members, depth),
             Value::Array(items) => self.fill_items(schema, items, depth),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -298,7 +298,7 @@ impl Size {
                 }
                 Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
                 Value::String(text) => size.bytes += text.len(),
-                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+                _ => {}
             }
         }
         size

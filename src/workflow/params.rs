@@ -164,7 +164,7 @@ impl ParamsSchema {
                     }
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            _ => {}
         }
     }
 

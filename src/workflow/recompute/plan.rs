@@ -304,7 +304,7 @@ fn rewritten(declared: &Value, at: &str, task: &RecordedTask, leaves: &mut Vec<S
             });
             Value::Object(members.collect())
         }
-        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => declared.clone(),
+        _ => declared.clone(),
     }
 }
 
