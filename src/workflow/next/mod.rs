@@ -28,13 +28,14 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    OutputChecked, RunEvent, RunStarted, SkipReason, StepCompleted, StepEvent, StepFailed,
-    StepInput, StepReset, StepSkipped, StepStarted,
+    OutputChecked, Reference, RunEvent, RunStarted, SkipReason, StepCompleted, StepEvent,
+    StepFailed, StepInput, StepReset, StepSkipped, StepStarted, Violation,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
 use ktsu_projections::run::{Phase, RunState, Scope, StepStatus, Todo};
 use serde_json::Value;
 
+use super::airlock::SchemaViolation;
 use super::definition::{CompiledStep, CompiledWorkflow, Definition};
 use super::expression::truthy;
 use super::rules::DecisionRules;
@@ -133,7 +134,7 @@ pub(super) struct StepContext<'a> {
 
 impl StepContext<'_> {
     /// The first thing that is wrong with params, to follow words of their own.
-    fn first_violation(&self, found: Vec<super::airlock::SchemaViolation>) -> String {
+    fn first_violation(&self, found: Vec<SchemaViolation>) -> String {
         let Some(first) = found.into_iter().next() else {
             return String::new();
         };
@@ -384,18 +385,34 @@ impl<'a> StepContext<'a> {
             WorkOutcome::Output(value) => {
                 self.settle_output(unit, step, attempt, &value, None, cause)
             }
-            WorkOutcome::Failed { code, message, raw } => {
-                let event = StepEvent::Failed(StepFailed {
-                    attempt,
-                    code,
-                    message,
-                    raw,
-                    step: step.id.clone(),
-                    raw_from: None,
-                });
-                unit.push(Event::Step(event), cause);
+            failed @ WorkOutcome::Failed { .. } => {
+                self.fail_step(unit, step, attempt, failed, None, cause);
             }
         }
+    }
+
+    /// Adds `step.failed`; `raw_from` says where the refused output is, if an earlier frame has it.
+    fn fail_step(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        attempt: u32,
+        failed: WorkOutcome,
+        raw_from: Option<Reference>,
+        cause: Vec<u64>,
+    ) {
+        let WorkOutcome::Failed { code, message, raw } = failed else {
+            return;
+        };
+        let event = StepEvent::Failed(StepFailed {
+            attempt,
+            code,
+            message,
+            raw,
+            raw_from,
+            step: step.id.clone(),
+        });
+        unit.push(Event::Step(event), cause);
     }
 
     /// Adds the verdict of the air-lock where the step has one (seed 000, invariant 9), then the
@@ -406,65 +423,86 @@ impl<'a> StepContext<'a> {
         step: &CompiledStep,
         attempt: u32,
         value: &Value,
-        from: Option<ktsu_ledger::event::Reference>,
-        mut cause: Vec<u64>,
+        from: Option<Reference>,
+        cause: Vec<u64>,
     ) {
         let Ok(json) = CanonicalJson::from_value(value) else {
             let failed =
                 WorkOutcome::failed("expression_failed", "the output is nested too deeply");
             return self.settle(unit, step, attempt, failed, cause);
         };
-        let errors = self.output_violations(step, value);
+        let errors = step.schema.as_ref();
+        let errors = errors.map(|_| violations(step.check_output(value, self.rules())));
+        self.complete(unit, step, attempt, errors, (Some(json), from), cause);
+    }
+
+    /// Adds the verdict of the air-lock, if the step has one, then the end of the step. The output,
+    /// if there is one, is recorded unless an earlier frame has it.
+    fn complete(
+        &self,
+        unit: &mut DecisionBatch,
+        step: &CompiledStep,
+        attempt: u32,
+        errors: Option<Vec<Violation>>,
+        (output, output_from): (Option<CanonicalJson>, Option<Reference>),
+        mut cause: Vec<u64>,
+    ) {
         let held = self.scope.steps.get(self.position as usize);
         match (&errors, held.map(|step| &step.phase)) {
             // A log cut between the verdict and the end.
             (_, Some(Phase::Checked { seq, .. })) => cause = vec![*seq],
-            (Some(errors), _) => {
-                let event = StepEvent::OutputChecked(OutputChecked {
-                    attempt,
-                    errors: errors.clone(),
-                    step: step.id.clone(),
-                    valid: errors.is_empty(),
-                    item: None,
-                });
-                cause = vec![unit.push(Event::Step(event), cause)];
-            }
+            (Some(errors), _) => cause = vec![checked(unit, step, None, attempt, errors, cause)],
             (None, _) => {}
         }
         if let Some(first) = errors.iter().flatten().next() {
-            let failed = WorkOutcome::Failed {
-                code: "schema_violation".to_owned(),
-                message: settle::air_lock_message(step, None, first),
-                raw: Some(json),
+            let (code, message) = (
+                "schema_violation",
+                settle::air_lock_message(step, None, first),
+            );
+            let failed = match output {
+                None => WorkOutcome::failed(code, message),
+                // Recorded runs have these messages whole.
+                raw => WorkOutcome::Failed {
+                    code: code.to_owned(),
+                    message,
+                    raw,
+                },
             };
             return self.settle(unit, step, attempt, failed, cause);
         }
         let event = StepEvent::Completed(StepCompleted {
             attempt,
-            output: from.is_none().then_some(json),
-            output_from: from,
+            output: output.filter(|_| output_from.is_none()),
+            output_from,
             step: step.id.clone(),
             stripped: Vec::new(),
         });
         unit.push(Event::Step(event), cause);
     }
+}
 
-    /// The air-lock's findings; none if the step declares no schema.
-    fn output_violations(
-        &self,
-        step: &CompiledStep,
-        value: &Value,
-    ) -> Option<Vec<ktsu_ledger::event::Violation>> {
-        step.schema.as_ref()?;
-        Some(violations(step.check_output(value, self.rules())))
-    }
+/// Adds the verdict of the air-lock.
+fn checked(
+    unit: &mut DecisionBatch,
+    step: &CompiledStep,
+    item: Option<u32>,
+    attempt: u32,
+    errors: &[Violation],
+    cause: Vec<u64>,
+) -> u64 {
+    let event = StepEvent::OutputChecked(OutputChecked {
+        attempt,
+        errors: errors.to_vec(),
+        item,
+        step: step.id.clone(),
+        valid: errors.is_empty(),
+    });
+    unit.push(Event::Step(event), cause)
 }
 
 /// Findings in the form frames carry them.
-pub fn violations(
-    found: Vec<super::airlock::SchemaViolation>,
-) -> Vec<ktsu_ledger::event::Violation> {
-    let convert = |one: super::airlock::SchemaViolation| ktsu_ledger::event::Violation {
+pub fn violations(found: Vec<SchemaViolation>) -> Vec<Violation> {
+    let convert = |one: SchemaViolation| Violation {
         message: one.message,
         path: one.pointer,
         rule: one.rule,

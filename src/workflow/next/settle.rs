@@ -3,16 +3,16 @@
 
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{
-    FinishReason, ItemCompleted, ItemEvent, ItemFailed, OutputChecked, Reference,
-    ReservedEvaluated, SkipReason, StepCompleted, StepEvent, StepFailed, StepSkipped, Violation,
+    FinishReason, ItemCompleted, ItemEvent, ItemFailed, Reference, ReservedEvaluated, SkipReason,
+    StepCompleted, StepEvent, StepSkipped, Violation,
 };
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::{AgentTask, Phase, Step as StepState, TaskPhase, Tasks};
+use ktsu_projections::run::{AgentTask, Step as StepState, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
 use super::agent::AgentEnd;
-use super::{DecisionBatch, StepContext, WorkOutcome, violations};
+use super::{DecisionBatch, StepContext, WorkOutcome, checked, violations};
 use crate::definition::CompiledStep;
 use crate::reserved::{self, ReservedEnd, ReservedEvaluation};
 use ktsu_schema::message_at;
@@ -139,7 +139,14 @@ impl StepContext<'_> {
                 unit.push(Event::Item(event), vec![cause]);
             }
             (TaskVerdict::Fail { failed, raw }, None) => {
-                self.fail_step(unit, step, task.attempt, failed, raw.map(place), cause);
+                self.fail_step(
+                    unit,
+                    step,
+                    task.attempt,
+                    failed,
+                    raw.map(place),
+                    vec![cause],
+                );
             }
             (TaskVerdict::Fail { failed, raw }, Some(item)) => {
                 let raw = raw.map(place);
@@ -215,14 +222,7 @@ impl StepContext<'_> {
             });
         }
         if task.checked.is_none() {
-            let event = StepEvent::OutputChecked(OutputChecked {
-                attempt: task.attempt,
-                errors: errors.clone(),
-                item,
-                step: step.id.clone(),
-                valid: errors.is_empty(),
-            });
-            *cause = unit.push(Event::Step(event), vec![*cause]);
+            *cause = checked(unit, step, item, task.attempt, &errors, vec![*cause]);
         }
         match errors.first() {
             Some(first) => TaskVerdict::Fail {
@@ -234,29 +234,6 @@ impl StepContext<'_> {
             },
             None => TaskVerdict::Output { stripped },
         }
-    }
-
-    fn fail_step(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        attempt: u32,
-        failed: WorkOutcome,
-        raw_from: Option<Reference>,
-        cause: u64,
-    ) {
-        let WorkOutcome::Failed { code, message, raw } = failed else {
-            return;
-        };
-        let event = StepEvent::Failed(StepFailed {
-            attempt,
-            code,
-            message,
-            raw,
-            raw_from,
-            step: step.id.clone(),
-        });
-        unit.push(Event::Step(event), vec![cause]);
     }
 
     #[expect(
@@ -309,15 +286,12 @@ impl StepContext<'_> {
             tasks,
             (FinishReason::Stopped, STOPPED_ELSEWHERE),
         );
-        let event = StepEvent::Failed(StepFailed {
-            attempt: held.attempt,
+        let failed = WorkOutcome::Failed {
             code,
             message,
             raw: None,
-            raw_from: None,
-            step: step.id.clone(),
-        });
-        unit.push(Event::Step(event), vec![cause]);
+        };
+        self.settle(unit, step, held.attempt, failed, vec![cause]);
         Some(())
     }
 
@@ -335,38 +309,11 @@ impl StepContext<'_> {
         if cause.is_empty() {
             cause.push(held.started?);
         }
-        let found = step.schema.as_ref().map(|_| {
+        let errors = step.schema.as_ref().map(|_| {
             let results = tasks.results().to_value();
             violations(step.check_output(&results, self.rules()))
         });
-        match (&found, &held.phase) {
-            (_, Phase::Checked { seq, .. }) => cause = vec![*seq],
-            (Some(errors), _) => {
-                let event = StepEvent::OutputChecked(OutputChecked {
-                    attempt: held.attempt,
-                    errors: errors.clone(),
-                    item: None,
-                    step: step.id.clone(),
-                    valid: errors.is_empty(),
-                });
-                cause = vec![unit.push(Event::Step(event), cause)];
-            }
-            (None, _) => {}
-        }
-        if let Some(first) = found.iter().flatten().next() {
-            let failed =
-                WorkOutcome::failed("schema_violation", air_lock_message(step, None, first));
-            self.settle(unit, step, held.attempt, failed, cause);
-            return Some(());
-        }
-        let event = StepEvent::Completed(StepCompleted {
-            attempt: held.attempt,
-            output: None,
-            output_from: None,
-            step: step.id.clone(),
-            stripped: Vec::new(),
-        });
-        unit.push(Event::Step(event), cause);
+        self.complete(unit, step, held.attempt, errors, (None, None), cause);
         Some(())
     }
 }

@@ -18,6 +18,10 @@ use records::{
     sendings,
 };
 
+use super::DivergenceKind::{
+    Condition, Failure, Group, Items, Limit, NoRecord, Order, Output, Param, Policy, Prompt,
+    Reserved, Retry, RunOutput, Schema, Status, StepAdded, StepRemoved, Template, Unused, Webhook,
+};
 use super::locate;
 use super::policies::policies;
 use super::{Divergence, DivergenceKind, Simulation, TaskAttemptKey};
@@ -107,11 +111,7 @@ impl DivergenceCollector {
     /// Whether a step, or the step whose child it stands in, is on one side only or was not reached
     /// on one: then nothing more is said about it.
     fn is_settled(&self, path: &str) -> bool {
-        let over = [
-            DivergenceKind::StepAdded,
-            DivergenceKind::StepRemoved,
-            DivergenceKind::Condition,
-        ];
+        let over = [StepAdded, StepRemoved, Condition];
         let mut all = self.divergences.iter();
         all.any(|one| {
             over.contains(&one.what)
@@ -125,7 +125,7 @@ impl DivergenceCollector {
         let (old, new) = (before.state().params(0), after.state().params(0));
         for change in value_diff::diff(&old, &new) {
             let sides = (change.before, change.after);
-            self.add(DivergenceKind::Param, "", &change.path, sides);
+            self.add(Param, "", &change.path, sides);
         }
     }
 
@@ -158,27 +158,17 @@ impl DivergenceCollector {
         let gone: Vec<String> = top(&self.old, &self.new);
         let come: Vec<String> = top(&self.new, &self.old);
         for path in gone {
-            self.add(
-                DivergenceKind::StepRemoved,
-                &path,
-                "",
-                (Some(json!(path)), None),
-            );
+            self.add(StepRemoved, &path, "", (Some(json!(path)), None));
         }
         for path in come {
-            self.add(
-                DivergenceKind::StepAdded,
-                &path,
-                "",
-                (None, Some(json!(path))),
-            );
+            self.add(StepAdded, &path, "", (None, Some(json!(path))));
         }
         let (before, after) = (conditions(old), conditions(new));
         for (path, was) in &before {
             let Some(is) = after.get(path) else { continue };
             if was != is && !self.is_settled(path) {
                 let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(DivergenceKind::Condition, path, "", sides);
+                self.add(Condition, path, "", sides);
             }
         }
     }
@@ -196,31 +186,26 @@ impl DivergenceCollector {
                     let sides = (given(&old.data, &place), given(&new.data, &place));
                     // The same value from elsewhere is the same value.
                     if sides.0 != sides.1 {
-                        self.add_item(DivergenceKind::Template, &path, item, &place, sides);
+                        self.add_item(Template, &path, item, &place, sides);
                     }
                 }
                 ("step.started", "items") => {
-                    self.add(
-                        DivergenceKind::Items,
-                        &path,
-                        "",
-                        (change.before, change.after),
-                    );
+                    self.add(Items, &path, "", (change.before, change.after));
                 }
                 ("step.output_checked", _) => {
                     let sides = (change.before, change.after);
-                    self.add_item(DivergenceKind::Schema, &path, item, &change.path, sides);
+                    self.add_item(Schema, &path, item, &change.path, sides);
                 }
                 ("reserved.evaluated", _) => {
                     let sides = (change.before, change.after);
-                    self.add_item(DivergenceKind::Reserved, &path, item, &change.path, sides);
+                    self.add_item(Reserved, &path, item, &change.path, sides);
                 }
                 // What it is made of stands in the templates.
                 ("webhook.sent", "body_hash") => {}
-                ("webhook.sent", "target") if self.has(DivergenceKind::Template, &path) => {}
+                ("webhook.sent", "target") if self.has(Template, &path) => {}
                 ("webhook.sent", _) => {
                     let sides = (change.before, change.after);
-                    self.add(DivergenceKind::Webhook, &path, &change.path, sides);
+                    self.add(Webhook, &path, &change.path, sides);
                 }
                 // Outputs, ends and inputs are told by what they lead to.
                 _ => {}
@@ -239,17 +224,11 @@ impl DivergenceCollector {
         match kept.key.kind.as_str() {
             "step.output_checked" => {
                 let verdict = kept.data.get("verdict").cloned().unwrap_or_default();
-                self.add_item(
-                    DivergenceKind::Schema,
-                    &path,
-                    item,
-                    "/verdict",
-                    side(verdict),
-                );
+                self.add_item(Schema, &path, item, "/verdict", side(verdict));
             }
             "reserved.evaluated" => {
                 let field = kept.data.get("field").cloned().unwrap_or_default();
-                self.add_item(DivergenceKind::Reserved, &path, item, "", side(field));
+                self.add_item(Reserved, &path, item, "", side(field));
             }
             _ => {}
         }
@@ -262,7 +241,7 @@ impl DivergenceCollector {
             let Some(is) = after.get(path) else { continue };
             if was != is && !self.is_settled(path) {
                 let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(DivergenceKind::Retry, path, "/sendings", sides);
+                self.add(Retry, path, "/sendings", sides);
             }
         }
         let waited = old.iter().filter_map(|kept| match &kept.frame.event {
@@ -278,7 +257,7 @@ impl DivergenceCollector {
             };
             if was != is {
                 let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(DivergenceKind::Retry, &path, "/backoff_ms", sides);
+                self.add(Retry, &path, "/backoff_ms", sides);
             }
         }
     }
@@ -292,7 +271,7 @@ impl DivergenceCollector {
             let is: Vec<&String> = is.iter().filter(|step| was.contains(step)).collect();
             if was != is {
                 let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(DivergenceKind::Order, scope, "", sides);
+                self.add(Order, scope, "", sides);
             }
         }
     }
@@ -306,66 +285,9 @@ impl DivergenceCollector {
         for (name, was) in old {
             let Some(is) = new.get(name) else { continue };
             let path = joined(&name.0, &name.1);
-            let texts = [
-                (
-                    "/agent",
-                    json!(was.agent),
-                    json!(is.agent),
-                    DivergenceKind::Prompt,
-                ),
-                (
-                    "/system",
-                    json!(was.system),
-                    json!(is.system),
-                    DivergenceKind::Prompt,
-                ),
-                (
-                    "/user",
-                    json!(was.user),
-                    json!(is.user),
-                    DivergenceKind::Prompt,
-                ),
-                (
-                    "/reflect",
-                    json!(was.reflect),
-                    json!(is.reflect),
-                    DivergenceKind::Prompt,
-                ),
-                // The schema stands in the system prompt, so the model would be told it.
-                (
-                    "/schema",
-                    was.schema.to_value(),
-                    is.schema.to_value(),
-                    DivergenceKind::Prompt,
-                ),
-                (
-                    "/group",
-                    json!(was.group),
-                    json!(is.group),
-                    DivergenceKind::Group,
-                ),
-                (
-                    "/max_tokens",
-                    json!(was.max_tokens),
-                    json!(is.max_tokens),
-                    DivergenceKind::Limit,
-                ),
-                (
-                    "/max_turns",
-                    json!(was.max_turns),
-                    json!(is.max_turns),
-                    DivergenceKind::Limit,
-                ),
-                (
-                    "/threshold",
-                    json!(was.threshold),
-                    json!(is.threshold),
-                    DivergenceKind::Limit,
-                ),
-            ];
-            for (field, was, is, what) in texts {
+            for ((kind, field, was), (_, _, is)) in fields(was).into_iter().zip(fields(is)) {
                 if was != is {
-                    self.add_item(what, &path, name.2, field, (Some(was), Some(is)));
+                    self.add_item(kind, &path, name.2, field, (Some(was), Some(is)));
                 }
             }
         }
@@ -412,10 +334,10 @@ impl DivergenceCollector {
     fn view(&mut self, path: &str, member: &str, below: &str, change: Change) {
         let sides = (change.before, change.after);
         match member {
-            "status" => self.add(DivergenceKind::Status, path, "", sides),
-            "output" => self.add(DivergenceKind::Output, path, below, sides),
-            "error" => self.add(DivergenceKind::Failure, path, below, sides),
-            "skip_reason" => self.add(DivergenceKind::Status, path, "/skip_reason", sides),
+            "status" => self.add(Status, path, "", sides),
+            "output" => self.add(Output, path, below, sides),
+            "error" => self.add(Failure, path, below, sides),
+            "skip_reason" => self.add(Status, path, "/skip_reason", sides),
             // Told otherwise: attempts, items, amounts, what agents said beside their output.
             _ => {}
         }
@@ -427,7 +349,7 @@ impl DivergenceCollector {
         for (path, item) in open_effects(&new.state) {
             if !was.contains(&(path.clone(), item)) {
                 let waits = Some(json!("waits for an answer that is not recorded"));
-                self.add_item(DivergenceKind::NoRecord, &path, item, "", (None, waits));
+                self.add_item(NoRecord, &path, item, "", (None, waits));
             }
         }
     }
@@ -444,19 +366,19 @@ impl DivergenceCollector {
             let kind = Some(json!(frame.event.kind()));
             let budget = old.state.budget() != new.state.budget();
             match path {
-                None => self.add(DivergenceKind::Policy, "", "", (kind, None)),
+                None => self.add(Policy, "", "", (kind, None)),
                 Some(_) if budget && is_budget(frame) => {
                     let sides = (json!(old.state.budget()), json!(new.state.budget()));
                     let sides = (Some(sides.0), Some(sides.1));
-                    self.add(DivergenceKind::Policy, "", "/cost_budget_micro_usd", sides);
+                    self.add(Policy, "", "/cost_budget_micro_usd", sides);
                 }
                 Some(path) => {
-                    let told = self.divergences.iter().any(|one| {
-                        path == one.step
-                            || (one.what == DivergenceKind::Policy && one.step.is_empty())
-                    });
+                    let told = self
+                        .divergences
+                        .iter()
+                        .any(|one| path == one.step || (one.what == Policy && one.step.is_empty()));
                     if !told && !self.is_settled(&path) {
-                        self.add(DivergenceKind::Unused, &path, "", (kind, None));
+                        self.add(Unused, &path, "", (kind, None));
                     }
                 }
             }
@@ -470,9 +392,9 @@ impl DivergenceCollector {
         };
         let (was, is) = (normalize::envelope(&was), normalize::envelope(&is));
         for (member, what) in [
-            ("status", DivergenceKind::Status),
-            ("error", DivergenceKind::Failure),
-            ("output", DivergenceKind::RunOutput),
+            ("status", Status),
+            ("error", Failure),
+            ("output", RunOutput),
         ] {
             let pick = |value: &Value| {
                 let member = value
@@ -499,10 +421,7 @@ impl DivergenceCollector {
             }
         }
         self.divergences.sort_by_key(|one| {
-            let end = matches!(
-                one.what,
-                DivergenceKind::Status | DivergenceKind::Failure | DivergenceKind::RunOutput
-            );
+            let end = matches!(one.what, Status | Failure | RunOutput);
             match one.step.as_str() {
                 "" if end => (2, 0),
                 "" => (0, 0),
@@ -511,6 +430,22 @@ impl DivergenceCollector {
         });
         self.divergences
     }
+}
+
+/// What a runtime is told about a task, and the kind of a difference in each part of it.
+fn fields(spec: &TaskSpec) -> [(DivergenceKind, &'static str, Value); 9] {
+    [
+        (Prompt, "/agent", json!(spec.agent)),
+        (Prompt, "/system", json!(spec.system)),
+        (Prompt, "/user", json!(spec.user)),
+        (Prompt, "/reflect", json!(spec.reflect)),
+        // The schema is part of the system prompt, so the model would see it.
+        (Prompt, "/schema", spec.schema.to_value()),
+        (Group, "/group", json!(spec.group)),
+        (Limit, "/max_tokens", json!(spec.max_tokens)),
+        (Limit, "/max_turns", json!(spec.max_turns)),
+        (Limit, "/threshold", json!(spec.threshold)),
+    ]
 }
 
 /// Steps one side has and the other has not, without those inside of another such step. A child
