@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::Reader as _;
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::step_name::StepName;
 use serde_json::{Map, Value, json};
 
@@ -207,15 +208,11 @@ pub(super) async fn overlay(
     })?;
     let field = field.strip_prefix("output.").unwrap_or(field);
     let (inner, step) = step.rsplit_once('/').unwrap_or(("", step));
-    let scope = [scope.as_str(), inner]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join("/");
-    let named = match scope.as_str() {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
+    let scope = match inner {
+        "" => scope,
+        inner => path_in(&scope, inner),
     };
+    let named = path_in(&scope, step);
     let ledger = place.path.clone();
     let body = json!({"step": step, "field": field, "value": value, "reason": arguments.reason});
     let owner = EngineHandle::open(place, &arguments.engine, false).await?;

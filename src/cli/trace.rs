@@ -9,7 +9,7 @@ use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::EnvelopeFold;
-use ktsu_projections::lineage::LineageNode;
+use ktsu_projections::lineage::{LineageNode, path_in};
 use serde_json::json;
 
 use super::layout::columns;
@@ -372,9 +372,5 @@ fn node_text(node: &LineageNode, indent: &str) -> String {
 
 /// Where a frame belongs: `step`, `child/step`, or `child/` for what concerns a child as a whole.
 fn place_of(node: &LineageNode) -> String {
-    let step = node.step.as_deref().unwrap_or_default();
-    match node.scope.as_str() {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
-    }
+    path_in(&node.scope, node.step.as_deref().unwrap_or_default())
 }

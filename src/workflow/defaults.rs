@@ -102,7 +102,7 @@ fn target<'a>(document: &'a Value, schema: &'a Value) -> Option<(&'a Value, &'a 
 }
 
 /// A name as a segment of a JSON pointer.
-fn segment(name: &str) -> String {
+pub(crate) fn segment(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 

@@ -7,7 +7,7 @@ use ktsu_ledger::CanonicalJson;
 use serde_json::{Map, Value};
 
 use super::airlock::{Schema, SchemaError, SchemaViolation};
-use super::defaults;
+use super::defaults::{self, segment};
 use super::rules::DecisionRules;
 use ktsu_schema::{applies_reference_siblings, parts};
 
@@ -89,7 +89,7 @@ impl ParamsSchema {
         if self.property(name).is_none() {
             return Vec::new();
         }
-        let below = format!("/{}", escaped(name));
+        let below = format!("/{}", segment(name));
         let alone = Value::Object(Map::from_iter([(name.to_owned(), value)]));
         let found = self.schema.check(&alone).into_iter();
         let within = |pointer: &str| {
@@ -142,9 +142,9 @@ impl ParamsSchema {
             self.secrets_at(part, value, depth + 1, looking);
         }
         let length = looking.at.len();
-        let mut below = |schema: &Value, segment: &str, value: &Value| {
+        let mut below = |schema: &Value, name: &str, value: &Value| {
             looking.at.push('/');
-            looking.at.push_str(&escaped(segment));
+            looking.at.push_str(&segment(name));
             self.secrets_at(schema, value, depth + 1, looking);
             looking.at.truncate(length);
         };
@@ -207,7 +207,7 @@ pub fn without_refused_nulls(schema: Option<&ParamsSchema>, body: &mut Value, fi
     };
     let unknown = |name: &str| schema.is_closed() && schema.property(name).is_none();
     members.retain(|name, value| !(value.is_null() && unknown(name)));
-    let top = members.keys().map(|name| format!("/{}", escaped(name)));
+    let top = members.keys().map(|name| format!("/{}", segment(name)));
     let mut nulls: Vec<String> = top.chain(filled.iter().cloned()).collect();
     nulls.retain(|at| body.pointer(at) == Some(&Value::Null));
     // A schema tells of so many violations at a time; each round leaves out at least one null.
@@ -292,11 +292,6 @@ struct SecretScan {
     found: Vec<SchemaViolation>,
     /// Schemas held against values: a schema within itself is looked at once a value.
     seen: HashSet<(*const Value, *const Value)>,
-}
-
-/// A name as a segment of a JSON pointer.
-fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// The params a run starts with: the body with every default of the schema that it left out.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
 use ktsu_ledger::event::{Reference, RunCompleted, RunEvent, RunFailed, RunStarted, StepInput};
 use ktsu_ledger::{CanonicalJson, Draft, Event};
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::run::{
     Phase, RunState, RunStatus, Step as StepState, StepStatus, StoredOutput,
 };
@@ -12,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::names::computed;
 use super::{DecisionBatch, Memo, StepContext, WorkOutcome, clipped};
+use crate::defaults::segment;
 use crate::definition::{CompiledStep, CompiledWork, Definition};
 use crate::params;
 use crate::template::{Leaf, LeafSource, Template};
@@ -61,7 +63,7 @@ impl StepContext<'_> {
                 Webhooks::Suppress
             }),
         });
-        let scope = join(&self.scope.path, &step.id);
+        let scope = path_in(&self.scope.path, &step.id);
         unit.push_in(scope, Event::Run(event), vec![started]);
     }
 
@@ -117,7 +119,7 @@ impl StepContext<'_> {
             |leaf: &Leaf| !recorded || given.pointer(&leaf.at) == resolved.pointer(&leaf.at);
         let mut input = BTreeMap::new();
         for (name, value) in members {
-            let at = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+            let at = format!("/{}", segment(name));
             self.child_param(&at, value, &leaves, &stands, &mut input);
         }
         Ok(input)
@@ -172,7 +174,7 @@ impl StepContext<'_> {
         step: &CompiledStep,
         held: &StepState,
     ) -> Option<()> {
-        let path = join(&self.scope.path, &step.id);
+        let path = path_in(&self.scope.path, &step.id);
         let child = self.state.scope(self.state.scope_at(&path)?)?;
         if child.status != RunStatus::Complete {
             return None;
@@ -311,14 +313,5 @@ pub fn output_now(definition: &Definition, state: &RunState, scope: u32) -> Opti
     {
         Some(map) => CanonicalJson::from_value(&at.mapped(map).ok()?).ok(),
         None => at.last_output().map(|held| held.json.clone()),
-    }
-}
-
-/// The path of a scope below another.
-fn join(scope: &str, step: &str) -> String {
-    if scope.is_empty() {
-        step.to_owned()
-    } else {
-        format!("{scope}/{step}")
     }
 }

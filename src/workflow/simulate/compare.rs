@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ktsu_ledger::event::{RunEvent, TimerKind};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::normalize::{self, FrameKey, NormalizedFrame};
 use ktsu_projections::run::{FoldError, RunState};
 use ktsu_projections::value_diff::{self, Change};
@@ -14,8 +15,7 @@ use serde_json::{Value, json};
 mod records;
 
 use records::{
-    Plans, come_to, conditions, given, is_budget, joined, open_effects, path_of, pause, plans,
-    sendings,
+    Plans, come_to, conditions, given, is_budget, open_effects, path_of, pause, plans, sendings,
 };
 
 use super::DivergenceKind::{
@@ -248,7 +248,7 @@ impl DivergenceCollector {
             Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Retry => fired
                 .step
                 .as_ref()
-                .map(|step| joined(&kept.frame.scope, step)),
+                .map(|step| path_in(&kept.frame.scope, step)),
             _ => None,
         });
         for path in waited.collect::<BTreeSet<String>>() {
@@ -284,7 +284,7 @@ impl DivergenceCollector {
     ) {
         for (name, was) in old {
             let Some(is) = new.get(name) else { continue };
-            let path = joined(&name.0, &name.1);
+            let path = path_in(&name.0, &name.1);
             for ((kind, field, was), (_, _, is)) in fields(was).into_iter().zip(fields(is)) {
                 if was != is {
                     self.add_item(kind, &path, name.2, field, (Some(was), Some(is)));
@@ -315,7 +315,7 @@ impl DivergenceCollector {
             for change in value_diff::diff(&was, &is) {
                 let mut parts = change.path.splitn(4, '/').skip(1);
                 let step = parts.next().unwrap_or_default().to_owned();
-                let path = joined(&scope.path, &step);
+                let path = path_in(&scope.path, &step);
                 let pending = waits && is[&step]["status"] == "pending";
                 if self.is_settled(&path) || pending || !self.new.contains_key(&path) {
                     continue;
@@ -362,7 +362,7 @@ impl DivergenceCollector {
             }
             let data = frame.event.data();
             let step = data.get("step").and_then(Value::as_str);
-            let path = step.map(|step| joined(&frame.scope, step));
+            let path = step.map(|step| path_in(&frame.scope, step));
             let kind = Some(json!(frame.event.kind()));
             let budget = old.state.budget() != new.state.budget();
             match path {
@@ -416,7 +416,7 @@ impl DivergenceCollector {
         for (at, frame) in recorded.iter().enumerate() {
             if let Event::Step(event) = &frame.event {
                 places
-                    .entry(joined(&frame.scope, event.step()))
+                    .entry(path_in(&frame.scope, event.step()))
                     .or_insert(at);
             }
         }

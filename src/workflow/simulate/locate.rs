@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use ktsu_ledger::Frame;
 use ktsu_projections::Lineage;
-use ktsu_projections::lineage::{LineageNode, item_name};
+use ktsu_projections::lineage::{LineageNode, item_name, path_in};
 
 use super::Divergence;
 use super::DivergenceKind::{
@@ -20,25 +20,20 @@ pub(super) fn locate_frames(divergences: &mut [Divergence], recorded: &[Frame]) 
     let mut about: HashMap<String, Vec<&LineageNode>> = HashMap::new();
     for node in lineage.nodes() {
         let step = node.step.as_deref().unwrap_or_default();
-        about.entry(path(&node.scope, step)).or_default().push(node);
+        about
+            .entry(path_in(&node.scope, step))
+            .or_default()
+            .push(node);
     }
     for one in divergences.iter_mut().filter(|one| one.frame.is_none()) {
         let name = match one.what {
             // It is about the steps of a scope, one after another.
-            Order => path(&one.step, &moved(one)),
+            Order => path_in(&one.step, &moved(one)),
             _ if one.step.is_empty() => String::new(),
             _ => item_name(&one.step, one.item),
         };
         let nodes = about.get(&name).map_or(&[][..], Vec::as_slice);
         one.frame = frame(one, nodes);
-    }
-}
-
-fn path(scope: &str, step: &str) -> String {
-    match (scope, step) {
-        ("", step) => step.to_owned(),
-        (scope, "") => format!("{scope}/"),
-        (scope, step) => format!("{scope}/{step}"),
     }
 }
 

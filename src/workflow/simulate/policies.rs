@@ -4,6 +4,7 @@
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::event::plan::{ApprovalPolicy, ServerPlan};
 use ktsu_ledger::{Event, Frame};
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::run::RunState;
 use serde_json::{Value, json};
 
@@ -38,10 +39,7 @@ pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Ve
             continue;
         };
         let was = servers(old, &frame.scope, call.step).unwrap_or_default();
-        let step = match frame.scope.as_str() {
-            "" => call.step.to_owned(),
-            scope => format!("{scope}/{}", call.step),
-        };
+        let step = path_in(&frame.scope, call.step);
         for (what, (history, decided)) in changed(&call, was, is) {
             let one = Divergence {
                 what,
