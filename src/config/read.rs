@@ -274,6 +274,14 @@ impl<'a> ConfigReader<'a> {
         }
     }
 
+    /// The members of a map with arbitrary keys; none if it is not one, which is reported.
+    pub fn members<'n>(&mut self, node: &'n YamlNode, what: &str) -> &'n [(YamlKey, YamlNode)] {
+        match (self.open_map(node, what), &node.data) {
+            (Some(_), YamlValue::Map(members)) => members,
+            _ => &[],
+        }
+    }
+
     /// A key that must be there.
     pub fn required<'n>(
         &mut self,

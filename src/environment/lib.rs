@@ -197,11 +197,8 @@ fn from_node(
 
 fn variables(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
-    if let Some(node) = fields.get(VARIABLES)
-        && reader.open_map(node, VARIABLES).is_some()
-        && let YamlValue::Map(members) = &node.data
-    {
-        for (key, node) in members {
+    if let Some(node) = fields.get(VARIABLES) {
+        for (key, node) in reader.members(node, VARIABLES) {
             let value = reader.string(node, &key.text);
             variables.extend(value.map(|value| (key.text.clone(), value.to_owned())));
         }

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::id::is_name;
 
 use super::shape;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::ConfigReader;
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
@@ -180,11 +179,9 @@ fn roles_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<BTreeSet<P
             Some(role) => drop(roles.insert(role)),
             None => {
                 let words = format!("there is no role {word:?}");
-                let hint = match nearest(word, known) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("the roles: {}", known.join(", ")),
-                };
-                reader.fault(Fault::new(FaultCode::UnknownRole, entry.place, words).hint(hint));
+                let fault = Fault::new(FaultCode::UnknownRole, entry.place, words);
+                let roles = format!("the roles: {}", known.join(", "));
+                reader.fault(fault.suggest_or(word, known, roles));
                 sound = false;
             }
         }
@@ -198,13 +195,7 @@ fn roles_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<BTreeSet<P
 
 fn secrets_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMap<String, SecretReference> {
     let mut secrets = BTreeMap::new();
-    if reader.open_map(node, "secrets").is_none() {
-        return secrets;
-    }
-    let YamlValue::Map(members) = &node.data else {
-        return secrets;
-    };
-    for (key, node) in members {
+    for (key, node) in reader.members(node, "secrets") {
         if !is_variable(&key.text) {
             let words = format!(
                 "{:?} is not the name of a variable: letters, digits and _",

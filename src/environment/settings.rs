@@ -11,7 +11,7 @@ use url::Url;
 use super::shape;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
-use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_config::yaml::YamlNode;
 use ktsu_egress::address::is_entry;
 
 /// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
@@ -146,13 +146,7 @@ pub(super) fn ledger(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Opti
 /// `NAME: {url}` for each tool server.
 pub(super) fn servers(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMap<String, String> {
     let mut servers = BTreeMap::new();
-    if reader.open_map(node, "servers").is_none() {
-        return servers;
-    }
-    let YamlValue::Map(members) = &node.data else {
-        return servers;
-    };
-    for (key, node) in members {
+    for (key, node) in reader.members(node, "servers") {
         if !key.text.split('/').all(is_name) {
             let words = format!("{:?} cannot be the name of a tool server", key.text);
             reader.fault(Fault::new(FaultCode::BadValue, key.place, words));

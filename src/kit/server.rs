@@ -9,7 +9,7 @@ use ktsu_ledger::event::plan::{AuthScheme, ServerAuth};
 
 use super::allowlist::{self, Allowlist};
 use super::env_isolation;
-use super::read::{KitReader, members};
+use super::read::KitReader;
 use super::shape::server as shape;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode};
@@ -153,10 +153,7 @@ type DeclaredParams = BTreeMap<String, (KitServerParam, SourceSpan)>;
 
 fn params(reader: &mut KitReader<'_>, node: &YamlNode) -> DeclaredParams {
     let mut declared = DeclaredParams::new();
-    if reader.open_map(node, "params").is_none() {
-        return declared;
-    }
-    for (key, node) in members(Some(node)) {
+    for (key, node) in reader.members(node, "params") {
         let Some(fields) = reader.shaped(node, &shape::PARAM) else {
             continue;
         };

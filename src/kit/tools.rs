@@ -7,7 +7,7 @@ use ktsu_ledger::id::is_name;
 
 use super::allowlist::{self, Allowlist};
 use super::builtin;
-use super::read::{KitReader, NameUsage, member, members};
+use super::read::{KitReader, NameUsage, member};
 use super::reference::split;
 use super::schemas::Params;
 use super::shape::agent as shape;
@@ -106,10 +106,7 @@ fn given_params(
     params: Option<&Params>,
 ) -> Vec<ServerArgument> {
     let mut given = Vec::new();
-    if reader.open_map(node, "the server's params").is_none() {
-        return given;
-    }
-    for (key, node) in members(Some(node)) {
+    for (key, node) in reader.members(node, "the server's params") {
         let Some(text) = reader.string(node, &key.text) else {
             continue;
         };

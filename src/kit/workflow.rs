@@ -181,11 +181,8 @@ fn policy(
         reader.keyword(node, "unpriced", &words)
     });
     let mut group_map = BTreeMap::new();
-    if let Some(node) = fields.get("group_map")
-        && reader.open_map(node, "group_map").is_some()
-        && let YamlValue::Map(members) = &node.data
-    {
-        for (key, node) in members {
+    if let Some(node) = fields.get("group_map") {
+        for (key, node) in reader.members(node, "group_map") {
             let group = reader.string(node, "a group");
             groups.extend(group.map(|group| (group.to_owned(), node.place)));
             group_map.extend(group.map(|group| (key.text.clone(), group.to_owned())));
