@@ -8,7 +8,7 @@ use ktsu_ledger::store::Reader;
 use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus};
 use serde_json::{Value, json};
 
-use super::interventions::follow_until_waiting;
+use super::interventions::follow_and_print;
 use super::layout::Column;
 use super::output::{line, note, note_dim, print_json};
 use super::owner::{EngineArguments, EngineHandle};
@@ -258,7 +258,7 @@ async fn decide(
         Err(late) if owner.is_ours() && late.problem() == Some(ErrorCode::ApprovalExpired) => {
             // The decision is recorded now, and the run continues as its policy says.
             let run = record.run_id.split('/').next().unwrap_or_default();
-            follow_until_waiting(common, owner, run).await?;
+            follow_and_print(common, owner, run, true).await?;
             return Err(late);
         }
         Err(failure) => {
@@ -269,7 +269,7 @@ async fn decide(
     if owner.is_ours() {
         let run = record.run_id.split('/').next().unwrap_or_default();
         note_dim(&decision_text(&record, &decided));
-        return follow_until_waiting(common, owner, run).await;
+        return follow_and_print(common, owner, run, true).await;
     }
     let flag = owner.place.flag.clone();
     owner.close().await?;

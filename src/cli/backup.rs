@@ -9,6 +9,7 @@ use ktsu_ledger::verify::VerifyReport;
 use serde_json::json;
 
 use super::engine::{nearby_ledger, quoted};
+use super::files::create_folder_of;
 use super::output::{GOOD, line, note, painted, print_json, symbols};
 use super::reading::{must_see_all, warn_of_second_name};
 use super::{Common, Failure, text};
@@ -47,12 +48,8 @@ pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<E
         Some(to) => to.clone(),
         None => nearby_ledger(common)?.path,
     };
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder
-        && arguments.file.is_file()
-        && lock::holder(&to).is_none()
-    {
-        std::fs::create_dir_all(folder)?;
+    if arguments.file.is_file() && lock::holder(&to).is_none() {
+        create_folder_of(&to)?;
     }
     let report = backup::restore(&arguments.file, &to).map_err(explain)?;
     print(common, &report, &to.display().to_string(), "is restored:")?;

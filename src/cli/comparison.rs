@@ -2,6 +2,7 @@
 
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
 
@@ -12,13 +13,13 @@ use ktsu_history::recompute::RecomputeReport;
 use ktsu_schema::message_at;
 
 /// How to print it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputFormat {
-    /// For people.
+    /// For people
     Text,
-    /// For programs.
+    /// For programs
     Json,
-    /// For pull requests.
+    /// For pull requests
     Markdown,
 }
 

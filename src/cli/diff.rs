@@ -72,8 +72,7 @@ impl DiffPage {
         }
         let shared = match diff.shared {
             0 => "no frame in common".to_owned(),
-            1 => "1 frame in common".to_owned(),
-            shared => format!("{shared} frames in common"),
+            shared => format!("{} in common", text::count(shared, "frame")),
         };
         if diff.is_empty() {
             line(&format!("{}: {shared}", painted(GOOD, "no difference")));

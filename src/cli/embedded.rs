@@ -8,15 +8,13 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use ktsu_ledger::event::plan::AuthScheme;
 
-use super::approval_prompt::ApprovalPrompt;
 use super::engine::{
     LedgerLocation, open, peer_of, process_environment, quoted, receiver, token_header, warn_of,
 };
 use super::envelope::{self, EnvelopeView};
 use super::explain;
-use super::follow::{Invocation, Viewer, follow, invoke};
+use super::follow::{Invocation, Watch, invoke};
 use super::layout::columns;
-use super::live::Live;
 use super::logging::{self, LogFormat};
 use super::output::{
     is_live, is_terminal, line, note, note_commands, note_dim, note_sheet, print_failure,
@@ -125,22 +123,11 @@ async fn run_and_follow(
             note_dim(&format!("  as {run_id}"));
         }
     }
-    let mut live = Live::new();
-    let flag = job.ledger.as_ref().map_or("", |place| place.flag.as_str());
-    let mut asking = ApprovalPrompt::new(&peer, &run_id, flag);
-    let viewer = Viewer {
-        live: Some(&mut live),
-        asking: Some(&mut asking),
-        leaves_waiting: false,
-        silence: None,
+    let watch = Watch {
+        flag: job.ledger.as_ref().map_or("", |place| place.flag.as_str()),
+        ..Watch::default()
     };
-    let followed = follow(&peer, &run_id, viewer);
-    let envelope = tokio::select! {
-        envelope = followed => Some(envelope?),
-        () = signals.next() => None,
-    };
-    let Some(envelope) = envelope else {
-        live.finish();
+    let Some(envelope) = watch.follow(&peer, &run_id, signals).await.transpose()? else {
         interrupted(&run_id, &job.kit.root, job.ledger.as_ref());
         return Ok(None);
     };

@@ -10,6 +10,7 @@ use ktsu_ledger::note::PublicKey;
 use serde_json::json;
 
 use super::engine::{nearby_ledger, quoted};
+use super::files::unwritable;
 use super::output::{BAD, GOOD, WARN, exit_code, line, note, painted, print_json, symbols};
 use super::reading::{find_run, open, open_seeing_all};
 use super::verify::read_checkpoints;
@@ -194,7 +195,7 @@ fn is_time(given: &str) -> Result<(), Failure> {
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => exists(path),
-        _ => Failure::could_not_run(format!("cannot write {}: {error}", path.display())),
+        _ => unwritable(path, &error),
     };
     let mut chance = [0; 8];
     getrandom::fill(&mut chance).map_err(Failure::of)?;

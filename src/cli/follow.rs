@@ -13,6 +13,7 @@ use super::Failure;
 use super::approval_prompt::ApprovalPrompt;
 use super::live::Live;
 use super::output::note;
+use super::signals::Signals;
 use ktsu_peer::Peer;
 use ktsu_schema::message_at;
 
@@ -70,6 +71,43 @@ pub(super) struct Viewer<'a> {
     pub(super) leaves_waiting: bool,
     /// How long the engine may be silent, if it is another process.
     pub(super) silence: Option<Duration>,
+}
+
+/// How a run is watched at this terminal.
+#[derive(Default)]
+pub(super) struct Watch<'a> {
+    /// ` --ledger PATH`, for the commands shown.
+    pub(super) flag: &'a str,
+    /// As of [`Viewer`].
+    pub(super) leaves_waiting: bool,
+    /// As of [`Viewer`].
+    pub(super) silence: Option<Duration>,
+}
+
+impl Watch<'_> {
+    /// Shows a run and asks for decisions until it ends, and gives its envelope as JSON; `None` if a
+    /// signal arrived first.
+    pub(super) async fn follow(
+        self,
+        peer: &Peer,
+        run_id: &str,
+        signals: &mut Signals,
+    ) -> Option<Result<String, Failure>> {
+        let mut live = Live::new();
+        let mut asking = ApprovalPrompt::new(peer, run_id, self.flag);
+        let viewer = Viewer {
+            live: Some(&mut live),
+            asking: Some(&mut asking),
+            leaves_waiting: self.leaves_waiting,
+            silence: self.silence,
+        };
+        tokio::select! {
+            envelope = follow(peer, run_id, viewer) => return Some(envelope),
+            () = signals.next() => {}
+        }
+        live.finish();
+        None
+    }
 }
 
 /// Shows a run until it ends, and gives its envelope as JSON.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::engine::quoted;
+use super::files::unwritable;
 use super::output::{line, note, note_commands, print_json};
 use super::{Common, Failure, text};
 
@@ -175,10 +176,6 @@ fn create(path: &Path, text: &str) -> std::io::Result<()> {
     }
     let mut file = std::fs::File::create_new(path)?;
     file.write_all(text.as_bytes())
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]

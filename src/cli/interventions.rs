@@ -9,11 +9,9 @@ use ktsu_projections::lineage::path_in;
 use ktsu_projections::step_name::StepName;
 use serde_json::{Map, Value, json};
 
-use super::approval_prompt::ApprovalPrompt;
 use super::embedded;
 use super::engine::load_kit;
-use super::follow::{SILENCE_TIMEOUT, Viewer, follow};
-use super::live::Live;
+use super::follow::{SILENCE_TIMEOUT, Watch};
 use super::output::{line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
@@ -165,7 +163,7 @@ pub(super) async fn fork(
             "{id} shares {shared} frames with {}",
             stream.name()
         ));
-        return follow_to_end(common, owner, &id).await;
+        return follow_and_print(common, owner, &id, false).await;
     }
     let flag = owner.place.flag.clone();
     owner.close().await?;
@@ -269,7 +267,7 @@ pub(super) async fn resume(
         .post(&path, &Value::Object(body), arguments.expect)
         .await
     {
-        Ok(_) => follow_to_end(common, owner, stream.name()).await,
+        Ok(_) => follow_and_print(common, owner, stream.name(), false).await,
         Err(failure) => {
             owner.close().await?;
             Err(with_step_suggestion(failure, &ledger, &stream, &named))
@@ -306,43 +304,23 @@ fn with_step_suggestion(
     })
 }
 
-/// Follows a run to its end, and shows its envelope.
-async fn follow_to_end(
-    common: &Common,
-    owner: EngineHandle,
-    run: &str,
-) -> Result<ExitCode, Failure> {
-    follow_and_print(common, owner, run, false).await
-}
-
-/// Follows a run until it ends, or only people elsewhere can move it, and shows its envelope.
-pub(super) async fn follow_until_waiting(
-    common: &Common,
-    owner: EngineHandle,
-    run: &str,
-) -> Result<ExitCode, Failure> {
-    follow_and_print(common, owner, run, true).await
-}
-
-async fn follow_and_print(
+/// Follows a run until it ends and shows its envelope; with `leaves_waiting`, also until only people
+/// elsewhere can move it.
+pub(super) async fn follow_and_print(
     common: &Common,
     owner: EngineHandle,
     run: &str,
     leaves_waiting: bool,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let mut live = Live::new();
-    let mut asking = ApprovalPrompt::new(&owner.peer, run, &owner.place.flag);
-    let viewer = Viewer {
-        live: Some(&mut live),
-        asking: Some(&mut asking),
+    let silence = Some(SILENCE_TIMEOUT);
+    let flag = owner.place.flag.as_str();
+    let watch = Watch {
+        flag,
         leaves_waiting,
-        silence: Some(SILENCE_TIMEOUT),
+        silence,
     };
-    let envelope = tokio::select! {
-        envelope = follow(&owner.peer, run, viewer) => Some(envelope),
-        () = signals.next() => None,
-    };
+    let envelope = watch.follow(&owner.peer, run, &mut signals).await;
     let place = owner.place.clone();
     let ours = owner.is_ours();
     signals.unless_again(owner.close()).await?;
@@ -352,7 +330,6 @@ async fn follow_and_print(
         result => result,
     });
     let Some(envelope) = envelope else {
-        live.finish();
         let words = match ours {
             true => format!(
                 "is kept; to continue: ktsu resume {run} --kit DIR{0}; to end it: ktsu cancel {run}{0}",

@@ -10,14 +10,12 @@ use std::time::Duration;
 use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
-use super::approval_prompt::ApprovalPrompt;
 use super::embedded::{self, EmbeddedRun};
 use super::engine::{
     LedgerLocation, client_token, ledger_location, load_environment, load_kit, nearby_ledger,
 };
-use super::follow::{Invocation, SILENCE_TIMEOUT, Viewer, follow, invoke};
+use super::follow::{Invocation, SILENCE_TIMEOUT, Watch, invoke};
 use super::input::{given_input, workflow_of};
-use super::live::Live;
 use super::output::{line, note, print_failure};
 use super::owner::owner_url;
 use super::reading::open_at;
@@ -141,21 +139,14 @@ async fn remote(
         });
         return Ok(ExitCode::SUCCESS);
     }
-    let mut live = Live::new();
     let flag = place.map_or("", |place| place.flag.as_str());
-    let mut asking = ApprovalPrompt::new(&peer, &run_id, flag);
-    let viewer = Viewer {
-        live: Some(&mut live),
-        asking: Some(&mut asking),
-        leaves_waiting: false,
+    let watch = Watch {
+        flag,
         silence: Some(time.max(SILENCE_TIMEOUT)),
+        ..Watch::default()
     };
-    let envelope = tokio::select! {
-        envelope = follow(&peer, &run_id, viewer) => Some(envelope?),
-        () = signals.next() => None,
-    };
-    let Some(envelope) = envelope else {
-        live.finish();
+    let envelope = watch.follow(&peer, &run_id, &mut signals).await;
+    let Some(envelope) = envelope.transpose()? else {
         print_failure(&format!(
             "stopped waiting: {run_id} continues at {url}; to end it: ktsu cancel {run_id}{flag}"
         ));

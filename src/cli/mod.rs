@@ -200,31 +200,16 @@ pub fn main() -> ExitCode {
     if arguments.common.json || arguments.command.is_quiet() {
         output::be_quiet();
     }
-    // Commands on recorded runs need no async runtime.
-    let looked = match &arguments.command {
-        Command::Diff(of) => Some(diff::run(&arguments.common, of)),
-        Command::Replay(of) => Some(replay::run(&arguments.common, of)),
-        _ => None,
-    };
-    if let Some(done) = looked {
-        return done.unwrap_or_else(|failure| output::fail(&failure));
-    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // The ledger is read on threads of its own (`ktsu_readers`).
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return output::fail(&Failure::could_not_run(format!("cannot start: {error}")));
-        }
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(dispatch(arguments)),
+        Err(error) => Err(Failure::could_not_run(format!("cannot start: {error}"))),
     };
-    let done = runtime.block_on(dispatch(arguments));
-    match done {
-        Ok(code) => code,
-        Err(failure) => output::fail(&failure),
-    }
+    done.unwrap_or_else(|failure| output::fail(&failure))
 }
 
 fn parsed() -> Arguments {

@@ -50,6 +50,12 @@ pub(super) struct EngineHandle {
 }
 
 impl EngineArguments {
+    /// The environment file of the kit, otherwise of the working directory.
+    fn environment(&self) -> Result<Option<Environment>, Failure> {
+        let kit = self.kit.as_deref().unwrap_or(Path::new("."));
+        load_environment(self.env.as_deref(), kit)
+    }
+
     /// Drops the kit if nothing will run; the environment still provides principals, secrets and
     /// limits.
     pub(super) fn without_kit(self) -> Self {
@@ -79,17 +85,11 @@ impl EngineHandle {
         common: &Common,
         wanted: &EngineArguments,
     ) -> Result<LedgerLocation, Failure> {
-        match &wanted.kit {
-            Some(kit) => {
-                let environment = load_environment(wanted.env.as_deref(), kit)?;
-                Ok(ledger_location(common, environment.as_ref()))
-            }
-            None if common.ledger.is_some() => Ok(ledger_location(common, None)),
-            None => {
-                let environment = load_environment(wanted.env.as_deref(), Path::new("."))?;
-                Ok(ledger_location(common, environment.as_ref()))
-            }
-        }
+        let environment = match wanted.kit.is_none() && common.ledger.is_some() {
+            true => None,
+            false => wanted.environment()?,
+        };
+        Ok(ledger_location(common, environment.as_ref()))
     }
 
     /// Connects to the owner of a ledger, or starts an engine that does not resume unfinished runs.
@@ -115,17 +115,11 @@ impl EngineHandle {
         }
         let token = token_header()?;
         logging::start(LogFormat::Text, logging::default_level("warn"))?;
-        let (kit, environment, agents) = match &wanted.kit {
-            Some(kit) => {
-                let environment = load_environment(wanted.env.as_deref(), kit)?;
-                (load_kit(kit)?, environment, Agents::here())
-            }
-            None => {
-                // The known secrets are redacted from messages.
-                let here = Path::new(".");
-                let environment = load_environment(wanted.env.as_deref(), here)?;
-                (Arc::new(Kit::empty()), environment, Agents::Nowhere)
-            }
+        // Also without a kit: the known secrets are redacted from messages.
+        let environment = wanted.environment()?;
+        let (kit, agents) = match &wanted.kit {
+            Some(kit) => (load_kit(kit)?, Agents::here()),
+            None => (Arc::new(Kit::empty()), Agents::Nowhere),
         };
         let mut process = process_environment();
         let receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;

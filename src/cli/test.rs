@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use ktsu_ledger::event::{Principal, Sameness};
 
-use super::comparison::{markdown, print_named, status_text};
+use super::comparison::{OutputFormat, markdown, print_named, status_text};
 use super::engine::{
     ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
 };
+use super::files::unreadable;
 use super::logging::{self, LogFormat};
 use super::output::{DIM, line, painted, print_failure, print_json, words};
 use super::signals::Signals;
@@ -31,17 +31,6 @@ use ktsu_workflow::recompute::{RecordedRun, prepare_task};
 const MAX_CONCURRENT: usize = 10;
 /// The most baselines of one test.
 const MAX_BASELINES: usize = 10_000;
-
-/// How to print it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ReportFormat {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-    /// For pull requests
-    Markdown,
-}
 
 /// What `test` takes.
 #[derive(Debug, clap::Args)]
@@ -63,7 +52,7 @@ pub(super) struct Arguments {
     env: Option<PathBuf>,
     /// How to print the report
     #[arg(long, value_enum)]
-    format: Option<ReportFormat>,
+    format: Option<OutputFormat>,
     /// Exits with 0 if values differ; a schema violation still counts
     #[arg(long)]
     no_fail_on_diff: bool,
@@ -122,8 +111,8 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     };
     let report = BaselineReport::of(results, bears);
     let format = arguments.format.unwrap_or(match common.json {
-        true => ReportFormat::Json,
-        false => ReportFormat::Text,
+        true => OutputFormat::Json,
+        false => OutputFormat::Text,
     });
     print(&report, format)?;
     Ok(match report.status {
@@ -178,10 +167,6 @@ fn read(file: &Path) -> Result<BaselineFile, Failure> {
         file: file.display().to_string(),
         baseline,
     })
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::could_not_run(format!("cannot read {}: {error}", path.display()))
 }
 
 /// The definition and the step a baseline is of.
@@ -255,10 +240,10 @@ async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<Baselin
     ))
 }
 
-fn print(report: &BaselineReport, format: ReportFormat) -> Result<(), Failure> {
+fn print(report: &BaselineReport, format: OutputFormat) -> Result<(), Failure> {
     match format {
-        ReportFormat::Json => drop(print_json(report)?),
-        ReportFormat::Text => {
+        OutputFormat::Json => drop(print_json(report)?),
+        OutputFormat::Text => {
             for one in &report.baselines {
                 print_named(&text::line(&one.file), &one.task());
             }
@@ -268,7 +253,7 @@ fn print(report: &BaselineReport, format: ReportFormat) -> Result<(), Failure> {
                 2,
             );
         }
-        ReportFormat::Markdown => {
+        OutputFormat::Markdown => {
             line(&format!(
                 "## Baselines: {}\n\n{}\n",
                 status(report.status),

@@ -12,6 +12,7 @@ use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::lineage::{LineageNode, path_in};
 use serde_json::json;
 
+use super::files::unwritable;
 use super::layout::columns;
 use super::output::{BOLD, DIM, WARN, line, painted, print_json, row, sheet, symbols};
 use super::reading::{find_run, no_such_child, open};
@@ -173,7 +174,7 @@ fn write_report(
     let made = std::fs::File::create_new(file);
     let written = made.and_then(|mut made| made.write_all(page.as_bytes()));
     written.map_err(|error| {
-        let failure = Failure::could_not_run(format!("cannot write {}: {error}", file.display()));
+        let failure = unwritable(file, &error);
         match error.kind() {
             ErrorKind::AlreadyExists => failure.hint("choose another name"),
             _ => failure,

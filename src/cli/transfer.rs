@@ -8,6 +8,7 @@ use serde_json::json;
 
 use super::engine::{explain, nearby_ledger};
 use super::evidence::write_new;
+use super::files::create_folder_of;
 use super::output::{GOOD, line, painted, print_json};
 use super::reading::{find_run, open_seeing_all};
 use super::{Common, Failure, json as shape, text};
@@ -90,13 +91,7 @@ pub(super) async fn import(
     };
     let read = std::fs::read(&arguments.file);
     let lines = read.map_err(|error| failed(error.to_string()))?;
-    if let Some(folder) = place
-        .path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(folder)?;
-    }
+    create_folder_of(&place.path)?;
     let ledger = place.path.display().to_string();
     let done = tokio::task::spawn_blocking(move || import::import(&place.path, &lines));
     let done = done.await.map_err(|error| failed(error.to_string()))?;

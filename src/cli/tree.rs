@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use termtree::GlyphPalette;
 
 use super::engine::load_kit;
+use super::files::unreadable;
 use super::output::{print_json, row, symbols};
 use super::symbols::Symbols;
 use super::{Common, Failure, text};
@@ -30,9 +31,8 @@ pub(super) enum Arguments {
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let Arguments::Tree { file, project_dir } = arguments;
     let file = &named(file, project_dir.as_deref());
-    let full = file.canonicalize().map_err(|error| {
-        Failure::could_not_run(format!("cannot read {}: {error}", file.display()))
-    })?;
+    let full = file.canonicalize();
+    let full = full.map_err(|error| unreadable(file, &error))?;
     let outside = || {
         let words = format!("{} is not a workflow of a kit", file.display());
         Failure::could_not_run(words)

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::engine::nearby_ledger;
+use super::files::unwritable;
 use super::output::{
     BAD, GOOD, WARN, exit_code, is_live, line, line_dim, note, note_sheet, painted, print_json,
     symbols, transient,
@@ -251,9 +252,7 @@ fn read_heads(path: &Path) -> Result<Vec<Head>, Failure> {
 
 /// Refuses to overwrite a file: earlier heads are what counts.
 fn write_heads(path: &Path, heads: &[Head]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
-    };
+    let failed = |error: std::io::Error| unwritable(path, &error);
     let heads = heads.iter().map(|head| WrittenHead {
         hash: head.hash,
         seq: head.seq,
