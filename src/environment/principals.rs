@@ -9,6 +9,7 @@ use ktsu_ledger::id::is_name;
 use super::shape;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::ConfigReader;
+use ktsu_config::variables::is_variable;
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// What a principal may do. Each route says which of these it takes.
@@ -248,12 +249,4 @@ fn only_variable(text: &str) -> Option<&str> {
     let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
     let name = inner.trim().strip_prefix("env.")?;
     is_variable(name).then_some(name)
-}
-
-fn is_variable(name: &str) -> bool {
-    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && name.len() <= 64
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -19,7 +19,7 @@ use super::allowlist::Allowlist;
 use super::builtin;
 use super::files::{CENTRAL, SERVER_SUFFIX, file_of};
 use super::loader::Loader;
-use super::reference::{self, FileReference, SERVER_FILES};
+use super::reference;
 use super::schemas::missing_params;
 use super::server::{self, KitServer, ServerDraft};
 use super::tools::{ServerArgument, ServerCall};
@@ -111,12 +111,7 @@ pub(super) fn resolve(
         let fault = Fault::new(FaultCode::ReservedName, call.place, words);
         return Err(fault.hint("give the server of your own another name"));
     }
-    if let Some((name, place)) = &call.path {
-        let reference = FileReference {
-            name,
-            place: *place,
-            kind: &SERVER_FILES,
-        };
+    if let Some(reference) = call.reference() {
         return reference::resolve(root, agent, &reference).map(Some);
     }
     let Some(central) = central else {
@@ -176,25 +171,11 @@ pub(super) fn check(loader: &mut Loader) {
 
 fn version(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     // Of one that comes with ktsu it is checked where its name is looked up.
-    let Some((name, place)) = call
-        .path
-        .as_ref()
-        .filter(|(name, _)| !builtin::is_builtin(name))
-    else {
-        return;
-    };
-    let reference = FileReference {
-        name,
-        place: *place,
-        kind: &SERVER_FILES,
-    };
-    let found = &server.server.version;
-    faults.extend(reference::version(
-        &reference,
-        found,
-        server.has_version,
-        "the agent",
-    ));
+    let file = call
+        .reference()
+        .filter(|file| !builtin::is_builtin(file.name));
+    let (version, own) = (&server.server.version, server.has_version);
+    faults.extend(file.and_then(|file| reference::version(&file, version, own, "the agent")));
 }
 
 /// The environment and the lock speak of a server by its own name.

@@ -8,7 +8,7 @@ use ktsu_ledger::id::is_name;
 use super::allowlist::{self, Allowlist};
 use super::builtin;
 use super::read::{KitReader, NameUsage, member};
-use super::reference::split;
+use super::reference::{FileReference, SERVER_FILES, split};
 use super::schemas::Params;
 use super::shape::agent as shape;
 use ktsu_config::fault::{Fault, FaultCode};
@@ -26,6 +26,17 @@ pub(super) struct ServerCall {
     pub(super) params_place: SourceSpan,
     pub(super) params: Vec<ServerArgument>,
     pub(super) allowlist: Allowlist,
+}
+
+impl ServerCall {
+    /// The reference to its file, if it has one.
+    pub(super) fn reference(&self) -> Option<FileReference<'_>> {
+        self.path.as_ref().map(|(name, place)| FileReference {
+            name,
+            place: *place,
+            kind: &SERVER_FILES,
+        })
+    }
 }
 
 /// A param that an agent gives to a server.

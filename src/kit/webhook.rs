@@ -5,7 +5,7 @@ use ktsu_ledger::event::plan::{RetryOn, RetryPlan, WebhookPlan};
 use super::read::{Fields, KitReader, NameUsage, secret};
 use super::shape::workflow as shape;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::retry::{self, RetryTrigger};
+use ktsu_config::retry;
 use ktsu_config::yaml::YamlNode;
 
 pub(super) fn read(
@@ -114,22 +114,10 @@ fn no_url(url: &str) -> Option<String> {
 
 fn retry_plan(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<RetryPlan> {
     let retry = retry::read(reader, node, &shape::RETRY)?;
-    let on = match retry.on {
-        Some(on) => on.into_iter().map(retried).collect(),
-        None => vec![RetryOn::ServerError, RetryOn::Timeout, RetryOn::Unreachable],
-    };
+    let usual = || vec![RetryOn::ServerError, RetryOn::Timeout, RetryOn::Unreachable];
     Some(RetryPlan {
         attempts: retry.attempts,
         backoff_ms: retry.backoff_ms.unwrap_or(1_000),
-        on,
+        on: retry.on.unwrap_or_else(usual),
     })
-}
-
-fn retried(on: RetryTrigger) -> RetryOn {
-    match on {
-        RetryTrigger::RateLimited => RetryOn::RateLimited,
-        RetryTrigger::ServerError => RetryOn::ServerError,
-        RetryTrigger::Timeout => RetryOn::Timeout,
-        RetryTrigger::Unreachable => RetryOn::Unreachable,
-    }
 }

@@ -8,7 +8,7 @@ use crate::price::{self, Price, Prices};
 use crate::retry::RetryPolicy;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
-use ktsu_config::retry::{self, RetryTrigger};
+use ktsu_config::retry::{self, RetryOn};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// What an agent names as its model (seed 000, invariant 17).
@@ -146,10 +146,10 @@ fn strategy(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Strategy> 
 fn retried(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<RetryPolicy> {
     let retry = retry::read(reader, node, &RETRY)?;
     let all = vec![
-        RetryTrigger::RateLimited,
-        RetryTrigger::ServerError,
-        RetryTrigger::Timeout,
-        RetryTrigger::Unreachable,
+        RetryOn::RateLimited,
+        RetryOn::ServerError,
+        RetryOn::Timeout,
+        RetryOn::Unreachable,
     ];
     Some(RetryPolicy {
         attempts: retry.attempts,

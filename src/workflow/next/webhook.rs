@@ -115,20 +115,15 @@ impl StepDecision<'_> {
     }
 
     fn sent(&mut self, plan: &WebhookPlan, rendered: &RenderedRequest, sending: u32, cause: u64) {
-        let attempt = self.attempt();
+        let (step, attempt) = (&self.step.id, self.attempt());
         let event = WebhookEvent::Sent(WebhookSent {
             approval: None,
             attempt,
             body_hash: Hash::of(rendered.body.as_str().as_bytes()).to_string(),
-            delivery_id: delivery_id(
-                self.state.stream(),
-                &self.scope.path,
-                &self.step.id,
-                attempt,
-            ),
+            delivery_id: delivery_id(self.state.stream(), &self.scope.path, step, attempt),
             method: plan.method.clone(),
             sending,
-            step: self.step.id.clone(),
+            step: step.clone(),
             target: rendered.target.clone(),
         });
         self.unit.push(Event::Webhook(event), vec![cause]);

@@ -10,6 +10,7 @@ use ktsu_projections::lineage::path_in;
 use ktsu_projections::normalize::{self, FrameKey, NormalizedFrame};
 use ktsu_projections::run::{FoldError, RunState};
 use ktsu_projections::value_diff::{self, Change};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 mod records;
@@ -163,12 +164,22 @@ impl DivergenceCollector {
         for path in come {
             self.add(StepAdded, &path, "", (None, Some(json!(path))));
         }
-        let (before, after) = (conditions(old), conditions(new));
-        for (path, was) in &before {
-            let Some(is) = after.get(path) else { continue };
+        self.by_path(Condition, "", &conditions(old), &conditions(new));
+    }
+
+    /// What both sides have for a step, and have otherwise.
+    fn by_path<T: PartialEq + Serialize>(
+        &mut self,
+        kind: DivergenceKind,
+        field: &str,
+        old: &BTreeMap<String, T>,
+        new: &BTreeMap<String, T>,
+    ) {
+        for (path, was) in old {
+            let Some(is) = new.get(path) else { continue };
             if was != is && !self.is_settled(path) {
                 let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(Condition, path, "", sides);
+                self.add(kind, path, field, sides);
             }
         }
     }
@@ -236,14 +247,7 @@ impl DivergenceCollector {
 
     /// How often webhooks were sent, and after which pauses.
     fn retries(&mut self, old: &[NormalizedFrame<'_>], new: &[NormalizedFrame<'_>]) {
-        let (before, after) = (sendings(old), sendings(new));
-        for (path, was) in &before {
-            let Some(is) = after.get(path) else { continue };
-            if was != is && !self.is_settled(path) {
-                let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(Retry, path, "/sendings", sides);
-            }
-        }
+        self.by_path(Retry, "/sendings", &sendings(old), &sendings(new));
         let waited = old.iter().filter_map(|kept| match &kept.frame.event {
             Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Retry => fired
                 .step
