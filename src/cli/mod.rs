@@ -200,16 +200,25 @@ pub fn main() -> ExitCode {
     if arguments.common.json || arguments.command.is_quiet() {
         output::be_quiet();
     }
+    // A replay opens no socket, and a runtime opens one of its own.
+    let done = match &arguments.command {
+        Command::Diff(of) => diff::run(&arguments.common, of),
+        Command::Replay(of) => replay::run(&arguments.common, of),
+        _ => with_runtime(arguments),
+    };
+    done.unwrap_or_else(|failure| output::fail(&failure))
+}
+
+fn with_runtime(arguments: Arguments) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // The ledger is read on threads of its own (`ktsu_readers`).
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build();
-    let done = match runtime {
+    match runtime {
         Ok(runtime) => runtime.block_on(dispatch(arguments)),
         Err(error) => Err(Failure::could_not_run(format!("cannot start: {error}"))),
-    };
-    done.unwrap_or_else(|failure| output::fail(&failure))
+    }
 }
 
 fn parsed() -> Arguments {
