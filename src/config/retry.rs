@@ -6,7 +6,7 @@ use super::read::ConfigReader;
 use super::shape::MapShape;
 use super::yaml::YamlNode;
 
-/// What a `retry:` says; what it leaves out is for whoever has it.
+/// The values of a `retry:`; defaults differ between its users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetrySettings {
     /// How often it is tried in all.

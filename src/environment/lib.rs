@@ -34,7 +34,7 @@ pub struct Environment {
     /// Providers of the gateway, each as it stands, for the gateway to check; they replace those of
     /// `gateway.yaml` by name.
     pub providers: Vec<YamlNode>,
-    /// The file as read, for whoever finds a fault in it later; [`Environment::outline`] is shown.
+    /// The file as read, for faults that are found later; reports show [`Environment::outline`].
     pub text: String,
     /// Who may ask (decision H5). Empty: only this machine may, and nobody is asked who they are.
     pub principals: Vec<PrincipalDeclaration>,

@@ -52,7 +52,7 @@ impl PrincipalRole {
         }
     }
 
-    /// Whether whoever has it may decide what is put before a person.
+    /// Whether it permits decisions on approvals.
     pub const fn approves(self) -> bool {
         match self {
             Self::Approver | Self::Admin => true,
@@ -60,7 +60,7 @@ impl PrincipalRole {
         }
     }
 
-    /// Whether whoever has it may start runs, and so needs a value for every secret.
+    /// Whether it permits starting runs, which needs a value for every secret.
     pub const fn invokes(self) -> bool {
         match self {
             Self::Operator | Self::Admin => true,
@@ -69,7 +69,7 @@ impl PrincipalRole {
     }
 }
 
-/// The name of whoever asks where nobody is asked for a token.
+/// The name of every caller if no tokens are required.
 pub const LOCAL: &str = "local";
 
 /// A variable that holds something secret: `{env: NAME}`.

@@ -59,7 +59,7 @@ pub(super) fn check(loader: &mut Loader) {
 }
 
 /// The names of `model_groups` in the gateway's file. Nothing if there is no such file, or none
-/// that can be read: whoever opens the gateway tells what is wrong with it.
+/// that can be read; its faults are reported when the gateway opens it.
 fn declared(root: &Path) -> Option<Vec<String>> {
     let path = root.join(GATEWAY);
     if !super::read::is_within(root, &path) {

@@ -195,7 +195,7 @@ impl Loader {
         let path = format!("workflows/{name}{WORKFLOW_SUFFIX}");
         let visibility = match self.drafts.get(&path) {
             Some(Some(draft)) => draft.plan.visibility,
-            // Its own faults are told already.
+            // Its own faults were reported already.
             Some(None) => return,
             None => Visibility::SubWorkflow,
         };

@@ -95,7 +95,7 @@ fn judge(
     let mut faults = Vec::new();
     for root in expression.roots() {
         let name = match root {
-            // Variables are told of already, wherever they stand in the file.
+            // Variables were reported already.
             Root::Params | Root::Env(_) => continue,
             Root::Step(id) => format!("the step {id:?}"),
             Root::Item => "item".to_owned(),

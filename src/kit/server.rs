@@ -53,7 +53,7 @@ pub(super) struct ServerDraft {
     pub(super) place: SourceSpan,
     /// Whether the file itself says which version it is.
     pub(super) has_version: bool,
-    /// Params whose own mark is wrong: told already, so nobody else speaks of it.
+    /// Params whose own `secret` mark is wrong, which was reported already.
     pub(super) told: BTreeSet<String>,
 }
 
@@ -181,7 +181,7 @@ fn params(reader: &mut KitReader<'_>, node: &YamlNode) -> DeclaredParams {
 /// A default is a literal: nothing is there that a template in it could speak of.
 fn written_out<'n>(reader: &mut KitReader<'_>, node: &'n YamlNode) -> Option<&'n str> {
     let text = reader.string(node, "default")?;
-    // That it reaches for the environment is told already.
+    // That it uses the environment was reported already.
     if text.contains("{{") && env_isolation::mentions_environment(text).is_none() {
         let words = "the default of a server's param is written out";
         let fault = Fault::new(FaultCode::BadValue, node.place, words);

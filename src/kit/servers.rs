@@ -91,7 +91,7 @@ impl ServerUse {
 }
 
 /// The key of the server that an agent's entry means. `central` are the names of the central list,
-/// nothing if it cannot be read: whoever reads it says why.
+/// `None` if it cannot be read, which is reported where it is read.
 pub(super) fn resolve(
     root: &Path,
     agent: &str,
@@ -278,7 +278,7 @@ fn same_name(loader: &Loader) -> Vec<Fault> {
             first.insert(name, file);
             continue;
         };
-        // Within the central list it is an error, told where the list is read.
+        // Within the central list it is an error, reported where the list is read.
         if *other == file {
             continue;
         }

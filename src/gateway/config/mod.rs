@@ -92,7 +92,7 @@ impl Config {
         &self.groups
     }
 
-    /// The names of the groups, for whoever checks that an agent's group exists.
+    /// The names of the groups, to check that an agent's group exists.
     pub fn group_names(&self) -> impl Iterator<Item = &str> {
         self.groups.iter().map(|group| group.name.as_str())
     }

@@ -51,7 +51,8 @@ fn changed(old: &Entry, new: &Entry) -> Option<LockDrift> {
     (!same).then(|| entry(Changed, new, Some(&old.digest), Some(&new.digest)))
 }
 
-/// Another definition of a workflow. Another file makes one, which is told once, of the file.
+/// A workflow whose definition differs although none of its files does: a changed file is reported
+/// once, as such.
 fn definition_drift(old: &Entry, new: &Entry, kit: &Kit, drift: &[LockDrift]) -> Option<LockDrift> {
     let mut workflows = kit.workflows.values();
     let workflow = workflows.find(|one| one.path == new.path);

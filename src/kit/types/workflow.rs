@@ -69,7 +69,8 @@ fn nodes(root: &YamlNode) -> BTreeMap<usize, &YamlNode> {
     placed.collect()
 }
 
-/// Every step after those it needs. Without an order, which is told elsewhere, that of the file.
+/// Every step after those it needs; in file order if steps wait for one another, which is reported
+/// elsewhere.
 fn order(steps: &[StepDraft]) -> Vec<usize> {
     let needs = steps.iter().map(|step| {
         let needs = step.plan.needs.iter();
@@ -155,7 +156,7 @@ impl WorkflowTypes<'_> {
             true => step::result(wanted),
             false => wanted,
         };
-        // That an agent gives an object is told where its schema is read.
+        // That an agent must give an object is reported where its schema is read.
         let no_object = !wanted.kinds().meets(KindSet::OBJECT);
         if matches!(plan.work, StepWork::Agent(_)) && no_object {
             return ValueType::any();

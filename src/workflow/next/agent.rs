@@ -19,7 +19,7 @@ use crate::definition::{CompiledAgent, CompiledStep, CompiledWork, Definition};
 use crate::expression::{Expression, NameLookup, to_value};
 use crate::template::{LeafSource, RenderedTemplate};
 
-/// Everything a runtime is told about a task.
+/// Everything a runtime gets to know about a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskSpec {
     /// The agent's name.
@@ -44,8 +44,8 @@ pub struct TaskSpec {
     pub servers: Vec<ServerSpec>,
 }
 
-/// What a runtime is told about a task that has begun: the same however often it is asked. `memo`
-/// keeps what is converted for one task for the next: the items of a fan-out are read once.
+/// What a runtime gets to know about a task that has begun; each dispatch gets the same. `memo` keeps
+/// converted values for the next task, so that the items of a fan-out are read once.
 pub fn task_spec(
     definition: &Definition,
     state: &RunState,
