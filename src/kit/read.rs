@@ -162,27 +162,11 @@ pub(super) fn items(node: Option<&YamlNode>) -> &[YamlNode] {
 }
 
 /// Ids that mean something else in expressions or in paths of the HTTP interface (decision S1).
-pub(super) const RESERVED_STEP_IDS: [&str; 22] = [
-    "approval",
-    "cancel",
-    "complete",
-    "diff",
-    "env",
-    "envelope",
-    "fork",
-    "frames",
-    "item",
-    "item_index",
-    "overlay",
-    "params",
-    "pause",
-    "replay",
-    "report",
-    "resume",
-    "retry",
-    "run",
-    "step",
-    "steps",
-    "terminate",
-    "trace",
-];
+const RESERVED_STEP_IDS: &str = "\
+    approval cancel complete diff env envelope fork frames item item_index overlay params \
+    pause replay report resume retry run step steps terminate trace";
+
+/// Whether an id is one of these.
+pub(super) fn is_reserved_step_id(id: &str) -> bool {
+    RESERVED_STEP_IDS.split(' ').any(|reserved| reserved == id)
+}

@@ -7,7 +7,7 @@ use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, StepWork,
 use serde_json::Value;
 
 use super::read::{
-    Fields, KitReader, Mention, NameUsage, RESERVED_STEP_IDS, member, members, rounded,
+    Fields, KitReader, Mention, NameUsage, is_reserved_step_id, member, members, rounded,
 };
 use super::reference::{AGENT_FILES, FileReference, WORKFLOW_FILES};
 use super::shape::workflow::{self as shape, PRIMITIVES};
@@ -152,7 +152,7 @@ fn id(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
         let hint = "a letter or _, then up to 63 letters, digits, _ and -";
         return reader.reject(Fault::new(FaultCode::BadId, node.place, words).hint(hint));
     }
-    if RESERVED_STEP_IDS.contains(&id) || id == "world" {
+    if is_reserved_step_id(id) || id == "world" {
         let words = format!("{id:?} is a reserved name");
         let hint = format!("call it {id}_step, for instance");
         return reader.reject(Fault::new(FaultCode::ReservedId, node.place, words).hint(hint));

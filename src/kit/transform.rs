@@ -2,7 +2,7 @@
 
 use ktsu_ledger::event::plan::{Op, TransformPlan};
 
-use super::read::{KitReader, NameUsage, RESERVED_STEP_IDS};
+use super::read::{KitReader, NameUsage, is_reserved_step_id};
 use super::shape::{MapShape, workflow as shape};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{YamlNode, YamlValue};
@@ -49,7 +49,7 @@ pub(super) fn is_step(source: &str) -> bool {
     let plain = source
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    plain && !RESERVED_STEP_IDS.contains(&source) && source != "null"
+    plain && !is_reserved_step_id(source) && source != "null"
 }
 
 fn op(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Op> {
