@@ -58,25 +58,12 @@ impl ParamsSchema {
 
     /// Whether the schema names params and says nothing of any others: they are let through unseen.
     pub fn is_left_open(&self) -> bool {
-        const ADDITIONAL_KEYWORDS: [&str; 12] = [
-            "$dynamicRef",
-            "$ref",
-            "additionalProperties",
-            "allOf",
-            "anyOf",
-            "dependentSchemas",
-            "else",
-            "oneOf",
-            "patternProperties",
-            "propertyNames",
-            "then",
-            "unevaluatedProperties",
-        ];
+        const ADDITIONAL_KEYWORDS: &str = "\
+            $dynamicRef $ref additionalProperties allOf anyOf dependentSchemas else oneOf \
+            patternProperties propertyNames then unevaluatedProperties";
+        let mut keywords = ADDITIONAL_KEYWORDS.split(' ');
         let names = self.properties().next().is_some();
-        names
-            && ADDITIONAL_KEYWORDS
-                .iter()
-                .all(|name| self.document.get(name).is_none())
+        names && keywords.all(|name| self.document.get(name).is_none())
     }
 
     /// The one type that the schema declares for a param.
