@@ -110,6 +110,10 @@ impl Agents {
     }
 }
 
+fn other(error: impl std::fmt::Display) -> OpenEngineError {
+    OpenEngineError::Other(error.to_string())
+}
+
 /// What a start with this environment would refuse of its `evidence`, in words.
 pub fn mismatch(environment: &Environment, process: &BTreeMap<String, String>) -> Vec<String> {
     let witness = notary::place(Some(environment), process).map(|_| ());
@@ -217,8 +221,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     };
     let url = url_of(&listener)?;
     if let Some(lock) = &mut lock {
-        lock.set_url(&url)
-            .map_err(|error| OpenEngineError::Other(error.to_string()))?;
+        lock.set_url(&url).map_err(other)?;
     }
     let clock = setup.clock.clone().unwrap_or_else(clock::system_clock);
     let place = notary::place(setup.environment.as_ref(), &setup.process)?;
@@ -252,13 +255,12 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         key: found.key,
         witness: place.map(|place| notary::witness(place, &egress)),
     };
-    let notary = Notary::start(feed, parts, found.size)
-        .map_err(|error| OpenEngineError::Other(error.to_string()))?;
-    let notary = Arc::new(notary);
+    let notary = Arc::new(Notary::start(feed, parts, found.size).map_err(other)?);
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
     let agents = agents(&setup.agents, &gateway, &way_back, &egress);
     let counted = ConnectionCounts::of(agents.listening.iter().map(|(name, _, _)| *name));
+    let tool_servers = known.0.as_ref().map(|file| file.servers.clone());
     let parts = OrchestratorParts {
         telemetry: Telemetry::new(metrics, &appender, counted.all()),
         appender: appender.clone(),
@@ -266,11 +268,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         kit: setup.kit,
         environment,
         principals: Arc::clone(&principals),
-        tool_servers: known
-            .0
-            .as_ref()
-            .map(|one| one.servers.clone())
-            .unwrap_or_default(),
+        tool_servers: tool_servers.unwrap_or_default(),
         max_active: limits.active_runs.unwrap_or(MAX_ACTIVE),
         egress,
         clock: Arc::clone(&clock),
@@ -305,12 +303,8 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let most = server_limits(limits.connections);
     // Set once, here; earlier callbacks are retried.
     let _ = way_back.set(router.clone());
-    let mut serving = vec![serve(
-        listener,
-        open,
-        counted.limits(ORCHESTRATOR, &most),
-        &stop,
-    )];
+    let own_limits = counted.limits(ORCHESTRATOR, &most);
+    let mut serving = vec![serve(listener, open, own_limits, &stop)];
     let mut services = Vec::new();
     for (name, address, router) in agents.listening {
         let listener = server::bind_loopback(address).await?;
@@ -380,15 +374,9 @@ fn agents(
                 orchestrator: Callbacks::Local(Arc::clone(way_back)),
                 tools: Arc::new(McpClient::new(egress.clone())),
             });
-            let listens = |name, at: &Option<SocketAddr>, router: Router| {
-                at.map(|address| (name, address, router))
-            };
-            workers
-                .listening
-                .extend(listens("runtime", runtime_at, runtime.router()));
-            workers
-                .listening
-                .extend(listens("gateway", gateway_at, gateway.clone()));
+            let runtime_at = runtime_at.map(|at| ("runtime", at, runtime.router()));
+            let gateway_at = gateway_at.map(|at| ("gateway", at, gateway.clone()));
+            workers.listening = runtime_at.into_iter().chain(gateway_at).collect();
             workers.runtime = Some(Peer::Local(runtime.router()));
             workers.gateway = Some(Peer::Local(gateway.clone()));
             workers.here = Some(runtime);
@@ -458,8 +446,7 @@ impl Service {
 
 /// Where a listener is reached from this machine.
 fn url_of(listener: &TcpListener) -> Result<String, OpenEngineError> {
-    let address = listener.local_addr();
-    let mut address = address.map_err(|error| OpenEngineError::Other(error.to_string()))?;
+    let mut address = listener.local_addr().map_err(other)?;
     // An unspecified address cannot be connected to.
     if address.ip().is_unspecified() {
         address.set_ip(match address {
@@ -540,11 +527,8 @@ impl Engine {
             drop(lock);
             outcome
         });
-        let finished = finished.await;
-        match finished {
-            Ok(outcome) => outcome.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
-        }
+        let outcome = finished.await.map_err(|error| error.to_string())?;
+        outcome.map_err(|error| error.to_string())
     }
 
     /// What the ledger's writer has done so far.
@@ -554,6 +538,27 @@ impl Engine {
 }
 
 impl Setup {
+    /// An engine that runs everything in this process, on any port of this machine.
+    pub fn embedded(
+        kit: Arc<Kit>,
+        environment: Option<Environment>,
+        process: BTreeMap<String, String>,
+        ledger: LedgerPlace,
+    ) -> Self {
+        Self {
+            kit,
+            environment,
+            process,
+            ledger,
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            clock: None,
+            agents: Agents::here(),
+            own_url: None,
+            gateway: None,
+            resume_unfinished: true,
+        }
+    }
+
     /// The gateway of this process, if agents run here.
     fn gateway(&self, egress: &egress::Client) -> Result<Gateway, OpenEngineError> {
         let file = self.gateway.clone();
@@ -587,8 +592,6 @@ pub async fn open_gateway(
 async fn note_parts(facts: &Arc<StoreStream>, event: StoreEvent) -> Result<(), OpenEngineError> {
     let facts = Arc::clone(facts);
     let noted = tokio::task::spawn_blocking(move || facts.append(vec![(Vec::new(), event)]));
-    match noted.await {
-        Ok(outcome) => outcome.map(|_| ()).map_err(OpenEngineError::Other),
-        Err(error) => Err(OpenEngineError::Other(error.to_string())),
-    }
+    let noted = noted.await.map_err(other)?;
+    noted.map(drop).map_err(OpenEngineError::Other)
 }

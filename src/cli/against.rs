@@ -9,8 +9,8 @@ use ktsu_ledger::{Ledger, StreamId};
 use ktsu_projections::lineage::item_name;
 use serde_json::{Value, json};
 
-use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, words};
-use super::{Common, Failure, json as shape, text};
+use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, line_dim, painted, print_json, words};
+use super::{Common, Failure, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_history::kit_comparison::{
     self, KitComparison, KitComparisonError, KitDefinitions, RunSelection,
@@ -49,7 +49,7 @@ pub(super) fn run(
         results.into_iter().partition(|one| all && was_steered(one));
     let code = results.iter().map(code).max().unwrap_or(0);
     if common.json {
-        line(&shape::pretty(&body(&results, skipped.len()).to_string()));
+        print_json(&body(&results, skipped.len()))?;
     } else {
         print(&results, skipped.len());
     }
@@ -160,7 +160,7 @@ fn print(results: &SimulatedRuns, skipped: usize) {
     ));
     if skipped > 0 {
         let words = format!("  {skipped} skipped: branches and runs changed by a person");
-        line(&painted(DIM, &words));
+        line_dim(&words);
     }
     for (kind, (count, runs)) in summary(results) {
         line(&format!(

@@ -8,13 +8,13 @@ use ktsu_ledger::store::Reader;
 use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus};
 use serde_json::{Value, json};
 
-use super::interventions::follow_until_waiting;
+use super::interventions::follow_and_print;
 use super::layout::Column;
-use super::output::{DIM, line, note, painted};
+use super::output::{line, note, note_dim, print_json};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open, open_at};
 use super::table::Rows;
-use super::{Common, Failure, json as shape, text};
+use super::{Common, Failure, text};
 use ktsu_codes::ErrorCode;
 use ktsu_history::approvals;
 use ktsu_orchestrator::clock::system_clock;
@@ -90,8 +90,7 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
         records.retain(|record| record.status == ApprovalStatus::Pending);
     }
     if common.json {
-        line(&shape::pretty(&json!(records).to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&json!(records));
     }
     if records.is_empty() {
         let kind = if arguments.all { "" } else { "pending " };
@@ -126,19 +125,13 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
         .find(|record| record.status == ApprovalStatus::Pending)
     {
         note("");
-        note(&painted(
-            DIM,
-            &format!(
-                "  ktsu approve {} --digest {}{}",
-                first.approval_id, first.digest, place.flag
-            ),
+        note_dim(&format!(
+            "  ktsu approve {} --digest {}{}",
+            first.approval_id, first.digest, place.flag
         ));
-        note(&painted(
-            DIM,
-            &format!(
-                "  ktsu reject {} --reason TEXT{}",
-                first.approval_id, place.flag
-            ),
+        note_dim(&format!(
+            "  ktsu reject {} --reason TEXT{}",
+            first.approval_id, place.flag
         ));
     }
     Ok(ExitCode::SUCCESS)
@@ -187,8 +180,7 @@ fn reviews(
 ) -> Result<ExitCode, Failure> {
     let found = approvals::reviews(reader, workflow, DEFAULT_RUNS)?;
     if common.json {
-        line(&shape::pretty(&json!(found).to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&json!(found));
     }
     if found.is_empty() {
         note("no runs waiting for review");
@@ -266,7 +258,7 @@ async fn decide(
         Err(late) if owner.is_ours() && late.problem() == Some(ErrorCode::ApprovalExpired) => {
             // The decision is recorded now, and the run continues as its policy says.
             let run = record.run_id.split('/').next().unwrap_or_default();
-            follow_until_waiting(common, owner, run).await?;
+            follow_and_print(common, owner, run, true).await?;
             return Err(late);
         }
         Err(failure) => {
@@ -276,20 +268,16 @@ async fn decide(
     };
     if owner.is_ours() {
         let run = record.run_id.split('/').next().unwrap_or_default();
-        note(&painted(DIM, &decision_text(&record, &decided)));
-        return follow_until_waiting(common, owner, run).await;
+        note_dim(&decision_text(&record, &decided));
+        return follow_and_print(common, owner, run, true).await;
     }
     let flag = owner.place.flag.clone();
     owner.close().await?;
     if common.json {
-        line(&shape::pretty(&decided.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&decided);
     }
     line(&decision_text(&record, &decided));
-    note(&painted(
-        DIM,
-        &format!("  ktsu trace {}{flag}", record.run_id),
-    ));
+    note_dim(&format!("  ktsu trace {}{flag}", record.run_id));
     Ok(ExitCode::SUCCESS)
 }
 

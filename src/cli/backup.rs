@@ -9,9 +9,10 @@ use ktsu_ledger::verify::VerifyReport;
 use serde_json::json;
 
 use super::engine::{nearby_ledger, quoted};
-use super::output::{GOOD, line, note, painted, symbols};
+use super::files::create_folder_of;
+use super::output::{GOOD, line, note, painted, print_json, symbols};
 use super::reading::{must_see_all, warn_of_second_name};
-use super::{Common, Failure, json as shape, text};
+use super::{Common, Failure, text};
 
 /// What `backup` takes.
 #[derive(Debug, clap::Args)]
@@ -38,8 +39,7 @@ pub(super) fn backup(common: &Common, arguments: &BackupArguments) -> Result<Exi
     let copied = backup::backup(&place.path, &arguments.file, true);
     let report = copied.map_err(explain)?.unwrap_or_default();
     let name = arguments.file.display().to_string();
-    tell(common, &report, &name, "holds");
-    Ok(ExitCode::SUCCESS)
+    print(common, &report, &name, "holds")
 }
 
 /// Makes a ledger out of a copy.
@@ -48,15 +48,11 @@ pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<E
         Some(to) => to.clone(),
         None => nearby_ledger(common)?.path,
     };
-    let folder = to.parent().filter(|folder| !folder.as_os_str().is_empty());
-    if let Some(folder) = folder
-        && arguments.file.is_file()
-        && lock::holder(&to).is_none()
-    {
-        std::fs::create_dir_all(folder)?;
+    if arguments.file.is_file() && lock::holder(&to).is_none() {
+        create_folder_of(&to)?;
     }
     let report = backup::restore(&arguments.file, &to).map_err(explain)?;
-    tell(common, &report, &to.display().to_string(), "is restored:");
+    print(common, &report, &to.display().to_string(), "is restored:")?;
     let beside = ktsu_evidence::signing_key::path(&to);
     if report.checkpoints > 0 && !beside.exists() {
         note(&format!(
@@ -67,11 +63,14 @@ pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<E
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(common: &Common, report: &VerifyReport, name: &str, verb: &str) {
+fn print(
+    common: &Common,
+    report: &VerifyReport,
+    name: &str,
+    verb: &str,
+) -> Result<ExitCode, Failure> {
     if common.json {
-        let body = json!({"file": name, "report": report});
-        line(&shape::pretty(&body.to_string()));
-        return;
+        return print_json(&json!({"file": name, "report": report}));
     }
     line(&format!(
         "{} {} {verb} {} of {}, verified",
@@ -80,6 +79,7 @@ fn tell(common: &Common, report: &VerifyReport, name: &str, verb: &str) {
         text::count(report.frames, "frame"),
         text::count(report.streams, "stream")
     ));
+    Ok(ExitCode::SUCCESS)
 }
 
 fn explain(error: BackupError) -> Failure {

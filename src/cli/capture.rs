@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::files::put;
-use super::output::{line, note};
+use super::output::{line, note, print_json};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json as shape, text};
 use ktsu_baseline::{Baseline, CaptureOptions, capture};
@@ -103,13 +103,10 @@ pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Fai
             .iter()
             .map(|file| file.display().to_string())
             .collect();
-        line(&shape::pretty(
-            &json!({"files": names, "without_output": left}).to_string(),
-        ));
-    } else {
-        for file in &files {
-            line(&text::line(&file.display().to_string()));
-        }
+        return print_json(&json!({"files": names, "without_output": left}));
+    }
+    for file in &files {
+        line(&text::line(&file.display().to_string()));
     }
     Ok(ExitCode::SUCCESS)
 }

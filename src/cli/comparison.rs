@@ -2,23 +2,24 @@
 
 use std::process::ExitCode;
 
+use clap::ValueEnum;
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
 
-use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, symbols, words};
-use super::{Failure, json, text};
+use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, print_json, symbols, words};
+use super::{Failure, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_history::recompute::RecomputeReport;
 use ktsu_schema::message_at;
 
 /// How to print it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum OutputFormat {
-    /// For people.
+    /// For people
     Text,
-    /// For programs.
+    /// For programs
     Json,
-    /// For pull requests.
+    /// For pull requests
     Markdown,
 }
 
@@ -30,11 +31,7 @@ const HANG: usize = 6;
 /// Prints a verdict.
 pub(super) fn print(verdict: &RecomputeReport, shape: OutputFormat) -> Result<(), Failure> {
     match shape {
-        OutputFormat::Json => {
-            let text = serde_json::to_string(verdict);
-            let text = text.map_err(|error| Failure::could_not_run(error.to_string()))?;
-            line(&json::pretty(&text));
-        }
+        OutputFormat::Json => drop(print_json(verdict)?),
         OutputFormat::Text => {
             for task in &verdict.tasks {
                 print_named(&name_of(task), task);

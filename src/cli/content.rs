@@ -8,7 +8,7 @@ use ktsu_ledger::event::{AgentEvent, CallAttempt, LlmRequest, LlmResponse, Purpo
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use serde_json::Value;
 
-use super::output::{BOLD, DIM, line, painted, symbols};
+use super::output::{BOLD, DIM, line, line_dim, painted, symbols};
 use super::{agents, json, text};
 
 /// More lines of one text are not shown at once.
@@ -207,9 +207,9 @@ fn block(title: &str, words: &str, all: &str) {
             0 => "long lines are cut".to_owned(),
             left => text::count(left, "more line"),
         };
-        line(&painted(
-            DIM,
-            &format!("  {} {words}; in full: {all}", symbols().ellipsis()),
+        line_dim(&format!(
+            "  {} {words}; in full: {all}",
+            symbols().ellipsis()
         ));
     }
 }

@@ -8,10 +8,12 @@ use ktsu_projections::value_diff::Change;
 use serde_json::{Value, json};
 
 use super::layout::{columns, fold, padded};
-use super::output::{BAD, BOLD, DIM, GOOD, line, painted, sheet, symbols, width, words};
+use super::output::{
+    BAD, BOLD, DIM, GOOD, exit_code, line, line_dim, painted, print_json, sheet, symbols, width,
+    words,
+};
 use super::reading::{find_run, open};
-use super::{Common, Failure, json as shape, text};
-use ktsu_codes::EXIT_VERDICT;
+use super::{Common, Failure, text};
 use ktsu_history::diff::{self, DiffError};
 
 /// What `diff` takes.
@@ -41,14 +43,11 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         {
             body.extend(rest);
         }
-        line(&shape::pretty(&body.to_string()));
+        print_json(&body)?;
     } else {
         DiffPage { width: width() }.print(&name(&a), &name(&b), &diff);
     }
-    Ok(match diff.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_VERDICT),
-    })
+    Ok(exit_code(diff.is_empty()))
 }
 
 fn name((stream, scope): &(StreamId, String)) -> String {
@@ -73,8 +72,7 @@ impl DiffPage {
         }
         let shared = match diff.shared {
             0 => "no frame in common".to_owned(),
-            1 => "1 frame in common".to_owned(),
-            shared => format!("{shared} frames in common"),
+            shared => format!("{} in common", text::count(shared, "frame")),
         };
         if diff.is_empty() {
             line(&format!("{}: {shared}", painted(GOOD, "no difference")));
@@ -217,7 +215,7 @@ fn print_more(count: usize) {
             symbols().ellipsis(),
             count - MAX_SHOWN
         );
-        line(&painted(DIM, &words));
+        line_dim(&words);
     }
 }
 

@@ -8,23 +8,20 @@ use std::sync::Arc;
 use axum::http::HeaderValue;
 use ktsu_ledger::event::plan::AuthScheme;
 
-use super::approval_prompt::ApprovalPrompt;
 use super::engine::{
-    LedgerLocation, any_port, open, peer_of, process_environment, quoted, receiver, token_header,
-    warn_of,
+    LedgerLocation, open, peer_of, process_environment, quoted, receiver, token_header, warn_of,
 };
 use super::envelope::{self, EnvelopeView};
 use super::explain;
-use super::follow::{Invocation, Viewer, follow, invoke};
+use super::follow::{Invocation, Watch, invoke};
 use super::layout::columns;
-use super::live::Live;
 use super::logging::{self, LogFormat};
 use super::output::{
-    DIM, is_live, is_terminal, line, note, note_commands, note_sheet, painted, print_failure,
+    is_live, is_terminal, line, note, note_commands, note_dim, note_sheet, print_failure,
 };
 use super::signals::Signals;
 use super::{Common, Failure, json, text};
-use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
+use crate::assemble::{Engine, LedgerPlace, Setup};
 use crate::receiver::Delivery;
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
@@ -55,22 +52,13 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
     job.environment
         .iter()
         .for_each(|file| warn_of(&file.warnings));
-    let engine = open(Setup {
-        kit: Arc::clone(&job.kit),
-        environment: job.environment.clone(),
-        process,
-        ledger: match &job.ledger {
-            Some(place) => LedgerPlace::File(place.path.clone()),
-            None => LedgerPlace::Memory,
-        },
-        listen: any_port(),
-        clock: None,
-        agents: Agents::here(),
-        own_url: None,
-        gateway: None,
-        resume_unfinished: true,
-    })
-    .await?;
+    let ledger = match &job.ledger {
+        Some(place) => LedgerPlace::File(place.path.clone()),
+        None => LedgerPlace::Memory,
+    };
+    let kit = Arc::clone(&job.kit);
+    let setup = Setup::embedded(kit, job.environment.clone(), process, ledger);
+    let engine = open(setup).await?;
     if engine.recovered.left > 0 {
         let runs = text::count(engine.recovered.left, "unfinished run");
         note(&format!("not resuming {runs} of other kits"));
@@ -128,29 +116,18 @@ async fn run_and_follow(
     let named = format!("{workflow} as {run_id}");
     let width = note_sheet().width.unwrap_or(usize::MAX);
     match columns(&named) <= width {
-        true => note(&painted(DIM, &named)),
+        true => note_dim(&named),
         // The id is what people copy: it has a line of its own.
         false => {
-            note(&painted(DIM, &note_sheet().fit(&workflow)));
-            note(&painted(DIM, &format!("  as {run_id}")));
+            note_dim(&note_sheet().fit(&workflow));
+            note_dim(&format!("  as {run_id}"));
         }
     }
-    let mut live = Live::new();
-    let flag = job.ledger.as_ref().map_or("", |place| place.flag.as_str());
-    let mut asking = ApprovalPrompt::new(&peer, &run_id, flag);
-    let viewer = Viewer {
-        live: Some(&mut live),
-        asking: Some(&mut asking),
-        leaves_waiting: false,
-        silence: None,
+    let watch = Watch {
+        flag: job.ledger.as_ref().map_or("", |place| place.flag.as_str()),
+        ..Watch::default()
     };
-    let followed = follow(&peer, &run_id, viewer);
-    let envelope = tokio::select! {
-        envelope = followed => Some(envelope?),
-        () = signals.next() => None,
-    };
-    let Some(envelope) = envelope else {
-        live.finish();
+    let Some(envelope) = watch.follow(&peer, &run_id, signals).await.transpose()? else {
         interrupted(&run_id, &job.kit.root, job.ledger.as_ref());
         return Ok(None);
     };
@@ -184,14 +161,13 @@ fn invoke_secret(engine: &Engine, job: &EmbeddedRun) -> Vec<(String, String)> {
 
 fn was_received_here(count: u64, kept: &[Delivery]) {
     let webhooks = text::count(count, "webhook");
-    note(&painted(
-        DIM,
-        &format!("  {webhooks} sent to the receiver of this command"),
+    note_dim(&format!(
+        "  {webhooks} sent to the receiver of this command"
     ));
     for one in kept {
         let size = text::bytes(u64::try_from(one.body_bytes).unwrap_or(u64::MAX));
         let words = format!("    {} {} {size}", one.method, text::line(&one.path));
-        note(&painted(DIM, &note_sheet().fit(&words)));
+        note_dim(&note_sheet().fit(&words));
     }
 }
 
@@ -240,7 +216,7 @@ pub(super) fn finish(
     )?;
     if ledger.is_some() {
         note("");
-        note(&painted(DIM, "next"));
+        note_dim("next");
         let mut commands = vec![
             (format!("ktsu trace {run_id}{flag}"), "causes and effects"),
             (format!("ktsu runs get {run_id}{flag}"), "this result again"),

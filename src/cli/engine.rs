@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -126,6 +125,10 @@ pub(super) fn faults_text(verdict: &str, faults: &Faults) -> String {
     format!("{verdict}\n\n{}", shown.trim_end())
 }
 
+fn invalid_file(verdict: &str, faults: &Faults) -> Failure {
+    Failure::could_not_run(faults_text(verdict, faults))
+}
+
 /// There is nothing to read.
 pub(super) fn no_kit(dir: &Path) -> Failure {
     let words = format!("{} is not a folder", dir.display());
@@ -159,13 +162,8 @@ pub(super) fn load_environment(
         return Ok(None);
     };
     must_be_file(&path)?;
-    Environment::load(&path).map(Some).map_err(|faults| {
-        let shown = render::text(&faults, false);
-        Failure::could_not_run(format!(
-            "the environment file is not valid\n\n{}",
-            shown.trim_end()
-        ))
-    })
+    let loaded = Environment::load(&path).map(Some);
+    loaded.map_err(|faults| invalid_file("the environment file is not valid", &faults))
 }
 
 /// An environment file that is not there is no verdict on it.
@@ -246,11 +244,6 @@ pub(super) fn process_environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(text).collect()
 }
 
-/// Any port of this machine, chosen by the system.
-pub(super) fn any_port() -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
-}
-
 /// How many deliveries a local receiver remembers.
 const MAX_DELIVERIES: usize = 20;
 
@@ -275,7 +268,7 @@ pub(super) async fn receiver(
         .and_then(|path| std::fs::read_to_string(path).ok());
     let port: Option<u16> = before.and_then(|port| port.trim().parse().ok());
     let receiver = Receiver::start_at(port.unwrap_or(0), MAX_DELIVERIES).await;
-    let receiver = receiver.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let receiver = receiver.map_err(Failure::of)?;
     let url = receiver.url();
     if let (Some(path), None) = (&noted, port) {
         // The port is remembered so that resumed runs still reach the receiver.
@@ -346,7 +339,7 @@ pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
             Failure::could_not_run(format!("workflow {workflow}: {error}")).hint(hint)
         }
         OpenEngineError::Bind(error) => {
-            let failure = Failure::could_not_run(error.to_string());
+            let failure = Failure::of(&error);
             match error {
                 BindError::System { source, .. } if source.kind() == ErrorKind::AddrInUse => {
                     failure.hint("choose another port: --port 6050 (--runtime-port, --gateway-port), or --port 0 for any free port")
@@ -357,17 +350,10 @@ pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
             }
         }
         OpenEngineError::Gateway(faults) => {
-            let shown = render::text(&faults, false);
-            let words = format!(
-                "the gateway configuration is not valid\n\n{}",
-                shown.trim_end()
-            );
-            Failure::could_not_run(words)
+            invalid_file("the gateway configuration is not valid", &faults)
         }
         OpenEngineError::Principals(faults) => {
-            let shown = render::text(&faults, false);
-            let words = format!("the principals are not valid\n\n{}", shown.trim_end());
-            Failure::could_not_run(words)
+            invalid_file("the principals are not valid", &faults)
         }
         OpenEngineError::Lock(refused) => not_locked_as_owner(&refused),
         OpenEngineError::Store(error) => error.into(),

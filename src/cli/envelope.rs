@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::layout::Column;
 use super::output::{
-    BAD, BOLD, DIM, GOOD, WARN, line, painted, sheet, symbols, words as print_words,
+    BAD, BOLD, DIM, GOOD, WARN, line, line_dim, painted, sheet, symbols, words as print_words,
 };
 use super::table::{Reason, Rows};
 use super::{Failure, agents, json, text};
@@ -277,10 +277,7 @@ fn notable_items(step: &Value) {
     }
     if odd.len() > MAX_NOTABLE_ITEMS {
         let more = odd.len() - MAX_NOTABLE_ITEMS;
-        line(&painted(
-            DIM,
-            &format!("  {} {more} more", symbols().ellipsis()),
-        ));
+        line_dim(&format!("  {} {more} more", symbols().ellipsis()));
     }
 }
 
@@ -301,10 +298,7 @@ fn output(output: &str, all: &str) {
             0 => "long lines are cut".to_owned(),
             left => text::count(left, "more line"),
         };
-        line(&painted(
-            DIM,
-            &format!("{} {more}; in full: {all}", symbols().ellipsis()),
-        ));
+        line_dim(&format!("{} {more}; in full: {all}", symbols().ellipsis()));
     }
 }
 

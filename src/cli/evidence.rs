@@ -10,12 +10,12 @@ use ktsu_ledger::note::PublicKey;
 use serde_json::json;
 
 use super::engine::{nearby_ledger, quoted};
-use super::output::{BAD, GOOD, WARN, line, note, painted, symbols};
+use super::files::unwritable;
+use super::output::{BAD, GOOD, WARN, exit_code, line, note, painted, print_json, symbols};
 use super::reading::{find_run, open, open_seeing_all};
 use super::verify::read_checkpoints;
-use super::{Common, Failure, json as shape, text};
+use super::{Common, Failure, text};
 use crate::assemble::keys;
-use ktsu_codes::EXIT_VERDICT;
 use ktsu_evidence::check::{self, ClaimVerdict, EvidenceReport, VerifyOptions};
 use ktsu_evidence::export::{self, ExportError, ExportSelection};
 
@@ -100,12 +100,9 @@ pub(super) async fn run(common: &Common, arguments: EvidenceCommand) -> Result<E
                 }
                 KeyCommand::Show => Ok(Vec::new()),
             });
-            let known = done
-                .await
-                .map_err(|error| Failure::could_not_run(error.to_string()))?;
+            let known = done.await.map_err(Failure::of)?;
             let known = known.map_err(Failure::could_not_run)?;
-            print_keys(common, &known);
-            Ok(ExitCode::SUCCESS)
+            print_keys(common, &known)
         }
     }
 }
@@ -156,8 +153,7 @@ fn export(common: &Common, arguments: &ExportArguments) -> Result<ExitCode, Fail
             "bytes": exported.bytes.len(), "file": file, "frames": exported.frames,
             "streams": exported.streams, "unsigned": exported.unsigned,
         });
-        line(&shape::pretty(&body.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&body);
     }
     line(&format!(
         "{} {} holds {} of {}",
@@ -199,10 +195,10 @@ fn is_time(given: &str) -> Result<(), Failure> {
 pub(super) fn write_new(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     let failed = |error: std::io::Error| match error.kind() {
         std::io::ErrorKind::AlreadyExists => exists(path),
-        _ => Failure::could_not_run(format!("cannot write {}: {error}", path.display())),
+        _ => unwritable(path, &error),
     };
     let mut chance = [0; 8];
-    getrandom::fill(&mut chance).map_err(|error| Failure::could_not_run(error.to_string()))?;
+    getrandom::fill(&mut chance).map_err(Failure::of)?;
     let mut name = path.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{:016x}.tmp", u64::from_le_bytes(chance)));
     let beside = path.with_file_name(name);
@@ -243,14 +239,11 @@ fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Fail
         .map_err(|error| failed(&error).hint("to make an archive: ktsu evidence export RUN"))?;
     if common.json {
         let body = json!({"file": name, "sound": outcome.is_sound(), "outcome": outcome});
-        line(&shape::pretty(&body.to_string()));
+        print_json(&body)?;
     } else {
         print(&outcome, &name);
     }
-    Ok(match outcome.is_sound() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_VERDICT),
-    })
+    Ok(exit_code(outcome.is_sound()))
 }
 
 fn print(outcome: &EvidenceReport, name: &str) {
@@ -306,11 +299,13 @@ fn show(common: &Common) -> Result<ExitCode, Failure> {
         return Err(Failure::could_not_run("this ledger has no signing key yet")
             .hint("the next run creates one"));
     }
-    print_keys(common, facts.keys.all());
-    Ok(ExitCode::SUCCESS)
+    print_keys(common, facts.keys.all())
 }
 
-fn print_keys(common: &Common, known: &[ktsu_ledger::keys::TrustedKey]) {
+fn print_keys(
+    common: &Common,
+    known: &[ktsu_ledger::keys::TrustedKey],
+) -> Result<ExitCode, Failure> {
     let last = known.len().saturating_sub(1);
     let state = |at: usize, known: &ktsu_ledger::keys::TrustedKey| match &known.revoked {
         Some(reason) => format!("revoked: {reason}"),
@@ -324,9 +319,7 @@ fn print_keys(common: &Common, known: &[ktsu_ledger::keys::TrustedKey]) {
                 "state": state(at, one), "vouched": one.vouched,
             })
         });
-        let body = json!({"keys": keys.collect::<Vec<_>>()});
-        line(&shape::pretty(&body.to_string()));
-        return;
+        return print_json(&json!({"keys": keys.collect::<Vec<_>>()}));
     }
     for (at, one) in known.iter().enumerate() {
         let vouched = match one.vouched {
@@ -336,4 +329,5 @@ fn print_keys(common: &Common, known: &[ktsu_ledger::keys::TrustedKey]) {
         let words = format!("{}  {}{vouched}", one.key, state(at, one));
         line(&text::line(&words));
     }
+    Ok(ExitCode::SUCCESS)
 }

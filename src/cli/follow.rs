@@ -13,17 +13,12 @@ use super::Failure;
 use super::approval_prompt::ApprovalPrompt;
 use super::live::Live;
 use super::output::note;
-use ktsu_peer::{Peer, PeerError};
+use super::signals::Signals;
+use ktsu_peer::Peer;
 use ktsu_schema::message_at;
 
 /// How often the last line of the live view is drawn.
 const REDRAW_INTERVAL: Duration = Duration::from_millis(120);
-
-impl From<PeerError> for Failure {
-    fn from(error: PeerError) -> Self {
-        Self::could_not_run(error.to_string())
-    }
-}
 
 /// How long the engine may be silent while a run is followed. It sends a sign of life every 15
 /// seconds.
@@ -50,8 +45,9 @@ pub(super) async fn invoke(peer: &Peer, invocation: Invocation<'_>) -> Result<St
     for (name, value) in &invocation.headers {
         request = request.header(name, value);
     }
-    let request = request.body(Body::from(invocation.input));
-    let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let request = request
+        .body(Body::from(invocation.input))
+        .map_err(Failure::of)?;
     let (status, body) = peer.call_and_read(request).await?;
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     match body["run_id"].as_str() {
@@ -75,6 +71,43 @@ pub(super) struct Viewer<'a> {
     pub(super) leaves_waiting: bool,
     /// How long the engine may be silent, if it is another process.
     pub(super) silence: Option<Duration>,
+}
+
+/// How a run is watched at this terminal.
+#[derive(Default)]
+pub(super) struct Watch<'a> {
+    /// ` --ledger PATH`, for the commands shown.
+    pub(super) flag: &'a str,
+    /// As of [`Viewer`].
+    pub(super) leaves_waiting: bool,
+    /// As of [`Viewer`].
+    pub(super) silence: Option<Duration>,
+}
+
+impl Watch<'_> {
+    /// Shows a run and asks for decisions until it ends, and gives its envelope as JSON; `None` if a
+    /// signal arrived first.
+    pub(super) async fn follow(
+        self,
+        peer: &Peer,
+        run_id: &str,
+        signals: &mut Signals,
+    ) -> Option<Result<String, Failure>> {
+        let mut live = Live::new();
+        let mut asking = ApprovalPrompt::new(peer, run_id, self.flag);
+        let viewer = Viewer {
+            live: Some(&mut live),
+            asking: Some(&mut asking),
+            leaves_waiting: self.leaves_waiting,
+            silence: self.silence,
+        };
+        tokio::select! {
+            envelope = follow(peer, run_id, viewer) => return Some(envelope),
+            () = signals.next() => {}
+        }
+        live.finish();
+        None
+    }
 }
 
 /// Shows a run until it ends, and gives its envelope as JSON.
@@ -109,8 +142,9 @@ async fn within<T>(
 }
 
 async fn envelope(peer: &Peer, run_id: &str) -> Result<String, Failure> {
-    let request = Request::get(format!("/runs/{run_id}/envelope")).body(Body::empty());
-    let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let request = Request::get(format!("/runs/{run_id}/envelope"))
+        .body(Body::empty())
+        .map_err(Failure::of)?;
     let (status, body) = peer.call_and_read(request).await?;
     let text = String::from_utf8_lossy(&body).into_owned();
     if status == 200 {

@@ -7,6 +7,7 @@ use ktsu_ledger::branch::Ancestry;
 use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId, lock};
 use ktsu_projections::Lineage;
+use ktsu_projections::lineage::path_in;
 
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::{find_run, open};
@@ -105,11 +106,7 @@ fn in_one_line(frame: &Frame) -> String {
     let step = node
         .and_then(|node| node.step.as_deref())
         .unwrap_or_default();
-    let place = match (frame.scope.as_str(), step) {
-        ("", step) => step.to_owned(),
-        (scope, "") => format!("{scope}/"),
-        (scope, step) => format!("{scope}/{step}"),
-    };
+    let place = path_in(&frame.scope, step);
     let at = frame.at.to_string();
     let detail = node.map_or("", |node| node.detail.as_str());
     let kind = painted(BOLD, &format!("{:<20}", text::line(frame.event.kind())));

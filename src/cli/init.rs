@@ -7,8 +7,9 @@ use std::process::ExitCode;
 use serde_json::json;
 
 use super::engine::quoted;
-use super::output::{line, note, note_commands};
-use super::{Common, Failure, json as shape, text};
+use super::files::unwritable;
+use super::output::{line, note, note_commands, print_json};
+use super::{Common, Failure, text};
 
 /// What `init` takes.
 #[derive(Debug, clap::Args)]
@@ -85,8 +86,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             "files": paths,
             "next": next.iter().map(|(command, _)| command).collect::<Vec<_>>(),
         });
-        line(&shape::pretty(&body.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&body);
     }
     for (path, _) in &files {
         line(&text::line(&dir.join(path).display().to_string()));
@@ -176,10 +176,6 @@ fn create(path: &Path, text: &str) -> std::io::Result<()> {
     }
     let mut file = std::fs::File::create_new(path)?;
     file.write_all(text.as_bytes())
-}
-
-fn unwritable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
 }
 
 #[cfg(test)]

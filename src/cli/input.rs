@@ -6,6 +6,7 @@ use ktsu_ledger::event::plan::Visibility;
 use serde_json::Value;
 
 use super::Failure;
+use super::files::unreadable;
 use ktsu_codes::nearest;
 use ktsu_kit::Kit;
 
@@ -113,6 +114,5 @@ fn check_input(text: String) -> Result<String, Failure> {
 }
 
 fn read(path: &Path) -> Result<String, Failure> {
-    std::fs::read_to_string(path)
-        .map_err(|error| Failure::could_not_run(format!("cannot read {}: {error}", path.display())))
+    std::fs::read_to_string(path).map_err(|error| unreadable(path, &error))
 }

@@ -5,15 +5,14 @@ use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::Reader as _;
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::step_name::StepName;
 use serde_json::{Map, Value, json};
 
-use super::approval_prompt::ApprovalPrompt;
 use super::embedded;
 use super::engine::load_kit;
-use super::follow::{SILENCE_TIMEOUT, Viewer, follow};
-use super::live::Live;
-use super::output::{DIM, line, note, painted, print_failure};
+use super::follow::{SILENCE_TIMEOUT, Watch};
+use super::output::{line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
@@ -160,11 +159,11 @@ pub(super) async fn fork(
     let id = branch["branch_id"].as_str().unwrap_or_default().to_owned();
     let shared = branch["fork_position"].as_u64().unwrap_or_default();
     if arguments.go {
-        note(&painted(
-            DIM,
-            &format!("{id} shares {shared} frames with {}", stream.name()),
+        note_dim(&format!(
+            "{id} shares {shared} frames with {}",
+            stream.name()
         ));
-        return follow_to_end(common, owner, &id).await;
+        return follow_and_print(common, owner, &id, false).await;
     }
     let flag = owner.place.flag.clone();
     owner.close().await?;
@@ -175,14 +174,11 @@ pub(super) async fn fork(
     line(&id);
     let status = text::line(branch["status"].as_str().unwrap_or_default()).into_owned();
     let words = format!("  shares {shared} frames with {}; {status}", stream.name());
-    note(&painted(DIM, &words));
+    note_dim(&words);
     if status == "waiting" {
-        note(&painted(
-            DIM,
-            &format!("  ktsu resume {id} --kit DIR{flag}"),
-        ));
+        note_dim(&format!("  ktsu resume {id} --kit DIR{flag}"));
     }
-    note(&painted(DIM, &format!("  ktsu trace {id}{flag}")));
+    note_dim(&format!("  ktsu trace {id}{flag}"));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -210,15 +206,11 @@ pub(super) async fn overlay(
     })?;
     let field = field.strip_prefix("output.").unwrap_or(field);
     let (inner, step) = step.rsplit_once('/').unwrap_or(("", step));
-    let scope = [scope.as_str(), inner]
-        .into_iter()
-        .filter(|part| !part.is_empty())
-        .collect::<Vec<_>>()
-        .join("/");
-    let named = match scope.as_str() {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
+    let scope = match inner {
+        "" => scope,
+        inner => path_in(&scope, inner),
     };
+    let named = path_in(&scope, step);
     let ledger = place.path.clone();
     let body = json!({"step": step, "field": field, "value": value, "reason": arguments.reason});
     let owner = EngineHandle::open(place, &arguments.engine, false).await?;
@@ -241,7 +233,7 @@ pub(super) async fn overlay(
         "  to restart the steps that depend on it: ktsu resume {} --from STEP --kit DIR{flag}",
         stream.name()
     );
-    note(&painted(DIM, &dependants));
+    note_dim(&dependants);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -275,7 +267,7 @@ pub(super) async fn resume(
         .post(&path, &Value::Object(body), arguments.expect)
         .await
     {
-        Ok(_) => follow_to_end(common, owner, stream.name()).await,
+        Ok(_) => follow_and_print(common, owner, stream.name(), false).await,
         Err(failure) => {
             owner.close().await?;
             Err(with_step_suggestion(failure, &ledger, &stream, &named))
@@ -312,43 +304,23 @@ fn with_step_suggestion(
     })
 }
 
-/// Follows a run to its end, and shows its envelope.
-async fn follow_to_end(
-    common: &Common,
-    owner: EngineHandle,
-    run: &str,
-) -> Result<ExitCode, Failure> {
-    follow_and_print(common, owner, run, false).await
-}
-
-/// Follows a run until it ends, or only people elsewhere can move it, and shows its envelope.
-pub(super) async fn follow_until_waiting(
-    common: &Common,
-    owner: EngineHandle,
-    run: &str,
-) -> Result<ExitCode, Failure> {
-    follow_and_print(common, owner, run, true).await
-}
-
-async fn follow_and_print(
+/// Follows a run until it ends and shows its envelope; with `leaves_waiting`, also until only people
+/// elsewhere can move it.
+pub(super) async fn follow_and_print(
     common: &Common,
     owner: EngineHandle,
     run: &str,
     leaves_waiting: bool,
 ) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new()?;
-    let mut live = Live::new();
-    let mut asking = ApprovalPrompt::new(&owner.peer, run, &owner.place.flag);
-    let viewer = Viewer {
-        live: Some(&mut live),
-        asking: Some(&mut asking),
+    let silence = Some(SILENCE_TIMEOUT);
+    let flag = owner.place.flag.as_str();
+    let watch = Watch {
+        flag,
         leaves_waiting,
-        silence: Some(SILENCE_TIMEOUT),
+        silence,
     };
-    let envelope = tokio::select! {
-        envelope = follow(&owner.peer, run, viewer) => Some(envelope),
-        () = signals.next() => None,
-    };
+    let envelope = watch.follow(&owner.peer, run, &mut signals).await;
     let place = owner.place.clone();
     let ours = owner.is_ours();
     signals.unless_again(owner.close()).await?;
@@ -358,7 +330,6 @@ async fn follow_and_print(
         result => result,
     });
     let Some(envelope) = envelope else {
-        live.finish();
         let words = match ours {
             true => format!(
                 "is kept; to continue: ktsu resume {run} --kit DIR{0}; to end it: ktsu cancel {run}{0}",

@@ -7,19 +7,17 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ktsu_ledger::lock;
 use ktsu_ledger::store::{Filter, Reader as _};
 use serde_json::json;
 
-use super::approval_prompt::ApprovalPrompt;
 use super::embedded::{self, EmbeddedRun};
 use super::engine::{
     LedgerLocation, client_token, ledger_location, load_environment, load_kit, nearby_ledger,
 };
-use super::follow::{Invocation, SILENCE_TIMEOUT, Viewer, follow, invoke};
+use super::follow::{Invocation, SILENCE_TIMEOUT, Watch, invoke};
 use super::input::{given_input, workflow_of};
-use super::live::Live;
 use super::output::{line, note, print_failure};
+use super::owner::owner_url;
 use super::reading::open_at;
 use super::signals::Signals;
 use super::{Common, Failure};
@@ -47,20 +45,14 @@ pub(super) struct Arguments {
         long,
         value_name = "DIR",
         alias = "project-dir",
-        env = "KTSU_PROJECT_DIR",
-        hide_env_values = true
+        env = "KTSU_PROJECT_DIR"
     )]
     kit: Option<PathBuf>,
     /// The environment file, with --kit
-    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
     env: Option<PathBuf>,
     /// The engine to send the request to [default: the owner of the ledger]
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "KTSU_ORCHESTRATOR_URL",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "URL", env = "KTSU_ORCHESTRATOR_URL")]
     orchestrator: Option<String>,
     /// Requests with the same key and input start one run
     #[arg(long, value_name = "KEY")]
@@ -89,14 +81,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         }
         None => nearby_ledger(common)?,
     };
-    if let Some(holder) = lock::holder(&place.path) {
-        let Some(url) = holder.url else {
-            let words = format!(
-                "{} is owned by a process that is not listening",
-                place.path.display()
-            );
-            return Err(Failure::could_not_run(words).hint("try again in a moment"));
-        };
+    if let Some(url) = owner_url(&place.path)? {
         return remote(common, &arguments, input, &url, Some(&place)).await;
     }
     let Some(kit) = &arguments.kit else {
@@ -154,21 +139,14 @@ async fn remote(
         });
         return Ok(ExitCode::SUCCESS);
     }
-    let mut live = Live::new();
     let flag = place.map_or("", |place| place.flag.as_str());
-    let mut asking = ApprovalPrompt::new(&peer, &run_id, flag);
-    let viewer = Viewer {
-        live: Some(&mut live),
-        asking: Some(&mut asking),
-        leaves_waiting: false,
+    let watch = Watch {
+        flag,
         silence: Some(time.max(SILENCE_TIMEOUT)),
+        ..Watch::default()
     };
-    let envelope = tokio::select! {
-        envelope = follow(&peer, &run_id, viewer) => Some(envelope?),
-        () = signals.next() => None,
-    };
-    let Some(envelope) = envelope else {
-        live.finish();
+    let envelope = watch.follow(&peer, &run_id, &mut signals).await;
+    let Some(envelope) = envelope.transpose()? else {
         print_failure(&format!(
             "stopped waiting: {run_id} continues at {url}; to end it: ktsu cancel {run_id}{flag}"
         ));

@@ -18,7 +18,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::calls::CallHistory;
-use ktsu_projections::lineage::item_name;
+use ktsu_projections::lineage::{item_name, path_in};
 
 use self::tally::{Items, Tally};
 use self::tools::ToolNote;
@@ -203,7 +203,7 @@ impl Live {
             .take(MAX_STEPS_NAMED)
             .map(|running| {
                 let took = text::duration(millis(running.since));
-                let named = path(&running.scope, &running.step);
+                let named = path_in(&running.scope, &running.step);
                 let named = fit(&text::line(&named), PATH_COLUMNS, ellipsis);
                 match running.activity() {
                     doing if doing.is_empty() => format!("{named} {took}"),
@@ -383,7 +383,7 @@ impl Live {
             let words = format!("{indent}{} {named} {words}", painted(WARN, "!"));
             self.print_whole(&words, indent.len() + 2);
         } else {
-            let path = path(task.scope, &name);
+            let path = path_in(task.scope, &name);
             self.print(&format!("step {} {words}", text::line(&path)));
         }
     }
@@ -449,7 +449,7 @@ impl Live {
                 text::line(name)
             )
         } else {
-            let named = path(scope, name);
+            let named = path_in(scope, name);
             format!("step {} {} {took} {detail}", text::line(&named), end.word).replace("  ", " ")
         };
         match end.word {
@@ -531,14 +531,6 @@ impl StepEnd<'_> {
             word: "failed",
             detail: format!("{code}: {message}"),
         }
-    }
-}
-
-fn path(scope: &str, step: &str) -> String {
-    if scope.is_empty() {
-        step.to_owned()
-    } else {
-        format!("{scope}/{step}")
     }
 }
 

@@ -10,9 +10,10 @@ use serde_json::json;
 use super::engine::{faults_text, invalid, no_kit, quoted};
 use super::files::put;
 use super::folder::Folder;
-use super::output::{BAD, DIM, GOOD, WARN, is_coloured, line, note, painted};
-use super::{Common, Failure, json as shape, text};
-use ktsu_codes::EXIT_VERDICT;
+use super::output::{
+    BAD, GOOD, WARN, exit_code, is_coloured, line, note, note_dim, painted, print_json,
+};
+use super::{Common, Failure, text};
 use ktsu_config::fault::Faults;
 use ktsu_config::render;
 use ktsu_kit::lock::{self, FILE, LockDrift};
@@ -88,8 +89,7 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
             "tools": retold,
             "left_out": left_out,
         });
-        line(&shape::pretty(&body.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&body);
     }
     warn(&left_out);
     for one in &drift {
@@ -103,7 +103,7 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     line(&format!("{}: {count}, {what}", text::line(&shown)));
     if !same {
         let words = format!("  ktsu run {} --locked", quoted(dir));
-        note(&painted(DIM, &words));
+        note_dim(&words);
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -155,7 +155,7 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
             "left_out": left_out,
             "faults": render::json(faults),
         });
-        line(&shape::pretty(&body.to_string()));
+        print_json(&body)?;
     } else {
         warn(&left_out);
         print_drift(
@@ -165,10 +165,7 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
             dir,
         );
     }
-    Ok(match held {
-        Ok(()) if retold.is_empty() => ExitCode::SUCCESS,
-        Ok(()) | Err(_) => ExitCode::from(EXIT_VERDICT),
-    })
+    Ok(exit_code(held.is_ok() && retold.is_empty()))
 }
 
 /// Warns about tools that an agent may call but that cannot be offered. A lock would not change
@@ -204,5 +201,5 @@ fn print_drift(faults: Option<&Faults>, retold: &[tools::ToolDrift], name: &str,
     ));
     let flag = if retold.is_empty() { "" } else { " --tools" };
     let words = format!("  to update the lock: ktsu lock {}{flag}", quoted(dir));
-    note(&painted(DIM, &words));
+    note_dim(&words);
 }

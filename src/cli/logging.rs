@@ -114,7 +114,7 @@ where
     let done = tracing_subscriber::registry()
         .with(layer.with_filter(filter))
         .try_init();
-    done.map_err(|error| Failure::could_not_run(error.to_string()))
+    done.map_err(Failure::of)
 }
 
 fn is_coloured() -> bool {

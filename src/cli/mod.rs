@@ -98,7 +98,6 @@ struct Common {
         env = "KTSU_LEDGER",
         value_name = "FILE",
         alias = "db-path",
-        hide_env_values = true,
         help_heading = "Global options"
     )]
     ledger: Option<PathBuf>,
@@ -201,35 +200,27 @@ pub fn main() -> ExitCode {
     if arguments.common.json || arguments.command.is_quiet() {
         output::be_quiet();
     }
-    // Commands on recorded runs need no async runtime.
-    let looked = match &arguments.command {
-        Command::Diff(of) => Some(diff::run(&arguments.common, of)),
-        Command::Replay(of) => Some(replay::run(&arguments.common, of)),
-        _ => None,
-    };
-    if let Some(done) = looked {
-        return done.unwrap_or_else(|failure| output::fail(&failure));
-    }
+    dispatch(arguments).unwrap_or_else(|failure| output::fail(&failure))
+}
+
+/// Runs an asynchronous command. The others have no runtime: a replay, for instance, opens no
+/// socket, not even one of a runtime's own.
+fn in_runtime(
+    command: impl Future<Output = Result<ExitCode, Failure>>,
+) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         // The ledger is read on threads of its own (`ktsu_readers`).
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build();
-    let runtime = match runtime {
-        Ok(runtime) => runtime,
-        Err(error) => {
-            return output::fail(&Failure::could_not_run(format!("cannot start: {error}")));
-        }
-    };
-    let done = runtime.block_on(dispatch(arguments));
-    match done {
-        Ok(code) => code,
-        Err(failure) => output::fail(&failure),
+    match runtime {
+        Ok(runtime) => runtime.block_on(command),
+        Err(error) => Err(Failure::could_not_run(format!("cannot start: {error}"))),
     }
 }
 
 fn parsed() -> Arguments {
-    let command = without_empty(Arguments::command());
+    let command = with_variables(Arguments::command());
     // Parsed first, so that errors in the arguments are coloured as requested, too.
     let color = requested_color(std::env::args_os().skip(1)).unwrap_or(ColorChoice::Auto);
     output::choose_color(color);
@@ -266,50 +257,52 @@ impl Command {
     }
 }
 
-/// Treats environment variables with an empty value as unset.
-fn without_empty(command: clap::Command) -> clap::Command {
+/// Treats environment variables with an empty value as unset, and shows no values in help texts.
+fn with_variables(command: clap::Command) -> clap::Command {
     let is_empty = |name: &OsStr| std::env::var_os(name).is_some_and(|value| value.is_empty());
     let command = command.mut_args(|arg| match arg.get_env().is_some_and(is_empty) {
         true => arg.env(None::<&'static str>),
-        false => arg,
+        false => arg.hide_env_values(true),
     });
-    command.mut_subcommands(without_empty)
+    command.mut_subcommands(with_variables)
 }
 
-async fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
+fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
     let common = arguments.common;
     match arguments.command {
-        Command::Run(arguments) => run::run(&common, arguments).await,
-        Command::Start(arguments) => start::run(&common, arguments).await,
-        Command::Invoke(arguments) => invoke::run(&common, arguments).await,
+        Command::Run(arguments) => in_runtime(run::run(&common, arguments)),
+        Command::Start(arguments) => in_runtime(start::run(&common, arguments)),
+        Command::Invoke(arguments) => in_runtime(invoke::run(&common, arguments)),
         Command::Validate(arguments) => validate::run(&common, &arguments),
         Command::Schema(arguments) => schema::run(&common, &arguments),
         Command::Init(arguments) => init::run(&common, &arguments),
-        Command::Lock(arguments) => lock::run(&common, &arguments).await,
+        Command::Lock(arguments) => in_runtime(lock::run(&common, &arguments)),
         Command::Workflow(arguments) => tree::run(&common, &arguments),
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
-        Command::Fork(arguments) => interventions::fork(&common, arguments).await,
-        Command::Overlay(arguments) => interventions::overlay(&common, arguments).await,
-        Command::Resume(arguments) => interventions::resume(&common, arguments).await,
-        Command::Pause(arguments) => steer::run(&common, RunControl::Pause, arguments).await,
-        Command::Cancel(arguments) => steer::run(&common, RunControl::Cancel, arguments).await,
+        Command::Fork(arguments) => in_runtime(interventions::fork(&common, arguments)),
+        Command::Overlay(arguments) => in_runtime(interventions::overlay(&common, arguments)),
+        Command::Resume(arguments) => in_runtime(interventions::resume(&common, arguments)),
+        Command::Pause(arguments) => in_runtime(steer::run(&common, RunControl::Pause, arguments)),
+        Command::Cancel(arguments) => {
+            in_runtime(steer::run(&common, RunControl::Cancel, arguments))
+        }
         Command::Terminate(arguments) => {
-            steer::run(&common, RunControl::Terminate, arguments).await
+            in_runtime(steer::run(&common, RunControl::Terminate, arguments))
         }
         Command::Approvals(arguments) => approvals::list(&common, &arguments),
-        Command::Approve(arguments) => approvals::approve(&common, arguments).await,
-        Command::Reject(arguments) => approvals::reject(&common, arguments).await,
-        Command::Frames(arguments) => frames::run(&common, arguments).await,
+        Command::Approve(arguments) => in_runtime(approvals::approve(&common, arguments)),
+        Command::Reject(arguments) => in_runtime(approvals::reject(&common, arguments)),
+        Command::Frames(arguments) => in_runtime(frames::run(&common, arguments)),
         Command::Diff(arguments) => diff::run(&common, &arguments),
         Command::Replay(arguments) => replay::run(&common, &arguments),
-        Command::Recompute(arguments) => recompute::run(&common, arguments).await,
+        Command::Recompute(arguments) => in_runtime(recompute::run(&common, arguments)),
         Command::Capture(arguments) => capture::run(&common, arguments),
-        Command::Test(arguments) => test::run(&common, arguments).await,
+        Command::Test(arguments) => in_runtime(test::run(&common, arguments)),
         Command::Verify(arguments) => verify::run(&common, &arguments),
-        Command::Evidence(arguments) => evidence::run(&common, arguments).await,
+        Command::Evidence(arguments) => in_runtime(evidence::run(&common, arguments)),
         Command::Export(arguments) => transfer::export(&common, &arguments),
-        Command::Import(arguments) => transfer::import(&common, arguments).await,
+        Command::Import(arguments) => in_runtime(transfer::import(&common, arguments)),
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
         Command::Explain(arguments) => explain::run(&common, &arguments),

@@ -13,13 +13,15 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::styling::{AnsiColor, Style};
+use serde::Serialize;
 use terminal_size::{Width, terminal_size_of};
 
 use super::layout::columns;
 use super::symbols::Symbols;
 use super::table::Terminal;
-use super::text;
+use super::{json, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
+use ktsu_peer::PeerError;
 
 /// Success.
 pub(super) const GOOD: Style = AnsiColor::Green.on_default();
@@ -51,6 +53,11 @@ impl Failure {
             hint: None,
             problem: None,
         }
+    }
+
+    /// The failure for an error of which the message is all there is to say.
+    pub(super) fn of(error: impl std::fmt::Display) -> Self {
+        Self::could_not_run(error.to_string())
     }
 
     /// It ran, and the answer is no: exit code 1.
@@ -103,10 +110,15 @@ impl Failure {
     }
 }
 
-/// A system that does not do what it always does.
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
-        Self::could_not_run(error.to_string())
+        Self::of(error)
+    }
+}
+
+impl From<PeerError> for Failure {
+    fn from(error: PeerError) -> Self {
+        Self::of(error)
     }
 }
 
@@ -151,6 +163,27 @@ pub(super) fn line(text: &str) -> bool {
     writeln!(std::io::stdout().lock(), "{}", plain.trim_end()).is_ok()
 }
 
+/// As [`line()`], for what matters less.
+pub(super) fn line_dim(text: &str) -> bool {
+    line(&painted(DIM, text))
+}
+
+/// Prints a result as JSON.
+pub(super) fn print_json(body: &impl Serialize) -> Result<ExitCode, Failure> {
+    line(&json::pretty(
+        &serde_json::to_string(body).map_err(Failure::of)?,
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The exit code of a command that gives a verdict.
+pub(super) fn exit_code(is_good: bool) -> ExitCode {
+    match is_good {
+        true => ExitCode::SUCCESS,
+        false => ExitCode::from(EXIT_VERDICT),
+    }
+}
+
 /// As [`line()`], for a row of columns: it is cut where the terminal ends.
 pub(super) fn row(text: &str) -> bool {
     line(&sheet().fit(text))
@@ -166,6 +199,11 @@ pub(super) fn note(text: &str) {
     if !is_quiet() {
         print_failure(text);
     }
+}
+
+/// As [`note`], for what matters less.
+pub(super) fn note_dim(text: &str) {
+    note(&painted(DIM, text));
 }
 
 /// Prints commands to type and what each is for, on standard error. Commands are never cut.

@@ -10,8 +10,8 @@ use ktsu_ledger::lock;
 use serde_json::Value;
 
 use super::engine::{
-    LedgerLocation, any_port, client_token, ledger_location, load_environment, load_kit, open,
-    peer_of, process_environment, receiver, token_header,
+    LedgerLocation, client_token, ledger_location, load_environment, load_kit, open, peer_of,
+    process_environment, receiver, token_header,
 };
 use super::follow::problem;
 use super::logging::{self, LogFormat};
@@ -30,12 +30,11 @@ pub(super) struct EngineArguments {
         long,
         value_name = "DIR",
         alias = "project-dir",
-        env = "KTSU_PROJECT_DIR",
-        hide_env_values = true
+        env = "KTSU_PROJECT_DIR"
     )]
     pub(super) kit: Option<PathBuf>,
     /// The environment file [default: the nearest environments/local.env.yaml]
-    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
     pub(super) env: Option<PathBuf>,
 }
 
@@ -51,6 +50,12 @@ pub(super) struct EngineHandle {
 }
 
 impl EngineArguments {
+    /// The environment file of the kit, otherwise of the working directory.
+    fn environment(&self) -> Result<Option<Environment>, Failure> {
+        let kit = self.kit.as_deref().unwrap_or(Path::new("."));
+        load_environment(self.env.as_deref(), kit)
+    }
+
     /// Drops the kit if nothing will run; the environment still provides principals, secrets and
     /// limits.
     pub(super) fn without_kit(self) -> Self {
@@ -60,23 +65,31 @@ impl EngineArguments {
     }
 }
 
+/// Where the process that owns a ledger listens; `None` if no process owns it.
+pub(super) fn owner_url(ledger: &Path) -> Result<Option<String>, Failure> {
+    let Some(holder) = lock::holder(ledger) else {
+        return Ok(None);
+    };
+    holder.url.map(Some).ok_or_else(|| {
+        let ledger = ledger.display();
+        Failure::could_not_run(format!(
+            "{ledger} is owned by a process that is not listening"
+        ))
+        .hint("try again in a moment")
+    })
+}
+
 impl EngineHandle {
     /// The ledger that is meant.
     pub(super) fn ledger_location(
         common: &Common,
         wanted: &EngineArguments,
     ) -> Result<LedgerLocation, Failure> {
-        match &wanted.kit {
-            Some(kit) => {
-                let environment = load_environment(wanted.env.as_deref(), kit)?;
-                Ok(ledger_location(common, environment.as_ref()))
-            }
-            None if common.ledger.is_some() => Ok(ledger_location(common, None)),
-            None => {
-                let environment = load_environment(wanted.env.as_deref(), Path::new("."))?;
-                Ok(ledger_location(common, environment.as_ref()))
-            }
-        }
+        let environment = match wanted.kit.is_none() && common.ledger.is_some() {
+            true => None,
+            false => wanted.environment()?,
+        };
+        Ok(ledger_location(common, environment.as_ref()))
     }
 
     /// Connects to the owner of a ledger, or starts an engine that does not resume unfinished runs.
@@ -86,14 +99,7 @@ impl EngineHandle {
         wanted: &EngineArguments,
         runs: bool,
     ) -> Result<Self, Failure> {
-        if let Some(holder) = lock::holder(&place.path) {
-            let Some(url) = holder.url else {
-                let words = format!(
-                    "{} is owned by a process that is not listening",
-                    place.path.display()
-                );
-                return Err(Failure::could_not_run(words).hint("try again in a moment"));
-            };
+        if let Some(url) = owner_url(&place.path)? {
             return Ok(Self {
                 peer: Peer::remote(url, client_token()?),
                 place,
@@ -109,31 +115,19 @@ impl EngineHandle {
         }
         let token = token_header()?;
         logging::start(LogFormat::Text, logging::default_level("warn"))?;
-        let (kit, environment, agents) = match &wanted.kit {
-            Some(kit) => {
-                let environment = load_environment(wanted.env.as_deref(), kit)?;
-                (load_kit(kit)?, environment, Agents::here())
-            }
-            None => {
-                // The known secrets are redacted from messages.
-                let here = Path::new(".");
-                let environment = load_environment(wanted.env.as_deref(), here)?;
-                (Arc::new(Kit::empty()), environment, Agents::Nowhere)
-            }
+        // Also without a kit: the known secrets are redacted from messages.
+        let environment = wanted.environment()?;
+        let (kit, agents) = match &wanted.kit {
+            Some(kit) => (load_kit(kit)?, Agents::here()),
+            None => (Arc::new(Kit::empty()), Agents::Nowhere),
         };
         let mut process = process_environment();
         let receiver = receiver(environment.as_ref(), &mut process, Some(&place.path)).await?;
+        let ledger = LedgerPlace::File(place.path.clone());
         let engine = open(Setup {
-            kit,
-            environment,
-            process,
-            ledger: LedgerPlace::File(place.path.clone()),
-            listen: any_port(),
-            clock: None,
             agents,
-            own_url: None,
-            gateway: None,
             resume_unfinished: false,
+            ..Setup::embedded(kit, environment, process, ledger)
         })
         .await?;
         Ok(Self {
@@ -160,8 +154,9 @@ impl EngineHandle {
         if let Some(expected) = expected {
             request = request.header("if-match", expected);
         }
-        let request = request.body(Body::from(body.to_string()));
-        let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+        let request = request
+            .body(Body::from(body.to_string()))
+            .map_err(Failure::of)?;
         let (status, answer) = self.peer.call_and_read(request).await?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
         match (200..300).contains(&status) {

@@ -54,7 +54,7 @@ impl From<StoreError> for Failure {
             | StoreError::Unknown(_)
             | StoreError::Failed { .. } => None,
         };
-        let failure = Self::could_not_run(error.to_string());
+        let failure = Self::of(error);
         match hint {
             Some(hint) => failure.hint(hint),
             None => failure,

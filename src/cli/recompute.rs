@@ -10,7 +10,7 @@ use super::comparison::{self, OutputFormat};
 use super::engine::client_token;
 use super::follow::{Viewer, follow, problem};
 use super::interventions::is_whole_step;
-use super::output::{DIM, line, note, painted, print_failure};
+use super::output::{line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
@@ -33,12 +33,7 @@ pub(super) struct Arguments {
     #[command(flatten)]
     engine: EngineArguments,
     /// The engine to send the request to [default: the owner of the ledger]
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "KTSU_ORCHESTRATOR_URL",
-        hide_env_values = true
-    )]
+    #[arg(long, value_name = "URL", env = "KTSU_ORCHESTRATOR_URL")]
     orchestrator: Option<String>,
     /// Prints Markdown, for a pull request
     #[arg(long, conflicts_with = "json")]
@@ -115,10 +110,11 @@ async fn recompute_and_wait(
     arguments: &Arguments,
 ) -> Result<RecomputeReport, Failure> {
     let id = begin(peer, run, arguments).await?;
-    note(&painted(DIM, &format!("recomputing {run} as {id}")));
+    note_dim(&format!("recomputing {run} as {id}"));
     follow(peer, &id, Viewer::default()).await?;
-    let request = Request::get(format!("/runs/{id}/recompute")).body(Body::empty());
-    let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let request = Request::get(format!("/runs/{id}/recompute"))
+        .body(Body::empty())
+        .map_err(Failure::of)?;
     let (status, body) = peer.call_and_read(request).await?;
     if status != 200 {
         let body = serde_json::from_slice(&body).unwrap_or_default();
@@ -137,8 +133,9 @@ async fn begin(peer: &Peer, run: &str, arguments: &Arguments) -> Result<String, 
         None => json!({}),
     };
     let request = Request::post(format!("/runs/{run}/recompute"));
-    let request = request.body(Body::from(body.to_string()));
-    let request = request.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let request = request
+        .body(Body::from(body.to_string()))
+        .map_err(Failure::of)?;
     let (status, body) = peer.call_and_read(request).await?;
     let body: Value = serde_json::from_slice(&body).unwrap_or_default();
     match body["recompute_id"].as_str() {
@@ -161,7 +158,7 @@ fn show(
     comparison::print(verdict, shape)?;
     if shape == OutputFormat::Text {
         let command = format!("ktsu trace {}{flag}", verdict.recompute_id);
-        note(&painted(DIM, &format!("\nthe new calls: {command}")));
+        note_dim(&format!("\nthe new calls: {command}"));
     }
     Ok(comparison::exit_code(
         &verdict.status,

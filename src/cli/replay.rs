@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::engine::{load_kit_as, nearby_ledger};
 use super::envelope::{self, EnvelopeView};
-use super::output::{BAD, DIM, GOOD, WARN, line, painted, row};
+use super::output::{BAD, DIM, GOOD, WARN, line, painted, print_json, row};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, against, json as shape, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
@@ -110,8 +110,7 @@ fn fold_one(common: &Common, reader: &dyn Reader, stream: &StreamId) -> Result<E
     let shown = fold.as_ref().and_then(|fold| fold.envelope(""));
     if common.json {
         let body = json!({"replay": report, "envelope": shown});
-        line(&shape::pretty(&body.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&body);
     }
     if let Some(shown) = &shown {
         let all = format!("ktsu runs get {} --json", stream.name());

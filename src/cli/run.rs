@@ -25,7 +25,7 @@ pub(super) struct Arguments {
     #[arg(long, value_name = "TEXT")]
     goal: Option<String>,
     /// The environment file [default: the nearest environments/local.env.yaml, from the kit upward]
-    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
     env: Option<PathBuf>,
     /// Keeps the ledger in memory: it is gone when the command ends, and --ledger is ignored
     #[arg(long)]

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::envelope::{self, EnvelopeView};
 use super::layout::Column;
-use super::output::{DIM, is_terminal, line, note, painted};
+use super::output::{is_terminal, note, note_dim, print_json};
 use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
-use super::{Common, Failure, json as shape, text};
+use super::{Common, Failure, text};
 use ktsu_config::read::duration_ms;
 use ktsu_history as history;
 use ktsu_history::steering::SteeringState;
@@ -114,8 +114,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
                 members.retain(|name, _| !INTERNAL.contains(&name.as_str()));
             }
         }
-        line(&shape::pretty(&json!({"runs": rows}).to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&json!({"runs": rows}));
     }
     if rows.is_empty() {
         let none = match is_filtered {
@@ -157,7 +156,7 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     }
     table.print();
     if more {
-        note(&painted(DIM, "for more: --limit N"));
+        note_dim("for more: --limit N");
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -179,12 +178,10 @@ fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
         fold.and_then(|fold| Some((fold.envelope(&scope)?, SteeringState::of(fold.state()))));
     let (envelope, steered) = found.ok_or_else(|| no_such_child(&stream, &scope))?;
     let shown = RunJson { envelope, steered };
-    let json =
-        serde_json::to_string(&shown).map_err(|error| Failure::could_not_run(error.to_string()))?;
     if common.json || !is_terminal() {
-        line(&shape::pretty(&json));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&shown);
     }
+    let json = serde_json::to_string(&shown).map_err(Failure::of)?;
     let all = format!(
         "ktsu runs get {} --json{}",
         shown.envelope.run_id, place.flag

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use serde_json::Value;
 
-use super::output::line;
-use super::{Common, Failure, json as shape};
+use super::output::print_json;
+use super::{Common, Failure};
 use ktsu_config::shape::MapShape;
 use ktsu_config::shape::json::document;
 use ktsu_environment::shape::ENVIRONMENT;
@@ -67,6 +67,5 @@ impl SchemaKind {
 
 /// Prints the schema of one kind of file.
 pub(super) fn run(_: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
-    line(&shape::pretty(&arguments.kind.schema().to_string()));
-    Ok(ExitCode::SUCCESS)
+    print_json(&arguments.kind.schema())
 }

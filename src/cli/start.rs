@@ -40,12 +40,11 @@ pub(super) struct Arguments {
         value_name = "DIR",
         alias = "project-dir",
         env = "KTSU_PROJECT_DIR",
-        hide_env_values = true,
         default_value = "."
     )]
     kit: PathBuf,
     /// The environment file [default: the nearest environments/local.env.yaml, from the kit upward]
-    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
     env: Option<PathBuf>,
     /// The witness that receives every signed checkpoint: file:PATH, command:COMMAND, or a URL
     #[arg(long, value_name = "PLACE")]
@@ -56,7 +55,6 @@ pub(super) struct Arguments {
         long,
         alias = "orchestrator-host",
         env = "KTSU_ORCHESTRATOR_HOST",
-        hide_env_values = true,
         value_name = "ADDRESS"
     )]
     host: Option<String>,
@@ -65,57 +63,29 @@ pub(super) struct Arguments {
     #[arg(long)]
     port: Option<u16>,
     /// The orchestrator's port, unless `--port` is given
-    #[arg(
-        long,
-        env = "KTSU_ORCHESTRATOR_PORT",
-        hide_env_values = true,
-        hide = true,
-        value_name = "PORT"
-    )]
+    #[arg(long, env = "KTSU_ORCHESTRATOR_PORT", hide = true, value_name = "PORT")]
     orchestrator_port: Option<u16>,
     /// The runtime's port, if all services start [default: 5051, or any free one with --port 0]
-    #[arg(
-        long,
-        env = "KTSU_RUNTIME_PORT",
-        hide_env_values = true,
-        value_name = "PORT"
-    )]
+    #[arg(long, env = "KTSU_RUNTIME_PORT", value_name = "PORT")]
     runtime_port: Option<u16>,
     /// The gateway's port, if all services start [default: 5052, or any free one with --port 0]
-    #[arg(
-        long,
-        env = "KTSU_GATEWAY_PORT",
-        hide_env_values = true,
-        value_name = "PORT"
-    )]
+    #[arg(long, env = "KTSU_GATEWAY_PORT", value_name = "PORT")]
     gateway_port: Option<u16>,
     /// The URL of the runtime (orchestrator)
-    #[arg(
-        long,
-        env = "KTSU_RUNTIME_URL",
-        hide_env_values = true,
-        value_name = "URL"
-    )]
+    #[arg(long, env = "KTSU_RUNTIME_URL", value_name = "URL")]
     runtime_url: Option<String>,
     /// The URL of the gateway (runtime; the orchestrator only checks its health)
-    #[arg(
-        long,
-        alias = "gateway",
-        env = "KTSU_GATEWAY_URL",
-        hide_env_values = true,
-        value_name = "URL"
-    )]
+    #[arg(long, alias = "gateway", env = "KTSU_GATEWAY_URL", value_name = "URL")]
     gateway_url: Option<String>,
     /// The URL of the orchestrator (runtime)
     #[arg(
         long = "orchestrator",
         env = "KTSU_ORCHESTRATOR_URL",
-        hide_env_values = true,
         value_name = "URL"
     )]
     orchestrator_url: Option<String>,
     /// The URL under which runtimes reach this orchestrator, if not the address it listens on
-    #[arg(long, env = "KTSU_OWN_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "KTSU_OWN_URL", value_name = "URL")]
     own_url: Option<String>,
     /// The gateway's configuration file [default: gateway.yaml in the kit's folder]
     #[arg(long, alias = "gateway-config", value_name = "FILE")]
@@ -313,17 +283,13 @@ async fn orchestrator(
         process.insert("KTSU_WITNESS".to_owned(), witness);
     }
     let receiver = receiver(environment.as_ref(), &mut process, Some(&ledger.path)).await?;
+    let file = LedgerPlace::File(ledger.path.clone());
     let engine = open(Setup {
-        kit,
-        environment,
-        process,
-        ledger: LedgerPlace::File(ledger.path.clone()),
         listen,
-        clock: None,
         agents,
         own_url: arguments.own_url,
         gateway: arguments.config,
-        resume_unfinished: true,
+        ..Setup::embedded(kit, environment, process, file)
     })
     .await?;
     if let Some(receiver) = &receiver {
@@ -359,17 +325,13 @@ async fn start_read_only(
         .and_then(|file| file.listen.orchestrator);
     let listen = arguments.listen(arguments.orchestrator_port, file, 5050)?;
     let ledger = ledger_location(common, environment.as_ref());
+    let file = LedgerPlace::File(ledger.path.clone());
+    let kit = Arc::new(Kit::empty());
     let setup = Setup {
-        kit: Arc::new(Kit::empty()),
-        environment,
-        process: process_environment(),
-        ledger: LedgerPlace::File(ledger.path.clone()),
         listen,
-        clock: None,
         agents: Agents::Nowhere,
-        own_url: None,
-        gateway: None,
         resume_unfinished: false,
+        ..Setup::embedded(kit, environment, process_environment(), file)
     };
     warn_of_second_name(&ledger.path);
     let reading = open_reading(setup, &ledger.path).await?;

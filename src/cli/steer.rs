@@ -7,11 +7,11 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Cursor, Filter, Reader};
 use serde_json::{Map, Value, json};
 
-use super::output::{DIM, is_quiet, line, note, painted, print_failure};
+use super::output::{exit_code, is_quiet, line, note, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::{Common, Failure, json as shape, output, text};
-use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT, ErrorCode};
+use ktsu_codes::{EXIT_COULD_NOT_RUN, ErrorCode};
 use ktsu_run_index::listed_kinds;
 use ktsu_workflow::admit::steer::RunControl;
 
@@ -99,7 +99,7 @@ pub(super) async fn run(
         if steer == RunControl::Pause && !common.json {
             let run = outcome["run_id"].as_str().unwrap_or_default();
             let next = format!("  ktsu resume {run} --kit DIR{flag}");
-            note(&painted(DIM, &next));
+            note_dim(&next);
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -128,10 +128,7 @@ fn print_all(common: &Common, runs: &[String], results: Vec<Result<Value, Failur
             line(&outcome_text(outcome));
         }
     }
-    let verdict = match refused.is_empty() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::from(EXIT_VERDICT),
-    };
+    let verdict = exit_code(refused.is_empty());
     for (run, failure) in refused {
         output::fail(&failure.about(run));
     }

@@ -1,7 +1,7 @@
 //! The steps of a run as a tree, with what they called and the children they ran.
 
 use ktsu_ledger::event::CallAttempt;
-use ktsu_projections::envelope::{AgentRemarks, UsageView};
+use ktsu_projections::envelope::{AgentRemarks, ErrorView, UsageView};
 
 use super::envelope::{mark, paused};
 use super::layout::Column;
@@ -19,6 +19,7 @@ const MAX_BODY_CHARS: usize = 1000;
 const MAX_ORDINARY_ITEMS: usize = 24;
 
 /// A row: the tree lines, the name, and the columns.
+#[derive(Default)]
 struct StepRow {
     /// How far the name is from the edge, as lines of the tree.
     lines: String,
@@ -219,22 +220,15 @@ fn group_row(group: &[ItemTimeline], lines: String) -> Option<StepRow> {
             last.id
         ))
         .into_owned(),
-        kind: String::new(),
         start: start(first.after_ms),
-        time: String::new(),
         cost: cost(sum(|used| used.cost_micro_usd)),
         note: agents::joined([agents::items(count, 0, 0), calls]),
-        wrong: false,
+        ..StepRow::default()
     })
 }
 
 fn item_row(item: &ItemTimeline, lines: String) -> StepRow {
-    let mut note = match (&item.error, &item.skip_reason) {
-        (Some(error), _) => format!("{}: {}", error.code, error.message),
-        (None, Some(reason)) => format!("skipped: {reason}"),
-        (None, None) if item.status == "complete" => String::new(),
-        (None, None) => item.status.clone(),
-    };
+    let mut note = end_text(item.error.as_ref(), item.skip_reason.as_ref(), &item.status);
     if item.attempt > 1 {
         note = agents::joined([format!("attempt {}", item.attempt), note]);
     }
@@ -281,8 +275,6 @@ fn attempt_row(attempt: &CallAttempt, lines: String) -> StepRow {
         lines,
         mark: painted(DIM, symbols().dot()),
         name: text::line(&attempt.model).into_owned(),
-        kind: String::new(),
-        start: String::new(),
         time: text::duration(attempt.duration_ms),
         cost: cost(used.cost_micro_usd),
         note: agents::joined([
@@ -290,6 +282,7 @@ fn attempt_row(attempt: &CallAttempt, lines: String) -> StepRow {
             agents::tokens((used.tokens_in, used.tokens_out)),
         ]),
         wrong: attempt.status != "ok",
+        ..StepRow::default()
     }
 }
 
@@ -348,6 +341,16 @@ fn reply_text(remarks: &AgentRemarks, reflected: bool) -> String {
     ])
 }
 
+/// Why a step or an item failed or was skipped, or its status if it is not complete.
+fn end_text(error: Option<&ErrorView>, skipped: Option<&String>, status: &str) -> String {
+    match (error, skipped) {
+        (Some(error), _) => format!("{}: {}", error.code, error.message),
+        (None, Some(reason)) => format!("skipped: {reason}"),
+        (None, None) if status == "complete" => String::new(),
+        (None, None) => status.to_owned(),
+    }
+}
+
 fn calls_of(used: &UsageView) -> String {
     agents::calls(
         used.llm_calls,
@@ -373,12 +376,7 @@ fn step_row(step: &StepTimeline, lines: String) -> StepRow {
         step.status.as_str(),
         "pending" | "running" | "pending_approval"
     );
-    let mut note = match (&step.error, &step.skip_reason) {
-        (Some(error), _) => format!("{}: {}", error.code, error.message),
-        (None, Some(reason)) => format!("skipped: {reason}"),
-        (None, None) if step.status == "complete" => String::new(),
-        (None, None) => step.status.clone(),
-    };
+    let mut note = end_text(step.error.as_ref(), step.skip_reason.as_ref(), &step.status);
     if let Some(counts) = step.counts {
         let of = agents::items(
             counts.succeeded.into(),

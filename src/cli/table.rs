@@ -10,7 +10,7 @@
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 
 use super::layout::{Column, Widths, columns, fit, fold, padded, widths};
-use super::output::{BAD, DIM, line, note, painted, sheet, words as print_words};
+use super::output::{BAD, DIM, line, note_dim, painted, sheet, words as print_words};
 use super::symbols::Symbols;
 
 /// Between two columns without a line.
@@ -150,7 +150,7 @@ impl Rows {
         }
         if !shown.hidden.is_empty() {
             let words = format!("left out: {}; all with --json", shown.hidden.join(", "));
-            note(&painted(DIM, &words));
+            note_dim(&words);
         }
     }
 

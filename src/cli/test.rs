@@ -5,19 +5,19 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use clap::ValueEnum;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use ktsu_ledger::event::{Principal, Sameness};
 
-use super::comparison::{markdown, print_named, status_text};
+use super::comparison::{OutputFormat, markdown, print_named, status_text};
 use super::engine::{
-    any_port, ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
+    ledger_location, load_environment, load_kit_as, open, process_environment, receiver,
 };
+use super::files::unreadable;
 use super::logging::{self, LogFormat};
-use super::output::{DIM, line, painted, print_failure, words};
+use super::output::{DIM, line, painted, print_failure, print_json, words};
 use super::signals::Signals;
-use super::{Common, Failure, json, text};
-use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
+use super::{Common, Failure, text};
+use crate::assemble::{Engine, LedgerPlace, Setup};
 use ktsu_baseline::{
     Baseline, BaselineError, BaselineReport, BaselineResult, BaselineVerdict, MAX_FILE, compare,
     find_step,
@@ -32,17 +32,6 @@ const MAX_CONCURRENT: usize = 10;
 /// The most baselines of one test.
 const MAX_BASELINES: usize = 10_000;
 
-/// How to print it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum ReportFormat {
-    /// For people
-    Text,
-    /// For programs
-    Json,
-    /// For pull requests
-    Markdown,
-}
-
 /// What `test` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -55,16 +44,15 @@ pub(super) struct Arguments {
         value_name = "DIR",
         default_value = ".",
         alias = "project-dir",
-        env = "KTSU_PROJECT_DIR",
-        hide_env_values = true
+        env = "KTSU_PROJECT_DIR"
     )]
     kit: PathBuf,
     /// The environment file
-    #[arg(long, env = "KTSU_ENV", hide_env_values = true, value_name = "FILE")]
+    #[arg(long, env = "KTSU_ENV", value_name = "FILE")]
     env: Option<PathBuf>,
     /// How to print the report
     #[arg(long, value_enum)]
-    format: Option<ReportFormat>,
+    format: Option<OutputFormat>,
     /// Exits with 0 if values differ; a schema violation still counts
     #[arg(long)]
     no_fail_on_diff: bool,
@@ -101,19 +89,9 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         .then(|| ledger_location(common, environment.as_ref()).path);
     let mut process = process_environment();
     let _receiver = receiver(environment.as_ref(), &mut process, file.as_deref()).await?;
-    let engine = open(Setup {
-        kit: Arc::clone(&kit),
-        environment,
-        process,
-        ledger: file.map_or(LedgerPlace::Memory, LedgerPlace::File),
-        listen: any_port(),
-        clock: None,
-        agents: Agents::here(),
-        own_url: None,
-        gateway: None,
-        resume_unfinished: true,
-    })
-    .await?;
+    let ledger = file.map_or(LedgerPlace::Memory, LedgerPlace::File);
+    let setup = Setup::embedded(Arc::clone(&kit), environment, process, ledger);
+    let engine = open(setup).await?;
     let asked = stream::iter(&given).map(|one| ask(&engine, &kit, one));
     let results = tokio::select! {
         results = asked.buffered(MAX_CONCURRENT).try_collect::<Vec<BaselineResult>>() => Some(results),
@@ -133,8 +111,8 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     };
     let report = BaselineReport::of(results, bears);
     let format = arguments.format.unwrap_or(match common.json {
-        true => ReportFormat::Json,
-        false => ReportFormat::Text,
+        true => OutputFormat::Json,
+        false => OutputFormat::Text,
     });
     print(&report, format)?;
     Ok(match report.status {
@@ -189,10 +167,6 @@ fn read(file: &Path) -> Result<BaselineFile, Failure> {
         file: file.display().to_string(),
         baseline,
     })
-}
-
-fn unreadable(path: &Path, error: &std::io::Error) -> Failure {
-    Failure::could_not_run(format!("cannot read {}: {error}", path.display()))
 }
 
 /// The definition and the step a baseline is of.
@@ -266,14 +240,10 @@ async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<Baselin
     ))
 }
 
-fn print(report: &BaselineReport, format: ReportFormat) -> Result<(), Failure> {
+fn print(report: &BaselineReport, format: OutputFormat) -> Result<(), Failure> {
     match format {
-        ReportFormat::Json => {
-            let text = serde_json::to_string(report);
-            let text = text.map_err(|error| Failure::could_not_run(error.to_string()))?;
-            line(&json::pretty(&text));
-        }
-        ReportFormat::Text => {
+        OutputFormat::Json => drop(print_json(report)?),
+        OutputFormat::Text => {
             for one in &report.baselines {
                 print_named(&text::line(&one.file), &one.task());
             }
@@ -283,7 +253,7 @@ fn print(report: &BaselineReport, format: ReportFormat) -> Result<(), Failure> {
                 2,
             );
         }
-        ReportFormat::Markdown => {
+        OutputFormat::Markdown => {
             line(&format!(
                 "## Baselines: {}\n\n{}\n",
                 status(report.status),

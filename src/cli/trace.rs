@@ -9,11 +9,12 @@ use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::EnvelopeFold;
-use ktsu_projections::lineage::LineageNode;
+use ktsu_projections::lineage::{LineageNode, path_in};
 use serde_json::json;
 
+use super::files::unwritable;
 use super::layout::columns;
-use super::output::{BOLD, DIM, WARN, line, painted, row, sheet, symbols};
+use super::output::{BOLD, DIM, WARN, line, painted, print_json, row, sheet, symbols};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
 use ktsu_history::frame_page::{self, PageLimit, is_within};
@@ -173,7 +174,7 @@ fn write_report(
     let made = std::fs::File::create_new(file);
     let written = made.and_then(|mut made| made.write_all(page.as_bytes()));
     written.map_err(|error| {
-        let failure = Failure::could_not_run(format!("cannot write {}: {error}", file.display()));
+        let failure = unwritable(file, &error);
         match error.kind() {
             ErrorKind::AlreadyExists => failure.hint("choose another name"),
             _ => failure,
@@ -212,13 +213,6 @@ fn print_steps(
         return print_json(&timeline);
     }
     super::steps::print(&timeline);
-    Ok(ExitCode::SUCCESS)
-}
-
-fn print_json(timeline: &impl serde::Serialize) -> Result<ExitCode, Failure> {
-    let json = serde_json::to_string(timeline);
-    let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
-    line(&shape::pretty(&json));
     Ok(ExitCode::SUCCESS)
 }
 
@@ -319,8 +313,7 @@ fn tree(
     }
     if common.json {
         let body = json!({"run_id": stream.name(), "frames": nodes});
-        line(&shape::pretty(&body.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&body);
     }
     // From the last frame to the first: what follows from a frame comes after it.
     let mut below: BTreeMap<u64, Vec<Subtree<'_>>> = BTreeMap::new();
@@ -380,9 +373,5 @@ fn node_text(node: &LineageNode, indent: &str) -> String {
 
 /// Where a frame belongs: `step`, `child/step`, or `child/` for what concerns a child as a whole.
 fn place_of(node: &LineageNode) -> String {
-    let step = node.step.as_deref().unwrap_or_default();
-    match node.scope.as_str() {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
-    }
+    path_in(&node.scope, node.step.as_deref().unwrap_or_default())
 }

@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::engine::{explain, nearby_ledger};
 use super::evidence::write_new;
-use super::output::{GOOD, line, painted};
+use super::files::create_folder_of;
+use super::output::{GOOD, line, painted, print_json};
 use super::reading::{find_run, open_seeing_all};
 use super::{Common, Failure, json as shape, text};
 use crate::assemble::import::{self, ImportError};
@@ -90,13 +91,7 @@ pub(super) async fn import(
     };
     let read = std::fs::read(&arguments.file);
     let lines = read.map_err(|error| failed(error.to_string()))?;
-    if let Some(folder) = place
-        .path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
-        std::fs::create_dir_all(folder)?;
-    }
+    create_folder_of(&place.path)?;
     let ledger = place.path.display().to_string();
     let done = tokio::task::spawn_blocking(move || import::import(&place.path, &lines));
     let done = done.await.map_err(|error| failed(error.to_string()))?;
@@ -109,8 +104,7 @@ pub(super) async fn import(
             "file": name, "frames": imported.frames, "known": imported.known,
             "streams": imported.streams,
         });
-        line(&shape::pretty(&body.to_string()));
-        return Ok(ExitCode::SUCCESS);
+        return print_json(&body);
     }
     let known = match imported.known {
         0 => String::new(),

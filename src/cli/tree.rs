@@ -7,9 +7,10 @@ use serde_json::{Value, json};
 use termtree::GlyphPalette;
 
 use super::engine::load_kit;
-use super::output::{line, row, symbols};
+use super::files::unreadable;
+use super::output::{print_json, row, symbols};
 use super::symbols::Symbols;
-use super::{Common, Failure, json as shape, text};
+use super::{Common, Failure, text};
 use ktsu_kit::builtin;
 use ktsu_kit::tree::{TreeNode, branch};
 
@@ -21,13 +22,7 @@ pub(super) enum Arguments {
         /// A workflow file of a kit: KIT/workflows/NAME.workflow.yaml; or a NAME, with --project-dir
         file: PathBuf,
         /// The kit's folder, if FILE is not relative to the working directory
-        #[arg(
-            long,
-            value_name = "DIR",
-            alias = "kit",
-            env = "KTSU_PROJECT_DIR",
-            hide_env_values = true
-        )]
+        #[arg(long, value_name = "DIR", alias = "kit", env = "KTSU_PROJECT_DIR")]
         project_dir: Option<PathBuf>,
     },
 }
@@ -36,9 +31,8 @@ pub(super) enum Arguments {
 pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let Arguments::Tree { file, project_dir } = arguments;
     let file = &named(file, project_dir.as_deref());
-    let full = file.canonicalize().map_err(|error| {
-        Failure::could_not_run(format!("cannot read {}: {error}", file.display()))
-    })?;
+    let full = file.canonicalize();
+    let full = full.map_err(|error| unreadable(file, &error))?;
     let outside = || {
         let words = format!("{} is not a workflow of a kit", file.display());
         Failure::could_not_run(words)
@@ -56,7 +50,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         .find(|one| kit.root.join(&one.path) == full);
     let tree = branch(&kit, &found.ok_or_else(outside)?.definition.plan);
     if common.json {
-        line(&shape::pretty(&whole(&kit.root, &tree).to_string()));
+        print_json(&whole(&kit.root, &tree))?;
     } else {
         for one in text::clean(&tree.text(color_variables(symbols()))).lines() {
             row(one);

@@ -11,10 +11,11 @@ use super::engine::{
     environment_file, environment_of_process, must_be_file, no_kit, process_environment,
 };
 use super::folder::Folder;
-use super::output::{BAD, DIM, GOOD, is_coloured, line, note, note_sheet, painted, symbols};
-use super::{Common, Failure, json as shape, text};
+use super::output::{
+    BAD, GOOD, exit_code, is_coloured, line, note_dim, note_sheet, painted, print_json, symbols,
+};
+use super::{Common, Failure, text};
 use crate::project::{self, CheckWith, CheckedProject};
-use ktsu_codes::EXIT_VERDICT;
 use ktsu_config::fault::Severity;
 use ktsu_config::render;
 use ktsu_kit::Kit;
@@ -76,7 +77,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             "environment": unset,
             "environment_file": environment.as_ref().map(|path| path.display().to_string()),
         });
-        line(&shape::pretty(&body.to_string()));
+        print_json(&body)?;
     } else if arguments.graph && sound {
         graphs(kit.as_ref());
     } else {
@@ -102,11 +103,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             hint(environment.as_deref());
         }
     }
-    Ok(if sound {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(EXIT_VERDICT)
-    })
+    Ok(exit_code(sound))
 }
 
 impl Arguments {
@@ -127,9 +124,8 @@ fn hint(environment: Option<&Path>) {
         None => "name a file with values: --env FILE".to_owned(),
     };
     let ellipsis = note_sheet().symbols.ellipsis();
-    note(&painted(
-        DIM,
-        &format!("  export NAME={ellipsis}, or {file}; to check the kit alone: --no-env"),
+    note_dim(&format!(
+        "  export NAME={ellipsis}, or {file}; to check the kit alone: --no-env"
     ));
 }
 
@@ -191,26 +187,9 @@ fn mermaid(plan: &Plan) -> String {
 }
 
 /// Words that Mermaid reads as its own where a node's name is expected.
-const MERMAID_KEYWORDS: [&str; 18] = [
-    "_blank",
-    "_parent",
-    "_self",
-    "_top",
-    "call",
-    "class",
-    "classdef",
-    "click",
-    "default",
-    "direction",
-    "end",
-    "flowchart",
-    "graph",
-    "href",
-    "interpolate",
-    "linkstyle",
-    "style",
-    "subgraph",
-];
+const MERMAID_KEYWORDS: &str = "\
+    _blank _parent _self _top call class classdef click default direction end flowchart graph \
+    href interpolate linkstyle style subgraph";
 
 /// The name of a step's node: its id, unless Mermaid reads that as something else. Words end for it
 /// at a hyphen, and two hyphens are an edge.
@@ -218,7 +197,7 @@ fn node(ids: &[&str], place: usize) -> String {
     let id = ids.get(place).copied().unwrap_or_default();
     let is_word = id.split('-').any(|part| {
         let part = part.to_ascii_lowercase();
-        part.is_empty() || MERMAID_KEYWORDS.contains(&part.as_str())
+        part.is_empty() || MERMAID_KEYWORDS.split(' ').any(|word| word == part)
     });
     if !is_word {
         return id.to_owned();

@@ -15,12 +15,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use super::engine::nearby_ledger;
+use super::files::unwritable;
 use super::output::{
-    BAD, DIM, GOOD, WARN, is_live, line, note, note_sheet, painted, symbols, transient,
+    BAD, GOOD, WARN, exit_code, is_live, line, line_dim, note, note_sheet, painted, print_json,
+    symbols, transient,
 };
 use super::reading::{find_run, open_at, warn_of_second_name};
 use super::{Common, Failure, json as shape, text};
-use ktsu_codes::EXIT_VERDICT;
 use ktsu_history::verify::{self, StreamEnd};
 
 /// What `verify` takes.
@@ -115,17 +116,14 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             "streams": ends,
             "report": report,
         });
-        line(&shape::pretty(&body.to_string()));
+        print_json(&body)?;
     } else {
         print(&report, &place.path, stream.as_deref(), &ends);
     }
-    if !sound {
-        return Ok(ExitCode::from(EXIT_VERDICT));
-    }
-    if let Some(path) = &arguments.write_heads {
+    if let Some(path) = arguments.write_heads.as_ref().filter(|_| sound) {
         write_heads(path, &verify::heads(&open_at(&place.path)?)?)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(sound))
 }
 
 /// The ends of the streams to show: the requested run and streams with problems.
@@ -203,11 +201,11 @@ fn print(report: &VerifyReport, ledger: &Path, stream: Option<&str>, ends: &[Str
             text::count(report.checkpoints, "signed checkpoint"),
             text::count(report.signed_frames, "frame")
         );
-        line(&painted(DIM, &words));
+        line_dim(&words);
     }
     if report.unreferenced_blobs > 0 {
         let blobs = text::count(report.unreferenced_blobs, "unreferenced blob");
-        line(&painted(DIM, &format!("  {blobs}")));
+        line_dim(&format!("  {blobs}"));
     }
     for one in &report.not_covered {
         line(&format!(
@@ -254,9 +252,7 @@ fn read_heads(path: &Path) -> Result<Vec<Head>, Failure> {
 
 /// Refuses to overwrite a file: earlier heads are what counts.
 fn write_heads(path: &Path, heads: &[Head]) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| {
-        Failure::could_not_run(format!("cannot write {}: {error}", path.display()))
-    };
+    let failed = |error: std::io::Error| unwritable(path, &error);
     let heads = heads.iter().map(|head| WrittenHead {
         hash: head.hash,
         seq: head.seq,
@@ -265,8 +261,7 @@ fn write_heads(path: &Path, heads: &[Head]) -> Result<(), Failure> {
     let heads = HeadsFile {
         heads: heads.collect(),
     };
-    let json = serde_json::to_string(&heads);
-    let json = json.map_err(|error| Failure::could_not_run(error.to_string()))?;
+    let json = serde_json::to_string(&heads).map_err(Failure::of)?;
     let file = OpenOptions::new().write(true).create_new(true).open(path);
     let mut file = file.map_err(failed)?;
     writeln!(file, "{}", shape::pretty(&json)).map_err(failed)?;

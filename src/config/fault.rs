@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::yaml::{SourceSpan, YamlNode};
+use ktsu_codes::nearest;
 
 macro_rules! fault_codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal,)*) => {
@@ -280,6 +281,26 @@ impl Fault {
     pub fn hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
         self
+    }
+
+    /// With the known name that is most similar to the given one as a hint, if one is similar.
+    #[must_use]
+    pub fn suggest<'k>(self, name: &str, known: impl IntoIterator<Item = &'k str>) -> Self {
+        match nearest(name, known) {
+            Some(near) => self.hint(format!("did you mean {near}?")),
+            None => self,
+        }
+    }
+
+    /// As [`Fault::suggest`], with another hint if no name is similar.
+    #[must_use]
+    pub fn suggest_or<'k>(
+        self,
+        name: &str,
+        known: impl IntoIterator<Item = &'k str>,
+        otherwise: impl Into<String>,
+    ) -> Self {
+        self.hint(otherwise).suggest(name, known)
     }
 
     /// As a warning.

@@ -60,7 +60,7 @@ fn collect(
                 collect(text, item, values, depth + 1, shown);
             }
         }
-        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) | YamlValue::Text(_) => {}
+        _ => {}
     }
 }
 

@@ -58,20 +58,9 @@ pub fn tree(text: &str, shown: &Path, faults: &mut Faults) -> Option<YamlNode> {
 }
 
 /// Headers that carry no secret of a workflow or a server.
-const RESERVED_HEADERS: [&str; 12] = [
-    "accept",
-    "connection",
-    "content-length",
-    "content-type",
-    "expect",
-    "host",
-    "idempotency-key",
-    "ktsu-token",
-    "te",
-    "trailer",
-    "transfer-encoding",
-    "upgrade",
-];
+const RESERVED_HEADERS: &str = "\
+    accept connection content-length content-type expect host idempotency-key ktsu-token te \
+    trailer transfer-encoding upgrade";
 
 /// A year.
 const MAX_DURATION_MS: u64 = 31_536_000_000;
@@ -102,6 +91,11 @@ impl<'n> Fields<'n> {
             .filter(|node| !matches!(node.data, YamlValue::Null))
     }
 
+    /// Reads the value of a key that is there and not null.
+    pub fn read<T>(&self, name: &str, read: impl FnOnce(&'n YamlNode) -> Option<T>) -> Option<T> {
+        self.get(name).and_then(read)
+    }
+
     /// The place of a key that is there, null or not.
     pub fn key(&self, name: &str) -> Option<SourceSpan> {
         let found = self.members.iter().find(|(key, _)| key.text == name);
@@ -124,16 +118,20 @@ impl<'a> ConfigReader<'a> {
         self.faults.push(fault.in_file(self.file));
     }
 
+    /// Adds a fault, and reads nothing.
+    pub fn reject<T>(&mut self, fault: Fault) -> Option<T> {
+        self.fault(fault);
+        None
+    }
+
     fn wrong_type<T>(&mut self, node: &YamlNode, what: &str, wanted: &str) -> Option<T> {
         let words = format!("{what} must be {wanted}, got {}", node.kind());
-        self.fault(Fault::new(FaultCode::WrongType, node.place, words));
-        None
+        self.reject(Fault::new(FaultCode::WrongType, node.place, words))
     }
 
     /// Reports a value that does not fit, and reads nothing.
     pub fn bad_value<T>(&mut self, node: &YamlNode, words: impl Into<String>) -> Option<T> {
-        self.fault(Fault::new(FaultCode::BadValue, node.place, words));
-        None
+        self.reject(Fault::new(FaultCode::BadValue, node.place, words))
     }
 
     /// A map with these keys and no others; none of them twice.
@@ -261,7 +259,15 @@ impl<'a> ConfigReader<'a> {
             YamlValue::List(items) => items
                 .iter()
                 .for_each(|item| self.report_nested_duplicates(item)),
-            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) | YamlValue::Text(_) => {}
+            _ => {}
+        }
+    }
+
+    /// The members of a map with arbitrary keys; none if it is not one, which is reported.
+    pub fn members<'n>(&mut self, node: &'n YamlNode, what: &str) -> &'n [(YamlKey, YamlNode)] {
+        match (self.open_map(node, what), &node.data) {
+            (Some(_), YamlValue::Map(members)) => members,
+            _ => &[],
         }
     }
 
@@ -285,11 +291,7 @@ impl<'a> ConfigReader<'a> {
     pub fn list<'n>(&mut self, node: &'n YamlNode, what: &str) -> Option<&'n [YamlNode]> {
         match &node.data {
             YamlValue::List(items) => Some(items),
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Number(_)
-            | YamlValue::Text(_)
-            | YamlValue::Map(_) => self.wrong_type(node, what, "a list"),
+            _ => self.wrong_type(node, what, "a list"),
         }
     }
 
@@ -303,9 +305,7 @@ impl<'a> ConfigReader<'a> {
                 self.fault(fault.hint("put it in quotes"));
                 None
             }
-            YamlValue::Null | YamlValue::List(_) | YamlValue::Map(_) => {
-                self.wrong_type(node, what, "text")
-            }
+            _ => self.wrong_type(node, what, "text"),
         }
     }
 
@@ -316,10 +316,8 @@ impl<'a> ConfigReader<'a> {
         if header.is_empty() || !header.chars().all(token) {
             return self.bad_value(node, format!("{header:?} is not the name of a header"));
         }
-        if RESERVED_HEADERS
-            .iter()
-            .any(|taken| header.eq_ignore_ascii_case(taken))
-        {
+        let mut reserved = RESERVED_HEADERS.split(' ');
+        if reserved.any(|taken| header.eq_ignore_ascii_case(taken)) {
             let words = format!("the header {header} means something else in every request");
             let fault = Fault::new(FaultCode::BadValue, node.place, words);
             self.fault(fault.hint("header: X-Api-Key, for instance"));
@@ -356,11 +354,7 @@ impl<'a> ConfigReader<'a> {
     pub fn flag(&mut self, node: &YamlNode, what: &str) -> Option<bool> {
         match &node.data {
             YamlValue::Bool(flag) => Some(*flag),
-            YamlValue::Null
-            | YamlValue::Number(_)
-            | YamlValue::Text(_)
-            | YamlValue::List(_)
-            | YamlValue::Map(_) => self.wrong_type(node, what, "true or false"),
+            _ => self.wrong_type(node, what, "true or false"),
         }
     }
 

@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use super::fault::{Fault, Faults, Severity};
 use super::mask::Mask;
 
-/// The most faults that are shown to people: whoever has more begins with these. Looking each up in
-/// its file would take minutes where there are tens of thousands.
+/// The most faults that are shown to people. Finding the lines of tens of thousands would take
+/// minutes.
 pub const MAX_SHOWN: usize = 100;
 
 /// Faults as reports with the line each stands in; colours only if asked.

@@ -1,10 +1,12 @@
 //! `retry:` of webhooks and of model groups.
 
+pub use ktsu_ledger::event::plan::RetryOn;
+
 use super::read::ConfigReader;
 use super::shape::MapShape;
 use super::yaml::YamlNode;
 
-/// What a `retry:` says; what it leaves out is for whoever has it.
+/// The values of a `retry:`; defaults differ between its users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetrySettings {
     /// How often it is tried in all.
@@ -12,28 +14,15 @@ pub struct RetrySettings {
     /// The first pause, in milliseconds.
     pub backoff_ms: Option<u64>,
     /// The failures after which it is tried again.
-    pub on: Option<Vec<RetryTrigger>>,
-}
-
-/// What is tried again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum RetryTrigger {
-    /// The server asked to be called less often.
-    RateLimited,
-    /// The server failed.
-    ServerError,
-    /// There was no answer in time.
-    Timeout,
-    /// There was no connection.
-    Unreachable,
+    pub on: Option<Vec<RetryOn>>,
 }
 
 /// As they are written.
-const WORDS: [(&str, RetryTrigger); 4] = [
-    ("rate_limited", RetryTrigger::RateLimited),
-    ("server_error", RetryTrigger::ServerError),
-    ("timeout", RetryTrigger::Timeout),
-    ("unreachable", RetryTrigger::Unreachable),
+const WORDS: [(&str, RetryOn); 4] = [
+    ("rate_limited", RetryOn::RateLimited),
+    ("server_error", RetryOn::ServerError),
+    ("timeout", RetryOn::Timeout),
+    ("unreachable", RetryOn::Unreachable),
 ];
 
 /// Reads a `retry:` of this shape.
@@ -43,15 +32,13 @@ pub fn read(
     shape: &MapShape,
 ) -> Option<RetrySettings> {
     let fields = reader.shaped(node, shape)?;
-    let attempts = fields
-        .get("attempts")
-        .and_then(|node| reader.integer(node, "retry.attempts", 2, 10));
-    let backoff_ms = fields
-        .get("backoff")
-        .and_then(|node| reader.duration(node, "retry.backoff"));
+    let attempts = fields.read("attempts", |node| {
+        reader.integer(node, "retry.attempts", 2, 10)
+    });
+    let backoff_ms = fields.read("backoff", |node| reader.duration(node, "retry.backoff"));
     let on = fields.get("on").map(|node| {
         let list = reader.list(node, "retry.on").unwrap_or_default().iter();
-        let mut on: Vec<RetryTrigger> = list
+        let mut on: Vec<RetryOn> = list
             .filter_map(|entry| reader.keyword(entry, "retry.on", &WORDS))
             .collect();
         on.sort();

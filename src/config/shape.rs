@@ -9,6 +9,8 @@
 
 pub mod json;
 
+use FieldType::{Flag, Integer, Keywords, List, Note, Number, Pattern, Schema, Text};
+
 /// A map whose keys are known.
 #[derive(Debug)]
 pub struct MapShape {
@@ -16,9 +18,9 @@ pub struct MapShape {
     pub what: &'static str,
     /// The keys, in the order of the documentation.
     pub keys: &'static [KeyShape],
-    /// Of each of these groups of keys exactly one is there. The reader doc so, in its own words.
+    /// Groups of keys of which exactly one must be there. The reader reports violations.
     pub one_of: &'static [&'static [&'static str]],
-    /// Of these keys at least one is there, likewise.
+    /// Keys of which at least one must be there, likewise.
     pub any_of: &'static [&'static str],
 }
 
@@ -29,11 +31,11 @@ pub struct KeyShape {
     pub name: &'static str,
     /// The type of its value.
     pub of: FieldType,
-    /// One line for whoever writes the file.
+    /// One line for people who write the file.
     pub doc: &'static str,
     /// Whether it must be there.
     pub required: bool,
-    /// The keys of which one must be there as well; none if it stands by itself.
+    /// The keys of which one must be there as well; empty if there is no such condition.
     pub with: &'static [&'static str],
 }
 
@@ -44,7 +46,7 @@ pub enum FieldType {
     Any,
     /// Text.
     Text,
-    /// Text for readers, of which nothing else is made.
+    /// Text for readers, which has no effect.
     Note,
     /// Text of this form: a regular expression that JSON Schema and Rust read alike.
     Pattern(&'static str),
@@ -60,7 +62,7 @@ pub enum FieldType {
     Schema,
     /// A list of such values.
     List(&'static FieldType),
-    /// A map with keys of one's own.
+    /// A map with arbitrary keys.
     Each(&'static FieldType),
     /// A map of a shape.
     Map(&'static MapShape),
@@ -79,13 +81,13 @@ impl MapShape {
         }
     }
 
-    /// Of each of these groups of keys exactly one is there.
+    /// Exactly one key of each of these groups must be there.
     pub const fn one_of(mut self, groups: &'static [&'static [&'static str]]) -> Self {
         self.one_of = groups;
         self
     }
 
-    /// Of these keys at least one is there.
+    /// At least one of these keys must be there.
     pub const fn any_of(mut self, keys: &'static [&'static str]) -> Self {
         self.any_of = keys;
         self
@@ -97,25 +99,32 @@ impl MapShape {
     }
 }
 
-impl KeyShape {
-    /// A key that need not be there.
-    pub const fn new(name: &'static str, of: FieldType, doc: &'static str) -> Self {
-        Self {
-            name,
-            of,
-            doc,
-            required: false,
-            with: &[],
-        }
+/// A key that may be left out.
+pub const fn optional(name: &'static str, of: FieldType) -> KeyShape {
+    KeyShape {
+        name,
+        of,
+        doc: "",
+        required: false,
+        with: &[],
     }
+}
 
-    /// It must be there.
-    pub const fn required(mut self) -> Self {
-        self.required = true;
+/// A key that must be there.
+pub const fn required(name: &'static str, of: FieldType) -> KeyShape {
+    let mut key = optional(name, of);
+    key.required = true;
+    key
+}
+
+impl KeyShape {
+    /// Its description, for people who write the file.
+    pub const fn doc(mut self, doc: &'static str) -> Self {
+        self.doc = doc;
         self
     }
 
-    /// It goes with one of these keys only.
+    /// Allowed only together with one of these keys.
     pub const fn with(mut self, keys: &'static [&'static str]) -> Self {
         self.with = keys;
         self
@@ -123,36 +132,32 @@ impl KeyShape {
 }
 
 /// Names from outside (decision S1).
-pub const NAME: FieldType = FieldType::Pattern("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
+pub const NAME: FieldType = Pattern("^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$");
 /// Names of variables.
-pub const VARIABLE: FieldType = FieldType::Pattern("^[A-Za-z_][A-Za-z0-9_]{0,63}$");
+pub const VARIABLE: FieldType = Pattern("^[A-Za-z_][A-Za-z0-9_]{0,63}$");
 /// Semantic versions; their reader is stricter about leading zeros.
 pub const VERSION: FieldType =
-    FieldType::Pattern("^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?(\\+[0-9A-Za-z.-]+)?$");
+    Pattern("^[0-9]+\\.[0-9]+\\.[0-9]+(-[0-9A-Za-z.-]+)?(\\+[0-9A-Za-z.-]+)?$");
 /// `500ms`, `2s`, `1m30s`.
-pub const DURATION: FieldType = FieldType::Pattern("^\\s*([0-9.]+(ms|s|m|h))+\\s*$");
+pub const DURATION: FieldType = Pattern("^\\s*([0-9.]+(ms|s|m|h))+\\s*$");
 /// Seconds, more than none, at most a year.
-pub const SECONDS: FieldType = FieldType::Number(0.001, 31_536_000.0);
+pub const SECONDS: FieldType = Number(0.001, 31_536_000.0);
 /// Names of HTTP headers.
-pub const HEADER: FieldType = FieldType::Pattern("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
+pub const HEADER: FieldType = Pattern("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$");
 /// How a secret stands in its header.
-pub const SCHEME: FieldType = FieldType::Keywords(&["bearer", "raw"]);
+pub const SCHEME: FieldType = Keywords(&["bearer", "raw"]);
 /// Text that is not literal.
-pub const TEMPLATE: FieldType = FieldType::Pattern("\\{\\{");
+pub const TEMPLATE: FieldType = Pattern("\\{\\{");
 /// Whether webhooks are sent.
-pub const WEBHOOKS: FieldType = FieldType::Keywords(&["execute", "suppress"]);
+pub const WEBHOOKS: FieldType = Keywords(&["execute", "suppress"]);
 
 /// How often `retry:` asks in all, wherever it stands.
-pub const ATTEMPTS: KeyShape =
-    KeyShape::new("attempts", FieldType::Integer(2, 10), "In all").required();
+pub const ATTEMPTS: KeyShape = required("attempts", Integer(2, 10)).doc("In all");
 /// The pauses of `retry:`.
-pub const BACKOFF: KeyShape = KeyShape::new(
-    "backoff",
-    DURATION,
-    "The first pause, which doubles; 1s by default",
-);
+pub const BACKOFF: KeyShape =
+    optional("backoff", DURATION).doc("The first pause, which doubles; 1s by default");
 /// The failures that `retry:` can name.
-pub const FAILURES: FieldType = FieldType::List(&FieldType::Keywords(&[
+pub const FAILURES: FieldType = List(&Keywords(&[
     "rate_limited",
     "server_error",
     "timeout",
@@ -162,29 +167,16 @@ pub const FAILURES: FieldType = FieldType::List(&FieldType::Keywords(&[
 /// `params: {schema}`.
 pub const PARAMS: MapShape = MapShape::new(
     "params",
-    &[KeyShape::new(
-        "schema",
-        FieldType::Schema,
-        "JSON Schema of the params, an object",
-    )
-    .required()],
+    &[required("schema", Schema).doc("JSON Schema of the params, an object")],
 );
 
 /// A variable that a file declares.
 pub const DECLARED: MapShape = MapShape::new(
     "the variable",
     &[
-        KeyShape::new(
-            "default",
-            FieldType::Text,
-            "The value where no other is set",
-        ),
-        KeyShape::new("description", FieldType::Note, "For readers"),
-        KeyShape::new("name", VARIABLE, "Its name in the process environment").required(),
-        KeyShape::new(
-            "secret",
-            FieldType::Flag,
-            "Never recorded, at least 6 characters",
-        ),
+        optional("default", Text).doc("The value where no other is set"),
+        optional("description", Note).doc("For readers"),
+        required("name", VARIABLE).doc("Its name in the process environment"),
+        optional("secret", Flag).doc("Never recorded, at least 6 characters"),
     ],
 );

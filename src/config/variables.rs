@@ -28,9 +28,7 @@ pub fn declared(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<(Variable
 
 fn variable(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Variable> {
     let fields = reader.shaped(node, &DECLARED)?;
-    let secret = fields
-        .get("secret")
-        .and_then(|node| reader.flag(node, "secret"));
+    let secret = fields.read("secret", |node| reader.flag(node, "secret"));
     let default = fields.get("default");
     if let Some(node) = default.filter(|_| secret == Some(true)) {
         let words = "the default of a secret variable is a secret written out";
@@ -40,11 +38,7 @@ fn variable(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Variable> 
     let default = default.and_then(|node| reader.string(node, "default"));
     let node = fields.get("name")?;
     let name = reader.string(node, "name")?;
-    let first = name.chars().next();
-    let fits = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
-        && name.len() <= 64
-        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    if !fits {
+    if !is_variable(name) {
         return reader.bad_value(
             node,
             format!("{name:?} is not the name of a variable: letters, digits and _"),
@@ -55,4 +49,13 @@ fn variable(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Variable> 
         name: name.to_owned(),
         secret: secret.unwrap_or(false),
     })
+}
+
+/// Whether a text can be the name of a variable: letters, digits and `_`, at most 64.
+pub fn is_variable(name: &str) -> bool {
+    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
+        && name.len() <= 64
+        && name
+            .bytes()
+            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

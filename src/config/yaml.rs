@@ -124,10 +124,7 @@ impl YamlNode {
                     .iter()
                     .find(|(key, _)| key.text == name)
                     .map(|(_, node)| node),
-                YamlValue::Null
-                | YamlValue::Bool(_)
-                | YamlValue::Number(_)
-                | YamlValue::Text(_) => None,
+                _ => None,
             };
             match next {
                 Some(next) => node = next,
@@ -242,7 +239,7 @@ fn refusal(text: &str, error: &serde_yaml::Error) -> Fault {
     if let Some(first) = words.get_mut(0..1) {
         first.make_ascii_lowercase();
     }
-    // What is missing at the end of a file is told where the text ends.
+    // What is missing at the end of a file is reported where the text ends.
     let lines = text.lines().count();
     let within = known.filter(|place| (1..=lines).contains(&place.line));
     let place = within.unwrap_or_else(|| last_line(text));

@@ -18,7 +18,7 @@ use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
 /// What frames record of a principal that has shown its token.
 pub const TOKEN_AUTHENTICATION: &str = "token";
 
-/// A principal that can be told by its token.
+/// A principal that can be identified by its token.
 #[derive(Debug, Clone)]
 pub struct ResolvedPrincipal {
     /// The name.
@@ -75,7 +75,7 @@ impl Principals {
         self.known.is_empty()
     }
 
-    /// Whose token this is. Every principal is looked at, whoever it is.
+    /// The principal with this token. It is compared with the tokens of all principals.
     pub fn authenticate(&self, token: &[u8]) -> Option<&ResolvedPrincipal> {
         let digest = Hash::of(token);
         let mut found = u32::MAX;

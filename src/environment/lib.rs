@@ -34,7 +34,7 @@ pub struct Environment {
     /// Providers of the gateway, each as it stands, for the gateway to check; they replace those of
     /// `gateway.yaml` by name.
     pub providers: Vec<YamlNode>,
-    /// The file as read, for whoever finds a fault in it later; [`Environment::outline`] is shown.
+    /// The file as read, for faults that are found later; reports show [`Environment::outline`].
     pub text: String,
     /// Who may ask (decision H5). Empty: only this machine may, and nobody is asked who they are.
     pub principals: Vec<PrincipalDeclaration>,
@@ -152,10 +152,7 @@ fn from_node(
         return Some(environment);
     }
     let fields = reader.shaped(node, &shape::ENVIRONMENT)?;
-    if let Some(name) = fields
-        .get("name")
-        .and_then(|node| reader.string(node, "name"))
-    {
+    if let Some(name) = fields.read("name", |node| reader.string(node, "name")) {
         name.clone_into(&mut environment.name);
     }
     environment.variables = variables(reader, &fields);
@@ -182,7 +179,7 @@ fn from_node(
     }
     settings::retention(reader, &fields);
     environment.ledger = settings::ledger(reader, &fields);
-    environment.receiver = fields.get("receiver").and_then(|node| {
+    environment.receiver = fields.read("receiver", |node| {
         let fields = reader.shaped(node, &shape::RECEIVER)?;
         let variable = fields.get("variable")?;
         reader
@@ -200,11 +197,8 @@ fn from_node(
 
 fn variables(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> BTreeMap<String, String> {
     let mut variables = BTreeMap::new();
-    if let Some(node) = fields.get(VARIABLES)
-        && reader.open_map(node, VARIABLES).is_some()
-        && let YamlValue::Map(members) = &node.data
-    {
-        for (key, node) in members {
+    if let Some(node) = fields.get(VARIABLES) {
+        for (key, node) in reader.members(node, VARIABLES) {
             let value = reader.string(node, &key.text);
             variables.extend(value.map(|value| (key.text.clone(), value.to_owned())));
         }

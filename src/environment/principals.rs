@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::id::is_name;
 
 use super::shape;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::ConfigReader;
+use ktsu_config::variables::is_variable;
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// What a principal may do. Each route says which of these it takes.
@@ -52,7 +52,7 @@ impl PrincipalRole {
         }
     }
 
-    /// Whether whoever has it may decide what is put before a person.
+    /// Whether it permits decisions on approvals.
     pub const fn approves(self) -> bool {
         match self {
             Self::Approver | Self::Admin => true,
@@ -60,7 +60,7 @@ impl PrincipalRole {
         }
     }
 
-    /// Whether whoever has it may start runs, and so needs a value for every secret.
+    /// Whether it permits starting runs, which needs a value for every secret.
     pub const fn invokes(self) -> bool {
         match self {
             Self::Operator | Self::Admin => true,
@@ -69,7 +69,7 @@ impl PrincipalRole {
     }
 }
 
-/// The name of whoever asks where nobody is asked for a token.
+/// The name of every caller if no tokens are required.
 pub const LOCAL: &str = "local";
 
 /// A variable that holds something secret: `{env: NAME}`.
@@ -125,12 +125,9 @@ fn principal(
     names: &mut BTreeMap<String, usize>,
 ) -> Option<PrincipalDeclaration> {
     let fields = reader.shaped(node, &shape::PRINCIPAL)?;
-    let name = fields.get("name");
-    let name = name.and_then(|node| name_of(reader, node, names));
-    let token = fields.get("token");
-    let token = token.and_then(|node| reference(reader, node, "token"));
-    let roles = fields.get("roles");
-    let roles = roles.and_then(|node| roles_of(reader, node));
+    let name = fields.read("name", |node| name_of(reader, node, names));
+    let token = fields.read("token", |node| reference(reader, node, "token"));
+    let roles = fields.read("roles", |node| roles_of(reader, node));
     let secrets = fields.get("secrets");
     let secrets = secrets.map(|node| secrets_of(reader, node));
     Some(PrincipalDeclaration {
@@ -150,20 +147,17 @@ fn name_of(
     if !is_name(name) {
         let words = format!("{name:?} cannot be the name of a principal");
         let hint = "a letter or digit, then letters, digits, '.', '_' and '-', at most 64";
-        reader.fault(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
-        return None;
+        return reader.reject(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
     }
     if name == LOCAL {
         let words = "local is whoever asks where nobody is asked for a token";
         let fault = Fault::new(FaultCode::ReservedName, node.place, words);
-        reader.fault(fault.hint("give the principal a name of its own"));
-        return None;
+        return reader.reject(fault.hint("give the principal a name of its own"));
     }
     if let Some(first) = names.get(name) {
         let words = format!("two principals are named {name:?}");
         let hint = format!("the first one is on line {first}");
-        reader.fault(Fault::new(FaultCode::DuplicateName, node.place, words).hint(hint));
-        return None;
+        return reader.reject(Fault::new(FaultCode::DuplicateName, node.place, words).hint(hint));
     }
     names.insert(name.to_owned(), node.place.line);
     Some(name.to_owned())
@@ -186,32 +180,23 @@ fn roles_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<BTreeSet<P
             Some(role) => drop(roles.insert(role)),
             None => {
                 let words = format!("there is no role {word:?}");
-                let hint = match nearest(word, known) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("the roles: {}", known.join(", ")),
-                };
-                reader.fault(Fault::new(FaultCode::UnknownRole, entry.place, words).hint(hint));
+                let fault = Fault::new(FaultCode::UnknownRole, entry.place, words);
+                let roles = format!("the roles: {}", known.join(", "));
+                reader.fault(fault.suggest_or(word, known, roles));
                 sound = false;
             }
         }
     }
     if entries.is_empty() {
         let fault = Fault::new(FaultCode::BadValue, node.place, "roles is empty");
-        reader.fault(fault.hint(format!("the roles: {}", known.join(", "))));
-        return None;
+        return reader.reject(fault.hint(format!("the roles: {}", known.join(", "))));
     }
     sound.then_some(roles)
 }
 
 fn secrets_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMap<String, SecretReference> {
     let mut secrets = BTreeMap::new();
-    if reader.open_map(node, "secrets").is_none() {
-        return secrets;
-    }
-    let YamlValue::Map(members) = &node.data else {
-        return secrets;
-    };
-    for (key, node) in members {
+    for (key, node) in reader.members(node, "secrets") {
         if !is_variable(&key.text) {
             let words = format!(
                 "{:?} is not the name of a variable: letters, digits and _",
@@ -244,8 +229,7 @@ fn reference(
     if !matches!(node.data, YamlValue::Map(_)) {
         let words = format!("{what} is written out: a secret stands in a variable");
         let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
-        reader.fault(fault.hint(format!("{what}: {{env: NAME_OF_A_VARIABLE}}")));
-        return None;
+        return reader.reject(fault.hint(format!("{what}: {{env: NAME_OF_A_VARIABLE}}")));
     }
     let node = reader.shaped(node, &shape::VALUE)?.get("env")?;
     let variable = reader.string(node, "env")?;
@@ -265,12 +249,4 @@ fn only_variable(text: &str) -> Option<&str> {
     let inner = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
     let name = inner.trim().strip_prefix("env.")?;
     is_variable(name).then_some(name)
-}
-
-fn is_variable(name: &str) -> bool {
-    name.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && name.len() <= 64
-        && name
-            .bytes()
-            .all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

@@ -11,7 +11,7 @@ use url::Url;
 use super::shape;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
-use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_config::yaml::YamlNode;
 use ktsu_egress::address::is_entry;
 
 /// The most runs under way at once. A waiting run takes some ten kilobytes, so this many stay well
@@ -96,8 +96,7 @@ fn address(
     let Ok(address) = plain.parse::<SocketAddr>() else {
         let words = format!("{text:?} is not an address with a port");
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
-        reader.fault(fault.hint("127.0.0.1:5050, [::1]:5050 or 0.0.0.0:5050"));
-        return None;
+        return reader.reject(fault.hint("127.0.0.1:5050, [::1]:5050 or 0.0.0.0:5050"));
     };
     if !address.ip().is_loopback() && !open {
         let (words, hint) = match name {
@@ -110,17 +109,14 @@ fn address(
                 "127.0.0.1, and the same port",
             ),
         };
-        reader.fault(Fault::new(FaultCode::OpenToAll, node.place, words).hint(hint));
-        return None;
+        return reader.reject(Fault::new(FaultCode::OpenToAll, node.place, words).hint(hint));
     }
     Some(address)
 }
 
 /// `ledger: PATH`, or `state: {driver: sqlite, dsn: PATH}`, which the earlier ktsu wrote.
 pub(super) fn ledger(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<String> {
-    let named = fields
-        .get("ledger")
-        .and_then(|node| reader.string(node, "ledger"));
+    let named = fields.read("ledger", |node| reader.string(node, "ledger"));
     if let (Some(""), Some(node)) = (named, fields.get("ledger")) {
         return reader.bad_value(node, "ledger is empty");
     }
@@ -150,13 +146,7 @@ pub(super) fn ledger(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Opti
 /// `NAME: {url}` for each tool server.
 pub(super) fn servers(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMap<String, String> {
     let mut servers = BTreeMap::new();
-    if reader.open_map(node, "servers").is_none() {
-        return servers;
-    }
-    let YamlValue::Map(members) = &node.data else {
-        return servers;
-    };
-    for (key, node) in members {
+    for (key, node) in reader.members(node, "servers") {
         if !key.text.split('/').all(is_name) {
             let words = format!("{:?} cannot be the name of a tool server", key.text);
             reader.fault(Fault::new(FaultCode::BadValue, key.place, words));
@@ -164,7 +154,7 @@ pub(super) fn servers(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMa
         let Some(fields) = reader.shaped(node, &shape::SERVER) else {
             continue;
         };
-        if let Some(url) = fields.get("url").and_then(|node| server_url(reader, node)) {
+        if let Some(url) = fields.read("url", |node| server_url(reader, node)) {
             servers.insert(key.text.clone(), url);
         }
     }
@@ -179,8 +169,7 @@ fn server_url(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<String> 
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
             let words = "the URL has a user or a password in it";
             let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
-            reader.fault(fault.hint("the server file says how to authenticate"));
-            return None;
+            return reader.reject(fault.hint("the server file says how to authenticate"));
         }
         Ok(url) => url.host_str().is_none().then_some("names no host"),
         Err(_) => Some("is not a URL"),
@@ -189,8 +178,7 @@ fn server_url(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<String> 
         return Some(text.to_owned());
     };
     let fault = Fault::new(FaultCode::BadUrl, node.place, format!("{text:?} {wrong}"));
-    reader.fault(fault.hint("url: https://tools.example.com/mcp"));
-    None
+    reader.reject(fault.hint("url: https://tools.example.com/mcp"))
 }
 
 /// `egress: {allow: […]}`.

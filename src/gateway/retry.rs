@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use axum::http::HeaderMap;
 
 use super::error::{ErrorCause, GatewayError};
-use ktsu_config::retry::RetryTrigger;
+use ktsu_config::retry::RetryOn;
 
 /// What a group's `retry:` says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct RetryPolicy {
     /// The first pause; each is twice as long as the one before.
     pub(super) backoff: Duration,
     /// What is worth another try.
-    pub(super) on: Vec<RetryTrigger>,
+    pub(super) on: Vec<RetryOn>,
 }
 
 impl RetryPolicy {
@@ -36,10 +36,10 @@ impl RetryPolicy {
     fn is_worth_it(&self, failure: &GatewayError) -> bool {
         let on = match failure.cause {
             ErrorCause::Request | ErrorCause::Provider => return false,
-            ErrorCause::RateLimited => RetryTrigger::RateLimited,
-            ErrorCause::ServerError => RetryTrigger::ServerError,
-            ErrorCause::Timeout => RetryTrigger::Timeout,
-            ErrorCause::Unreachable => RetryTrigger::Unreachable,
+            ErrorCause::RateLimited => RetryOn::RateLimited,
+            ErrorCause::ServerError => RetryOn::ServerError,
+            ErrorCause::Timeout => RetryOn::Timeout,
+            ErrorCause::Unreachable => RetryOn::Unreachable,
         };
         failure.retryable && self.on.contains(&on)
     }
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::error::Code;
 
-    fn retry(on: &[RetryTrigger]) -> RetryPolicy {
+    fn retry(on: &[RetryOn]) -> RetryPolicy {
         RetryPolicy {
             attempts: 4,
             backoff: Duration::from_millis(100),
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn pauses_double_and_end_with_the_attempts() {
-        let retry = retry(&[RetryTrigger::ServerError]);
+        let retry = retry(&[RetryOn::ServerError]);
         let failed = GatewayError::upstream(503, "down");
         let pauses: Vec<_> = (1..=5)
             .map(|rounds| retry.pause(rounds, &[&failed]))
@@ -105,17 +105,17 @@ mod tests {
     fn only_what_the_file_names_is_tried_again() {
         let passing = |cause| GatewayError::passing(Code::ProviderError, cause, "m");
         let failures = [
-            (RetryTrigger::RateLimited, busy(None)),
-            (RetryTrigger::ServerError, GatewayError::upstream(500, "")),
-            (RetryTrigger::Timeout, passing(ErrorCause::Timeout)),
-            (RetryTrigger::Unreachable, passing(ErrorCause::Unreachable)),
+            (RetryOn::RateLimited, busy(None)),
+            (RetryOn::ServerError, GatewayError::upstream(500, "")),
+            (RetryOn::Timeout, passing(ErrorCause::Timeout)),
+            (RetryOn::Unreachable, passing(ErrorCause::Unreachable)),
         ];
         for (on, failure) in &failures {
             for (other, _) in &failures {
                 assert_eq!(retry(&[*other]).pause(1, &[failure]).is_some(), on == other);
             }
         }
-        let all: Vec<RetryTrigger> = failures.iter().map(|(on, _)| *on).collect();
+        let all: Vec<RetryOn> = failures.iter().map(|(on, _)| *on).collect();
         for failure in [
             GatewayError::upstream(400, "no"),
             GatewayError::upstream(401, "no"),
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_provider_is_not_asked_before_the_time_it_names() {
-        let retry = retry(&[RetryTrigger::RateLimited]);
+        let retry = retry(&[RetryOn::RateLimited]);
         let pause = |failed: &[&GatewayError]| retry.pause(1, failed).unwrap().as_millis();
         assert_eq!(pause(&[&busy(Some(2500))]), 2500);
         assert_eq!(

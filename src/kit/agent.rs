@@ -48,9 +48,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
         Some((params, schema)) => (Some(params), Some(schema)),
         None => (None, None),
     };
-    let prompt = fields
-        .get("prompt")
-        .and_then(|node| prompt::read(reader, node, params.as_ref()));
+    let prompt = fields.read("prompt", |node| prompt::read(reader, node, params.as_ref()));
     if max_turns == 1
         && let Some(place) = prompt.as_ref().and_then(|prompt| prompt.reflect)
     {
@@ -58,9 +56,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
         let fault = Fault::new(FaultCode::ReflectOneTurn, place, words).warning();
         reader.fault(fault.hint("raise max_turns, unless the first draft is meant to be final"));
     }
-    let servers = fields
-        .get("servers")
-        .and_then(|node| tools::read(reader, node, params.as_ref()));
+    let servers = fields.read("servers", |node| tools::read(reader, node, params.as_ref()));
     let output = output(reader, &fields);
     let has_version = fields.key("version").is_some();
     let (group, group_place) = group?;
@@ -98,9 +94,9 @@ fn group(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<(String, Sou
 
 /// None and 0 are the default.
 fn max_turns(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> u32 {
-    let given = fields
-        .get("max_turns")
-        .and_then(|node| reader.integer(node, "max_turns", 0, 1_000));
+    let given = fields.read("max_turns", |node| {
+        reader.integer(node, "max_turns", 0, 1_000)
+    });
     let given = given.and_then(|given| u32::try_from(given).ok());
     given.filter(|turns| *turns > 0).unwrap_or(DEFAULT_TURNS)
 }
@@ -183,8 +179,7 @@ fn output(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<CanonicalJs
         let place = kind.map_or(node.place, |kind| kind.place);
         let words = "the output of an agent is an object, and its schema must say so";
         let fault = Fault::new(FaultCode::BadSchema, place, words);
-        reader.fault(fault.hint("schema: {type: object, properties: {…}}"));
-        return None;
+        return reader.reject(fault.hint("schema: {type: object, properties: {…}}"));
     }
     Some(schema)
 }

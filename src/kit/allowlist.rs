@@ -153,18 +153,13 @@ fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Allowlist> {
     if let Some(node) = list.get(MAX_ENTRIES) {
         let words = format!("the list has more than {MAX_ENTRIES} entries");
         let fault = Fault::new(FaultCode::BadAllowlist, node.place, words);
-        reader.fault(fault.hint("beginnings with a star (crm-*) say more with less"));
-        return None;
+        return reader.reject(fault.hint("beginnings with a star (crm-*) say more with less"));
     }
     let mut entries = Vec::new();
     for node in list {
         entries.extend(match &node.data {
             YamlValue::Map(_) => gated(reader, node),
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Number(_)
-            | YamlValue::Text(_)
-            | YamlValue::List(_) => pattern(reader, node).map(|pattern| ToolRule {
+            _ => pattern(reader, node).map(|pattern| ToolRule {
                 approval: None,
                 pattern,
             }),
@@ -176,7 +171,7 @@ fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Allowlist> {
 /// An entry that asks a person first.
 fn gated(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<ToolRule> {
     let fields = reader.shaped(node, &shape::GATED)?;
-    let name = fields.get("name").and_then(|node| pattern(reader, node));
+    let name = fields.read("name", |node| pattern(reader, node));
     let approval = match fields.get("require_approval") {
         Some(node) => Some(approval::read(reader, node)?),
         None if is_emptied(
@@ -212,8 +207,7 @@ fn pattern(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
         format!("{text:?} is not the name of a tool")
     };
     let fault = Fault::new(FaultCode::BadAllowlist, place, words);
-    reader.fault(fault.hint("write a whole name, a beginning with a star (crm-*), or *"));
-    None
+    reader.reject(fault.hint("write a whole name, a beginning with a star (crm-*), or *"))
 }
 
 #[cfg(test)]

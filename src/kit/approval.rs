@@ -12,16 +12,16 @@ use ktsu_config::yaml::{YamlNode, YamlValue};
 pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<ApprovalPolicy> {
     let before = reader.faults.len();
     let fields = reader.shaped(node, &shape::APPROVAL)?;
-    let on_reject = fields.get("on_reject").and_then(|node| {
+    let on_reject = fields.read("on_reject", |node| {
         let words = [("fail", OnReject::Fail), ("recover", OnReject::Recover)];
         reader.keyword(node, "on_reject", &words)
     });
-    let quorum = fields
-        .get("quorum")
-        .and_then(|node| reader.integer(node, "quorum", 1, shape::MAX_APPROVERS));
-    let not_by_proposer = fields
-        .get("not_by_proposer")
-        .and_then(|node| reader.flag(node, "not_by_proposer"));
+    let quorum = fields.read("quorum", |node| {
+        reader.integer(node, "quorum", 1, shape::MAX_APPROVERS)
+    });
+    let not_by_proposer = fields.read("not_by_proposer", |node| {
+        reader.flag(node, "not_by_proposer")
+    });
     let timeout = timeout(reader, &fields);
     (reader.faults.len() == before).then(|| ApprovalPolicy {
         not_by_proposer: not_by_proposer.unwrap_or(false),
@@ -34,7 +34,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Approv
 }
 
 fn timeout(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<ApprovalTimeout> {
-    let behavior = fields.get("timeout_behavior").and_then(|node| {
+    let behavior = fields.read("timeout_behavior", |node| {
         let words = [
             ("fail", TimeoutBehavior::Fail),
             ("reject", TimeoutBehavior::Reject),
@@ -45,8 +45,7 @@ fn timeout(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<ApprovalTi
     if is_nothing(node) {
         let words = "a timeout of no time would end every wait before it begins";
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
-        reader.fault(fault.hint("leave timeout out where a decision may take for ever"));
-        return None;
+        return reader.reject(fault.hint("leave timeout out where a decision may take for ever"));
     }
     let ms = reader.duration(node, "timeout")?;
     reader.required(fields, "timeout_behavior", "an approval with a timeout");
@@ -60,11 +59,7 @@ fn timeout(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<ApprovalTi
 fn is_none(node: &YamlNode) -> bool {
     match &node.data {
         YamlValue::Number(number) => number.as_u64() == Some(0),
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::Text(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_) => false,
+        _ => false,
     }
 }
 

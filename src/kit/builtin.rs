@@ -106,10 +106,11 @@ pub(super) fn resolve_server(reference: &str, place: SourceSpan) -> Result<Strin
         let words = format!("there is no built-in server {name:?}");
         let fault = fault(FaultCode::UnknownServer, words);
         let bare = SERVERS.iter().map(|one| split(one.path).0);
-        return Err(match nearest(name, bare.clone()) {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint(format!("there is {}", bare.collect::<Vec<_>>().join(", "))),
-        });
+        return Err(fault.suggest_or(
+            name,
+            bare.clone(),
+            format!("there is {}", bare.collect::<Vec<_>>().join(", ")),
+        ));
     };
     let has = split(found.path).1.unwrap_or_default();
     match version {

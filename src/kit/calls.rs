@@ -9,10 +9,9 @@ use serde_json::Value;
 use super::agent::AgentDraft;
 use super::builtin;
 use super::reference;
-use super::schemas::Params;
+use super::schemas::{Params, missing_params, undeclared_param};
 use super::step::{AgentArgument, AgentCall};
 use super::workflow::WorkflowDraft;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::text_of;
@@ -30,7 +29,7 @@ pub(super) fn check(
     draft: &WorkflowDraft,
     call: &AgentCall,
     agent: &AgentDraft,
-    is_told: &dyn Fn(&str) -> bool,
+    is_reported: &dyn Fn(&str) -> bool,
     faults: &mut Vec<Fault>,
 ) {
     let version = &agent.plan.version;
@@ -43,10 +42,14 @@ pub(super) fn check(
     ));
     match &agent.params {
         Some(params) => {
-            required(call, agent, params, faults);
+            let what = format!("the agent {:?}", agent.plan.name);
+            let is_given = |name: &str| call.params.iter().any(|given| given.name == name);
+            let required = params.schema.required();
+            missing_params(&what, required, is_given, call.params_place, faults);
             for given in &call.params {
-                declared(given, agent, params, faults);
-                secrecy(given, params, draft, is_told, faults);
+                let (schema, name) = (&params.schema, &given.name);
+                faults.extend(undeclared_param(&what, schema, name, given.place));
+                secrecy(given, params, draft, is_reported, faults);
                 literal(given, params, faults);
                 fixed_source(call, given, faults);
             }
@@ -67,40 +70,6 @@ pub(super) fn check(
     }
 }
 
-fn required(call: &AgentCall, agent: &AgentDraft, params: &Params, faults: &mut Vec<Fault>) {
-    for name in params.schema.required() {
-        if !call.params.iter().any(|given| given.name == name) {
-            let words = format!(
-                "the agent {:?} requires the param {name:?}",
-                agent.plan.name
-            );
-            let fault = Fault::new(FaultCode::MissingParam, call.params_place, words);
-            faults.push(fault.hint(format!("add to params: {name}: …")));
-        }
-    }
-}
-
-fn declared(given: &AgentArgument, agent: &AgentDraft, params: &Params, faults: &mut Vec<Fault>) {
-    let known: Vec<&str> = params.schema.properties().collect();
-    if known.contains(&given.name.as_str()) {
-        return;
-    }
-    let (agent, name) = (&agent.plan.name, &given.name);
-    let fault = if params.schema.is_closed() {
-        let words = format!("the agent {agent:?} takes no param {name:?}");
-        Fault::new(FaultCode::UnknownParam, given.place, words)
-    } else if params.schema.is_left_open() {
-        let words = format!("the agent {agent:?} does not declare the param {name:?}");
-        Fault::new(FaultCode::UndeclaredParam, given.place, words).warning()
-    } else {
-        return;
-    };
-    faults.push(match nearest(name, known.iter().copied()) {
-        Some(near) => fault.hint(format!("did you mean {near}?")),
-        None => fault,
-    });
-}
-
 /// What is written out is checked before any run. A param declared as text takes numbers and
 /// booleans as text (decision T6).
 fn literal(given: &AgentArgument, params: &Params, faults: &mut Vec<Fault>) {
@@ -112,12 +81,7 @@ fn literal(given: &AgentArgument, params: &Params, faults: &mut Vec<Fault>) {
         Value::Number(_) | Value::Bool(_) if is_text => {
             Value::String(text_of(value, DecisionRules::NEWEST))
         }
-        Value::Null
-        | Value::Number(_)
-        | Value::Bool(_)
-        | Value::String(_)
-        | Value::Array(_)
-        | Value::Object(_) => value.clone(),
+        _ => value.clone(),
     };
     for violation in params.schema.check_one(&given.name, value) {
         let words = format!("{} does not fit: {}", given.name, violation.message);
@@ -147,12 +111,12 @@ fn secrecy(
     given: &AgentArgument,
     params: &Params,
     draft: &WorkflowDraft,
-    is_told: &dyn Fn(&str) -> bool,
+    is_reported: &dyn Fn(&str) -> bool,
     faults: &mut Vec<Fault>,
 ) {
     let env = &draft.plan.env;
     if !params.secrets.contains(&given.name) {
-        if !is_told(&given.name) {
+        if !is_reported(&given.name) {
             leaks(given, env, faults);
         }
         return;

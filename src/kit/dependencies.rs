@@ -3,9 +3,8 @@
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{StepWork, Variable, Visibility};
 
-use super::read::{Fields, KitReader, Mention, NameUsage};
+use super::read::{Fields, KitReader, Mention, NameUsage, items, member};
 use super::step::StepDraft;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlValue};
 use ktsu_workflow::expression::Root;
@@ -14,15 +13,11 @@ use ktsu_workflow::params::ParamsSchema;
 
 /// The ids that stand in the file, those of broken steps too: a reference to one is no fault.
 pub(super) fn ids(fields: &Fields<'_>) -> Vec<String> {
-    let Some(YamlValue::List(steps)) = fields.get("pipeline").map(|node| &node.data) else {
-        return Vec::new();
-    };
-    let ids = steps
-        .iter()
-        .filter_map(|step| match (&step.data, &step.at("/id").data) {
-            (YamlValue::Map(_), YamlValue::Text(id)) => Some(id.clone()),
-            _ => None,
-        });
+    let steps = items(fields.get("pipeline")).iter();
+    let ids = steps.filter_map(|step| match &member(Some(step), "id")?.data {
+        YamlValue::Text(id) => Some(id.clone()),
+        _ => None,
+    });
     ids.collect()
 }
 
@@ -47,10 +42,11 @@ pub(super) fn check_variables(
             (None, _) => {
                 let words = format!("the variable {name:?} is not declared");
                 let fault = Fault::new(FaultCode::UndeclaredVariable, mention.place, words);
-                match nearest(name, declared.iter().map(|one| one.name.as_str())) {
-                    Some(near) => fault.hint(format!("did you mean {near}?")),
-                    None => fault.hint(format!("add to env: - name: {name}")),
-                }
+                fault.suggest_or(
+                    name,
+                    declared.iter().map(|one| one.name.as_str()),
+                    format!("add to env: - name: {name}"),
+                )
             }
             (Some(one), usage @ (NameUsage::Secret | NameUsage::Signing)) if !one.secret => {
                 let words = format!("{} uses {name:?}, which is not a secret", usage.words());
@@ -91,10 +87,11 @@ pub(super) fn check_params(
         for name in unknown.filter(|name| !known.contains(&name.as_str())) {
             let words = format!("this workflow cannot have a param {name:?}");
             let fault = Fault::new(FaultCode::UnknownParam, mention.place, words);
-            reader.fault(match nearest(name, known.iter().copied()) {
-                Some(near) => fault.hint(format!("did you mean {near}?")),
-                None => fault.hint("declare it in params.schema.properties"),
-            });
+            reader.fault(fault.suggest_or(
+                name,
+                known.iter().copied(),
+                "declare it in params.schema.properties",
+            ));
         }
     }
 }
@@ -175,15 +172,16 @@ fn unknown_step(reader: &mut KitReader<'_>, id: &str, place: SourceSpan, ids: &[
         place,
         format!("there is no step {id:?}"),
     );
-    let near = nearest(id, ids.iter().map(String::as_str));
-    let fault = match (id, near) {
-        ("true" | "false", _) => fault.hint(format!(
+    reader.fault(match id {
+        "true" | "false" => fault.hint(format!(
             "in an expression it is written `{id}`, with backticks"
         )),
-        (_, Some(near)) => fault.hint(format!("did you mean {near}?")),
-        (_, None) => fault.hint("text in an expression stands in single quotes: 'text'"),
-    };
-    reader.fault(fault);
+        _ => fault.suggest_or(
+            id,
+            ids.iter().map(String::as_str),
+            "text in an expression stands in single quotes: 'text'",
+        ),
+    });
 }
 
 pub(super) fn check_output(reader: &mut KitReader<'_>, mentions: &[Mention], ids: &[String]) {

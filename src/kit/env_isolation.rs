@@ -44,7 +44,7 @@ pub(super) fn check(reader: &mut KitReader<'_>, node: &YamlNode, seal: Isolation
         YamlValue::Map(members) => members
             .iter()
             .for_each(|(_, member)| check(reader, member, seal)),
-        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {}
+        _ => {}
     }
 }
 

@@ -59,7 +59,7 @@ pub(super) fn check(loader: &mut Loader) {
 }
 
 /// The names of `model_groups` in the gateway's file. Nothing if there is no such file, or none
-/// that can be read: whoever opens the gateway tells what is wrong with it.
+/// that can be read; its faults are reported when the gateway opens it.
 fn declared(root: &Path) -> Option<Vec<String>> {
     let path = root.join(GATEWAY);
     if !super::read::is_within(root, &path) {
@@ -83,11 +83,7 @@ fn declared(root: &Path) -> Option<Vec<String>> {
         groups.iter().filter_map(
             |group| match &super::read::member(Some(group), "name")?.data {
                 YamlValue::Text(name) => Some(name.clone()),
-                YamlValue::Null
-                | YamlValue::Bool(_)
-                | YamlValue::Number(_)
-                | YamlValue::List(_)
-                | YamlValue::Map(_) => None,
+                _ => None,
             },
         );
     Some(names.collect())

@@ -8,9 +8,9 @@ use serde_json::Value;
 use super::calls;
 use super::loader::Loader;
 use super::reference;
+use super::schemas::{missing_params, undeclared_param};
 use super::step::{ChildDraft, StepDraft};
 use super::workflow::WorkflowDraft;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
 use ktsu_workflow::params::ParamsSchema;
@@ -22,17 +22,14 @@ pub(super) fn check(loader: &mut Loader) {
         let Some(draft) = draft else { continue };
         for (position, step) in draft.steps.iter().enumerate() {
             let mut faults = Vec::new();
-            let agent = loader.calls.get(&(path.clone(), position));
-            let agent = agent.and_then(|agent| loader.agents.get(agent)?.as_ref());
-            if let (Some(call), Some(agent)) = (&step.agent, agent) {
-                let file = loader.calls.get(&(path.clone(), position));
-                let is_told = |param: &str| {
-                    file.is_some_and(|file| {
-                        let key = (file.clone(), param.to_owned());
-                        loader.unmarked.contains(&key)
-                    })
+            let file = loader.calls.get(&(path.clone(), position));
+            let agent = file.and_then(|file| Some((file, loader.agents.get(file)?.as_ref()?)));
+            if let (Some(call), Some((file, agent))) = (&step.agent, agent) {
+                let is_reported = |param: &str| {
+                    let key = (file.clone(), param.to_owned());
+                    loader.unmarked.contains(&key)
                 };
-                calls::check(draft, call, agent, &is_told, &mut faults);
+                calls::check(draft, call, agent, &is_reported, &mut faults);
             }
             let child = loader.children.get(&(path.clone(), position));
             let child = child.and_then(|child| loader.drafts.get(child)?.as_ref());
@@ -82,31 +79,17 @@ fn params(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     let Ok(schema) = ParamsSchema::compile(schema) else {
         return;
     };
-    for name in schema.required() {
-        if !said.params.iter().any(|(given, _)| given == name) {
-            let words = format!("{:?} requires the param {name:?}", said.path);
-            let fault = Fault::new(FaultCode::MissingParam, said.params_place, words);
-            faults.push(fault.hint(format!("add to params: {name}: …")));
-        }
-    }
-    let known: Vec<&str> = schema.properties().collect();
+    let what = format!("{:?}", said.path);
+    let is_given = |name: &str| said.params.iter().any(|(given, _)| given == name);
+    missing_params(
+        &what,
+        schema.required(),
+        is_given,
+        said.params_place,
+        faults,
+    );
     for (given, place) in &said.params {
-        if !known.contains(&given.as_str()) {
-            let fault = if schema.is_closed() {
-                let words = format!("{:?} takes no param {given:?}", said.path);
-                Fault::new(FaultCode::UnknownParam, *place, words)
-            } else if schema.is_left_open() {
-                let words = format!("{:?} does not declare the param {given:?}", said.path);
-                Fault::new(FaultCode::UndeclaredParam, *place, words).warning()
-            } else {
-                continue;
-            };
-            let near = nearest(given, known.iter().copied());
-            faults.push(match near {
-                Some(near) => fault.hint(format!("did you mean {near}?")),
-                None => fault,
-            });
-        }
+        faults.extend(undeclared_param(&what, &schema, given, *place));
     }
 }
 
@@ -135,7 +118,7 @@ fn is_written_out(value: &Value) -> bool {
         Value::String(text) => !text.contains("{{"),
         Value::Array(items) => items.iter().all(is_written_out),
         Value::Object(members) => members.values().all(is_written_out),
-        Value::Null | Value::Bool(_) | Value::Number(_) => true,
+        _ => true,
     }
 }
 
@@ -156,14 +139,8 @@ fn webhooks(step: &StepDraft, said: &ChildDraft, child: &WorkflowDraft, faults: 
 
 /// Files that call one another, or that grow too large where they stand in each other's place.
 fn spread(loader: &Loader) -> Vec<Fault> {
-    let paths: Vec<&String> = loader.drafts.keys().collect();
+    let (paths, needs) = loader.call_graph();
     let place = |path: &String| paths.binary_search(&path).unwrap_or(usize::MAX);
-    let mut needs = vec![Vec::new(); paths.len()];
-    for ((parent, _), child) in &loader.children {
-        if let Some(called) = needs.get_mut(place(parent)) {
-            called.push(place(child));
-        }
-    }
     match (graph::order(&needs), graph::expansions(&needs)) {
         (Err(cycle), _) => {
             let names: Vec<&str> = cycle.iter().map(|place| paths[*place].as_str()).collect();

@@ -1,7 +1,6 @@
 //! Loads the files of a kit, one after another, until no new file is referred to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
@@ -37,16 +36,7 @@ impl Loader {
         if !self.root.join(KIT).exists() {
             return Settings::default();
         }
-        let Some(text) = self.text(KIT) else {
-            return Settings::default();
-        };
-        let Some(node) = self.node(KIT, &text) else {
-            return Settings::default();
-        };
-        let mut reader = KitReader::new(Path::new(KIT), &text);
-        let settings = read_settings(&mut reader, &node);
-        self.faults.faults.append(&mut reader.faults);
-        settings.unwrap_or_default()
+        self.read(KIT, read_settings).unwrap_or_default()
     }
 
     /// The workflow files of the kit's own folder.
@@ -68,15 +58,7 @@ impl Loader {
         if self.drafts.contains_key(path) {
             return;
         }
-        let mut draft = None;
-        if let Some(text) = self.text(path)
-            && let Some(node) = self.node(path, &text)
-        {
-            let mut reader = KitReader::new(Path::new(path), &text);
-            draft = workflow::read(&mut reader, &node);
-            self.faults.faults.append(&mut reader.faults);
-            self.nodes.insert(path.to_owned(), node);
-        }
+        let draft = self.read(path, workflow::read);
         self.drafts.insert(path.to_owned(), draft);
     }
 
@@ -143,15 +125,7 @@ impl Loader {
         if self.agents.contains_key(path) {
             return;
         }
-        let mut draft = None;
-        if let Some(text) = self.kit_or_builtin_text(path)
-            && let Some(node) = self.node(path, &text)
-        {
-            let mut reader = KitReader::new(Path::new(path), &text);
-            draft = agent::read(&mut reader, &node);
-            self.faults.faults.append(&mut reader.faults);
-            self.nodes.insert(path.to_owned(), node);
-        }
+        let draft = self.read(path, agent::read);
         self.agents.insert(path.to_owned(), draft);
     }
 
@@ -189,14 +163,7 @@ impl Loader {
         if self.servers.contains_key(path) {
             return;
         }
-        let mut draft = None;
-        if let Some(text) = self.kit_or_builtin_text(path)
-            && let Some(node) = self.node(path, &text)
-        {
-            let mut reader = KitReader::new(Path::new(path), &text);
-            draft = server::read(&mut reader, &node);
-            self.faults.faults.append(&mut reader.faults);
-        }
+        let mut draft = self.read(path, server::read);
         if let Some(draft) = draft.as_mut().filter(|_| builtin::is_builtin(path)) {
             // It is wherever the orchestrator is, under its whole name.
             draft.server.name = reference::split(path).0.to_owned();
@@ -210,12 +177,7 @@ impl Loader {
         if !self.root.join(CENTRAL).exists() {
             return Some(BTreeSet::new());
         }
-        let text = self.text(CENTRAL)?;
-        let node = self.node(CENTRAL, &text)?;
-        let mut reader = KitReader::new(Path::new(CENTRAL), &text);
-        let listed = server_registry::read(&mut reader, &node);
-        self.faults.faults.append(&mut reader.faults);
-        let listed = listed?;
+        let listed = self.read(CENTRAL, server_registry::read)?;
         let servers = listed.servers.into_iter();
         let servers = servers.map(|(name, draft)| (servers::central_key(&name), draft));
         self.servers.extend(servers);
@@ -233,7 +195,7 @@ impl Loader {
         let path = format!("workflows/{name}{WORKFLOW_SUFFIX}");
         let visibility = match self.drafts.get(&path) {
             Some(Some(draft)) => draft.plan.visibility,
-            // Its own faults are told already.
+            // Its own faults were reported already.
             Some(None) => return,
             None => Visibility::SubWorkflow,
         };
@@ -397,14 +359,14 @@ fn invoke_name(path: &str) -> &str {
 
 fn read_settings(reader: &mut KitReader<'_>, node: &yaml::YamlNode) -> Option<Settings> {
     let fields = reader.shaped(node, &KIT_SHAPE)?;
-    let name = fields.get("name").and_then(|node| {
+    let name = fields.read("name", |node| {
         let name = reader.string(node, "name")?;
         if !is_name(name) {
             return reader.bad_value(node, format!("{name:?} is not a name"));
         }
         Some(name.to_owned())
     });
-    let default = fields.get("default").and_then(|node| {
+    let default = fields.read("default", |node| {
         let name = reader.string(node, "default")?;
         Some((name.to_owned(), node.place))
     });

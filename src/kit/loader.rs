@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::agent::AgentDraft;
 use super::builtin;
+use super::read::KitReader;
 use super::server::ServerDraft;
 use super::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
@@ -16,7 +17,7 @@ pub(super) struct Loader {
     pub(super) faults: Faults,
     /// By path relative to the kit; nothing where a file is broken.
     pub(super) drafts: BTreeMap<String, Option<WorkflowDraft>>,
-    /// The trees of workflows and agents, for what is checked once all of them are read.
+    /// The trees of the files, for what is checked once all of them are read.
     pub(super) nodes: BTreeMap<String, yaml::YamlNode>,
     /// (parent, position of the step) to the path of the child.
     pub(super) children: BTreeMap<(String, usize), String>,
@@ -35,6 +36,34 @@ pub(super) struct Loader {
 impl Loader {
     pub(super) fn fault(&mut self, file: &str, fault: Fault) {
         self.faults.add(fault.in_file(Path::new(file)));
+    }
+
+    /// The paths of the workflows, and for each the positions of those that it calls.
+    pub(super) fn call_graph(&self) -> (Vec<&String>, Vec<Vec<usize>>) {
+        let paths: Vec<&String> = self.drafts.keys().collect();
+        let place = |path: &String| paths.binary_search(&path).unwrap_or(usize::MAX);
+        let mut calls = vec![Vec::new(); paths.len()];
+        for ((parent, _), child) in &self.children {
+            if let Some(called) = calls.get_mut(place(parent)) {
+                called.push(place(child));
+            }
+        }
+        (paths, calls)
+    }
+
+    /// Reads a file of the kit, or one that comes with ktsu; `None` if it is broken.
+    pub(super) fn read<T>(
+        &mut self,
+        path: &str,
+        read: impl FnOnce(&mut KitReader<'_>, &yaml::YamlNode) -> Option<T>,
+    ) -> Option<T> {
+        let text = self.kit_or_builtin_text(path)?;
+        let node = self.node(path, &text)?;
+        let mut reader = KitReader::new(Path::new(path), &text);
+        let made = read(&mut reader, &node);
+        self.faults.faults.append(&mut reader.faults);
+        self.nodes.insert(path.to_owned(), node);
+        made
     }
 
     /// The text of a file of the kit, kept for reports.

@@ -24,9 +24,7 @@ pub(super) fn read(
 ) -> Option<PromptDraft> {
     let fields = reader.shaped(node, &PROMPT)?;
     let system = system(reader, &fields);
-    let user = fields
-        .get("user")
-        .and_then(|node| template(reader, node, "prompt.user", params));
+    let user = fields.read("user", |node| template(reader, node, "prompt.user", params));
     let node = fields.get("reflect");
     let reflect_text = node.and_then(|node| {
         let text = template(reader, node, "prompt.reflect", params)?;
@@ -97,7 +95,7 @@ fn judge(
     let mut faults = Vec::new();
     for root in expression.roots() {
         let name = match root {
-            // Variables are told of already, wherever they stand in the file.
+            // Variables were reported already.
             Root::Params | Root::Env(_) => continue,
             Root::Step(id) => format!("the step {id:?}"),
             Root::Item => "item".to_owned(),
@@ -134,11 +132,11 @@ fn judge(
         } else {
             continue;
         };
-        let near = ktsu_codes::nearest(name, known.iter().copied());
-        faults.push(match near {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint("declare it in params.schema.properties"),
-        });
+        faults.push(fault.suggest_or(
+            name,
+            known.iter().copied(),
+            "declare it in params.schema.properties",
+        ));
     }
     faults
 }

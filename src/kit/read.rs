@@ -149,39 +149,24 @@ pub(super) fn member<'n>(node: Option<&'n YamlNode>, name: &str) -> Option<&'n Y
 pub(super) fn members(node: Option<&YamlNode>) -> &[(YamlKey, YamlNode)] {
     match node.map(|node| &node.data) {
         Some(YamlValue::Map(members)) => members,
-        Some(
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Number(_)
-            | YamlValue::Text(_)
-            | YamlValue::List(_),
-        )
-        | None => &[],
+        _ => &[],
+    }
+}
+
+/// The items of a list; none of anything else.
+pub(super) fn items(node: Option<&YamlNode>) -> &[YamlNode] {
+    match node.map(|node| &node.data) {
+        Some(YamlValue::List(items)) => items,
+        _ => &[],
     }
 }
 
 /// Ids that mean something else in expressions or in paths of the HTTP interface (decision S1).
-pub(super) const RESERVED_STEP_IDS: [&str; 22] = [
-    "approval",
-    "cancel",
-    "complete",
-    "diff",
-    "env",
-    "envelope",
-    "fork",
-    "frames",
-    "item",
-    "item_index",
-    "overlay",
-    "params",
-    "pause",
-    "replay",
-    "report",
-    "resume",
-    "retry",
-    "run",
-    "step",
-    "steps",
-    "terminate",
-    "trace",
-];
+const RESERVED_STEP_IDS: &str = "\
+    approval cancel complete diff env envelope fork frames item item_index overlay params \
+    pause replay report resume retry run step steps terminate trace";
+
+/// Whether an id is one of these.
+pub(super) fn is_reserved_step_id(id: &str) -> bool {
+    RESERVED_STEP_IDS.split(' ').any(|reserved| reserved == id)
+}

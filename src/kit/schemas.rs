@@ -6,7 +6,7 @@ use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::params::ParamsSchema;
 
-use super::read::{KitReader, member, members};
+use super::read::{KitReader, items, member, members};
 
 /// What an agent says about its params.
 pub(super) struct Params {
@@ -29,6 +29,45 @@ const RESERVED: [&str; 8] = [
     "ktsu_rationale",
 ];
 
+/// Reports params that are required and not given; `what` requires them.
+pub(super) fn missing_params<'n>(
+    what: &str,
+    required: impl IntoIterator<Item = &'n str>,
+    is_given: impl Fn(&str) -> bool,
+    place: SourceSpan,
+    faults: &mut Vec<Fault>,
+) {
+    for name in required.into_iter().filter(|name| !is_given(name)) {
+        let words = format!("{what} requires the param {name:?}");
+        let fault = Fault::new(FaultCode::MissingParam, place, words);
+        faults.push(fault.hint(format!("add to params: {name}: …")));
+    }
+}
+
+/// The fault of a param that a schema does not declare, if it is one to the schema.
+pub(super) fn undeclared_param(
+    what: &str,
+    schema: &ParamsSchema,
+    name: &str,
+    place: SourceSpan,
+) -> Option<Fault> {
+    let known: Vec<&str> = schema.properties().collect();
+    if known.contains(&name) || !(schema.is_closed() || schema.is_left_open()) {
+        return None;
+    }
+    let fault = match schema.is_closed() {
+        true => {
+            let words = format!("{what} takes no param {name:?}");
+            Fault::new(FaultCode::UnknownParam, place, words)
+        }
+        false => {
+            let words = format!("{what} does not declare the param {name:?}");
+            Fault::new(FaultCode::UndeclaredParam, place, words).warning()
+        }
+    };
+    Some(fault.suggest(name, known))
+}
+
 /// Names that begin with `ktsu_` and mean nothing: what a model says there is dropped.
 pub(super) fn reserved_fields(reader: &mut KitReader<'_>, schema: &YamlNode) {
     let properties = members(member(Some(schema), "properties"));
@@ -36,11 +75,9 @@ pub(super) fn reserved_fields(reader: &mut KitReader<'_>, schema: &YamlNode) {
         .iter()
         .map(|(key, _)| (key.text.as_str(), key.place))
         .collect();
-    if let Some(YamlValue::List(items)) = member(Some(schema), "required").map(|node| &node.data) {
-        for item in items {
-            if let YamlValue::Text(name) = &item.data {
-                named.push((name, item.place));
-            }
+    for item in items(member(Some(schema), "required")) {
+        if let YamlValue::Text(name) = &item.data {
+            named.push((name, item.place));
         }
     }
     for (name, place) in named {
@@ -49,11 +86,7 @@ pub(super) fn reserved_fields(reader: &mut KitReader<'_>, schema: &YamlNode) {
         }
         let words = format!("{name:?} is no reserved field and is dropped from every output");
         let fault = Fault::new(FaultCode::UnknownReserved, place, words).warning();
-        let near = ktsu_codes::nearest(name, RESERVED);
-        reader.fault(match near {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint("names of your own do not begin with ktsu_"),
-        });
+        reader.fault(fault.suggest_or(name, RESERVED, "names of your own do not begin with ktsu_"));
     }
 }
 
@@ -61,16 +94,10 @@ pub(super) fn reserved_fields(reader: &mut KitReader<'_>, schema: &YamlNode) {
 pub(super) fn optional_params(reader: &mut KitReader<'_>, schema: &YamlNode) {
     let value = schema.to_value();
     let required = value.get("required").and_then(|list| list.as_array());
-    let YamlValue::Map(properties) = &schema.at("/properties").data else {
-        return;
-    };
-    if std::ptr::eq(schema, schema.at("/properties")) {
-        return;
-    }
-    for (key, property) in properties {
+    for (key, property) in members(member(Some(schema), "properties")) {
         let is_required =
             required.is_some_and(|list| list.iter().any(|one| one == key.text.as_str()));
-        let has_default = matches!(&property.data, YamlValue::Map(members) if members.iter().any(|(key, _)| key.text == "default"));
+        let has_default = member(Some(property), "default").is_some();
         if !is_required && !has_default {
             let words = format!("the param {:?} is optional and has no default", key.text);
             let fault = Fault::new(FaultCode::OptionalWithoutDefault, key.place, words).warning();

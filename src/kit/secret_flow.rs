@@ -3,7 +3,7 @@
 
 use ktsu_ledger::event::plan::Visibility;
 
-use super::read::{KitReader, member, members};
+use super::read::{KitReader, items, member, members};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
@@ -34,10 +34,20 @@ pub(super) fn check_whole(reader: &mut KitReader<'_>, schema: &YamlNode) {
     let whole = properties.flat_map(|(_, property)| members(Some(property)));
     let whole: Vec<SourceSpan> = whole.map(|(key, _)| key.place).collect();
     let within = found.seen.iter().chain(&found.unseen);
-    for place in within.filter(|place| !whole.contains(place)) {
-        let words = "secret: true counts for whole params only";
-        let fault = Fault::new(FaultCode::MisplacedKey, *place, words);
-        reader.fault(fault.hint("make it a param of its own, or mark the whole param"));
+    let within = within.filter(|place| !whole.contains(place));
+    let words = "secret: true counts for whole params only";
+    let hint = "make it a param of its own, or mark the whole param";
+    misplaced(reader, within, words, hint);
+}
+
+fn misplaced<'p>(
+    reader: &mut KitReader<'_>,
+    places: impl IntoIterator<Item = &'p SourceSpan>,
+    words: &str,
+    hint: &str,
+) {
+    for place in places {
+        reader.fault(Fault::new(FaultCode::MisplacedKey, *place, words).hint(hint));
     }
 }
 
@@ -47,12 +57,9 @@ pub(super) fn check(reader: &mut KitReader<'_>, schema: &YamlNode, visibility: V
     let mut found = SecretMarkers::default();
     found.walk(schema, true);
     if visibility == Visibility::SubWorkflow {
-        for place in found.seen {
-            let words = "no secret reaches a sub-workflow, so nothing here is kept secret";
-            let fault = Fault::new(FaultCode::MisplacedKey, place, words);
-            reader.fault(fault.hint("use the secret in the root workflow"));
-        }
-        return;
+        let words = "no secret reaches a sub-workflow, so nothing here is kept secret";
+        let hint = "use the secret in the root workflow";
+        return misplaced(reader, &found.seen, words, hint);
     }
     for place in &found.wrong {
         let words = "secret must be true or false";
@@ -64,29 +71,20 @@ pub(super) fn check(reader: &mut KitReader<'_>, schema: &YamlNode, visibility: V
         reader.fault(fault.hint("a secret comes from a variable of the workflow"));
     }
     required(reader, schema);
-    for place in &found.unseen {
-        let words = "a secret is not looked for here";
-        let fault = Fault::new(FaultCode::MisplacedKey, *place, words);
-        reader.fault(fault.hint("mark a property: properties: {NAME: {secret: true}}"));
-    }
-    if !found.any {
-        return;
-    }
-    for place in &found.odd {
+    let words = "a secret is not looked for here";
+    let hint = "mark a property: properties: {NAME: {secret: true}}";
+    misplaced(reader, &found.unseen, words, hint);
+    if found.any {
         let words = "a schema with secrets is referred to by plain pointers alone";
-        let fault = Fault::new(FaultCode::MisplacedKey, *place, words);
-        reader.fault(fault.hint("$ref: '#/$defs/NAME', without % and anchors"));
+        let hint = "$ref: '#/$defs/NAME', without % and anchors";
+        misplaced(reader, &found.odd, words, hint);
     }
 }
 
 /// A root param that must be given and takes no value.
 fn required(reader: &mut KitReader<'_>, schema: &YamlNode) {
-    let Some(YamlValue::List(names)) = member(Some(schema), "required").map(|node| &node.data)
-    else {
-        return;
-    };
     let properties = member(Some(schema), "properties");
-    for name in names {
+    for name in items(member(Some(schema), "required")) {
         let YamlValue::Text(text) = &name.data else {
             continue;
         };
@@ -146,9 +144,8 @@ impl SecretMarkers {
     }
 
     fn each(&mut self, node: &YamlNode, seen: bool) {
-        if let YamlValue::List(items) = &node.data {
-            items.iter().for_each(|item| self.walk(item, seen));
-        }
+        let schemas = items(Some(node)).iter();
+        schemas.for_each(|schema| self.walk(schema, seen));
     }
 
     /// Under any other keyword: one schema, several by name, or a list of them.

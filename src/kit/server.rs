@@ -9,9 +9,8 @@ use ktsu_ledger::event::plan::{AuthScheme, ServerAuth};
 
 use super::allowlist::{self, Allowlist};
 use super::env_isolation;
-use super::read::{KitReader, members};
+use super::read::KitReader;
 use super::shape::server as shape;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode};
 use ktsu_workflow::expression::Root;
@@ -54,7 +53,7 @@ pub(super) struct ServerDraft {
     pub(super) place: SourceSpan,
     /// Whether the file itself says which version it is.
     pub(super) has_version: bool,
-    /// Params whose own mark is wrong: told already, so nobody else speaks of it.
+    /// Params whose own `secret` mark is wrong, which was reported already.
     pub(super) told: BTreeSet<String>,
 }
 
@@ -70,7 +69,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Server
     }
     let name = reader.name(&fields);
     let version = reader.own_version(&fields, "the server");
-    let url = fields.get("url").and_then(|node| url(reader, node));
+    let url = fields.read("url", |node| url(reader, node));
     let declared = fields
         .get("params")
         .map(|node| params(reader, node))
@@ -82,7 +81,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Server
     let stateful = fields
         .get("stateful")
         .map(|node| reader.flag(node, "stateful"));
-    let timeout_ms = fields.get("timeout").and_then(|node| timeout(reader, node));
+    let timeout_ms = fields.read("timeout", |node| timeout(reader, node));
     let params = declared
         .into_iter()
         .map(|(name, (param, _))| (name, param))
@@ -110,8 +109,7 @@ fn timeout(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<u64> {
     if ms > MAX_CALL_MS {
         let words = "a call may take an hour at the most";
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
-        reader.fault(fault.hint("timeout: 1h"));
-        return None;
+        return reader.reject(fault.hint("timeout: 1h"));
     }
     Some(ms)
 }
@@ -148,24 +146,19 @@ fn url(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
             Fault::new(FaultCode::BadUrl, node.place, words).hint(hint)
         }
     };
-    reader.fault(fault);
-    None
+    reader.reject(fault)
 }
 
 type DeclaredParams = BTreeMap<String, (KitServerParam, SourceSpan)>;
 
 fn params(reader: &mut KitReader<'_>, node: &YamlNode) -> DeclaredParams {
     let mut declared = DeclaredParams::new();
-    if reader.open_map(node, "params").is_none() {
-        return declared;
-    }
-    for (key, node) in members(Some(node)) {
+    for (key, node) in reader.members(node, "params") {
         let Some(fields) = reader.shaped(node, &shape::PARAM) else {
             continue;
         };
         let secret = fields
-            .get("secret")
-            .and_then(|node| reader.flag(node, "secret"))
+            .read("secret", |node| reader.flag(node, "secret"))
             .unwrap_or(false);
         let node = fields.get("default");
         if let Some(node) = node.filter(|_| secret) {
@@ -188,12 +181,12 @@ fn params(reader: &mut KitReader<'_>, node: &YamlNode) -> DeclaredParams {
 /// A default is a literal: nothing is there that a template in it could speak of.
 fn written_out<'n>(reader: &mut KitReader<'_>, node: &'n YamlNode) -> Option<&'n str> {
     let text = reader.string(node, "default")?;
-    // That it reaches for the environment is told already.
+    // That it uses the environment was reported already.
     if text.contains("{{") && env_isolation::mentions_environment(text).is_none() {
         let words = "the default of a server's param is written out";
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
-        reader.fault(fault.hint("agents give what differs: params: {NAME: \"{{ params.NAME }}\"}"));
-        return None;
+        return reader
+            .reject(fault.hint("agents give what differs: params: {NAME: \"{{ params.NAME }}\"}"));
     }
     Some(text)
 }
@@ -222,18 +215,18 @@ fn auth(
             false => "auth.secret is written out",
         };
         let fault = Fault::new(FaultCode::LiteralSecret, node.place, words).hiding(node.place);
-        reader.fault(fault.hint("secret: \"{{ params.NAME }}\", with NAME: {secret: true}"));
-        return None;
+        return reader
+            .reject(fault.hint("secret: \"{{ params.NAME }}\", with NAME: {secret: true}"));
     };
     match declared.get(&param) {
         None => {
             let words = format!("auth.secret uses {param:?}, which params does not declare");
             let fault = Fault::new(FaultCode::UnknownParam, node.place, words);
-            let near = nearest(&param, declared.keys().map(String::as_str));
-            reader.fault(match near {
-                Some(near) => fault.hint(format!("did you mean {near}?")),
-                None => fault.hint(format!("params: {{{param}: {{secret: true}}}}")),
-            });
+            reader.fault(fault.suggest_or(
+                &param,
+                declared.keys().map(String::as_str),
+                format!("params: {{{param}: {{secret: true}}}}"),
+            ));
         }
         Some((found, place)) if !found.secret => {
             let words = format!("auth.secret uses the server param {param:?}, which is not secret");

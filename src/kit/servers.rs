@@ -19,10 +19,10 @@ use super::allowlist::Allowlist;
 use super::builtin;
 use super::files::{CENTRAL, SERVER_SUFFIX, file_of};
 use super::loader::Loader;
-use super::reference::{self, FileReference, SERVER_FILES};
+use super::reference;
+use super::schemas::missing_params;
 use super::server::{self, KitServer, ServerDraft};
 use super::tools::{ServerArgument, ServerCall};
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
 
@@ -91,7 +91,7 @@ impl ServerUse {
 }
 
 /// The key of the server that an agent's entry means. `central` are the names of the central list,
-/// nothing if it cannot be read: whoever reads it says why.
+/// `None` if it cannot be read, which is reported where it is read.
 pub(super) fn resolve(
     root: &Path,
     agent: &str,
@@ -111,12 +111,7 @@ pub(super) fn resolve(
         let fault = Fault::new(FaultCode::ReservedName, call.place, words);
         return Err(fault.hint("give the server of your own another name"));
     }
-    if let Some((name, place)) = &call.path {
-        let reference = FileReference {
-            name,
-            place: *place,
-            kind: &SERVER_FILES,
-        };
+    if let Some(reference) = call.reference() {
         return reference::resolve(root, agent, &reference).map(Some);
     }
     let Some(central) = central else {
@@ -130,15 +125,14 @@ pub(super) fn resolve(
         call.name
     );
     let fault = Fault::new(FaultCode::UnknownServer, call.place, words);
-    Err(
-        match nearest(&call.name, central.iter().map(String::as_str)) {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint(format!(
-                "add it to {CENTRAL}, or give it path: ../servers/{}{SERVER_SUFFIX}",
-                call.name
-            )),
-        },
-    )
+    Err(fault.suggest_or(
+        &call.name,
+        central.iter().map(String::as_str),
+        format!(
+            "add it to {CENTRAL}, or give it path: ../servers/{}{SERVER_SUFFIX}",
+            call.name
+        ),
+    ))
 }
 
 /// The key of an entry of the central list.
@@ -177,25 +171,11 @@ pub(super) fn check(loader: &mut Loader) {
 
 fn version(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     // Of one that comes with ktsu it is checked where its name is looked up.
-    let Some((name, place)) = call
-        .path
-        .as_ref()
-        .filter(|(name, _)| !builtin::is_builtin(name))
-    else {
-        return;
-    };
-    let reference = FileReference {
-        name,
-        place: *place,
-        kind: &SERVER_FILES,
-    };
-    let found = &server.server.version;
-    faults.extend(reference::version(
-        &reference,
-        found,
-        server.has_version,
-        "the agent",
-    ));
+    let file = call
+        .reference()
+        .filter(|file| !builtin::is_builtin(file.name));
+    let (version, own) = (&server.server.version, server.has_version);
+    faults.extend(file.and_then(|file| reference::version(&file, version, own, "the agent")));
 }
 
 /// The environment and the lock speak of a server by its own name.
@@ -211,25 +191,19 @@ fn names(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
 /// What the server needs is given, and nothing it does not know.
 fn given(call: &ServerCall, server: &ServerDraft, faults: &mut Vec<Fault>) {
     let (name, params) = (&server.server.name, &server.server.params);
-    for (wanted, param) in params {
-        let is_given = call.params.iter().any(|given| given.name == *wanted);
-        if param.default.is_none() && !is_given {
-            let words = format!("the server {name:?} requires the param {wanted:?}");
-            let fault = Fault::new(FaultCode::MissingParam, call.params_place, words);
-            faults.push(fault.hint(format!("add to params: {wanted}: …")));
-        }
-    }
+    let what = format!("the server {name:?}");
+    let required = params.iter().filter(|(_, param)| param.default.is_none());
+    let required = required.map(|(name, _)| name.as_str());
+    let is_given = |name: &str| call.params.iter().any(|given| given.name == name);
+    missing_params(&what, required, is_given, call.params_place, faults);
     let known: Vec<&str> = params.keys().map(String::as_str).collect();
     for given in &call.params {
         if params.contains_key(&given.name) {
             continue;
         }
-        let words = format!("the server {name:?} takes no param {:?}", given.name);
+        let words = format!("{what} takes no param {:?}", given.name);
         let fault = Fault::new(FaultCode::UnknownParam, given.place, words);
-        faults.push(match nearest(&given.name, known.iter().copied()) {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault,
-        });
+        faults.push(fault.suggest(&given.name, known.iter().copied()));
     }
 }
 
@@ -304,7 +278,7 @@ fn same_name(loader: &Loader) -> Vec<Fault> {
             first.insert(name, file);
             continue;
         };
-        // Within the central list it is an error, told where the list is read.
+        // Within the central list it is an error, reported where the list is read.
         if *other == file {
             continue;
         }

@@ -7,13 +7,13 @@ use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, StepWork,
 use serde_json::Value;
 
 use super::read::{
-    Fields, KitReader, Mention, NameUsage, RESERVED_STEP_IDS, member, members, rounded,
+    Fields, KitReader, Mention, NameUsage, is_reserved_step_id, member, members, rounded,
 };
 use super::reference::{AGENT_FILES, FileReference, WORKFLOW_FILES};
 use super::shape::workflow::{self as shape, PRIMITIVES};
 use super::{schemas, text, transform, webhook};
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
+use ktsu_config::yaml::{SourceSpan, YamlNode};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
@@ -94,10 +94,10 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepDr
     let name = id.clone().unwrap_or_else(|| "(no id)".to_owned());
     let place = id_node.map_or(fields.place, |node| node.place);
     let depends_on = depends_on(reader, &fields);
-    let condition = fields
-        .get("condition")
-        .and_then(|node| reader.expression(node, "condition", NameUsage::Condition));
-    let schema = fields.get("output").and_then(|node| {
+    let condition = fields.read("condition", |node| {
+        reader.expression(node, "condition", NameUsage::Condition)
+    });
+    let schema = fields.read("output", |node| {
         let output = reader.shaped(node, &shape::STEP_OUTPUT)?;
         let schema = output.get("schema")?;
         if fields.key("agent").is_some() {
@@ -150,23 +150,19 @@ fn id(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     if !fits {
         let words = format!("{id:?} is not a step id");
         let hint = "a letter or _, then up to 63 letters, digits, _ and -";
-        reader.fault(Fault::new(FaultCode::BadId, node.place, words).hint(hint));
-        return None;
+        return reader.reject(Fault::new(FaultCode::BadId, node.place, words).hint(hint));
     }
-    if RESERVED_STEP_IDS.contains(&id) || id == "world" {
+    if is_reserved_step_id(id) || id == "world" {
         let words = format!("{id:?} is a reserved name");
         let hint = format!("call it {id}_step, for instance");
-        reader.fault(Fault::new(FaultCode::ReservedId, node.place, words).hint(hint));
-        return None;
+        return reader.reject(Fault::new(FaultCode::ReservedId, node.place, words).hint(hint));
     }
     Some(id.to_owned())
 }
 
 fn depends_on(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Vec<(String, SourceSpan)> {
     let mut ids = Vec::new();
-    let list = fields
-        .get("depends_on")
-        .and_then(|node| reader.list(node, "depends_on"));
+    let list = fields.read("depends_on", |node| reader.list(node, "depends_on"));
     for node in list.unwrap_or_default() {
         let id = reader.string(node, "an entry of depends_on");
         ids.extend(id.map(|id| (id.to_owned(), node.place)));
@@ -197,8 +193,7 @@ fn primitive(
         [] => {
             let words = format!("step {name:?} does nothing");
             let hint = "give it exactly one of agent, transform, webhook, workflow";
-            reader.fault(Fault::new(FaultCode::NoPrimitive, place, words).hint(hint));
-            None
+            reader.reject(Fault::new(FaultCode::NoPrimitive, place, words).hint(hint))
         }
         [one] => {
             reader.required(fields, one, &format!("step {name:?}"))?;
@@ -208,8 +203,7 @@ fn primitive(
             let words = format!("step {name:?} has both {first} and {second}");
             let at = fields.key(second).unwrap_or(place);
             let hint = "make two steps of it";
-            reader.fault(Fault::new(FaultCode::TwoPrimitives, at, words).hint(hint));
-            None
+            reader.reject(Fault::new(FaultCode::TwoPrimitives, at, words).hint(hint))
         }
     }
 }
@@ -234,9 +228,7 @@ fn read_agent(
     call: &mut Option<AgentCall>,
 ) -> Option<AgentPlan> {
     let name = reader.string(body, "agent")?;
-    let model = fields
-        .get("model")
-        .and_then(|node| reader.shaped(node, &shape::MODEL));
+    let model = fields.read("model", |node| reader.shaped(node, &shape::MODEL));
     let (mut group, mut max_tokens) = (None, 1024);
     let mut group_place = body.place;
     if let Some(model) = model {
@@ -252,13 +244,12 @@ fn read_agent(
             .unwrap_or(max_tokens);
     }
     let threshold = fields
-        .get("confidence_threshold")
-        .and_then(|node| reader.number(node, "confidence_threshold", 0.0, 1.0))
+        .read("confidence_threshold", |node| {
+            reader.number(node, "confidence_threshold", 0.0, 1.0)
+        })
         .and_then(|given| u32::try_from(rounded(given * 1_000_000.0)).ok())
         .filter(|given| *given > 0);
-    let for_each = fields
-        .get("for_each")
-        .and_then(|node| read_fan_out(reader, node));
+    let for_each = fields.read("for_each", |node| read_fan_out(reader, node));
     let given = fields.get("params");
     let tree = given.and_then(|node| params(reader, node, "params", NameUsage::Value));
     *call = Some(AgentCall {
@@ -322,9 +313,9 @@ fn only_variable(template: &Template) -> Option<String> {
 
 fn read_fan_out(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<FanOut> {
     let fields = reader.shaped(node, &shape::FOR_EACH)?;
-    let from = fields
-        .get("from")
-        .and_then(|node| reader.expression(node, "for_each.from", NameUsage::ForEach));
+    let from = fields.read("from", |node| {
+        reader.expression(node, "for_each.from", NameUsage::ForEach)
+    });
     let mut whole = |key: &str, least: i64| {
         let node = fields.get(key)?;
         reader.integer(node, &format!("for_each.{key}"), least, 1_000_000)
@@ -389,15 +380,8 @@ fn read_child(
 }
 
 fn names(node: &YamlNode) -> Vec<(String, SourceSpan)> {
-    match &node.data {
-        YamlValue::Map(members) => members
-            .iter()
-            .map(|(key, _)| (key.text.clone(), key.place))
-            .collect(),
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::Number(_)
-        | YamlValue::Text(_)
-        | YamlValue::List(_) => Vec::new(),
-    }
+    let names = members(Some(node)).iter();
+    names
+        .map(|(key, _)| (key.text.clone(), key.place))
+        .collect()
 }

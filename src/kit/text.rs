@@ -121,7 +121,7 @@ impl KitReader<'_> {
             YamlValue::Map(members) => members
                 .iter()
                 .for_each(|(_, node)| self.mention(node, usage)),
-            YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {}
+            _ => {}
         }
     }
 

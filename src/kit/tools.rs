@@ -7,8 +7,8 @@ use ktsu_ledger::id::is_name;
 
 use super::allowlist::{self, Allowlist};
 use super::builtin;
-use super::read::{KitReader, NameUsage, member, members};
-use super::reference::split;
+use super::read::{KitReader, NameUsage, member};
+use super::reference::{FileReference, SERVER_FILES, split};
 use super::schemas::Params;
 use super::shape::agent as shape;
 use ktsu_config::fault::{Fault, FaultCode};
@@ -26,6 +26,17 @@ pub(super) struct ServerCall {
     pub(super) params_place: SourceSpan,
     pub(super) params: Vec<ServerArgument>,
     pub(super) allowlist: Allowlist,
+}
+
+impl ServerCall {
+    /// The reference to its file, if it has one.
+    pub(super) fn reference(&self) -> Option<FileReference<'_>> {
+        self.path.as_ref().map(|(name, place)| FileReference {
+            name,
+            place: *place,
+            kind: &SERVER_FILES,
+        })
+    }
 }
 
 /// A param that an agent gives to a server.
@@ -106,10 +117,7 @@ fn given_params(
     params: Option<&Params>,
 ) -> Vec<ServerArgument> {
     let mut given = Vec::new();
-    if reader.open_map(node, "the server's params").is_none() {
-        return given;
-    }
-    for (key, node) in members(Some(node)) {
+    for (key, node) in reader.members(node, "the server's params") {
         let Some(text) = reader.string(node, &key.text) else {
             continue;
         };
@@ -168,10 +176,11 @@ fn undeclared(reader: &mut KitReader<'_>, node: &YamlNode, params: Option<&Param
             }
             let words = format!("the params of this agent do not declare {name:?}");
             let fault = Fault::new(FaultCode::UnknownParam, node.place, words);
-            reader.fault(match ktsu_codes::nearest(name, known.iter().copied()) {
-                Some(near) => fault.hint(format!("did you mean {near}?")),
-                None => fault.hint("declare it in params.schema.properties"),
-            });
+            reader.fault(fault.suggest_or(
+                name,
+                known.iter().copied(),
+                "declare it in params.schema.properties",
+            ));
         }
     }
 }

@@ -2,9 +2,8 @@
 
 use ktsu_ledger::event::plan::{Op, TransformPlan};
 
-use super::read::{KitReader, NameUsage, RESERVED_STEP_IDS};
+use super::read::{KitReader, NameUsage, is_reserved_step_id};
 use super::shape::{MapShape, workflow as shape};
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_workflow::transform::OPS;
@@ -13,15 +12,12 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Transf
     let fields = reader.shaped(node, &shape::TRANSFORM)?;
     let mut inputs = Vec::new();
     let mut ops = Vec::new();
-    if let Some(list) = fields
-        .get("inputs")
-        .and_then(|node| reader.list(node, "inputs"))
-    {
+    if let Some(list) = fields.read("inputs", |node| reader.list(node, "inputs")) {
         for node in list {
             inputs.extend(input(reader, node));
         }
     }
-    if let Some(list) = fields.get("ops").and_then(|node| reader.list(node, "ops")) {
+    if let Some(list) = fields.read("ops", |node| reader.list(node, "ops")) {
         for node in list {
             ops.extend(op(reader, node));
         }
@@ -33,11 +29,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Transf
 fn input(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     match &node.data {
         YamlValue::Text(_) => source(reader, node, "an input"),
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::Number(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_) => {
+        _ => {
             let fields = reader.shaped(node, &shape::INPUT)?;
             let from = fields.get("from")?;
             source(reader, from, "from")
@@ -57,7 +49,7 @@ pub(super) fn is_step(source: &str) -> bool {
     let plain = source
         .chars()
         .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
-    plain && !RESERVED_STEP_IDS.contains(&source) && source != "null"
+    plain && !is_reserved_step_id(source) && source != "null"
 }
 
 fn op(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Op> {
@@ -74,8 +66,7 @@ fn op(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Op> {
         );
         let place = members.get(1).map_or(node.place, |(key, _)| key.place);
         let fault = Fault::new(FaultCode::TwoOps, place, words);
-        reader.fault(fault.hint("give each op an entry of its own"));
-        return None;
+        return reader.reject(fault.hint("give each op an entry of its own"));
     };
     match key.text.as_str() {
         "deduplicate" => {
@@ -105,13 +96,8 @@ fn op(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Op> {
         unknown => {
             let words = format!("unknown op {unknown:?}");
             let fault = Fault::new(FaultCode::UnknownOp, key.place, words);
-            let near = nearest(unknown, OPS);
-            let hint = near.map_or_else(
-                || format!("the ops are {}", OPS.join(", ")),
-                |near| format!("did you mean {near}?"),
-            );
-            reader.fault(fault.hint(hint));
-            None
+            let hint = format!("the ops are {}", OPS.join(", "));
+            reader.reject(fault.suggest_or(unknown, OPS, hint))
         }
     }
 }

@@ -5,7 +5,7 @@ use ktsu_ledger::event::plan::{RetryOn, RetryPlan, WebhookPlan};
 use super::read::{Fields, KitReader, NameUsage, secret};
 use super::shape::workflow as shape;
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::retry::{self, RetryTrigger};
+use ktsu_config::retry;
 use ktsu_config::yaml::YamlNode;
 
 pub(super) fn read(
@@ -14,10 +14,8 @@ pub(super) fn read(
     body: &YamlNode,
 ) -> Option<WebhookPlan> {
     let fields = reader.shaped(body, &shape::WEBHOOK)?;
-    let url = fields
-        .get("url")
-        .and_then(|node| url_template(reader, node));
-    let method = fields.get("method").and_then(|node| {
+    let url = fields.read("url", |node| url_template(reader, node));
+    let method = fields.read("method", |node| {
         let methods = ["GET", "POST", "PUT", "PATCH", "DELETE"].map(|word| (word, word));
         let lower = ["get", "post", "put", "patch", "delete"];
         let upper = lower
@@ -39,15 +37,9 @@ pub(super) fn read(
     }
     let retry = fields.get("retry").or_else(|| step.get("retry"));
     let retry = retry.and_then(|node| retry_plan(reader, node));
-    let timeout = fields
-        .get("timeout_s")
-        .and_then(|node| reader.seconds(node, "timeout_s"));
-    let secret = fields
-        .get("secret")
-        .and_then(|node| secret(reader, node, NameUsage::Signing));
-    let tree = fields
-        .get("body")
-        .and_then(|node| reader.template(node, NameUsage::Value));
+    let timeout = fields.read("timeout_s", |node| reader.seconds(node, "timeout_s"));
+    let secret = fields.read("secret", |node| secret(reader, node, NameUsage::Signing));
+    let tree = fields.read("body", |node| reader.template(node, NameUsage::Value));
     Some(WebhookPlan {
         body: tree,
         method: method.unwrap_or("POST").to_owned(),
@@ -92,13 +84,11 @@ fn url_template(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     if !begins("http://") && !begins("https://") {
         let words = format!("{url:?} is not an http or https URL");
         let hint = "begin it with http:// or https://, or with {{ env.NAME }}";
-        reader.fault(Fault::new(FaultCode::BadUrl, node.place, words).hint(hint));
-        return None;
+        return reader.reject(Fault::new(FaultCode::BadUrl, node.place, words).hint(hint));
     }
     if let Some(words) = no_url(url) {
         let words = format!("{url:?} is no URL: {words}");
-        reader.fault(Fault::new(FaultCode::BadUrl, node.place, words));
-        return None;
+        return reader.reject(Fault::new(FaultCode::BadUrl, node.place, words));
     }
     Some(url.to_owned())
 }
@@ -124,22 +114,10 @@ fn no_url(url: &str) -> Option<String> {
 
 fn retry_plan(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<RetryPlan> {
     let retry = retry::read(reader, node, &shape::RETRY)?;
-    let on = match retry.on {
-        Some(on) => on.into_iter().map(retried).collect(),
-        None => vec![RetryOn::ServerError, RetryOn::Timeout, RetryOn::Unreachable],
-    };
+    let usual = || vec![RetryOn::ServerError, RetryOn::Timeout, RetryOn::Unreachable];
     Some(RetryPlan {
         attempts: retry.attempts,
         backoff_ms: retry.backoff_ms.unwrap_or(1_000),
-        on,
+        on: retry.on.unwrap_or_else(usual),
     })
-}
-
-fn retried(on: RetryTrigger) -> RetryOn {
-    match on {
-        RetryTrigger::RateLimited => RetryOn::RateLimited,
-        RetryTrigger::ServerError => RetryOn::ServerError,
-        RetryTrigger::Timeout => RetryOn::Timeout,
-        RetryTrigger::Unreachable => RetryOn::Unreachable,
-    }
 }

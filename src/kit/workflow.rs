@@ -34,8 +34,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
     let fields = reader.shaped(root, &shape::WORKFLOW)?;
     kind(reader, &fields);
     let name = name(reader, &fields);
-    let version = fields.get("version");
-    let version = version.and_then(|node| reader.version(node));
+    let version = fields.read("version", |node| reader.version(node));
     let visibilities = [
         ("root", Visibility::Root),
         ("sub-workflow", Visibility::SubWorkflow),
@@ -48,17 +47,16 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
         ("execute", Webhooks::Execute),
         ("suppress", Webhooks::Suppress),
     ];
-    let webhooks = fields.get("webhooks");
-    let webhooks = webhooks.and_then(|node| reader.keyword(node, "webhooks", &known));
+    let webhooks = fields.read("webhooks", |node| reader.keyword(node, "webhooks", &known));
     let declared = variables(reader, &fields, visibility);
     let places = declared
         .iter()
         .map(|(one, place)| (one.name.clone(), *place));
     let places = places.collect();
     let env: Vec<Variable> = declared.into_iter().map(|(one, _)| one).collect();
-    let invoke = fields.get("invoke").and_then(|node| invoke(reader, node));
+    let invoke = fields.read("invoke", |node| invoke(reader, node));
     let mut mentions = std::mem::take(&mut reader.mentions);
-    let params = fields.get("params").and_then(|node| {
+    let params = fields.read("params", |node| {
         let params = reader.shaped(node, &PARAMS)?;
         let schema = params.get("schema")?;
         optional_params(reader, schema);
@@ -66,10 +64,8 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
         reader.params_schema(schema)
     });
     let mut groups = Vec::new();
-    let policy = fields
-        .get("model_policy")
-        .and_then(|node| policy(reader, node, &mut groups));
-    let output = fields.get("output").and_then(|node| output(reader, node));
+    let policy = fields.read("model_policy", |node| policy(reader, node, &mut groups));
+    let output = fields.read("output", |node| output(reader, node));
     let output_mentions = std::mem::take(&mut reader.mentions);
     let mut steps = pipeline(reader, &fields);
     for step in &steps {
@@ -153,11 +149,9 @@ fn invoke(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<InvokeAuth> {
     let fields = reader.shaped(node, &shape::INVOKE)?;
     let auth = fields.get("auth")?;
     let fields = reader.secret_map(auth, &shape::AUTH)?;
-    let header = fields.get("header").and_then(|node| reader.header(node));
+    let header = fields.read("header", |node| reader.header(node));
     let schemes = [("bearer", AuthScheme::Bearer), ("raw", AuthScheme::Raw)];
-    let scheme = fields
-        .get("scheme")
-        .and_then(|node| reader.keyword(node, "scheme", &schemes));
+    let scheme = fields.read("scheme", |node| reader.keyword(node, "scheme", &schemes));
     let node = fields.get("secret")?;
     let secret = secret(reader, node, NameUsage::Secret)?;
     Some(InvokeAuth {
@@ -173,27 +167,22 @@ fn policy(
     groups: &mut Vec<(String, SourceSpan)>,
 ) -> Option<Policy> {
     let fields = reader.shaped(node, &shape::POLICY)?;
-    let cost = fields
-        .get("cost_budget_usd")
-        .and_then(|node| reader.number(node, "cost_budget_usd", 0.0, 1_000_000.0));
-    let force = fields.get("force_group").and_then(|node| {
+    let cost = fields.read("cost_budget_usd", |node| {
+        reader.number(node, "cost_budget_usd", 0.0, 1_000_000.0)
+    });
+    let force = fields.read("force_group", |node| {
         let group = reader.string(node, "force_group")?;
         groups.push((group.to_owned(), node.place));
         Some(group)
     });
-    let timeout = fields
-        .get("timeout_s")
-        .and_then(|node| reader.seconds(node, "timeout_s"));
-    let unpriced = fields.get("unpriced").and_then(|node| {
+    let timeout = fields.read("timeout_s", |node| reader.seconds(node, "timeout_s"));
+    let unpriced = fields.read("unpriced", |node| {
         let words = [("allow", Unpriced::Allow), ("refuse", Unpriced::Refuse)];
         reader.keyword(node, "unpriced", &words)
     });
     let mut group_map = BTreeMap::new();
-    if let Some(node) = fields.get("group_map")
-        && reader.open_map(node, "group_map").is_some()
-        && let YamlValue::Map(members) = &node.data
-    {
-        for (key, node) in members {
+    if let Some(node) = fields.get("group_map") {
+        for (key, node) in reader.members(node, "group_map") {
             let group = reader.string(node, "a group");
             groups.extend(group.map(|group| (group.to_owned(), node.place)));
             group_map.extend(group.map(|group| (key.text.clone(), group.to_owned())));
@@ -218,12 +207,12 @@ fn output(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<OutputPlan> {
         let hint = "use map: {name: \"{{ step.ID.path }}\"}";
         reader.fault(Fault::new(FaultCode::OutputFrom, place, words).hint(hint));
     }
-    let map = fields.get("map").and_then(|node| {
+    let map = fields.read("map", |node| {
         reader.open_map(node, "output.map")?;
         unreserved(reader, node);
         reader.template(node, NameUsage::Output)
     });
-    let schema = fields.get("schema").and_then(|node| reader.schema(node));
+    let schema = fields.read("schema", |node| reader.schema(node));
     Some(OutputPlan { map, schema })
 }
 

@@ -102,7 +102,7 @@ fn target<'a>(document: &'a Value, schema: &'a Value) -> Option<(&'a Value, &'a 
 }
 
 /// A name as a segment of a JSON pointer.
-fn segment(name: &str) -> String {
+pub(crate) fn segment(name: &str) -> String {
     name.replace('~', "~0").replace('/', "~1")
 }
 
@@ -171,7 +171,7 @@ impl<'a> DefaultFiller<'a> {
         match value {
             Value::Object(members) => self.fill_object(schema, members, depth),
             Value::Array(items) => self.fill_items(schema, items, depth),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
+            _ => Ok(()),
         }
     }
 
@@ -298,7 +298,7 @@ impl Size {
                 }
                 Value::Array(items) => open.extend(items.iter().map(|item| (item, level + 1))),
                 Value::String(text) => size.bytes += text.len(),
-                Value::Null | Value::Bool(_) | Value::Number(_) => {}
+                _ => {}
             }
         }
         size

@@ -57,6 +57,14 @@ pub fn layers(steps: &[(String, Vec<String>)]) -> Result<Vec<Vec<String>>, Graph
     }
 }
 
+/// An order in which each position follows those it needs; if there is none, the given order.
+pub fn order_or_as_given(needs: &[Vec<usize>]) -> Vec<usize> {
+    match order(needs) {
+        Ok(layers) => layers.into_iter().flatten().collect(),
+        Err(_) => (0..needs.len()).collect(),
+    }
+}
+
 /// The layers of steps by position, or a cycle that begins and ends with the same position.
 /// Positions beyond the end count as met.
 pub fn order(needs: &[Vec<usize>]) -> Result<Vec<Vec<usize>>, Vec<usize>> {

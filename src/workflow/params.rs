@@ -7,7 +7,7 @@ use ktsu_ledger::CanonicalJson;
 use serde_json::{Map, Value};
 
 use super::airlock::{Schema, SchemaError, SchemaViolation};
-use super::defaults;
+use super::defaults::{self, segment};
 use super::rules::DecisionRules;
 use ktsu_schema::{applies_reference_siblings, parts};
 
@@ -58,25 +58,12 @@ impl ParamsSchema {
 
     /// Whether the schema names params and says nothing of any others: they are let through unseen.
     pub fn is_left_open(&self) -> bool {
-        const ADDITIONAL_KEYWORDS: [&str; 12] = [
-            "$dynamicRef",
-            "$ref",
-            "additionalProperties",
-            "allOf",
-            "anyOf",
-            "dependentSchemas",
-            "else",
-            "oneOf",
-            "patternProperties",
-            "propertyNames",
-            "then",
-            "unevaluatedProperties",
-        ];
+        const ADDITIONAL_KEYWORDS: &str = "\
+            $dynamicRef $ref additionalProperties allOf anyOf dependentSchemas else oneOf \
+            patternProperties propertyNames then unevaluatedProperties";
+        let mut keywords = ADDITIONAL_KEYWORDS.split(' ');
         let names = self.properties().next().is_some();
-        names
-            && ADDITIONAL_KEYWORDS
-                .iter()
-                .all(|name| self.document.get(name).is_none())
+        names && keywords.all(|name| self.document.get(name).is_none())
     }
 
     /// The one type that the schema declares for a param.
@@ -89,7 +76,7 @@ impl ParamsSchema {
         if self.property(name).is_none() {
             return Vec::new();
         }
-        let below = format!("/{}", escaped(name));
+        let below = format!("/{}", segment(name));
         let alone = Value::Object(Map::from_iter([(name.to_owned(), value)]));
         let found = self.schema.check(&alone).into_iter();
         let within = |pointer: &str| {
@@ -142,9 +129,9 @@ impl ParamsSchema {
             self.secrets_at(part, value, depth + 1, looking);
         }
         let length = looking.at.len();
-        let mut below = |schema: &Value, segment: &str, value: &Value| {
+        let mut below = |schema: &Value, name: &str, value: &Value| {
             looking.at.push('/');
-            looking.at.push_str(&escaped(segment));
+            looking.at.push_str(&segment(name));
             self.secrets_at(schema, value, depth + 1, looking);
             looking.at.truncate(length);
         };
@@ -164,7 +151,7 @@ impl ParamsSchema {
                     }
                 }
             }
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            _ => {}
         }
     }
 
@@ -207,7 +194,7 @@ pub fn without_refused_nulls(schema: Option<&ParamsSchema>, body: &mut Value, fi
     };
     let unknown = |name: &str| schema.is_closed() && schema.property(name).is_none();
     members.retain(|name, value| !(value.is_null() && unknown(name)));
-    let top = members.keys().map(|name| format!("/{}", escaped(name)));
+    let top = members.keys().map(|name| format!("/{}", segment(name)));
     let mut nulls: Vec<String> = top.chain(filled.iter().cloned()).collect();
     nulls.retain(|at| body.pointer(at) == Some(&Value::Null));
     // A schema tells of so many violations at a time; each round leaves out at least one null.
@@ -292,11 +279,6 @@ struct SecretScan {
     found: Vec<SchemaViolation>,
     /// Schemas held against values: a schema within itself is looked at once a value.
     seen: HashSet<(*const Value, *const Value)>,
-}
-
-/// A name as a segment of a JSON pointer.
-fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// The params a run starts with: the body with every default of the schema that it left out.

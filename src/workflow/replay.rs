@@ -247,23 +247,29 @@ fn check_turn_start(input: &Frame) -> Result<(), ReplayError> {
     if input.event.role() == Role::Input {
         return Ok(());
     }
-    Err(ReplayError::Diverged(Box::new(ReplayDivergence {
-        seq: input.seq,
-        kind: MismatchKind::Length,
-        field: String::new(),
-        history: Some(Value::from(input.event.kind())),
-        decided: None,
-    })))
+    let history = Some(input.event.kind().into());
+    Err(diverged(input.seq, MismatchKind::Length, history, None))
 }
 
 /// An input the state refuses: history holds what cannot have happened.
 fn rejected_input(input: &Frame, broken: &InvariantViolation) -> ReplayError {
+    let history = Some(input.event.kind().into());
+    let decided = Some(broken.to_string().into());
+    diverged(input.seq, MismatchKind::Input, history, decided)
+}
+
+fn diverged(
+    seq: u64,
+    kind: MismatchKind,
+    history: Option<Value>,
+    decided: Option<Value>,
+) -> ReplayError {
     ReplayError::Diverged(Box::new(ReplayDivergence {
-        seq: input.seq,
-        kind: MismatchKind::Input,
+        seq,
+        kind,
         field: String::new(),
-        history: Some(Value::from(input.event.kind())),
-        decided: Some(Value::from(broken.to_string())),
+        history,
+        decided,
     }))
 }
 
@@ -271,13 +277,13 @@ fn rejected_input(input: &Frame, broken: &InvariantViolation) -> ReplayError {
 fn compare(turn: &Turn, recorded: &[Frame]) -> Result<usize, ReplayError> {
     for (number, sealed) in turn.sealed.iter().enumerate() {
         let Some(history) = recorded.get(number) else {
-            return Err(ReplayError::Diverged(Box::new(ReplayDivergence {
-                seq: sealed.frame.seq,
-                kind: MismatchKind::Length,
-                field: String::new(),
-                history: None,
-                decided: Some(Value::from(sealed.frame.event.kind())),
-            })));
+            let decided = Some(sealed.frame.event.kind().into());
+            return Err(diverged(
+                sealed.frame.seq,
+                MismatchKind::Length,
+                None,
+                decided,
+            ));
         };
         if history.hash == sealed.record.hash {
             continue;
@@ -347,12 +353,11 @@ fn refold(frames: &[Frame]) -> Result<RunState, ReplayError> {
             FoldError::Refused(seq, _) => *seq,
             FoldError::Empty | FoldError::Plan(_) => 0,
         };
-        ReplayError::Diverged(Box::new(ReplayDivergence {
+        diverged(
             seq,
-            kind: MismatchKind::Input,
-            field: String::new(),
-            history: None,
-            decided: Some(Value::from(error.to_string())),
-        }))
+            MismatchKind::Input,
+            None,
+            Some(error.to_string().into()),
+        )
     })
 }

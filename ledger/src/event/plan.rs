@@ -289,8 +289,8 @@ pub struct RetryPlan {
     pub on: Vec<RetryOn>,
 }
 
-/// A kind of webhook failure that may be retried.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// A kind of failure that may be retried.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum RetryOn {
     /// An answer with status 429.

@@ -6,10 +6,9 @@ use std::time::Duration;
 use super::shape::{CACHED, GROUP, INPUT, OUTPUT, PRICE, RETRY, STRATEGIES};
 use crate::price::{self, Price, Prices};
 use crate::retry::RetryPolicy;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
-use ktsu_config::retry::{self, RetryTrigger};
+use ktsu_config::retry::{self, RetryOn};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// What an agent names as its model (seed 000, invariant 17).
@@ -96,17 +95,14 @@ pub(super) fn read(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<Parsed
 
 fn group(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ParsedGroup> {
     let fields = reader.shaped(node, &GROUP)?;
-    let strategy = fields
-        .get("strategy")
-        .and_then(|node| strategy(reader, node));
-    let retry = fields.get("retry").and_then(|node| retried(reader, node));
+    let strategy = fields.read("strategy", |node| strategy(reader, node));
+    let retry = fields.read("retry", |node| retried(reader, node));
     let deadline = fields
-        .get("deadline")
-        .and_then(|node| reader.duration(node, "deadline"))
+        .read("deadline", |node| reader.duration(node, "deadline"))
         .map(Duration::from_millis);
-    let temperature = fields
-        .get("default_temperature")
-        .and_then(|node| reader.number(node, "default_temperature", 0.0, 2.0));
+    let temperature = fields.read("default_temperature", |node| {
+        reader.number(node, "default_temperature", 0.0, 2.0)
+    });
     let (models, places): (Vec<ProviderModel>, Vec<SourceSpan>) =
         models(reader, &fields).into_iter().unzip();
     let prices = fields
@@ -138,11 +134,11 @@ fn strategy(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Strategy> 
         _ => {
             let words = format!("there is no strategy {word:?}");
             let fault = Fault::new(FaultCode::BadValue, node.place, words);
-            reader.fault(match nearest(word, STRATEGIES) {
-                Some(near) => fault.hint(format!("did you mean {near}?")),
-                None => fault.hint(format!("known: {}", STRATEGIES.join(", "))),
-            });
-            None
+            reader.reject(fault.suggest_or(
+                word,
+                STRATEGIES,
+                format!("known: {}", STRATEGIES.join(", ")),
+            ))
         }
     }
 }
@@ -150,10 +146,10 @@ fn strategy(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<Strategy> 
 fn retried(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<RetryPolicy> {
     let retry = retry::read(reader, node, &RETRY)?;
     let all = vec![
-        RetryTrigger::RateLimited,
-        RetryTrigger::ServerError,
-        RetryTrigger::Timeout,
-        RetryTrigger::Unreachable,
+        RetryOn::RateLimited,
+        RetryOn::ServerError,
+        RetryOn::Timeout,
+        RetryOn::Unreachable,
     ];
     Some(RetryPolicy {
         attempts: retry.attempts,
@@ -213,11 +209,11 @@ fn priced(
     if !models.iter().any(|model| model.id == name) {
         let words = format!("no model of the group has the id {name:?}");
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
-        let near = nearest(name, models.iter().map(|model| model.id.as_str()));
-        reader.fault(match near {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint("prices go by the id after the provider's name"),
-        });
+        reader.fault(fault.suggest_or(
+            name,
+            models.iter().map(|model| model.id.as_str()),
+            "prices go by the id after the provider's name",
+        ));
     }
     let (input, output) = (input?, output?);
     let price = Price {
@@ -239,11 +235,7 @@ fn amount(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, names: [&str; 2]) 
     let node = reader.required(fields, name, "a price")?;
     let amount = match &node.data {
         YamlValue::Number(number) => price::parse(&number.to_string()),
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::Text(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_) => None,
+        _ => None,
     };
     amount.or_else(|| {
         let words = format!("{name} must be US dollars from 0 to 1000000, at most 6 decimals");

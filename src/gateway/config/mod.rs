@@ -92,7 +92,7 @@ impl Config {
         &self.groups
     }
 
-    /// The names of the groups, for whoever checks that an agent's group exists.
+    /// The names of the groups, to check that an agent's group exists.
     pub fn group_names(&self) -> impl Iterator<Item = &str> {
         self.groups.iter().map(|group| group.name.as_str())
     }
@@ -164,9 +164,7 @@ impl ConfigDraft {
                 draft.groups = groups::read(&mut reader, node);
             }
             let replaced = draft.environment(environment, faults);
-            let list = fields
-                .get("providers")
-                .and_then(|node| reader.list(node, "providers"));
+            let list = fields.read("providers", |node| reader.list(node, "providers"));
             let list = list.unwrap_or_default();
             draft.own(&mut reader, list, &replaced, origin, faults);
             draft.check_models(&mut reader);
@@ -256,10 +254,11 @@ impl ConfigDraft {
                 }
                 let words = format!("env.{name} is not declared");
                 let fault = Fault::new(FaultCode::UndeclaredVariable, text.place, words);
-                reader.fault(match nearest(name, declared) {
-                    Some(near) => fault.hint(format!("did you mean {near}?")),
-                    None => fault.hint(format!("add {{name: {name}}} to env: of gateway.yaml")),
-                });
+                reader.fault(fault.suggest_or(
+                    name,
+                    declared,
+                    format!("add {{name: {name}}} to env: of gateway.yaml"),
+                ));
             }
         }
         self.providers.push(plan);

@@ -7,7 +7,6 @@ use std::time::Duration;
 use super::shape;
 use super::text::ConfigText;
 use crate::provider::scripted::Scripted;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::yaml::YamlNode;
@@ -143,11 +142,11 @@ pub(super) fn read(
             let words = format!("unknown provider type {other:?}");
             let fault = Fault::new(FaultCode::BadValue, kind.place, words);
             let types = shape::TYPES;
-            reader.fault(match nearest(other, types) {
-                Some(near) => fault.hint(format!("did you mean {near}?")),
-                None => fault.hint(format!("known types: {}", types.join(", "))),
-            });
-            return None;
+            return reader.reject(fault.suggest_or(
+                other,
+                types,
+                format!("known types: {}", types.join(", ")),
+            ));
         }
     };
     Some(ProviderPlan {
@@ -198,9 +197,7 @@ fn openai(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ProviderKind
 }
 
 fn remote(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<RemoteProvider> {
-    let timeout = fields
-        .get("timeout_s")
-        .and_then(|node| reader.seconds(node, "timeout_s"));
+    let timeout = fields.read("timeout_s", |node| reader.seconds(node, "timeout_s"));
     let mut text = |key: &str| {
         let node = fields.get(key)?;
         Some(ConfigText::read(reader, node, key))
@@ -241,8 +238,7 @@ fn scripted(
     let (rules, recorded) = (file("rules"), file("replies_from"));
     if fields.get("rules").is_none() && fields.get("replies_from").is_none() {
         let words = "a scripted provider needs \"rules\", \"replies_from\" or both";
-        reader.fault(Fault::new(FaultCode::MissingKey, fields.place, words));
-        return None;
+        return reader.reject(Fault::new(FaultCode::MissingKey, fields.place, words));
     }
     Scripted::load(rules, recorded, faults).map(Arc::new)
 }

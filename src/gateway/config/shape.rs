@@ -1,56 +1,32 @@
 //! The shape of `gateway.yaml`, and of providers in either kind of file.
 
+use ktsu_config::shape::FieldType::{Either, Integer, Keywords, List, Map, Number, Pattern, Text};
 use ktsu_config::shape::{
-    ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, FieldType, KeyShape, MapShape, SECONDS,
+    ATTEMPTS, BACKOFF, DECLARED, DURATION, FAILURES, FieldType, MapShape, SECONDS, optional,
+    required,
 };
 
 /// The whole file.
 pub const GATEWAY: MapShape = MapShape::new(
     "gateway.yaml",
     &[
-        KeyShape::new(
-            "env",
-            FieldType::List(&FieldType::Map(&DECLARED)),
-            "Variables that providers mention",
-        ),
-        KeyShape::new(
-            "model_groups",
-            FieldType::List(&FieldType::Map(&GROUP)),
-            "What agents name as their model",
-        ),
-        KeyShape::new(
-            "providers",
-            FieldType::List(&FieldType::Map(&PROVIDER)),
-            "Who answers",
-        ),
+        optional("env", List(&Map(&DECLARED))).doc("Variables that providers mention"),
+        optional("model_groups", List(&Map(&GROUP))).doc("What agents name as their model"),
+        optional("providers", List(&Map(&PROVIDER))).doc("Who answers"),
     ],
 );
 
 pub(crate) const PROVIDER: MapShape = MapShape::new(
     "the provider",
     &[
-        KeyShape::new(
+        required(
             "config",
-            FieldType::Either(&[
-                FieldType::Map(&ANTHROPIC),
-                FieldType::Map(&OPENAI),
-                FieldType::Map(&SCRIPTED),
-            ]),
-            "As the type needs it",
+            Either(&[Map(&ANTHROPIC), Map(&OPENAI), Map(&SCRIPTED)]),
         )
-        .required(),
-        KeyShape::new(
-            "name",
-            FieldType::Pattern("^[^/]+$"),
-            "Its part of provider/model-id",
-        )
-        .required(),
-        KeyShape::new(
-            "rate_limit",
-            FieldType::Map(&RATE_LIMIT),
-            "Who comes too early waits, in order",
-        ),
-        KeyShape::new("type", FieldType::Keywords(&TYPES), "What it speaks").required(),
+        .doc("As the type needs it"),
+        required("name", Pattern("^[^/]+$")).doc("Its part of provider/model-id"),
+        optional("rate_limit", Map(&RATE_LIMIT)).doc("Who comes too early waits, in order"),
+        required("type", Keywords(&TYPES)).doc("What it speaks"),
     ],
 );
 
@@ -63,16 +39,9 @@ pub(super) const MAX_CALLS: i64 = 100_000;
 pub(super) const RATE_LIMIT: MapShape = MapShape::new(
     "rate_limit",
     &[
-        KeyShape::new(
-            "concurrent",
-            FieldType::Integer(1, MAX_CALLS),
-            "Calls under way at once",
-        ),
-        KeyShape::new(
-            "requests_per_minute",
-            FieldType::Integer(1, MAX_CALLS),
-            "Calls that begin within any minute",
-        ),
+        optional("concurrent", Integer(1, MAX_CALLS)).doc("Calls under way at once"),
+        optional("requests_per_minute", Integer(1, MAX_CALLS))
+            .doc("Calls that begin within any minute"),
     ],
 )
 .any_of(&["concurrent", "requests_per_minute"]);
@@ -80,27 +49,21 @@ pub(super) const RATE_LIMIT: MapShape = MapShape::new(
 pub(super) const ANTHROPIC: MapShape = MapShape::new(
     "the config of an anthropic provider",
     &[
-        KeyShape::new("api_key", FieldType::Text, "\"{{ env.NAME }}\"").required(),
-        KeyShape::new(
-            "base_url",
-            FieldType::Text,
-            "Where /v1/messages is; https://api.anthropic.com by default",
-        ),
-        KeyShape::new("timeout_s", SECONDS, "Of one call; 120 by default"),
+        required("api_key", Text).doc("\"{{ env.NAME }}\""),
+        optional("base_url", Text)
+            .doc("Where /v1/messages is; https://api.anthropic.com by default"),
+        optional("timeout_s", SECONDS).doc("Of one call; 120 by default"),
     ],
 );
 
 pub(super) const OPENAI: MapShape = MapShape::new(
     "the config of an openai provider",
     &[
-        KeyShape::new("api_key", FieldType::Text, "\"{{ env.NAME }}\"").required(),
-        KeyShape::new("base_url", FieldType::Text, "Where /chat/completions is").required(),
-        KeyShape::new(
-            "max_tokens_as",
-            FieldType::Keywords(&MAX_TOKENS_AS),
-            "What newer models call it; max_tokens by default",
-        ),
-        KeyShape::new("timeout_s", SECONDS, "Of one call; 120 by default"),
+        required("api_key", Text).doc("\"{{ env.NAME }}\""),
+        required("base_url", Text).doc("Where /chat/completions is"),
+        optional("max_tokens_as", Keywords(&MAX_TOKENS_AS))
+            .doc("What newer models call it; max_tokens by default"),
+        optional("timeout_s", SECONDS).doc("Of one call; 120 by default"),
     ],
 );
 
@@ -110,8 +73,8 @@ pub(super) const MAX_TOKENS_AS: [&str; 2] = ["max_completion_tokens", "max_token
 pub(super) const SCRIPTED: MapShape = MapShape::new(
     "the config of a scripted provider",
     &[
-        KeyShape::new("replies_from", FieldType::Text, "Path of a recorded run"),
-        KeyShape::new("rules", FieldType::Text, "Path of a rules file"),
+        optional("replies_from", Text).doc("Path of a recorded run"),
+        optional("rules", Text).doc("Path of a rules file"),
     ],
 )
 .any_of(&["replies_from", "rules"]);
@@ -119,39 +82,14 @@ pub(super) const SCRIPTED: MapShape = MapShape::new(
 pub(super) const GROUP: MapShape = MapShape::new(
     "the model group",
     &[
-        KeyShape::new(
-            "deadline",
-            DURATION,
-            "Of a whole call, pauses included; 5m by default",
-        ),
-        KeyShape::new(
-            "default_temperature",
-            FieldType::Number(0.0, 2.0),
-            "For requests that give none",
-        ),
-        KeyShape::new(
-            "models",
-            FieldType::List(&FieldType::Pattern("^[^/]+/.+$")),
-            "provider/model-id, at least one",
-        )
-        .required(),
-        KeyShape::new(
-            "name",
-            FieldType::Pattern("."),
-            "What agents write as model",
-        )
-        .required(),
-        KeyShape::new(
-            "pricing",
-            FieldType::List(&FieldType::Map(&PRICE)),
-            "What its models cost",
-        ),
-        KeyShape::new("retry", FieldType::Map(&RETRY), "When to ask again"),
-        KeyShape::new(
-            "strategy",
-            FieldType::Keywords(&STRATEGIES),
-            "Which model is asked; round_robin by default",
-        ),
+        optional("deadline", DURATION).doc("Of a whole call, pauses included; 5m by default"),
+        optional("default_temperature", Number(0.0, 2.0)).doc("For requests that give none"),
+        required("models", List(&Pattern("^[^/]+/.+$"))).doc("provider/model-id, at least one"),
+        required("name", Pattern(".")).doc("What agents write as model"),
+        optional("pricing", List(&Map(&PRICE))).doc("What its models cost"),
+        optional("retry", Map(&RETRY)).doc("When to ask again"),
+        optional("strategy", Keywords(&STRATEGIES))
+            .doc("Which model is asked; round_robin by default"),
     ],
 );
 
@@ -163,50 +101,24 @@ pub(super) const RETRY: MapShape = MapShape::new(
     &[
         ATTEMPTS,
         BACKOFF,
-        KeyShape::new(
-            "on",
-            FAILURES,
-            "What is tried again; all of them by default",
-        ),
+        optional("on", FAILURES).doc("What is tried again; all of them by default"),
     ],
 );
 
-const USD: FieldType = FieldType::Number(0.0, 1_000_000.0);
+const USD: FieldType = Number(0.0, 1_000_000.0);
 
 pub(super) const PRICE: MapShape = MapShape::new(
     "the price",
     &[
-        KeyShape::new(
-            "cached_input_per_million",
-            USD,
-            "Another name of cached_input_per_million_usd",
-        ),
-        KeyShape::new(
-            "cached_input_per_million_usd",
-            USD,
-            "For what the provider had read before; as input by default",
-        ),
-        KeyShape::new(
-            "input_per_million",
-            USD,
-            "Another name of input_per_million_usd",
-        ),
-        KeyShape::new(
-            "input_per_million_usd",
-            USD,
-            "US dollars, at most 6 decimals",
-        ),
-        KeyShape::new("model", FieldType::Text, "The id after the provider's name").required(),
-        KeyShape::new(
-            "output_per_million",
-            USD,
-            "Another name of output_per_million_usd",
-        ),
-        KeyShape::new(
-            "output_per_million_usd",
-            USD,
-            "US dollars, at most 6 decimals",
-        ),
+        optional("cached_input_per_million", USD)
+            .doc("Another name of cached_input_per_million_usd"),
+        optional("cached_input_per_million_usd", USD)
+            .doc("For what the provider had read before; as input by default"),
+        optional("input_per_million", USD).doc("Another name of input_per_million_usd"),
+        optional("input_per_million_usd", USD).doc("US dollars, at most 6 decimals"),
+        required("model", Text).doc("The id after the provider's name"),
+        optional("output_per_million", USD).doc("Another name of output_per_million_usd"),
+        optional("output_per_million_usd", USD).doc("US dollars, at most 6 decimals"),
     ],
 )
 .one_of(&[&INPUT, &OUTPUT]);

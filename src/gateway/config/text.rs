@@ -25,8 +25,7 @@ impl ConfigText {
         let text = reader.string(node, what)?;
         let Some(pieces) = pieces(text) else {
             let words = format!("{what} may hold {{{{ env.NAME }}}} and no other expression");
-            reader.fault(Fault::new(FaultCode::BadTemplate, node.place, words));
-            return None;
+            return reader.reject(Fault::new(FaultCode::BadTemplate, node.place, words));
         };
         let place = node.place;
         Some(Self { pieces, place })

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::lock::{Entry, Lock};
 
+use super::drift::LockDriftKind::{Added, Changed, Definition, Prices, Removed, Version};
 use super::drift::{LockDrift, LockDriftKind, PRICES};
 use crate::kit::Kit;
 
@@ -18,23 +19,11 @@ pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<LockDrift> 
     for (path, new) in &after {
         match before.get(path) {
             Some(old) => drift.extend(changed(old, new)),
-            None => drift.push(LockDrift {
-                difference: LockDriftKind::Added,
-                found: Some(new.digest.clone()),
-                kind: Some(new.kind),
-                locked: None,
-                path: path.clone(),
-            }),
+            None => drift.push(entry(Added, new, None, Some(&new.digest))),
         }
     }
     let gone = before.iter().filter(|(path, _)| !after.contains_key(*path));
-    drift.extend(gone.map(|(path, old)| LockDrift {
-        difference: LockDriftKind::Removed,
-        found: None,
-        kind: Some(old.kind),
-        locked: Some(old.digest.clone()),
-        path: path.clone(),
-    }));
+    drift.extend(gone.map(|(_, old)| entry(Removed, old, Some(&old.digest), None)));
     let pairs = after.iter().filter_map(|(path, new)| {
         let old = before.get(path)?;
         definition_drift(old, new, kit, &drift)
@@ -44,7 +33,7 @@ pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<LockDrift> 
     drift.sort_by(|a, b| a.path.cmp(&b.path));
     if locked.prices != found.prices {
         drift.push(LockDrift {
-            difference: LockDriftKind::Prices,
+            difference: Prices,
             found: Some(found.prices.version.clone()),
             kind: None,
             locked: Some(locked.prices.version.clone()),
@@ -55,21 +44,15 @@ pub(super) fn between(locked: &Lock, found: &Lock, kit: &Kit) -> Vec<LockDrift> 
 }
 
 fn changed(old: &Entry, new: &Entry) -> Option<LockDrift> {
-    let drift = |difference, locked: &str, found: &str| LockDrift {
-        difference,
-        found: Some(found.to_owned()),
-        kind: Some(new.kind),
-        locked: Some(locked.to_owned()),
-        path: new.path.clone(),
-    };
     if old.version != new.version {
-        return Some(drift(LockDriftKind::Version, &old.version, &new.version));
+        return Some(entry(Version, new, Some(&old.version), Some(&new.version)));
     }
     let same = old.digest == new.digest && old.kind == new.kind;
-    (!same).then(|| drift(LockDriftKind::Changed, &old.digest, &new.digest))
+    (!same).then(|| entry(Changed, new, Some(&old.digest), Some(&new.digest)))
 }
 
-/// Another definition of a workflow. Another file makes one, which is told once, of the file.
+/// A workflow whose definition differs although none of its files does: a changed file is reported
+/// once, as such.
 fn definition_drift(old: &Entry, new: &Entry, kit: &Kit, drift: &[LockDrift]) -> Option<LockDrift> {
     let mut workflows = kit.workflows.values();
     let workflow = workflows.find(|one| one.path == new.path);
@@ -78,11 +61,28 @@ fn definition_drift(old: &Entry, new: &Entry, kit: &Kit, drift: &[LockDrift]) ->
             || workflow.is_some_and(|it| one.concerns(&it.definition.plan, &kit.uses))
     });
     let differs = old.definition != new.definition && !explained;
-    differs.then(|| LockDrift {
-        difference: LockDriftKind::Definition,
-        found: new.definition.clone(),
-        kind: Some(new.kind),
-        locked: old.definition.clone(),
-        path: new.path.clone(),
+    differs.then(|| {
+        entry(
+            Definition,
+            new,
+            old.definition.as_ref(),
+            new.definition.as_ref(),
+        )
     })
+}
+
+/// A difference of one entry; `locked` and `found` are its two sides.
+fn entry(
+    difference: LockDriftKind,
+    of: &Entry,
+    locked: Option<&String>,
+    found: Option<&String>,
+) -> LockDrift {
+    LockDrift {
+        difference,
+        found: found.cloned(),
+        kind: Some(of.kind),
+        locked: locked.cloned(),
+        path: of.path.clone(),
+    }
 }

@@ -93,9 +93,7 @@ fn whole(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<LocatedLock> {
     // What another version of ktsu wrote may have any keys.
     format(reader, root)?;
     let fields = reader.shaped(root, &LOCK)?;
-    let prices = fields
-        .get("prices")
-        .and_then(|node| Some((prices(reader, node)?, node.place)));
+    let prices = fields.read("prices", |node| Some((prices(reader, node)?, node.place)));
     let listed = fields.get("entries")?;
     let nodes = reader.list(listed, "entries")?;
     let mut entries: Vec<Entry> = Vec::with_capacity(nodes.len());
@@ -130,11 +128,7 @@ fn format(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<()> {
     let node = reader.required(&open, "format", "the lock")?;
     let known = match &node.data {
         YamlValue::Number(number) => number.as_u64() == Some(u64::from(FORMAT)),
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::Text(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_) => false,
+        _ => false,
     };
     if !known {
         let words = format!("the lock is not of format {FORMAT}, which this version of ktsu knows");
@@ -163,9 +157,7 @@ fn entry(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<(Entry, EntryPla
         ("workflow", Kind::Workflow),
     ];
     let fields = reader.shaped(node, &ENTRY)?;
-    let kind = fields
-        .get("kind")
-        .and_then(|node| reader.keyword(node, "kind", &KINDS));
+    let kind = fields.read("kind", |node| reader.keyword(node, "kind", &KINDS));
     let path = text(reader, &fields, "path");
     let version = text(reader, &fields, "version");
     if let Some((version, place)) = &version
@@ -242,8 +234,7 @@ fn digest(
     let (text, place) = text(reader, fields, name)?;
     if text.parse::<Hash>().is_err() {
         let words = format!("{name} must be a BLAKE3 digest: 64 lower-case hexadecimal digits");
-        reader.fault(Fault::new(FaultCode::BadValue, place, words));
-        return None;
+        return reader.reject(Fault::new(FaultCode::BadValue, place, words));
     }
     Some((text, place))
 }

@@ -42,7 +42,7 @@ pub(super) fn read(loader: &mut Loader) -> Option<LocatedLock> {
 
 /// Holds a sound kit against its lock.
 pub(super) fn check_against_lock(kit: &mut Kit, placed: LocatedLock) {
-    // What cannot be locked is told by whoever insists on it.
+    // A kit that cannot be locked is reported only where a lock is required.
     let Ok(wanted) = generate(kit) else { return };
     let drift = compare::between(&placed.lock, &wanted, kit);
     for one in &drift {

@@ -1,56 +1,36 @@
 //! The shape of `agents/NAME.agent.yaml`.
 
+use super::FieldType::{Each, Integer, List, Map, Note, Pattern, Schema, Text};
 use super::server::ACCESS;
-use super::{FieldType, KeyShape, MapShape, NAME, PARAMS, VERSION};
+use super::{MapShape, NAME, PARAMS, VERSION, optional, required};
 
 /// The whole file.
 pub const AGENT: MapShape = MapShape::new(
     "the agent",
     &[
-        KeyShape::new("description", FieldType::Note, "For readers"),
-        KeyShape::new(
-            "max_turns",
-            FieldType::Integer(0, 1_000),
-            "Model calls at the most; 10 by default",
-        ),
-        KeyShape::new(
-            "model",
-            FieldType::Pattern("\\S"),
-            "A model group of gateway.yaml",
-        )
-        .required(),
-        KeyShape::new("name", NAME, "Its name").required(),
-        KeyShape::new("output", FieldType::Map(&OUTPUT), "What it answers").required(),
-        KeyShape::new(
-            "params",
-            FieldType::Map(&PARAMS),
-            "What it is given; it sees nothing else",
-        ),
-        KeyShape::new("prompt", FieldType::Map(&PROMPT), "What the model is told").required(),
-        KeyShape::new(
-            "servers",
-            FieldType::List(&FieldType::Map(&SERVER)),
-            "The tool servers it uses",
-        ),
-        KeyShape::new("version", VERSION, "Semantic version; 0.0.0 without one"),
+        optional("description", Note).doc("For readers"),
+        optional("max_turns", Integer(0, 1_000)).doc("Model calls at the most; 10 by default"),
+        required("model", Pattern("\\S")).doc("A model group of gateway.yaml"),
+        required("name", NAME).doc("Its name"),
+        required("output", Map(&OUTPUT)).doc("What it answers"),
+        optional("params", Map(&PARAMS)).doc("What it is given; it sees nothing else"),
+        required("prompt", Map(&PROMPT)).doc("What the model is told"),
+        optional("servers", List(&Map(&SERVER))).doc("The tool servers it uses"),
+        optional("version", VERSION).doc("Semantic version; 0.0.0 without one"),
     ],
 );
 
 pub(crate) const OUTPUT: MapShape = MapShape::new(
     "the agent's output",
-    &[KeyShape::new("schema", FieldType::Schema, "JSON Schema of an object").required()],
+    &[required("schema", Schema).doc("JSON Schema of an object")],
 );
 
 pub(crate) const PROMPT: MapShape = MapShape::new(
     "prompt",
     &[
-        KeyShape::new(
-            "reflect",
-            FieldType::Pattern("\\S"),
-            "Template: looks at the draft once more",
-        ),
-        KeyShape::new("system", FieldType::Text, "Static instructions").required(),
-        KeyShape::new("user", FieldType::Text, "Template over params"),
+        optional("reflect", Pattern("\\S")).doc("Template: looks at the draft once more"),
+        required("system", Text).doc("Static instructions"),
+        optional("user", Text).doc("Template over params"),
     ],
 );
 
@@ -58,21 +38,9 @@ pub(crate) const PROMPT: MapShape = MapShape::new(
 pub(crate) const SERVER: MapShape = MapShape::new(
     "the server",
     &[
-        KeyShape::new(
-            "access",
-            FieldType::Map(&ACCESS),
-            "The tools it may call; all by default",
-        ),
-        KeyShape::new("name", FieldType::Text, "The server's name").required(),
-        KeyShape::new(
-            "params",
-            FieldType::Each(&FieldType::Text),
-            "Texts over the agent's params",
-        ),
-        KeyShape::new(
-            "path",
-            FieldType::Text,
-            "Its file; without one it stands in servers.yaml",
-        ),
+        optional("access", Map(&ACCESS)).doc("The tools it may call; all by default"),
+        required("name", Text).doc("The server's name"),
+        optional("params", Each(&Text)).doc("Texts over the agent's params"),
+        optional("path", Text).doc("Its file; without one it stands in servers.yaml"),
     ],
 );

@@ -1,18 +1,15 @@
 //! The shape of `kit.yaml`.
 
-use super::{FieldType, KeyShape, MapShape, NAME, VERSION};
+use super::FieldType::{Note, Text};
+use super::{MapShape, NAME, VERSION, optional};
 
 /// The whole file.
 pub const KIT: MapShape = MapShape::new(
     "kit.yaml",
     &[
-        KeyShape::new(
-            "default",
-            FieldType::Text,
-            "The workflow that runs when none is named",
-        ),
-        KeyShape::new("description", FieldType::Note, "For readers"),
-        KeyShape::new("name", NAME, "The kit's name; otherwise that of its folder"),
-        KeyShape::new("version", VERSION, "Semantic version, in quotes"),
+        optional("default", Text).doc("The workflow that runs when none is named"),
+        optional("description", Note).doc("For readers"),
+        optional("name", NAME).doc("The kit's name; otherwise that of its folder"),
+        optional("version", VERSION).doc("Semantic version, in quotes"),
     ],
 );

@@ -1,6 +1,9 @@
 //! The shapes of `servers/NAME.server.yaml` and of `servers.yaml`.
 
-use super::{DURATION, FieldType, HEADER, KeyShape, MapShape, NAME, SCHEME, TEMPLATE, VERSION};
+use super::FieldType::{Each, Either, Flag, Integer, Keywords, List, Map, Note, Pattern, Text};
+use super::{
+    DURATION, FieldType, HEADER, MapShape, NAME, SCHEME, TEMPLATE, VERSION, optional, required,
+};
 
 /// The most people that may have to approve.
 pub(crate) const MAX_APPROVERS: i64 = 10;
@@ -9,45 +12,17 @@ pub(crate) const MAX_APPROVERS: i64 = 10;
 pub const SERVER: MapShape = MapShape::new(
     "the server",
     &[
-        KeyShape::new(
-            "access",
-            FieldType::Map(&ACCESS),
-            "The tools it offers to anybody; all by default",
-        ),
-        KeyShape::new(
-            "auth",
-            FieldType::Map(&AUTH),
-            "How callers prove themselves",
-        ),
-        KeyShape::new("description", FieldType::Note, "For readers"),
-        KeyShape::new(
-            "kind",
-            FieldType::Keywords(&["tool-server"]),
-            "May be left out",
-        ),
-        KeyShape::new("name", NAME, "Its name").required(),
-        KeyShape::new(
-            "params",
-            FieldType::Each(&FieldType::Map(&PARAM)),
-            "What it wants to know",
-        ),
-        KeyShape::new(
-            "stateful",
-            FieldType::Flag,
-            "Its calls change something that lasts",
-        ),
-        KeyShape::new(
-            "timeout",
-            DURATION,
-            "How long a call may take, up to an hour; 60s by default",
-        ),
-        KeyShape::new(
-            "url",
-            FieldType::Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:"),
-            "Where it is",
-        )
-        .required(),
-        KeyShape::new("version", VERSION, "Semantic version; 0.0.0 without one"),
+        optional("access", Map(&ACCESS)).doc("The tools it offers to anybody; all by default"),
+        optional("auth", Map(&AUTH)).doc("How callers prove themselves"),
+        optional("description", Note).doc("For readers"),
+        optional("kind", Keywords(&["tool-server"])).doc("May be left out"),
+        required("name", NAME).doc("Its name"),
+        optional("params", Each(&Map(&PARAM))).doc("What it wants to know"),
+        optional("stateful", Flag).doc("Its calls change something that lasts"),
+        optional("timeout", DURATION)
+            .doc("How long a call may take, up to an hour; 60s by default"),
+        required("url", Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:")).doc("Where it is"),
+        optional("version", VERSION).doc("Semantic version; 0.0.0 without one"),
     ],
 );
 
@@ -55,99 +30,57 @@ pub const SERVER: MapShape = MapShape::new(
 pub const SERVERS: MapShape = MapShape::new(
     "servers.yaml",
     &[
-        KeyShape::new("kind", FieldType::Keywords(&["servers"]), "May be left out"),
-        KeyShape::new(
-            "servers",
-            FieldType::List(&FieldType::Map(&SERVER)),
-            "Tool servers of others",
-        ),
+        optional("kind", Keywords(&["servers"])).doc("May be left out"),
+        optional("servers", List(&Map(&SERVER))).doc("Tool servers of others"),
     ],
 );
 
 pub(crate) const PARAM: MapShape = MapShape::new(
     "the param",
     &[
-        KeyShape::new(
-            "default",
-            FieldType::Text,
-            "The value where an agent gives none",
-        ),
-        KeyShape::new("description", FieldType::Note, "For readers"),
-        KeyShape::new("secret", FieldType::Flag, "Takes a secret and nothing else"),
+        optional("default", Text).doc("The value where an agent gives none"),
+        optional("description", Note).doc("For readers"),
+        optional("secret", Flag).doc("Takes a secret and nothing else"),
     ],
 );
 
 pub(crate) const AUTH: MapShape = MapShape::new(
     "auth",
     &[
-        KeyShape::new("header", HEADER, "Authorization by default"),
-        KeyShape::new("scheme", SCHEME, "bearer by default"),
-        KeyShape::new(
-            "secret",
-            TEMPLATE,
-            "\"{{ params.NAME }}\", a secret param of this server",
-        )
-        .required(),
+        optional("header", HEADER).doc("Authorization by default"),
+        optional("scheme", SCHEME).doc("bearer by default"),
+        required("secret", TEMPLATE).doc("\"{{ params.NAME }}\", a secret param of this server"),
     ],
 );
 
 pub(crate) const ACCESS: MapShape = MapShape::new(
     "access",
-    &[KeyShape::new(
-        "allowlist",
-        FieldType::List(&FieldType::Either(&[TOOLS, FieldType::Map(&GATED)])),
-        "What may be called",
-    )
-    .required()],
+    &[required("allowlist", List(&Either(&[TOOLS, Map(&GATED)]))).doc("What may be called")],
 );
 
 /// A name, the beginning of one with a star behind it, or a star.
-const TOOLS: FieldType =
-    FieldType::Pattern("^([A-Za-z0-9._/:-]{1,128}|[A-Za-z0-9._/:-]{0,127}\\*)$");
+const TOOLS: FieldType = Pattern("^([A-Za-z0-9._/:-]{1,128}|[A-Za-z0-9._/:-]{0,127}\\*)$");
 
 pub(crate) const GATED: MapShape = MapShape::new(
     "the entry",
     &[
-        KeyShape::new("name", TOOLS, "Which tools").required(),
-        KeyShape::new(
-            "require_approval",
-            FieldType::Map(&APPROVAL),
-            "A person is asked first",
-        ),
+        required("name", TOOLS).doc("Which tools"),
+        optional("require_approval", Map(&APPROVAL)).doc("A person is asked first"),
     ],
 );
+
+const TIMEOUT: FieldType = Either(&[Integer(0, 0), Pattern("^0$"), DURATION]);
 
 pub(crate) const APPROVAL: MapShape = MapShape::new(
     "require_approval",
     &[
-        KeyShape::new(
-            "not_by_proposer",
-            FieldType::Flag,
-            "Whoever started the run may not approve",
-        ),
-        KeyShape::new(
-            "on_reject",
-            FieldType::Keywords(&["fail", "recover"]),
-            "What a refusal does; fail by default",
-        ),
-        KeyShape::new(
-            "quorum",
-            FieldType::Integer(1, MAX_APPROVERS),
-            "How many different people have to approve; 1 by default",
-        ),
-        KeyShape::new(
-            "timeout",
-            FieldType::Either(&[
-                FieldType::Integer(0, 0),
-                FieldType::Pattern("^0$"),
-                DURATION,
-            ]),
-            "How long to wait; for ever by default",
-        ),
-        KeyShape::new(
-            "timeout_behavior",
-            FieldType::Keywords(&["fail", "reject"]),
-            "What the end of the wait does; required with a timeout",
-        ),
+        optional("not_by_proposer", Flag).doc("Whoever started the run may not approve"),
+        optional("on_reject", Keywords(&["fail", "recover"]))
+            .doc("What a refusal does; fail by default"),
+        optional("quorum", Integer(1, MAX_APPROVERS))
+            .doc("How many different people have to approve; 1 by default"),
+        optional("timeout", TIMEOUT).doc("How long to wait; for ever by default"),
+        optional("timeout_behavior", Keywords(&["fail", "reject"]))
+            .doc("What the end of the wait does; required with a timeout"),
     ],
 );

@@ -1,119 +1,58 @@
 //! The shape of `workflows/NAME.workflow.yaml`.
 
+use super::FieldType::{
+    Any, Each, Either, Integer, Keywords, List, Map, Note, Number, Pattern, Schema, Text,
+};
 use super::{
     ATTEMPTS, BACKOFF, DECLARED, FAILURES, FieldType, HEADER, KeyShape, MapShape, NAME, PARAMS,
-    SCHEME, SECONDS, TEMPLATE, VERSION, WEBHOOKS,
+    SCHEME, SECONDS, TEMPLATE, VERSION, WEBHOOKS, optional, required,
 };
 
 /// The whole file.
 pub const WORKFLOW: MapShape = MapShape::new(
     "the workflow",
     &[
-        KeyShape::new("description", FieldType::Note, "For readers"),
-        KeyShape::new(
-            "env",
-            FieldType::List(&FieldType::Map(&DECLARED)),
-            "Variables that expressions mention as env.NAME; root workflows only",
-        ),
-        KeyShape::new(
-            "invoke",
-            FieldType::Map(&INVOKE),
-            "What callers over HTTP must show",
-        ),
-        KeyShape::new(
-            "kind",
-            FieldType::Keywords(&["workflow"]),
-            "Always workflow",
-        )
-        .required(),
-        KeyShape::new(
-            "model_policy",
-            FieldType::Map(&POLICY),
-            "Bounds and model groups of a run",
-        ),
-        KeyShape::new("name", NAME, "The name of the file without .workflow.yaml").required(),
-        KeyShape::new(
-            "output",
-            FieldType::Map(&OUTPUT),
-            "The result, where a workflow step calls this",
-        ),
-        KeyShape::new(
-            "params",
-            FieldType::Map(&PARAMS),
-            "What the workflow is given",
-        ),
-        KeyShape::new(
-            "pipeline",
-            FieldType::List(&FieldType::Map(&STEP)),
-            "The steps, in any order",
-        )
-        .required(),
-        KeyShape::new(
-            "version",
-            VERSION,
-            "Semantic version, in quotes if it looks like a number",
-        )
-        .required(),
-        KeyShape::new(
-            "visibility",
-            FieldType::Keywords(&["root", "sub-workflow"]),
-            "A sub-workflow is callable from workflows only; the default is root",
-        ),
-        KeyShape::new(
-            "webhooks",
-            WEBHOOKS,
-            "The child's half of the agreement to send webhooks",
-        ),
+        optional("description", Note).doc("For readers"),
+        optional("env", List(&Map(&DECLARED)))
+            .doc("Variables that expressions mention as env.NAME; root workflows only"),
+        optional("invoke", Map(&INVOKE)).doc("What callers over HTTP must show"),
+        required("kind", Keywords(&["workflow"])).doc("Always workflow"),
+        optional("model_policy", Map(&POLICY)).doc("Bounds and model groups of a run"),
+        required("name", NAME).doc("The name of the file without .workflow.yaml"),
+        optional("output", Map(&OUTPUT)).doc("The result, where a workflow step calls this"),
+        optional("params", Map(&PARAMS)).doc("What the workflow is given"),
+        required("pipeline", List(&Map(&STEP))).doc("The steps, in any order"),
+        required("version", VERSION).doc("Semantic version, in quotes if it looks like a number"),
+        optional("visibility", Keywords(&["root", "sub-workflow"]))
+            .doc("A sub-workflow is callable from workflows only; the default is root"),
+        optional("webhooks", WEBHOOKS).doc("The child's half of the agreement to send webhooks"),
     ],
 );
 
 pub(crate) const INVOKE: MapShape = MapShape::new(
     "invoke",
-    &[KeyShape::new(
-        "auth",
-        FieldType::Map(&AUTH),
-        "The secret that callers send",
-    )
-    .required()],
+    &[required("auth", Map(&AUTH)).doc("The secret that callers send")],
 );
 
 pub(crate) const AUTH: MapShape = MapShape::new(
     "invoke.auth",
     &[
-        KeyShape::new(
-            "header",
-            HEADER,
-            "The name of the header; Authorization by default",
-        ),
-        KeyShape::new("scheme", SCHEME, "bearer by default"),
-        KeyShape::new("secret", TEMPLATE, "\"{{ env.NAME }}\", a secret variable").required(),
+        optional("header", HEADER).doc("The name of the header; Authorization by default"),
+        optional("scheme", SCHEME).doc("bearer by default"),
+        required("secret", TEMPLATE).doc("\"{{ env.NAME }}\", a secret variable"),
     ],
 );
 
 pub(crate) const POLICY: MapShape = MapShape::new(
     "model_policy",
     &[
-        KeyShape::new(
-            "cost_budget_usd",
-            FieldType::Number(0.0, 1_000_000.0),
-            "What the model calls of a run may cost",
-        ),
-        KeyShape::new(
-            "force_group",
-            FieldType::Text,
-            "The model group of every call",
-        ),
-        KeyShape::new(
-            "group_map",
-            FieldType::Each(&FieldType::Text),
-            "Model groups by the name agents use",
-        ),
-        KeyShape::new("timeout_s", SECONDS, "How long a run may take"),
-        KeyShape::new(
-            "unpriced",
-            FieldType::Keywords(&["allow", "refuse"]),
-            "Under a budget, calls to models without a price; refuse by default",
-        ),
+        optional("cost_budget_usd", Number(0.0, 1_000_000.0))
+            .doc("What the model calls of a run may cost"),
+        optional("force_group", Text).doc("The model group of every call"),
+        optional("group_map", Each(&Text)).doc("Model groups by the name agents use"),
+        optional("timeout_s", SECONDS).doc("How long a run may take"),
+        optional("unpriced", Keywords(&["allow", "refuse"]))
+            .doc("Under a budget, calls to models without a price; refuse by default"),
     ],
 );
 
@@ -121,161 +60,94 @@ pub(crate) const OUTPUT: MapShape = MapShape::new(
     "output",
     &[
         // Known, so that its reader can say what to write instead.
-        KeyShape::new("from", FieldType::Any, "Does not exist: use map"),
-        KeyShape::new(
-            "map",
-            FieldType::Each(&FieldType::Any),
-            "Templates by the name of the field",
-        ),
-        KeyShape::new("schema", FieldType::Schema, "JSON Schema of the result"),
+        optional("from", Any).doc("Does not exist: use map"),
+        optional("map", Each(&Any)).doc("Templates by the name of the field"),
+        optional("schema", Schema).doc("JSON Schema of the result"),
     ],
 );
 
 /// The four primitives (seed 000, invariant 20).
 pub(crate) const PRIMITIVES: [&str; 4] = ["agent", "transform", "webhook", "workflow"];
 
-const ID: FieldType = FieldType::Pattern("^[A-Za-z_][A-Za-z0-9_-]{0,63}$");
+const ID: FieldType = Pattern("^[A-Za-z_][A-Za-z0-9_-]{0,63}$");
 
 pub(crate) const STEP: MapShape = MapShape::new(
     "the step",
     &[
-        KeyShape::new(
-            "agent",
-            FieldType::Text,
-            "Path of an agent file; @1.2.0 behind it pins the version",
-        ),
-        KeyShape::new(
-            "condition",
-            FieldType::Text,
-            "Expression; where it is false the step is skipped",
-        ),
-        KeyShape::new(
-            "confidence_threshold",
-            FieldType::Number(0.0, 1.0),
-            "The least ktsu_confidence that passes; 0 is off",
-        )
-        .with(&["agent"]),
-        KeyShape::new(
-            "depends_on",
-            FieldType::List(&ID),
-            "Steps to wait for, beside those mentioned",
-        ),
-        KeyShape::new("description", FieldType::Note, "For readers"),
-        KeyShape::new(
-            "for_each",
-            FieldType::Map(&FOR_EACH),
-            "One call for each element of an array",
-        )
-        .with(&["agent"]),
-        KeyShape::new("id", ID, "Its name in expressions").required(),
-        KeyShape::new(
-            "input",
-            FieldType::Each(&FieldType::Any),
-            "Another name of params",
-        )
-        .with(&["workflow"]),
-        KeyShape::new(
-            "model",
-            FieldType::Map(&MODEL),
-            "Another group than the agent's",
-        )
-        .with(&["agent"]),
-        KeyShape::new(
-            "on",
-            FieldType::Keywords(&["approval"]),
-            "Fires for approvals only",
-        )
-        .with(&["webhook"]),
-        KeyShape::new(
-            "output",
-            FieldType::Map(&STEP_OUTPUT),
-            "What the output must be",
-        ),
-        KeyShape::new(
-            "params",
-            FieldType::Each(&FieldType::Any),
-            "Templates by the name of the param",
-        )
-        .with(&["agent", "workflow"]),
-        KeyShape::new("retry", FieldType::Map(&RETRY), "When to send again").with(&["webhook"]),
-        KeyShape::new(
-            "transform",
-            FieldType::Map(&TRANSFORM),
-            "Shapes data, without a model",
-        ),
-        KeyShape::new("webhook", FieldType::Map(&WEBHOOK), "Sends an HTTP request"),
-        KeyShape::new("webhooks", WEBHOOKS, "The parent's half of the agreement")
+        optional("agent", Text).doc("Path of an agent file; @1.2.0 behind it pins the version"),
+        optional("condition", Text).doc("Expression; where it is false the step is skipped"),
+        optional("confidence_threshold", Number(0.0, 1.0))
+            .doc("The least ktsu_confidence that passes; 0 is off")
+            .with(&["agent"]),
+        optional("depends_on", List(&ID)).doc("Steps to wait for, beside those mentioned"),
+        optional("description", Note).doc("For readers"),
+        optional("for_each", Map(&FOR_EACH))
+            .doc("One call for each element of an array")
+            .with(&["agent"]),
+        required("id", ID).doc("Its name in expressions"),
+        optional("input", Each(&Any))
+            .doc("Another name of params")
             .with(&["workflow"]),
-        KeyShape::new("workflow", FieldType::Text, "Path of another workflow file"),
+        optional("model", Map(&MODEL))
+            .doc("Another group than the agent's")
+            .with(&["agent"]),
+        optional("on", Keywords(&["approval"]))
+            .doc("Fires for approvals only")
+            .with(&["webhook"]),
+        optional("output", Map(&STEP_OUTPUT)).doc("What the output must be"),
+        optional("params", Each(&Any))
+            .doc("Templates by the name of the param")
+            .with(&["agent", "workflow"]),
+        optional("retry", Map(&RETRY))
+            .doc("When to send again")
+            .with(&["webhook"]),
+        optional("transform", Map(&TRANSFORM)).doc("Shapes data, without a model"),
+        optional("webhook", Map(&WEBHOOK)).doc("Sends an HTTP request"),
+        optional("webhooks", WEBHOOKS)
+            .doc("The parent's half of the agreement")
+            .with(&["workflow"]),
+        optional("workflow", Text).doc("Path of another workflow file"),
     ],
 )
 .one_of(&[&PRIMITIVES]);
 
 pub(crate) const STEP_OUTPUT: MapShape = MapShape::new(
     "the step's output",
-    &[KeyShape::new("schema", FieldType::Schema, "JSON Schema of the output").required()],
+    &[required("schema", Schema).doc("JSON Schema of the output")],
 );
 
 pub(crate) const MODEL: MapShape = MapShape::new(
     "model",
     &[
-        KeyShape::new("group", FieldType::Text, "A model group of gateway.yaml"),
-        KeyShape::new(
-            "max_tokens",
-            FieldType::Integer(1, 10_000_000),
-            "Of a reply; 1024 by default",
-        ),
+        optional("group", Text).doc("A model group of gateway.yaml"),
+        optional("max_tokens", Integer(1, 10_000_000)).doc("Of a reply; 1024 by default"),
     ],
 );
 
 pub(crate) const FOR_EACH: MapShape = MapShape::new(
     "for_each",
     &[
-        KeyShape::new(
-            "concurrency",
-            FieldType::Integer(0, 1_000_000),
-            "At once; 0 is all",
-        ),
-        KeyShape::new("from", FieldType::Text, "Expression that gives an array").required(),
-        KeyShape::new(
-            "max_failures",
-            FieldType::Integer(-1, 1_000_000),
-            "To be borne; -1 is any number",
-        ),
-        KeyShape::new(
-            "max_items",
-            FieldType::Integer(0, 1_000_000),
-            "The first so many",
-        ),
+        optional("concurrency", Integer(0, 1_000_000)).doc("At once; 0 is all"),
+        required("from", Text).doc("Expression that gives an array"),
+        optional("max_failures", Integer(-1, 1_000_000)).doc("To be borne; -1 is any number"),
+        optional("max_items", Integer(0, 1_000_000)).doc("The first so many"),
     ],
 );
 
-const METHODS: FieldType = FieldType::Keywords(&[
+const METHODS: FieldType = Keywords(&[
     "GET", "POST", "PUT", "PATCH", "DELETE", "get", "post", "put", "patch", "delete",
 ]);
 
 pub(crate) const WEBHOOK: MapShape = MapShape::new(
     "the webhook",
     &[
-        KeyShape::new(
-            "body",
-            FieldType::Any,
-            "Template tree, sent as JSON; {} by default",
-        ),
-        KeyShape::new("method", METHODS, "POST by default"),
-        KeyShape::new("retry", FieldType::Map(&RETRY), "When to send again"),
-        KeyShape::new(
-            "secret",
-            TEMPLATE,
-            "\"{{ env.NAME }}\", a secret variable: sendings are signed with it",
-        ),
-        KeyShape::new("timeout_s", SECONDS, "Of one sending; 30 by default"),
-        KeyShape::new(
-            "url",
-            FieldType::Text,
-            "Template that begins with http:// or https://",
-        )
-        .required(),
+        optional("body", Any).doc("Template tree, sent as JSON; {} by default"),
+        optional("method", METHODS).doc("POST by default"),
+        optional("retry", Map(&RETRY)).doc("When to send again"),
+        optional("secret", TEMPLATE)
+            .doc("\"{{ env.NAME }}\", a secret variable: sendings are signed with it"),
+        optional("timeout_s", SECONDS).doc("Of one sending; 30 by default"),
+        required("url", Text).doc("Template that begins with http:// or https://"),
     ],
 );
 
@@ -284,86 +156,51 @@ pub(crate) const RETRY: MapShape = MapShape::new(
     &[
         ATTEMPTS,
         BACKOFF,
-        KeyShape::new(
-            "on",
-            FAILURES,
-            "What is tried again; all but rate_limited by default",
-        ),
+        optional("on", FAILURES).doc("What is tried again; all but rate_limited by default"),
     ],
 );
 
 pub(crate) const TRANSFORM: MapShape = MapShape::new(
     "the transform",
     &[
-        KeyShape::new(
-            "inputs",
-            FieldType::List(&FieldType::Either(&[
-                FieldType::Text,
-                FieldType::Map(&INPUT),
-            ])),
-            "Steps or expressions; several are merged",
-        ),
-        KeyShape::new(
-            "ops",
-            FieldType::List(&FieldType::Map(&OP)),
-            "What is done, one after another",
-        ),
+        optional("inputs", List(&Either(&[Text, Map(&INPUT)])))
+            .doc("Steps or expressions; several are merged"),
+        optional("ops", List(&Map(&OP))).doc("What is done, one after another"),
     ],
 );
 
 pub(crate) const INPUT: MapShape = MapShape::new(
     "the input",
-    &[KeyShape::new("from", FieldType::Text, "A step or an expression").required()],
+    &[required("from", Text).doc("A step or an expression")],
 );
 
 const OP: MapShape = MapShape::new(
     "the op",
     &[
-        KeyShape::new(
-            "deduplicate",
-            FieldType::Map(&DEDUPLICATE),
-            "Keeps the first of each key",
-        ),
-        KeyShape::new(
-            "filter",
-            FieldType::Map(&FILTER),
-            "Keeps elements for which expr is true",
-        ),
-        KeyShape::new("flatten", FieldType::Map(&FLATTEN), "One level less"),
-        KeyShape::new("map", FieldType::Map(&MAP), "One result an element"),
-        KeyShape::new(
-            "merge",
-            FieldType::List(&FieldType::Text),
-            "Merges the outputs of these steps",
-        ),
-        KeyShape::new(
-            "sort",
-            FieldType::Map(&SORT),
-            "Stable; null and missing last",
-        ),
+        optional("deduplicate", Map(&DEDUPLICATE)).doc("Keeps the first of each key"),
+        optional("filter", Map(&FILTER)).doc("Keeps elements for which expr is true"),
+        optional("flatten", Map(&FLATTEN)).doc("One level less"),
+        optional("map", Map(&MAP)).doc("One result an element"),
+        optional("merge", List(&Text)).doc("Merges the outputs of these steps"),
+        optional("sort", Map(&SORT)).doc("Stable; null and missing last"),
     ],
 )
 .one_of(&[&["deduplicate", "filter", "flatten", "map", "merge", "sort"]]);
 
 pub(crate) const DEDUPLICATE: MapShape = MapShape::new(
     "deduplicate",
-    &[KeyShape::new("field", FieldType::Text, "Expression over the element").required()],
+    &[required("field", Text).doc("Expression over the element")],
 );
 
 pub(crate) const FILTER: MapShape = MapShape::new("filter", &EXPR);
 pub(crate) const MAP: MapShape = MapShape::new("map", &EXPR);
 pub(crate) const FLATTEN: MapShape = MapShape::new("flatten", &[]);
-const EXPR: [KeyShape; 1] =
-    [KeyShape::new("expr", FieldType::Text, "Expression over the element").required()];
+const EXPR: [KeyShape; 1] = [required("expr", Text).doc("Expression over the element")];
 
 pub(crate) const SORT: MapShape = MapShape::new(
     "sort",
     &[
-        KeyShape::new("field", FieldType::Text, "Expression over the element").required(),
-        KeyShape::new(
-            "order",
-            FieldType::Keywords(&["asc", "desc"]),
-            "asc by default",
-        ),
+        required("field", Text).doc("Expression over the element"),
+        optional("order", Keywords(&["asc", "desc"])).doc("asc by default"),
     ],
 );

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::expressions::Expressions;
-use crate::read::{KitReader, member, members};
+use crate::read::{KitReader, items, member, members};
 use ktsu_config::fault::Fault;
-use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_config::yaml::YamlNode;
 use ktsu_workflow::types::ValueType;
 use ktsu_workflow::types::infer::{InferenceBudget, NameTypes};
 
@@ -34,11 +34,9 @@ pub(super) fn check(
             expressions.template(node);
         }
     }
-    if let Some(YamlValue::List(servers)) = member(Some(root), "servers").map(|node| &node.data) {
-        for server in servers {
-            for (_, node) in members(member(Some(server), "params")) {
-                expressions.template(node);
-            }
+    for server in items(member(Some(root), "servers")) {
+        for (_, node) in members(member(Some(server), "params")) {
+            expressions.template(node);
         }
     }
     expressions.reader.into_faults()

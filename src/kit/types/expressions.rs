@@ -19,7 +19,7 @@ pub(super) struct Expressions<'a> {
 }
 
 impl Expressions<'_> {
-    /// An expression over names, `{{ }}` around it or not. What does not parse is told elsewhere.
+    /// An expression over names, `{{ }}` around it or not. Syntax errors are reported elsewhere.
     pub(super) fn expression(&mut self, node: &YamlNode) -> ValueType {
         let YamlValue::Text(text) = &node.data else {
             return ValueType::any();

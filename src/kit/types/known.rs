@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::YamlNode;
+use ktsu_ledger::CanonicalJson;
 use ktsu_workflow::types::infer::InferenceBudget;
 use ktsu_workflow::types::schema::{of_output, of_params};
 use ktsu_workflow::types::{ValueType, step};
@@ -44,17 +45,11 @@ impl<'l> KitTypes<'l> {
                 })
                 .collect(),
             agent_params: agents
-                .map(|(path, draft)| {
-                    let schema = draft.plan.params.as_ref().map(|json| json.to_value());
-                    (path, of_params(schema.as_ref()))
-                })
+                .map(|(path, draft)| (path, params_type(draft.plan.params.as_ref())))
                 .collect(),
             outputs: BTreeMap::new(),
             params: workflows
-                .map(|(path, draft)| {
-                    let schema = draft.plan.params.as_ref().map(|json| json.to_value());
-                    (path, of_params(schema.as_ref()))
-                })
+                .map(|(path, draft)| (path, params_type(draft.plan.params.as_ref())))
                 .collect(),
             effort: InferenceBudget::of_a_kit(),
             faults: Vec::new(),
@@ -66,6 +61,10 @@ impl<'l> KitTypes<'l> {
         let known = self.outputs.get(path);
         known.cloned().unwrap_or_else(ValueType::any)
     }
+}
+
+fn params_type(schema: Option<&CanonicalJson>) -> ValueType {
+    of_params(schema.map(CanonicalJson::to_value).as_ref())
 }
 
 /// An output that cannot fit its schema.

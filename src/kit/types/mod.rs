@@ -16,7 +16,7 @@ use std::path::Path;
 
 use super::loader::Loader;
 use known::KitTypes;
-use ktsu_workflow::graph;
+use ktsu_workflow::graph::order_or_as_given;
 
 /// Holds every expression of the kit against the types of what it names.
 pub(super) fn check(loader: &mut Loader) {
@@ -61,18 +61,8 @@ impl KitTypes<'_> {
 /// The workflows, each after those that it calls. Where they call one another there is no order, and
 /// what is not known yet may be anything.
 fn in_order(loader: &Loader) -> Vec<String> {
-    let paths: Vec<&String> = loader.drafts.keys().collect();
-    let place = |path: &String| paths.binary_search(&path).unwrap_or(usize::MAX);
-    let mut needs = vec![Vec::new(); paths.len()];
-    for ((parent, _), child) in &loader.children {
-        if let Some(called) = needs.get_mut(place(parent)) {
-            called.push(place(child));
-        }
-    }
-    let order: Vec<usize> = match graph::order(&needs) {
-        Ok(layers) => layers.into_iter().flatten().collect(),
-        Err(_) => (0..paths.len()).collect(),
-    };
-    let found = order.into_iter().filter_map(|at| paths.get(at));
+    let (paths, needs) = loader.call_graph();
+    let order = order_or_as_given(&needs).into_iter();
+    let found = order.filter_map(|at| paths.get(at));
     found.map(|path| (*path).clone()).collect()
 }

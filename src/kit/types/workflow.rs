@@ -9,12 +9,12 @@ use serde_json::Value;
 use super::expressions::Expressions;
 use super::known::{KitTypes, mismatch, with_markers};
 use crate::builtin;
-use crate::read::{KitReader, member, members};
+use crate::read::{KitReader, items, member, members};
 use crate::step::StepDraft;
 use crate::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
-use ktsu_workflow::graph;
+use ktsu_workflow::graph::order_or_as_given;
 use ktsu_workflow::params::ParamsSchema;
 use ktsu_workflow::types::infer::NameTypes;
 use ktsu_workflow::types::schema::{of_output, of_schema};
@@ -61,17 +61,7 @@ pub(super) fn check(
 
 /// The steps of the file, by the place of their ids.
 fn nodes(root: &YamlNode) -> BTreeMap<usize, &YamlNode> {
-    let steps = match member(Some(root), "pipeline").map(|node| &node.data) {
-        Some(YamlValue::List(steps)) => steps.as_slice(),
-        Some(
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Number(_)
-            | YamlValue::Text(_)
-            | YamlValue::Map(_),
-        )
-        | None => &[],
-    };
+    let steps = items(member(Some(root), "pipeline"));
     let placed = steps.iter().filter_map(|step| {
         let id = member(Some(step), "id")?;
         Some((id.place.offset, step))
@@ -79,17 +69,14 @@ fn nodes(root: &YamlNode) -> BTreeMap<usize, &YamlNode> {
     placed.collect()
 }
 
-/// Every step after those it needs. Without an order, which is told elsewhere, that of the file.
+/// Every step after those it needs; in file order if steps wait for one another, which is reported
+/// elsewhere.
 fn order(steps: &[StepDraft]) -> Vec<usize> {
     let needs = steps.iter().map(|step| {
         let needs = step.plan.needs.iter();
         needs.map(|need| *need as usize).collect()
     });
-    let needs: Vec<Vec<usize>> = needs.collect();
-    match graph::order(&needs) {
-        Ok(layers) => layers.into_iter().flatten().collect(),
-        Err(_) => (0..steps.len()).collect(),
-    }
+    order_or_as_given(&needs.collect::<Vec<Vec<usize>>>())
 }
 
 struct WorkflowTypes<'k> {
@@ -169,7 +156,7 @@ impl WorkflowTypes<'_> {
             true => step::result(wanted),
             false => wanted,
         };
-        // That an agent gives an object is told where its schema is read.
+        // That an agent must give an object is reported where its schema is read.
         let no_object = !wanted.kinds().meets(KindSet::OBJECT);
         if matches!(plan.work, StepWork::Agent(_)) && no_object {
             return ValueType::any();
@@ -187,12 +174,12 @@ impl WorkflowTypes<'_> {
 
     fn transform(&mut self, body: Option<&YamlNode>) -> ValueType {
         let mut inputs = Vec::new();
-        for node in list(member(body, "inputs")) {
+        for node in items(member(body, "inputs")) {
             let from = member(Some(node), "from").unwrap_or(node);
             inputs.push(self.expressions.input(from));
         }
         let mut value = transform::start(&inputs);
-        for node in list(member(body, "ops")) {
+        for node in items(member(body, "ops")) {
             value = match members(Some(node)) {
                 [(key, body)] if !self.kit.effort.is_spent() => {
                     self.op(&key.text, key.place, body, value)
@@ -240,7 +227,7 @@ impl WorkflowTypes<'_> {
             }
             ("flatten", _, _) => transform::flattened(&value),
             ("merge", _, _) => {
-                let arguments = list(Some(body)).iter();
+                let arguments = items(Some(body)).iter();
                 arguments.fold(value, |value, node| {
                     let argument = self.expressions.input(node);
                     transform::merged(&value, &argument)
@@ -397,27 +384,13 @@ fn is_computed(node: &YamlNode) -> bool {
         YamlValue::Text(text) => text.contains("{{"),
         YamlValue::List(items) => items.iter().any(is_computed),
         YamlValue::Map(members) => members.iter().any(|(_, node)| is_computed(node)),
-        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => false,
+        _ => false,
     }
 }
 
 fn requires_result(schema: &Value) -> bool {
     let required = schema.get("required").and_then(Value::as_array);
     required.is_some_and(|names| names.iter().any(|name| name == "result"))
-}
-
-fn list(node: Option<&YamlNode>) -> &[YamlNode] {
-    match node.map(|node| &node.data) {
-        Some(YamlValue::List(items)) => items,
-        Some(
-            YamlValue::Null
-            | YamlValue::Bool(_)
-            | YamlValue::Number(_)
-            | YamlValue::Text(_)
-            | YamlValue::Map(_),
-        )
-        | None => &[],
-    }
 }
 
 /// A message with the place it speaks of, unless that is the whole.

@@ -118,36 +118,31 @@ pub struct WebhookOutcome {
 
 /// Checks an answer to a webhook: dropped if the state no longer waits for it.
 pub fn answer(state: &RunState, got: WebhookOutcome) -> Option<Draft> {
-    let scope = state.scope(state.scope_at(&got.scope)?)?;
-    let step = scope
-        .steps
-        .get(scope.shape.position(&got.answer.step)? as usize)?;
-    let delivered = got.answer.code.is_none();
-    let event = if delivered {
-        WebhookEvent::Delivered
-    } else {
-        WebhookEvent::Failed
+    let at = state.scope_at(&got.scope)?;
+    let scope = state.scope(at)?;
+    let position = scope.shape.position(&got.answer.step)?;
+    let step = scope.steps.get(position as usize)?;
+    let event = match got.answer.code {
+        None => WebhookEvent::Delivered,
+        Some(_) => WebhookEvent::Failed,
     };
-    if let Some(request) = got.answer.approval {
-        let at = state.scope_at(&got.scope)?;
-        let position = scope.shape.position(&got.answer.step)?;
+    let (seq, current) = if let Some(request) = got.answer.approval {
         let Some(NoticeStatus::Sent { seq }) = state.notice((request, at, position)) else {
             return None;
         };
-        let ended = state.status().is_terminal() || state.failing().is_some();
-        return (!ended).then(|| Draft {
-            scope: got.scope,
-            actor: Actor::Orchestrator,
-            cause: vec![Cause::Here(seq)],
-            event: Event::Webhook(event(got.answer)),
-        });
-    }
-    let Phase::Sent { sending, seq } = step.phase else {
-        return None;
+        (
+            seq,
+            !state.status().is_terminal() && state.failing().is_none(),
+        )
+    } else {
+        let Phase::Sent { sending, seq } = step.phase else {
+            return None;
+        };
+        let current = step.status == StepStatus::Running
+            && sending == got.answer.sending
+            && step.attempt == got.answer.attempt;
+        (seq, current)
     };
-    let current = step.status == StepStatus::Running
-        && sending == got.answer.sending
-        && step.attempt == got.answer.attempt;
     current.then(|| Draft {
         scope: got.scope,
         actor: Actor::Orchestrator,

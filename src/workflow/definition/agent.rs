@@ -8,7 +8,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Map, Value, json};
 
 use super::server::CompiledServer;
-use super::{CompileErrors, collect_error};
+use super::{CompileErrors, output_schema, params_schema, text};
 use crate::airlock::{Schema, SchemaViolation};
 use crate::expression::{EvaluationError, NameLookup, Root, from_value};
 use crate::params::{self, ParamsSchema};
@@ -49,14 +49,10 @@ impl CompiledAgent {
     pub fn compile(file: &AgentFile, path: &str, faults: &mut CompileErrors) -> Option<Self> {
         let before = faults.len();
         let at = |what: &str| format!("{path}/{what}");
-        let params = file.params.as_ref().and_then(|schema| {
-            let compiled = ParamsSchema::compile(schema);
-            collect_error(compiled, faults, &at("params/schema"))
-        });
-        let output = Schema::compile_output(&file.output);
-        let output = collect_error(output, faults, &at("output/schema"));
+        let params = params_schema(file.params.as_ref(), faults, &at("params/schema"));
+        let output = output_schema(Some(&file.output), faults, &at("output/schema"));
         let mut prompt = |source: &Option<String>, what: &str| {
-            let template = collect_error(Template::text(source.as_ref()?), faults, &at(what))?;
+            let template = text(source.as_ref(), faults, &at(what))?;
             if template.roots().iter().any(|root| *root != Root::Params) {
                 faults.push((at(what), "a prompt knows params alone".to_owned()));
             }

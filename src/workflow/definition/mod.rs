@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::{FORMAT, OutputPlan, Plan, StepPlan, StepWork, WorkflowPlan};
+use ktsu_ledger::event::plan::{FORMAT, Plan, StepPlan, StepWork, WorkflowPlan};
 use ktsu_projections::run::Outline;
 
 use super::airlock::Schema;
-use super::expression::{ExpressionError, Root};
+use super::expression::{Expression, ExpressionError, Root};
 use super::graph;
 use super::params::ParamsSchema;
 use super::template::{Template, TemplateError};
@@ -218,14 +218,17 @@ impl CompiledWorkflow {
     /// with `path`.
     pub fn compile(plan: &WorkflowPlan, path: &str, faults: &mut CompileErrors) -> Option<Self> {
         let before = faults.len();
-        let params = plan.params.as_ref().and_then(|schema| {
-            let compiled = ParamsSchema::compile(schema);
-            collect_error(compiled, faults, &format!("{path}/params/schema"))
+        let params = params_schema(
+            plan.params.as_ref(),
+            faults,
+            &format!("{path}/params/schema"),
+        );
+        let output = plan.output.as_ref().map(|output| {
+            let at = format!("{path}/output");
+            let map = tree(output.map.as_ref(), faults, &format!("{at}/map"));
+            let schema = output.schema.as_ref();
+            (map, output_schema(schema, faults, &format!("{at}/schema")))
         });
-        let output = plan
-            .output
-            .as_ref()
-            .map(|output| compile_output(output, path, faults));
         let mut steps = Vec::new();
         for step in &plan.steps {
             steps.extend(CompiledStep::compile(step, path, faults));
@@ -283,25 +286,6 @@ impl CompiledWorkflow {
     }
 }
 
-fn compile_output(
-    output: &OutputPlan,
-    path: &str,
-    faults: &mut CompileErrors,
-) -> (Option<Template>, Option<Schema>) {
-    let map = output
-        .map
-        .as_ref()
-        .and_then(|map| collect_error(Template::parse(map), faults, &format!("{path}/output/map")));
-    let schema = output.schema.as_ref().and_then(|schema| {
-        collect_error(
-            Schema::compile_output(schema),
-            faults,
-            &format!("{path}/output/schema"),
-        )
-    });
-    (map, schema)
-}
-
 /// Needs must exist and cover every mention.
 fn link(
     steps: &[CompiledStep],
@@ -337,7 +321,31 @@ fn link(
 }
 
 fn tree(tree: Option<&CanonicalJson>, faults: &mut CompileErrors, at: &str) -> Option<Template> {
-    tree.and_then(|tree| collect_error(Template::parse(tree), faults, at))
+    collect_error(Template::parse(tree?), faults, at)
+}
+
+fn text(text: Option<&String>, faults: &mut CompileErrors, at: &str) -> Option<Template> {
+    collect_error(Template::text(text?), faults, at)
+}
+
+fn expression(source: Option<&String>, faults: &mut CompileErrors, at: &str) -> Option<Expression> {
+    collect_error(Expression::parse(source?), faults, at)
+}
+
+fn output_schema(
+    schema: Option<&CanonicalJson>,
+    faults: &mut CompileErrors,
+    at: &str,
+) -> Option<Schema> {
+    collect_error(Schema::compile_output(schema?), faults, at)
+}
+
+fn params_schema(
+    schema: Option<&CanonicalJson>,
+    faults: &mut CompileErrors,
+    at: &str,
+) -> Option<ParamsSchema> {
+    collect_error(ParamsSchema::compile(schema?), faults, at)
 }
 
 /// The value, or nothing and one more fault.

@@ -6,9 +6,9 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, StepPlan, StepWork, WebhookPlan};
 use serde_json::Value;
 
-use super::{CompileErrors, collect_error, tree};
+use super::{CompileErrors, expression, output_schema, text, tree};
 use crate::airlock::{Schema, SchemaViolation};
-use crate::expression::{Expression, Root};
+use crate::expression::{Expression, ExpressionError, Root};
 use crate::rules::DecisionRules;
 use crate::template::Template;
 use crate::transform::CompiledTransform;
@@ -63,20 +63,9 @@ impl CompiledStep {
     pub fn compile(plan: &StepPlan, path: &str, faults: &mut CompileErrors) -> Option<Self> {
         let before = faults.len();
         let at = format!("{path}/{}", plan.id);
-        let condition = plan.condition.as_ref().and_then(|source| {
-            collect_error(
-                Expression::parse(source),
-                faults,
-                &format!("{at}/condition"),
-            )
-        });
-        let schema = plan.schema.as_ref().and_then(|schema| {
-            collect_error(
-                Schema::compile_output(schema),
-                faults,
-                &format!("{at}/output/schema"),
-            )
-        });
+        let condition = expression(plan.condition.as_ref(), faults, &format!("{at}/condition"));
+        let schema = plan.schema.as_ref();
+        let schema = output_schema(schema, faults, &format!("{at}/output/schema"));
         let work = CompiledWork::compile(&plan.work, &at, faults)?;
         (faults.len() == before).then(|| Self {
             id: plan.id.clone(),
@@ -132,15 +121,12 @@ impl CompiledWork {
         match work {
             StepWork::Agent(agent) => Some(Self::agent(agent, at, faults)),
             StepWork::Transform(plan) => {
-                match CompiledTransform::compile(plan) {
-                    Ok(transform) => Some(Self::Transform(transform)),
-                    Err(errors) => {
-                        faults.extend(errors.into_iter().map(|(place, error)| {
-                            (format!("{at}/transform/{place}"), error.message)
-                        }));
-                        None
-                    }
-                }
+                let compiled = CompiledTransform::compile(plan).map(Self::Transform);
+                let worded = |(place, error): (String, ExpressionError)| {
+                    (format!("{at}/transform/{place}"), error.message)
+                };
+                let collect = |errors: Vec<_>| faults.extend(errors.into_iter().map(worded));
+                compiled.map_err(collect).ok()
             }
             StepWork::Webhook(webhook) => Self::webhook(webhook, at, faults),
             StepWork::Workflow(ChildPlan { params, .. }) => Some(Self::Workflow {
@@ -150,33 +136,21 @@ impl CompiledWork {
     }
 
     fn agent(plan: &AgentPlan, at: &str, faults: &mut CompileErrors) -> Self {
-        let from = plan.for_each.as_ref().and_then(|fan| {
-            collect_error(
-                Expression::parse(&fan.from),
-                faults,
-                &format!("{at}/for_each/from"),
-            )
-        });
+        let from = plan.for_each.as_ref().map(|each| &each.from);
         Self::Agent {
+            from: expression(from, faults, &format!("{at}/for_each/from")),
             params: tree(plan.params.as_ref(), faults, &format!("{at}/params")),
-            from,
         }
     }
 
     fn webhook(plan: &WebhookPlan, at: &str, faults: &mut CompileErrors) -> Option<Self> {
-        let url = collect_error(
-            Template::text(&plan.url),
-            faults,
-            &format!("{at}/webhook/url"),
-        );
+        let url = text(Some(&plan.url), faults, &format!("{at}/webhook/url"));
         let body = tree(plan.body.as_ref(), faults, &format!("{at}/webhook/body"));
-        let secret = plan.secret.as_ref().and_then(|secret| {
-            collect_error(
-                Template::text(secret),
-                faults,
-                &format!("{at}/webhook/secret"),
-            )
-        });
+        let secret = text(
+            plan.secret.as_ref(),
+            faults,
+            &format!("{at}/webhook/secret"),
+        );
         Some(Self::Webhook {
             url: url?,
             body,

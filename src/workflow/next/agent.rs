@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 
 use super::names::{FAN_OUT_INPUT, computed};
 use super::servers::{self, ServerSpec};
-use super::{DecisionBatch, Memo, ScopedNames, StepContext, WorkOutcome};
+use super::{DecisionBatch, Memo, ScopedNames, StepContext, StepDecision, WorkOutcome};
 use crate::definition::{CompiledAgent, CompiledStep, CompiledWork, Definition};
 use crate::expression::{Expression, NameLookup, to_value};
 use crate::template::{LeafSource, RenderedTemplate};
 
-/// Everything a runtime is told about a task.
+/// Everything a runtime gets to know about a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TaskSpec {
     /// The agent's name.
@@ -44,8 +44,8 @@ pub struct TaskSpec {
     pub servers: Vec<ServerSpec>,
 }
 
-/// What a runtime is told about a task that has begun: the same however often it is asked. `memo`
-/// keeps what is converted for one task for the next: the items of a fan-out are read once.
+/// What a runtime gets to know about a task that has begun; each dispatch gets the same. `memo` keeps
+/// converted values for the next task, so that the items of a fan-out are read once.
 pub fn task_spec(
     definition: &Definition,
     state: &RunState,
@@ -72,28 +72,136 @@ struct PreparedTask {
     spec: TaskSpec,
 }
 
-impl StepContext<'_> {
+impl StepDecision<'_> {
     /// Starts the step, and sends its task out unless there are several.
-    pub(super) fn start_agent(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &AgentPlan,
-    ) {
-        match self.start_input(step, plan) {
+    pub(super) fn start_agent(&mut self, plan: &AgentPlan) {
+        match self.start_input(self.step, plan) {
             Ok((input, items)) => {
-                let started = self.started_with(unit, step, input, items);
+                let started = self.started_with(input, items);
                 if items.is_none() {
-                    self.dispatch(unit, step, None, self.attempt(), started);
+                    self.dispatch(None, self.attempt(), started);
                 }
             }
             Err(failed) => {
-                let started = self.started(unit, step, BTreeMap::new());
-                self.settle(unit, step, self.attempt(), failed, vec![started]);
+                let started = self.started(BTreeMap::new());
+                self.settle(self.attempt(), failed, vec![started]);
             }
         }
     }
 
+    /// The rest of an agent step that has started.
+    pub(super) fn advance_agent(&mut self, plan: &AgentPlan, held: &StepState) -> Option<()> {
+        let tasks = held.tasks.as_deref()?;
+        let due = tasks.next_action(plan)?;
+        match due {
+            TaskAction::Start(item) => self.start_item(plan, item, held.started?),
+            TaskAction::Dispatch(index) => {
+                let task = tasks.list.get(index as usize)?;
+                match self.preparation_error(self.step, plan, tasks.item(index), task) {
+                    None => {
+                        let attempt = task.attempt + 1;
+                        self.dispatch(tasks.item(index), attempt, task.last);
+                    }
+                    Some(failed) => match tasks.item(index) {
+                        Some(item) => {
+                            let attempt = task.attempt;
+                            self.fail_item(item, attempt, failed, None, task.last);
+                        }
+                        None => self.settle(held.attempt, failed, vec![task.last]),
+                    },
+                }
+            }
+            TaskAction::Reflect(index) => {
+                let task = tasks.list.get(index as usize)?;
+                let event = AgentEvent::ReflectStarted(ReflectStarted {
+                    attempt: task.attempt,
+                    item: tasks.item(index),
+                    step: self.step.id.clone(),
+                });
+                self.unit.push(Event::Agent(event), vec![task.last]);
+            }
+            TaskAction::GiveUp(index) => {
+                let task = tasks.list.get(index as usize)?;
+                let message = "no runtime works on it, and none is there to take it over";
+                let end = AgentEnd {
+                    code: "heartbeat_timeout",
+                    message,
+                    reason: FinishReason::Error,
+                };
+                end.push(&mut self.unit, self.step, tasks.item(index), task);
+            }
+            TaskAction::Reject(index) => {
+                let task = tasks.list.get(index as usize)?;
+                let TaskPhase::ForcedToFail(doomed) = &task.phase else {
+                    return None;
+                };
+                let end = AgentEnd {
+                    code: doomed.code(),
+                    message: &doomed.message(),
+                    reason: FinishReason::Error,
+                };
+                end.push(&mut self.unit, self.step, tasks.item(index), task);
+            }
+            TaskAction::Doubt(index) => {
+                let task = tasks.list.get(index as usize)?;
+                let stateful = |sending: &&SentCall| sending.stateful;
+                let scope = self.unit.scope.clone();
+                for sending in open_calls(task).filter(stateful) {
+                    let why = DoubtReason::WorkerLost;
+                    let item = tasks.item(index);
+                    in_doubt(
+                        &mut self.unit,
+                        scope.clone(),
+                        &self.step.id,
+                        item,
+                        task,
+                        sending,
+                        why,
+                    );
+                }
+            }
+            TaskAction::Settle(index) => {
+                let task = tasks.list.get(index as usize)?;
+                self.settle_task(plan, tasks.item(index), task)?;
+            }
+            TaskAction::Fail => self.fail_fan_out(plan, held)?,
+            TaskAction::End => self.end_fan_out(held)?,
+        }
+        Some(())
+    }
+
+    fn start_item(&mut self, plan: &AgentPlan, item: u32, started: u64) {
+        let names = self.names.with_item(self.position, item);
+        let held = self.scope.steps.get(self.position as usize);
+        let items = held.and_then(|step| step.tasks.as_ref()?.items);
+        self.memo.keep(items.is_some_and(|items| item + 1 < items));
+        let (input, failed) = match self.prepare_task(self.step, plan, &names) {
+            Ok(task) => (task.input, None),
+            Err(failed) => (BTreeMap::new(), Some(failed)),
+        };
+        let event = ItemEvent::Started(ItemStarted {
+            input,
+            item,
+            step: self.step.id.clone(),
+        });
+        let begun = self.unit.push(Event::Item(event), vec![started]);
+        match failed {
+            None => self.dispatch(Some(item), self.attempt(), begun),
+            Some(failed) => self.fail_item(item, self.attempt() - 1, failed, None, begun),
+        }
+    }
+
+    fn dispatch(&mut self, item: Option<u32>, attempt: u32, cause: u64) {
+        let event = WorkerEvent::Dispatched(WorkerDispatched {
+            attempt,
+            item,
+            step: self.step.id.clone(),
+        });
+        self.unit.push(Event::Worker(event), vec![cause]);
+    }
+}
+
+impl StepContext<'_> {
     /// What the step starts with and, if it fans out, over how many items.
     fn start_input(
         &self,
@@ -139,85 +247,6 @@ impl StepContext<'_> {
         Ok((given, count.min(each.max_items.unwrap_or(u32::MAX))))
     }
 
-    /// The rest of an agent step that has started.
-    pub(super) fn advance_agent(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &AgentPlan,
-        held: &StepState,
-    ) -> Option<()> {
-        let tasks = held.tasks.as_deref()?;
-        let due = tasks.next_action(plan)?;
-        match due {
-            TaskAction::Start(item) => self.start_item(unit, step, plan, item, held.started?),
-            TaskAction::Dispatch(index) => {
-                let task = tasks.list.get(index as usize)?;
-                match self.preparation_error(step, plan, tasks.item(index), task) {
-                    None => {
-                        let attempt = task.attempt + 1;
-                        self.dispatch(unit, step, tasks.item(index), attempt, task.last);
-                    }
-                    Some(failed) => match tasks.item(index) {
-                        Some(item) => {
-                            let attempt = task.attempt;
-                            self.fail_item(unit, step, item, attempt, failed, None, task.last);
-                        }
-                        None => self.settle(unit, step, held.attempt, failed, vec![task.last]),
-                    },
-                }
-            }
-            TaskAction::Reflect(index) => {
-                let task = tasks.list.get(index as usize)?;
-                let event = AgentEvent::ReflectStarted(ReflectStarted {
-                    attempt: task.attempt,
-                    item: tasks.item(index),
-                    step: step.id.clone(),
-                });
-                unit.push(Event::Agent(event), vec![task.last]);
-            }
-            TaskAction::GiveUp(index) => {
-                let task = tasks.list.get(index as usize)?;
-                let message = "no runtime works on it, and none is there to take it over";
-                let end = AgentEnd {
-                    code: "heartbeat_timeout",
-                    message,
-                    reason: FinishReason::Error,
-                };
-                end.push(unit, step, tasks.item(index), task);
-            }
-            TaskAction::Reject(index) => {
-                let task = tasks.list.get(index as usize)?;
-                let TaskPhase::ForcedToFail(doomed) = &task.phase else {
-                    return None;
-                };
-                let end = AgentEnd {
-                    code: doomed.code(),
-                    message: &doomed.message(),
-                    reason: FinishReason::Error,
-                };
-                end.push(unit, step, tasks.item(index), task);
-            }
-            TaskAction::Doubt(index) => {
-                let task = tasks.list.get(index as usize)?;
-                let stateful = |sending: &&SentCall| sending.stateful;
-                let scope = unit.scope.clone();
-                for sending in open_calls(task).filter(stateful) {
-                    let why = DoubtReason::WorkerLost;
-                    let item = tasks.item(index);
-                    in_doubt(unit, scope.clone(), &step.id, item, task, sending, why);
-                }
-            }
-            TaskAction::Settle(index) => {
-                let task = tasks.list.get(index as usize)?;
-                self.settle_task(unit, step, plan, tasks.item(index), task)?;
-            }
-            TaskAction::Fail => self.fail_fan_out(unit, step, plan, held)?,
-            TaskAction::End => self.end_fan_out(unit, step, held)?,
-        }
-        Some(())
-    }
-
     /// Why a task is never sent out: a log cut between its start and its end, neither of which
     /// went to a runtime, ends it as it would have ended.
     fn preparation_error(
@@ -237,56 +266,6 @@ impl StepContext<'_> {
             }
             None => self.start_input(step, plan).err(),
         }
-    }
-
-    fn start_item(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &AgentPlan,
-        item: u32,
-        started: u64,
-    ) {
-        let names = self.names.with_item(self.position, item);
-        let held = self.scope.steps.get(self.position as usize);
-        let items = held.and_then(|step| step.tasks.as_ref()?.items);
-        self.memo.keep(items.is_some_and(|items| item + 1 < items));
-        let asked = self.prepare_task(step, plan, &names);
-        let begin = |unit: &mut DecisionBatch, input| {
-            let event = ItemEvent::Started(ItemStarted {
-                input,
-                item,
-                step: step.id.clone(),
-            });
-            unit.push(Event::Item(event), vec![started])
-        };
-        match asked {
-            Ok(asked) => {
-                let begun = begin(unit, asked.input);
-                self.dispatch(unit, step, Some(item), self.attempt(), begun);
-            }
-            Err(failed) => {
-                let begun = begin(unit, BTreeMap::new());
-                let before = self.attempt() - 1;
-                self.fail_item(unit, step, item, before, failed, None, begun);
-            }
-        }
-    }
-
-    fn dispatch(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        item: Option<u32>,
-        attempt: u32,
-        cause: u64,
-    ) {
-        let event = WorkerEvent::Dispatched(WorkerDispatched {
-            attempt,
-            item,
-            step: step.id.clone(),
-        });
-        unit.push(Event::Worker(event), vec![cause]);
     }
 
     /// Renders the params, checks them, and renders the prompts with them.

@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
 use ktsu_ledger::event::{Reference, RunCompleted, RunEvent, RunFailed, RunStarted, StepInput};
 use ktsu_ledger::{CanonicalJson, Draft, Event};
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::run::{
     Phase, RunState, RunStatus, Step as StepState, StepStatus, StoredOutput,
 };
 use serde_json::{Value, json};
 
 use super::names::computed;
-use super::{DecisionBatch, Memo, StepContext, WorkOutcome, clipped};
+use super::{DecisionBatch, Memo, StepContext, StepDecision, WorkOutcome, clipped};
+use crate::defaults::segment;
 use crate::definition::{CompiledStep, CompiledWork, Definition};
 use crate::params;
 use crate::template::{Leaf, LeafSource, Template};
@@ -20,35 +22,24 @@ use ktsu_schema::message_at;
 /// An output that was computed, or the place of one that stands elsewhere.
 type ScopeOutput = (Option<CanonicalJson>, Option<Reference>);
 
-impl StepContext<'_> {
+impl StepDecision<'_> {
     /// Starts the step with the child's params, and the child with it.
-    pub(super) fn start_child(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &ChildPlan,
-    ) {
-        match self.child_params(step, plan) {
+    pub(super) fn start_child(&mut self, plan: &ChildPlan) {
+        match self.child_params(self.step, plan) {
             Ok(input) => {
-                let started = self.started(unit, step, input);
-                self.open_child(unit, step, plan, started);
+                let started = self.started(input);
+                self.open_child(plan, started);
             }
             Err(failed) => {
-                let started = self.started(unit, step, BTreeMap::new());
-                self.settle(unit, step, self.attempt(), failed, vec![started]);
+                let started = self.started(BTreeMap::new());
+                self.settle(self.attempt(), failed, vec![started]);
             }
         }
     }
 
     /// Opens the child's scope: it sends webhooks if everybody around it agrees
     /// (seed 000, invariant 31; decision S7).
-    pub(super) fn open_child(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &ChildPlan,
-        started: u64,
-    ) {
+    pub(super) fn open_child(&mut self, plan: &ChildPlan, started: u64) {
         let child = self.state.outline().workflow(&plan.workflow);
         let sends = self.scope.webhooks
             && plan.webhooks == Webhooks::Execute
@@ -61,10 +52,35 @@ impl StepContext<'_> {
                 Webhooks::Suppress
             }),
         });
-        let scope = join(&self.scope.path, &step.id);
-        unit.push_in(scope, Event::Run(event), vec![started]);
+        let scope = path_in(&self.scope.path, &self.step.id);
+        self.unit.push_in(scope, Event::Run(event), vec![started]);
     }
 
+    /// Ends a step whose child has ended well; one that ended badly fails the run elsewhere.
+    pub(super) fn child_ended(&mut self, held: &StepState) -> Option<()> {
+        let path = path_in(&self.scope.path, &self.step.id);
+        let child = self.state.scope(self.state.scope_at(&path)?)?;
+        if child.status != RunStatus::Complete {
+            return None;
+        }
+        let ended = child.ended.as_ref()?;
+        let cause = match held.phase {
+            Phase::Checked { .. } => vec![held.started?],
+            _ => vec![ended.seq],
+        };
+        match &ended.output {
+            Some(output) => {
+                let value = output.json.to_value();
+                let place = Some(output.location.clone());
+                self.settle_output(held.attempt, &value, place, cause);
+            }
+            None => self.settle(held.attempt, WorkOutcome::Output(json!({})), cause),
+        }
+        Some(())
+    }
+}
+
+impl StepContext<'_> {
     /// The params a child gets, each by reference where it stands elsewhere already.
     fn child_params(
         &self,
@@ -117,7 +133,7 @@ impl StepContext<'_> {
             |leaf: &Leaf| !recorded || given.pointer(&leaf.at) == resolved.pointer(&leaf.at);
         let mut input = BTreeMap::new();
         for (name, value) in members {
-            let at = format!("/{}", name.replace('~', "~0").replace('/', "~1"));
+            let at = format!("/{}", segment(name));
             self.child_param(&at, value, &leaves, &stands, &mut input);
         }
         Ok(input)
@@ -163,40 +179,6 @@ impl StepContext<'_> {
         given
             .entry(key)
             .or_insert_with(|| computed(self.names.frames(roots), &rest));
-    }
-
-    /// Ends a step whose child has ended well; one that ended badly fails the run elsewhere.
-    pub(super) fn child_ended(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        held: &StepState,
-    ) -> Option<()> {
-        let path = join(&self.scope.path, &step.id);
-        let child = self.state.scope(self.state.scope_at(&path)?)?;
-        if child.status != RunStatus::Complete {
-            return None;
-        }
-        let ended = child.ended.as_ref()?;
-        let cause = match held.phase {
-            Phase::Checked { .. } => vec![held.started?],
-            _ => vec![ended.seq],
-        };
-        match &ended.output {
-            Some(output) => {
-                let value = output.json.to_value();
-                let place = Some(output.location.clone());
-                self.settle_output(unit, step, held.attempt, &value, place, cause);
-            }
-            None => self.settle(
-                unit,
-                step,
-                held.attempt,
-                WorkOutcome::Output(json!({})),
-                cause,
-            ),
-        }
-        Some(())
     }
 
     /// Ends the scope: its output is mapped, or that of its last completed step (decision S7).
@@ -311,14 +293,5 @@ pub fn output_now(definition: &Definition, state: &RunState, scope: u32) -> Opti
     {
         Some(map) => CanonicalJson::from_value(&at.mapped(map).ok()?).ok(),
         None => at.last_output().map(|held| held.json.clone()),
-    }
-}
-
-/// The path of a scope below another.
-fn join(scope: &str, step: &str) -> String {
-    if scope.is_empty() {
-        step.to_owned()
-    } else {
-        format!("{scope}/{step}")
     }
 }

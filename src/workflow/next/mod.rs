@@ -25,16 +25,18 @@ pub use webhook::{
 };
 
 use std::collections::BTreeMap;
+use std::ops::Deref;
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    OutputChecked, RunEvent, RunStarted, SkipReason, StepCompleted, StepEvent, StepFailed,
-    StepInput, StepReset, StepSkipped, StepStarted,
+    OutputChecked, Reference, RunEvent, RunStarted, SkipReason, StepCompleted, StepEvent,
+    StepFailed, StepInput, StepReset, StepSkipped, StepStarted, Violation,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
 use ktsu_projections::run::{Phase, RunState, Scope, StepStatus, Todo};
 use serde_json::Value;
 
+use super::airlock::SchemaViolation;
 use super::definition::{CompiledStep, CompiledWorkflow, Definition};
 use super::expression::truthy;
 use super::rules::DecisionRules;
@@ -131,9 +133,24 @@ pub(super) struct StepContext<'a> {
     position: u32,
 }
 
+/// The decisions about one step, as they are made.
+pub(super) struct StepDecision<'a> {
+    at: StepContext<'a>,
+    step: &'a CompiledStep,
+    unit: DecisionBatch,
+}
+
+impl<'a> Deref for StepDecision<'a> {
+    type Target = StepContext<'a>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.at
+    }
+}
+
 impl StepContext<'_> {
     /// The first thing that is wrong with params, to follow words of their own.
-    fn first_violation(&self, found: Vec<super::airlock::SchemaViolation>) -> String {
+    fn first_violation(&self, found: Vec<SchemaViolation>) -> String {
         let Some(first) = found.into_iter().next() else {
             return String::new();
         };
@@ -182,6 +199,173 @@ pub(super) fn clipped(mut message: String) -> String {
     message
 }
 
+impl StepDecision<'_> {
+    fn skip(&mut self, reason: SkipReason, detail: Option<String>) {
+        let event = StepEvent::Skipped(StepSkipped {
+            detail,
+            reason,
+            step: self.step.id.clone(),
+        });
+        let causes = self.start_causes();
+        self.unit.push(Event::Step(event), causes);
+    }
+
+    fn start(&mut self) {
+        match &self.workflow_work() {
+            Some(StepWork::Transform(_)) => self.run_transform(None),
+            Some(StepWork::Webhook(plan)) => self.announce(plan),
+            Some(StepWork::Workflow(plan)) => self.start_child(plan),
+            Some(StepWork::Agent(plan)) => self.start_agent(plan),
+            None => {}
+        }
+    }
+
+    /// The rest of a step that has started.
+    fn advance(&mut self) -> Option<()> {
+        let held = self.scope.steps.get(self.position as usize)?;
+        let started = held.started?;
+        match (self.workflow_work()?, &held.phase) {
+            (StepWork::Transform(_), _) => self.run_transform(Some(started)),
+            (StepWork::Webhook(plan), Phase::Begun) => self.send(plan, 1, started),
+            (StepWork::Webhook(plan), Phase::ToResend { seq, sending }) => {
+                self.send(plan, *sending, *seq);
+            }
+            (StepWork::Webhook(_), _) => self.answered(held)?,
+            (StepWork::Workflow(plan), Phase::Begun) => self.open_child(plan, started),
+            (StepWork::Workflow(_), _) => self.child_ended(held)?,
+            (StepWork::Agent(plan), _) => self.advance_agent(plan, held)?,
+        }
+        Some(())
+    }
+
+    /// Adds `step.started`.
+    fn started(&mut self, input: BTreeMap<String, StepInput>) -> u64 {
+        self.started_with(input, None)
+    }
+
+    /// Adds `step.started`, with the number of items if the step fans out.
+    fn started_with(&mut self, input: BTreeMap<String, StepInput>, items: Option<u32>) -> u64 {
+        let event = StepEvent::Started(StepStarted {
+            attempt: self.attempt(),
+            input,
+            items,
+            step: self.step.id.clone(),
+        });
+        self.unit.push(Event::Step(event), self.start_causes())
+    }
+
+    /// Adds the verdict of the air-lock.
+    fn checked(
+        &mut self,
+        item: Option<u32>,
+        attempt: u32,
+        errors: &[Violation],
+        cause: Vec<u64>,
+    ) -> u64 {
+        let event = StepEvent::OutputChecked(OutputChecked {
+            attempt,
+            errors: errors.to_vec(),
+            item,
+            step: self.step.id.clone(),
+            valid: errors.is_empty(),
+        });
+        self.unit.push(Event::Step(event), cause)
+    }
+
+    /// Adds the end of a step: through the air-lock, unless its verdict is recorded already.
+    fn settle(&mut self, attempt: u32, outcome: WorkOutcome, cause: Vec<u64>) {
+        match outcome {
+            WorkOutcome::Output(value) => self.settle_output(attempt, &value, None, cause),
+            failed @ WorkOutcome::Failed { .. } => {
+                self.fail_step(attempt, failed, None, cause);
+            }
+        }
+    }
+
+    /// Adds `step.failed`; `raw_from` says where the refused output is, if an earlier frame has it.
+    fn fail_step(
+        &mut self,
+        attempt: u32,
+        failed: WorkOutcome,
+        raw_from: Option<Reference>,
+        cause: Vec<u64>,
+    ) {
+        let WorkOutcome::Failed { code, message, raw } = failed else {
+            return;
+        };
+        let event = StepEvent::Failed(StepFailed {
+            attempt,
+            code,
+            message,
+            raw,
+            raw_from,
+            step: self.step.id.clone(),
+        });
+        self.unit.push(Event::Step(event), cause);
+    }
+
+    /// Adds the verdict of the air-lock where the step has one (seed 000, invariant 9), then the
+    /// end. `from` says where the output stands, if that is an earlier frame.
+    fn settle_output(
+        &mut self,
+        attempt: u32,
+        value: &Value,
+        from: Option<Reference>,
+        cause: Vec<u64>,
+    ) {
+        let Ok(json) = CanonicalJson::from_value(value) else {
+            let failed =
+                WorkOutcome::failed("expression_failed", "the output is nested too deeply");
+            return self.settle(attempt, failed, cause);
+        };
+        let errors = self.step.schema.as_ref();
+        let errors = errors.map(|_| violations(self.step.check_output(value, self.rules())));
+        self.complete(attempt, errors, (Some(json), from), cause);
+    }
+
+    /// Adds the verdict of the air-lock, if the step has one, then the end of the step. The output,
+    /// if there is one, is recorded unless an earlier frame has it.
+    fn complete(
+        &mut self,
+        attempt: u32,
+        errors: Option<Vec<Violation>>,
+        (output, output_from): (Option<CanonicalJson>, Option<Reference>),
+        mut cause: Vec<u64>,
+    ) {
+        let held = self.scope.steps.get(self.position as usize);
+        match (&errors, held.map(|step| &step.phase)) {
+            // A log cut between the verdict and the end.
+            (_, Some(Phase::Checked { seq, .. })) => cause = vec![*seq],
+            (Some(errors), _) => cause = vec![self.checked(None, attempt, errors, cause)],
+            (None, _) => {}
+        }
+        if let Some(first) = errors.iter().flatten().next() {
+            let (code, message) = (
+                "schema_violation",
+                settle::air_lock_message(self.step, None, first),
+            );
+            let failed = match output {
+                None => WorkOutcome::failed(code, message),
+                // Recorded runs have these messages whole.
+                raw => WorkOutcome::Failed {
+                    code: code.to_owned(),
+                    message,
+                    raw,
+                },
+            };
+            return self.settle(attempt, failed, cause);
+        }
+        let event = StepEvent::Completed(StepCompleted {
+            attempt,
+            output: output.filter(|_| output_from.is_none()),
+            output_from,
+            step: self.step.id.clone(),
+            stripped: Vec::new(),
+        });
+        self.unit.push(Event::Step(event), cause);
+    }
+}
+
 impl<'a> StepContext<'a> {
     fn new(
         definition: &'a Definition,
@@ -208,29 +392,28 @@ impl<'a> StepContext<'a> {
     }
 
     /// Whatever comes next for the step.
-    fn step(&self) -> Option<Vec<Draft>> {
+    fn step(self) -> Option<Vec<Draft>> {
         let state = self.scope.steps.get(self.position as usize)?;
-        let compiled = self.workflow.steps.get(self.position as usize)?;
+        let step = self.workflow.steps.get(self.position as usize)?;
         let plan = self.scope.shape.step(self.position)?;
-        let mut unit = DecisionBatch::new(self.state, &self.scope.path);
+        let mut decision = StepDecision {
+            unit: DecisionBatch::new(self.state, &self.scope.path),
+            at: self,
+            step,
+        };
         match state.status {
             StepStatus::Pending => {
-                let skipped = self.skipped_need();
-                if let Some((reason, detail)) =
-                    skipped.or_else(|| self.skip_reason(compiled, &plan.work))
-                {
-                    unit.push(
-                        self.skipped_event(compiled, reason, detail),
-                        self.start_causes(),
-                    );
-                } else {
-                    self.start(&mut unit, compiled);
+                let skipped = decision.skipped_need();
+                match skipped.or_else(|| decision.skip_reason(step, &plan.work)) {
+                    Some((reason, detail)) => decision.skip(reason, detail),
+                    None => decision.start(),
                 }
             }
-            StepStatus::Running => self.advance(&mut unit, compiled)?,
+            StepStatus::Running => decision.advance()?,
             StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => return None,
         }
-        (!unit.drafts.is_empty()).then_some(unit.drafts)
+        let drafts = decision.unit.drafts;
+        (!drafts.is_empty()).then_some(drafts)
     }
 
     /// Whether something the step needs was skipped by its agent, or because of one: then so is
@@ -271,47 +454,6 @@ impl<'a> StepContext<'a> {
         silent.then_some((SkipReason::WebhooksSuppressed, None))
     }
 
-    fn skipped_event(
-        &self,
-        step: &CompiledStep,
-        reason: SkipReason,
-        detail: Option<String>,
-    ) -> Event {
-        Event::Step(StepEvent::Skipped(StepSkipped {
-            detail,
-            reason,
-            step: step.id.clone(),
-        }))
-    }
-
-    fn start(&self, unit: &mut DecisionBatch, step: &CompiledStep) {
-        match &self.workflow_work() {
-            Some(StepWork::Transform(_)) => self.run_transform(unit, step, None),
-            Some(StepWork::Webhook(plan)) => self.announce(unit, step, plan),
-            Some(StepWork::Workflow(plan)) => self.start_child(unit, step, plan),
-            Some(StepWork::Agent(plan)) => self.start_agent(unit, step, plan),
-            None => {}
-        }
-    }
-
-    /// The rest of a step that has started.
-    fn advance(&self, unit: &mut DecisionBatch, step: &CompiledStep) -> Option<()> {
-        let held = self.scope.steps.get(self.position as usize)?;
-        let started = held.started?;
-        match (self.workflow_work()?, &held.phase) {
-            (StepWork::Transform(_), _) => self.run_transform(unit, step, Some(started)),
-            (StepWork::Webhook(plan), Phase::Begun) => self.send(unit, step, plan, 1, started),
-            (StepWork::Webhook(plan), Phase::ToResend { seq, sending }) => {
-                self.send(unit, step, plan, *sending, *seq);
-            }
-            (StepWork::Webhook(_), _) => self.answered(unit, step, held)?,
-            (StepWork::Workflow(plan), Phase::Begun) => self.open_child(unit, step, plan, started),
-            (StepWork::Workflow(_), _) => self.child_ended(unit, step, held)?,
-            (StepWork::Agent(plan), _) => self.advance_agent(unit, step, plan, held)?,
-        }
-        Some(())
-    }
-
     /// The attempt that is under way or, of a step that has not begun, the one to come.
     fn attempt(&self) -> u32 {
         let held = self.scope.steps.get(self.position as usize);
@@ -343,128 +485,11 @@ impl<'a> StepContext<'a> {
         ends.sort_unstable();
         ends
     }
-
-    /// Adds `step.started`.
-    fn started(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        input: BTreeMap<String, StepInput>,
-    ) -> u64 {
-        self.started_with(unit, step, input, None)
-    }
-
-    /// Adds `step.started`, with the number of items if the step fans out.
-    fn started_with(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        input: BTreeMap<String, StepInput>,
-        items: Option<u32>,
-    ) -> u64 {
-        let event = StepEvent::Started(StepStarted {
-            attempt: self.attempt(),
-            input,
-            items,
-            step: step.id.clone(),
-        });
-        unit.push(Event::Step(event), self.start_causes())
-    }
-
-    /// Adds the end of a step: through the air-lock, unless its verdict is recorded already.
-    fn settle(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        attempt: u32,
-        outcome: WorkOutcome,
-        cause: Vec<u64>,
-    ) {
-        match outcome {
-            WorkOutcome::Output(value) => {
-                self.settle_output(unit, step, attempt, &value, None, cause)
-            }
-            WorkOutcome::Failed { code, message, raw } => {
-                let event = StepEvent::Failed(StepFailed {
-                    attempt,
-                    code,
-                    message,
-                    raw,
-                    step: step.id.clone(),
-                    raw_from: None,
-                });
-                unit.push(Event::Step(event), cause);
-            }
-        }
-    }
-
-    /// Adds the verdict of the air-lock where the step has one (seed 000, invariant 9), then the
-    /// end. `from` says where the output stands, if that is an earlier frame.
-    fn settle_output(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        attempt: u32,
-        value: &Value,
-        from: Option<ktsu_ledger::event::Reference>,
-        mut cause: Vec<u64>,
-    ) {
-        let Ok(json) = CanonicalJson::from_value(value) else {
-            let failed =
-                WorkOutcome::failed("expression_failed", "the output is nested too deeply");
-            return self.settle(unit, step, attempt, failed, cause);
-        };
-        let errors = self.output_violations(step, value);
-        let held = self.scope.steps.get(self.position as usize);
-        match (&errors, held.map(|step| &step.phase)) {
-            // A log cut between the verdict and the end.
-            (_, Some(Phase::Checked { seq, .. })) => cause = vec![*seq],
-            (Some(errors), _) => {
-                let event = StepEvent::OutputChecked(OutputChecked {
-                    attempt,
-                    errors: errors.clone(),
-                    step: step.id.clone(),
-                    valid: errors.is_empty(),
-                    item: None,
-                });
-                cause = vec![unit.push(Event::Step(event), cause)];
-            }
-            (None, _) => {}
-        }
-        if let Some(first) = errors.iter().flatten().next() {
-            let failed = WorkOutcome::Failed {
-                code: "schema_violation".to_owned(),
-                message: settle::air_lock_message(step, None, first),
-                raw: Some(json),
-            };
-            return self.settle(unit, step, attempt, failed, cause);
-        }
-        let event = StepEvent::Completed(StepCompleted {
-            attempt,
-            output: from.is_none().then_some(json),
-            output_from: from,
-            step: step.id.clone(),
-            stripped: Vec::new(),
-        });
-        unit.push(Event::Step(event), cause);
-    }
-
-    /// The air-lock's findings; none if the step declares no schema.
-    fn output_violations(
-        &self,
-        step: &CompiledStep,
-        value: &Value,
-    ) -> Option<Vec<ktsu_ledger::event::Violation>> {
-        step.schema.as_ref()?;
-        Some(violations(step.check_output(value, self.rules())))
-    }
 }
 
 /// Findings in the form frames carry them.
-pub fn violations(
-    found: Vec<super::airlock::SchemaViolation>,
-) -> Vec<ktsu_ledger::event::Violation> {
-    let convert = |one: super::airlock::SchemaViolation| ktsu_ledger::event::Violation {
+pub fn violations(found: Vec<SchemaViolation>) -> Vec<Violation> {
+    let convert = |one: SchemaViolation| Violation {
         message: one.message,
         path: one.pointer,
         rule: one.rule,

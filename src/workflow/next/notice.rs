@@ -73,7 +73,7 @@ fn notifies(scope: &Scope) -> bool {
     steps.any(|step| matches!(&step.work, StepWork::Webhook(webhook) if webhook.on_approval))
 }
 
-/// What a notice says: the record, as far as whoever decides has to know it.
+/// The body of a notice: the part of the record that people need for a decision.
 pub fn notice_body(state: &RunState, (request, _, _): Notice) -> Option<CanonicalJson> {
     let asked = state.pending_decisions();
     let asked = asked.iter().find(|asked| asked.request == request)?;

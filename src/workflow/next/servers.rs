@@ -17,7 +17,7 @@ use crate::rules::DecisionRules;
 pub struct ServerSpec {
     /// As the definition has it.
     pub plan: ServerPlan,
-    /// What it is told of everything that is no secret.
+    /// The values of its params that are not secret.
     pub params: ServerParamValues,
 }
 

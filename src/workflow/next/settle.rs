@@ -3,16 +3,16 @@
 
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{
-    FinishReason, ItemCompleted, ItemEvent, ItemFailed, OutputChecked, Reference,
-    ReservedEvaluated, SkipReason, StepCompleted, StepEvent, StepFailed, StepSkipped, Violation,
+    FinishReason, ItemCompleted, ItemEvent, ItemFailed, Reference, ReservedEvaluated, SkipReason,
+    StepCompleted, StepEvent, StepSkipped, Violation,
 };
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::{AgentTask, Phase, Step as StepState, TaskPhase, Tasks};
+use ktsu_projections::run::{AgentTask, Step as StepState, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
 use super::agent::AgentEnd;
-use super::{DecisionBatch, StepContext, WorkOutcome, violations};
+use super::{DecisionBatch, StepDecision, WorkOutcome, violations};
 use crate::definition::CompiledStep;
 use crate::reserved::{self, ReservedEnd, ReservedEvaluation};
 use ktsu_schema::message_at;
@@ -38,12 +38,10 @@ enum TaskVerdict {
     },
 }
 
-impl StepContext<'_> {
+impl StepDecision<'_> {
     /// Adds whatever is not recorded yet of what follows from a task's end.
     pub(super) fn settle_task(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
+        &mut self,
         plan: &AgentPlan,
         item: Option<u32>,
         task: &AgentTask,
@@ -58,7 +56,7 @@ impl StepContext<'_> {
             .is_object()
             .then(|| reserved::evaluate(output, plan.confidence_threshold_millionths));
         if let Some(judged) = &judged {
-            cause = self.evaluated(unit, step, item, task, judged, cause);
+            cause = self.evaluated(item, task, judged, cause);
         }
         let (end, stripped) =
             judged.map_or((None, Vec::new()), |judged| (judged.end, judged.stripped));
@@ -70,23 +68,15 @@ impl StepContext<'_> {
             },
             (_, Some(refused)) => refused,
             (Some(ReservedEnd::Skip(words)), None) => TaskVerdict::Skip(words),
-            (None, None) => {
-                self.air_lock(unit, step, plan, item, task, output, stripped, &mut cause)
-            }
+            (None, None) => self.air_lock(plan, item, task, output, stripped, &mut cause),
         };
-        self.conclude(unit, step, item, task, *seq, verdict, cause);
+        self.conclude(item, task, *seq, verdict, cause);
         Some(())
     }
 
     /// Ends the step, or the item, as the verdict says; `finished` is the frame with the outcome.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one end, each part of it given once"
-    )]
     fn conclude(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
+        &mut self,
         item: Option<u32>,
         task: &AgentTask,
         finished: u64,
@@ -103,10 +93,10 @@ impl StepContext<'_> {
                     attempt: task.attempt,
                     output: None,
                     output_from: Some(place("/outcome/output")),
-                    step: step.id.clone(),
+                    step: self.step.id.clone(),
                     stripped,
                 });
-                unit.push(Event::Step(event), vec![cause]);
+                self.unit.push(Event::Step(event), vec![cause]);
             }
             (TaskVerdict::Output { stripped }, Some(item)) => {
                 let event = ItemEvent::Completed(ItemCompleted {
@@ -114,18 +104,18 @@ impl StepContext<'_> {
                     item,
                     output_from: Some(place("/outcome/output")),
                     skipped: None,
-                    step: step.id.clone(),
+                    step: self.step.id.clone(),
                     stripped,
                 });
-                unit.push(Event::Item(event), vec![cause]);
+                self.unit.push(Event::Item(event), vec![cause]);
             }
             (TaskVerdict::Skip(words), None) => {
                 let event = StepEvent::Skipped(StepSkipped {
                     detail: Some(words),
                     reason: SkipReason::AgentSkipped,
-                    step: step.id.clone(),
+                    step: self.step.id.clone(),
                 });
-                unit.push(Event::Step(event), vec![cause]);
+                self.unit.push(Event::Step(event), vec![cause]);
             }
             (TaskVerdict::Skip(words), Some(item)) => {
                 let event = ItemEvent::Completed(ItemCompleted {
@@ -133,26 +123,24 @@ impl StepContext<'_> {
                     item,
                     output_from: None,
                     skipped: Some(words),
-                    step: step.id.clone(),
+                    step: self.step.id.clone(),
                     stripped: Vec::new(),
                 });
-                unit.push(Event::Item(event), vec![cause]);
+                self.unit.push(Event::Item(event), vec![cause]);
             }
             (TaskVerdict::Fail { failed, raw }, None) => {
-                self.fail_step(unit, step, task.attempt, failed, raw.map(place), cause);
+                self.fail_step(task.attempt, failed, raw.map(place), vec![cause]);
             }
             (TaskVerdict::Fail { failed, raw }, Some(item)) => {
                 let raw = raw.map(place);
-                self.fail_item(unit, step, item, task.attempt, failed, raw, cause);
+                self.fail_item(item, task.attempt, failed, raw, cause);
             }
         }
     }
 
     /// Adds a frame for each reserved field that has none yet; tells the number of the last.
     fn evaluated(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
+        &mut self,
         item: Option<u32>,
         task: &AgentTask,
         judged: &ReservedEvaluation,
@@ -163,25 +151,19 @@ impl StepContext<'_> {
                 attempt: task.attempt,
                 field: field.name.to_owned(),
                 item,
-                step: step.id.clone(),
+                step: self.step.id.clone(),
                 value: field.value.clone(),
                 verdict: field.verdict,
             });
-            cause = unit.push(Event::Step(event), vec![cause]);
+            cause = self.unit.push(Event::Step(event), vec![cause]);
         }
         cause
     }
 
     /// The agent's schema, then the step's; of a fan-out's items the agent's alone, since the
     /// step's checks the results as a whole (decision R5).
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "one judgement, each part of it given once"
-    )]
     fn air_lock(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
+        &mut self,
         plan: &AgentPlan,
         item: Option<u32>,
         task: &AgentTask,
@@ -203,7 +185,7 @@ impl StepContext<'_> {
                 agent.map_or_else(Vec::new, |agent| violations(agent.missing_reserved(output)));
         }
         if errors.is_empty() && item.is_none() {
-            errors = violations(step.check_output(&clean, rules));
+            errors = violations(self.step.check_output(&clean, rules));
         }
         // An item has to fit into the list of results.
         let fits = || CanonicalJson::from_value(&json!({"results": [clean]})).is_ok();
@@ -215,20 +197,13 @@ impl StepContext<'_> {
             });
         }
         if task.checked.is_none() {
-            let event = StepEvent::OutputChecked(OutputChecked {
-                attempt: task.attempt,
-                errors: errors.clone(),
-                item,
-                step: step.id.clone(),
-                valid: errors.is_empty(),
-            });
-            *cause = unit.push(Event::Step(event), vec![*cause]);
+            *cause = self.checked(item, task.attempt, &errors, vec![*cause]);
         }
         match errors.first() {
             Some(first) => TaskVerdict::Fail {
                 failed: WorkOutcome::failed(
                     "schema_violation",
-                    air_lock_message(step, item, first),
+                    air_lock_message(self.step, item, first),
                 ),
                 raw: Some("/outcome/output"),
             },
@@ -236,37 +211,8 @@ impl StepContext<'_> {
         }
     }
 
-    fn fail_step(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        attempt: u32,
-        failed: WorkOutcome,
-        raw_from: Option<Reference>,
-        cause: u64,
-    ) {
-        let WorkOutcome::Failed { code, message, raw } = failed else {
-            return;
-        };
-        let event = StepEvent::Failed(StepFailed {
-            attempt,
-            code,
-            message,
-            raw,
-            raw_from,
-            step: step.id.clone(),
-        });
-        unit.push(Event::Step(event), vec![cause]);
-    }
-
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "what a frame says, each part once"
-    )]
     pub(super) fn fail_item(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
+        &mut self,
         item: u32,
         attempt: u32,
         failed: WorkOutcome,
@@ -283,19 +229,13 @@ impl StepContext<'_> {
             message,
             raw,
             raw_from,
-            step: step.id.clone(),
+            step: self.step.id.clone(),
         });
-        unit.push(Event::Item(event), vec![cause]);
+        self.unit.push(Event::Item(event), vec![cause]);
     }
 
     /// Ends a fan-out that bore too much: what is under way is stopped, then the step fails.
-    pub(super) fn fail_fan_out(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &AgentPlan,
-        held: &StepState,
-    ) -> Option<()> {
+    pub(super) fn fail_fan_out(&mut self, plan: &AgentPlan, held: &StepState) -> Option<()> {
         let tasks = held.tasks.as_deref()?;
         let (code, message) = fan_out_failure(tasks, plan);
         let cause = match tasks.fatal {
@@ -303,31 +243,23 @@ impl StepContext<'_> {
             None => tasks.list.iter().map(|task| task.last).max()?,
         };
         stop_items(
-            unit,
-            &self.scope.path,
-            &step.id,
+            &mut self.unit,
+            &self.at.scope.path,
+            &self.step.id,
             tasks,
             (FinishReason::Stopped, STOPPED_ELSEWHERE),
         );
-        let event = StepEvent::Failed(StepFailed {
-            attempt: held.attempt,
+        let failed = WorkOutcome::Failed {
             code,
             message,
             raw: None,
-            raw_from: None,
-            step: step.id.clone(),
-        });
-        unit.push(Event::Step(event), vec![cause]);
+        };
+        self.settle(held.attempt, failed, vec![cause]);
         Some(())
     }
 
     /// Ends a fan-out all of whose items are settled.
-    pub(super) fn end_fan_out(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        held: &StepState,
-    ) -> Option<()> {
+    pub(super) fn end_fan_out(&mut self, held: &StepState) -> Option<()> {
         let tasks = held.tasks.as_deref()?;
         let mut cause: Vec<u64> = tasks.list.iter().map(|task| task.last).collect();
         cause.sort_unstable();
@@ -335,38 +267,11 @@ impl StepContext<'_> {
         if cause.is_empty() {
             cause.push(held.started?);
         }
-        let found = step.schema.as_ref().map(|_| {
+        let errors = self.step.schema.as_ref().map(|_| {
             let results = tasks.results().to_value();
-            violations(step.check_output(&results, self.rules()))
+            violations(self.step.check_output(&results, self.rules()))
         });
-        match (&found, &held.phase) {
-            (_, Phase::Checked { seq, .. }) => cause = vec![*seq],
-            (Some(errors), _) => {
-                let event = StepEvent::OutputChecked(OutputChecked {
-                    attempt: held.attempt,
-                    errors: errors.clone(),
-                    item: None,
-                    step: step.id.clone(),
-                    valid: errors.is_empty(),
-                });
-                cause = vec![unit.push(Event::Step(event), cause)];
-            }
-            (None, _) => {}
-        }
-        if let Some(first) = found.iter().flatten().next() {
-            let failed =
-                WorkOutcome::failed("schema_violation", air_lock_message(step, None, first));
-            self.settle(unit, step, held.attempt, failed, cause);
-            return Some(());
-        }
-        let event = StepEvent::Completed(StepCompleted {
-            attempt: held.attempt,
-            output: None,
-            output_from: None,
-            step: step.id.clone(),
-            stripped: Vec::new(),
-        });
-        unit.push(Event::Step(event), cause);
+        self.complete(held.attempt, errors, (None, None), cause);
         Some(())
     }
 }

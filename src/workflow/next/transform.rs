@@ -6,19 +6,14 @@ use jmespath::Rcvar;
 use ktsu_ledger::event::StepInput;
 
 use super::names::computed;
-use super::{DecisionBatch, StepContext, WorkOutcome};
-use crate::definition::{CompiledStep, CompiledWork};
+use super::{StepContext, StepDecision, WorkOutcome};
+use crate::definition::CompiledWork;
 use crate::expression::{Expression, to_value};
 
-impl StepContext<'_> {
+impl StepDecision<'_> {
     /// Evaluates the transform and adds what is not recorded of it yet.
-    pub(super) fn run_transform(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        started: Option<u64>,
-    ) {
-        let CompiledWork::Transform(transform) = &step.work else {
+    pub(super) fn run_transform(&mut self, started: Option<u64>) {
+        let CompiledWork::Transform(transform) = &self.step.work else {
             return;
         };
         let inputs = transform.inputs(&self.names);
@@ -27,16 +22,18 @@ impl StepContext<'_> {
                 Ok(values) => self.inputs(transform.mentions(), values),
                 Err(_) => BTreeMap::new(),
             };
-            self.started(unit, step, given)
+            self.started(given)
         });
         let result = inputs.and_then(|inputs| transform.run(&inputs, &self.names));
         let outcome = match result {
             Ok(value) => WorkOutcome::Output(value),
             Err(error) => WorkOutcome::failed("transform_failed", error.message),
         };
-        self.settle(unit, step, self.attempt(), outcome, vec![started]);
+        self.settle(self.attempt(), outcome, vec![started]);
     }
+}
 
+impl StepContext<'_> {
     /// How the inputs and the arguments of `merge` are recorded. The values of the inputs are at
     /// hand; those of `merge` are looked up where they are no plain path.
     fn inputs<'e>(

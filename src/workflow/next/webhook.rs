@@ -10,7 +10,7 @@ use ktsu_projections::envelope::REDACTED;
 use ktsu_projections::run::{Phase, RunState, Step as StepState};
 use serde_json::{Value, json};
 
-use super::{DecisionBatch, Memo, ScopedNames, StepContext, WorkOutcome, notice_body};
+use super::{Memo, ScopedNames, StepContext, StepDecision, WorkOutcome, notice_body};
 use crate::definition::{CompiledStep, CompiledWork, Definition};
 use crate::expression::{EvaluationError, NameLookup, Root, from_value};
 use crate::template::{Template, text_of};
@@ -89,83 +89,52 @@ struct RenderedRequest {
     input: BTreeMap<String, StepInput>,
 }
 
-impl StepContext<'_> {
+impl StepDecision<'_> {
     /// Starts the step and announces its first sending.
-    pub(super) fn announce(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &WebhookPlan,
-    ) {
-        let rendered = self.render(step);
+    pub(super) fn announce(&mut self, plan: &WebhookPlan) {
+        let rendered = self.render(self.step);
         let input = rendered.as_ref().map(|rendered| rendered.input.clone());
-        let started = self.started(unit, step, input.unwrap_or_default());
+        let started = self.started(input.unwrap_or_default());
         match rendered {
-            Ok(rendered) => self.sent(unit, step, plan, &rendered, 1, started),
-            Err(error) => self.unrenderable(unit, step, &error, started),
+            Ok(rendered) => self.sent(plan, &rendered, 1, started),
+            Err(error) => self.unrenderable(&error, started),
         }
     }
 
     /// Announces a sending of a step that has started.
-    pub(super) fn send(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &WebhookPlan,
-        sending: u32,
-        cause: u64,
-    ) {
-        match self.render(step) {
-            Ok(rendered) => self.sent(unit, step, plan, &rendered, sending, cause),
-            Err(error) => self.unrenderable(unit, step, &error, cause),
+    pub(super) fn send(&mut self, plan: &WebhookPlan, sending: u32, cause: u64) {
+        match self.render(self.step) {
+            Ok(rendered) => self.sent(plan, &rendered, sending, cause),
+            Err(error) => self.unrenderable(&error, cause),
         }
     }
 
-    fn unrenderable(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        error: &EvaluationError,
-        cause: u64,
-    ) {
+    fn unrenderable(&mut self, error: &EvaluationError, cause: u64) {
         let failed = WorkOutcome::failed("expression_failed", error.message.clone());
-        self.settle(unit, step, self.attempt(), failed, vec![cause]);
+        self.settle(self.attempt(), failed, vec![cause]);
     }
 
-    fn sent(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        plan: &WebhookPlan,
-        rendered: &RenderedRequest,
-        sending: u32,
-        cause: u64,
-    ) {
-        let attempt = self.attempt();
+    fn sent(&mut self, plan: &WebhookPlan, rendered: &RenderedRequest, sending: u32, cause: u64) {
+        let (step, attempt) = (&self.step.id, self.attempt());
         let event = WebhookEvent::Sent(WebhookSent {
             approval: None,
             attempt,
             body_hash: Hash::of(rendered.body.as_str().as_bytes()).to_string(),
-            delivery_id: delivery_id(self.state.stream(), &self.scope.path, &step.id, attempt),
+            delivery_id: delivery_id(self.state.stream(), &self.scope.path, step, attempt),
             method: plan.method.clone(),
             sending,
-            step: step.id.clone(),
+            step: step.clone(),
             target: rendered.target.clone(),
         });
-        unit.push(Event::Webhook(event), vec![cause]);
+        self.unit.push(Event::Webhook(event), vec![cause]);
     }
 
     /// Ends a step whose webhook was answered, or failed for good.
-    pub(super) fn answered(
-        &self,
-        unit: &mut DecisionBatch,
-        step: &CompiledStep,
-        held: &StepState,
-    ) -> Option<()> {
+    pub(super) fn answered(&mut self, held: &StepState) -> Option<()> {
         match &held.phase {
             Phase::Delivered { seq, status } => {
                 let output = WorkOutcome::Output(json!({"sent": true, "status_code": status}));
-                self.settle(unit, step, held.attempt, output, vec![*seq]);
+                self.settle(held.attempt, output, vec![*seq]);
             }
             Phase::Undelivered {
                 seq,
@@ -180,18 +149,19 @@ impl StepContext<'_> {
                         approval: None,
                         attempt: held.attempt,
                         sendings: *sending,
-                        step: step.id.clone(),
+                        step: self.step.id.clone(),
                     });
-                    cause = unit.push(Event::Webhook(event), vec![cause]);
+                    cause = self.unit.push(Event::Webhook(event), vec![cause]);
                 }
-                let failed = WorkOutcome::failed(code, self.failure_message(step, code, *status));
-                self.settle(unit, step, held.attempt, failed, vec![cause]);
+                let failed =
+                    WorkOutcome::failed(code, self.failure_message(self.step, code, *status));
+                self.settle(held.attempt, failed, vec![cause]);
             }
             // The verdict is recorded, the end is not: a log cut between the two.
             Phase::Checked { .. } => {
                 let delivered = self.delivered_status()?;
                 let output = WorkOutcome::Output(json!({"sent": true, "status_code": delivered}));
-                self.settle(unit, step, held.attempt, output, vec![held.started?]);
+                self.settle(held.attempt, output, vec![held.started?]);
             }
             Phase::Begun
             | Phase::Sent { .. }
@@ -201,7 +171,9 @@ impl StepContext<'_> {
         }
         Some(())
     }
+}
 
+impl StepContext<'_> {
     fn delivered_status(&self) -> Option<u16> {
         self.scope.steps.get(self.position as usize)?.delivered
     }

@@ -15,6 +15,7 @@ use serde_json::{Map, Value, json};
 
 use super::{MAX_RESULTS, RecomputeError, RecordedRun, RecordedTask};
 use crate::admit::ENGINE;
+use crate::defaults::segment;
 use crate::definition::Definition;
 use crate::rules::RULES;
 use crate::template::Template;
@@ -298,13 +299,13 @@ fn rewritten(declared: &Value, at: &str, task: &RecordedTask, leaves: &mut Vec<S
         }
         Value::Object(members) => {
             let members = members.iter().map(|(name, member)| {
-                let escaped = name.replace('~', "~0").replace('/', "~1");
-                let below = rewritten(member, &format!("{at}/{escaped}"), task, leaves);
+                let at = format!("{at}/{}", segment(name));
+                let below = rewritten(member, &at, task, leaves);
                 (name.clone(), below)
             });
             Value::Object(members.collect())
         }
-        Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => declared.clone(),
+        _ => declared.clone(),
     }
 }
 

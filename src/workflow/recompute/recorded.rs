@@ -8,6 +8,7 @@ use ktsu_ledger::event::{
     StepInput, Violation, WorkerEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{FoldError, PlanError, RunState};
 use serde_json::{Map, Value, json};
@@ -104,10 +105,7 @@ impl TaskEnd {
 impl RecordedTask {
     /// The path of the step from the run: `call/inner`.
     pub fn path(&self) -> String {
-        match self.scope.as_str() {
-            "" => self.step.id.clone(),
-            scope => format!("{scope}/{}", self.step.id),
-        }
+        path_in(&self.scope, &self.step.id)
     }
 
     /// The params as the agent got them; what resolves through a secret as its template.

@@ -6,18 +6,23 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use ktsu_ledger::event::{RunEvent, TimerKind};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::normalize::{self, FrameKey, NormalizedFrame};
 use ktsu_projections::run::{FoldError, RunState};
 use ktsu_projections::value_diff::{self, Change};
+use serde::Serialize;
 use serde_json::{Value, json};
 
 mod records;
 
 use records::{
-    Plans, come_to, conditions, given, is_budget, joined, open_effects, path_of, pause, plans,
-    sendings,
+    Plans, come_to, conditions, given, is_budget, open_effects, path_of, pause, plans, sendings,
 };
 
+use super::DivergenceKind::{
+    Condition, Failure, Group, Items, Limit, NoRecord, Order, Output, Param, Policy, Prompt,
+    Reserved, Retry, RunOutput, Schema, Status, StepAdded, StepRemoved, Template, Unused, Webhook,
+};
 use super::locate;
 use super::policies::policies;
 use super::{Divergence, DivergenceKind, Simulation, TaskAttemptKey};
@@ -107,11 +112,7 @@ impl DivergenceCollector {
     /// Whether a step, or the step whose child it stands in, is on one side only or was not reached
     /// on one: then nothing more is said about it.
     fn is_settled(&self, path: &str) -> bool {
-        let over = [
-            DivergenceKind::StepAdded,
-            DivergenceKind::StepRemoved,
-            DivergenceKind::Condition,
-        ];
+        let over = [StepAdded, StepRemoved, Condition];
         let mut all = self.divergences.iter();
         all.any(|one| {
             over.contains(&one.what)
@@ -125,7 +126,7 @@ impl DivergenceCollector {
         let (old, new) = (before.state().params(0), after.state().params(0));
         for change in value_diff::diff(&old, &new) {
             let sides = (change.before, change.after);
-            self.add(DivergenceKind::Param, "", &change.path, sides);
+            self.add(Param, "", &change.path, sides);
         }
     }
 
@@ -158,27 +159,27 @@ impl DivergenceCollector {
         let gone: Vec<String> = top(&self.old, &self.new);
         let come: Vec<String> = top(&self.new, &self.old);
         for path in gone {
-            self.add(
-                DivergenceKind::StepRemoved,
-                &path,
-                "",
-                (Some(json!(path)), None),
-            );
+            self.add(StepRemoved, &path, "", (Some(json!(path)), None));
         }
         for path in come {
-            self.add(
-                DivergenceKind::StepAdded,
-                &path,
-                "",
-                (None, Some(json!(path))),
-            );
+            self.add(StepAdded, &path, "", (None, Some(json!(path))));
         }
-        let (before, after) = (conditions(old), conditions(new));
-        for (path, was) in &before {
-            let Some(is) = after.get(path) else { continue };
+        self.by_path(Condition, "", &conditions(old), &conditions(new));
+    }
+
+    /// What both sides have for a step, and have otherwise.
+    fn by_path<T: PartialEq + Serialize>(
+        &mut self,
+        kind: DivergenceKind,
+        field: &str,
+        old: &BTreeMap<String, T>,
+        new: &BTreeMap<String, T>,
+    ) {
+        for (path, was) in old {
+            let Some(is) = new.get(path) else { continue };
             if was != is && !self.is_settled(path) {
                 let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(DivergenceKind::Condition, path, "", sides);
+                self.add(kind, path, field, sides);
             }
         }
     }
@@ -196,31 +197,26 @@ impl DivergenceCollector {
                     let sides = (given(&old.data, &place), given(&new.data, &place));
                     // The same value from elsewhere is the same value.
                     if sides.0 != sides.1 {
-                        self.add_item(DivergenceKind::Template, &path, item, &place, sides);
+                        self.add_item(Template, &path, item, &place, sides);
                     }
                 }
                 ("step.started", "items") => {
-                    self.add(
-                        DivergenceKind::Items,
-                        &path,
-                        "",
-                        (change.before, change.after),
-                    );
+                    self.add(Items, &path, "", (change.before, change.after));
                 }
                 ("step.output_checked", _) => {
                     let sides = (change.before, change.after);
-                    self.add_item(DivergenceKind::Schema, &path, item, &change.path, sides);
+                    self.add_item(Schema, &path, item, &change.path, sides);
                 }
                 ("reserved.evaluated", _) => {
                     let sides = (change.before, change.after);
-                    self.add_item(DivergenceKind::Reserved, &path, item, &change.path, sides);
+                    self.add_item(Reserved, &path, item, &change.path, sides);
                 }
                 // What it is made of stands in the templates.
                 ("webhook.sent", "body_hash") => {}
-                ("webhook.sent", "target") if self.has(DivergenceKind::Template, &path) => {}
+                ("webhook.sent", "target") if self.has(Template, &path) => {}
                 ("webhook.sent", _) => {
                     let sides = (change.before, change.after);
-                    self.add(DivergenceKind::Webhook, &path, &change.path, sides);
+                    self.add(Webhook, &path, &change.path, sides);
                 }
                 // Outputs, ends and inputs are told by what they lead to.
                 _ => {}
@@ -239,17 +235,11 @@ impl DivergenceCollector {
         match kept.key.kind.as_str() {
             "step.output_checked" => {
                 let verdict = kept.data.get("verdict").cloned().unwrap_or_default();
-                self.add_item(
-                    DivergenceKind::Schema,
-                    &path,
-                    item,
-                    "/verdict",
-                    side(verdict),
-                );
+                self.add_item(Schema, &path, item, "/verdict", side(verdict));
             }
             "reserved.evaluated" => {
                 let field = kept.data.get("field").cloned().unwrap_or_default();
-                self.add_item(DivergenceKind::Reserved, &path, item, "", side(field));
+                self.add_item(Reserved, &path, item, "", side(field));
             }
             _ => {}
         }
@@ -257,19 +247,12 @@ impl DivergenceCollector {
 
     /// How often webhooks were sent, and after which pauses.
     fn retries(&mut self, old: &[NormalizedFrame<'_>], new: &[NormalizedFrame<'_>]) {
-        let (before, after) = (sendings(old), sendings(new));
-        for (path, was) in &before {
-            let Some(is) = after.get(path) else { continue };
-            if was != is && !self.is_settled(path) {
-                let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(DivergenceKind::Retry, path, "/sendings", sides);
-            }
-        }
+        self.by_path(Retry, "/sendings", &sendings(old), &sendings(new));
         let waited = old.iter().filter_map(|kept| match &kept.frame.event {
             Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Retry => fired
                 .step
                 .as_ref()
-                .map(|step| joined(&kept.frame.scope, step)),
+                .map(|step| path_in(&kept.frame.scope, step)),
             _ => None,
         });
         for path in waited.collect::<BTreeSet<String>>() {
@@ -278,7 +261,7 @@ impl DivergenceCollector {
             };
             if was != is {
                 let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(DivergenceKind::Retry, &path, "/backoff_ms", sides);
+                self.add(Retry, &path, "/backoff_ms", sides);
             }
         }
     }
@@ -292,7 +275,7 @@ impl DivergenceCollector {
             let is: Vec<&String> = is.iter().filter(|step| was.contains(step)).collect();
             if was != is {
                 let sides = (Some(json!(was)), Some(json!(is)));
-                self.add(DivergenceKind::Order, scope, "", sides);
+                self.add(Order, scope, "", sides);
             }
         }
     }
@@ -305,67 +288,10 @@ impl DivergenceCollector {
     ) {
         for (name, was) in old {
             let Some(is) = new.get(name) else { continue };
-            let path = joined(&name.0, &name.1);
-            let texts = [
-                (
-                    "/agent",
-                    json!(was.agent),
-                    json!(is.agent),
-                    DivergenceKind::Prompt,
-                ),
-                (
-                    "/system",
-                    json!(was.system),
-                    json!(is.system),
-                    DivergenceKind::Prompt,
-                ),
-                (
-                    "/user",
-                    json!(was.user),
-                    json!(is.user),
-                    DivergenceKind::Prompt,
-                ),
-                (
-                    "/reflect",
-                    json!(was.reflect),
-                    json!(is.reflect),
-                    DivergenceKind::Prompt,
-                ),
-                // The schema stands in the system prompt, so the model would be told it.
-                (
-                    "/schema",
-                    was.schema.to_value(),
-                    is.schema.to_value(),
-                    DivergenceKind::Prompt,
-                ),
-                (
-                    "/group",
-                    json!(was.group),
-                    json!(is.group),
-                    DivergenceKind::Group,
-                ),
-                (
-                    "/max_tokens",
-                    json!(was.max_tokens),
-                    json!(is.max_tokens),
-                    DivergenceKind::Limit,
-                ),
-                (
-                    "/max_turns",
-                    json!(was.max_turns),
-                    json!(is.max_turns),
-                    DivergenceKind::Limit,
-                ),
-                (
-                    "/threshold",
-                    json!(was.threshold),
-                    json!(is.threshold),
-                    DivergenceKind::Limit,
-                ),
-            ];
-            for (field, was, is, what) in texts {
+            let path = path_in(&name.0, &name.1);
+            for ((kind, field, was), (_, _, is)) in fields(was).into_iter().zip(fields(is)) {
                 if was != is {
-                    self.add_item(what, &path, name.2, field, (Some(was), Some(is)));
+                    self.add_item(kind, &path, name.2, field, (Some(was), Some(is)));
                 }
             }
         }
@@ -393,7 +319,7 @@ impl DivergenceCollector {
             for change in value_diff::diff(&was, &is) {
                 let mut parts = change.path.splitn(4, '/').skip(1);
                 let step = parts.next().unwrap_or_default().to_owned();
-                let path = joined(&scope.path, &step);
+                let path = path_in(&scope.path, &step);
                 let pending = waits && is[&step]["status"] == "pending";
                 if self.is_settled(&path) || pending || !self.new.contains_key(&path) {
                     continue;
@@ -412,10 +338,10 @@ impl DivergenceCollector {
     fn view(&mut self, path: &str, member: &str, below: &str, change: Change) {
         let sides = (change.before, change.after);
         match member {
-            "status" => self.add(DivergenceKind::Status, path, "", sides),
-            "output" => self.add(DivergenceKind::Output, path, below, sides),
-            "error" => self.add(DivergenceKind::Failure, path, below, sides),
-            "skip_reason" => self.add(DivergenceKind::Status, path, "/skip_reason", sides),
+            "status" => self.add(Status, path, "", sides),
+            "output" => self.add(Output, path, below, sides),
+            "error" => self.add(Failure, path, below, sides),
+            "skip_reason" => self.add(Status, path, "/skip_reason", sides),
             // Told otherwise: attempts, items, amounts, what agents said beside their output.
             _ => {}
         }
@@ -427,7 +353,7 @@ impl DivergenceCollector {
         for (path, item) in open_effects(&new.state) {
             if !was.contains(&(path.clone(), item)) {
                 let waits = Some(json!("waits for an answer that is not recorded"));
-                self.add_item(DivergenceKind::NoRecord, &path, item, "", (None, waits));
+                self.add_item(NoRecord, &path, item, "", (None, waits));
             }
         }
     }
@@ -440,23 +366,23 @@ impl DivergenceCollector {
             }
             let data = frame.event.data();
             let step = data.get("step").and_then(Value::as_str);
-            let path = step.map(|step| joined(&frame.scope, step));
+            let path = step.map(|step| path_in(&frame.scope, step));
             let kind = Some(json!(frame.event.kind()));
             let budget = old.state.budget() != new.state.budget();
             match path {
-                None => self.add(DivergenceKind::Policy, "", "", (kind, None)),
+                None => self.add(Policy, "", "", (kind, None)),
                 Some(_) if budget && is_budget(frame) => {
                     let sides = (json!(old.state.budget()), json!(new.state.budget()));
                     let sides = (Some(sides.0), Some(sides.1));
-                    self.add(DivergenceKind::Policy, "", "/cost_budget_micro_usd", sides);
+                    self.add(Policy, "", "/cost_budget_micro_usd", sides);
                 }
                 Some(path) => {
-                    let told = self.divergences.iter().any(|one| {
-                        path == one.step
-                            || (one.what == DivergenceKind::Policy && one.step.is_empty())
-                    });
+                    let told = self
+                        .divergences
+                        .iter()
+                        .any(|one| path == one.step || (one.what == Policy && one.step.is_empty()));
                     if !told && !self.is_settled(&path) {
-                        self.add(DivergenceKind::Unused, &path, "", (kind, None));
+                        self.add(Unused, &path, "", (kind, None));
                     }
                 }
             }
@@ -470,9 +396,9 @@ impl DivergenceCollector {
         };
         let (was, is) = (normalize::envelope(&was), normalize::envelope(&is));
         for (member, what) in [
-            ("status", DivergenceKind::Status),
-            ("error", DivergenceKind::Failure),
-            ("output", DivergenceKind::RunOutput),
+            ("status", Status),
+            ("error", Failure),
+            ("output", RunOutput),
         ] {
             let pick = |value: &Value| {
                 let member = value
@@ -494,15 +420,12 @@ impl DivergenceCollector {
         for (at, frame) in recorded.iter().enumerate() {
             if let Event::Step(event) = &frame.event {
                 places
-                    .entry(joined(&frame.scope, event.step()))
+                    .entry(path_in(&frame.scope, event.step()))
                     .or_insert(at);
             }
         }
         self.divergences.sort_by_key(|one| {
-            let end = matches!(
-                one.what,
-                DivergenceKind::Status | DivergenceKind::Failure | DivergenceKind::RunOutput
-            );
+            let end = matches!(one.what, Status | Failure | RunOutput);
             match one.step.as_str() {
                 "" if end => (2, 0),
                 "" => (0, 0),
@@ -511,6 +434,22 @@ impl DivergenceCollector {
         });
         self.divergences
     }
+}
+
+/// What a runtime is told about a task, and the kind of a difference in each part of it.
+fn fields(spec: &TaskSpec) -> [(DivergenceKind, &'static str, Value); 9] {
+    [
+        (Prompt, "/agent", json!(spec.agent)),
+        (Prompt, "/system", json!(spec.system)),
+        (Prompt, "/user", json!(spec.user)),
+        (Prompt, "/reflect", json!(spec.reflect)),
+        // The schema is part of the system prompt, so the model would see it.
+        (Prompt, "/schema", spec.schema.to_value()),
+        (Group, "/group", json!(spec.group)),
+        (Limit, "/max_tokens", json!(spec.max_tokens)),
+        (Limit, "/max_turns", json!(spec.max_turns)),
+        (Limit, "/threshold", json!(spec.threshold)),
+    ]
 }
 
 /// Steps one side has and the other has not, without those inside of another such step. A child

@@ -4,9 +4,15 @@ use std::collections::HashMap;
 
 use ktsu_ledger::Frame;
 use ktsu_projections::Lineage;
-use ktsu_projections::lineage::{LineageNode, item_name};
+use ktsu_projections::lineage::{LineageNode, item_name, path_in};
 
-use super::{Divergence, DivergenceKind};
+use super::Divergence;
+use super::DivergenceKind::{
+    ApprovalTimeout, Condition, Failure, GateAdded, GateRemoved, Group, Items, Limit, NoRecord,
+    NotByProposer, OnReject, Order, Output, Param, Policy, Prompt, Quorum, Reserved, Retry,
+    RunOutput, Schema, ServerRemoved, Status, StepAdded, StepRemoved, Template, ToolNotPermitted,
+    Unused, Webhook,
+};
 
 /// Finds the frame of each divergence that has none yet. What history does not have stands nowhere.
 pub(super) fn locate_frames(divergences: &mut [Divergence], recorded: &[Frame]) {
@@ -14,25 +20,20 @@ pub(super) fn locate_frames(divergences: &mut [Divergence], recorded: &[Frame]) 
     let mut about: HashMap<String, Vec<&LineageNode>> = HashMap::new();
     for node in lineage.nodes() {
         let step = node.step.as_deref().unwrap_or_default();
-        about.entry(path(&node.scope, step)).or_default().push(node);
+        about
+            .entry(path_in(&node.scope, step))
+            .or_default()
+            .push(node);
     }
     for one in divergences.iter_mut().filter(|one| one.frame.is_none()) {
         let name = match one.what {
             // It is about the steps of a scope, one after another.
-            DivergenceKind::Order => path(&one.step, &moved(one)),
+            Order => path_in(&one.step, &moved(one)),
             _ if one.step.is_empty() => String::new(),
             _ => item_name(&one.step, one.item),
         };
         let nodes = about.get(&name).map_or(&[][..], Vec::as_slice);
         one.frame = frame(one, nodes);
-    }
-}
-
-fn path(scope: &str, step: &str) -> String {
-    match (scope, step) {
-        ("", step) => step.to_owned(),
-        (scope, "") => format!("{scope}/"),
-        (scope, step) => format!("{scope}/{step}"),
     }
 }
 
@@ -50,37 +51,24 @@ fn moved(one: &Divergence) -> String {
 
 /// Of the frames about a step, or about the run, the one that says what differs.
 fn frame(one: &Divergence, nodes: &[&LineageNode]) -> Option<u64> {
-    let first = |kinds: &[&str]| {
-        let mut nodes = nodes.iter();
-        nodes
-            .find(|node| kinds.contains(&node.kind.as_str()))
-            .map(|node| node.seq)
+    let of_kind = |kinds: &[&str]| {
+        let found = nodes
+            .iter()
+            .filter(|node| kinds.contains(&node.kind.as_str()));
+        found.map(|node| node.seq).collect::<Vec<u64>>()
     };
-    let last = |kinds: &[&str]| {
-        let mut nodes = nodes.iter().rev();
-        nodes
-            .find(|node| kinds.contains(&node.kind.as_str()))
-            .map(|node| node.seq)
-    };
+    let first = |kinds: &[&str]| of_kind(kinds).first().copied();
+    let last = |kinds: &[&str]| of_kind(kinds).last().copied();
     match one.what {
-        DivergenceKind::StepAdded | DivergenceKind::NoRecord => None,
-        DivergenceKind::Param | DivergenceKind::Policy => first(&["run.created"]),
-        DivergenceKind::StepRemoved | DivergenceKind::Order | DivergenceKind::Condition => {
-            first(&["step.started", "step.skipped"])
-        }
-        DivergenceKind::Template | DivergenceKind::Items => {
-            first(&["step.started", "item.started"])
-        }
-        DivergenceKind::Prompt | DivergenceKind::Group | DivergenceKind::Limit => {
-            first(&["worker.dispatched"])
-        }
-        DivergenceKind::Schema => first(&["step.output_checked"]),
-        DivergenceKind::Reserved => first(&["reserved.evaluated"]),
-        DivergenceKind::Webhook | DivergenceKind::Retry => first(&["webhook.sent"]),
-        DivergenceKind::Output
-        | DivergenceKind::Status
-        | DivergenceKind::Failure
-        | DivergenceKind::RunOutput => last(&[
+        StepAdded | NoRecord => None,
+        Param | Policy => first(&["run.created"]),
+        StepRemoved | Order | Condition => first(&["step.started", "step.skipped"]),
+        Template | Items => first(&["step.started", "item.started"]),
+        Prompt | Group | Limit => first(&["worker.dispatched"]),
+        Schema => first(&["step.output_checked"]),
+        Reserved => first(&["reserved.evaluated"]),
+        Webhook | Retry => first(&["webhook.sent"]),
+        Output | Status | Failure | RunOutput => last(&[
             "step.completed",
             "step.failed",
             "step.skipped",
@@ -89,17 +77,11 @@ fn frame(one: &Divergence, nodes: &[&LineageNode]) -> Option<u64> {
             "run.completed",
             "run.failed",
         ]),
-        DivergenceKind::Unused => {
+        Unused => {
             let kind = one.history.as_ref().and_then(serde_json::Value::as_str);
             first(&[kind.unwrap_or_default()])
         }
-        DivergenceKind::GateAdded
-        | DivergenceKind::GateRemoved
-        | DivergenceKind::OnReject
-        | DivergenceKind::ApprovalTimeout
-        | DivergenceKind::Quorum
-        | DivergenceKind::NotByProposer
-        | DivergenceKind::ToolNotPermitted
-        | DivergenceKind::ServerRemoved => first(&["approval.requested", "tool.called"]),
+        GateAdded | GateRemoved | OnReject | ApprovalTimeout | Quorum | NotByProposer
+        | ToolNotPermitted | ServerRemoved => first(&["approval.requested", "tool.called"]),
     }
 }

@@ -4,9 +4,14 @@
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::event::plan::{ApprovalPolicy, ServerPlan};
 use ktsu_ledger::{Event, Frame};
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::run::RunState;
 use serde_json::{Value, json};
 
+use super::DivergenceKind::{
+    ApprovalTimeout, GateAdded, GateRemoved, NotByProposer, OnReject, Quorum, ServerRemoved,
+    ToolNotPermitted,
+};
 use super::{Divergence, DivergenceKind};
 
 /// What is recorded, and what would be.
@@ -34,10 +39,7 @@ pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Ve
             continue;
         };
         let was = servers(old, &frame.scope, call.step).unwrap_or_default();
-        let step = match frame.scope.as_str() {
-            "" => call.step.to_owned(),
-            scope => format!("{scope}/{}", call.step),
-        };
+        let step = path_in(&frame.scope, call.step);
         for (what, (history, decided)) in changed(&call, was, is) {
             let one = Divergence {
                 what,
@@ -105,16 +107,16 @@ fn changed(
     let before = was.iter().find(named);
     let Some(after) = is.iter().find(named) else {
         let file = before.map(|server| json!(server.file));
-        return vec![(DivergenceKind::ServerRemoved, (file, None))];
+        return vec![(ServerRemoved, (file, None))];
     };
     if !after.permits(call.tool) {
         let sides = (before.map(allowlist), Some(allowlist(after)));
-        return vec![(DivergenceKind::ToolNotPermitted, sides)];
+        return vec![(ToolNotPermitted, sides)];
     }
     match (call.policy, after.approval(call.tool)) {
         (None, None) => Vec::new(),
-        (None, Some(policy)) => vec![(DivergenceKind::GateAdded, (None, Some(json!(policy))))],
-        (Some(policy), None) => vec![(DivergenceKind::GateRemoved, (Some(json!(policy)), None))],
+        (None, Some(policy)) => vec![(GateAdded, (None, Some(json!(policy))))],
+        (Some(policy), None) => vec![(GateRemoved, (Some(json!(policy)), None))],
         (Some(was), Some(is)) => terms(was, is),
     }
 }
@@ -129,25 +131,20 @@ fn allowlist(server: &ServerPlan) -> Value {
 
 /// What differs between two policies, term by term.
 fn terms(was: &ApprovalPolicy, is: &ApprovalPolicy) -> Vec<(DivergenceKind, Sides)> {
-    let timeout = |policy: &ApprovalPolicy| policy.timeout.as_ref().map(|one| json!(one));
-    let all = [
-        (
-            DivergenceKind::OnReject,
-            (Some(json!(was.on_reject)), Some(json!(is.on_reject))),
-        ),
-        (DivergenceKind::ApprovalTimeout, (timeout(was), timeout(is))),
-        (
-            DivergenceKind::Quorum,
-            (Some(json!(was.quorum)), Some(json!(is.quorum))),
-        ),
-        (
-            DivergenceKind::NotByProposer,
+    let terms = |policy: &ApprovalPolicy| {
+        [
+            (OnReject, Some(json!(policy.on_reject))),
             (
-                Some(json!(was.not_by_proposer)),
-                Some(json!(is.not_by_proposer)),
+                ApprovalTimeout,
+                policy.timeout.as_ref().map(|one| json!(one)),
             ),
-        ),
-    ];
-    let differs = |(_, sides): &(DivergenceKind, Sides)| sides.0 != sides.1;
-    all.into_iter().filter(differs).collect()
+            (Quorum, Some(json!(policy.quorum))),
+            (NotByProposer, Some(json!(policy.not_by_proposer))),
+        ]
+    };
+    let both = terms(was).into_iter().zip(terms(is));
+    let differing = both.filter(|((_, was), (_, is))| was != is);
+    differing
+        .map(|((kind, was), (_, is))| (kind, (was, is)))
+        .collect()
 }

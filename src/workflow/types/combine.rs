@@ -34,16 +34,10 @@ impl ValueType {
     /// What is in both, at the least.
     #[must_use]
     pub fn meet(&self, other: &Self) -> Self {
-        let items = match (&self.items, &other.items) {
-            (Some(a), Some(b)) => Some(Arc::new(a.meet(b))),
-            (Some(one), None) | (None, Some(one)) => Some(Arc::clone(one)),
-            (None, None) => None,
-        };
-        let members = match (&self.members, &other.members) {
-            (Some(a), Some(b)) => Some(Arc::new(meet_members(a, b))),
-            (Some(one), None) | (None, Some(one)) => Some(Arc::clone(one)),
-            (None, None) => None,
-        };
+        let items = either(&self.items, &other.items, |a, b| Arc::new(a.meet(b)));
+        let members = either(&self.members, &other.members, |a, b| {
+            Arc::new(meet_members(a, b))
+        });
         Self::of_kinds(self.kinds.and(other.kinds))
             .with_items(items)
             .with_members(members)
@@ -95,11 +89,7 @@ impl ValueType {
             },
         };
         let named = names.map(|name| (name.clone(), member(name)));
-        let rest = match (&before.rest, &next.rest) {
-            (None, None) => None,
-            (Some(one), None) | (None, Some(one)) => Some(one.clone()),
-            (Some(a), Some(b)) => Some(a.join(b).join(&both(a, b))),
-        };
+        let rest = either(&before.rest, &next.rest, |a, b| a.join(b).join(&both(a, b)));
         Self::object(Members {
             named: named.collect(),
             rest,
@@ -131,6 +121,14 @@ impl ValueType {
 
 /// The kinds that merge with their own.
 const PAIRED: KindSet = KindSet(KindSet::ARRAY.0 | KindSet::OBJECT.0);
+
+/// Both as one, or the one that is there.
+fn either<T: Clone>(a: &Option<T>, b: &Option<T>, both: impl FnOnce(&T, &T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(both(a, b)),
+        (one, other) => one.as_ref().or(other.as_ref()).cloned(),
+    }
+}
 
 fn has(of: &ValueType, kind: KindSet) -> bool {
     of.kinds.meets(kind)
@@ -169,11 +167,7 @@ fn join_members((a, b): (&Arc<Members>, &Arc<Members>)) -> Arc<Members> {
             named.insert(name.clone(), alone(member, a.rest.as_ref()));
         }
     }
-    let rest = match (&a.rest, &b.rest) {
-        (None, None) => None,
-        (Some(one), None) | (None, Some(one)) => Some(one.clone()),
-        (Some(a), Some(b)) => Some(a.join(b)),
-    };
+    let rest = either(&a.rest, &b.rest, ValueType::join);
     Arc::new(Members { named, rest })
 }
 

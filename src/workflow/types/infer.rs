@@ -174,25 +174,18 @@ impl<'e> Inference<'e> {
             Ast::Field { offset, name } => self.name(data, owner, *offset, name),
             Ast::Identity { .. } => match data {
                 InferenceNode::Value(value) => value.clone(),
-                InferenceNode::Root(_) | InferenceNode::Steps(_) | InferenceNode::Env => {
-                    ValueType::any()
-                }
+                _ => ValueType::any(),
             },
             Ast::Literal { value, .. } => ValueType::of_value(&to_value(value)),
             Ast::Index { .. } => match data {
                 InferenceNode::Value(value) => self.indexed(value, owner, ast),
-                InferenceNode::Root(_) | InferenceNode::Steps(_) | InferenceNode::Env => {
-                    ValueType::any()
-                }
+                _ => ValueType::any(),
             },
             Ast::Slice { .. } => match data {
                 InferenceNode::Value(value) if self.holds(value, KindSet::ARRAY, owner, ast) => {
                     arrays(value, ValueType::array(value.items()))
                 }
-                InferenceNode::Value(_)
-                | InferenceNode::Root(_)
-                | InferenceNode::Steps(_)
-                | InferenceNode::Env => ValueType::any(),
+                _ => ValueType::any(),
             },
             Ast::Subexpr { offset, lhs, rhs } => self.below(data, owner, *offset, lhs, rhs),
             Ast::Or { lhs, rhs, .. } => {
@@ -403,17 +396,13 @@ impl<'e> Inference<'e> {
         }
         let message = format!("{whose} cannot have a field {name:?}");
         let known: Vec<&str> = value.field_names().collect();
-        let hint = match (
-            likely_typo(name, known.iter().copied()),
-            inside(value, name),
-        ) {
-            (Some(near), _) => Some(format!("did you mean {near}?")),
-            (None, Some(path)) => Some(format!("did you mean {whose}{path}?")),
-            (None, None) => match nearest(name, known.iter().copied()) {
-                Some(near) => Some(format!("did you mean {near}?")),
-                None if known.is_empty() => None,
-                None => Some(format!("it can have {}", listed(&known))),
-            },
+        let meant = likely_typo(name, known.iter().copied()).map(str::to_owned);
+        let meant = meant.or_else(|| Some(format!("{whose}{}", inside(value, name)?)));
+        let meant = meant.or_else(|| nearest(name, known.iter().copied()).map(str::to_owned));
+        let hint = match meant {
+            Some(meant) => Some(format!("did you mean {meant}?")),
+            None if known.is_empty() => None,
+            None => Some(format!("it can have {}", listed(&known))),
         };
         self.found(FindingKind::UnknownField, offset, name, message, hint);
     }
@@ -556,9 +545,6 @@ fn arrays(of: &ValueType, made: ValueType) -> ValueType {
 fn unless_null(data: InferenceNode<'_>, made: ValueType) -> ValueType {
     match data {
         InferenceNode::Value(value) if value.kinds().meets(KindSet::NULL) => made.or_null(),
-        InferenceNode::Value(_)
-        | InferenceNode::Root(_)
-        | InferenceNode::Steps(_)
-        | InferenceNode::Env => made,
+        _ => made,
     }
 }

@@ -263,7 +263,7 @@ fn names_itself(document: &Value) -> bool {
                 open.extend(members.values());
             }
             Value::Array(items) => open.extend(items),
-            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+            _ => {}
         }
     }
     false

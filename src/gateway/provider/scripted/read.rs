@@ -108,14 +108,10 @@ fn value(
     names: &ValueNames,
 ) -> Option<(Source, ValueRule)> {
     let fields = reader.shaped(node, &shape::VALUE)?;
-    let from = fields
-        .get("from")
-        .and_then(|node| source(reader, node, names));
+    let from = fields.read("from", |node| source(reader, node, names));
     let make = match (fields.get("pattern"), fields.get("cases")) {
         (Some(node), None) => {
-            let json = fields
-                .get("json")
-                .and_then(|node| reader.flag(node, "json"));
+            let json = fields.read("json", |node| reader.flag(node, "json"));
             let json = json.unwrap_or(false);
             pattern(reader, node, "pattern").map(|pattern| ValueRule::Pattern { pattern, json })
         }
@@ -141,8 +137,7 @@ fn source(reader: &mut ConfigReader<'_>, node: &YamlNode, names: &ValueNames) ->
     if !known.contains(&text) {
         let words = format!("there is nothing called {text:?} here");
         let fault = Fault::new(FaultCode::BadValue, node.place, words);
-        reader.fault(fault.hint(format!("known: {}", known.join(", "))));
-        return None;
+        return reader.reject(fault.hint(format!("known: {}", known.join(", "))));
     }
     Some(named(text))
 }
@@ -198,11 +193,10 @@ fn rule(
         let whole = reader.integer(fields.get(key)?, key, least, MAX_COUNT)?;
         u64::try_from(whole).ok()
     };
-    let usage = fields.get("usage");
-    let usage = usage.and_then(|node| reader.shaped(node, &shape::USAGE));
+    let usage = fields.read("usage", |node| reader.shaped(node, &shape::USAGE));
     let tokens = |reader: &mut ConfigReader<'_>, key: &str| count(reader, usage.as_ref()?, key, 0);
     let (tokens_in, tokens_out) = (tokens(reader, "tokens_in"), tokens(reader, "tokens_out"));
-    let error = fields.get("error").and_then(|node| fails(reader, node));
+    let error = fields.read("error", |node| fails(reader, node));
     let reply = response::body(reader, &fields, &response::mentionable(names, &when));
     let tool_calls = response::tool_calls(reader, &fields, &response::mentionable(names, &when));
     let answers = ["reply", "text", "tool_calls"];
@@ -289,16 +283,10 @@ fn delay(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Delay {
 
 fn fails(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ScriptedFailure> {
     let fields = reader.shaped(node, &shape::FAILS)?;
-    let message = fields
-        .get("message")
-        .and_then(|node| reader.string(node, "message"));
+    let message = fields.read("message", |node| reader.string(node, "message"));
     let message = message.unwrap_or_default();
-    let retryable = fields
-        .get("retryable")
-        .and_then(|node| reader.flag(node, "retryable"));
-    let times = fields
-        .get("times")
-        .and_then(|node| reader.integer(node, "times", 1, MAX_COUNT));
+    let retryable = fields.read("retryable", |node| reader.flag(node, "retryable"));
+    let times = fields.read("times", |node| reader.integer(node, "times", 1, MAX_COUNT));
     let failure = match (fields.get("status"), fields.get("code")) {
         (Some(node), None) => {
             let status = reader.integer(node, "status", 300, 599)?;
@@ -317,8 +305,7 @@ fn fails(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ScriptedFailu
             return reader.bad_value(node, "an error has either \"status\" or \"code\"");
         }
     };
-    let usage = fields.get("usage");
-    let usage = usage.and_then(|node| reader.shaped(node, &shape::USAGE));
+    let usage = fields.read("usage", |node| reader.shaped(node, &shape::USAGE));
     let mut tokens = |key: &str| {
         let node = usage.as_ref()?.get(key)?;
         u64::try_from(reader.integer(node, key, 0, MAX_COUNT)?).ok()

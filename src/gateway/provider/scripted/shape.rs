@@ -1,78 +1,55 @@
 //! The shape of a rules file.
 
 use super::read::{MAX_COUNT, MAX_DELAY_MS};
-use ktsu_config::shape::{FieldType, KeyShape, MapShape};
+use ktsu_config::shape::FieldType::{
+    Any, Each, Either, Flag, Integer, List, Map, Note, Number, Text,
+};
+use ktsu_config::shape::{FieldType, KeyShape, MapShape, optional, required};
 
 /// The whole file.
 pub const RULES: MapShape = MapShape::new(
     "the rules file",
     &[
-        KeyShape::new(
-            "default",
-            FieldType::Map(&DEFAULT),
-            "Answers what no rule does",
-        ),
-        KeyShape::new(
-            "rules",
-            FieldType::List(&FieldType::Map(&RULE)),
-            "The first that matches answers",
-        )
-        .required(),
-        KeyShape::new(
-            "values",
-            FieldType::Each(&FieldType::Map(&VALUE)),
-            "Made of each request, in this order",
-        ),
+        optional("default", Map(&DEFAULT)).doc("Answers what no rule does"),
+        required("rules", List(&Map(&RULE))).doc("The first that matches answers"),
+        optional("values", Each(&Map(&VALUE))).doc("Made of each request, in this order"),
     ],
 );
 
-const DELAY_MS: KeyShape = KeyShape::new(
+const DELAY_MS: KeyShape = optional(
     "delay_ms",
-    FieldType::Either(&[FieldType::Number(0.0, MAX_DELAY_MS), FieldType::Map(&DELAY)]),
-    "Before the reply",
-);
-const ERROR: KeyShape = KeyShape::new("error", FieldType::Map(&FAILS), "Fails instead");
-const REPLY: KeyShape = KeyShape::new("reply", FieldType::Any, "Template tree, sent as JSON");
-const TOOL_CALLS: KeyShape = KeyShape::new(
-    "tool_calls",
-    FieldType::List(&FieldType::Map(&TOOL_CALL)),
-    "Asks for these tools, in order",
-);
-const TEXT: KeyShape = KeyShape::new("text", FieldType::Text, "Template, sent as it is");
-const USED: KeyShape = KeyShape::new(
-    "usage",
-    FieldType::Map(&USAGE),
-    "Otherwise a token for every four characters",
-);
+    Either(&[Number(0.0, MAX_DELAY_MS), Map(&DELAY)]),
+)
+.doc("Before the reply");
+const ERROR: KeyShape = optional("error", Map(&FAILS)).doc("Fails instead");
+const REPLY: KeyShape = optional("reply", Any).doc("Template tree, sent as JSON");
+const TOOL_CALLS: KeyShape =
+    optional("tool_calls", List(&Map(&TOOL_CALL))).doc("Asks for these tools, in order");
+const TEXT: KeyShape = optional("text", Text).doc("Template, sent as it is");
+const USED: KeyShape =
+    optional("usage", Map(&USAGE)).doc("Otherwise a token for every four characters");
 
 /// A pattern, or several of which all must be found; a number is the pattern of its digits.
-const PATTERNS: FieldType = FieldType::Each(&FieldType::Either(&[
-    FieldType::Text,
-    FieldType::Integer(0, MAX_COUNT),
-    FieldType::List(&FieldType::Either(&[
-        FieldType::Text,
-        FieldType::Integer(0, MAX_COUNT),
-    ])),
+const PATTERNS: FieldType = Each(&Either(&[
+    Text,
+    Integer(0, MAX_COUNT),
+    List(&Either(&[Text, Integer(0, MAX_COUNT)])),
 ]));
 
 pub(super) const RULE: MapShape = MapShape::new(
     "the rule",
     &[
         DELAY_MS,
-        KeyShape::new("description", FieldType::Note, "For readers"),
+        optional("description", Note).doc("For readers"),
         ERROR,
-        KeyShape::new("name", FieldType::Note, "For readers"),
+        optional("name", Note).doc("For readers"),
         REPLY,
         TEXT,
-        KeyShape::new(
-            "times",
-            FieldType::Integer(1, MAX_COUNT),
-            "Matches so often and no more",
-        ),
+        optional("times", Integer(1, MAX_COUNT)).doc("Matches so often and no more"),
         TOOL_CALLS,
-        KeyShape::new("unless", PATTERNS, "None of these may be found"),
+        optional("unless", PATTERNS).doc("None of these may be found"),
         USED,
-        KeyShape::new("when", PATTERNS, "All of these must be found"),
+        optional("when", PATTERNS).doc("All of these must be found"),
     ],
 )
 .any_of(&ANSWERS);
@@ -89,91 +66,58 @@ const ANSWERS: [&str; 4] = ["error", "reply", "text", "tool_calls"];
 pub(super) const TOOL_CALL: MapShape = MapShape::new(
     "the tool call",
     &[
-        KeyShape::new("arguments", FieldType::Any, "Template tree; {} by default"),
-        KeyShape::new("id", FieldType::Text, "Template; call_N by default"),
-        KeyShape::new("name", FieldType::Text, "Template: the tool's name").required(),
+        optional("arguments", Any).doc("Template tree; {} by default"),
+        optional("id", Text).doc("Template; call_N by default"),
+        required("name", Text).doc("Template: the tool's name"),
     ],
 );
 
 pub(super) const VALUE: MapShape = MapShape::new(
     "the value",
     &[
-        KeyShape::new(
-            "cases",
-            FieldType::List(&FieldType::Map(&CASE)),
-            "The value of the first that is found",
-        ),
-        KeyShape::new(
-            "from",
-            FieldType::Text,
-            "A part of the request, or an earlier value",
-        )
-        .required(),
-        KeyShape::new("json", FieldType::Flag, "Reads what was found as JSON"),
-        KeyShape::new("otherwise", FieldType::Any, "Where no case is found"),
-        KeyShape::new("pattern", FieldType::Text, "Regular expression"),
+        optional("cases", List(&Map(&CASE))).doc("The value of the first that is found"),
+        required("from", Text).doc("A part of the request, or an earlier value"),
+        optional("json", Flag).doc("Reads what was found as JSON"),
+        optional("otherwise", Any).doc("Where no case is found"),
+        optional("pattern", Text).doc("Regular expression"),
     ],
 );
 
 pub(super) const CASE: MapShape = MapShape::new(
     "the case",
     &[
-        KeyShape::new("match", FieldType::Text, "Regular expression").required(),
-        KeyShape::new("value", FieldType::Any, "What it means"),
+        required("match", Text).doc("Regular expression"),
+        optional("value", Any).doc("What it means"),
     ],
 );
 
-const COUNT: FieldType = FieldType::Integer(0, MAX_COUNT);
+const COUNT: FieldType = Integer(0, MAX_COUNT);
 
 pub(super) const USAGE: MapShape = MapShape::new(
     "usage",
     &[
-        KeyShape::new("tokens_in", COUNT, "Of the request"),
-        KeyShape::new("tokens_out", COUNT, "Of the reply"),
+        optional("tokens_in", COUNT).doc("Of the request"),
+        optional("tokens_out", COUNT).doc("Of the reply"),
     ],
 );
 
 pub(super) const DELAY: MapShape = MapShape::new(
     "delay_ms",
     &[
-        KeyShape::new(
-            "fixed",
-            FieldType::Number(0.0, MAX_DELAY_MS),
-            "Milliseconds",
-        ),
-        KeyShape::new(
-            "per_character",
-            FieldType::Number(0.0, 1_000.0),
-            "Milliseconds, of the reply",
-        ),
+        optional("fixed", Number(0.0, MAX_DELAY_MS)).doc("Milliseconds"),
+        optional("per_character", Number(0.0, 1_000.0)).doc("Milliseconds, of the reply"),
     ],
 );
 
 pub(super) const FAILS: MapShape = MapShape::new(
     "the error",
     &[
-        KeyShape::new("code", FieldType::Text, "A code of the gateway"),
-        KeyShape::new("message", FieldType::Text, "What the provider says"),
-        KeyShape::new(
-            "retryable",
-            FieldType::Flag,
-            "Otherwise as the code or status means it",
-        ),
-        KeyShape::new(
-            "status",
-            FieldType::Integer(300, 599),
-            "HTTP status of the provider",
-        ),
-        KeyShape::new(
-            "times",
-            FieldType::Integer(1, MAX_COUNT),
-            "Fails so often, then replies",
-        ),
-        KeyShape::new(
-            "usage",
-            FieldType::Map(&USAGE),
-            "What the failed call used; nothing by default",
-        ),
+        optional("code", Text).doc("A code of the gateway"),
+        optional("message", Text).doc("What the provider says"),
+        optional("retryable", Flag).doc("Otherwise as the code or status means it"),
+        optional("status", Integer(300, 599)).doc("HTTP status of the provider"),
+        optional("times", Integer(1, MAX_COUNT)).doc("Fails so often, then replies"),
+        optional("usage", Map(&USAGE)).doc("What the failed call used; nothing by default"),
     ],
 )
 .one_of(&[&["code", "status"]]);

@@ -110,7 +110,7 @@ impl Reference {
             value = value.and_then(|value| match value {
                 Value::Object(members) => members.get(step),
                 Value::Array(items) => step.parse().ok().and_then(|at: usize| items.get(at)),
-                Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,
+                _ => None,
             });
         }
         let value = value.cloned().unwrap_or_default();
@@ -134,7 +134,7 @@ fn in_words(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
         Value::String(text) => text.clone(),
-        Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => value.to_string(),
+        _ => value.to_string(),
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::plan::{StepPlan, StepWork};
 use ktsu_ledger::{Event, Frame};
+use ktsu_projections::lineage::path_in;
 use ktsu_projections::normalize::{FrameKey, NormalizedFrame};
 use ktsu_projections::run::RunState;
 use serde_json::Value;
@@ -18,21 +19,14 @@ pub(super) fn plans(state: &RunState) -> Plans {
     let mut plans = BTreeMap::new();
     for scope in state.scopes() {
         for plan in &scope.shape.plan.steps {
-            plans.insert(joined(&scope.path, &plan.id), plan.clone());
+            plans.insert(path_in(&scope.path, &plan.id), plan.clone());
         }
     }
     plans
 }
 
-pub(super) fn joined(scope: &str, step: &str) -> String {
-    match scope {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
-    }
-}
-
 pub(super) fn path_of(key: &FrameKey) -> String {
-    joined(&key.scope, key.step.as_deref().unwrap_or_default())
+    path_in(&key.scope, key.step.as_deref().unwrap_or_default())
 }
 
 /// The result of each condition: `true` for a step that started, else why it was skipped.

@@ -5,7 +5,6 @@ use super::super::rules::{Matcher, ReplyBody, TEMPLATE_NAMES};
 use super::super::shape;
 use super::super::template::{Template, Tree};
 use super::ValueNames;
-use ktsu_codes::nearest;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::{YamlNode, YamlValue};
@@ -91,9 +90,7 @@ fn tree(reader: &mut ConfigReader<'_>, node: &YamlNode, names: &[String]) -> Opt
                 .map(|(key, member)| Some((key.text.clone(), tree(reader, member, names)?)));
             members.collect::<Option<_>>().map(Tree::Map)
         }
-        YamlValue::Null | YamlValue::Bool(_) | YamlValue::Number(_) => {
-            Some(Tree::Plain(node.to_value()))
-        }
+        _ => Some(Tree::Plain(node.to_value())),
     }
 }
 
@@ -107,18 +104,17 @@ fn template(
     let template = match Template::parse(text) {
         Ok(template) => template,
         Err(words) => {
-            reader.fault(wrong(words));
-            return None;
+            return reader.reject(wrong(words));
         }
     };
     let known = |name: &&str| names.iter().any(|known| known == name);
     if let Some(unknown) = template.names().find(|name| !known(name)) {
         let fault = wrong(format!("there is nothing called {unknown:?} here"));
-        reader.fault(match nearest(unknown, names.iter().map(String::as_str)) {
-            Some(near) => fault.hint(format!("did you mean {near}?")),
-            None => fault.hint(format!("known: {}", names.join(", "))),
-        });
-        return None;
+        return reader.reject(fault.suggest_or(
+            unknown,
+            names.iter().map(String::as_str),
+            format!("known: {}", names.join(", ")),
+        ));
     }
     Some(template)
 }
