@@ -54,11 +54,14 @@ use ktsu_server::document;
 use ktsu_server::origin::AllowedHosts;
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "ktsu orchestrator",
-    description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
-                   documents with a stable `code`."
-))]
+#[openapi(
+    info(
+        title = "ktsu orchestrator",
+        description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
+                       documents with a stable `code`."
+    ),
+    components(schemas(wire::Problem))
+)]
 struct Api;
 
 /// The routes without authentication, with their description.
@@ -94,17 +97,12 @@ async fn openapi_json(_: Query<NoParameters>) -> axum::response::Response {
     document::response(&TEXT)
 }
 
-/// The OpenAPI description.
-pub fn openapi() -> utoipa::openapi::OpenApi {
-    let mut api = documented_router().split_for_parts().1;
-    policy::describe(&mut api);
-    api
-}
-
-/// The description as served, including what the Rust declarations cannot express.
+/// The OpenAPI description, including what the Rust declarations cannot express.
 pub fn openapi_document() -> &'static Value {
     static SERVED: LazyLock<Value> = LazyLock::new(|| {
-        let mut document = serde_json::to_value(openapi()).unwrap_or_default();
+        let (_, api) = documented_router().split_for_parts();
+        let mut document = serde_json::to_value(api).unwrap_or_default();
+        policy::describe(&mut document);
         shape::refine(&mut document);
         document
     });

@@ -63,15 +63,8 @@ impl QueryParameters for AttemptToken {
     request_body = Report,
     responses(
         (status = 200, body = ReportAck, description = "Durable; go on with what is recorded"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "Another attempt, an end, other bytes under a used number: stop"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn report(
     State(orchestrator): State<Orchestrator>,
@@ -100,17 +93,7 @@ pub(super) async fn report(
         Query::<AttemptToken>,
     ),
     request_body = TaskCompletion,
-    responses(
-        (status = 200, description = "Durable"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, description = "Durable")))]
 pub(super) async fn complete(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
@@ -135,10 +118,6 @@ pub(super) async fn complete(
     request_body = Heartbeat,
     responses(
         (status = 200, body = HeartbeatAck, description = "Tasks of the heartbeat that are no longer wanted"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn heartbeat(
     State(orchestrator): State<Orchestrator>,

@@ -117,8 +117,6 @@ fn page_response<T: Serialize>(
 /// Calls of tools that wait for people.
 #[utoipa::path(get, path = "/approvals", params(Query::<ApprovalListQuery>), responses(
     (status = 200, body = Vec<ApprovalRecord>),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
@@ -179,8 +177,6 @@ impl QueryParameters for ReviewQuery {
 /// Runs that failed because an agent wants a person to look.
 #[utoipa::path(get, path = "/reviews", params(Query::<ReviewQuery>), responses(
     (status = 200, body = Vec<approvals::Review>),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn reviews(
     State(orchestrator): State<Orchestrator>,
@@ -223,13 +219,7 @@ impl QueryParameters for ApprovalQuery {
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
         Query::<ApprovalQuery>,
     ),
-    responses(
-        (status = 200, body = ApprovalRecord),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = ApprovalRecord)))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
@@ -269,15 +259,8 @@ fn id_of(record: &ApprovalRecord) -> String {
     request_body = wire::Decide,
     responses(
         (status = 200, body = ApprovalRecord, description = "Decided, and durable"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "Decided before (`approval` is the record), or not like this"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn decide(
     State(orchestrator): State<Orchestrator>,

@@ -46,13 +46,7 @@ impl QueryParameters for DiffQuery {
 /// What differs between two runs, branches or inline children.
 #[utoipa::path(get, path = "/diff",
     params(Query::<DiffQuery>),
-    responses(
-        (status = 200, body = wire::DiffView),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::DiffView)))]
 pub(super) async fn diff(
     State(orchestrator): State<Orchestrator>,
     Query(two): Query<DiffQuery>,

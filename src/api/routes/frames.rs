@@ -67,10 +67,6 @@ impl QueryParameters for FramesQuery {
         Query::<FramesQuery>, LastEventId),
     responses(
         (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn frames(
     State(orchestrator): State<Orchestrator>,

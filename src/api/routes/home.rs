@@ -32,8 +32,6 @@ const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens are
 /// Shows the workflows that may be invoked, and the routes.
 #[utoipa::path(get, path = "/", responses(
     (status = 200, content((wire::Home = "application/json"), (String = "text/html"))),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn home(
     State(orchestrator): State<Orchestrator>,

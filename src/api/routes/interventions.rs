@@ -25,17 +25,7 @@ use ktsu_workflow::definition::Definition;
 #[utoipa::path(post, path = "/runs/{id}/fork",
     params(("id" = String, Path, description = "A run or a branch")),
     request_body = wire::Fork,
-    responses(
-        (status = 201, body = wire::Branch),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 201, body = wire::Branch)))]
 pub(super) async fn fork(
     State(orchestrator): State<Orchestrator>,
     asker: Caller,
@@ -75,22 +65,9 @@ pub(super) async fn fork(
 
 /// Replaces one top-level field of a step's output for everything that follows.
 #[utoipa::path(post, path = "/runs/{id}/overlay",
-    params(
-        ("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
-        IfMatch,
-    ),
+    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), IfMatch),
     request_body = wire::Overlay,
-    responses(
-        (status = 200, body = wire::CommandRecorded),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::CommandRecorded)))]
 pub(super) async fn overlay(
     State(orchestrator): State<Orchestrator>,
     asker: Caller,
@@ -124,22 +101,9 @@ pub(super) async fn overlay(
 
 /// Lets a waiting branch go on, or begins steps of a run that has ended again.
 #[utoipa::path(post, path = "/runs/{id}/resume",
-    params(
-        ("id" = String, Path, description = "A run or a branch"),
-        IfMatch,
-    ),
+    params(("id" = String, Path, description = "A run or a branch"), IfMatch),
     request_body = wire::Resume,
-    responses(
-        (status = 202, body = wire::CommandRecorded),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 202, body = wire::CommandRecorded)))]
 pub(super) async fn resume(
     State(orchestrator): State<Orchestrator>,
     asker: Caller,
@@ -153,22 +117,9 @@ pub(super) async fn resume(
 
 /// Restarts a step of a run and everything that depends on it: `/resume` with `from`.
 #[utoipa::path(post, path = "/runs/{id}/retry",
-    params(
-        ("id" = String, Path, description = "A run or a branch"),
-        IfMatch,
-    ),
+    params(("id" = String, Path, description = "A run or a branch"), IfMatch),
     request_body = wire::Retry,
-    responses(
-        (status = 202, body = wire::CommandRecorded),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 202, body = wire::CommandRecorded)))]
 pub(super) async fn retry(
     State(orchestrator): State<Orchestrator>,
     asker: Caller,

@@ -35,17 +35,10 @@ use ktsu_server::body::JsonObject;
     responses(
         (status = 200, body = Envelope, description = "The run ended within `wait`"),
         (status = 202, body = wire::Accepted),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json",
             description = "Unknown, or a sub-workflow"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "The idempotency key was used for another request"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn invoke(
     State(orchestrator): State<Orchestrator>,

@@ -26,14 +26,6 @@ use ktsu_server::body::JsonObject;
     responses(
         (status = 200, body = wire::Recomputed, description = "The verdict came within `wait`"),
         (status = 202, body = wire::RecomputeAccepted),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn start(
     State(orchestrator): State<Orchestrator>,
@@ -73,13 +65,7 @@ pub(super) async fn start(
 /// Gets the result of a recompute.
 #[utoipa::path(get, path = "/runs/{id}/recompute",
     params(("id" = String, Path, description = "A recompute: `recompute_…`")),
-    responses(
-        (status = 200, body = wire::Recomputed),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::Recomputed)))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,

@@ -18,15 +18,7 @@ use ktsu_workflow::replay::Definitions;
 #[utoipa::path(post, path = "/runs/{id}/replay",
     params(("id" = String, Path, description = "A run or a branch")),
     request_body = wire::Replay,
-    responses(
-        (status = 200, body = wire::Replayed),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::Replayed)))]
 pub(super) async fn replay(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,

@@ -84,8 +84,6 @@ impl QueryParameters for RunFilter {
 /// Lists runs, newest first.
 #[utoipa::path(get, path = "/runs", params(Query::<RunFilter>), responses(
     (status = 200, body = wire::Runs),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
@@ -139,13 +137,7 @@ fn run_json(row: &Value) -> Value {
 /// One run and its steps.
 #[utoipa::path(get, path = "/runs/{id}",
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
-    responses(
-        (status = 200, body = wire::RunView),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::RunView)))]
 pub(super) async fn get_run(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
@@ -172,13 +164,7 @@ pub(super) async fn get_run(
 /// The envelope of a run.
 #[utoipa::path(get, path = "/runs/{id}/envelope",
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
-    responses(
-        (status = 200, body = Envelope),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = Envelope)))]
 pub(super) async fn envelope(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,

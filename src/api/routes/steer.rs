@@ -22,19 +22,9 @@ macro_rules! steering_route {
     ($name:ident, $path:literal, $steer:expr, $summary:literal) => {
         #[doc = $summary]
         #[utoipa::path(post, path = $path,
-            params(("id" = String, Path, description = "A run or a branch"), IfMatch),
-            request_body = wire::RunCommandView,
-            responses(
-                (status = 200, body = wire::CommandRecorded),
-                (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-                (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-                (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-                (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-                (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-                (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-                (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-                (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-            ))]
+                    params(("id" = String, Path, description = "A run or a branch"), IfMatch),
+                    request_body = wire::RunCommandView,
+                    responses((status = 200, body = wire::CommandRecorded)))]
         pub(super) async fn $name(
             State(orchestrator): State<Orchestrator>,
             asker: Caller,

@@ -18,13 +18,7 @@ use ktsu_server::ProblemDetails;
         ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
         ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
     ),
-    responses(
-        (status = 200, body = wire::StepOrItem),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::StepOrItem)))]
 pub(super) async fn step(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,

@@ -103,12 +103,7 @@ impl ToolCaller {
         (status = 400, description = "No JSON, no message, or of a version that is not known", content(
             (wire::ToolMessage = "application/json"),
             (wire::Problem = "application/problem+json"))),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 406, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn message(
     State(orchestrator): State<Orchestrator>,

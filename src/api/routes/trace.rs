@@ -124,13 +124,7 @@ impl QueryParameters for TraceQuery {
 /// The causal tree of a run, or everything one frame follows from.
 #[utoipa::path(get, path = "/runs/{id}/trace",
     params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Query::<TraceQuery>),
-    responses(
-        (status = 200, body = wire::Trace),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::Trace)))]
 pub(super) async fn trace(
     State(orchestrator): State<Orchestrator>,
     asker: Caller,

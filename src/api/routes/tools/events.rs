@@ -60,10 +60,6 @@ impl QueryParameters for StreamQuery {
     responses(
         (status = 200, body = String, content_type = "text/event-stream",
             description = "`endpoint`: where to post; then `message` for each answer"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 406, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "The attempt is over"),
@@ -135,12 +131,8 @@ impl ToolCaller {
         (status = 400, description = "No JSON, no message, or of a version that is not known", content(
             (wire::ToolMessage = "application/json"),
             (wire::Problem = "application/problem+json"))),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json",
             description = "No such stream of this attempt, or it is over"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
         (status = 503, body = wire::Problem, content_type = "application/problem+json",
             description = "The answers to earlier messages are to be read first"),
     ))]
