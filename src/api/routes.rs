@@ -5,6 +5,7 @@
 
 mod agents;
 mod approvals;
+mod command;
 mod diff;
 mod frames;
 mod health;
@@ -38,10 +39,12 @@ use axum::response::IntoResponse;
 use axum::routing::get;
 use ktsu_ledger::StreamId;
 use serde_json::Value;
-use utoipa::OpenApi;
+use utoipa::openapi::path::{self, ParameterIn};
+use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::parameter::Parameter;
 use self::query::{NoParameters, Query};
 use super::access::{self, Access};
 use super::ids::RunPath;
@@ -159,6 +162,25 @@ impl FromRequestParts<Orchestrator> for RunTarget {
         let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
         let target = path.ok().and_then(|path| RunPath::parse(&path.0));
         find_run(orchestrator, &target.ok_or_else(no_such_run)?).await
+    }
+}
+
+impl IntoParams for RunTarget {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
+        let about = "A run, a branch or a recompute, or `R%2Fcall` for an inline child";
+        vec![Parameter::in_path("id", about)]
+    }
+}
+
+/// The description of a path that names a step.
+struct StepPath;
+
+impl IntoParams for StepPath {
+    fn into_params(place: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
+        let mut parameters = RunTarget::into_params(place);
+        let about = "The step, or `STEP.INDEX` for an item";
+        parameters.push(Parameter::in_path("step", about));
+        parameters
     }
 }
 

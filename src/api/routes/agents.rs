@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::shape::{DtoSchema, in_words};
-use super::wire;
+use super::{StepPath, wire};
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -55,11 +55,7 @@ impl QueryParameters for AttemptToken {
 
 /// Reports what happened to a task; answered once it is durable.
 #[utoipa::path(post, path = "/runs/{id}/steps/{step}/report",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<AttemptToken>,
-    ),
+    params(StepPath, Query::<AttemptToken>),
     request_body = Report,
     responses(
         (status = 200, body = ReportAck, description = "Durable; go on with what is recorded"),
@@ -87,11 +83,7 @@ pub(super) async fn report(
 
 /// Ends a task, from a runtime that reports nothing else.
 #[utoipa::path(post, path = "/runs/{id}/steps/{step}/complete",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<AttemptToken>,
-    ),
+    params(StepPath, Query::<AttemptToken>),
     request_body = TaskCompletion,
     responses((status = 200, description = "Durable")))]
 pub(super) async fn complete(

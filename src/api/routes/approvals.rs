@@ -11,10 +11,10 @@ use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use serde::Serialize;
 use serde_json::json as value;
 
-use super::interventions::{RequestMembers, invalid};
+use super::command::{CommandBody, invalid};
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
-use super::{RunTarget, find_run, json, no_such_run, wire};
+use super::{RunTarget, StepPath, find_run, json, no_such_run, wire};
 use crate::access::Caller;
 use crate::ids;
 use crate::problems::{self, store_error};
@@ -22,7 +22,6 @@ use ktsu_codes::ErrorCode;
 use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_orchestrator::{CommandError, HumanCommand, Orchestrator};
 use ktsu_server::ProblemDetails;
-use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
 
 /// The default number of runs to search.
@@ -214,11 +213,7 @@ impl QueryParameters for ApprovalQuery {
 /// Gets the approval of a step: the given one, otherwise the oldest pending one, otherwise the
 /// last.
 #[utoipa::path(get, path = "/runs/{id}/steps/{step}/approval",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<ApprovalQuery>,
-    ),
+    params(StepPath, Query::<ApprovalQuery>),
     responses((status = 200, body = ApprovalRecord)))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
@@ -252,10 +247,7 @@ fn id_of(record: &ApprovalRecord) -> String {
 
 /// Decides on a call.
 #[utoipa::path(post, path = "/runs/{id}/steps/{step}/approval/decide",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-    ),
+    params(StepPath),
     request_body = wire::Decide,
     responses(
         (status = 200, body = ApprovalRecord, description = "Decided, and durable"),
@@ -267,23 +259,21 @@ pub(super) async fn decide(
     asker: Caller,
     Path((run, step)): Path<(String, String)>,
     _: Query<NoParameters>,
-    body: JsonObject,
+    CommandBody(body): CommandBody<wire::Decide>,
 ) -> Result<Response, ProblemDetails> {
     let run = run_of(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
-    let mut members = RequestMembers(body.0);
     let decide = ApprovalCommand {
         scope: run.scope.clone(),
         step: name.to_owned(),
         item,
-        approval_id: members.text("approval_id")?,
-        digest: members.text("digest")?,
-        decision: decision(&members.required_text("decision")?)?,
+        approval_id: body.approval_id,
+        digest: body.digest,
+        decision: decision(&body.decision)?,
         by: asker.principal,
-        reason: members.reason()?,
-        result: members.text("result")?,
+        reason: body.reason,
+        result: body.result,
     };
-    members.reject_unknown()?;
     if decide.result.is_some() && decide.decision != Decision::Happened {
         return Err(invalid("result is allowed only with the decision happened"));
     }

@@ -63,7 +63,7 @@ impl QueryParameters for FramesQuery {
 
 /// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
 #[utoipa::path(get, path = "/runs/{id}/frames",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
+    params(RunTarget,
         Query::<FramesQuery>, LastEventId),
     responses(
         (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),

@@ -141,6 +141,12 @@ impl Parameter {
         value.map(Some).ok_or_else(|| invalid(self.words()))
     }
 
+    /// The description of a segment of a path.
+    pub(super) fn in_path(name: &'static str, about: &'static str) -> path::Parameter {
+        let segment = Self::new(name, Kind::Any, about).required();
+        segment.described(ParameterIn::Path)
+    }
+
     /// The parameter as the description has it.
     pub(super) fn described(&self, place: ParameterIn) -> path::Parameter {
         ParameterBuilder::new()

@@ -1,5 +1,4 @@
-//! Deserialization with error locations, worded as schema violations. For types too large for a
-//! schema in the description.
+//! Deserialization with error locations, worded as schema violations.
 
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -65,7 +64,11 @@ fn mismatch(error: &str, value: Option<&Value>) -> (&'static str, String) {
         let message = format!("missing required field: {}", field.trim_matches('`'));
         return ("required", message);
     }
-    let (_, expected) = error.rsplit_once("expected ").unwrap_or_default();
+    let (found, expected) = error.rsplit_once("expected ").unwrap_or_default();
+    if let Some(name) = found.strip_prefix("unknown field `") {
+        let name = name.trim_end_matches("`, ");
+        return ("additionalProperties", format!("unknown member {name:?}"));
+    }
     if error.starts_with("unknown variant ") {
         return ("enum", format!("expected {}", expected.replace('`', "")));
     }

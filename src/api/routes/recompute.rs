@@ -6,8 +6,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::StreamId;
-use serde_json::Value;
 
+use super::command;
 use super::query::{NoParameters, Query, WaitQuery};
 use super::{RunTarget, json, wire};
 use crate::access::Caller;
@@ -21,7 +21,7 @@ use ktsu_server::body::JsonObject;
 
 /// Calls the models of a run again with the recorded inputs, in a separate stream.
 #[utoipa::path(post, path = "/runs/{id}/recompute",
-    params(("id" = String, Path, description = "A run"), Query::<WaitQuery>),
+    params(RunTarget, Query::<WaitQuery>),
     request_body(content = wire::Recompute, description = "One step, or with `{}` all of them"),
     responses(
         (status = 200, body = wire::Recomputed, description = "The verdict came within `wait`"),
@@ -34,7 +34,8 @@ pub(super) async fn start(
     Query(wait): Query<WaitQuery>,
     body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
-    let step = step_of(&body)?;
+    let wire::Recompute { step } = command::read(body)
+        .map_err(|words| ProblemDetails::new(ErrorCode::InvalidParams, words))?;
     if !run.scope.is_empty() {
         let words = "a child cannot be recomputed on its own: name its step";
         return Err(ProblemDetails::new(ErrorCode::NotRecomputable, words)
@@ -64,7 +65,7 @@ pub(super) async fn start(
 
 /// Gets the result of a recompute.
 #[utoipa::path(get, path = "/runs/{id}/recompute",
-    params(("id" = String, Path, description = "A recompute: `recompute_…`")),
+    params(RunTarget),
     responses((status = 200, body = wire::Recomputed)))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
@@ -86,20 +87,4 @@ async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Prob
     let text = serde_json::to_string(&found);
     text.map(json)
         .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
-}
-
-fn step_of(body: &JsonObject) -> Result<Option<String>, ProblemDetails> {
-    let wrong = |words: &str| ProblemDetails::new(ErrorCode::InvalidParams, words);
-    if let Some(other) = body.0.keys().find(|name| *name != "step") {
-        return Err(wrong(&format!(
-            "unknown member {other}; only step is allowed"
-        )));
-    }
-    match body.0.get("step") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(step)) if !step.is_empty() => Ok(Some(step.clone())),
-        Some(_) => Err(wrong(
-            "step takes the path of a step, such as \"call/inner\"",
-        )),
-    }
 }

@@ -3,38 +3,34 @@
 use axum::extract::State;
 use axum::response::Response;
 
-use super::interventions::RequestMembers;
+use super::command::CommandBody;
 use super::query::{NoParameters, Query};
 use super::{RunTarget, json, wire};
 use crate::problems::store_error;
 use ktsu_history::replay;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
-use ktsu_server::body::JsonObject;
 use ktsu_workflow::replay::Definitions;
 
 /// Folds a recorded run or, strictly, decides it again from its recorded inputs and compares every
 /// byte. Calls nothing outside the ledger and writes nothing.
 #[utoipa::path(post, path = "/runs/{id}/replay",
-    params(("id" = String, Path, description = "A run or a branch")),
+    params(RunTarget),
     request_body = wire::Replay,
     responses((status = 200, body = wire::Replayed)))]
 pub(super) async fn replay(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
     _: Query<NoParameters>,
-    body: JsonObject,
+    CommandBody(body): CommandBody<wire::Replay>,
 ) -> Result<Response, ProblemDetails> {
-    let mut members = RequestMembers(body.0);
-    let strict = members.flag("strict")?;
-    members.reject_unknown()?;
     let stream = run.stream.clone();
     let report = orchestrator
         .readers()
         .with(move |reader| {
-            Ok(match strict {
-                true => replay::strict(reader, &run.stream, &mut Definitions::default()),
-                false => replay::folded(reader, &run.stream),
+            Ok(match body.strict {
+                Some(true) => replay::strict(reader, &run.stream, &mut Definitions::default()),
+                Some(false) | None => replay::folded(reader, &run.stream),
             })
         })
         .await;

@@ -136,7 +136,7 @@ fn run_json(row: &Value) -> Value {
 
 /// One run and its steps.
 #[utoipa::path(get, path = "/runs/{id}",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
+    params(RunTarget),
     responses((status = 200, body = wire::RunView)))]
 pub(super) async fn get_run(
     State(orchestrator): State<Orchestrator>,
@@ -163,7 +163,7 @@ pub(super) async fn get_run(
 
 /// The envelope of a run.
 #[utoipa::path(get, path = "/runs/{id}/envelope",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
+    params(RunTarget),
     responses((status = 200, body = Envelope)))]
 pub(super) async fn envelope(
     State(orchestrator): State<Orchestrator>,

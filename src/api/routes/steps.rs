@@ -4,7 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 
 use super::query::{NoParameters, Query};
-use super::{find_run, json, no_such_run, wire};
+use super::{StepPath, find_run, json, no_such_run, wire};
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -14,10 +14,7 @@ use ktsu_server::ProblemDetails;
 
 /// A step, as the envelope shows it, or one item of a fan-out.
 #[utoipa::path(get, path = "/runs/{id}/steps/{step}",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-    ),
+    params(StepPath),
     responses((status = 200, body = wire::StepOrItem)))]
 pub(super) async fn step(
     State(orchestrator): State<Orchestrator>,

@@ -123,7 +123,7 @@ impl QueryParameters for TraceQuery {
 
 /// The causal tree of a run, or everything one frame follows from.
 #[utoipa::path(get, path = "/runs/{id}/trace",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Query::<TraceQuery>),
+    params(RunTarget, Query::<TraceQuery>),
     responses((status = 200, body = wire::Trace)))]
 pub(super) async fn trace(
     State(orchestrator): State<Orchestrator>,

@@ -22,10 +22,12 @@ use ktsu_projections::envelope::{BranchView, ErrorView, ItemView, StepView, Usag
 use ktsu_projections::value_diff::Change;
 use ktsu_server::FieldViolation;
 
-pub use approvals::{Decide, ToolMessage, ToolMessages};
+pub use approvals::{Decide, Decision, ToolMessage, ToolMessages};
 pub use comparison::{DiffView, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
-pub use interventions::{Branch, CommandRecorded, Fork, Overlay, Resume, Retry, RunCommandView};
+pub use interventions::{
+    Branch, CommandRecorded, Effects, Fork, Overlay, Resume, Retry, RunCommandView,
+};
 pub use trace::{Placed, Trace};
 
 /// A run was accepted.
@@ -43,7 +45,6 @@ pub struct Accepted {
 #[serde(deny_unknown_fields)]
 pub struct Recompute {
     /// The path of a step: `triage`, `call/inner`; absent for all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub step: Option<String>,
 }

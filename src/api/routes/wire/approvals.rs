@@ -43,21 +43,18 @@ pub enum ToolMessages {
 #[serde(deny_unknown_fields)]
 pub struct Decide {
     /// `approved` (or `approve`), `rejected` (or `reject`); of a call in doubt also `happened`.
-    pub decision: Decision,
+    #[schema(value_type = Decision)]
+    pub decision: String,
     /// Which call, where several wait in the step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub approval_id: Option<String>,
     /// The digest of the arguments that were looked at: others are not decided on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub digest: Option<String>,
     /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
     /// For a call that happened: its result, for the model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub result: Option<String>,
 }
