@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::envelope::Envelope;
+use crate::step_name::path_in;
 
 /// What a frame is about, whatever its number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
@@ -44,10 +45,7 @@ impl FrameKey {
     /// Where it belongs: `step`, `child/step.2`; empty for what concerns the run.
     pub fn location(&self) -> String {
         let step = self.step.as_deref().unwrap_or_default();
-        let mut place = match self.scope.as_str() {
-            "" => step.to_owned(),
-            scope => format!("{scope}/{step}"),
-        };
+        let mut place = path_in(&self.scope, step);
         if let Some(item) = self.item {
             place.push_str(&format!(".{item}"));
         }

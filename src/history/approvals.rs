@@ -50,10 +50,8 @@ pub fn pending(
     workflow: Option<&str>,
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
     let filter = Filter {
-        kinds: listed_kinds(),
-        workflow: workflow.map(str::to_owned),
-        status: None,
         open: Some(true),
+        ..runs_of(workflow)
     };
     let mut found = Vec::new();
     each(reader, &filter, None, usize::MAX, |row| {
@@ -150,14 +148,8 @@ pub fn all_page(
     from: Option<&Cursor>,
     limit: usize,
 ) -> Result<(Vec<ApprovalRecord>, Option<Cursor>), StoreError> {
-    let filter = Filter {
-        kinds: listed_kinds(),
-        workflow: workflow.map(str::to_owned),
-        status: None,
-        open: None,
-    };
     let mut found = Vec::new();
-    let next = each(reader, &filter, from, limit, |row| {
+    let next = each(reader, &runs_of(workflow), from, limit, |row| {
         // A branch shows what it shares with its run: that stands there.
         let own =
             |record: &ApprovalRecord| record.run_id.split('/').next() == Some(row.stream.name());
@@ -190,10 +182,8 @@ pub fn reviews_page(
     limit: usize,
 ) -> Result<(Vec<Review>, Option<Cursor>), StoreError> {
     let filter = Filter {
-        kinds: listed_kinds(),
-        workflow: workflow.map(str::to_owned),
         status: Some(RunStatus::Failed.as_str().to_owned()),
-        open: None,
+        ..runs_of(workflow)
     };
     let mut found = Vec::new();
     let next = each(reader, &filter, from, limit, |row| {
@@ -208,6 +198,15 @@ pub fn reviews_page(
         Ok(())
     })?;
     Ok((found, next))
+}
+
+/// Runs and their branches, of one workflow or of all.
+fn runs_of(workflow: Option<&str>) -> Filter {
+    Filter {
+        kinds: listed_kinds(),
+        workflow: workflow.map(str::to_owned),
+        ..Filter::default()
+    }
 }
 
 fn read(row: &IndexRow) -> Option<RunRow> {

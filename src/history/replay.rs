@@ -11,7 +11,8 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::RunReadError;
-use ktsu_run_index as rows;
+use super::verify::each_stream;
+use ktsu_run_index::is_run;
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
 /// A run that was told again.
@@ -131,14 +132,9 @@ fn replay_with(
 /// [`StoreError`].
 pub fn streams(reader: &dyn Reader) -> Result<Vec<StreamId>, StoreError> {
     let mut found = Vec::new();
-    let mut after: Option<StreamId> = None;
-    loop {
-        let page = reader.streams(after.as_ref(), 1000)?;
-        let Some(last) = page.last().cloned() else {
-            return Ok(found);
-        };
-        let runs = page.into_iter();
-        found.extend(runs.filter(rows::is_run));
-        after = Some(last);
-    }
+    each_stream(reader, |stream| {
+        found.extend(Some(stream).filter(|stream| is_run(stream)).cloned());
+        Ok(())
+    })?;
+    Ok(found)
 }

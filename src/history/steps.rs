@@ -13,6 +13,7 @@ use ktsu_projections::envelope::{
 };
 use ktsu_projections::lineage::{LineageNode, item_name};
 use ktsu_projections::run::FoldError;
+use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 
 use super::frame_page::MAX_BYTES;
@@ -231,11 +232,6 @@ impl TimelineBuilder<'_> {
 
     fn step(&self, scope: &str, view: StepView) -> StepTimeline {
         let about = self.about(scope, &view.id);
-        let inner = if scope.is_empty() {
-            view.id.clone()
-        } else {
-            format!("{scope}/{}", view.id)
-        };
         let items = view.items.into_iter().flatten();
         StepTimeline {
             after: self.predecessors(scope, &view.id, about),
@@ -243,7 +239,7 @@ impl TimelineBuilder<'_> {
             after_ms: about.first().map(|node| self.since(node.at)),
             calls: self.calls(about),
             child: (view.kind == "workflow" && !about.is_empty())
-                .then(|| self.run(&inner).map(Box::new))
+                .then(|| self.run(&path_in(scope, &view.id)).map(Box::new))
                 .flatten(),
             items: items.map(|item| self.item(scope, &view.id, item)).collect(),
             id: view.id,
@@ -362,16 +358,6 @@ fn is_plain(event: &Event) -> bool {
         Event::Step(StepEvent::ReservedEvaluated(one)) => {
             matches!(one.verdict, Verdict::Pass | Verdict::Noted)
         }
-        Event::Run(_)
-        | Event::Recompute(_)
-        | Event::Step(_)
-        | Event::Item(_)
-        | Event::Agent(_)
-        | Event::Worker(_)
-        | Event::Webhook(_)
-        | Event::Person(_)
-        | Event::Kv(_)
-        | Event::Store(_)
-        | Event::Foreign { .. } => false,
+        _ => false,
     }
 }

@@ -1,5 +1,6 @@
 //! The causal tree of a run, and the chain from one frame back to the root.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use ktsu_ledger::event::{AgentEvent, CallAttempt};
@@ -7,6 +8,7 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Event, Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::LineageNode;
+use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 
 use super::frame_page::MAX_BYTES;
@@ -77,22 +79,22 @@ fn attempts(frames: &[Frame], seq: u64) -> Vec<CallAttempt> {
 
 /// A frame and everything it follows from, each once, latest first; none if there is no such frame.
 pub fn ancestors(frames: &[Frame], seq: u64) -> Option<Vec<LineageNode>> {
-    let lineage = Lineage::from_frames(frames);
-    lineage.node(seq)?;
-    let chain = lineage.ancestors(seq);
-    Some(
-        chain
-            .into_iter()
-            .filter_map(|seq| lineage.node(seq).cloned())
-            .collect(),
-    )
+    chain(frames, seq, Lineage::ancestors)
 }
 
 /// A frame and everything that follows from it, each once, in order; none if there is no such frame.
 pub fn descendants(frames: &[Frame], seq: u64) -> Option<Vec<LineageNode>> {
+    chain(frames, seq, Lineage::descendants)
+}
+
+fn chain(
+    frames: &[Frame],
+    seq: u64,
+    follow: impl Fn(&Lineage, u64) -> Vec<u64>,
+) -> Option<Vec<LineageNode>> {
     let lineage = Lineage::from_frames(frames);
     lineage.node(seq)?;
-    let chain = lineage.descendants(seq).into_iter();
+    let chain = follow(&lineage, seq).into_iter();
     Some(chain.filter_map(|seq| lineage.node(seq).cloned()).collect())
 }
 
@@ -112,12 +114,11 @@ pub fn mark_missing_causes<'n>(
             let Some((stream, seq)): Option<(StreamId, u64)> = named else {
                 continue;
             };
-            let last = match tails.get(&stream) {
-                Some(last) => *last,
-                None => {
-                    let last = reader.tail(&stream)?.map(|tail| tail.seq);
-                    tails.insert(stream, last);
-                    last
+            let last = match tails.entry(stream) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let tail = reader.tail(new.key())?;
+                    *new.insert(tail.map(|tail| tail.seq))
                 }
             };
             if last.is_none_or(|last| seq > last) && !node.missing.contains(cause) {
@@ -167,11 +168,7 @@ impl TraceFilter {
 /// Whether a frame is about a step, or about what is inside it.
 pub fn is_about(node: &LineageNode, step: &str) -> bool {
     let step = step.strip_prefix("step.").unwrap_or(step);
-    let id = node.step.as_deref().unwrap_or_default();
-    let path = match node.scope.as_str() {
-        "" => id.to_owned(),
-        scope => format!("{scope}/{id}"),
-    };
+    let path = path_in(&node.scope, node.step.as_deref().unwrap_or_default());
     let rest = path.strip_prefix(step);
     !step.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
 }

@@ -177,7 +177,7 @@ fn verify_once(
     Ok(report)
 }
 
-fn each_stream(
+pub(super) fn each_stream(
     reader: &dyn Reader,
     mut take: impl FnMut(&StreamId) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use ktsu_ledger::event::SkipReason;
 use ktsu_ledger::event::plan::StepWork;
+use ktsu_ledger::event::{ItemEvent, SkipReason, StepEvent};
+use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
 use ktsu_projections::step_name::StepName;
 use serde::Serialize;
 
-use super::item_status::{self, ItemState};
 use super::provenance::{FieldNotFoundError, TracedRun, ValueOrigin, origins};
 use super::traversal::depth_first;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
@@ -147,62 +147,43 @@ impl Explainer<'_, '_> {
         let position = position.ok_or_else(|| self.no_step(scope, id))?;
         let step = held.and_then(|held| held.steps.get(position as usize));
         let count = step.and_then(|step| step.tasks.as_deref()?.items);
-        let told = item_status::item_status(self.story.frames(), scope, id, item, count);
-        let place = name.to_string();
-        let shown = told.frame;
-        match told.state {
-            ItemState::Unknown { items } => {
-                let message = format!("there is no item {place:?}");
+        let last = last_item_event(self.story.frames(), (scope, id), item);
+        let (status, text) = match last.map(|(_, event)| event) {
+            None if count.is_none_or(|count| item >= count) => {
                 let path = &name.path;
-                let there = match items {
-                    None | Some(0) => vec![format!("{path}, without items")],
-                    Some(count) => vec![format!("{path}.0 to {path}.{}", count - 1)],
-                };
-                Err(FieldNotFoundError {
-                    message,
+                return Err(FieldNotFoundError {
+                    message: format!("there is no item {:?}", name.to_string()),
                     unnamed: "the step has no such item".to_owned(),
-                    there,
-                })
+                    there: vec![match count {
+                        None | Some(0) => format!("{path}, without items"),
+                        Some(count) => format!("{path}.0 to {path}.{}", count - 1),
+                    }],
+                });
             }
-            ItemState::NotBegun => {
-                self.push_reason(
-                    &place,
-                    None,
-                    "it never began".to_owned(),
-                    &Provenance::default(),
-                );
-                Ok(("pending", Some((at.unwrap_or_default(), position))))
-            }
-            ItemState::Running => {
-                let people = step.is_some_and(|step| state.awaits_people(step));
-                let text = match people {
+            None => ("pending", "it never began".to_owned()),
+            Some(ItemEvent::Started(_)) => {
+                let text = match step.is_some_and(|step| state.awaits_people(step)) {
                     true => "it waits for its agent, or for people to decide: ktsu approvals",
                     false => "it waits for its agent",
                 };
-                self.push_reason(&place, shown, text.to_owned(), &Provenance::default());
-                Ok(("running", None))
+                ("running", text.to_owned())
             }
-            ItemState::Complete => {
-                self.push_reason(
-                    &place,
-                    shown,
-                    "it completed".to_owned(),
-                    &Provenance::default(),
-                );
-                Ok(("complete", None))
+            Some(ItemEvent::Completed(done)) => match &done.skipped {
+                Some(why) => ("skipped", format!("its agent skipped it: {why}")),
+                None => ("complete", "it completed".to_owned()),
+            },
+            Some(ItemEvent::Failed(failed)) => {
+                let text = format!("it failed with {}: {}", failed.code, failed.message);
+                ("failed", text)
             }
-            ItemState::Skipped(why) => {
-                let text = format!("its agent skipped it: {why}");
-                self.push_reason(&place, shown, text, &Provenance::default());
-                Ok(("skipped", None))
-            }
-            ItemState::Failed { code, message } => {
-                let marks = shown.map(|seq| Provenance::at(FramePointer::new(seq, "/code")));
-                let text = format!("it failed with {code}: {message}");
-                self.push_reason(&place, shown, text, &marks.unwrap_or_default());
-                Ok(("failed", None))
-            }
-        }
+        };
+        let values = match last {
+            Some((seq, ItemEvent::Failed(_))) => Provenance::at(FramePointer::new(seq, "/code")),
+            _ => Provenance::default(),
+        };
+        self.push_reason(&name.to_string(), last.map(|(seq, _)| seq), text, &values);
+        let ask = last.is_none().then_some((at.unwrap_or_default(), position));
+        Ok((status, ask))
     }
 
     /// Whether a child that never began would have such a step.
@@ -232,11 +213,17 @@ impl Explainer<'_, '_> {
         }
     }
 
-    fn push_reason(&mut self, step: &str, frame: Option<u64>, text: String, values: &Provenance) {
+    fn push_reason(
+        &mut self,
+        step: &str,
+        frame: Option<u64>,
+        text: impl Into<String>,
+        values: &Provenance,
+    ) {
         self.because.push(Reason {
             step: step.to_owned(),
             frame,
-            text,
+            text: text.into(),
             values: origins(self.story, values),
         });
     }
@@ -256,8 +243,7 @@ impl Explainer<'_, '_> {
         let path = held.path_of(position);
         match step.status {
             StepStatus::Complete => {
-                let text = "it completed".to_owned();
-                self.push_reason(&path, step.ended, text, &Provenance::default());
+                self.push_reason(&path, step.ended, "it completed", &Provenance::default());
                 Vec::new()
             }
             StepStatus::Skipped => self.skipped(scope, position, held, step, &path),
@@ -277,12 +263,14 @@ impl Explainer<'_, '_> {
     ) -> Vec<StepPosition> {
         let story = self.story;
         let none = Provenance::default();
-        match step.skipped {
-            Some(SkipReason::ConditionFalse | SkipReason::ConditionError) => {
+        let Some(reason) = step.skipped else {
+            return Vec::new();
+        };
+        let (text, values) = match reason {
+            SkipReason::ConditionFalse | SkipReason::ConditionError => {
                 let text = story.condition_text(scope, position).unwrap_or_default();
                 let mut tracker = Tracker::default();
-                let value = story.condition(scope, position, &mut tracker);
-                let (words, marks) = match value {
+                match story.condition(scope, position, &mut tracker) {
                     Some(Ok(value)) => {
                         let words = format!("its condition {text} is {}", value.to_value());
                         (words, value.dependencies())
@@ -292,43 +280,19 @@ impl Explainer<'_, '_> {
                         (words, tracker.inspected())
                     }
                     None => (format!("its condition {text} did not hold"), none),
-                };
-                self.push_reason(path, step.ended, words, &marks);
+                }
             }
-            Some(SkipReason::DependencySkipped) => {
-                let text = "a step it needs was skipped".to_owned();
-                self.push_reason(path, step.ended, text, &none);
-                let skipped = |step: &Step| {
-                    let reason = step.skipped;
-                    matches!(
-                        reason,
-                        Some(SkipReason::AgentSkipped | SkipReason::DependencySkipped)
-                    )
-                };
-                return needs(scope, position, held, skipped);
-            }
-            Some(SkipReason::RunFailed) => {
-                let text = "the run failed before it began".to_owned();
-                self.push_reason(path, step.ended, text, &none);
-                return self.first_failure();
-            }
-            Some(SkipReason::AgentSkipped) => {
-                let words = step.skip_detail.clone().unwrap_or_default();
+            SkipReason::DependencySkipped => ("a step it needs was skipped".to_owned(), none),
+            SkipReason::RunFailed => ("the run failed before it began".to_owned(), none),
+            SkipReason::AgentSkipped => {
+                let words = step.skip_detail.as_deref().unwrap_or_default();
                 let value = story.step(scope, position);
                 let value = value.and_then(|track| track.value.as_ref()?.find("/reason"));
-                let marks = value.map(|value| value.sources()).unwrap_or_default();
-                self.push_reason(
-                    path,
-                    step.ended,
-                    format!("its agent skipped it: {words}"),
-                    &marks,
-                );
+                let values = value.map(|value| value.sources()).unwrap_or_default();
+                (format!("its agent skipped it: {words}"), values)
             }
-            Some(SkipReason::OnApproval) => {
-                let text = "it fires for approvals only".to_owned();
-                self.push_reason(path, step.ended, text, &none);
-            }
-            Some(SkipReason::WebhooksSuppressed) => {
+            SkipReason::OnApproval => ("it fires for approvals only".to_owned(), none),
+            SkipReason::WebhooksSuppressed => {
                 let text = match self.after_fork(step.ended) {
                     true => {
                         "webhooks of a branch are not sent unless it is forked with --effects \
@@ -339,11 +303,18 @@ impl Explainer<'_, '_> {
                          file must both say execute"
                     }
                 };
-                self.push_reason(path, step.ended, text.to_owned(), &none);
+                (text.to_owned(), none)
             }
-            None => {}
+        };
+        self.push_reason(path, step.ended, text, &values);
+        match reason {
+            SkipReason::DependencySkipped => needs(scope, position, held, |step| {
+                let reasons = [SkipReason::AgentSkipped, SkipReason::DependencySkipped];
+                step.skipped.is_some_and(|reason| reasons.contains(&reason))
+            }),
+            SkipReason::RunFailed => self.first_failure(),
+            _ => Vec::new(),
         }
-        Vec::new()
     }
 
     /// Whether something was decided in a branch that does not call the world.
@@ -366,14 +337,9 @@ impl Explainer<'_, '_> {
         let text = format!("it failed with {code}: {message}");
         let failing = self.story.state().failing();
         let is_first = failing.is_some_and(|one| (one.scope, one.step) == (scope, Some(position)));
-        let marks = match is_first {
-            true => self
-                .story
-                .step(scope, position)
-                .map(|track| track.risk.clone()),
-            false => None,
-        };
-        self.push_reason(path, step.ended, text, &marks.unwrap_or_default());
+        let track = self.story.step(scope, position).filter(|_| is_first);
+        let values = track.map(|track| track.risk.clone()).unwrap_or_default();
+        self.push_reason(path, step.ended, text, &values);
         match is_first {
             true => Vec::new(),
             false => self.first_failure(),
@@ -399,34 +365,28 @@ impl Explainer<'_, '_> {
         step: &Step,
         path: &str,
     ) -> Vec<StepPosition> {
-        let none = Provenance::default();
-        match &step.phase {
+        let state = self.story.state();
+        let mut values = Provenance::default();
+        let mut next = Vec::new();
+        let (frame, text) = match &step.phase {
             Phase::Sent { seq, sending } => {
                 let text = format!("it waits for the answer to sending {sending} of its webhook");
-                self.push_reason(path, Some(*seq), text, &none);
+                (Some(*seq), text)
             }
             Phase::Backoff { seq, since, .. } => {
-                let retry = timers::retry(self.story.state(), scope, position);
+                let retry = timers::retry(state, scope, position);
                 let until = retry.map_or(*since, |retry| retry.until);
+                values = Provenance::at(FramePointer::new(*seq, "/code"));
                 let text = format!("it waits until {until} to send its webhook again");
-                self.push_reason(
-                    path,
-                    Some(*seq),
-                    text,
-                    &Provenance::at(FramePointer::new(*seq, "/code")),
-                );
+                (Some(*seq), text)
             }
             Phase::Child { scope } => {
+                let steps = state.scope(*scope).map(|child| &child.steps);
+                let steps = (0u32..).zip(steps.into_iter().flatten());
+                let mut open = steps.filter(|(_, step)| step.status == StepStatus::Running);
+                next.extend(open.next().map(|(position, _)| (*scope, position)));
                 let text = "it waits for the workflow it calls".to_owned();
-                self.push_reason(path, step.started, text, &none);
-                let steps = self.story.state().scope(*scope).map(|child| &child.steps);
-                let open = (0u32..).zip(steps.into_iter().flatten());
-                let mut open = open.filter(|(_, step)| step.status == StepStatus::Running);
-                return open
-                    .next()
-                    .map(|(position, _)| (*scope, position))
-                    .into_iter()
-                    .collect();
+                (step.started, text)
             }
             Phase::Begun
             | Phase::Checked { .. }
@@ -434,28 +394,25 @@ impl Explainer<'_, '_> {
             | Phase::Undelivered { .. }
             | Phase::ToResend { .. } => {
                 let tasks = step.tasks.as_deref();
-                let open = tasks.map_or(0, |tasks| {
-                    tasks
-                        .list
-                        .iter()
-                        .filter(|task| task.is_unfinished())
-                        .count()
-                });
-                let last = tasks.and_then(|tasks| tasks.list.iter().map(|task| task.last).max());
-                if self.story.state().awaits_people(step) {
-                    let text = "it waits for people to decide: ktsu approvals".to_owned();
-                    self.push_reason(path, last, text, &none);
-                    return Vec::new();
+                let list = tasks.map_or(&[][..], |tasks| tasks.list.as_slice());
+                let open = list.iter().filter(|task| task.is_unfinished()).count();
+                let last = list.iter().map(|task| task.last).max();
+                match (open, tasks.and_then(|tasks| tasks.items)) {
+                    _ if state.awaits_people(step) => {
+                        let text = "it waits for people to decide: ktsu approvals".to_owned();
+                        (last, text)
+                    }
+                    (0, _) => (last.or(step.started), "it is being decided".to_owned()),
+                    (_, None) => (last.or(step.started), "it waits for its agent".to_owned()),
+                    (open, Some(items)) => {
+                        let text = format!("it waits for {open} of {items} items");
+                        (last.or(step.started), text)
+                    }
                 }
-                let text = match (open, tasks.and_then(|tasks| tasks.items)) {
-                    (0, _) => "it is being decided".to_owned(),
-                    (_, None) => "it waits for its agent".to_owned(),
-                    (open, Some(items)) => format!("it waits for {open} of {items} items"),
-                };
-                self.push_reason(path, last.or(step.started), text, &none);
             }
-        }
-        Vec::new()
+        };
+        self.push_reason(path, frame, text, &values);
+        next
     }
 
     fn pending(
@@ -473,33 +430,53 @@ impl Explainer<'_, '_> {
             needs.any(|need| held.steps.get(*need as usize).is_some_and(open))
         });
         if let Some(seq) = self.story.reset_frame(scope, position) {
-            let text = "it was taken back to begin again".to_owned();
-            self.push_reason(path, Some(seq), text, &none);
+            self.push_reason(path, Some(seq), "it was taken back to begin again", &none);
         }
         if waits {
-            let text = "it has not begun: something it needs is not done".to_owned();
+            let text = "it has not begun: something it needs is not done";
             self.push_reason(path, None, text, &none);
             return needs(scope, position, held, open);
         }
         let state = self.story.state();
-        let (seq, text) = match state.fork().filter(|_| state.is_parked()) {
-            Some(fork) => {
-                let name = state.stream().name();
+        let name = state.stream().name();
+        let parked = state.fork().filter(|_| state.is_parked());
+        let (seq, text) = match (parked, state.paused()) {
+            (Some(fork), _) => {
                 let text = format!("the branch waits for a person: ktsu resume {name}");
                 (Some(fork.position), text)
             }
-            None => match state.paused() {
-                Some(pause) => {
-                    let name = state.stream().name();
-                    let text = format!("the run is paused: ktsu resume {name}");
-                    (Some(pause.seq), text)
-                }
-                None => (None, "it is about to begin".to_owned()),
-            },
+            (None, Some(pause)) => {
+                let text = format!("the run is paused: ktsu resume {name}");
+                (Some(pause.seq), text)
+            }
+            (None, None) => (None, "it is about to begin".to_owned()),
         };
         self.push_reason(path, seq, text, &none);
         Vec::new()
     }
+}
+
+/// The last event about an item in the latest attempt of its step.
+fn last_item_event<'f>(
+    frames: &'f [Frame],
+    (scope, step): (&str, &str),
+    item: u32,
+) -> Option<(u64, &'f ItemEvent)> {
+    let mut last = None;
+    for frame in frames.iter().filter(|frame| frame.scope == scope) {
+        match &frame.event {
+            Event::Step(event @ (StepEvent::Started(_) | StepEvent::Reset(_)))
+                if event.step() == step =>
+            {
+                last = None;
+            }
+            Event::Item(event) if event.step() == step && event.item() == item => {
+                last = Some((frame.seq, event));
+            }
+            _ => {}
+        }
+    }
+    last
 }
 
 /// Every step that a step needs and that fits.

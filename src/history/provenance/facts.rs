@@ -7,6 +7,7 @@ use ktsu_ledger::event::{
     WebhookEvent,
 };
 use ktsu_ledger::{Event, Frame};
+use ktsu_projections::step_name::path_in;
 
 /// A step or an item: scope, id, item.
 pub(super) type StepKey = (String, String, Option<u32>);
@@ -75,7 +76,7 @@ impl RunFacts {
                 let own = self.about.range(from..);
                 let own = own.take_while(|(key, _)| key.0 == scope && key.1 == step);
                 let mut replies = spoken(own);
-                replies.extend(self.within(&super::story::join(scope, step)));
+                replies.extend(self.within(&path_in(scope, step)));
                 replies
             }
         };
@@ -181,7 +182,7 @@ impl RunFacts {
     /// A step begins again: what it did, and the child it held, is of no consequence. What people
     /// laid over its output stays.
     fn forget(&mut self, scope: &str, step: &str) {
-        let child = super::story::join(scope, step);
+        let child = path_in(scope, step);
         let inside = |scope: &str| crate::frame_page::is_within(scope, &child);
         self.about.retain(|key, _| {
             let own = key.0 == scope && key.1 == step;

@@ -8,7 +8,7 @@ use ktsu_projections::run::StepStatus;
 use super::answer::Hop;
 use super::facts::StepFacts;
 use super::path::FieldPath;
-use super::story::{TracedRun, join};
+use super::story::TracedRun;
 use crate::traversal::depth_first;
 use ktsu_workflow::definition::CompiledWork;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
@@ -276,11 +276,7 @@ impl HopWalk<'_, '_> {
         let text = template
             .source_at(below)
             .unwrap_or_else(|| "params".to_owned());
-        let id = held
-            .shape
-            .step(position)
-            .map_or("", |step| step.id.as_str());
-        self.hop(started, join(&held.path, id), "template", text);
+        self.hop(started, held.path_of(position), "template", text);
         Some(self.template(parent, template, below))
     }
 

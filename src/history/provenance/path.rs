@@ -4,7 +4,8 @@
 //! output, `step.ID.output.field` and `step.ID.status` for members of the step; `call/inner.field`
 //! and `call/params.x` inside an inline child; `read.2.field` in the result of an item. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
-use super::story::{TracedRun, join};
+use super::story::TracedRun;
+use ktsu_projections::step_name::path_in;
 use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::Tracked;
 
@@ -58,7 +59,7 @@ impl FieldPath {
             (name, rest) = (id, below);
         }
         let (scope, name) = match name.rsplit_once('/') {
-            Some((scope, name)) => (join(within, scope), name),
+            Some((scope, name)) => (path_in(within, scope), name),
             None => (within.to_owned(), name),
         };
         let envelope = story.envelope(&scope);

@@ -8,6 +8,7 @@ use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{EnvValue, OverlaySet, SkipReason};
 use ktsu_projections::envelope::{EnvelopeFold, skip_marker};
 use ktsu_projections::run::{Effective, ItemEnd, RunState, StepStatus};
+use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::defined::DefinitionHistory;
@@ -162,7 +163,7 @@ impl<'f> TracedRun<'f> {
         // A child is told before its step ends.
         let mut tracker = Tracker::default();
         if let StepWork::Workflow(child) = &plan.work {
-            let inner = join(&path, &plan.id);
+            let inner = path_in(&path, &plan.id);
             if let Some(at) = self.state().scope_at(&inner) {
                 let given = self.child_params(scope, position, &child.workflow, &mut tracker);
                 let given = given.unwrap_or_else(|| Tracked::literal(from_value(&json!({}))));
@@ -588,11 +589,4 @@ fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
         .collect();
     members.insert(name.to_owned(), said);
     Tracked::map(members, Provenance::default())
-}
-
-pub(super) fn join(scope: &str, step: &str) -> String {
-    match scope {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
-    }
 }

@@ -13,6 +13,7 @@ use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, u
 use ktsu_workflow::expression::{EvaluatedValue, from_value};
 
 /// What a failure said, and the places that its code and its words were made of.
+#[derive(Clone)]
 struct FailureTrace {
     code: (String, Provenance),
     message: (String, Provenance),
@@ -222,10 +223,9 @@ impl TracedRun<'_> {
             }
             StepWork::Agent(_) => self.agent_failure(facts, shown),
             StepWork::Webhook(_) => self.webhook_failure(facts, shown),
-            StepWork::Workflow(_) => None,
-            StepWork::Transform(_) => None,
+            StepWork::Workflow(_) | StepWork::Transform(_) => None,
         }
-        .or_else(|| around.map(FailureTrace::copy))
+        .or_else(|| around.cloned())
     }
 
     fn agent_failure(&self, facts: &StepFacts, shown: &Value) -> Option<FailureTrace> {
@@ -258,15 +258,6 @@ impl TracedRun<'_> {
             ),
             code: (words("code"), code),
         })
-    }
-}
-
-impl FailureTrace {
-    fn copy(&self) -> Self {
-        Self {
-            code: self.code.clone(),
-            message: self.message.clone(),
-        }
     }
 }
 
