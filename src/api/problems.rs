@@ -1,6 +1,6 @@
 //! Maps the errors of the orchestrator and of the history to problem documents.
 
-use ktsu_ledger::{StoreError, event};
+use ktsu_ledger::event;
 
 use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
@@ -14,35 +14,34 @@ use ktsu_workflow::admit::intervention::InterventionError;
 use ktsu_workflow::recompute::RecomputeError;
 
 pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
-    match &error {
-        RunReadError::Store(error) => store_error(error),
-        _ => ProblemDetails::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify"),
+    match error {
+        RunReadError::Store(error) => error.into(),
+        error => {
+            ProblemDetails::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify")
+        }
     }
 }
 
 pub(crate) fn decide_error(refused: ApprovalDecisionError) -> ProblemDetails {
-    let words = refused.to_string();
-    match refused {
-        ApprovalDecisionError::NotPending { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalNotFound, words)
-        }
+    let (code, hint) = match refused {
+        ApprovalDecisionError::NotPending { .. } => (ErrorCode::ApprovalNotFound, None),
         ApprovalDecisionError::Several { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
-                .with_hint("give the approval_id of one of them")
+            let hint = "give the approval_id of one of them";
+            (ErrorCode::ApprovalRefused, Some(hint))
         }
         ApprovalDecisionError::OtherArguments { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
-                .with_hint("review the arguments again")
+            let hint = "review the arguments again";
+            (ErrorCode::ApprovalRefused, Some(hint))
         }
-        ApprovalDecisionError::Expired { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalExpired, words)
-        }
-        ApprovalDecisionError::Proposer { .. } => {
-            ProblemDetails::new(ErrorCode::ApproverIsProposer, words)
-        }
+        ApprovalDecisionError::Expired { .. } => (ErrorCode::ApprovalExpired, None),
+        ApprovalDecisionError::Proposer { .. } => (ErrorCode::ApproverIsProposer, None),
         ApprovalDecisionError::Twice { .. } | ApprovalDecisionError::NotInDoubt { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
+            (ErrorCode::ApprovalRefused, None)
         }
+    };
+    ProblemDetails {
+        hint: hint.map(str::to_owned),
+        ..ProblemDetails::new(code, refused.to_string())
     }
 }
 
@@ -94,7 +93,7 @@ pub(crate) fn report_error(refused: ReportError) -> ProblemDetails {
 
 pub(crate) fn compare_error(failed: DiffError) -> ProblemDetails {
     match failed {
-        DiffError::Store(error) => store_error(&error),
+        DiffError::Store(error) => error.into(),
         DiffError::NotCompared(other) => {
             ProblemDetails::new(ErrorCode::Internal, other.to_string()).with_hint("ktsu verify")
         }
@@ -192,13 +191,4 @@ pub(crate) fn named(found: &[event::Violation]) -> String {
         1 => what,
         count => format!("{what} (and {} more)", count - 1),
     }
-}
-
-/// A failed read of the store.
-pub(crate) fn store_error(error: &StoreError) -> ProblemDetails {
-    let code = match error {
-        StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,
-        _ => ErrorCode::Internal,
-    };
-    ProblemDetails::new(code, error.to_string()).with_hint("ktsu verify")
 }

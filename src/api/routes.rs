@@ -35,7 +35,6 @@ use axum::body::Bytes;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::middleware::from_fn;
-use axum::response::IntoResponse;
 use axum::routing::get;
 use ktsu_ledger::StreamId;
 use serde_json::Value;
@@ -48,7 +47,6 @@ use self::parameter::Parameter;
 use self::query::{NoParameters, Query};
 use super::access::{self, Access};
 use super::ids::RunPath;
-use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::find::{self, RunMatch};
 use ktsu_orchestrator::Orchestrator;
@@ -194,7 +192,7 @@ async fn find_run(
         .readers()
         .with(move |reader| find::run(reader, &text))
         .await;
-    match found.map_err(|error| store_error(&error))? {
+    match found? {
         RunMatch::One(stream, scope) => Ok(RunTarget { stream, scope }),
         RunMatch::None => Err(no_such_run()),
         RunMatch::Many(some) => Err(ProblemDetails::new(
@@ -207,11 +205,6 @@ async fn find_run(
 
 fn no_such_run() -> ProblemDetails {
     ErrorCode::RunNotFound.into()
-}
-
-/// A value as JSON text that was made elsewhere.
-fn json(text: String) -> axum::response::Response {
-    ([("content-type", "application/json")], text).into_response()
 }
 
 #[cfg(test)]

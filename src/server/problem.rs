@@ -3,6 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ktsu_codes::ErrorCode;
+use ktsu_ledger::StoreError;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -96,6 +97,17 @@ impl ProblemDetails {
 impl From<ErrorCode> for ProblemDetails {
     fn from(code: ErrorCode) -> Self {
         Self::new(code, code.title())
+    }
+}
+
+/// A failed read of the store.
+impl From<StoreError> for ProblemDetails {
+    fn from(error: StoreError) -> Self {
+        let code = match error {
+            StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,
+            _ => ErrorCode::Internal,
+        };
+        Self::new(code, error.to_string()).with_hint("ktsu verify")
     }
 }
 

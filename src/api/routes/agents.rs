@@ -135,13 +135,8 @@ pub(super) async fn address(
         let tail = orchestrator
             .readers()
             .with(move |reader| reader.tail(&asked))
-            .await;
-        if tail
-            .map_err(|error| crate::problems::store_error(&error))?
-            .is_none()
-        {
-            return Err(super::no_such_run());
-        }
+            .await?;
+        tail.ok_or_else(super::no_such_run)?;
     }
     Ok(TaskAddress {
         stream,

@@ -1,14 +1,14 @@
 //! `GET /diff`.
 
+use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
+use serde_json::{Value, json as value};
 
 use super::parameter::{Kind, Parameter};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
-use super::{RunTarget, find_run, json, wire};
+use super::{RunTarget, find_run, wire};
 use crate::ids::RunPath;
 use crate::problems;
-use crate::problems::store_error;
 use ktsu_history::diff;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
@@ -50,22 +50,19 @@ impl QueryParameters for DiffQuery {
 pub(super) async fn diff(
     State(orchestrator): State<Orchestrator>,
     Query(two): Query<DiffQuery>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Value>, ProblemDetails> {
     let a = find_run(&orchestrator, &two.a).await?;
     let b = find_run(&orchestrator, &two.b).await?;
     let names = [&a, &b].map(name);
     let (of_a, of_b) = ((a.stream, a.scope), (b.stream, b.scope));
-    let compared = orchestrator
+    let diff = orchestrator
         .readers()
-        .with(move |reader| Ok(diff::compare_runs(reader, &of_a, &of_b)))
-        .await;
-    let diff = compared
-        .map_err(|error| store_error(&error))?
+        .with(move |reader| diff::compare_runs(reader, &of_a, &of_b))
+        .await
         .map_err(problems::compare_error)?;
     let [a, b] = names;
     let same = diff.is_empty();
-    let view = wire::DiffView { a, b, same, diff };
-    Ok(json(serde_json::json!(view).to_string()))
+    Ok(Json(value!(wire::DiffView { a, b, same, diff })))
 }
 
 fn name(run: &RunTarget) -> String {

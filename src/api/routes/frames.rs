@@ -13,8 +13,7 @@ use tokio::sync::watch;
 
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
 use super::query::{Query, QueryParameters, RawQuery};
-use super::{RunTarget, json, wire};
-use crate::problems::store_error;
+use super::{RunTarget, wire};
 use ktsu_history::frame_page::{self, FramePage, PageLimit};
 use ktsu_orchestrator::{Orchestrator, Progress};
 use ktsu_server::ProblemDetails;
@@ -102,7 +101,7 @@ pub(super) async fn frames(
     }
     let bound = PageLimit::frames(limit);
     let page = read(&orchestrator, &run, start, bound, expand).await?;
-    Ok(json(text(page)))
+    Ok(([(header::CONTENT_TYPE, "application/json")], text(page)).into_response())
 }
 
 /// A page as JSON. Frames make up most of it, so each is freed as soon as it is copied.
@@ -139,10 +138,11 @@ async fn read(
     expand: bool,
 ) -> Result<FramePage, ProblemDetails> {
     let (stream, scope): (StreamId, String) = (run.stream.clone(), run.scope.clone());
-    let page = orchestrator
-        .readers()
-        .with(move |reader| frame_page::page(reader, &stream, &scope, from, bound, expand));
-    page.await.map_err(|error| store_error(&error))
+    let readers = orchestrator.readers();
+    let page = readers
+        .with(move |reader| frame_page::page(reader, &stream, &scope, from, bound, expand))
+        .await?;
+    Ok(page)
 }
 
 /// How often it is looked for more of a run whose task is not here.
@@ -230,8 +230,7 @@ impl Follower {
     async fn has_ended(&self) -> Result<bool, ProblemDetails> {
         let stream = self.run.stream.clone();
         let readers = self.orchestrator.readers();
-        let row = readers.with(move |reader| reader.row(&stream)).await;
-        let row = row.map_err(|error| store_error(&error))?;
+        let row = readers.with(move |reader| reader.row(&stream)).await?;
         Ok(row.is_none_or(|row| !row.open))
     }
 }

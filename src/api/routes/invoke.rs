@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -14,7 +15,7 @@ use subtle::ConstantTimeEq as _;
 
 use super::parameter::IdempotencyKey;
 use super::query::{Query, WaitQuery};
-use super::{json, wire};
+use super::wire;
 use crate::access::Caller;
 use crate::ids;
 use crate::problems;
@@ -83,7 +84,7 @@ fn answer(accepted: &RunAccepted) -> Response {
         run_id: accepted.run_id.clone(),
         status: "accepted".to_owned(),
     };
-    (StatusCode::ACCEPTED, axum::Json(body)).into_response()
+    (StatusCode::ACCEPTED, Json(body)).into_response()
 }
 
 async fn wait_for(
@@ -106,8 +107,8 @@ async fn wait_for(
     let envelope = read
         .map_err(problems::run_error)?
         .and_then(|fold| fold.envelope(""));
-    let text = envelope.and_then(|envelope| serde_json::to_string(&envelope).ok());
-    text.map(json).ok_or_else(|| ErrorCode::Internal.into())
+    let envelope = envelope.ok_or(ErrorCode::Internal)?;
+    Ok(Json(envelope).into_response())
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ProblemDetails> {
@@ -130,9 +131,8 @@ fn authorize(
         AuthScheme::Bearer => sent.and_then(|value| value.strip_prefix(b"Bearer ")),
     };
     let same = sent.is_some_and(|sent| sent.ct_eq(expected.expose().as_bytes()).into());
-    if same {
-        Ok(())
-    } else {
-        Err(ErrorCode::Unauthorized.into())
+    match same {
+        true => Ok(()),
+        false => Err(ErrorCode::Unauthorized.into()),
     }
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
@@ -9,10 +10,9 @@ use ktsu_ledger::StreamId;
 
 use super::command;
 use super::query::{NoParameters, Query, WaitQuery};
-use super::{RunTarget, json, wire};
+use super::{RunTarget, wire};
 use crate::access::Caller;
 use crate::problems;
-use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::recompute::recomputed;
 use ktsu_orchestrator::Orchestrator;
@@ -60,7 +60,7 @@ pub(super) async fn start(
         run_id,
         status: "accepted".to_owned(),
     };
-    Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
+    Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }
 
 /// Gets the result of a recompute.
@@ -80,11 +80,8 @@ async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Prob
     let read = orchestrator
         .readers()
         .with(move |reader| recomputed(reader, &stream))
-        .await
-        .map_err(|error| store_error(&error))?;
+        .await?;
     let words = "this is a run; ids of recomputes begin with recompute_";
     let found = read.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;
-    let text = serde_json::to_string(&found);
-    text.map(json)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
+    Ok(Json(found).into_response())
 }

@@ -1,12 +1,13 @@
 //! `POST /runs/{id}/replay`.
 
+use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
+use ktsu_ledger::StoreError;
+use serde_json::Value;
 
 use super::command::CommandBody;
 use super::query::{NoParameters, Query};
-use super::{RunTarget, json, wire};
-use crate::problems::store_error;
+use super::{RunTarget, wire};
 use ktsu_history::replay;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
@@ -23,19 +24,17 @@ pub(super) async fn replay(
     run: RunTarget,
     _: Query<NoParameters>,
     CommandBody(body): CommandBody<wire::Replay>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Value>, ProblemDetails> {
     let stream = run.stream.clone();
     let report = orchestrator
         .readers()
         .with(move |reader| {
-            Ok(match body.strict {
+            Ok::<_, StoreError>(match body.strict {
                 Some(true) => replay::strict(reader, &run.stream, &mut Definitions::default()),
                 Some(false) | None => replay::folded(reader, &run.stream),
             })
         })
-        .await;
-    let report = report.map_err(|error| store_error(&error))?;
+        .await?;
     // A verdict is an answer.
-    let body = replay::verdict(&stream, report.as_ref());
-    Ok(json(body.to_string()))
+    Ok(Json(replay::verdict(&stream, report.as_ref())))
 }

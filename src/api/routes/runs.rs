@@ -1,7 +1,7 @@
 //! `GET /runs`, `/runs/{id}`, `/runs/{id}/envelope`.
 
+use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
 use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::Envelope;
 use ktsu_projections::run::RunStatus;
@@ -9,9 +9,8 @@ use serde_json::{Value, json as value};
 
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
-use super::{RunTarget, json, wire};
+use super::{RunTarget, wire};
 use crate::problems;
-use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
 use ktsu_history::steering::SteeringState;
@@ -88,7 +87,7 @@ impl QueryParameters for RunFilter {
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
     Query(which): Query<RunFilter>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Value>, ProblemDetails> {
     let (cursor, limit) = (which.cursor, which.limit);
     let filter = Filter {
         kinds: which.kinds,
@@ -99,8 +98,7 @@ pub(super) async fn list(
     let page = orchestrator
         .readers()
         .with(move |reader| reader.list(&filter, cursor.as_ref(), limit))
-        .await
-        .map_err(|error| store_error(&error))?;
+        .await?;
     let rows: Vec<Value> = page
         .rows
         .iter()
@@ -110,7 +108,7 @@ pub(super) async fn list(
     if let Some(next) = page.next {
         body["next"] = Value::from(next.to_string());
     }
-    Ok(json(body.to_string()))
+    Ok(Json(body))
 }
 
 /// Members of a row, and the names that clients of the earlier API have for them.
@@ -142,7 +140,7 @@ pub(super) async fn get_run(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
     _: Query<NoParameters>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Value>, ProblemDetails> {
     let (envelope, steered) = read_envelope(&orchestrator, run).await?;
     let run = wire::RunSummary {
         run_id: envelope.run_id,
@@ -158,7 +156,7 @@ pub(super) async fn get_run(
         totals: envelope.totals,
     };
     let steps = envelope.steps;
-    Ok(json(value!(wire::RunView { run, steps }).to_string()))
+    Ok(Json(value!(wire::RunView { run, steps })))
 }
 
 /// The envelope of a run.
@@ -169,11 +167,9 @@ pub(super) async fn envelope(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
     _: Query<NoParameters>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Envelope>, ProblemDetails> {
     let (envelope, _) = read_envelope(&orchestrator, run).await?;
-    let text = serde_json::to_string(&envelope)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
-    Ok(json(text))
+    Ok(Json(envelope))
 }
 
 async fn read_envelope(

@@ -1,10 +1,10 @@
 //! `GET /runs/{id}/steps/{step}`: one step, or one item of a fan-out (decision H1).
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::Response;
 
 use super::query::{NoParameters, Query};
-use super::{StepPath, find_run, json, no_such_run, wire};
+use super::{StepPath, find_run, no_such_run, wire};
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -20,7 +20,7 @@ pub(super) async fn step(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
     _: Query<NoParameters>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<wire::StepOrItem>, ProblemDetails> {
     let asked = ids::RunPath::parse(&run).ok_or_else(no_such_run)?;
     let run = find_run(&orchestrator, &asked).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
@@ -38,7 +38,5 @@ pub(super) async fn step(
             .item(&run.scope, name, item)
             .map(|item| wire::StepOrItem::Item(Box::new(item))),
     };
-    let text = serde_json::to_string(&found.ok_or(ErrorCode::StepNotFound)?);
-    text.map(json)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
+    Ok(Json(found.ok_or(ErrorCode::StepNotFound)?))
 }

@@ -4,6 +4,7 @@
 
 pub(super) mod events;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::header::{ACCEPT, CONTENT_TYPE};
@@ -12,7 +13,6 @@ use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 
 use super::agents::{TOKEN, address};
-use super::json;
 use super::parameter::{Kind, Parameter};
 use super::query::{Query, QueryParameters, RawQuery};
 use super::wire;
@@ -123,8 +123,8 @@ pub(super) async fn message(
             let event = format!("event: message\ndata: {answer}\n\n");
             ([(CONTENT_TYPE, EVENTS)], event).into_response()
         }
-        ProtocolAnswer::With(answer) => json(answer.to_string()),
-        ProtocolAnswer::Refused(answer) => refused(&answer),
+        ProtocolAnswer::With(answer) => Json(answer).into_response(),
+        ProtocolAnswer::Refused(answer) => refused(answer),
     })
 }
 
@@ -138,10 +138,8 @@ async fn read(body: Body) -> Result<Value, ProblemDetails> {
     }
 }
 
-fn refused(answer: &Value) -> Response {
-    let mut response = json(answer.to_string());
-    *response.status_mut() = StatusCode::BAD_REQUEST;
-    response
+fn refused(answer: Value) -> Response {
+    (StatusCode::BAD_REQUEST, Json(answer)).into_response()
 }
 
 /// The protocol version that a client states; unreadable text counts as an unknown version.

@@ -152,7 +152,7 @@ pub(in crate::routes) async fn post(
     let posted = orchestrator.post_to_tool_stream(server, &task, token, &stream, version, &message);
     match posted.await.map_err(problems::report_error)? {
         PostOutcome::Accepted => Ok(StatusCode::ACCEPTED.into_response()),
-        PostOutcome::Refused(answer) => Ok(refused(&answer)),
+        PostOutcome::Refused(answer) => Ok(refused(answer)),
         PostOutcome::NoSuchStream => Err(ProblemDetails::new(
             ErrorCode::NotFound,
             "there is no such stream of this attempt",
