@@ -67,10 +67,7 @@ impl QueryParameters for ApprovalListQuery {
         WORKFLOW,
         Parameter::new(
             "limit",
-            Kind::Number {
-                least: 1,
-                most: MAX_LIMIT,
-            },
+            Kind::Number(1..=MAX_LIMIT),
             "At most this many records; all of them if absent. For `all`: how many runs are looked \
              at; 1000 if absent.",
         ),
@@ -155,10 +152,7 @@ impl QueryParameters for ReviewQuery {
         WORKFLOW,
         Parameter::new(
             "limit",
-            Kind::Number {
-                least: 1,
-                most: MAX_LIMIT,
-            },
+            Kind::Number(1..=MAX_LIMIT),
             "How many failed runs are looked at; 1000 if absent.",
         ),
         CURSOR,

@@ -30,18 +30,12 @@ impl QueryParameters for FramesQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "from",
-            Kind::Number {
-                least: 0,
-                most: MAX_NUMBER,
-            },
+            Kind::Number(0..=MAX_NUMBER),
             "The first number; 0 if absent. A stream of events continues after `Last-Event-ID`.",
         ),
         Parameter::new(
             "limit",
-            Kind::Number {
-                least: 1,
-                most: frame_page::MAX_FRAMES as u64,
-            },
+            Kind::Number(1..=frame_page::MAX_FRAMES as u64),
             "How many at the most; a page has at most 10,000 frames or 8 MiB.",
         ),
         Parameter::new(

@@ -52,10 +52,7 @@ pub(super) struct WaitQuery {
 impl QueryParameters for WaitQuery {
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "wait",
-        Kind::Number {
-            least: 0,
-            most: MAX_WAIT,
-        },
+        Kind::Number(0..=MAX_WAIT),
         "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
     )];
 

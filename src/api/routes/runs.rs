@@ -55,10 +55,7 @@ impl QueryParameters for RunFilter {
         Parameter::new("status", Kind::Words(&STATUSES), "With this status only."),
         Parameter::new(
             "limit",
-            Kind::Number {
-                least: 1,
-                most: MAX_PAGE,
-            },
+            Kind::Number(1..=MAX_PAGE),
             "How many; 50 if absent.",
         ),
         Parameter::new(

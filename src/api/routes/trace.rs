@@ -53,10 +53,7 @@ impl QueryParameters for TraceQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "frame",
-            Kind::Number {
-                least: 0,
-                most: MAX_NUMBER,
-            },
+            Kind::Number(0..=MAX_NUMBER),
             "A frame: gives the way from it to the root instead of the tree. Neither `of` nor \
              `why_not` goes with it.",
         ),
