@@ -4,6 +4,7 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ktsu_codes::ErrorCode;
 use ktsu_ledger::StoreError;
+use ktsu_ledger::event::Violation;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -16,6 +17,16 @@ pub struct FieldViolation {
     pub message: String,
     /// The rule, as the schema names it: `required`, `type`.
     pub rule: String,
+}
+
+impl From<Violation> for FieldViolation {
+    fn from(violation: Violation) -> Self {
+        Self {
+            path: violation.path,
+            message: violation.message,
+            rule: violation.rule,
+        }
+    }
 }
 
 /// A problem document (RFC 9457, decision H3).
@@ -51,8 +62,8 @@ impl ProblemDetails {
 
     /// With the places that break a rule.
     #[must_use]
-    pub fn with_errors(mut self, errors: Vec<FieldViolation>) -> Self {
-        self.errors = errors;
+    pub fn with_errors(mut self, errors: Vec<impl Into<FieldViolation>>) -> Self {
+        self.errors = errors.into_iter().map(Into::into).collect();
         self
     }
 
