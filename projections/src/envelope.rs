@@ -183,7 +183,7 @@ pub struct ItemCountsView {
 }
 
 /// An item of a fan-out in an envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ItemView {
     /// Counted from 0.

@@ -32,7 +32,7 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::middleware::from_fn;
 use axum::routing::get;
@@ -157,9 +157,9 @@ impl FromRequestParts<Orchestrator> for RunTarget {
         parts: &mut Parts,
         orchestrator: &Orchestrator,
     ) -> Result<Self, ProblemDetails> {
-        let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
-        let target = path.ok().and_then(|path| RunPath::parse(&path.0));
-        find_run(orchestrator, &target.ok_or_else(no_such_run)?).await
+        let path = Path::<String>::from_request_parts(parts, orchestrator).await;
+        let Path(path) = path.map_err(|_| no_such_run())?;
+        find_run(orchestrator, &path).await
     }
 }
 
@@ -183,11 +183,8 @@ impl IntoParams for StepPath {
 }
 
 /// A run, found by its id or by a part of it.
-async fn find_run(
-    orchestrator: &Orchestrator,
-    target: &RunPath,
-) -> Result<RunTarget, ProblemDetails> {
-    let text = target.to_string();
+async fn find_run(orchestrator: &Orchestrator, path: &str) -> Result<RunTarget, ProblemDetails> {
+    let text = RunPath::parse(path).ok_or_else(no_such_run)?.to_string();
     let found = orchestrator
         .readers()
         .with(move |reader| find::run(reader, &text))

@@ -1,6 +1,6 @@
 //! One step of an envelope, or one item of a fan-out.
 
-use super::{AgentRemarks, EnvelopeFold, ItemView, StepView, UsageView};
+use super::{EnvelopeFold, ItemView, StepView, UsageView};
 use crate::lineage::item_name;
 use crate::run::StepStatus;
 use crate::usage::Usage;
@@ -41,15 +41,8 @@ fn never_started(step: &str, item: u32, of_step: StepStatus) -> ItemView {
         item,
         id: item_name(step, Some(item)),
         status: status.as_str().to_owned(),
-        attempt: 0,
-        started_at: None,
-        ended_at: None,
-        output: None,
-        raw_output: None,
         skip_reason: (!waits).then(|| NEVER_STARTED.to_owned()),
-        error: None,
-        reflected: false,
-        said: AgentRemarks::default(),
         metrics: UsageView::of(&Usage::default()),
+        ..ItemView::default()
     }
 }

@@ -15,7 +15,7 @@ use serde_json::{Value, json as value};
 use super::command::{CommandBody, invalid};
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
-use super::{RunTarget, StepPath, find_run, no_such_run, wire};
+use super::{RunTarget, StepPath, find_run, wire};
 use crate::access::Caller;
 use crate::ids;
 use crate::problems;
@@ -214,7 +214,7 @@ pub(super) async fn get(
     Path((run, step)): Path<(String, String)>,
     Query(one): Query<ApprovalQuery>,
 ) -> Result<Json<Value>, ProblemDetails> {
-    let run = run_of(&orchestrator, &run).await?;
+    let run = find_run(&orchestrator, &run).await?;
     let all = of_scope(&orchestrator, &run).await?;
     let mut records = of_step(&all, &step);
     let waits = |record: &ApprovalRecord| record.status == ApprovalStatus::Pending;
@@ -253,7 +253,7 @@ pub(super) async fn decide(
     _: Query<NoParameters>,
     CommandBody(body): CommandBody<wire::Decide>,
 ) -> Result<Json<Value>, ProblemDetails> {
-    let run = run_of(&orchestrator, &run).await?;
+    let run = find_run(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
     let decide = ApprovalCommand {
         scope: run.scope.clone(),
@@ -355,11 +355,6 @@ fn elsewhere_in_run(all: &[ApprovalRecord], step: &str) -> ProblemDetails {
     let words = format!("the items of the step have approvals: {}", names.join(", "));
     ProblemDetails::new(ErrorCode::ApprovalNotFound, words)
         .with_hint(format!("name the item: steps/{first}/approval"))
-}
-
-async fn run_of(orchestrator: &Orchestrator, run: &str) -> Result<RunTarget, ProblemDetails> {
-    let asked = ids::RunPath::parse(run).ok_or_else(no_such_run)?;
-    find_run(orchestrator, &asked).await
 }
 
 /// The records of a step.

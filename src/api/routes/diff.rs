@@ -7,7 +7,6 @@ use serde_json::{Value, json as value};
 use super::parameter::{Kind, Parameter};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
 use super::{RunTarget, find_run, wire};
-use crate::ids::RunPath;
 use crate::problems;
 use ktsu_history::diff;
 use ktsu_orchestrator::Orchestrator;
@@ -16,8 +15,8 @@ use ktsu_server::ProblemDetails;
 /// What to compare.
 #[derive(Debug)]
 pub(super) struct DiffQuery {
-    a: RunPath,
-    b: RunPath,
+    a: String,
+    b: String,
 }
 
 impl QueryParameters for DiffQuery {
@@ -33,7 +32,7 @@ impl QueryParameters for DiffQuery {
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         let named = |name: &str| {
-            let path = given.text(name).and_then(RunPath::parse);
+            let path = given.owned(name);
             path.ok_or_else(|| invalid(format!("{name} must be a run")))
         };
         Ok(Self {

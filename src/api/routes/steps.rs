@@ -21,8 +21,7 @@ pub(super) async fn step(
     Path((run, step)): Path<(String, String)>,
     _: Query<NoParameters>,
 ) -> Result<Json<wire::StepOrItem>, ProblemDetails> {
-    let asked = ids::RunPath::parse(&run).ok_or_else(no_such_run)?;
-    let run = find_run(&orchestrator, &asked).await?;
+    let run = find_run(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
     let read = orchestrator
         .readers()
