@@ -9,6 +9,14 @@ pub fn path_in(scope: &str, step: &str) -> String {
     }
 }
 
+/// The id of a run, or of an inline child by the path of its scope.
+pub fn scoped_run(run: &str, scope: &str) -> String {
+    match scope {
+        "" => run.to_owned(),
+        scope => format!("{run}/{scope}"),
+    }
+}
+
 /// A step, and the item of it that is meant, if one is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepName {

@@ -12,6 +12,7 @@ mod health;
 mod home;
 mod interventions;
 mod invoke;
+mod media_ranges;
 mod metrics;
 mod parameter;
 mod paths;

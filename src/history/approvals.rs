@@ -54,7 +54,7 @@ pub fn pending(
         ..runs_of(workflow)
     };
     let mut found = Vec::new();
-    each(reader, &filter, None, usize::MAX, |row| {
+    each_row(reader, &filter, None, usize::MAX, |row| {
         if read(row).is_some_and(|row| row.approvals > 0) {
             let records = of_run(reader, &row.stream)?.into_iter();
             found.extend(records.filter(|record| record.status == ApprovalStatus::Pending));
@@ -126,19 +126,8 @@ pub fn pending_page(
     Ok((records, next))
 }
 
-/// The records of the newest runs, whatever became of them: the newest run first.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn all(
-    reader: &dyn Reader,
-    workflow: Option<&str>,
-    limit: usize,
-) -> Result<Vec<ApprovalRecord>, StoreError> {
-    Ok(all_page(reader, workflow, None, limit)?.0)
-}
-
-/// A page of [`all`]: the records of `limit` runs, and where the next runs begin.
+/// The records of the `limit` newest runs, whatever became of them, the newest run first; and where
+/// the next runs begin.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -149,7 +138,7 @@ pub fn all_page(
     limit: usize,
 ) -> Result<(Vec<ApprovalRecord>, Option<Cursor>), StoreError> {
     let mut found = Vec::new();
-    let next = each(reader, &runs_of(workflow), from, limit, |row| {
+    let next = each_row(reader, &runs_of(workflow), from, limit, |row| {
         // A branch shows what it shares with its run: that stands there.
         let own =
             |record: &ApprovalRecord| record.run_id.split('/').next() == Some(row.stream.name());
@@ -159,19 +148,8 @@ pub fn all_page(
     Ok((found, next))
 }
 
-/// Runs that failed because somebody has to look, the newest first.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn reviews(
-    reader: &dyn Reader,
-    workflow: Option<&str>,
-    limit: usize,
-) -> Result<Vec<Review>, StoreError> {
-    Ok(reviews_page(reader, workflow, None, limit)?.0)
-}
-
-/// A page of [`reviews`]: those among `limit` failed runs, and where the next ones begin.
+/// The runs that wait for a review among the `limit` newest failed ones, the newest first; and where
+/// the next ones begin.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -186,7 +164,7 @@ pub fn reviews_page(
         ..runs_of(workflow)
     };
     let mut found = Vec::new();
-    let next = each(reader, &filter, from, limit, |row| {
+    let next = each_row(reader, &filter, from, limit, |row| {
         let wanted =
             |row: &RunRow| row.error.as_deref() == Some(ErrorCode::NeedsHumanReview.as_str());
         found.extend(read(row).filter(wanted).map(|row| Review {
@@ -214,7 +192,7 @@ fn read(row: &IndexRow) -> Option<RunRow> {
 }
 
 /// Looks at the newest rows, a page at a time; gives where those begin that it did not come to.
-fn each(
+pub(super) fn each_row(
     reader: &dyn Reader,
     filter: &Filter,
     from: Option<&Cursor>,

@@ -17,7 +17,7 @@ use ktsu_workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, webhook_preview};
 use ktsu_workflow::replay::Definitions;
 
 /// The request of a webhook, rendered again from the record. Secrets are shown as their templates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookRequest {
     /// HTTP method.
@@ -104,11 +104,8 @@ impl RequestRenderer {
         let sent = sent(frame)?;
         let mut request = WebhookRequest {
             method: sent.method.clone(),
-            url: None,
             headers: REQUEST_HEADERS.to_vec(),
-            body: None,
-            body_bytes: None,
-            problem: None,
+            ..WebhookRequest::default()
         };
         let rendered = match (&self.definition, &self.state, &self.render_error) {
             (Some(definition), Some(state), None) => webhook_preview(

@@ -2,11 +2,12 @@
 
 use axum::Json;
 use axum::extract::State;
+use ktsu_projections::step_name::scoped_run;
 use serde_json::{Value, json as value};
 
 use super::parameter::{Kind, Parameter};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
-use super::{RunTarget, find_run, wire};
+use super::{find_run, wire};
 use crate::problems;
 use ktsu_history::diff;
 use ktsu_orchestrator::Orchestrator;
@@ -52,7 +53,7 @@ pub(super) async fn diff(
 ) -> Result<Json<Value>, ProblemDetails> {
     let a = find_run(&orchestrator, &two.a).await?;
     let b = find_run(&orchestrator, &two.b).await?;
-    let names = [&a, &b].map(name);
+    let names = [&a, &b].map(|run| scoped_run(run.stream.name(), &run.scope));
     let (of_a, of_b) = ((a.stream, a.scope), (b.stream, b.scope));
     let diff = orchestrator
         .readers()
@@ -62,11 +63,4 @@ pub(super) async fn diff(
     let [a, b] = names;
     let same = diff.is_empty();
     Ok(Json(value!(wire::DiffView { a, b, same, diff })))
-}
-
-fn name(run: &RunTarget) -> String {
-    match run.scope.as_str() {
-        "" => run.stream.name().to_owned(),
-        scope => format!("{}/{scope}", run.stream.name()),
-    }
 }

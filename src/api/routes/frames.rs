@@ -65,13 +65,9 @@ pub(super) async fn frames(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
     headers: HeaderMap,
-    Query(from): Query<FramesQuery>,
+    Query(wanted): Query<FramesQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let FramesQuery {
-        from: mut start,
-        limit,
-        expand,
-    } = from;
+    let (mut start, expand) = (wanted.from, wanted.expand);
     let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);
     let accepts = headers
         .get(header::ACCEPT)
@@ -93,7 +89,7 @@ pub(super) async fn frames(
         let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
         return Ok(events.into_response());
     }
-    let bound = PageLimit::frames(limit);
+    let bound = PageLimit::frames(wanted.limit);
     let page = read(&orchestrator, &run, start, bound, expand).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text(page)).into_response())
 }

@@ -15,6 +15,7 @@ use ktsu_ledger::event::plan::Visibility;
 use maud::{PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
+use super::media_ranges::MediaRanges;
 use super::policy::{self, Policy};
 use super::query::{NoParameters, Query};
 use super::{openapi_document, wire};
@@ -196,44 +197,10 @@ fn html(home: &wire::Home) -> String {
     page.into_string()
 }
 
-/// Whether a client prefers HTML to JSON (RFC 9110, 12.5.1). Clients without a preference are
-/// programs.
+/// Whether a client prefers HTML to JSON. Clients without a preference are programs.
 fn prefers_html(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::ACCEPT).iter();
-    let values = values.filter_map(|value| value.to_str().ok());
-    let ranges: Vec<(&str, f32)> = values
-        .flat_map(|value| value.split(','))
-        .map(range)
-        .collect();
-    weight(&ranges, "text", "html") > weight(&ranges, "application", "json")
-}
-
-/// A media range and its weight.
-fn range(text: &str) -> (&str, f32) {
-    let mut parts = text.split(';').map(str::trim);
-    let range = parts.next().unwrap_or_default();
-    let mut weights = parts.filter_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
-    let weight = weights
-        .next_back()
-        .map_or(Some(1.0), |text| text.parse().ok());
-    let weight = weight.filter(|weight| (0.0..=1.0).contains(weight));
-    (range, weight.unwrap_or_default())
-}
-
-/// The weight that the most specific range gives a media type.
-fn weight(ranges: &[(&str, f32)], group: &str, kind: &str) -> f32 {
-    let wide = format!("{group}/*");
-    let whole = format!("{group}/{kind}");
-    let says = |wanted: &str| {
-        let found = ranges
-            .iter()
-            .find(|(range, _)| range.eq_ignore_ascii_case(wanted));
-        found.map(|(_, weight)| *weight)
-    };
-    says(&whole)
-        .or_else(|| says(&wide))
-        .or_else(|| says("*/*"))
-        .unwrap_or_default()
+    let accepted = MediaRanges::of(headers);
+    accepted.weight("text/html") > accepted.weight("application/json")
 }
 
 #[cfg(test)]

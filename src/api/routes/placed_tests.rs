@@ -152,12 +152,18 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
             "missing required field: root",
             "required",
         ),
-        ("/root", json!(5), "/root", "expected string, got 5", "type"),
+        (
+            "/root",
+            json!(5),
+            "/root",
+            "expected string, got integer",
+            "type",
+        ),
         (
             "/agents/a~0~1b/max_turns",
             json!(-1),
             "/agents/a~0~1b/max_turns",
-            "expected integer from 0 to 4294967295, got -1",
+            "expected a whole number, 0 to 4294967295",
             "type",
         ),
         (

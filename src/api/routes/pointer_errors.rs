@@ -72,10 +72,11 @@ fn mismatch(error: &str, value: Option<&Value>) -> (&'static str, String) {
     if error.starts_with("unknown variant ") {
         return ("enum", format!("expected {}", expected.replace('`', "")));
     }
+    let value = value.unwrap_or(&Value::Null);
     let expected = match expected {
-        "u32" => "integer from 0 to 4294967295",
-        "u64" => "integer from 0 to 18446744073709551615",
-        "i64" => "integer",
+        "u32" if value.is_number() => return whole_number(u32::MAX.into()),
+        "u64" if value.is_number() => return whole_number(u64::MAX),
+        "u32" | "u64" | "i64" => "integer",
         "a sequence" => "array",
         "unit" => "null",
         "string or map" => "string or object",
@@ -84,11 +85,12 @@ fn mismatch(error: &str, value: Option<&Value>) -> (&'static str, String) {
         "" => "another form",
         other => other.trim_start_matches("a "),
     };
-    let got = match value {
-        Some(Value::Number(number)) => number.to_string(),
-        _ => kind_of(value.unwrap_or(&Value::Null)).to_owned(),
-    };
-    ("type", format!("expected {expected}, got {got}"))
+    let message = format!("expected {expected}, got {}", kind_of(value));
+    ("type", message)
+}
+
+fn whole_number(most: u64) -> (&'static str, String) {
+    ("type", format!("expected a whole number, 0 to {most}"))
 }
 
 #[cfg(test)]

@@ -7,12 +7,13 @@ pub(super) mod events;
 use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 
 use super::agents::{TOKEN, address};
+use super::media_ranges::MediaRanges;
 use super::parameter::{Kind, Parameter};
 use super::query::{Query, QueryParameters, RawQuery};
 use super::wire;
@@ -153,11 +154,8 @@ fn version(headers: &HeaderMap) -> Option<&str> {
 /// # Errors
 /// [`ErrorCode::NotAcceptable`].
 fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str, ProblemDetails> {
-    let accept = headers.get_all(ACCEPT).iter();
-    let accept: Vec<&str> = accept.filter_map(|value| value.to_str().ok()).collect();
-    let ranges: Vec<&str> = accept.iter().flat_map(|value| value.split(',')).collect();
-    let takes = |kind: &&&str| ranges.is_empty() || ranges.iter().any(|range| covers(range, kind));
-    let found = offered.iter().find(takes).copied();
+    let accepted = MediaRanges::of(headers);
+    let found = offered.iter().find(|kind| accepted.accepts(kind)).copied();
     found.ok_or_else(|| {
         let words = format!("the answer is {}", offered.join(" or "));
         ProblemDetails::new(ErrorCode::NotAcceptable, words)
@@ -165,21 +163,10 @@ fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static st
     })
 }
 
-/// Whether a media range, `text/*;q=0.8`, takes a media type.
-fn covers(range: &str, kind: &str) -> bool {
-    let mut parts = range.split(';').map(str::trim);
-    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
-    let weight = parts.find_map(|part| part.strip_prefix("q="));
-    if weight.is_some_and(|weight| weight.parse::<f64>().is_ok_and(|weight| weight <= 0.0)) {
-        return false;
-    }
-    let (family, _) = kind.split_once('/').unwrap_or_default();
-    name == "*/*" || name == kind || name.strip_suffix("/*") == Some(family)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::header::ACCEPT;
 
     #[test]
     fn an_answer_has_a_form_that_whoever_asks_takes() {

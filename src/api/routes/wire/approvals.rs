@@ -12,19 +12,14 @@ pub struct ToolMessage {
     pub jsonrpc: String,
     /// A text or a whole number; absent for notifications, null in the refusal of what could not be
     /// read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Value>,
     /// Of a request: `initialize`, `tools/list`, `tools/call`, `ping`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Of a request: an object, or absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
     /// Of an answer: an object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
     /// Of an answer that is a refusal: an object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
 }
 
