@@ -111,21 +111,16 @@ impl Explainer<'_, '_> {
         let (mut scope, mut id) = path.rsplit_once('/').unwrap_or(("", path));
         let mut whole = path;
         let state = self.story.state();
-        let at = loop {
-            if let Some(at) = state.scope_at(scope) {
-                break at;
-            }
+        while state.scope_at(scope).is_none() {
             self.require_step(scope, id)?;
             let text = format!("its workflow {scope} never began");
             self.push_reason(whole, None, text, &Provenance::default());
             whole = scope;
             (scope, id) = whole.rsplit_once('/').unwrap_or(("", whole));
-        };
-        let held = state.scope(at);
-        let position = held.and_then(|held| held.shape.position(id));
-        let position = position.ok_or_else(|| self.no_step(scope, id))?;
-        let step = held.and_then(|held| held.steps.get(position as usize));
-        let status = match step {
+        }
+        let position = state.step_at(scope, id);
+        let (at, position) = position.ok_or_else(|| self.no_step(scope, id))?;
+        let status = match state.step(at, position) {
             Some(step) if whole == path => step.status,
             _ => StepStatus::Pending,
         };
@@ -141,11 +136,9 @@ impl Explainer<'_, '_> {
     ) -> Result<(&'static str, Option<StepPosition>), FieldNotFoundError> {
         let (scope, id) = name.path.rsplit_once('/').unwrap_or(("", &name.path));
         let state = self.story.state();
-        let at = state.scope_at(scope);
-        let held = at.and_then(|at| state.scope(at));
-        let position = held.and_then(|held| held.shape.position(id));
-        let position = position.ok_or_else(|| self.no_step(scope, id))?;
-        let step = held.and_then(|held| held.steps.get(position as usize));
+        let position = state.step_at(scope, id);
+        let (at, position) = position.ok_or_else(|| self.no_step(scope, id))?;
+        let step = state.step(at, position);
         let count = step.and_then(|step| step.tasks.as_deref()?.items);
         let last = last_item_event(self.story.frames(), (scope, id), item);
         let (status, text) = match last.map(|(_, event)| event) {
@@ -182,7 +175,7 @@ impl Explainer<'_, '_> {
             _ => Provenance::default(),
         };
         self.push_reason(&name.to_string(), last.map(|(seq, _)| seq), text, &values);
-        let ask = last.is_none().then_some((at.unwrap_or_default(), position));
+        let ask = last.is_none().then_some((at, position));
         Ok((status, ask))
     }
 

@@ -315,8 +315,7 @@ impl EnvelopeFold {
         let state = &self.state;
         let most = |waits: bool| if waits { u64::MAX } else { paused_ms };
         for ((scope, position), detail) in &mut self.steps {
-            let held = state.scope(*scope);
-            let step = held.and_then(|held| held.steps.get(*position as usize));
+            let step = state.step(*scope, *position);
             let Some(step) = step.filter(|step| step.status == StepStatus::Running) else {
                 continue;
             };

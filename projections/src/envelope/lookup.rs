@@ -18,9 +18,8 @@ impl EnvelopeFold {
     /// An item of a fan-out that has begun. One that was not started is `pending` and, once the step
     /// has ended, `skipped`, as its counts have it.
     pub fn item(&self, path: &str, step: &str, item: u32) -> Option<ItemView> {
-        let scope = self.state().scope(self.state().scope_at(path)?)?;
-        let position = usize::try_from(scope.shape.position(step)?).ok()?;
-        let held = scope.steps.get(position)?;
+        let (scope, position) = self.state().step_at(path, step)?;
+        let held = self.state().step(scope, position)?;
         let items = held.tasks.as_deref()?.items?;
         if item >= items {
             return None;

@@ -269,10 +269,8 @@ impl HopWalk<'_, '_> {
         else {
             return None;
         };
-        let started = held
-            .steps
-            .get(position as usize)
-            .and_then(|step| step.started);
+        let started = story.state().step(parent, position);
+        let started = started.and_then(|step| step.started);
         let text = template
             .source_at(below)
             .unwrap_or_else(|| "params".to_owned());

@@ -64,9 +64,7 @@ impl FieldPath {
         };
         let envelope = story.envelope(&scope);
         let envelope = envelope.ok_or_else(|| not_found(path, names_of(story, within)))?;
-        let steps = story.state().scope_at(&scope);
-        let steps = steps.and_then(|at| story.state().scope(at));
-        let position = steps.and_then(|scope| scope.shape.position(name));
+        let position = story.state().step_at(&scope, name).map(|(_, step)| step);
         let found = match position {
             Some(position) => in_step(&envelope, position, rest),
             None if first != "step" => below(&envelope, String::new(), name, rest),

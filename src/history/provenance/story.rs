@@ -180,7 +180,7 @@ impl<'f> TracedRun<'f> {
         }
         track.risk = tracker.inspected();
         let why = track.gate.and(&track.risk);
-        let step = self.state().scope(scope)?.steps.get(position as usize)?;
+        let step = self.state().step(scope, position)?;
         let made = made.map(|made| made.chosen_by(&why));
         match step.status {
             StepStatus::Complete => {
@@ -204,7 +204,7 @@ impl<'f> TracedRun<'f> {
         made: Option<Tracked>,
         why: &Provenance,
     ) -> Option<Tracked> {
-        let step = self.state().scope(scope)?.steps.get(position as usize)?;
+        let step = self.state().step(scope, position)?;
         let value = from_json(&step.output.as_ref()?.json);
         Some(match made {
             Some(made) => made.aligned(&value),
@@ -487,7 +487,7 @@ impl<'f> TracedRun<'f> {
                 Tracked::literal(from_value(&value["reason"]))
             }
         };
-        let held = self.state().scope(scope)?.steps.get(position as usize)?;
+        let held = self.state().step(scope, position)?;
         let closed = held.skipped == Some(SkipReason::RunFailed);
         let rest = match closed {
             true => self.survival_marks(u64::MAX),
@@ -562,8 +562,7 @@ impl<'f> TracedRun<'f> {
             let Some(track) = self.steps.get(&(scope, position)) else {
                 continue;
             };
-            let steps = &self.state().scope(scope)?.steps;
-            let status = steps.get(position as usize)?.status;
+            let status = self.state().step(scope, position)?.status;
             match (status, &track.value) {
                 (StepStatus::Complete, Some(value)) => {
                     return Some(value.clone().chosen_by(&union(&why)));
