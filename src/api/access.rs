@@ -110,7 +110,7 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
         return not_allowed(path);
     };
     match access.caller(policy, request.headers()) {
-        Ok(Some(asker)) => drop(request.extensions_mut().insert(asker)),
+        Ok(Some(caller)) => drop(request.extensions_mut().insert(caller)),
         Ok(None) => {}
         Err(problem) => return problem.into_response(),
     }

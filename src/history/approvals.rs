@@ -139,7 +139,7 @@ pub fn all_page(
 ) -> Result<(Vec<ApprovalRecord>, Option<Cursor>), StoreError> {
     let mut found = Vec::new();
     let next = each_row(reader, &runs_of(workflow), from, limit, |row| {
-        // A branch shows what it shares with its run: that stands there.
+        // Records that a branch shares with its run are listed with the run.
         let own =
             |record: &ApprovalRecord| record.run_id.split('/').next() == Some(row.stream.name());
         found.extend(of_run(reader, &row.stream)?.into_iter().filter(own));

@@ -38,7 +38,7 @@ pub fn run(reader: &dyn Reader, asked: &str) -> Result<RunMatch, StoreError> {
     }
 }
 
-/// Whether a run has an inline child at a path: whatever a child does stands in its scope.
+/// Whether a run has an inline child at a path: all its frames are in that scope.
 fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool, StoreError> {
     if scope.is_empty() {
         return Ok(true);

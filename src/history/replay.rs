@@ -15,7 +15,7 @@ use super::verify::each_stream;
 use ktsu_run_index::is_run;
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
-/// A run that was told again.
+/// A run that was replayed to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplayReport {
     /// Its id.
@@ -30,7 +30,7 @@ pub struct ReplayReport {
     pub head: Hash,
 }
 
-/// Why a run was not told again to its end.
+/// Why a run was not replayed to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunReplayError {
     /// It cannot be read: a frame or a blob is missing or damaged.
@@ -53,11 +53,11 @@ impl From<FoldError> for RunReplayError {
     }
 }
 
-/// What was told, or why it was not, for programs. A divergence is a verdict, not a failure.
-pub fn verdict(stream: &StreamId, told: Result<&ReplayReport, &RunReplayError>) -> Value {
-    let failed = match told {
-        Ok(told) => {
-            let mut body = json!(told);
+/// The verdict of a replay as JSON. A divergence is a verdict, not a failure.
+pub fn verdict(stream: &StreamId, report: Result<&ReplayReport, &RunReplayError>) -> Value {
+    let failed = match report {
+        Ok(report) => {
+            let mut body = json!(report);
             body["verdict"] = json!("ok");
             return body;
         }
@@ -107,7 +107,7 @@ fn replay_with(
     stream: &StreamId,
     status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<&'static str, RunReplayError>,
 ) -> Result<ReplayReport, RunReplayError> {
-    // What is missing at the end is for the verdict to tell.
+    // Frames that are missing at the end are not an error here: they show in the verdict.
     let frames = branch::frames(reader, stream)?;
     let (Some(first), Some(last)) = (frames.first(), frames.last()) else {
         return Err(ReplayError::NoRoot("is empty".to_owned()).into());

@@ -17,7 +17,7 @@ use super::webhooks::{self, WebhookRequest};
 /// A frame in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TraceNode {
-    /// The frame it stands under; none for a root.
+    /// The parent frame; none for a root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u64>,
     /// Milliseconds since the run was created.
@@ -25,7 +25,7 @@ pub struct TraceNode {
     /// The frame.
     #[serde(flatten)]
     pub node: LineageNode,
-    /// What was sent to an endpoint, where it says that something was.
+    /// For a `webhook.sent`: what was sent to the endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<WebhookRequest>,
     /// Every model that was asked, in order, where it is a reply that not one model alone gave.
@@ -36,9 +36,8 @@ pub struct TraceNode {
 /// The causal tree of a run, in the order of the frames; with a `scope`, of that inline child. Only
 /// what is wanted of it.
 ///
-/// A frame with several causes stands under the latest of them, so that each stands once. The tree
-/// is told as a list with parents: a chain of steps would nest as deep as it is long, and readers
-/// of JSON give up at a hundred levels.
+/// The parent of a frame with several causes is the latest of them. The tree is a list with parents:
+/// a chain of steps would nest as deep as it is long, and JSON parsers give up at a hundred levels.
 pub fn tree(frames: &[Frame], scope: &str, wanted: &TraceFilter) -> Vec<TraceNode> {
     let lineage = Lineage::from_frames(frames);
     let start = frames.first().map(|frame| frame.at);
@@ -134,7 +133,7 @@ pub fn mark_missing_causes<'n>(
 pub struct TraceFilter {
     /// About this step, by path: `step`, `call/inner`; what is inside it counts too.
     pub step: Option<String>,
-    /// Of a type that begins like one of these; a `*` at the end says so.
+    /// Prefixes of types; a `*` at the end is ignored.
     pub kinds: Vec<String>,
     /// From this number on.
     pub since: Option<u64>,

@@ -22,7 +22,7 @@ pub struct WhyNot {
     pub run_id: String,
     /// The step that was asked about, by path.
     pub step: String,
-    /// Where it stands.
+    /// Its status.
     pub status: String,
     /// From the step to the first cause.
     pub because: Vec<Reason>,
@@ -53,30 +53,30 @@ pub fn why_not(
     path: &str,
 ) -> Result<WhyNot, FieldNotFoundError> {
     let name = StepName::parse(path).within(within);
-    let mut asking = Explainer {
+    let mut walk = Explainer {
         story,
         seen: HashSet::new(),
         because: Vec::new(),
     };
     let (status, first) = match name.item {
         None => {
-            let (status, first) = asking.path(&name.path)?;
+            let (status, first) = walk.path(&name.path)?;
             (status.as_str(), Some(first))
         }
-        Some(item) => asking.item(&name, item)?,
+        Some(item) => walk.item(&name, item)?,
     };
     if let Some(first) = first {
-        depth_first(first, |(scope, position)| asking.explain(scope, position));
+        depth_first(first, |(scope, position)| walk.explain(scope, position));
     }
     Ok(WhyNot {
         run_id: story.state().stream().name().to_owned(),
         step: name.to_string(),
         status: status.to_owned(),
-        because: shortened(asking.because),
+        because: shortened(walk.because),
     })
 }
 
-/// The reasons that are told: all, or those at both ends of a way that is too long to be read.
+/// All reasons, or those at both ends of a chain that is too long to be read.
 fn shortened(mut because: Vec<Reason>) -> Vec<Reason> {
     let left_out = because.len().saturating_sub(MAX_REASONS);
     if left_out > 0 {
@@ -92,7 +92,7 @@ fn shortened(mut because: Vec<Reason>) -> Vec<Reason> {
     because
 }
 
-/// The most reasons that are told: of a longer way its two ends are.
+/// The most reasons in an answer.
 const MAX_REASONS: usize = 1000;
 
 /// A step by scope and position.
@@ -105,8 +105,8 @@ struct Explainer<'s, 'f> {
 }
 
 impl Explainer<'_, '_> {
-    /// Where a step stands by its path, and which to ask about first. One in a child that never
-    /// began is where the step with the child is.
+    /// The status of a step, and the step to explain first: that of the child it is in, if the child
+    /// never began.
     fn path(&mut self, path: &str) -> Result<(StepStatus, StepPosition), FieldNotFoundError> {
         let (mut scope, mut id) = path.rsplit_once('/').unwrap_or(("", path));
         let mut whole = path;
@@ -127,8 +127,7 @@ impl Explainer<'_, '_> {
         Ok((status, (at, position)))
     }
 
-    /// An item of a fan-out: how it ended, or why it did not; and the step to ask about, where the
-    /// item itself says nothing of it.
+    /// The status of an item of a fan-out, and the step to explain if the item never began.
     fn item(
         &mut self,
         name: &StepName,
@@ -221,7 +220,7 @@ impl Explainer<'_, '_> {
         });
     }
 
-    /// Tells of a step; the steps that explain it come next.
+    /// Adds the reason for the status of a step, and returns the steps that explain it.
     fn explain(&mut self, scope: u32, position: u32) -> Vec<StepPosition> {
         let story = self.story;
         if !self.seen.insert((scope, position)) {

@@ -118,18 +118,18 @@ fn page_response<T: Serialize>(
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
     uri: Uri,
-    Query(which): Query<ApprovalListQuery>,
+    Query(query): Query<ApprovalListQuery>,
 ) -> Result<Response, ProblemDetails> {
     let read = orchestrator.readers().with(move |reader| {
-        let workflow = which.workflow.as_deref();
-        match which.wanted {
+        let workflow = query.workflow.as_deref();
+        match query.wanted {
             ApprovalPage::All(from) => {
-                let runs = which.limit.unwrap_or(DEFAULT_LIMIT);
+                let runs = query.limit.unwrap_or(DEFAULT_LIMIT);
                 let page = approvals::all_page(reader, workflow, from.as_ref(), runs);
                 page.map(|(records, next)| (records, next.map(|next| next.to_string())))
             }
             ApprovalPage::Pending(after) => {
-                let limit = which.limit.unwrap_or(usize::MAX);
+                let limit = query.limit.unwrap_or(usize::MAX);
                 let page = approvals::pending_page(reader, workflow, after.as_ref(), limit);
                 page.map(|(records, next)| (records, next.map(|next| next.to_string())))
             }
@@ -174,11 +174,11 @@ impl QueryParameters for ReviewQuery {
 pub(super) async fn reviews(
     State(orchestrator): State<Orchestrator>,
     uri: Uri,
-    Query(which): Query<ReviewQuery>,
+    Query(query): Query<ReviewQuery>,
 ) -> Result<Response, ProblemDetails> {
     let read = orchestrator.readers().with(move |reader| {
-        let workflow = which.workflow.as_deref();
-        approvals::reviews_page(reader, workflow, which.cursor.as_ref(), which.limit)
+        let workflow = query.workflow.as_deref();
+        approvals::reviews_page(reader, workflow, query.cursor.as_ref(), query.limit)
     });
     let (found, next) = read.await?;
     Ok(page_response(&found, next, &uri))
@@ -212,7 +212,7 @@ impl QueryParameters for ApprovalQuery {
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(one): Query<ApprovalQuery>,
+    Query(query): Query<ApprovalQuery>,
 ) -> Result<Json<Value>, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;
     let all = of_scope(&orchestrator, &run).await?;
@@ -220,7 +220,7 @@ pub(super) async fn get(
     let waits = |record: &ApprovalRecord| record.status == ApprovalStatus::Pending;
     let pending = records.iter().filter(|record| waits(record));
     let pending: Vec<String> = pending.map(|record| record.approval_id.clone()).collect();
-    let at = match &one.approval_id {
+    let at = match &query.approval_id {
         Some(id) => records.iter().position(|record| record.approval_id == *id),
         None => records
             .iter()
@@ -248,7 +248,7 @@ pub(super) async fn get(
     ))]
 pub(super) async fn decide(
     State(orchestrator): State<Orchestrator>,
-    asker: Caller,
+    caller: Caller,
     Path((run, step)): Path<(String, String)>,
     _: Query<NoParameters>,
     CommandBody(body): CommandBody<wire::Decide>,
@@ -262,7 +262,7 @@ pub(super) async fn decide(
         approval_id: body.approval_id,
         digest: body.digest,
         decision: decision(&body.decision)?,
-        by: asker.principal,
+        by: caller.principal,
         reason: body.reason,
         result: body.result,
     };
@@ -275,14 +275,14 @@ pub(super) async fn decide(
         ));
     }
     let wanted = decide.approval_id.clone();
-    let said = orchestrator
+    let receipt = orchestrator
         .submit_command(&run.stream, HumanCommand::Decide(decide), None)
         .await;
     let all = of_scope(&orchestrator, &run).await;
-    match said {
-        Ok(said) => {
+    match receipt {
+        Ok(receipt) => {
             let decided =
-                |record: &ApprovalRecord| record.votes.iter().any(|vote| vote.frame == said.seq);
+                |record: &ApprovalRecord| record.votes.iter().any(|vote| vote.frame == receipt.seq);
             let record = of_step(&all?, &step).into_iter().find(decided);
             Ok(Json(value!(record)))
         }

@@ -168,8 +168,8 @@ impl Follower {
             if self.finished {
                 return None;
             }
-            let page = match self.read_new_frames().await {
-                Ok(looked) => looked,
+            let (ended, page) = match self.read_new_frames().await {
+                Ok(read) => read,
                 // The client would take an end for that of the run.
                 Err(problem) => {
                     self.finished = true;
@@ -177,7 +177,6 @@ impl Follower {
                     return Some(Event::default().event("problem").data(problem));
                 }
             };
-            let (ended, page) = page;
             let more = page.next.is_some();
             self.from = page.after;
             let events = page.frames.into_iter().rev();

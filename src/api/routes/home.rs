@@ -36,12 +36,12 @@ const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens are
 ))]
 pub(super) async fn home(
     State(orchestrator): State<Orchestrator>,
-    asker: Option<Extension<Caller>>,
+    caller: Option<Extension<Caller>>,
     headers: HeaderMap,
     _: Query<NoParameters>,
 ) -> Response {
-    let asker = asker.map(|Extension(asker)| asker);
-    let home = workflows_shown(&orchestrator, asker.as_ref());
+    let caller = caller.map(|Extension(caller)| caller);
+    let home = workflows_shown(&orchestrator, caller.as_ref());
     let mut response = match prefers_html(&headers) {
         true => page(&home),
         false => axum::Json(home).into_response(),
@@ -51,22 +51,22 @@ pub(super) async fn home(
     response
 }
 
-fn workflows_shown(orchestrator: &Orchestrator, asker: Option<&Caller>) -> wire::Home {
+fn workflows_shown(orchestrator: &Orchestrator, caller: Option<&Caller>) -> wire::Home {
     let (ledger, _) = orchestrator.ledger_state();
     let only_reads = ledger == LedgerState::ReadOnly;
     let invokes = policy::of(&Method::POST, "/invoke/{workflow}");
-    let invokes = asker.zip(invokes).filter(|(asker, way)| asker.may(*way));
+    let invokes = caller.zip(invokes).filter(|(caller, way)| caller.may(*way));
     let workflows = orchestrator.kit().workflows.iter();
     let workflows = workflows.filter(|(_, one)| one.visibility == Visibility::Root);
-    let by_token = asker.filter(|asker| asker.is_by_token());
+    let by_token = caller.filter(|caller| caller.is_by_token());
     wire::Home {
         name: "ktsu".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ledger: ledger.as_str().to_owned(),
         authentication: wire::Authentication {
-            required: asker.is_none() || by_token.is_some(),
-            principal: asker.map(|asker| asker.principal.id.clone()),
-            how: asker.is_none().then(|| HOW.to_owned()),
+            required: caller.is_none() || by_token.is_some(),
+            principal: caller.map(|caller| caller.principal.id.clone()),
+            how: caller.is_none().then(|| HOW.to_owned()),
         },
         workflows: match invokes.is_some() && !only_reads {
             true => workflows.map(|(name, one)| workflow(name, one)).collect(),
@@ -74,7 +74,7 @@ fn workflows_shown(orchestrator: &Orchestrator, asker: Option<&Caller>) -> wire:
         },
         routes: policy::TABLE
             .into_iter()
-            .filter(|row| is_shown(*row, asker, only_reads))
+            .filter(|row| is_shown(*row, caller, only_reads))
             .map(|(method, path, _)| route(method, path))
             .collect(),
         openapi: "/openapi.json".to_owned(),
@@ -98,14 +98,14 @@ fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
 /// Whether to list a route for the caller: not this page, and not routes between services.
 fn is_shown(
     (method, path, policy): (&str, &str, Policy),
-    asker: Option<&Caller>,
+    caller: Option<&Caller>,
     only_reads: bool,
 ) -> bool {
     let may = match policy {
         Policy::Public => true,
         Policy::Optional | Policy::Attempt => false,
         Policy::Roles(roles) if roles.contains(&PrincipalRole::Runtime) => false,
-        Policy::Roles(_) => asker.is_some_and(|asker| asker.may(policy)),
+        Policy::Roles(_) => caller.is_some_and(|caller| caller.may(policy)),
     };
     may && (!only_reads || method == "GET" || path == "/runs/{id}/replay")
 }

@@ -25,30 +25,24 @@ pub(super) async fn fork(
     target: CommandTarget,
     CommandBody(body): CommandBody<wire::Fork>,
 ) -> Result<Response, ProblemDetails> {
-    let CommandTarget {
-        orchestrator,
-        caller,
-        run,
-        ..
-    } = &target;
-    if !run.scope.is_empty() {
+    if !target.run.scope.is_empty() {
         let words = "an inline child cannot be forked on its own";
         return Err(ProblemDetails::new(ErrorCode::ForkRefused, words));
     }
     // Checked before compilation, because compile errors quote parts of the definition.
     if let Some(definition) = &body.definition {
-        orchestrator
-            .without_secrets(definition)
-            .map_err(problems::command_error)?;
+        let checked = target.orchestrator.without_secrets(definition);
+        checked.map_err(problems::command_error)?;
     }
-    let request = fork_request(body, caller.principal.clone())?;
+    let request = fork_request(body, target.caller.principal.clone())?;
     if request.changes() {
         target
             .must_not_use_keys_of_others(request.definition.as_deref())
             .await?;
     }
-    let branch = orchestrator
-        .fork(&run.stream, request)
+    let branch = target
+        .orchestrator
+        .fork(&target.run.stream, request)
         .await
         .map_err(problems::command_error)?;
     let body = wire::Branch {

@@ -43,7 +43,7 @@ use ktsu_server::body::JsonObject;
     ))]
 pub(super) async fn invoke(
     State(orchestrator): State<Orchestrator>,
-    asker: Caller,
+    caller: Caller,
     workflow: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     Query(wait): Query<WaitQuery>,
@@ -69,7 +69,7 @@ pub(super) async fn invoke(
             workflow,
             body: Value::Object(body.0),
             idempotency_key: idempotency_key(&headers)?,
-            principal: asker.principal,
+            principal: caller.principal,
         })
         .await
         .map_err(problems::invoke_error)?;

@@ -29,7 +29,7 @@ use ktsu_server::body::JsonObject;
     ))]
 pub(super) async fn start(
     State(orchestrator): State<Orchestrator>,
-    asker: Caller,
+    caller: Caller,
     run: RunTarget,
     Query(wait): Query<WaitQuery>,
     body: JsonObject,
@@ -43,7 +43,7 @@ pub(super) async fn start(
     }
     let run_id = run.stream.name().to_owned();
     let accepted = orchestrator
-        .recompute(run.stream, step, asker.principal)
+        .recompute(run.stream, step, caller.principal)
         .await
         .map_err(problems::recompute_start_error)?;
     let id = accepted.run_id;

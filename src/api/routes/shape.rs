@@ -211,15 +211,6 @@ fn merge_flattened(shapes: &mut Map<String, Value>) {
     }
 }
 
-/// The problems that any route may respond with.
-const EVERYWHERE: [(&str, &str); 2] = [
-    (
-        "500",
-        "What is recorded cannot be read, or ktsu has failed.",
-    ),
-    ("503", "Too much is asked at once."),
-];
-
 /// Adds the problems that follow from the path, the policy and the body of a route.
 fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
     let has_body = operation["requestBody"].is_object();
@@ -241,7 +232,14 @@ fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
     ];
     let own = own.into_iter().filter(|(_, applies)| *applies);
     own.for_each(|(status, _)| add_problem(operation, status, json!({})));
-    for (status, words) in EVERYWHERE {
+    let everywhere = [
+        (
+            "500",
+            "What is recorded cannot be read, or ktsu has failed.",
+        ),
+        ("503", "Too much is asked at once."),
+    ];
+    for (status, words) in everywhere {
         let response = json!({"description": words, "x-everywhere": true});
         add_problem(operation, status, response);
     }

@@ -121,13 +121,13 @@ impl QueryParameters for TraceQuery {
     responses((status = 200, body = wire::Trace)))]
 pub(super) async fn trace(
     State(orchestrator): State<Orchestrator>,
-    asker: Caller,
+    caller: Caller,
     run: RunTarget,
     Query(of): Query<TraceQuery>,
 ) -> Result<Json<Value>, ProblemDetails> {
     // Requests may contain parts of the definition, which not every reader may see.
     let frames = policy::of(&Method::GET, "/runs/{id}/frames");
-    let with_requests = frames.is_some_and(|frames| asker.may(frames));
+    let with_requests = frames.is_some_and(|frames| caller.may(frames));
     // Folding a long run takes time, so it happens on a reader thread.
     let trace = orchestrator
         .readers()

@@ -137,7 +137,7 @@ pub fn answer(
     })
 }
 
-/// What stands at some places.
+/// The recorded values at some places.
 pub fn origins(story: &TracedRun<'_>, marks: &Provenance) -> Vec<ValueOrigin> {
     let mut frames = FrameCache::new(story);
     marks.iter().map(|place| frames.origin(place)).collect()
@@ -275,7 +275,7 @@ fn named(
     }
 }
 
-/// A value that fits into an answer; what is longer is cut, and says so.
+/// A value, cut with a note of its length if it is too long for an answer.
 fn short(value: Value) -> Value {
     let text = value.to_string();
     if text.len() <= MAX_VALUE {

@@ -15,7 +15,7 @@ use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::expression::{EvaluatedValue, Root};
 use ktsu_workflow::template::Template;
 
-/// The most hops that are told.
+/// The most hops in an answer.
 const MAX_HOPS: usize = 1000;
 
 /// The way back from a field to its origins.

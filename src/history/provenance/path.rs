@@ -22,9 +22,9 @@ pub struct FieldPath {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FieldNotFoundError {
-    /// What is wrong, with the words of whoever asked.
+    /// What is wrong, with the requested path.
     pub message: String,
-    /// The same without them.
+    /// The same without the path.
     pub unnamed: String,
     /// What is there instead.
     pub there: Vec<String>,
@@ -32,7 +32,7 @@ pub struct FieldNotFoundError {
 
 /// The longest path that is read.
 const MAX_PATH: usize = 4096;
-/// How many names are told.
+/// The most names in an error.
 const MAX_SUGGESTIONS: usize = 12;
 
 impl FieldPath {

@@ -33,7 +33,7 @@ pub struct TracedRun<'f> {
     steps: HashMap<(u32, u32), StepTrack>,
     params: HashMap<u32, Tracked>,
     outputs: HashMap<u32, ScopeTrack>,
-    /// What could have ended the run before what is told next.
+    /// What could have ended the run before the step that is traced next.
     so_far: Provenance,
     /// Cached results of [`TracedRun::survival_marks`].
     alive: RefCell<HashMap<u64, Provenance>>,
@@ -69,7 +69,7 @@ impl<'f> TracedRun<'f> {
         Ok(story)
     }
 
-    /// The frames it was told from.
+    /// The frames of the run.
     pub fn frames(&self) -> &'f [Frame] {
         self.frames
     }
@@ -100,7 +100,7 @@ impl<'f> TracedRun<'f> {
         if let Some(known) = self.alive.borrow().get(&frame) {
             return known.clone();
         }
-        // While a run is still being told there is more to come.
+        // The marks are complete only once the whole run is traced.
         let is_told = self.outputs.contains_key(&0);
         if !is_told && frame == u64::MAX {
             return self.so_far.clone();
@@ -160,7 +160,7 @@ impl<'f> TracedRun<'f> {
             gate: self.gate(scope, position)?,
             ..StepTrack::default()
         };
-        // A child is told before its step ends.
+        // A child is traced before its step.
         let mut tracker = Tracker::default();
         if let StepWork::Workflow(child) = &plan.work {
             let inner = path_in(&path, &plan.id);
@@ -212,7 +212,7 @@ impl<'f> TracedRun<'f> {
         })
     }
 
-    /// What people laid over the output of a step, in the order in which they said so.
+    /// The overlays of a step, in the order in which they were set.
     fn overlaid(&self, scope: u32, position: u32) -> Vec<TrackedOverlay> {
         let held = self.state().scope(scope);
         let id = held.and_then(|held| Some((held, &held.shape.step(position)?.id)));
@@ -314,7 +314,7 @@ impl<'f> TracedRun<'f> {
                 for template in templates.into_iter().flatten() {
                     self.render(template, &self.names(scope, position), tracker);
                 }
-                // Where it was sent is told where it failed.
+                // An error message contains the URL.
                 let target = self.render(url, &self.names(scope, position), tracker);
                 tracker.inspect(target.map(|url| url.dependencies()).unwrap_or_default());
                 self.answered(facts, tracker)
@@ -580,7 +580,7 @@ impl<'f> TracedRun<'f> {
     }
 }
 
-/// A marker whose one member is what somebody said.
+/// A marker with one tracked member.
 fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
     let members = value.as_object().into_iter().flatten();
     let mut members: BTreeMap<String, Tracked> = members

@@ -314,7 +314,7 @@ fn request_text(request: &WebhookRequest) -> String {
     text
 }
 
-/// What the model was told that it gave.
+/// The result of a call, as the model got it.
 fn content(frames: &[Frame], one: &ToolCallTrace) -> Option<String> {
     let seq = usize::try_from(one.returned?).ok()?;
     match &frames.get(seq)?.event {
