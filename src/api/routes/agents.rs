@@ -32,7 +32,7 @@ static HEARTBEAT: DtoSchema = DtoSchema::of::<Heartbeat>();
 /// Who speaks.
 #[derive(Debug)]
 pub(super) struct AttemptToken {
-    token: Option<String>,
+    token: String,
 }
 
 /// Without one, or with a wrong one, the answer is 401.
@@ -48,7 +48,7 @@ impl QueryParameters for AttemptToken {
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
-            token: given.owned("token"),
+            token: given.owned("token").unwrap_or_default(),
         })
     }
 }
@@ -70,7 +70,7 @@ pub(super) async fn report(
 ) -> Result<Json<ReportAck>, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
-        .authorize(&task, query.token.as_deref().unwrap_or_default())
+        .authorize(&task, &query.token)
         .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let report: Report = read(&bytes, &REPORT)?;
@@ -94,7 +94,7 @@ pub(super) async fn complete(
 ) -> Result<Response, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
-        .authorize(&task, query.token.as_deref().unwrap_or_default())
+        .authorize(&task, &query.token)
         .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let completion: TaskCompletion = read(&bytes, &COMPLETE)?;

@@ -1,7 +1,5 @@
 //! `POST /invoke/{workflow}`: decodes a command and decides nothing.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -15,13 +13,13 @@ use subtle::ConstantTimeEq as _;
 
 use super::parameter::IdempotencyKey;
 use super::query::{Query, WaitQuery};
-use super::wire;
+use super::runs::read_envelope;
+use super::{RunTarget, wire};
 use crate::access::Caller;
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_history as history;
-use ktsu_orchestrator::{InvokeRequest, Orchestrator, RunAccepted};
+use ktsu_orchestrator::{InvokeRequest, Orchestrator};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 
@@ -73,42 +71,19 @@ pub(super) async fn invoke(
         })
         .await
         .map_err(problems::invoke_error)?;
-    match wait.wait {
-        Some(seconds) => wait_for(&orchestrator, &accepted, seconds).await,
-        None => Ok(answer(&accepted)),
+    let run_id = accepted.run_id;
+    if wait.has_ended(&orchestrator, &run_id).await? {
+        let stream = StreamId::run(&run_id)
+            .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
+        let scope = String::new();
+        let (envelope, _) = read_envelope(&orchestrator, RunTarget { stream, scope }).await?;
+        return Ok(Json(envelope).into_response());
     }
-}
-
-fn answer(accepted: &RunAccepted) -> Response {
     let body = wire::Accepted {
-        run_id: accepted.run_id.clone(),
+        run_id,
         status: "accepted".to_owned(),
     };
-    (StatusCode::ACCEPTED, Json(body)).into_response()
-}
-
-async fn wait_for(
-    orchestrator: &Orchestrator,
-    accepted: &RunAccepted,
-    seconds: u64,
-) -> Result<Response, ProblemDetails> {
-    let ended = orchestrator.wait_until_ended(&accepted.run_id);
-    match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
-        Err(_) => return Ok(answer(accepted)),
-        Ok(Err(reason)) => return Err(ProblemDetails::new(ErrorCode::LedgerStopped, reason)),
-        Ok(Ok(())) => {}
-    }
-    let stream = StreamId::run(&accepted.run_id)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
-    let read = orchestrator
-        .readers()
-        .with(move |reader| history::envelope(reader, &stream))
-        .await;
-    let envelope = read
-        .map_err(problems::run_error)?
-        .and_then(|fold| fold.envelope(""));
-    let envelope = envelope.ok_or(ErrorCode::Internal)?;
-    Ok(Json(envelope).into_response())
+    Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ProblemDetails> {

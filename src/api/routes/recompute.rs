@@ -1,7 +1,5 @@
 //! `POST /runs/{id}/recompute` starts a recompute; `GET` on its id returns the result.
 
-use std::time::Duration;
-
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -47,13 +45,8 @@ pub(super) async fn start(
         .await
         .map_err(problems::recompute_start_error)?;
     let id = accepted.run_id;
-    if let Some(seconds) = wait.wait {
-        let ended = orchestrator.wait_until_ended(&id);
-        match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
-            Ok(Ok(())) => return verdict(&orchestrator, &id).await,
-            Ok(Err(reason)) => return Err(ProblemDetails::new(ErrorCode::LedgerStopped, reason)),
-            Err(_) => {}
-        }
+    if wait.has_ended(&orchestrator, &id).await? {
+        return verdict(&orchestrator, &id).await;
     }
     let body = wire::RecomputeAccepted {
         recompute_id: id,

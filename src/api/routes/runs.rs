@@ -99,7 +99,7 @@ pub(super) async fn list(
     let rows: Vec<Value> = page
         .rows
         .iter()
-        .map(|row| run_json(&row.row.to_value()))
+        .map(|row| run_json(row.row.to_value()))
         .collect();
     let mut body = value!({ "runs": rows });
     if let Some(next) = page.next {
@@ -116,8 +116,7 @@ const EARLIER: [(&str, &str); 3] = [
 ];
 
 /// A row without what only the engine needs, with its members under their earlier names, too.
-fn run_json(row: &Value) -> Value {
-    let mut row = row.clone();
+fn run_json(mut row: Value) -> Value {
     if let Some(members) = row.as_object_mut() {
         members.remove("idempotency_digest");
         for (name, earlier) in EARLIER {
@@ -169,7 +168,8 @@ pub(super) async fn envelope(
     Ok(Json(envelope))
 }
 
-async fn read_envelope(
+/// The envelope of a run or an inline child, and the commands on the whole run.
+pub(super) async fn read_envelope(
     orchestrator: &Orchestrator,
     run: RunTarget,
 ) -> Result<(Envelope, SteeringState), ProblemDetails> {

@@ -35,9 +35,9 @@ const EVENTS: &str = "text/event-stream";
 /// Who speaks.
 #[derive(Debug)]
 pub(super) struct ToolCaller {
-    run: Option<String>,
-    step: Option<String>,
-    token: Option<String>,
+    run: String,
+    step: String,
+    token: String,
     attempt: Option<String>,
 }
 
@@ -58,9 +58,9 @@ impl QueryParameters for ToolCaller {
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
-            run: given.owned("run"),
-            step: given.owned("step"),
-            token: given.owned("token"),
+            run: given.owned("run").unwrap_or_default(),
+            step: given.owned("step").unwrap_or_default(),
+            token: given.owned("token").unwrap_or_default(),
             attempt: given.owned("attempt"),
         })
     }
@@ -74,21 +74,15 @@ impl ToolCaller {
         name: &str,
     ) -> Result<(BuiltinServer, TaskAddress), ProblemDetails> {
         let server = BuiltinServer::from_name(name).ok_or(ErrorCode::NotFound)?;
-        let run = self.run.as_deref().unwrap_or_default();
-        let step = self.step.as_deref().unwrap_or_default();
-        let task = address(orchestrator, run, step).await?;
+        let task = address(orchestrator, &self.run, &self.step).await?;
         let attempt = orchestrator
-            .authorize(&task, self.token())
+            .authorize(&task, &self.token)
             .map_err(problems::report_error)?;
         let says_another = |given: &String| *given != attempt.to_string();
         if self.attempt.as_ref().is_some_and(says_another) {
             return Err(ErrorCode::Unauthorized.into());
         }
         Ok((server, task))
-    }
-
-    fn token(&self) -> &str {
-        self.token.as_deref().unwrap_or_default()
     }
 }
 
@@ -117,7 +111,7 @@ pub(super) async fn message(
     let form = accepted(&headers, &[JSON, EVENTS])?;
     let message = read(body).await?;
     let answered =
-        orchestrator.tool_message(server, &task, speaker.token(), version(&headers), &message);
+        orchestrator.tool_message(server, &task, &speaker.token, version(&headers), &message);
     Ok(match answered.await.map_err(problems::report_error)? {
         ProtocolAnswer::Nothing => StatusCode::ACCEPTED.into_response(),
         ProtocolAnswer::With(answer) if form == EVENTS => {

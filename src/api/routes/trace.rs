@@ -38,17 +38,6 @@ pub(super) const TREE_PARAMETERS: [&str; 2] = ["step", "type"];
 /// A parameter, and the one it requires.
 pub(super) const REQUIRED_TOGETHER: (&str, &str) = ("direction", "frame");
 
-impl TraceQuery {
-    /// The filter of the tree.
-    fn wanted(&self) -> TraceFilter {
-        TraceFilter {
-            step: self.step.clone(),
-            kinds: self.kind.iter().cloned().collect(),
-            ..TraceFilter::default()
-        }
-    }
-}
-
 impl QueryParameters for TraceQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
@@ -168,7 +157,12 @@ fn read_trace(
             trace.request = webhooks::request(&frames, seq);
         }
     } else {
-        let mut tree = trace::tree(&frames, scope, &of.wanted());
+        let filter = TraceFilter {
+            step: of.step.clone(),
+            kinds: of.kind.iter().cloned().collect(),
+            ..TraceFilter::default()
+        };
+        let mut tree = trace::tree(&frames, scope, &filter);
         if with_requests {
             trace::attach_requests(&frames, &mut tree);
         }

@@ -80,7 +80,7 @@ pub(in crate::routes) async fn listen(
         return Ok(Sse::new(stream::empty::<Result<Event, Infallible>>()).into_response());
     }
     let listened = orchestrator
-        .open_tool_stream(server, &task, speaker.token())
+        .open_tool_stream(server, &task, &speaker.token)
         .map_err(problems::report_error)?;
     let endpoint = speaker.endpoint(&name, listened.name());
     let events = events(endpoint, listened);
@@ -103,17 +103,12 @@ impl ToolCaller {
     /// Where to post: a path, so that it stays on the same origin.
     fn endpoint(&self, name: &str, stream: &str) -> String {
         let mut query = Serializer::new(String::new());
-        let said = [
-            ("run", &self.run),
-            ("step", &self.step),
-            ("attempt", &self.attempt),
-            ("token", &self.token),
-        ];
-        for (name, value) in said {
-            if let Some(value) = value {
-                query.append_pair(name, value);
-            }
+        query.append_pair("run", &self.run);
+        query.append_pair("step", &self.step);
+        if let Some(attempt) = &self.attempt {
+            query.append_pair("attempt", attempt);
         }
+        query.append_pair("token", &self.token);
         query.append_pair(STREAM, stream);
         format!("/tools/ktsu/{name}/messages?{}", query.finish())
     }
@@ -148,7 +143,7 @@ pub(in crate::routes) async fn post(
     let message = read(body).await?;
     let stream = stream.unwrap_or_default();
     let version = version(&headers);
-    let token = speaker.token();
+    let token = &speaker.token;
     let posted = orchestrator.post_to_tool_stream(server, &task, token, &stream, version, &message);
     match posted.await.map_err(problems::report_error)? {
         PostOutcome::Accepted => Ok(StatusCode::ACCEPTED.into_response()),
