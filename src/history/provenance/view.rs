@@ -285,9 +285,7 @@ fn plain(value: &Value) -> Tracked {
     match value {
         Value::Object(_) => mapped(value, |_, value| plain(value)),
         Value::Array(items) => Tracked::list(items.iter().map(plain).collect(), union(&[])),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Tracked::literal(from_value(value))
-        }
+        _ => Tracked::literal(from_value(value)),
     }
 }
 
