@@ -483,3 +483,46 @@ fn needs(
     let fitting = needs.filter(|need| held.steps.get(**need as usize).is_some_and(&fits));
     fitting.map(|need| (scope, *need)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::event::{ItemStarted, StepReset};
+    use ktsu_ledger::{Actor, Hash, StreamId, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn an_item_is_as_the_latest_attempt_of_its_step_left_it() {
+        let step = || "fan".to_owned();
+        let frame = |seq, event| Frame {
+            actor: Actor::Orchestrator,
+            at: Timestamp::default(),
+            cause: Vec::new(),
+            event,
+            ext: Vec::new(),
+            hash: Hash::of(b""),
+            prev: Hash::of(b""),
+            scope: String::new(),
+            seq,
+            stream: StreamId::run("run_x").unwrap(),
+        };
+        let started = |seq, item| {
+            let (input, step) = (Default::default(), step());
+            let event = ItemEvent::Started(ItemStarted { input, item, step });
+            frame(seq, Event::Item(event))
+        };
+        let (attempt, step) = (1, step());
+        let reset = StepEvent::Reset(StepReset { attempt, step });
+        let reset = frame(3, Event::Step(reset));
+        let frames = [started(1, 0), started(2, 1), reset, started(4, 0)];
+        let last = |count: usize, item| {
+            let last = last_item_event(&frames[..count], ("", "fan"), item);
+            last.map(|(seq, _)| seq)
+        };
+        assert_eq!(last(2, 1), Some(2));
+        assert_eq!(last(3, 1), None);
+        assert_eq!(last(4, 0), Some(4));
+        assert_eq!(last_item_event(&frames, ("call", "fan"), 0), None);
+        assert_eq!(last_item_event(&frames, ("", "other"), 0), None);
+    }
+}
