@@ -13,6 +13,7 @@ use ktsu_ledger::{Event, Frame};
 use crate::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus, approval_id};
 use crate::lineage::item_name;
 use crate::run::calls::{CallKey, RequestedCall, RequestedCalls};
+use crate::step_name::scoped_run;
 
 /// Everything that is recorded about a tool call.
 #[derive(Debug, Clone)]
@@ -249,15 +250,11 @@ impl ToolCallRecord {
         proposer: &str,
     ) -> ApprovalRecord {
         let timeout = policy.timeout.as_ref();
-        let run_id = match frame.scope.as_str() {
-            "" => frame.stream.name().to_owned(),
-            scope => format!("{}/{scope}", frame.stream.name()),
-        };
         let (server, tool_name) = self.target.clone().unwrap_or_default();
         ApprovalRecord {
             approval_id: approval_id(&frame.stream, frame.seq),
             kind,
-            run_id,
+            run_id: scoped_run(frame.stream.name(), &frame.scope),
             step_id: self.step.clone(),
             server,
             tool_name,

@@ -101,7 +101,7 @@ pub struct StepView {
     /// can move it.
     pub status: String,
     /// Which attempt this is, once there is one.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schema(value_type = Option<u32>)]
     pub attempt: u32,
     /// When it started.
@@ -183,7 +183,7 @@ pub struct ItemCountsView {
 }
 
 /// An item of a fan-out in an envelope.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ItemView {
     /// Counted from 0.
@@ -193,7 +193,7 @@ pub struct ItemView {
     /// `running`, `complete`, `failed` or `skipped`.
     pub status: String,
     /// Which attempt this is, once there is one.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schema(value_type = Option<u32>)]
     pub attempt: u32,
     /// When it started.
@@ -234,7 +234,7 @@ pub struct UsageView {
     /// Milliseconds at work: without those in which only people could move it.
     pub duration_ms: u64,
     /// Milliseconds in which only people could move it.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schema(value_type = Option<u64>)]
     pub waited_ms: u64,
     /// Tokens sent to models.
@@ -251,11 +251,11 @@ pub struct UsageView {
     /// Tool calls.
     pub tool_calls: u64,
     /// Model calls that looked at a draft once more; among `llm_calls` too.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schema(value_type = Option<u64>)]
     pub reflect_calls: u64,
     /// Model calls that put a draft right; among `llm_calls` too.
-    #[serde(skip_serializing_if = "is_none")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schema(value_type = Option<u64>)]
     pub repair_calls: u64,
 }
@@ -302,22 +302,6 @@ pub fn skip_marker(value: &Effective<'_>) -> Option<Value> {
         }
         Effective::Output(_) | Effective::Absent => None,
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature serde asks for"
-)]
-fn is_zero(attempt: &u32) -> bool {
-    *attempt == 0
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature serde asks for"
-)]
-fn is_none(calls: &u64) -> bool {
-    *calls == 0
 }
 
 #[cfg(test)]

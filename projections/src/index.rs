@@ -9,7 +9,7 @@ use crate::run::RunState;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRow {
     /// How many calls of tools people are asked about.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "crate::is_default")]
     pub approvals: u32,
     /// When it was accepted.
     pub created_at: Timestamp,
@@ -87,10 +87,6 @@ impl RunRow {
             .and_then(|value| CanonicalJson::from_value(&value).ok())
             .unwrap_or_default()
     }
-}
-
-fn is_zero(count: &u32) -> bool {
-    *count == 0
 }
 
 /// When a run ended. A branch of one that had ended, ended when it was made.

@@ -21,3 +21,8 @@ pub mod value_diff;
 pub use envelope::Envelope;
 pub use lineage::Lineage;
 pub use run::{Outline, RunState};
+
+/// Whether a member is left out when it is serialized.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

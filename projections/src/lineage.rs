@@ -274,14 +274,6 @@ fn describe_step(event: &StepEvent) -> String {
     }
 }
 
-/// What is in a scope, by its path from the run: `STEP` or `CHILD/STEP`.
-pub fn path_in(scope: &str, step: &str) -> String {
-    match scope {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
-    }
-}
-
 /// `STEP` or `STEP.INDEX` (decision H1).
 pub fn item_name(step: &str, item: Option<u32>) -> String {
     item.map_or_else(|| step.to_owned(), |item| format!("{step}.{item}"))

@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use crate::envelope::Envelope;
-use crate::lineage::path_in;
+use crate::step_name::path_in;
 
 /// What a frame is about, whatever its number.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, ToSchema)]
@@ -36,7 +36,7 @@ pub struct FrameKey {
     #[serde(rename = "type")]
     pub kind: String,
     /// How many frames before it are about the same.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     #[schema(value_type = Option<u32>)]
     pub nth: u32,
 }
@@ -270,12 +270,4 @@ fn name_number(number: &mut Value, names: &HashMap<u64, String>) {
     if let Some(name) = number.as_u64().and_then(|seq| names.get(&seq)) {
         *number = Value::from(name.as_str());
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "the signature serde asks for"
-)]
-fn is_zero(nth: &u32) -> bool {
-    *nth == 0
 }

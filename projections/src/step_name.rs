@@ -1,6 +1,22 @@
 //! How people name a step, or an item of a fan-out: `triage`, `call/inner` in an inline child,
 //! `classify.8` for an item, each with or without `step.` before it.
 
+/// The path of a step, or of an item, from the run: below the path of its scope.
+pub fn path_in(scope: &str, step: &str) -> String {
+    match scope {
+        "" => step.to_owned(),
+        scope => format!("{scope}/{step}"),
+    }
+}
+
+/// The id of a run, or of an inline child by the path of its scope.
+pub fn scoped_run(run: &str, scope: &str) -> String {
+    match scope {
+        "" => run.to_owned(),
+        scope => format!("{run}/{scope}"),
+    }
+}
+
 /// A step, and the item of it that is meant, if one is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StepName {
@@ -34,9 +50,7 @@ impl StepName {
     /// The same step within a child: seen from the run.
     #[must_use]
     pub fn within(mut self, scope: &str) -> Self {
-        if !scope.is_empty() {
-            self.path = format!("{scope}/{}", self.path);
-        }
+        self.path = path_in(scope, &self.path);
         self
     }
 }

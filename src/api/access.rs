@@ -110,7 +110,7 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
         return not_allowed(path);
     };
     match access.caller(policy, request.headers()) {
-        Ok(Some(asker)) => drop(request.extensions_mut().insert(asker)),
+        Ok(Some(caller)) => drop(request.extensions_mut().insert(caller)),
         Ok(None) => {}
         Err(problem) => return problem.into_response(),
     }
@@ -144,7 +144,7 @@ impl Access {
         if self.principals.is_empty() {
             return Ok(Some(Caller::local()));
         }
-        let Some(token) = token(headers).map_err(|Malformed| unauthorized())? else {
+        let Some(token) = token(headers)? else {
             return match self.within {
                 true => Ok(Some(Caller::local())),
                 false => Err(unauthorized()),
@@ -186,15 +186,12 @@ fn unauthorized() -> ProblemDetails {
         .with_hint("Authorization: Bearer TOKEN; ktsu commands send KTSU_TOKEN")
 }
 
-/// Credentials that cannot be read.
-struct Malformed;
-
 /// The token a request shows. `Ktsu-Token` goes before `Authorization`, which may be meant for the
 /// workflow.
-fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Malformed> {
+fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, ProblemDetails> {
     if let Some(token) = single(headers, &TOKEN_HEADER)? {
         return match token.is_empty() {
-            true => Err(Malformed),
+            true => Err(unauthorized()),
             false => Ok(Some(token)),
         };
     }
@@ -202,21 +199,24 @@ fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, Malformed> {
         return Ok(None);
     };
     let split = value.iter().position(|byte| *byte == b' ');
-    let (scheme, rest) = value.split_at(split.ok_or(Malformed)?);
+    let (scheme, rest) = value.split_at(split.ok_or_else(unauthorized)?);
     let token = rest.trim_ascii();
     if !scheme.eq_ignore_ascii_case(b"bearer") || token.is_empty() {
-        return Err(Malformed);
+        return Err(unauthorized());
     }
     Ok(Some(token))
 }
 
 /// The one value of a header; several would leave open which one counts.
-fn single<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Result<Option<&'a [u8]>, Malformed> {
+fn single<'a>(
+    headers: &'a HeaderMap,
+    name: &HeaderName,
+) -> Result<Option<&'a [u8]>, ProblemDetails> {
     let mut values = headers.get_all(name).iter();
     let first = values.next().map(|value| value.as_bytes());
     match values.next() {
         None => Ok(first),
-        Some(_) => Err(Malformed),
+        Some(_) => Err(unauthorized()),
     }
 }
 

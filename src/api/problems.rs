@@ -1,6 +1,6 @@
 //! Maps the errors of the orchestrator and of the history to problem documents.
 
-use ktsu_ledger::{StoreError, event};
+use ktsu_ledger::event;
 
 use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
@@ -8,79 +8,75 @@ use ktsu_history::diff::DiffError;
 use ktsu_orchestrator::recompute::RecomputeStartError;
 use ktsu_orchestrator::{CommandError, InvokeError, ReportError};
 use ktsu_schema::message_at;
-use ktsu_server::{FieldViolation, ProblemDetails};
+use ktsu_server::ProblemDetails;
 use ktsu_workflow::admit::approval::ApprovalDecisionError;
 use ktsu_workflow::admit::intervention::InterventionError;
 use ktsu_workflow::recompute::RecomputeError;
 
 pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
-    match &error {
-        RunReadError::Store(error) => store_error(error),
-        _ => ProblemDetails::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify"),
+    match error {
+        RunReadError::Store(error) => error.into(),
+        error => {
+            ProblemDetails::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify")
+        }
     }
 }
 
 pub(crate) fn decide_error(refused: ApprovalDecisionError) -> ProblemDetails {
     let words = refused.to_string();
+    let problem = |code| ProblemDetails::new(code, words);
     match refused {
-        ApprovalDecisionError::NotPending { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalNotFound, words)
-        }
+        ApprovalDecisionError::NotPending { .. } => problem(ErrorCode::ApprovalNotFound),
         ApprovalDecisionError::Several { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
-                .with_hint("give the approval_id of one of them")
+            problem(ErrorCode::ApprovalRefused).with_hint("give the approval_id of one of them")
         }
         ApprovalDecisionError::OtherArguments { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
-                .with_hint("review the arguments again")
+            problem(ErrorCode::ApprovalRefused).with_hint("review the arguments again")
         }
-        ApprovalDecisionError::Expired { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalExpired, words)
-        }
-        ApprovalDecisionError::Proposer { .. } => {
-            ProblemDetails::new(ErrorCode::ApproverIsProposer, words)
-        }
+        ApprovalDecisionError::Expired { .. } => problem(ErrorCode::ApprovalExpired),
+        ApprovalDecisionError::Proposer { .. } => problem(ErrorCode::ApproverIsProposer),
         ApprovalDecisionError::Twice { .. } | ApprovalDecisionError::NotInDoubt { .. } => {
-            ProblemDetails::new(ErrorCode::ApprovalRefused, words)
+            problem(ErrorCode::ApprovalRefused)
         }
     }
 }
 
 pub(crate) fn invoke_error(refused: InvokeError) -> ProblemDetails {
     let words = refused.to_string();
+    let problem = |code| ProblemDetails::new(code, words);
     match refused {
         InvokeError::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
-        InvokeError::Params(found) => ProblemDetails::new(ErrorCode::InvalidParams, named(&found))
-            .with_errors(violations(found)),
-        InvokeError::NoRuntime(_) => ProblemDetails::new(ErrorCode::RuntimeUnconfigured, words)
+        InvokeError::Params(found) => {
+            ProblemDetails::new(ErrorCode::InvalidParams, named(&found)).with_errors(found)
+        }
+        InvokeError::NoRuntime(_) => problem(ErrorCode::RuntimeUnconfigured)
             .with_hint("start the orchestrator with --runtime-url"),
-        InvokeError::NoKey { .. } => ProblemDetails::new(ErrorCode::Forbidden, words)
+        InvokeError::NoKey { .. } => problem(ErrorCode::Forbidden)
             .with_hint("use the token of a principal that has one: KTSU_TOKEN"),
         InvokeError::KeyReused => ErrorCode::IdempotencyConflict.into(),
         InvokeError::DiskFull => ErrorCode::DiskFull.into(),
         InvokeError::LedgerStopped(reason) => ProblemDetails::new(ErrorCode::LedgerStopped, reason),
-        InvokeError::Overloaded => ProblemDetails::new(ErrorCode::Overloaded, words),
+        InvokeError::Overloaded => problem(ErrorCode::Overloaded),
         InvokeError::Internal(reason) => ProblemDetails::new(ErrorCode::Internal, reason),
     }
 }
 
 pub(crate) fn recompute_start_error(refused: RecomputeStartError) -> ProblemDetails {
     let words = refused.to_string();
+    let problem = |code| ProblemDetails::new(code, words);
     match refused {
-        RecomputeStartError::Run(RecomputeError::NoSuchStep(_)) => {
-            ProblemDetails::new(ErrorCode::StepNotFound, words)
-        }
-        RecomputeStartError::Run(_) => ProblemDetails::new(ErrorCode::NotRecomputable, words),
+        RecomputeStartError::Run(RecomputeError::NoSuchStep(_)) => problem(ErrorCode::StepNotFound),
+        RecomputeStartError::Run(_) => problem(ErrorCode::NotRecomputable),
         RecomputeStartError::LacksGroup(_) => {
-            ProblemDetails::new(ErrorCode::NotRecomputable, words)
-                .with_hint("start the engine with the kit of the run")
+            problem(ErrorCode::NotRecomputable).with_hint(USE_THE_KIT)
         }
         RecomputeStartError::Engine(refused) => invoke_error(refused),
-        RecomputeStartError::Store(words) => {
-            ProblemDetails::new(ErrorCode::Internal, words).with_hint("ktsu verify")
-        }
+        RecomputeStartError::Store(_) => problem(ErrorCode::Internal).with_hint("ktsu verify"),
     }
 }
+
+/// The hint for a run whose agents need a model group that the gateway does not have.
+const USE_THE_KIT: &str = "start the engine with the kit of the run";
 
 pub(crate) fn report_error(refused: ReportError) -> ProblemDetails {
     let code = match refused {
@@ -94,7 +90,7 @@ pub(crate) fn report_error(refused: ReportError) -> ProblemDetails {
 
 pub(crate) fn compare_error(failed: DiffError) -> ProblemDetails {
     match failed {
-        DiffError::Store(error) => store_error(&error),
+        DiffError::Store(error) => error.into(),
         DiffError::NotCompared(other) => {
             ProblemDetails::new(ErrorCode::Internal, other.to_string()).with_hint("ktsu verify")
         }
@@ -103,87 +99,63 @@ pub(crate) fn compare_error(failed: DiffError) -> ProblemDetails {
 
 pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
     let words = refused.to_string();
+    let problem = |code| ProblemDetails::new(code, words);
     match refused {
-        CommandError::Stale { actual, .. } => ProblemDetails::new(ErrorCode::StaleRevision, words)
+        CommandError::Stale { actual, .. } => problem(ErrorCode::StaleRevision)
             .with_hint(format!("review the run, then If-Match: {actual}")),
         CommandError::NotSaid(refused) => refused_command(refused),
         CommandError::NotDecided(refused) => decide_error(refused),
         CommandError::NotInvoked(refused) => invoke_error(refused),
-        CommandError::Unreadable(_) => {
-            ProblemDetails::new(ErrorCode::Unreadable, words).with_hint("ktsu verify")
-        }
-        CommandError::HoldsSecret => ProblemDetails::new(ErrorCode::ForkRefused, words)
+        CommandError::Unreadable(_) => problem(ErrorCode::Unreadable).with_hint("ktsu verify"),
+        CommandError::HoldsSecret => problem(ErrorCode::ForkRefused)
             .with_hint("declare it under env, and use it as {{ env.NAME }}"),
-        CommandError::NoGroup(_) => ProblemDetails::new(ErrorCode::RuntimeUnconfigured, words)
-            .with_hint("start the engine with the kit of the run"),
+        CommandError::NoGroup(_) => problem(ErrorCode::RuntimeUnconfigured).with_hint(USE_THE_KIT),
     }
 }
 
-pub(crate) fn refused_command(refused: InterventionError) -> ProblemDetails {
+fn refused_command(refused: InterventionError) -> ProblemDetails {
     let words = refused.to_string();
+    let violated = |code, found: Vec<event::Violation>| {
+        ProblemDetails::new(code, format!("{words}: {}", named(&found))).with_errors(found)
+    };
+    let problem = |code| ProblemDetails::new(code, words.as_str());
     match refused {
         // A 404 never repeats the name.
         InterventionError::NoStep(_) => ErrorCode::StepNotFound.into(),
-        InterventionError::NotComplete { .. } => {
-            ProblemDetails::new(ErrorCode::StepNotComplete, words)
-        }
+        InterventionError::NotComplete { .. } => problem(ErrorCode::StepNotComplete),
         InterventionError::NotAnObject(_)
         | InterventionError::Reserved(_)
-        | InterventionError::TooDeep => ProblemDetails::new(ErrorCode::OverlayRefused, words),
-        InterventionError::NoField(no) => {
-            ProblemDetails::new(ErrorCode::OverlayRefused, words).with_hint(no.hint())
+        | InterventionError::TooDeep => problem(ErrorCode::OverlayRefused),
+        InterventionError::NoField(no) => problem(ErrorCode::OverlayRefused).with_hint(no.hint()),
+        InterventionError::NoParam(no) => problem(ErrorCode::InvalidParams).with_hint(no.hint()),
+        InterventionError::Refused { violations, .. } => {
+            violated(ErrorCode::OverlayRefused, violations)
         }
-        InterventionError::NoParam(no) => {
-            ProblemDetails::new(ErrorCode::InvalidParams, words).with_hint(no.hint())
+        InterventionError::Params(found) => violated(ErrorCode::InvalidParams, found),
+        InterventionError::Rules(_) => {
+            problem(ErrorCode::NotResumable).with_hint("use the ktsu version that recorded it")
         }
-        InterventionError::Refused {
-            violations: found, ..
-        } => {
-            let words = format!("{words}: {}", named(&found));
-            ProblemDetails::new(ErrorCode::OverlayRefused, words).with_errors(violations(found))
-        }
-        InterventionError::Params(found) => {
-            let words = format!("{words}: {}", named(&found));
-            ProblemDetails::new(ErrorCode::InvalidParams, words).with_errors(violations(found))
-        }
-        InterventionError::Rules(_) => ProblemDetails::new(ErrorCode::NotResumable, words)
-            .with_hint("use the ktsu version that recorded it"),
-        InterventionError::ChangesNothing { .. } => {
-            ProblemDetails::new(ErrorCode::InvalidRunState, words)
-        }
-        InterventionError::NotYours => ProblemDetails::new(ErrorCode::Forbidden, words)
+        InterventionError::ChangesNothing { .. } => problem(ErrorCode::InvalidRunState),
+        InterventionError::NotYours => problem(ErrorCode::Forbidden)
             .with_hint("only the principal that started the run or an operator may do this"),
         InterventionError::NotResumable(_)
         | InterventionError::Paused
         | InterventionError::IsRecompute
         | InterventionError::EndedWithoutFrom
-        | InterventionError::Inside(_) => ProblemDetails::new(ErrorCode::NotResumable, words),
+        | InterventionError::Inside(_) => problem(ErrorCode::NotResumable),
         InterventionError::LeavesAFailure { failed, .. } => {
-            ProblemDetails::new(ErrorCode::NotResumable, words)
-                .with_hint(format!("restart from {failed}"))
+            problem(ErrorCode::NotResumable).with_hint(format!("restart from {failed}"))
         }
         InterventionError::Position { .. }
         | InterventionError::NoValue(_)
-        | InterventionError::NotARoot => ProblemDetails::new(ErrorCode::ForkRefused, words),
-        InterventionError::Fold(_) => {
-            ProblemDetails::new(ErrorCode::Internal, words).with_hint("ktsu verify")
-        }
-        InterventionError::Broken(_) => ProblemDetails::new(ErrorCode::Internal, words),
+        | InterventionError::NotARoot => problem(ErrorCode::ForkRefused),
+        InterventionError::Fold(_) => problem(ErrorCode::Internal).with_hint("ktsu verify"),
+        InterventionError::Broken(_) => problem(ErrorCode::Internal),
     }
 }
 
-/// Violations as HTTP responses show them.
-pub(crate) fn violations(found: Vec<event::Violation>) -> Vec<FieldViolation> {
-    let shown = |one: event::Violation| FieldViolation {
-        path: one.path,
-        message: one.message,
-        rule: one.rule,
-    };
-    found.into_iter().map(shown).collect()
-}
-
 /// The first violation with its location, and the number of others.
-pub(crate) fn named(found: &[event::Violation]) -> String {
+fn named(found: &[event::Violation]) -> String {
     let Some(first) = found.first() else {
         return String::new();
     };
@@ -192,13 +164,4 @@ pub(crate) fn named(found: &[event::Violation]) -> String {
         1 => what,
         count => format!("{what} (and {} more)", count - 1),
     }
-}
-
-/// A failed read of the store.
-pub(crate) fn store_error(error: &StoreError) -> ProblemDetails {
-    let code = match error {
-        StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,
-        _ => ErrorCode::Internal,
-    };
-    ProblemDetails::new(code, error.to_string()).with_hint("ktsu verify")
 }

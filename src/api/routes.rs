@@ -5,12 +5,14 @@
 
 mod agents;
 mod approvals;
+mod command;
 mod diff;
 mod frames;
 mod health;
 mod home;
 mod interventions;
 mod invoke;
+mod media_ranges;
 mod metrics;
 mod parameter;
 mod paths;
@@ -31,21 +33,21 @@ use std::sync::LazyLock;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, Path};
 use axum::http::request::Parts;
 use axum::middleware::from_fn;
-use axum::response::IntoResponse;
 use axum::routing::get;
 use ktsu_ledger::StreamId;
 use serde_json::Value;
-use utoipa::OpenApi;
+use utoipa::openapi::path::{self, ParameterIn};
+use utoipa::{IntoParams, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use self::parameter::Parameter;
 use self::query::{NoParameters, Query};
 use super::access::{self, Access};
 use super::ids::RunPath;
-use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::find::{self, RunMatch};
 use ktsu_orchestrator::Orchestrator;
@@ -54,11 +56,14 @@ use ktsu_server::document;
 use ktsu_server::origin::AllowedHosts;
 
 #[derive(OpenApi)]
-#[openapi(info(
-    title = "ktsu orchestrator",
-    description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
-                   documents with a stable `code`."
-))]
+#[openapi(
+    info(
+        title = "ktsu orchestrator",
+        description = "Start runs, look at them, follow their frames. Errors are RFC 9457 problem \
+                       documents with a stable `code`."
+    ),
+    components(schemas(wire::Problem))
+)]
 struct Api;
 
 /// The routes without authentication, with their description.
@@ -94,17 +99,12 @@ async fn openapi_json(_: Query<NoParameters>) -> axum::response::Response {
     document::response(&TEXT)
 }
 
-/// The OpenAPI description.
-pub fn openapi() -> utoipa::openapi::OpenApi {
-    let mut api = documented_router().split_for_parts().1;
-    policy::describe(&mut api);
-    api
-}
-
-/// The description as served, including what the Rust declarations cannot express.
+/// The OpenAPI description, including what the Rust declarations cannot express.
 pub fn openapi_document() -> &'static Value {
     static SERVED: LazyLock<Value> = LazyLock::new(|| {
-        let mut document = serde_json::to_value(openapi()).unwrap_or_default();
+        let (_, api) = documented_router().split_for_parts();
+        let mut document = serde_json::to_value(api).unwrap_or_default();
+        policy::describe(&mut document);
         shape::refine(&mut document);
         document
     });
@@ -158,23 +158,39 @@ impl FromRequestParts<Orchestrator> for RunTarget {
         parts: &mut Parts,
         orchestrator: &Orchestrator,
     ) -> Result<Self, ProblemDetails> {
-        let path = axum::extract::Path::<String>::from_request_parts(parts, orchestrator).await;
-        let target = path.ok().and_then(|path| RunPath::parse(&path.0));
-        find_run(orchestrator, &target.ok_or_else(no_such_run)?).await
+        let path = Path::<String>::from_request_parts(parts, orchestrator).await;
+        let Path(path) = path.map_err(|_| no_such_run())?;
+        find_run(orchestrator, &path).await
+    }
+}
+
+impl IntoParams for RunTarget {
+    fn into_params(_: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
+        let about = "A run, a branch or a recompute, or `R%2Fcall` for an inline child";
+        vec![Parameter::in_path("id", about)]
+    }
+}
+
+/// The description of a path that names a step.
+struct StepPath;
+
+impl IntoParams for StepPath {
+    fn into_params(place: impl Fn() -> Option<ParameterIn>) -> Vec<path::Parameter> {
+        let mut parameters = RunTarget::into_params(place);
+        let about = "The step, or `STEP.INDEX` for an item";
+        parameters.push(Parameter::in_path("step", about));
+        parameters
     }
 }
 
 /// A run, found by its id or by a part of it.
-async fn find_run(
-    orchestrator: &Orchestrator,
-    target: &RunPath,
-) -> Result<RunTarget, ProblemDetails> {
-    let text = target.to_string();
+async fn find_run(orchestrator: &Orchestrator, path: &str) -> Result<RunTarget, ProblemDetails> {
+    let text = RunPath::parse(path).ok_or_else(no_such_run)?.to_string();
     let found = orchestrator
         .readers()
         .with(move |reader| find::run(reader, &text))
         .await;
-    match found.map_err(|error| store_error(&error))? {
+    match found? {
         RunMatch::One(stream, scope) => Ok(RunTarget { stream, scope }),
         RunMatch::None => Err(no_such_run()),
         RunMatch::Many(some) => Err(ProblemDetails::new(
@@ -187,11 +203,6 @@ async fn find_run(
 
 fn no_such_run() -> ProblemDetails {
     ErrorCode::RunNotFound.into()
-}
-
-/// A value as JSON text that was made elsewhere.
-fn json(text: String) -> axum::response::Response {
-    ([("content-type", "application/json")], text).into_response()
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
             records.retain(|record| scope.is_empty() || record.run_id == within);
             records
         }
-        None if arguments.all => approvals::all(&reader, workflow, DEFAULT_RUNS)?,
+        None if arguments.all => approvals::all_page(&reader, workflow, None, DEFAULT_RUNS)?.0,
         None => approvals::pending(&reader, workflow)?,
     };
     if !arguments.all {
@@ -178,7 +178,7 @@ fn reviews(
     reader: &dyn Reader,
     workflow: Option<&str>,
 ) -> Result<ExitCode, Failure> {
-    let found = approvals::reviews(reader, workflow, DEFAULT_RUNS)?;
+    let (found, _) = approvals::reviews_page(reader, workflow, None, DEFAULT_RUNS)?;
     if common.json {
         return print_json(&json!(found));
     }

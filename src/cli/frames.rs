@@ -7,7 +7,7 @@ use ktsu_ledger::branch::Ancestry;
 use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId, lock};
 use ktsu_projections::Lineage;
-use ktsu_projections::lineage::path_in;
+use ktsu_projections::step_name::path_in;
 
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::{find_run, open};

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::Reader as _;
-use ktsu_projections::lineage::path_in;
 use ktsu_projections::step_name::StepName;
+use ktsu_projections::step_name::path_in;
 use serde_json::{Map, Value, json};
 
 use super::embedded;

@@ -18,7 +18,8 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::calls::CallHistory;
-use ktsu_projections::lineage::{item_name, path_in};
+use ktsu_projections::lineage::item_name;
+use ktsu_projections::step_name::path_in;
 
 use self::tally::{Items, Tally};
 use self::tools::ToolNote;

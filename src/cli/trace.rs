@@ -9,7 +9,8 @@ use ktsu_ledger::store::Reader;
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::EnvelopeFold;
-use ktsu_projections::lineage::{LineageNode, path_in};
+use ktsu_projections::lineage::LineageNode;
+use ktsu_projections::step_name::path_in;
 use serde_json::json;
 
 use super::files::unwritable;

@@ -50,13 +50,11 @@ pub fn pending(
     workflow: Option<&str>,
 ) -> Result<Vec<ApprovalRecord>, StoreError> {
     let filter = Filter {
-        kinds: listed_kinds(),
-        workflow: workflow.map(str::to_owned),
-        status: None,
         open: Some(true),
+        ..runs_of(workflow)
     };
     let mut found = Vec::new();
-    each(reader, &filter, None, usize::MAX, |row| {
+    each_row(reader, &filter, None, usize::MAX, |row| {
         if read(row).is_some_and(|row| row.approvals > 0) {
             let records = of_run(reader, &row.stream)?.into_iter();
             found.extend(records.filter(|record| record.status == ApprovalStatus::Pending));
@@ -128,19 +126,8 @@ pub fn pending_page(
     Ok((records, next))
 }
 
-/// The records of the newest runs, whatever became of them: the newest run first.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn all(
-    reader: &dyn Reader,
-    workflow: Option<&str>,
-    limit: usize,
-) -> Result<Vec<ApprovalRecord>, StoreError> {
-    Ok(all_page(reader, workflow, None, limit)?.0)
-}
-
-/// A page of [`all`]: the records of `limit` runs, and where the next runs begin.
+/// The records of the `limit` newest runs, whatever became of them, the newest run first; and where
+/// the next runs begin.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -150,15 +137,9 @@ pub fn all_page(
     from: Option<&Cursor>,
     limit: usize,
 ) -> Result<(Vec<ApprovalRecord>, Option<Cursor>), StoreError> {
-    let filter = Filter {
-        kinds: listed_kinds(),
-        workflow: workflow.map(str::to_owned),
-        status: None,
-        open: None,
-    };
     let mut found = Vec::new();
-    let next = each(reader, &filter, from, limit, |row| {
-        // A branch shows what it shares with its run: that stands there.
+    let next = each_row(reader, &runs_of(workflow), from, limit, |row| {
+        // Records that a branch shares with its run are listed with the run.
         let own =
             |record: &ApprovalRecord| record.run_id.split('/').next() == Some(row.stream.name());
         found.extend(of_run(reader, &row.stream)?.into_iter().filter(own));
@@ -167,19 +148,8 @@ pub fn all_page(
     Ok((found, next))
 }
 
-/// Runs that failed because somebody has to look, the newest first.
-///
-/// # Errors
-/// [`StoreError`].
-pub fn reviews(
-    reader: &dyn Reader,
-    workflow: Option<&str>,
-    limit: usize,
-) -> Result<Vec<Review>, StoreError> {
-    Ok(reviews_page(reader, workflow, None, limit)?.0)
-}
-
-/// A page of [`reviews`]: those among `limit` failed runs, and where the next ones begin.
+/// The runs that wait for a review among the `limit` newest failed ones, the newest first; and where
+/// the next ones begin.
 ///
 /// # Errors
 /// [`StoreError`].
@@ -190,13 +160,11 @@ pub fn reviews_page(
     limit: usize,
 ) -> Result<(Vec<Review>, Option<Cursor>), StoreError> {
     let filter = Filter {
-        kinds: listed_kinds(),
-        workflow: workflow.map(str::to_owned),
         status: Some(RunStatus::Failed.as_str().to_owned()),
-        open: None,
+        ..runs_of(workflow)
     };
     let mut found = Vec::new();
-    let next = each(reader, &filter, from, limit, |row| {
+    let next = each_row(reader, &filter, from, limit, |row| {
         let wanted =
             |row: &RunRow| row.error.as_deref() == Some(ErrorCode::NeedsHumanReview.as_str());
         found.extend(read(row).filter(wanted).map(|row| Review {
@@ -210,12 +178,21 @@ pub fn reviews_page(
     Ok((found, next))
 }
 
+/// Runs and their branches, of one workflow or of all.
+fn runs_of(workflow: Option<&str>) -> Filter {
+    Filter {
+        kinds: listed_kinds(),
+        workflow: workflow.map(str::to_owned),
+        ..Filter::default()
+    }
+}
+
 fn read(row: &IndexRow) -> Option<RunRow> {
     serde_json::from_value(row.row.to_value()).ok()
 }
 
 /// Looks at the newest rows, a page at a time; gives where those begin that it did not come to.
-fn each(
+pub(super) fn each_row(
     reader: &dyn Reader,
     filter: &Filter,
     from: Option<&Cursor>,

@@ -2,8 +2,9 @@
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::id::{BRANCH, RECOMPUTE};
-use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
+use ktsu_ledger::store::{Filter, Reader, StoreError};
 
+use super::approvals::each_row;
 use super::frame_page::{self, PageLimit};
 
 /// What was found.
@@ -37,7 +38,7 @@ pub fn run(reader: &dyn Reader, asked: &str) -> Result<RunMatch, StoreError> {
     }
 }
 
-/// Whether a run has an inline child at a path: whatever a child does stands in its scope.
+/// Whether a run has an inline child at a path: all its frames are in that scope.
 fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool, StoreError> {
     if scope.is_empty() {
         return Ok(true);
@@ -56,23 +57,16 @@ fn find_root(reader: &dyn Reader, id: &str) -> Result<RunMatch, StoreError> {
         return Ok(RunMatch::None);
     }
     let mut matches = Vec::new();
-    let mut cursor: Option<Cursor> = None;
-    loop {
-        let page = reader.list(&Filter::default(), cursor.as_ref(), 1000)?;
-        for row in &page.rows {
-            let name = row.stream.name();
-            let kinds = ["run_", BRANCH, RECOMPUTE];
-            let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
-            let bare = bare.unwrap_or(name);
-            if name.starts_with(id) || bare.starts_with(id) || name.ends_with(id) {
-                matches.push(row.stream.clone());
-            }
+    each_row(reader, &Filter::default(), None, usize::MAX, |row| {
+        let name = row.stream.name();
+        let kinds = ["run_", BRANCH, RECOMPUTE];
+        let bare = kinds.iter().find_map(|kind| name.strip_prefix(kind));
+        let bare = bare.unwrap_or(name);
+        if name.starts_with(id) || bare.starts_with(id) || name.ends_with(id) {
+            matches.push(row.stream.clone());
         }
-        match page.next {
-            Some(next) => cursor = Some(next),
-            None => break,
-        }
-    }
+        Ok(())
+    })?;
     Ok(match matches.as_slice() {
         [] => RunMatch::None,
         [one] => RunMatch::One(one.clone(), String::new()),

@@ -95,7 +95,7 @@ fn one(
     let workflow = created.workflow.clone();
     let definition = kit.get(&workflow);
     let definition = definition.ok_or_else(|| KitComparisonError::NoWorkflow(workflow.clone()))?;
-    // A history that does not follow from its own inputs says nothing about other definitions.
+    // A run that does not follow from its own inputs cannot be compared with other definitions.
     replay(frames, definitions).map_err(RunReplayError::from)?;
     let recorded_as = definitions
         .introduced_by(begins)

@@ -6,7 +6,6 @@ pub mod diff;
 pub mod find;
 pub mod frame_page;
 pub mod indexed_reader;
-mod item_status;
 pub mod kit_comparison;
 pub mod parallel;
 pub mod provenance;

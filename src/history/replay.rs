@@ -11,10 +11,11 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::RunReadError;
-use ktsu_run_index as rows;
+use super::verify::each_stream;
+use ktsu_run_index::is_run;
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
-/// A run that was told again.
+/// A run that was replayed to its end.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct ReplayReport {
     /// Its id.
@@ -29,7 +30,7 @@ pub struct ReplayReport {
     pub head: Hash,
 }
 
-/// Why a run was not told again to its end.
+/// Why a run was not replayed to its end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RunReplayError {
     /// It cannot be read: a frame or a blob is missing or damaged.
@@ -52,11 +53,11 @@ impl From<FoldError> for RunReplayError {
     }
 }
 
-/// What was told, or why it was not, for programs. A divergence is a verdict, not a failure.
-pub fn verdict(stream: &StreamId, told: Result<&ReplayReport, &RunReplayError>) -> Value {
-    let failed = match told {
-        Ok(told) => {
-            let mut body = json!(told);
+/// The verdict of a replay as JSON. A divergence is a verdict, not a failure.
+pub fn verdict(stream: &StreamId, report: Result<&ReplayReport, &RunReplayError>) -> Value {
+    let failed = match report {
+        Ok(report) => {
+            let mut body = json!(report);
             body["verdict"] = json!("ok");
             return body;
         }
@@ -106,7 +107,7 @@ fn replay_with(
     stream: &StreamId,
     status: impl FnOnce(&[ktsu_ledger::Frame]) -> Result<&'static str, RunReplayError>,
 ) -> Result<ReplayReport, RunReplayError> {
-    // What is missing at the end is for the verdict to tell.
+    // Frames that are missing at the end are not an error here: they show in the verdict.
     let frames = branch::frames(reader, stream)?;
     let (Some(first), Some(last)) = (frames.first(), frames.last()) else {
         return Err(ReplayError::NoRoot("is empty".to_owned()).into());
@@ -131,14 +132,9 @@ fn replay_with(
 /// [`StoreError`].
 pub fn streams(reader: &dyn Reader) -> Result<Vec<StreamId>, StoreError> {
     let mut found = Vec::new();
-    let mut after: Option<StreamId> = None;
-    loop {
-        let page = reader.streams(after.as_ref(), 1000)?;
-        let Some(last) = page.last().cloned() else {
-            return Ok(found);
-        };
-        let runs = page.into_iter();
-        found.extend(runs.filter(rows::is_run));
-        after = Some(last);
-    }
+    each_stream(reader, |stream| {
+        found.extend(Some(stream).filter(|stream| is_run(stream)).cloned());
+        Ok(())
+    })?;
+    Ok(found)
 }

@@ -32,7 +32,7 @@ pub struct SteeringView {
 }
 
 impl SteeringState {
-    /// Of a run as it stands.
+    /// The current state of a run.
     pub fn of(state: &RunState) -> Self {
         Self {
             paused: state.paused().map(SteeringView::of),

@@ -13,6 +13,7 @@ use ktsu_projections::envelope::{
 };
 use ktsu_projections::lineage::{LineageNode, item_name};
 use ktsu_projections::run::FoldError;
+use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 
 use super::frame_page::MAX_BYTES;
@@ -33,7 +34,7 @@ pub struct RunTimeline {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,
-    /// What people said about the whole run that holds now.
+    /// That people paused or cancelled it.
     #[serde(flatten)]
     pub steered: SteeringState,
     /// Milliseconds since the run was created.
@@ -151,7 +152,7 @@ pub struct ModelAnswer {
     pub attempts: Vec<CallAttempt>,
 }
 
-/// A frame about a call, or about whoever makes the calls.
+/// A frame about a call or about the worker that makes the calls.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TimelineEntry {
     /// The frame.
@@ -169,12 +170,12 @@ pub struct TimelineEntry {
     /// What was sent to an endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<WebhookRequest>,
-    /// Whether it goes without saying: what stands beside it tells as much.
+    /// Whether it can be left out, because other entries imply it.
     #[serde(skip)]
     pub is_plain: bool,
 }
 
-/// Tells a recorded run (`""`) or an inline child; none if there is no such child.
+/// The timeline of a recorded run (`""`) or an inline child; none if there is no such child.
 ///
 /// # Errors
 /// [`FoldError`].
@@ -188,7 +189,7 @@ pub fn timeline(frames: &[Frame], scope: &str) -> Result<Option<RunTimeline>, Fo
             about.entry(key).or_default().push(node);
         }
     }
-    let teller = TimelineBuilder {
+    let builder = TimelineBuilder {
         frames,
         fold: &fold,
         lineage: &lineage,
@@ -196,7 +197,7 @@ pub fn timeline(frames: &[Frame], scope: &str) -> Result<Option<RunTimeline>, Fo
         requests: webhooks::requests(frames, |_| true, MAX_BYTES),
         start: frames.first().map(|frame| frame.at),
     };
-    Ok(teller.run(scope))
+    Ok(builder.run(scope))
 }
 
 struct TimelineBuilder<'a> {
@@ -231,11 +232,6 @@ impl TimelineBuilder<'_> {
 
     fn step(&self, scope: &str, view: StepView) -> StepTimeline {
         let about = self.about(scope, &view.id);
-        let inner = if scope.is_empty() {
-            view.id.clone()
-        } else {
-            format!("{scope}/{}", view.id)
-        };
         let items = view.items.into_iter().flatten();
         StepTimeline {
             after: self.predecessors(scope, &view.id, about),
@@ -243,7 +239,7 @@ impl TimelineBuilder<'_> {
             after_ms: about.first().map(|node| self.since(node.at)),
             calls: self.calls(about),
             child: (view.kind == "workflow" && !about.is_empty())
-                .then(|| self.run(&inner).map(Box::new))
+                .then(|| self.run(&path_in(scope, &view.id)).map(Box::new))
                 .flatten(),
             items: items.map(|item| self.item(scope, &view.id, item)).collect(),
             id: view.id,
@@ -282,7 +278,7 @@ impl TimelineBuilder<'_> {
         about.map_or(&[], Vec::as_slice)
     }
 
-    /// Starts and ends are told by the step or the item itself.
+    /// The calls of a step or an item, without the frames of its start and end.
     fn calls(&self, about: &[&LineageNode]) -> Vec<TimelineEntry> {
         let tells = |kind: &str| !kind.starts_with("step.") && !kind.starts_with("item.");
         let calls = about.iter().filter(|node| tells(&node.kind));
@@ -348,7 +344,7 @@ impl TimelineBuilder<'_> {
     }
 }
 
-/// Whether a frame goes without saying: the ordinary course of a task.
+/// Whether a frame is part of the ordinary course of a task.
 fn is_plain(event: &Event) -> bool {
     match event {
         Event::Worker(WorkerEvent::Dispatched(sent)) => sent.attempt == 1,
@@ -362,16 +358,6 @@ fn is_plain(event: &Event) -> bool {
         Event::Step(StepEvent::ReservedEvaluated(one)) => {
             matches!(one.verdict, Verdict::Pass | Verdict::Noted)
         }
-        Event::Run(_)
-        | Event::Recompute(_)
-        | Event::Step(_)
-        | Event::Item(_)
-        | Event::Agent(_)
-        | Event::Worker(_)
-        | Event::Webhook(_)
-        | Event::Person(_)
-        | Event::Kv(_)
-        | Event::Store(_)
-        | Event::Foreign { .. } => false,
+        _ => false,
     }
 }

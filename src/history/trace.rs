@@ -1,5 +1,6 @@
 //! The causal tree of a run, and the chain from one frame back to the root.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 
 use ktsu_ledger::event::{AgentEvent, CallAttempt};
@@ -7,6 +8,7 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Event, Frame, StreamId};
 use ktsu_projections::Lineage;
 use ktsu_projections::lineage::LineageNode;
+use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 
 use super::frame_page::MAX_BYTES;
@@ -15,7 +17,7 @@ use super::webhooks::{self, WebhookRequest};
 /// A frame in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct TraceNode {
-    /// The frame it stands under; none for a root.
+    /// The parent frame; none for a root.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<u64>,
     /// Milliseconds since the run was created.
@@ -23,7 +25,7 @@ pub struct TraceNode {
     /// The frame.
     #[serde(flatten)]
     pub node: LineageNode,
-    /// What was sent to an endpoint, where it says that something was.
+    /// For a `webhook.sent`: what was sent to the endpoint.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<WebhookRequest>,
     /// Every model that was asked, in order, where it is a reply that not one model alone gave.
@@ -34,9 +36,8 @@ pub struct TraceNode {
 /// The causal tree of a run, in the order of the frames; with a `scope`, of that inline child. Only
 /// what is wanted of it.
 ///
-/// A frame with several causes stands under the latest of them, so that each stands once. The tree
-/// is told as a list with parents: a chain of steps would nest as deep as it is long, and readers
-/// of JSON give up at a hundred levels.
+/// The parent of a frame with several causes is the latest of them. The tree is a list with parents:
+/// a chain of steps would nest as deep as it is long, and JSON parsers give up at a hundred levels.
 pub fn tree(frames: &[Frame], scope: &str, wanted: &TraceFilter) -> Vec<TraceNode> {
     let lineage = Lineage::from_frames(frames);
     let start = frames.first().map(|frame| frame.at);
@@ -77,22 +78,22 @@ fn attempts(frames: &[Frame], seq: u64) -> Vec<CallAttempt> {
 
 /// A frame and everything it follows from, each once, latest first; none if there is no such frame.
 pub fn ancestors(frames: &[Frame], seq: u64) -> Option<Vec<LineageNode>> {
-    let lineage = Lineage::from_frames(frames);
-    lineage.node(seq)?;
-    let chain = lineage.ancestors(seq);
-    Some(
-        chain
-            .into_iter()
-            .filter_map(|seq| lineage.node(seq).cloned())
-            .collect(),
-    )
+    chain(frames, seq, Lineage::ancestors)
 }
 
 /// A frame and everything that follows from it, each once, in order; none if there is no such frame.
 pub fn descendants(frames: &[Frame], seq: u64) -> Option<Vec<LineageNode>> {
+    chain(frames, seq, Lineage::descendants)
+}
+
+fn chain(
+    frames: &[Frame],
+    seq: u64,
+    follow: impl Fn(&Lineage, u64) -> Vec<u64>,
+) -> Option<Vec<LineageNode>> {
     let lineage = Lineage::from_frames(frames);
     lineage.node(seq)?;
-    let chain = lineage.descendants(seq).into_iter();
+    let chain = follow(&lineage, seq).into_iter();
     Some(chain.filter_map(|seq| lineage.node(seq).cloned()).collect())
 }
 
@@ -112,12 +113,11 @@ pub fn mark_missing_causes<'n>(
             let Some((stream, seq)): Option<(StreamId, u64)> = named else {
                 continue;
             };
-            let last = match tails.get(&stream) {
-                Some(last) => *last,
-                None => {
-                    let last = reader.tail(&stream)?.map(|tail| tail.seq);
-                    tails.insert(stream, last);
-                    last
+            let last = match tails.entry(stream) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let tail = reader.tail(new.key())?;
+                    *new.insert(tail.map(|tail| tail.seq))
                 }
             };
             if last.is_none_or(|last| seq > last) && !node.missing.contains(cause) {
@@ -133,7 +133,7 @@ pub fn mark_missing_causes<'n>(
 pub struct TraceFilter {
     /// About this step, by path: `step`, `call/inner`; what is inside it counts too.
     pub step: Option<String>,
-    /// Of a type that begins like one of these; a `*` at the end says so.
+    /// Prefixes of types; a `*` at the end is ignored.
     pub kinds: Vec<String>,
     /// From this number on.
     pub since: Option<u64>,
@@ -167,11 +167,7 @@ impl TraceFilter {
 /// Whether a frame is about a step, or about what is inside it.
 pub fn is_about(node: &LineageNode, step: &str) -> bool {
     let step = step.strip_prefix("step.").unwrap_or(step);
-    let id = node.step.as_deref().unwrap_or_default();
-    let path = match node.scope.as_str() {
-        "" => id.to_owned(),
-        scope => format!("{scope}/{id}"),
-    };
+    let path = path_in(&node.scope, node.step.as_deref().unwrap_or_default());
     let rest = path.strip_prefix(step);
     !step.is_empty() && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '.']))
 }

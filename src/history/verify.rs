@@ -177,7 +177,7 @@ fn verify_once(
     Ok(report)
 }
 
-fn each_stream(
+pub(super) fn each_stream(
     reader: &dyn Reader,
     mut take: impl FnMut(&StreamId) -> Result<(), StoreError>,
 ) -> Result<(), StoreError> {
@@ -217,7 +217,7 @@ fn check_row(reader: &dyn Reader, stream: &StreamId, runs: &VerificationFold<'_>
     }
 }
 
-/// Whether a run can be told from its frames, and its row with it.
+/// Folds a run and compares the result with its row.
 fn fold_run(reader: &dyn Reader, stream: &StreamId) -> RowCheck {
     let problem = |seq, kind, message: String| {
         RowCheck::Wrong(VerifyProblem {

@@ -17,7 +17,7 @@ use ktsu_workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, webhook_preview};
 use ktsu_workflow::replay::Definitions;
 
 /// The request of a webhook, rendered again from the record. Secrets are shown as their templates.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WebhookRequest {
     /// HTTP method.
@@ -28,11 +28,11 @@ pub struct WebhookRequest {
     /// The names of its headers.
     #[schema(value_type = Vec<String>)]
     pub headers: Vec<&'static str>,
-    /// What it said; absent if it cannot be rendered any more, or where there is no more room.
+    /// Its body; absent if it cannot be rendered any more, or exceeds the limit of the response.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub body: Option<CanonicalJson>,
-    /// The length of what it said.
+    /// The length of its body.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<u64>)]
     pub body_bytes: Option<usize>,
@@ -61,16 +61,16 @@ pub fn requests(
     let Some(last) = frames.iter().rposition(|frame| sent(&frame)) else {
         return BTreeMap::new();
     };
-    let mut teller = RequestRenderer {
+    let mut renderer = RequestRenderer {
         remaining_bytes: room,
         ..RequestRenderer::default()
     };
     let mut found = BTreeMap::new();
     for frame in frames.iter().take(last + 1) {
         if sent(&frame) {
-            found.extend(teller.render(frame).map(|request| (frame.seq, request)));
+            found.extend(renderer.render(frame).map(|request| (frame.seq, request)));
         }
-        teller.take(frame);
+        renderer.take(frame);
     }
     found
 }
@@ -104,11 +104,8 @@ impl RequestRenderer {
         let sent = sent(frame)?;
         let mut request = WebhookRequest {
             method: sent.method.clone(),
-            url: None,
             headers: REQUEST_HEADERS.to_vec(),
-            body: None,
-            body_bytes: None,
-            problem: None,
+            ..WebhookRequest::default()
         };
         let rendered = match (&self.definition, &self.state, &self.render_error) {
             (Some(definition), Some(state), None) => webhook_preview(
@@ -167,7 +164,7 @@ impl RequestRenderer {
     }
 }
 
-/// A URL without the name and the password that may stand in it.
+/// A URL without its user name and password.
 fn without_password(text: String) -> String {
     match url::Url::parse(&text) {
         Ok(mut url) if !url.username().is_empty() || url.password().is_some() => {

@@ -2,13 +2,13 @@
 
 use std::collections::HashSet;
 
-use ktsu_ledger::event::SkipReason;
 use ktsu_ledger::event::plan::StepWork;
+use ktsu_ledger::event::{ItemEvent, SkipReason, StepEvent};
+use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
 use ktsu_projections::step_name::StepName;
 use serde::Serialize;
 
-use super::item_status::{self, ItemState};
 use super::provenance::{FieldNotFoundError, TracedRun, ValueOrigin, origins};
 use super::traversal::depth_first;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
@@ -22,7 +22,7 @@ pub struct WhyNot {
     pub run_id: String,
     /// The step that was asked about, by path.
     pub step: String,
-    /// Where it stands.
+    /// Its status.
     pub status: String,
     /// From the step to the first cause.
     pub because: Vec<Reason>,
@@ -53,30 +53,30 @@ pub fn why_not(
     path: &str,
 ) -> Result<WhyNot, FieldNotFoundError> {
     let name = StepName::parse(path).within(within);
-    let mut asking = Explainer {
+    let mut walk = Explainer {
         story,
         seen: HashSet::new(),
         because: Vec::new(),
     };
     let (status, first) = match name.item {
         None => {
-            let (status, first) = asking.path(&name.path)?;
+            let (status, first) = walk.path(&name.path)?;
             (status.as_str(), Some(first))
         }
-        Some(item) => asking.item(&name, item)?,
+        Some(item) => walk.item(&name, item)?,
     };
     if let Some(first) = first {
-        depth_first(first, |(scope, position)| asking.explain(scope, position));
+        depth_first(first, |(scope, position)| walk.explain(scope, position));
     }
     Ok(WhyNot {
         run_id: story.state().stream().name().to_owned(),
         step: name.to_string(),
         status: status.to_owned(),
-        because: shortened(asking.because),
+        because: shortened(walk.because),
     })
 }
 
-/// The reasons that are told: all, or those at both ends of a way that is too long to be read.
+/// All reasons, or those at both ends of a chain that is too long to be read.
 fn shortened(mut because: Vec<Reason>) -> Vec<Reason> {
     let left_out = because.len().saturating_sub(MAX_REASONS);
     if left_out > 0 {
@@ -92,7 +92,7 @@ fn shortened(mut because: Vec<Reason>) -> Vec<Reason> {
     because
 }
 
-/// The most reasons that are told: of a longer way its two ends are.
+/// The most reasons in an answer.
 const MAX_REASONS: usize = 1000;
 
 /// A step by scope and position.
@@ -105,35 +105,29 @@ struct Explainer<'s, 'f> {
 }
 
 impl Explainer<'_, '_> {
-    /// Where a step stands by its path, and which to ask about first. One in a child that never
-    /// began is where the step with the child is.
+    /// The status of a step, and the step to explain first: that of the child it is in, if the child
+    /// never began.
     fn path(&mut self, path: &str) -> Result<(StepStatus, StepPosition), FieldNotFoundError> {
         let (mut scope, mut id) = path.rsplit_once('/').unwrap_or(("", path));
         let mut whole = path;
         let state = self.story.state();
-        let at = loop {
-            if let Some(at) = state.scope_at(scope) {
-                break at;
-            }
+        while state.scope_at(scope).is_none() {
             self.require_step(scope, id)?;
             let text = format!("its workflow {scope} never began");
             self.push_reason(whole, None, text, &Provenance::default());
             whole = scope;
             (scope, id) = whole.rsplit_once('/').unwrap_or(("", whole));
-        };
-        let held = state.scope(at);
-        let position = held.and_then(|held| held.shape.position(id));
-        let position = position.ok_or_else(|| self.no_step(scope, id))?;
-        let step = held.and_then(|held| held.steps.get(position as usize));
-        let status = match step {
+        }
+        let position = state.step_at(scope, id);
+        let (at, position) = position.ok_or_else(|| self.no_step(scope, id))?;
+        let status = match state.step(at, position) {
             Some(step) if whole == path => step.status,
             _ => StepStatus::Pending,
         };
         Ok((status, (at, position)))
     }
 
-    /// An item of a fan-out: how it ended, or why it did not; and the step to ask about, where the
-    /// item itself says nothing of it.
+    /// The status of an item of a fan-out, and the step to explain if the item never began.
     fn item(
         &mut self,
         name: &StepName,
@@ -141,68 +135,47 @@ impl Explainer<'_, '_> {
     ) -> Result<(&'static str, Option<StepPosition>), FieldNotFoundError> {
         let (scope, id) = name.path.rsplit_once('/').unwrap_or(("", &name.path));
         let state = self.story.state();
-        let at = state.scope_at(scope);
-        let held = at.and_then(|at| state.scope(at));
-        let position = held.and_then(|held| held.shape.position(id));
-        let position = position.ok_or_else(|| self.no_step(scope, id))?;
-        let step = held.and_then(|held| held.steps.get(position as usize));
+        let position = state.step_at(scope, id);
+        let (at, position) = position.ok_or_else(|| self.no_step(scope, id))?;
+        let step = state.step(at, position);
         let count = step.and_then(|step| step.tasks.as_deref()?.items);
-        let told = item_status::item_status(self.story.frames(), scope, id, item, count);
-        let place = name.to_string();
-        let shown = told.frame;
-        match told.state {
-            ItemState::Unknown { items } => {
-                let message = format!("there is no item {place:?}");
+        let last = last_item_event(self.story.frames(), (scope, id), item);
+        let (status, text) = match last.map(|(_, event)| event) {
+            None if count.is_none_or(|count| item >= count) => {
                 let path = &name.path;
-                let there = match items {
-                    None | Some(0) => vec![format!("{path}, without items")],
-                    Some(count) => vec![format!("{path}.0 to {path}.{}", count - 1)],
-                };
-                Err(FieldNotFoundError {
-                    message,
+                return Err(FieldNotFoundError {
+                    message: format!("there is no item {:?}", name.to_string()),
                     unnamed: "the step has no such item".to_owned(),
-                    there,
-                })
+                    there: vec![match count {
+                        None | Some(0) => format!("{path}, without items"),
+                        Some(count) => format!("{path}.0 to {path}.{}", count - 1),
+                    }],
+                });
             }
-            ItemState::NotBegun => {
-                self.push_reason(
-                    &place,
-                    None,
-                    "it never began".to_owned(),
-                    &Provenance::default(),
-                );
-                Ok(("pending", Some((at.unwrap_or_default(), position))))
-            }
-            ItemState::Running => {
-                let people = step.is_some_and(|step| state.awaits_people(step));
-                let text = match people {
+            None => ("pending", "it never began".to_owned()),
+            Some(ItemEvent::Started(_)) => {
+                let text = match step.is_some_and(|step| state.awaits_people(step)) {
                     true => "it waits for its agent, or for people to decide: ktsu approvals",
                     false => "it waits for its agent",
                 };
-                self.push_reason(&place, shown, text.to_owned(), &Provenance::default());
-                Ok(("running", None))
+                ("running", text.to_owned())
             }
-            ItemState::Complete => {
-                self.push_reason(
-                    &place,
-                    shown,
-                    "it completed".to_owned(),
-                    &Provenance::default(),
-                );
-                Ok(("complete", None))
+            Some(ItemEvent::Completed(done)) => match &done.skipped {
+                Some(why) => ("skipped", format!("its agent skipped it: {why}")),
+                None => ("complete", "it completed".to_owned()),
+            },
+            Some(ItemEvent::Failed(failed)) => {
+                let text = format!("it failed with {}: {}", failed.code, failed.message);
+                ("failed", text)
             }
-            ItemState::Skipped(why) => {
-                let text = format!("its agent skipped it: {why}");
-                self.push_reason(&place, shown, text, &Provenance::default());
-                Ok(("skipped", None))
-            }
-            ItemState::Failed { code, message } => {
-                let marks = shown.map(|seq| Provenance::at(FramePointer::new(seq, "/code")));
-                let text = format!("it failed with {code}: {message}");
-                self.push_reason(&place, shown, text, &marks.unwrap_or_default());
-                Ok(("failed", None))
-            }
-        }
+        };
+        let values = match last {
+            Some((seq, ItemEvent::Failed(_))) => Provenance::at(FramePointer::new(seq, "/code")),
+            _ => Provenance::default(),
+        };
+        self.push_reason(&name.to_string(), last.map(|(seq, _)| seq), text, &values);
+        let ask = last.is_none().then_some((at, position));
+        Ok((status, ask))
     }
 
     /// Whether a child that never began would have such a step.
@@ -232,16 +205,22 @@ impl Explainer<'_, '_> {
         }
     }
 
-    fn push_reason(&mut self, step: &str, frame: Option<u64>, text: String, values: &Provenance) {
+    fn push_reason(
+        &mut self,
+        step: &str,
+        frame: Option<u64>,
+        text: impl Into<String>,
+        values: &Provenance,
+    ) {
         self.because.push(Reason {
             step: step.to_owned(),
             frame,
-            text,
+            text: text.into(),
             values: origins(self.story, values),
         });
     }
 
-    /// Tells of a step; the steps that explain it come next.
+    /// Adds the reason for the status of a step, and returns the steps that explain it.
     fn explain(&mut self, scope: u32, position: u32) -> Vec<StepPosition> {
         let story = self.story;
         if !self.seen.insert((scope, position)) {
@@ -256,8 +235,7 @@ impl Explainer<'_, '_> {
         let path = held.path_of(position);
         match step.status {
             StepStatus::Complete => {
-                let text = "it completed".to_owned();
-                self.push_reason(&path, step.ended, text, &Provenance::default());
+                self.push_reason(&path, step.ended, "it completed", &Provenance::default());
                 Vec::new()
             }
             StepStatus::Skipped => self.skipped(scope, position, held, step, &path),
@@ -277,12 +255,14 @@ impl Explainer<'_, '_> {
     ) -> Vec<StepPosition> {
         let story = self.story;
         let none = Provenance::default();
-        match step.skipped {
-            Some(SkipReason::ConditionFalse | SkipReason::ConditionError) => {
+        let Some(reason) = step.skipped else {
+            return Vec::new();
+        };
+        let (text, values) = match reason {
+            SkipReason::ConditionFalse | SkipReason::ConditionError => {
                 let text = story.condition_text(scope, position).unwrap_or_default();
                 let mut tracker = Tracker::default();
-                let value = story.condition(scope, position, &mut tracker);
-                let (words, marks) = match value {
+                match story.condition(scope, position, &mut tracker) {
                     Some(Ok(value)) => {
                         let words = format!("its condition {text} is {}", value.to_value());
                         (words, value.dependencies())
@@ -292,43 +272,19 @@ impl Explainer<'_, '_> {
                         (words, tracker.inspected())
                     }
                     None => (format!("its condition {text} did not hold"), none),
-                };
-                self.push_reason(path, step.ended, words, &marks);
+                }
             }
-            Some(SkipReason::DependencySkipped) => {
-                let text = "a step it needs was skipped".to_owned();
-                self.push_reason(path, step.ended, text, &none);
-                let skipped = |step: &Step| {
-                    let reason = step.skipped;
-                    matches!(
-                        reason,
-                        Some(SkipReason::AgentSkipped | SkipReason::DependencySkipped)
-                    )
-                };
-                return needs(scope, position, held, skipped);
-            }
-            Some(SkipReason::RunFailed) => {
-                let text = "the run failed before it began".to_owned();
-                self.push_reason(path, step.ended, text, &none);
-                return self.first_failure();
-            }
-            Some(SkipReason::AgentSkipped) => {
-                let words = step.skip_detail.clone().unwrap_or_default();
+            SkipReason::DependencySkipped => ("a step it needs was skipped".to_owned(), none),
+            SkipReason::RunFailed => ("the run failed before it began".to_owned(), none),
+            SkipReason::AgentSkipped => {
+                let words = step.skip_detail.as_deref().unwrap_or_default();
                 let value = story.step(scope, position);
                 let value = value.and_then(|track| track.value.as_ref()?.find("/reason"));
-                let marks = value.map(|value| value.sources()).unwrap_or_default();
-                self.push_reason(
-                    path,
-                    step.ended,
-                    format!("its agent skipped it: {words}"),
-                    &marks,
-                );
+                let values = value.map(|value| value.sources()).unwrap_or_default();
+                (format!("its agent skipped it: {words}"), values)
             }
-            Some(SkipReason::OnApproval) => {
-                let text = "it fires for approvals only".to_owned();
-                self.push_reason(path, step.ended, text, &none);
-            }
-            Some(SkipReason::WebhooksSuppressed) => {
+            SkipReason::OnApproval => ("it fires for approvals only".to_owned(), none),
+            SkipReason::WebhooksSuppressed => {
                 let text = match self.after_fork(step.ended) {
                     true => {
                         "webhooks of a branch are not sent unless it is forked with --effects \
@@ -339,11 +295,18 @@ impl Explainer<'_, '_> {
                          file must both say execute"
                     }
                 };
-                self.push_reason(path, step.ended, text.to_owned(), &none);
+                (text.to_owned(), none)
             }
-            None => {}
+        };
+        self.push_reason(path, step.ended, text, &values);
+        match reason {
+            SkipReason::DependencySkipped => needs(scope, position, held, |step| {
+                let reasons = [SkipReason::AgentSkipped, SkipReason::DependencySkipped];
+                step.skipped.is_some_and(|reason| reasons.contains(&reason))
+            }),
+            SkipReason::RunFailed => self.first_failure(),
+            _ => Vec::new(),
         }
-        Vec::new()
     }
 
     /// Whether something was decided in a branch that does not call the world.
@@ -366,14 +329,9 @@ impl Explainer<'_, '_> {
         let text = format!("it failed with {code}: {message}");
         let failing = self.story.state().failing();
         let is_first = failing.is_some_and(|one| (one.scope, one.step) == (scope, Some(position)));
-        let marks = match is_first {
-            true => self
-                .story
-                .step(scope, position)
-                .map(|track| track.risk.clone()),
-            false => None,
-        };
-        self.push_reason(path, step.ended, text, &marks.unwrap_or_default());
+        let track = self.story.step(scope, position).filter(|_| is_first);
+        let values = track.map(|track| track.risk.clone()).unwrap_or_default();
+        self.push_reason(path, step.ended, text, &values);
         match is_first {
             true => Vec::new(),
             false => self.first_failure(),
@@ -399,34 +357,28 @@ impl Explainer<'_, '_> {
         step: &Step,
         path: &str,
     ) -> Vec<StepPosition> {
-        let none = Provenance::default();
-        match &step.phase {
+        let state = self.story.state();
+        let mut values = Provenance::default();
+        let mut next = Vec::new();
+        let (frame, text) = match &step.phase {
             Phase::Sent { seq, sending } => {
                 let text = format!("it waits for the answer to sending {sending} of its webhook");
-                self.push_reason(path, Some(*seq), text, &none);
+                (Some(*seq), text)
             }
             Phase::Backoff { seq, since, .. } => {
-                let retry = timers::retry(self.story.state(), scope, position);
+                let retry = timers::retry(state, scope, position);
                 let until = retry.map_or(*since, |retry| retry.until);
+                values = Provenance::at(FramePointer::new(*seq, "/code"));
                 let text = format!("it waits until {until} to send its webhook again");
-                self.push_reason(
-                    path,
-                    Some(*seq),
-                    text,
-                    &Provenance::at(FramePointer::new(*seq, "/code")),
-                );
+                (Some(*seq), text)
             }
             Phase::Child { scope } => {
+                let steps = state.scope(*scope).map(|child| &child.steps);
+                let steps = (0u32..).zip(steps.into_iter().flatten());
+                let mut open = steps.filter(|(_, step)| step.status == StepStatus::Running);
+                next.extend(open.next().map(|(position, _)| (*scope, position)));
                 let text = "it waits for the workflow it calls".to_owned();
-                self.push_reason(path, step.started, text, &none);
-                let steps = self.story.state().scope(*scope).map(|child| &child.steps);
-                let open = (0u32..).zip(steps.into_iter().flatten());
-                let mut open = open.filter(|(_, step)| step.status == StepStatus::Running);
-                return open
-                    .next()
-                    .map(|(position, _)| (*scope, position))
-                    .into_iter()
-                    .collect();
+                (step.started, text)
             }
             Phase::Begun
             | Phase::Checked { .. }
@@ -434,28 +386,25 @@ impl Explainer<'_, '_> {
             | Phase::Undelivered { .. }
             | Phase::ToResend { .. } => {
                 let tasks = step.tasks.as_deref();
-                let open = tasks.map_or(0, |tasks| {
-                    tasks
-                        .list
-                        .iter()
-                        .filter(|task| task.is_unfinished())
-                        .count()
-                });
-                let last = tasks.and_then(|tasks| tasks.list.iter().map(|task| task.last).max());
-                if self.story.state().awaits_people(step) {
-                    let text = "it waits for people to decide: ktsu approvals".to_owned();
-                    self.push_reason(path, last, text, &none);
-                    return Vec::new();
+                let list = tasks.map_or(&[][..], |tasks| tasks.list.as_slice());
+                let open = list.iter().filter(|task| task.is_unfinished()).count();
+                let last = list.iter().map(|task| task.last).max();
+                match (open, tasks.and_then(|tasks| tasks.items)) {
+                    _ if state.awaits_people(step) => {
+                        let text = "it waits for people to decide: ktsu approvals".to_owned();
+                        (last, text)
+                    }
+                    (0, _) => (last.or(step.started), "it is being decided".to_owned()),
+                    (_, None) => (last.or(step.started), "it waits for its agent".to_owned()),
+                    (open, Some(items)) => {
+                        let text = format!("it waits for {open} of {items} items");
+                        (last.or(step.started), text)
+                    }
                 }
-                let text = match (open, tasks.and_then(|tasks| tasks.items)) {
-                    (0, _) => "it is being decided".to_owned(),
-                    (_, None) => "it waits for its agent".to_owned(),
-                    (open, Some(items)) => format!("it waits for {open} of {items} items"),
-                };
-                self.push_reason(path, last.or(step.started), text, &none);
             }
-        }
-        Vec::new()
+        };
+        self.push_reason(path, frame, text, &values);
+        next
     }
 
     fn pending(
@@ -473,33 +422,53 @@ impl Explainer<'_, '_> {
             needs.any(|need| held.steps.get(*need as usize).is_some_and(open))
         });
         if let Some(seq) = self.story.reset_frame(scope, position) {
-            let text = "it was taken back to begin again".to_owned();
-            self.push_reason(path, Some(seq), text, &none);
+            self.push_reason(path, Some(seq), "it was taken back to begin again", &none);
         }
         if waits {
-            let text = "it has not begun: something it needs is not done".to_owned();
+            let text = "it has not begun: something it needs is not done";
             self.push_reason(path, None, text, &none);
             return needs(scope, position, held, open);
         }
         let state = self.story.state();
-        let (seq, text) = match state.fork().filter(|_| state.is_parked()) {
-            Some(fork) => {
-                let name = state.stream().name();
+        let name = state.stream().name();
+        let parked = state.fork().filter(|_| state.is_parked());
+        let (seq, text) = match (parked, state.paused()) {
+            (Some(fork), _) => {
                 let text = format!("the branch waits for a person: ktsu resume {name}");
                 (Some(fork.position), text)
             }
-            None => match state.paused() {
-                Some(pause) => {
-                    let name = state.stream().name();
-                    let text = format!("the run is paused: ktsu resume {name}");
-                    (Some(pause.seq), text)
-                }
-                None => (None, "it is about to begin".to_owned()),
-            },
+            (None, Some(pause)) => {
+                let text = format!("the run is paused: ktsu resume {name}");
+                (Some(pause.seq), text)
+            }
+            (None, None) => (None, "it is about to begin".to_owned()),
         };
         self.push_reason(path, seq, text, &none);
         Vec::new()
     }
+}
+
+/// The last event about an item in the latest attempt of its step.
+fn last_item_event<'f>(
+    frames: &'f [Frame],
+    (scope, step): (&str, &str),
+    item: u32,
+) -> Option<(u64, &'f ItemEvent)> {
+    let mut last = None;
+    for frame in frames.iter().filter(|frame| frame.scope == scope) {
+        match &frame.event {
+            Event::Step(event @ (StepEvent::Started(_) | StepEvent::Reset(_)))
+                if event.step() == step =>
+            {
+                last = None;
+            }
+            Event::Item(event) if event.step() == step && event.item() == item => {
+                last = Some((frame.seq, event));
+            }
+            _ => {}
+        }
+    }
+    last
 }
 
 /// Every step that a step needs and that fits.
@@ -513,4 +482,47 @@ fn needs(
     let needs = plan.into_iter().flat_map(|plan| &plan.needs);
     let fitting = needs.filter(|need| held.steps.get(**need as usize).is_some_and(&fits));
     fitting.map(|need| (scope, *need)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::event::{ItemStarted, StepReset};
+    use ktsu_ledger::{Actor, Hash, StreamId, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn an_item_is_as_the_latest_attempt_of_its_step_left_it() {
+        let step = || "fan".to_owned();
+        let frame = |seq, event| Frame {
+            actor: Actor::Orchestrator,
+            at: Timestamp::default(),
+            cause: Vec::new(),
+            event,
+            ext: Vec::new(),
+            hash: Hash::of(b""),
+            prev: Hash::of(b""),
+            scope: String::new(),
+            seq,
+            stream: StreamId::run("run_x").unwrap(),
+        };
+        let started = |seq, item| {
+            let (input, step) = (Default::default(), step());
+            let event = ItemEvent::Started(ItemStarted { input, item, step });
+            frame(seq, Event::Item(event))
+        };
+        let (attempt, step) = (1, step());
+        let reset = StepEvent::Reset(StepReset { attempt, step });
+        let reset = frame(3, Event::Step(reset));
+        let frames = [started(1, 0), started(2, 1), reset, started(4, 0)];
+        let last = |count: usize, item| {
+            let last = last_item_event(&frames[..count], ("", "fan"), item);
+            last.map(|(seq, _)| seq)
+        };
+        assert_eq!(last(2, 1), Some(2));
+        assert_eq!(last(3, 1), None);
+        assert_eq!(last(4, 0), Some(4));
+        assert_eq!(last_item_event(&frames, ("call", "fan"), 0), None);
+        assert_eq!(last_item_event(&frames, ("", "other"), 0), None);
+    }
 }

@@ -58,9 +58,7 @@ pub fn object(bytes: &[u8]) -> Result<Map<String, Value>, ProblemDetails> {
     }
     match value(bytes)? {
         Value::Object(members) => Ok(members),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => {
-            Err(ErrorCode::NotAnObject.into())
-        }
+        _ => Err(ErrorCode::NotAnObject.into()),
     }
 }
 

@@ -3,6 +3,8 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ktsu_codes::ErrorCode;
+use ktsu_ledger::StoreError;
+use ktsu_ledger::event::Violation;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -15,6 +17,16 @@ pub struct FieldViolation {
     pub message: String,
     /// The rule, as the schema names it: `required`, `type`.
     pub rule: String,
+}
+
+impl From<Violation> for FieldViolation {
+    fn from(violation: Violation) -> Self {
+        Self {
+            path: violation.path,
+            message: violation.message,
+            rule: violation.rule,
+        }
+    }
 }
 
 /// A problem document (RFC 9457, decision H3).
@@ -50,8 +62,8 @@ impl ProblemDetails {
 
     /// With the places that break a rule.
     #[must_use]
-    pub fn with_errors(mut self, errors: Vec<FieldViolation>) -> Self {
-        self.errors = errors;
+    pub fn with_errors(mut self, errors: Vec<impl Into<FieldViolation>>) -> Self {
+        self.errors = errors.into_iter().map(Into::into).collect();
         self
     }
 
@@ -96,6 +108,17 @@ impl ProblemDetails {
 impl From<ErrorCode> for ProblemDetails {
     fn from(code: ErrorCode) -> Self {
         Self::new(code, code.title())
+    }
+}
+
+/// A failed read of the store.
+impl From<StoreError> for ProblemDetails {
+    fn from(error: StoreError) -> Self {
+        let code = match error {
+            StoreError::Damaged(_) | StoreError::WrongRow(_) => ErrorCode::Unreadable,
+            _ => ErrorCode::Internal,
+        };
+        Self::new(code, error.to_string()).with_hint("ktsu verify")
     }
 }
 

@@ -22,6 +22,7 @@ use crate::run::{
     AgentTask, Effective, FoldError, ItemEnd, Phase, RunState, Scope, Step, StepStatus, TaskPhase,
     Tasks, WorkflowShape, reserved,
 };
+use crate::step_name::scoped_run;
 use crate::usage::Usage;
 
 /// Folds a run into envelopes: its own, and those of its inline children.
@@ -60,15 +61,12 @@ impl EnvelopeFold {
         let (first, rest) = frames.split_at(frames.len().min(1));
         let state = RunState::fold(first)?;
         let mut fold = Self {
+            prefix: state.fork().is_some().then_some(0),
             state,
             steps: BTreeMap::new(),
             scopes: BTreeMap::new(),
-            prefix: None,
             outputs: BTreeMap::new(),
         };
-        if fold.state.fork().is_some() {
-            fold.prefix = Some(0);
-        }
         for frame in first {
             fold.note(frame, &WaitBefore::default());
         }
@@ -112,13 +110,8 @@ impl EnvelopeFold {
         let at = self.state.scope_at(path)?;
         let scope = self.state.scope(at)?;
         let detail = self.scopes.get(&at).cloned().unwrap_or_default();
-        let run = self.state.stream().name();
         Some(Envelope {
-            run_id: if path.is_empty() {
-                run.to_owned()
-            } else {
-                format!("{run}/{path}")
-            },
+            run_id: scoped_run(self.state.stream().name(), path),
             workflow: scope.shape.plan.name.clone(),
             version: scope.shape.plan.version.clone(),
             status: match path {
@@ -128,10 +121,9 @@ impl EnvelopeFold {
             branch: self.branch().filter(|_| path.is_empty()),
             error: detail.error,
             params: self.state.params(at),
-            env: if scope.parent.is_none() {
-                self.env()
-            } else {
-                BTreeMap::new()
+            env: match scope.parent {
+                None => self.env(),
+                Some(_) => BTreeMap::new(),
             },
             steps: self.step_views(at, scope),
             output: self.output(at, scope),
@@ -323,8 +315,7 @@ impl EnvelopeFold {
         let state = &self.state;
         let most = |waits: bool| if waits { u64::MAX } else { paused_ms };
         for ((scope, position), detail) in &mut self.steps {
-            let held = state.scope(*scope);
-            let step = held.and_then(|held| held.steps.get(*position as usize));
+            let step = state.step(*scope, *position);
             let Some(step) = step.filter(|step| step.status == StepStatus::Running) else {
                 continue;
             };

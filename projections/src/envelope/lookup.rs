@@ -1,6 +1,6 @@
 //! One step of an envelope, or one item of a fan-out.
 
-use super::{AgentRemarks, EnvelopeFold, ItemView, StepView, UsageView};
+use super::{EnvelopeFold, ItemView, StepView, UsageView};
 use crate::lineage::item_name;
 use crate::run::StepStatus;
 use crate::usage::Usage;
@@ -18,9 +18,8 @@ impl EnvelopeFold {
     /// An item of a fan-out that has begun. One that was not started is `pending` and, once the step
     /// has ended, `skipped`, as its counts have it.
     pub fn item(&self, path: &str, step: &str, item: u32) -> Option<ItemView> {
-        let scope = self.state().scope(self.state().scope_at(path)?)?;
-        let position = usize::try_from(scope.shape.position(step)?).ok()?;
-        let held = scope.steps.get(position)?;
+        let (scope, position) = self.state().step_at(path, step)?;
+        let held = self.state().step(scope, position)?;
         let items = held.tasks.as_deref()?.items?;
         if item >= items {
             return None;
@@ -41,15 +40,8 @@ fn never_started(step: &str, item: u32, of_step: StepStatus) -> ItemView {
         item,
         id: item_name(step, Some(item)),
         status: status.as_str().to_owned(),
-        attempt: 0,
-        started_at: None,
-        ended_at: None,
-        output: None,
-        raw_output: None,
         skip_reason: (!waits).then(|| NEVER_STARTED.to_owned()),
-        error: None,
-        reflected: false,
-        said: AgentRemarks::default(),
         metrics: UsageView::of(&Usage::default()),
+        ..ItemView::default()
     }
 }

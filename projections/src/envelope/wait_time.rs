@@ -37,10 +37,8 @@ impl WaitBefore {
         ) else {
             return still;
         };
-        let held = state.scope(at);
-        let position = held.and_then(|held| held.shape.position(event.step()));
-        let step = held.zip(position);
-        let step = step.and_then(|(held, position)| held.steps.get(position as usize));
+        let position = state.step_at(&frame.scope, event.step());
+        let step = position.and_then(|(at, step)| state.step(at, step));
         still.step = step.is_some_and(|step| state.awaits_people(step));
         let tasks = step.and_then(|step| step.tasks.as_deref());
         still.item = tasks.is_some_and(|tasks| {

@@ -368,6 +368,17 @@ impl RunState {
         self.by_path.get(path).copied()
     }
 
+    /// A step by its scope and its position there.
+    pub fn step(&self, scope: u32, step: u32) -> Option<&Step> {
+        self.scope(scope)?.steps.get(step as usize)
+    }
+
+    /// The scope and the position of a step by the path of its scope and its id.
+    pub fn step_at(&self, path: &str, id: &str) -> Option<(u32, u32)> {
+        let scope = self.scope_at(path)?;
+        Some((scope, self.scope(scope)?.shape.position(id)?))
+    }
+
     /// The first thing to decide, if there is any.
     pub fn todo(&self) -> Option<Todo> {
         self.todo.first().copied()
@@ -380,9 +391,7 @@ impl RunState {
 
     /// The value of a step as later steps see it: the only way to it.
     pub fn effective(&self, scope: u32, step: u32) -> Effective<'_> {
-        let found = self
-            .scope(scope)
-            .and_then(|scope| scope.steps.get(step as usize));
+        let found = self.step(scope, step);
         found.map_or(Effective::Absent, Step::effective)
     }
 
@@ -402,9 +411,7 @@ impl RunState {
             return self.created.params.to_value();
         };
         let mut params = Value::Object(serde_json::Map::new());
-        let step = self
-            .scope(parent)
-            .and_then(|scope| scope.steps.get(step as usize));
+        let step = self.step(parent, step);
         // A param comes before the places inside it: keys are in order.
         for (path, given) in step.into_iter().flat_map(|step| step.input.iter()) {
             let Some(path) = path.strip_prefix("/params") else {
@@ -434,7 +441,7 @@ impl RunState {
                 path: format!("/params{pointer}"),
             });
         };
-        let held = self.scope(parent)?.steps.get(step as usize)?;
+        let held = self.step(parent, step)?;
         let wanted = format!("/params{pointer}");
         let within = |outer: &str, inner: &str| {
             let rest = inner.strip_prefix(outer);
@@ -496,7 +503,7 @@ impl RunState {
     /// The output that a frame holds, or that stands for it.
     fn produced(&self, frame: u64) -> Option<&StoredOutput> {
         let (scope, step) = self.produced.get(&frame)?;
-        let step = self.scope(*scope)?.steps.get(*step as usize)?;
+        let step = self.step(*scope, *step)?;
         step.output.as_ref()
     }
 }

@@ -9,6 +9,7 @@ use ktsu_ledger::{CanonicalJson, Timestamp};
 use super::interventions::OverlayValue;
 use super::tasks::Tasks;
 use super::{RunStatus, WorkflowShape};
+use crate::step_name::path_in;
 
 /// A run or an inline child: pending → running → complete | failed.
 #[derive(Debug, Clone)]
@@ -243,11 +244,7 @@ impl Scope {
     /// The path of a step below this scope, from the run down.
     pub fn path_of(&self, step: u32) -> String {
         let id = self.shape.step(step).map_or("", |step| step.id.as_str());
-        if self.path.is_empty() {
-            id.to_owned()
-        } else {
-            format!("{}/{id}", self.path)
-        }
+        path_in(&self.path, id)
     }
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::shape::{DtoSchema, in_words};
-use super::wire;
+use super::{StepPath, wire};
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -32,7 +32,7 @@ static HEARTBEAT: DtoSchema = DtoSchema::of::<Heartbeat>();
 /// Who speaks.
 #[derive(Debug)]
 pub(super) struct AttemptToken {
-    token: Option<String>,
+    token: String,
 }
 
 /// Without one, or with a wrong one, the answer is 401.
@@ -48,30 +48,19 @@ impl QueryParameters for AttemptToken {
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
-            token: given.owned("token"),
+            token: given.owned("token").unwrap_or_default(),
         })
     }
 }
 
 /// Reports what happened to a task; answered once it is durable.
 #[utoipa::path(post, path = "/runs/{id}/steps/{step}/report",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<AttemptToken>,
-    ),
+    params(StepPath, Query::<AttemptToken>),
     request_body = Report,
     responses(
         (status = 200, body = ReportAck, description = "Durable; go on with what is recorded"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "Another attempt, an end, other bytes under a used number: stop"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn report(
     State(orchestrator): State<Orchestrator>,
@@ -81,7 +70,7 @@ pub(super) async fn report(
 ) -> Result<Json<ReportAck>, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
-        .authorize(&task, query.token.as_deref().unwrap_or_default())
+        .authorize(&task, &query.token)
         .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let report: Report = read(&bytes, &REPORT)?;
@@ -94,23 +83,9 @@ pub(super) async fn report(
 
 /// Ends a task, from a runtime that reports nothing else.
 #[utoipa::path(post, path = "/runs/{id}/steps/{step}/complete",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<AttemptToken>,
-    ),
+    params(StepPath, Query::<AttemptToken>),
     request_body = TaskCompletion,
-    responses(
-        (status = 200, description = "Durable"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, description = "Durable")))]
 pub(super) async fn complete(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
@@ -119,7 +94,7 @@ pub(super) async fn complete(
 ) -> Result<Response, ProblemDetails> {
     let task = address(&orchestrator, &run, &step).await?;
     let attempt = orchestrator
-        .authorize(&task, query.token.as_deref().unwrap_or_default())
+        .authorize(&task, &query.token)
         .map_err(problems::report_error)?;
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let completion: TaskCompletion = read(&bytes, &COMPLETE)?;
@@ -135,10 +110,6 @@ pub(super) async fn complete(
     request_body = Heartbeat,
     responses(
         (status = 200, body = HeartbeatAck, description = "Tasks of the heartbeat that are no longer wanted"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn heartbeat(
     State(orchestrator): State<Orchestrator>,
@@ -164,13 +135,8 @@ pub(super) async fn address(
         let tail = orchestrator
             .readers()
             .with(move |reader| reader.tail(&asked))
-            .await;
-        if tail
-            .map_err(|error| crate::problems::store_error(&error))?
-            .is_none()
-        {
-            return Err(super::no_such_run());
-        }
+            .await?;
+        tail.ok_or_else(super::no_such_run)?;
     }
     Ok(TaskAddress {
         stream,

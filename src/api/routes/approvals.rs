@@ -2,27 +2,27 @@
 //! …/approval/decide`: tool calls that need a person's decision (seed 000, invariant 34; decision
 //! A1).
 
+use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, Uri, header};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Decision;
 use ktsu_ledger::store::Cursor;
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use serde::Serialize;
-use serde_json::json as value;
+use serde_json::{Value, json as value};
 
-use super::interventions::{RequestMembers, invalid};
+use super::command::{CommandBody, invalid};
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
-use super::{RunTarget, find_run, json, no_such_run, wire};
+use super::{RunTarget, StepPath, find_run, wire};
 use crate::access::Caller;
 use crate::ids;
-use crate::problems::{self, store_error};
+use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_orchestrator::{CommandError, HumanCommand, Orchestrator};
 use ktsu_server::ProblemDetails;
-use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
 
 /// The default number of runs to search.
@@ -67,10 +67,7 @@ impl QueryParameters for ApprovalListQuery {
         WORKFLOW,
         Parameter::new(
             "limit",
-            Kind::Number {
-                least: 1,
-                most: MAX_LIMIT,
-            },
+            Kind::Number(1..=MAX_LIMIT),
             "At most this many records; all of them if absent. For `all`: how many runs are looked \
              at; 1000 if absent.",
         ),
@@ -96,7 +93,7 @@ fn page_response<T: Serialize>(
     next: Option<impl std::fmt::Display>,
     uri: &Uri,
 ) -> Response {
-    let mut response = json(value!(found).to_string());
+    let mut response = Json(value!(found)).into_response();
     let link = next.and_then(|next| {
         let query = uri.query().unwrap_or_default();
         let others = url::form_urlencoded::parse(query.as_bytes());
@@ -117,31 +114,28 @@ fn page_response<T: Serialize>(
 /// Calls of tools that wait for people.
 #[utoipa::path(get, path = "/approvals", params(Query::<ApprovalListQuery>), responses(
     (status = 200, body = Vec<ApprovalRecord>),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
     uri: Uri,
-    Query(which): Query<ApprovalListQuery>,
+    Query(query): Query<ApprovalListQuery>,
 ) -> Result<Response, ProblemDetails> {
     let read = orchestrator.readers().with(move |reader| {
-        let workflow = which.workflow.as_deref();
-        Ok(match which.wanted {
+        let workflow = query.workflow.as_deref();
+        match query.wanted {
             ApprovalPage::All(from) => {
-                let runs = which.limit.unwrap_or(DEFAULT_LIMIT);
-                let (records, next) = approvals::all_page(reader, workflow, from.as_ref(), runs)?;
-                (records, next.map(|next| next.to_string()))
+                let runs = query.limit.unwrap_or(DEFAULT_LIMIT);
+                let page = approvals::all_page(reader, workflow, from.as_ref(), runs);
+                page.map(|(records, next)| (records, next.map(|next| next.to_string())))
             }
             ApprovalPage::Pending(after) => {
-                let limit = which.limit.unwrap_or(usize::MAX);
+                let limit = query.limit.unwrap_or(usize::MAX);
                 let page = approvals::pending_page(reader, workflow, after.as_ref(), limit);
-                let (records, next) = page?;
-                (records, next.map(|next| next.to_string()))
+                page.map(|(records, next)| (records, next.map(|next| next.to_string())))
             }
-        })
+        }
     });
-    let (records, next) = read.await.map_err(|error| store_error(&error))?;
+    let (records, next) = read.await?;
     Ok(page_response(&records, next, &uri))
 }
 
@@ -158,10 +152,7 @@ impl QueryParameters for ReviewQuery {
         WORKFLOW,
         Parameter::new(
             "limit",
-            Kind::Number {
-                least: 1,
-                most: MAX_LIMIT,
-            },
+            Kind::Number(1..=MAX_LIMIT),
             "How many failed runs are looked at; 1000 if absent.",
         ),
         CURSOR,
@@ -179,19 +170,17 @@ impl QueryParameters for ReviewQuery {
 /// Runs that failed because an agent wants a person to look.
 #[utoipa::path(get, path = "/reviews", params(Query::<ReviewQuery>), responses(
     (status = 200, body = Vec<approvals::Review>),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn reviews(
     State(orchestrator): State<Orchestrator>,
     uri: Uri,
-    Query(which): Query<ReviewQuery>,
+    Query(query): Query<ReviewQuery>,
 ) -> Result<Response, ProblemDetails> {
     let read = orchestrator.readers().with(move |reader| {
-        let workflow = which.workflow.as_deref();
-        approvals::reviews_page(reader, workflow, which.cursor.as_ref(), which.limit)
+        let workflow = query.workflow.as_deref();
+        approvals::reviews_page(reader, workflow, query.cursor.as_ref(), query.limit)
     });
-    let (found, next) = read.await.map_err(|error| store_error(&error))?;
+    let (found, next) = read.await?;
     Ok(page_response(&found, next, &uri))
 }
 
@@ -218,89 +207,65 @@ impl QueryParameters for ApprovalQuery {
 /// Gets the approval of a step: the given one, otherwise the oldest pending one, otherwise the
 /// last.
 #[utoipa::path(get, path = "/runs/{id}/steps/{step}/approval",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-        Query::<ApprovalQuery>,
-    ),
-    responses(
-        (status = 200, body = ApprovalRecord),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    params(StepPath, Query::<ApprovalQuery>),
+    responses((status = 200, body = ApprovalRecord)))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
-    Query(one): Query<ApprovalQuery>,
-) -> Result<Response, ProblemDetails> {
-    let run = run_of(&orchestrator, &run).await?;
-    let mut records = of_step(&orchestrator, &run, &step).await?;
-    let waits = |record: &&ApprovalRecord| record.status == ApprovalStatus::Pending;
-    let pending: Vec<String> = records.iter().filter(waits).map(id_of).collect();
-    let at = match &one.approval_id {
+    Query(query): Query<ApprovalQuery>,
+) -> Result<Json<Value>, ProblemDetails> {
+    let run = find_run(&orchestrator, &run).await?;
+    let all = of_scope(&orchestrator, &run).await?;
+    let mut records = of_step(&all, &step);
+    let waits = |record: &ApprovalRecord| record.status == ApprovalStatus::Pending;
+    let pending = records.iter().filter(|record| waits(record));
+    let pending: Vec<String> = pending.map(|record| record.approval_id.clone()).collect();
+    let at = match &query.approval_id {
         Some(id) => records.iter().position(|record| record.approval_id == *id),
-        None => {
-            let longest = records.iter().position(|record| waits(&record));
-            longest.or(records.len().checked_sub(1))
-        }
+        None => records
+            .iter()
+            .position(waits)
+            .or(records.len().checked_sub(1)),
     };
     let Some(at) = at else {
-        return Err(elsewhere_in_run(&orchestrator, &run, &step).await?);
+        return Err(elsewhere_in_run(&all, &step));
     };
     let mut shown = records.swap_remove(at);
     if pending.len() > 1 {
         shown.pending = pending;
     }
-    Ok(json(value!(shown).to_string()))
-}
-
-fn id_of(record: &ApprovalRecord) -> String {
-    record.approval_id.clone()
+    Ok(Json(value!(shown)))
 }
 
 /// Decides on a call.
 #[utoipa::path(post, path = "/runs/{id}/steps/{step}/approval/decide",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-    ),
+    params(StepPath),
     request_body = wire::Decide,
     responses(
         (status = 200, body = ApprovalRecord, description = "Decided, and durable"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "Decided before (`approval` is the record), or not like this"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn decide(
     State(orchestrator): State<Orchestrator>,
-    asker: Caller,
+    caller: Caller,
     Path((run, step)): Path<(String, String)>,
     _: Query<NoParameters>,
-    body: JsonObject,
-) -> Result<Response, ProblemDetails> {
-    let run = run_of(&orchestrator, &run).await?;
+    CommandBody(body): CommandBody<wire::Decide>,
+) -> Result<Json<Value>, ProblemDetails> {
+    let run = find_run(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
-    let mut members = RequestMembers(body.0);
     let decide = ApprovalCommand {
         scope: run.scope.clone(),
         step: name.to_owned(),
         item,
-        approval_id: members.text("approval_id")?,
-        digest: members.text("digest")?,
-        decision: decision(&members.required_text("decision")?)?,
-        by: asker.principal,
-        reason: members.reason()?,
-        result: members.text("result")?,
+        approval_id: body.approval_id,
+        digest: body.digest,
+        decision: decision(&body.decision)?,
+        by: caller.principal,
+        reason: body.reason,
+        result: body.result,
     };
-    members.reject_unknown()?;
     if decide.result.is_some() && decide.decision != Decision::Happened {
         return Err(invalid("result is allowed only with the decision happened"));
     }
@@ -310,22 +275,21 @@ pub(super) async fn decide(
         ));
     }
     let wanted = decide.approval_id.clone();
-    let said = orchestrator
+    let receipt = orchestrator
         .submit_command(&run.stream, HumanCommand::Decide(decide), None)
         .await;
-    let records = of_step(&orchestrator, &run, &step).await;
-    match said {
-        Ok(said) => {
+    let all = of_scope(&orchestrator, &run).await;
+    match receipt {
+        Ok(receipt) => {
             let decided =
-                |record: &ApprovalRecord| record.votes.iter().any(|vote| vote.frame == said.seq);
-            let record = records?.into_iter().find(decided);
-            Ok(json(value!(record).to_string()))
+                |record: &ApprovalRecord| record.votes.iter().any(|vote| vote.frame == receipt.seq);
+            let record = of_step(&all?, &step).into_iter().find(decided);
+            Ok(Json(value!(record)))
         }
         Err(CommandError::NotDecided(ApprovalDecisionError::NotPending { .. })) => {
-            match not_pending(&records?, wanted.as_deref()) {
-                Some(refused) => Err(refused),
-                None => Err(elsewhere_in_run(&orchestrator, &run, &step).await?),
-            }
+            let all = all?;
+            let refused = not_pending(&of_step(&all, &step), wanted.as_deref());
+            Err(refused.unwrap_or_else(|| elsewhere_in_run(&all, &step)))
         }
         Err(refused) => Err(problems::command_error(refused)),
     }
@@ -351,74 +315,52 @@ fn not_pending(records: &[ApprovalRecord], wanted: Option<&str>) -> Option<Probl
         Some(id) => records.find(|record| record.approval_id == id),
         None => records.next(),
     }?;
-    let by = record.votes.last().map(|vote| vote.by.as_str());
     let (code, words) = match record.status {
-        ApprovalStatus::Timeout => (
-            ErrorCode::ApprovalExpired,
-            "nobody decided in time".to_owned(),
-        ),
-        ApprovalStatus::Void => (
-            ErrorCode::ApprovalRefused,
-            "its step ended before a decision".to_owned(),
-        ),
-        status => (
-            ErrorCode::ApprovalDecided,
-            match by {
-                Some(by) => format!("approval already decided: {} by {by}", status.as_str()),
-                None => format!("approval already decided: {}", status.as_str()),
-            },
-        ),
+        ApprovalStatus::Timeout => {
+            let words = "nobody decided in time".to_owned();
+            (ErrorCode::ApprovalExpired, words)
+        }
+        ApprovalStatus::Void => {
+            let words = "its step ended before a decision".to_owned();
+            (ErrorCode::ApprovalRefused, words)
+        }
+        status => {
+            let by = record.votes.last().map(|vote| format!(" by {}", vote.by));
+            let (status, by) = (status.as_str(), by.unwrap_or_default());
+            let words = format!("approval already decided: {status}{by}");
+            (ErrorCode::ApprovalDecided, words)
+        }
     };
     Some(ProblemDetails::new(code, words).with_member("approval", value!(record)))
 }
 
 /// The error for a step without approvals whose items may have some.
-async fn elsewhere_in_run(
-    orchestrator: &Orchestrator,
-    run: &RunTarget,
-    step: &str,
-) -> Result<ProblemDetails, ProblemDetails> {
-    let nobody = ProblemDetails::from(ErrorCode::ApprovalNotFound);
+fn elsewhere_in_run(all: &[ApprovalRecord], step: &str) -> ProblemDetails {
     let items = format!("{step}.");
-    let is_item = |record: &ApprovalRecord| record.step_id.starts_with(&items);
-    let mut records = of_scope(orchestrator, run).await?;
-    records.retain(is_item);
-    if records
-        .iter()
-        .any(|record| record.status == ApprovalStatus::Pending)
-    {
-        records.retain(|record| record.status == ApprovalStatus::Pending);
+    let waits = |record: &&ApprovalRecord| record.status == ApprovalStatus::Pending;
+    let mut records: Vec<&ApprovalRecord> = all.iter().collect();
+    records.retain(|record| record.step_id.starts_with(&items));
+    if records.iter().any(waits) {
+        records.retain(waits);
     }
-    let mut names: Vec<String> = Vec::new();
+    let mut names: Vec<&str> = Vec::new();
     for record in records {
-        if names.len() < MAX_ITEMS_NAMED && !names.contains(&record.step_id) {
-            names.push(record.step_id);
+        if names.len() < MAX_ITEMS_NAMED && !names.contains(&record.step_id.as_str()) {
+            names.push(&record.step_id);
         }
     }
-    Ok(match names.first() {
-        None => nobody,
-        Some(first) => ProblemDetails {
-            detail: format!("the items of the step have approvals: {}", names.join(", ")),
-            ..nobody
-        }
-        .with_hint(format!("name the item: steps/{first}/approval")),
-    })
-}
-
-async fn run_of(orchestrator: &Orchestrator, run: &str) -> Result<RunTarget, ProblemDetails> {
-    let asked = ids::RunPath::parse(run).ok_or_else(no_such_run)?;
-    find_run(orchestrator, &asked).await
+    let Some(first) = names.first() else {
+        return ErrorCode::ApprovalNotFound.into();
+    };
+    let words = format!("the items of the step have approvals: {}", names.join(", "));
+    ProblemDetails::new(ErrorCode::ApprovalNotFound, words)
+        .with_hint(format!("name the item: steps/{first}/approval"))
 }
 
 /// The records of a step.
-async fn of_step(
-    orchestrator: &Orchestrator,
-    run: &RunTarget,
-    step: &str,
-) -> Result<Vec<ApprovalRecord>, ProblemDetails> {
-    let mut records = of_scope(orchestrator, run).await?;
-    records.retain(|record| record.step_id == step);
-    Ok(records)
+fn of_step(all: &[ApprovalRecord], step: &str) -> Vec<ApprovalRecord> {
+    let own = all.iter().filter(|record| record.step_id == step);
+    own.cloned().collect()
 }
 
 /// The records of a run or an inline child.
@@ -427,14 +369,13 @@ async fn of_scope(
     run: &RunTarget,
 ) -> Result<Vec<ApprovalRecord>, ProblemDetails> {
     let stream = run.stream.clone();
-    let read = orchestrator.readers();
-    let read = read
+    let mut records = orchestrator
+        .readers()
         .with(move |reader| approvals::of_run(reader, &stream))
-        .await;
-    let records = read.map_err(|error| store_error(&error))?.into_iter();
-    let here = |record: &ApprovalRecord| {
+        .await?;
+    records.retain(|record| {
         let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
         scope == run.scope
-    };
-    Ok(records.filter(here).collect())
+    });
+    Ok(records)
 }

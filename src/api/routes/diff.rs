@@ -1,14 +1,14 @@
 //! `GET /diff`.
 
+use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
+use ktsu_projections::step_name::scoped_run;
+use serde_json::{Value, json as value};
 
 use super::parameter::{Kind, Parameter};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
-use super::{RunTarget, find_run, json, wire};
-use crate::ids::RunPath;
+use super::{find_run, wire};
 use crate::problems;
-use crate::problems::store_error;
 use ktsu_history::diff;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
@@ -16,8 +16,8 @@ use ktsu_server::ProblemDetails;
 /// What to compare.
 #[derive(Debug)]
 pub(super) struct DiffQuery {
-    a: RunPath,
-    b: RunPath,
+    a: String,
+    b: String,
 }
 
 impl QueryParameters for DiffQuery {
@@ -33,7 +33,7 @@ impl QueryParameters for DiffQuery {
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         let named = |name: &str| {
-            let path = given.text(name).and_then(RunPath::parse);
+            let path = given.owned(name);
             path.ok_or_else(|| invalid(format!("{name} must be a run")))
         };
         Ok(Self {
@@ -46,37 +46,21 @@ impl QueryParameters for DiffQuery {
 /// What differs between two runs, branches or inline children.
 #[utoipa::path(get, path = "/diff",
     params(Query::<DiffQuery>),
-    responses(
-        (status = 200, body = wire::DiffView),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::DiffView)))]
 pub(super) async fn diff(
     State(orchestrator): State<Orchestrator>,
     Query(two): Query<DiffQuery>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Value>, ProblemDetails> {
     let a = find_run(&orchestrator, &two.a).await?;
     let b = find_run(&orchestrator, &two.b).await?;
-    let names = [&a, &b].map(name);
+    let names = [&a, &b].map(|run| scoped_run(run.stream.name(), &run.scope));
     let (of_a, of_b) = ((a.stream, a.scope), (b.stream, b.scope));
-    let compared = orchestrator
+    let diff = orchestrator
         .readers()
-        .with(move |reader| Ok(diff::compare_runs(reader, &of_a, &of_b)))
-        .await;
-    let diff = compared
-        .map_err(|error| store_error(&error))?
+        .with(move |reader| diff::compare_runs(reader, &of_a, &of_b))
+        .await
         .map_err(problems::compare_error)?;
     let [a, b] = names;
     let same = diff.is_empty();
-    let view = wire::DiffView { a, b, same, diff };
-    Ok(json(serde_json::json!(view).to_string()))
-}
-
-fn name(run: &RunTarget) -> String {
-    match run.scope.as_str() {
-        "" => run.stream.name().to_owned(),
-        scope => format!("{}/{scope}", run.stream.name()),
-    }
+    Ok(Json(value!(wire::DiffView { a, b, same, diff })))
 }

@@ -13,8 +13,7 @@ use tokio::sync::watch;
 
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
 use super::query::{Query, QueryParameters, RawQuery};
-use super::{RunTarget, json, wire};
-use crate::problems::store_error;
+use super::{RunTarget, wire};
 use ktsu_history::frame_page::{self, FramePage, PageLimit};
 use ktsu_orchestrator::{Orchestrator, Progress};
 use ktsu_server::ProblemDetails;
@@ -31,18 +30,12 @@ impl QueryParameters for FramesQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "from",
-            Kind::Number {
-                least: 0,
-                most: MAX_NUMBER,
-            },
+            Kind::Number(0..=MAX_NUMBER),
             "The first number; 0 if absent. A stream of events continues after `Last-Event-ID`.",
         ),
         Parameter::new(
             "limit",
-            Kind::Number {
-                least: 1,
-                most: frame_page::MAX_FRAMES as u64,
-            },
+            Kind::Number(1..=frame_page::MAX_FRAMES as u64),
             "How many at the most; a page has at most 10,000 frames or 8 MiB.",
         ),
         Parameter::new(
@@ -63,26 +56,18 @@ impl QueryParameters for FramesQuery {
 
 /// The frames of a run, as JSON or, with `Accept: text/event-stream`, as they become durable.
 #[utoipa::path(get, path = "/runs/{id}/frames",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
+    params(RunTarget,
         Query::<FramesQuery>, LastEventId),
     responses(
         (status = 200, content((wire::Frames = "application/json"), (String = "text/event-stream"))),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn frames(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
     headers: HeaderMap,
-    Query(from): Query<FramesQuery>,
+    Query(wanted): Query<FramesQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let FramesQuery {
-        from: mut start,
-        limit,
-        expand,
-    } = from;
+    let (mut start, expand) = (wanted.from, wanted.expand);
     let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);
     let accepts = headers
         .get(header::ACCEPT)
@@ -104,9 +89,9 @@ pub(super) async fn frames(
         let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
         return Ok(events.into_response());
     }
-    let bound = PageLimit::frames(limit);
+    let bound = PageLimit::frames(wanted.limit);
     let page = read(&orchestrator, &run, start, bound, expand).await?;
-    Ok(json(text(page)))
+    Ok(([(header::CONTENT_TYPE, "application/json")], text(page)).into_response())
 }
 
 /// A page as JSON. Frames make up most of it, so each is freed as soon as it is copied.
@@ -143,10 +128,11 @@ async fn read(
     expand: bool,
 ) -> Result<FramePage, ProblemDetails> {
     let (stream, scope): (StreamId, String) = (run.stream.clone(), run.scope.clone());
-    let page = orchestrator
-        .readers()
-        .with(move |reader| frame_page::page(reader, &stream, &scope, from, bound, expand));
-    page.await.map_err(|error| store_error(&error))
+    let readers = orchestrator.readers();
+    let page = readers
+        .with(move |reader| frame_page::page(reader, &stream, &scope, from, bound, expand))
+        .await?;
+    Ok(page)
 }
 
 /// How often it is looked for more of a run whose task is not here.
@@ -182,8 +168,8 @@ impl Follower {
             if self.finished {
                 return None;
             }
-            let page = match self.read_new_frames().await {
-                Ok(looked) => looked,
+            let (ended, page) = match self.read_new_frames().await {
+                Ok(read) => read,
                 // The client would take an end for that of the run.
                 Err(problem) => {
                     self.finished = true;
@@ -191,7 +177,6 @@ impl Follower {
                     return Some(Event::default().event("problem").data(problem));
                 }
             };
-            let (ended, page) = page;
             let more = page.next.is_some();
             self.from = page.after;
             let events = page.frames.into_iter().rev();
@@ -234,8 +219,7 @@ impl Follower {
     async fn has_ended(&self) -> Result<bool, ProblemDetails> {
         let stream = self.run.stream.clone();
         let readers = self.orchestrator.readers();
-        let row = readers.with(move |reader| reader.row(&stream)).await;
-        let row = row.map_err(|error| store_error(&error))?;
+        let row = readers.with(move |reader| reader.row(&stream)).await?;
         Ok(row.is_none_or(|row| !row.open))
     }
 }

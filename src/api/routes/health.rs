@@ -21,8 +21,6 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whether the engine works, and the services it needs.
 #[utoipa::path(get, path = "/health", responses(
     (status = 200, body = wire::Health),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
     (status = 503, body = wire::Health, description = "The ledger has stopped, is damaged or short of space, nothing is signed, or a service is not well"),
 ))]
 pub(super) async fn health(

@@ -15,6 +15,7 @@ use ktsu_ledger::event::plan::Visibility;
 use maud::{PreEscaped, html};
 use sha2::{Digest as _, Sha256};
 
+use super::media_ranges::MediaRanges;
 use super::policy::{self, Policy};
 use super::query::{NoParameters, Query};
 use super::{openapi_document, wire};
@@ -32,17 +33,15 @@ const HOW: &str = "Authorization: Bearer TOKEN, or Ktsu-Token: TOKEN; tokens are
 /// Shows the workflows that may be invoked, and the routes.
 #[utoipa::path(get, path = "/", responses(
     (status = 200, content((wire::Home = "application/json"), (String = "text/html"))),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn home(
     State(orchestrator): State<Orchestrator>,
-    asker: Option<Extension<Caller>>,
+    caller: Option<Extension<Caller>>,
     headers: HeaderMap,
     _: Query<NoParameters>,
 ) -> Response {
-    let asker = asker.map(|Extension(asker)| asker);
-    let home = workflows_shown(&orchestrator, asker.as_ref());
+    let caller = caller.map(|Extension(caller)| caller);
+    let home = workflows_shown(&orchestrator, caller.as_ref());
     let mut response = match prefers_html(&headers) {
         true => page(&home),
         false => axum::Json(home).into_response(),
@@ -52,22 +51,22 @@ pub(super) async fn home(
     response
 }
 
-fn workflows_shown(orchestrator: &Orchestrator, asker: Option<&Caller>) -> wire::Home {
+fn workflows_shown(orchestrator: &Orchestrator, caller: Option<&Caller>) -> wire::Home {
     let (ledger, _) = orchestrator.ledger_state();
     let only_reads = ledger == LedgerState::ReadOnly;
     let invokes = policy::of(&Method::POST, "/invoke/{workflow}");
-    let invokes = asker.zip(invokes).filter(|(asker, way)| asker.may(*way));
+    let invokes = caller.zip(invokes).filter(|(caller, way)| caller.may(*way));
     let workflows = orchestrator.kit().workflows.iter();
     let workflows = workflows.filter(|(_, one)| one.visibility == Visibility::Root);
-    let by_token = asker.filter(|asker| asker.is_by_token());
+    let by_token = caller.filter(|caller| caller.is_by_token());
     wire::Home {
         name: "ktsu".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         ledger: ledger.as_str().to_owned(),
         authentication: wire::Authentication {
-            required: asker.is_none() || by_token.is_some(),
-            principal: asker.map(|asker| asker.principal.id.clone()),
-            how: asker.is_none().then(|| HOW.to_owned()),
+            required: caller.is_none() || by_token.is_some(),
+            principal: caller.map(|caller| caller.principal.id.clone()),
+            how: caller.is_none().then(|| HOW.to_owned()),
         },
         workflows: match invokes.is_some() && !only_reads {
             true => workflows.map(|(name, one)| workflow(name, one)).collect(),
@@ -75,7 +74,7 @@ fn workflows_shown(orchestrator: &Orchestrator, asker: Option<&Caller>) -> wire:
         },
         routes: policy::TABLE
             .into_iter()
-            .filter(|row| is_shown(*row, asker, only_reads))
+            .filter(|row| is_shown(*row, caller, only_reads))
             .map(|(method, path, _)| route(method, path))
             .collect(),
         openapi: "/openapi.json".to_owned(),
@@ -99,14 +98,14 @@ fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
 /// Whether to list a route for the caller: not this page, and not routes between services.
 fn is_shown(
     (method, path, policy): (&str, &str, Policy),
-    asker: Option<&Caller>,
+    caller: Option<&Caller>,
     only_reads: bool,
 ) -> bool {
     let may = match policy {
         Policy::Public => true,
         Policy::Optional | Policy::Attempt => false,
         Policy::Roles(roles) if roles.contains(&PrincipalRole::Runtime) => false,
-        Policy::Roles(_) => asker.is_some_and(|asker| asker.may(policy)),
+        Policy::Roles(_) => caller.is_some_and(|caller| caller.may(policy)),
     };
     may && (!only_reads || method == "GET" || path == "/runs/{id}/replay")
 }
@@ -198,44 +197,10 @@ fn html(home: &wire::Home) -> String {
     page.into_string()
 }
 
-/// Whether a client prefers HTML to JSON (RFC 9110, 12.5.1). Clients without a preference are
-/// programs.
+/// Whether a client prefers HTML to JSON. Clients without a preference are programs.
 fn prefers_html(headers: &HeaderMap) -> bool {
-    let values = headers.get_all(header::ACCEPT).iter();
-    let values = values.filter_map(|value| value.to_str().ok());
-    let ranges: Vec<(&str, f32)> = values
-        .flat_map(|value| value.split(','))
-        .map(range)
-        .collect();
-    weight(&ranges, "text", "html") > weight(&ranges, "application", "json")
-}
-
-/// A media range and its weight.
-fn range(text: &str) -> (&str, f32) {
-    let mut parts = text.split(';').map(str::trim);
-    let range = parts.next().unwrap_or_default();
-    let mut weights = parts.filter_map(|part| part.strip_prefix("q=").or(part.strip_prefix("Q=")));
-    let weight = weights
-        .next_back()
-        .map_or(Some(1.0), |text| text.parse().ok());
-    let weight = weight.filter(|weight| (0.0..=1.0).contains(weight));
-    (range, weight.unwrap_or_default())
-}
-
-/// The weight that the most specific range gives a media type.
-fn weight(ranges: &[(&str, f32)], group: &str, kind: &str) -> f32 {
-    let wide = format!("{group}/*");
-    let whole = format!("{group}/{kind}");
-    let says = |wanted: &str| {
-        let found = ranges
-            .iter()
-            .find(|(range, _)| range.eq_ignore_ascii_case(wanted));
-        found.map(|(_, weight)| *weight)
-    };
-    says(&whole)
-        .or_else(|| says(&wide))
-        .or_else(|| says("*/*"))
-        .unwrap_or_default()
+    let accepted = MediaRanges::of(headers);
+    accepted.weight("text/html") > accepted.weight("application/json")
 }
 
 #[cfg(test)]

@@ -2,64 +2,47 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::{Effects, Principal};
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::parameter::{IfMatch, MAX_NUMBER, whole};
-use super::query::{NoParameters, Query};
-use super::shape::{in_words, integer};
+use super::command::{CommandBody, CommandTarget, invalid};
+use super::parameter::{IfMatch, MAX_NUMBER};
+use super::shape::in_words;
 use super::{RunTarget, pointer_errors, wire};
-use crate::access::Caller;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::{CommandReceipt, ForkRequest, HumanCommand, Orchestrator};
+use ktsu_orchestrator::{ForkRequest, HumanCommand};
 use ktsu_server::ProblemDetails;
-use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::intervention::{ForkPosition, OverlayCommand};
 use ktsu_workflow::definition::Definition;
 
 /// Makes a branch of a run: a copy that shares the frames before the fork position.
-#[utoipa::path(post, path = "/runs/{id}/fork",
-    params(("id" = String, Path, description = "A run or a branch")),
-    request_body = wire::Fork,
-    responses(
-        (status = 201, body = wire::Branch),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+#[utoipa::path(post, path = "/runs/{id}/fork", params(RunTarget), request_body = wire::Fork,
+    responses((status = 201, body = wire::Branch)))]
 pub(super) async fn fork(
-    State(orchestrator): State<Orchestrator>,
-    asker: Caller,
-    run: RunTarget,
-    _: Query<NoParameters>,
-    body: JsonObject,
+    target: CommandTarget,
+    CommandBody(body): CommandBody<wire::Fork>,
 ) -> Result<Response, ProblemDetails> {
-    if !run.scope.is_empty() {
+    if !target.run.scope.is_empty() {
         let words = "an inline child cannot be forked on its own";
         return Err(ProblemDetails::new(ErrorCode::ForkRefused, words));
     }
     // Checked before compilation, because compile errors quote parts of the definition.
-    if let Some(definition) = body.0.get("definition") {
-        orchestrator
-            .without_secrets(definition)
-            .map_err(problems::command_error)?;
+    if let Some(definition) = &body.definition {
+        let checked = target.orchestrator.without_secrets(definition);
+        checked.map_err(problems::command_error)?;
     }
-    let request = fork_request(body.0, asker.principal.clone())?;
+    let request = fork_request(body, target.caller.principal.clone())?;
     if request.changes() {
-        must_not_use_keys_of_others(&orchestrator, &run, &asker, request.definition.as_deref())
+        target
+            .must_not_use_keys_of_others(request.definition.as_deref())
             .await?;
     }
-    let branch = orchestrator
-        .fork(&run.stream, request)
+    let branch = target
+        .orchestrator
+        .fork(&target.run.stream, request)
         .await
         .map_err(problems::command_error)?;
     let body = wire::Branch {
@@ -74,244 +57,132 @@ pub(super) async fn fork(
 }
 
 /// Replaces one top-level field of a step's output for everything that follows.
-#[utoipa::path(post, path = "/runs/{id}/overlay",
-    params(
-        ("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"),
-        IfMatch,
-    ),
-    request_body = wire::Overlay,
-    responses(
-        (status = 200, body = wire::CommandRecorded),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+#[utoipa::path(post, path = "/runs/{id}/overlay", params(RunTarget, IfMatch),
+    request_body = wire::Overlay, responses((status = 200, body = wire::CommandRecorded)))]
 pub(super) async fn overlay(
-    State(orchestrator): State<Orchestrator>,
-    asker: Caller,
-    run: RunTarget,
-    headers: HeaderMap,
-    _: Query<NoParameters>,
-    body: JsonObject,
+    target: CommandTarget,
+    CommandBody(body): CommandBody<wire::Overlay>,
 ) -> Result<Response, ProblemDetails> {
-    let mut members = RequestMembers(body.0);
+    target.must_not_use_keys_of_others(None).await?;
     let overlay = OverlayCommand {
-        scope: run.scope.clone(),
-        step: members.required_text("step")?,
-        field: members.required_text("field")?,
-        value: members.value("value")?,
-        reason: members.reason()?.ok_or_else(|| missing("reason"))?,
-        by: asker.principal.clone(),
+        scope: target.run.scope.clone(),
+        step: body.step,
+        field: body.field,
+        value: body.value,
+        reason: body.reason,
+        by: target.caller.principal.clone(),
     };
-    members.reject_unknown()?;
-    must_not_use_keys_of_others(&orchestrator, &run, &asker, None).await?;
-    let receipt = orchestrator.submit_command(
-        &run.stream,
-        HumanCommand::Overlay(overlay),
-        expected(&headers)?,
-    );
-    Ok(answer(
-        StatusCode::OK,
-        &run,
-        receipt.await.map_err(problems::command_error)?,
-    ))
+    let command = HumanCommand::Overlay(overlay);
+    target.submit(StatusCode::OK, command).await
 }
 
 /// Lets a waiting branch go on, or begins steps of a run that has ended again.
-#[utoipa::path(post, path = "/runs/{id}/resume",
-    params(
-        ("id" = String, Path, description = "A run or a branch"),
-        IfMatch,
-    ),
-    request_body = wire::Resume,
-    responses(
-        (status = 202, body = wire::CommandRecorded),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+#[utoipa::path(post, path = "/runs/{id}/resume", params(RunTarget, IfMatch),
+    request_body = wire::Resume, responses((status = 202, body = wire::CommandRecorded)))]
 pub(super) async fn resume(
-    State(orchestrator): State<Orchestrator>,
-    asker: Caller,
-    run: RunTarget,
-    headers: HeaderMap,
-    _: Query<NoParameters>,
-    body: JsonObject,
+    target: CommandTarget,
+    CommandBody(body): CommandBody<wire::Resume>,
 ) -> Result<Response, ProblemDetails> {
-    begins(&orchestrator, asker, &run, &headers, (body, false)).await
+    continue_run(target, body.from, body.reason).await
 }
 
 /// Restarts a step of a run and everything that depends on it: `/resume` with `from`.
-#[utoipa::path(post, path = "/runs/{id}/retry",
-    params(
-        ("id" = String, Path, description = "A run or a branch"),
-        IfMatch,
-    ),
-    request_body = wire::Retry,
-    responses(
-        (status = 202, body = wire::CommandRecorded),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+#[utoipa::path(post, path = "/runs/{id}/retry", params(RunTarget, IfMatch),
+    request_body = wire::Retry, responses((status = 202, body = wire::CommandRecorded)))]
 pub(super) async fn retry(
-    State(orchestrator): State<Orchestrator>,
-    asker: Caller,
-    run: RunTarget,
-    headers: HeaderMap,
-    _: Query<NoParameters>,
-    body: JsonObject,
+    target: CommandTarget,
+    CommandBody(body): CommandBody<wire::Retry>,
 ) -> Result<Response, ProblemDetails> {
-    begins(&orchestrator, asker, &run, &headers, (body, true)).await
+    continue_run(target, Some(body.from), body.reason).await
 }
 
-/// Resumes a run, or restarts it from a step, which may be required.
-async fn begins(
-    orchestrator: &Orchestrator,
-    asker: Caller,
-    run: &RunTarget,
-    headers: &HeaderMap,
-    (body, needed): (JsonObject, bool),
+/// Resumes a run, or restarts it from a step.
+async fn continue_run(
+    target: CommandTarget,
+    from: Option<String>,
+    reason: Option<String>,
 ) -> Result<Response, ProblemDetails> {
-    if !run.scope.is_empty() {
+    if !target.run.scope.is_empty() {
         let words = "an inline child cannot be resumed on its own";
         return Err(ProblemDetails::new(ErrorCode::NotResumable, words));
     }
-    let mut members = RequestMembers(body.0);
-    let command = HumanCommand::Resume {
-        from: match needed {
-            true => Some(members.required_text("from")?),
-            false => members.text("from")?,
-        },
-        by: asker.principal,
-        reason: members.reason()?,
-    };
-    members.reject_unknown()?;
-    let receipt = orchestrator.submit_command(&run.stream, command, expected(headers)?);
-    Ok(answer(
-        StatusCode::ACCEPTED,
-        run,
-        receipt.await.map_err(problems::command_error)?,
-    ))
+    let by = target.caller.principal.clone();
+    let command = HumanCommand::Resume { from, by, reason };
+    target.submit(StatusCode::ACCEPTED, command).await
 }
 
-pub(super) fn answer(status: StatusCode, run: &RunTarget, receipt: CommandReceipt) -> Response {
-    let body = wire::CommandRecorded {
-        run_id: run.stream.name().to_owned(),
-        seq: receipt.seq,
-        last: receipt.last,
-        status: receipt.status.as_str().to_owned(),
-    };
-    (status, axum::Json(body)).into_response()
-}
-
-/// `If-Match: SEQ`, quoted or not.
-pub(super) fn expected(headers: &HeaderMap) -> Result<Option<u64>, ProblemDetails> {
-    let Some(given) = headers.get("if-match") else {
-        return Ok(None);
-    };
-    let number = given.to_str().ok();
-    let number = number.and_then(|text| whole(text.trim().trim_matches('"')));
-    number
-        .filter(|number| *number <= MAX_NUMBER)
-        .map(Some)
-        .ok_or_else(|| invalid("If-Match must be a frame number").with_hint("If-Match: 41"))
-}
-
-/// Rejects changes that would use another principal's secrets: a run acts with the secrets of
-/// whoever started it, and a foreign definition could send them anywhere.
-async fn must_not_use_keys_of_others(
-    orchestrator: &Orchestrator,
-    run: &RunTarget,
-    asker: &Caller,
-    definition: Option<&Definition>,
-) -> Result<(), ProblemDetails> {
-    if asker.is_admin {
-        return Ok(());
+impl CommandTarget {
+    /// Rejects changes that would use another principal's secrets: a run acts with the secrets of
+    /// the principal that started it, and a foreign definition could send them anywhere.
+    async fn must_not_use_keys_of_others(
+        &self,
+        definition: Option<&Definition>,
+    ) -> Result<(), ProblemDetails> {
+        if self.caller.is_admin {
+            return Ok(());
+        }
+        let key = self
+            .orchestrator
+            .key_of_another(&self.run.stream, &self.caller.principal, definition)
+            .await
+            .map_err(problems::command_error)?;
+        let Some(key) = key else {
+            return Ok(());
+        };
+        let words = format!("the run would use a value of {key} that is not yours");
+        Err(ProblemDetails::new(ErrorCode::Forbidden, words)
+            .with_hint("only the principal that started the run or an admin may do this"))
     }
-    let theirs = orchestrator.key_of_another(&run.stream, &asker.principal, definition);
-    let Some(key) = theirs.await.map_err(problems::command_error)? else {
-        return Ok(());
-    };
-    let words = format!("the run would use a value of {key} that is not yours");
-    Err(ProblemDetails::new(ErrorCode::Forbidden, words)
-        .with_hint("only the principal that started the run or an admin may do this"))
 }
 
-fn fork_request(body: Map<String, Value>, by: Principal) -> Result<ForkRequest, ProblemDetails> {
-    let mut members = RequestMembers(body);
-    let point = point(&mut members)?;
-    let reason = members.reason()?;
-    let effects = match members.text("effects")?.as_deref() {
-        None | Some("suppress") => Effects::Suppress,
-        Some("execute") => Effects::Execute,
-        Some(_) => return Err(invalid("effects must be suppress or execute")),
-    };
-    let definition = match members.0.remove("definition") {
-        None | Some(Value::Null) => None,
-        Some(plan @ Value::Object(_)) => Some(plan),
-        Some(_) => return Err(invalid("definition must be an object")),
-    };
-    let go = members.flag("go")?;
+fn fork_request(body: wire::Fork, by: Principal) -> Result<ForkRequest, ProblemDetails> {
     let mut request = ForkRequest {
-        point,
+        point: fork_position(body.at, body.at_frame, body.before)?,
         by,
-        reason,
-        effects,
-        definition: None,
+        reason: body.reason,
+        effects: match body.effects.as_deref() {
+            None | Some("suppress") => Effects::Suppress,
+            Some("execute") => Effects::Execute,
+            Some(_) => return Err(invalid("effects must be suppress or execute")),
+        },
+        definition: body.definition.map(compiled).transpose()?,
         params: Vec::new(),
         overlays: Vec::new(),
-        go,
+        go: body.go.unwrap_or_default(),
     };
-    match members.0.remove("set") {
-        None | Some(Value::Null) => {}
-        Some(Value::Object(set)) => {
-            for (path, value) in set {
-                change(&mut request, &path, value)?;
-            }
-        }
-        Some(_) => return Err(invalid("set must be an object of values by path")),
+    for (path, value) in body.set.unwrap_or_default() {
+        change(&mut request, &path, value)?;
     }
-    members.reject_unknown()?;
-    request.definition = definition.map(compiled).transpose()?;
     Ok(request)
 }
 
-fn point(members: &mut RequestMembers) -> Result<ForkPosition, ProblemDetails> {
-    let given = [
-        members.number("at")?.map(ForkPosition::At),
-        members.number("at_frame")?.map(ForkPosition::AtFrame),
-        members.text("before")?.map(ForkPosition::Before),
-    ];
-    let mut given = given.into_iter().flatten();
-    match (given.next(), given.next()) {
-        (None, _) => Ok(ForkPosition::End),
-        (Some(point), None) => Ok(point),
-        (Some(_), Some(_)) => Err(invalid("at, at_frame and before exclude each other")),
+fn fork_position(
+    at: Option<u64>,
+    at_frame: Option<u64>,
+    before: Option<String>,
+) -> Result<ForkPosition, ProblemDetails> {
+    if at.max(at_frame).is_some_and(|number| number > MAX_NUMBER) {
+        let words = format!("at and at_frame must be integers from 0 to {MAX_NUMBER}");
+        return Err(invalid(&words));
+    }
+    match (at, at_frame, before) {
+        (None, None, None) => Ok(ForkPosition::End),
+        (Some(at), None, None) => Ok(ForkPosition::At(at)),
+        (None, Some(frame), None) => Ok(ForkPosition::AtFrame(frame)),
+        (None, None, Some(step)) => Ok(ForkPosition::Before(step)),
+        _ => Err(invalid("at, at_frame and before exclude each other")),
     }
 }
 
 fn compiled(plan: Value) -> Result<Arc<Definition>, ProblemDetails> {
+    if !plan.is_object() {
+        return Err(invalid("definition must be an object"));
+    }
     let unusable = |words: String| {
         let words = format!("the definition cannot be used: {words}");
         ProblemDetails::new(ErrorCode::ForkRefused, words).with_hint("ktsu validate KIT")
     };
-    let plan = pointer_errors::read(&plan, "/definition").map_err(|wrong| {
+    let plan = pointer_errors::read(plan, "/definition").map_err(|wrong| {
         let wrong = vec![wrong];
         unusable(in_words(&wrong)).with_errors(wrong)
     })?;
@@ -361,75 +232,4 @@ fn change(request: &mut ForkRequest, path: &str, value: Value) -> Result<(), Pro
         _ => return Err(unknown()),
     }
     Ok(())
-}
-
-/// The most characters of a reason.
-const MAX_REASON: usize = 4096;
-
-/// The members of a body, taken out one by one.
-pub(super) struct RequestMembers(pub(super) Map<String, Value>);
-
-impl RequestMembers {
-    pub(super) fn text(&mut self, name: &str) -> Result<Option<String>, ProblemDetails> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(Value::String(text)) if !text.is_empty() => Ok(Some(text)),
-            Some(_) => Err(invalid(&format!("{name} must be a non-empty string"))),
-        }
-    }
-
-    pub(super) fn required_text(&mut self, name: &str) -> Result<String, ProblemDetails> {
-        self.text(name)?.ok_or_else(|| missing(name))
-    }
-
-    /// The reason for a command: a sentence or a page, not a file. It is shown wherever the run is,
-    /// and may be sent to a model.
-    pub(super) fn reason(&mut self) -> Result<Option<String>, ProblemDetails> {
-        let reason = self.text("reason")?;
-        match reason.as_ref().map_or(0, |reason| reason.chars().count()) {
-            0..=MAX_REASON => Ok(reason),
-            length => Err(invalid(&format!(
-                "reason has {length} characters; the limit is {MAX_REASON}"
-            ))),
-        }
-    }
-
-    fn value(&mut self, name: &str) -> Result<Value, ProblemDetails> {
-        self.0.remove(name).ok_or_else(|| missing(name))
-    }
-
-    fn number(&mut self, name: &str) -> Result<Option<u64>, ProblemDetails> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(None),
-            Some(given) => {
-                let number = integer(&given).filter(|number| *number <= MAX_NUMBER);
-                let words = format!("{name} must be an integer from 0 to {MAX_NUMBER}");
-                number.map(Some).ok_or_else(|| invalid(&words))
-            }
-        }
-    }
-
-    /// `true` or `false`; absent is `false`.
-    pub(super) fn flag(&mut self, name: &str) -> Result<bool, ProblemDetails> {
-        match self.0.remove(name) {
-            None | Some(Value::Null) => Ok(false),
-            Some(Value::Bool(flag)) => Ok(flag),
-            Some(_) => Err(invalid(&format!("{name} must be true or false"))),
-        }
-    }
-
-    pub(super) fn reject_unknown(self) -> Result<(), ProblemDetails> {
-        match self.0.keys().next() {
-            None => Ok(()),
-            Some(name) => Err(invalid(&format!("unknown member {name:?}"))),
-        }
-    }
-}
-
-fn missing(name: &str) -> ProblemDetails {
-    invalid(&format!("{name} is missing"))
-}
-
-pub(super) fn invalid(words: &str) -> ProblemDetails {
-    ProblemDetails::new(ErrorCode::InvalidRequest, words)
 }

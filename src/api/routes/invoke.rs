@@ -1,7 +1,6 @@
 //! `POST /invoke/{workflow}`: decodes a command and decides nothing.
 
-use std::time::Duration;
-
+use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -14,13 +13,13 @@ use subtle::ConstantTimeEq as _;
 
 use super::parameter::IdempotencyKey;
 use super::query::{Query, WaitQuery};
-use super::{json, wire};
+use super::runs::read_envelope;
+use super::{RunTarget, wire};
 use crate::access::Caller;
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_history as history;
-use ktsu_orchestrator::{InvokeRequest, Orchestrator, RunAccepted};
+use ktsu_orchestrator::{InvokeRequest, Orchestrator};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 
@@ -35,21 +34,14 @@ use ktsu_server::body::JsonObject;
     responses(
         (status = 200, body = Envelope, description = "The run ended within `wait`"),
         (status = 202, body = wire::Accepted),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json",
             description = "Unknown, or a sub-workflow"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "The idempotency key was used for another request"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn invoke(
     State(orchestrator): State<Orchestrator>,
-    asker: Caller,
+    caller: Caller,
     workflow: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
     Query(wait): Query<WaitQuery>,
@@ -75,46 +67,23 @@ pub(super) async fn invoke(
             workflow,
             body: Value::Object(body.0),
             idempotency_key: idempotency_key(&headers)?,
-            principal: asker.principal,
+            principal: caller.principal,
         })
         .await
         .map_err(problems::invoke_error)?;
-    match wait.wait {
-        Some(seconds) => wait_for(&orchestrator, &accepted, seconds).await,
-        None => Ok(answer(&accepted)),
+    let run_id = accepted.run_id;
+    if wait.has_ended(&orchestrator, &run_id).await? {
+        let stream = StreamId::run(&run_id)
+            .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
+        let scope = String::new();
+        let (envelope, _) = read_envelope(&orchestrator, RunTarget { stream, scope }).await?;
+        return Ok(Json(envelope).into_response());
     }
-}
-
-fn answer(accepted: &RunAccepted) -> Response {
     let body = wire::Accepted {
-        run_id: accepted.run_id.clone(),
+        run_id,
         status: "accepted".to_owned(),
     };
-    (StatusCode::ACCEPTED, axum::Json(body)).into_response()
-}
-
-async fn wait_for(
-    orchestrator: &Orchestrator,
-    accepted: &RunAccepted,
-    seconds: u64,
-) -> Result<Response, ProblemDetails> {
-    let ended = orchestrator.wait_until_ended(&accepted.run_id);
-    match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
-        Err(_) => return Ok(answer(accepted)),
-        Ok(Err(reason)) => return Err(ProblemDetails::new(ErrorCode::LedgerStopped, reason)),
-        Ok(Ok(())) => {}
-    }
-    let stream = StreamId::run(&accepted.run_id)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
-    let read = orchestrator
-        .readers()
-        .with(move |reader| history::envelope(reader, &stream))
-        .await;
-    let envelope = read
-        .map_err(problems::run_error)?
-        .and_then(|fold| fold.envelope(""));
-    let text = envelope.and_then(|envelope| serde_json::to_string(&envelope).ok());
-    text.map(json).ok_or_else(|| ErrorCode::Internal.into())
+    Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ProblemDetails> {
@@ -137,9 +106,8 @@ fn authorize(
         AuthScheme::Bearer => sent.and_then(|value| value.strip_prefix(b"Bearer ")),
     };
     let same = sent.is_some_and(|sent| sent.ct_eq(expected.expose().as_bytes()).into());
-    if same {
-        Ok(())
-    } else {
-        Err(ErrorCode::Unauthorized.into())
+    match same {
+        true => Ok(()),
+        false => Err(ErrorCode::Unauthorized.into()),
     }
 }

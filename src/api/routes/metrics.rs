@@ -5,7 +5,6 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse as _, Response};
 
 use super::query::{NoParameters, Query};
-use super::wire;
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
@@ -16,8 +15,6 @@ use ktsu_telemetry::MetricsFormat;
 /// `OpenMetrics` text where the `Accept` header asks for it. Names and labels are in docs/http.md.
 #[utoipa::path(get, path = "/metrics", responses(
     (status = 200, content((String = "text/plain"), (String = "application/openmetrics-text")), description = "The metrics"),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn metrics(
     State(orchestrator): State<Orchestrator>,

@@ -1,7 +1,11 @@
 //! The parameters of queries and headers: declared once, both for validation and for
 //! `/openapi.json`.
 
+use std::ops::RangeInclusive;
+use std::sync::LazyLock;
+
 use axum::http::HeaderMap;
+use regex::Regex;
 use utoipa::IntoParams;
 use utoipa::openapi::path::{self, ParameterBuilder, ParameterIn};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
@@ -33,13 +37,8 @@ pub(super) enum Kind {
     Text,
     /// One of these words.
     Words(&'static [&'static str]),
-    /// A whole number.
-    Number {
-        /// At least this.
-        least: u64,
-        /// At the most this.
-        most: u64,
-    },
+    /// A whole number within bounds.
+    Number(RangeInclusive<u64>),
     /// `true` or `false`.
     Flag,
     /// A run, or an inline child.
@@ -55,6 +54,8 @@ const RUN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z_][A-Za-z0-9_-]{0,63
 /// A time, a stream and, in lists within a run, a frame number.
 const CURSOR: &str =
     "^[0-9]{1,19}~(run|branch|recompute):[A-Za-z0-9][A-Za-z0-9._-]{0,63}(#[0-9]{1,15})?$";
+static CURSOR_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(CURSOR).expect("the pattern is valid"));
 const KEY: &str = "^[!-~]+$";
 
 impl Parameter {
@@ -82,12 +83,10 @@ impl Parameter {
             Kind::Any => true,
             Kind::Text => !value.is_empty(),
             Kind::Words(words) => words.contains(&value),
-            Kind::Number { least, most } => {
-                whole(value).is_some_and(|number| (*least..=*most).contains(&number))
-            }
+            Kind::Number(bounds) => whole(value).is_some_and(|number| bounds.contains(&number)),
             Kind::Flag => matches!(value, "true" | "false"),
             Kind::Run => RunPath::parse(value).is_some(),
-            Kind::Cursor => is_cursor(value),
+            Kind::Cursor => CURSOR_PATTERN.is_match(value),
             Kind::Key => {
                 let visible = value.bytes().all(|byte| byte.is_ascii_graphic());
                 visible && (1..=MAX_KEY).contains(&(value.len() as u64))
@@ -102,14 +101,10 @@ impl Parameter {
             Kind::Any => format!("{name} may be any text"),
             Kind::Text => format!("{name} is empty: give it a value or omit it"),
             Kind::Words(words) => format!("{name} must be one of {}", words.join(", ")),
-            Kind::Number { least, most } => {
-                let number = "must be an integer";
-                match (*least, *most) {
-                    (0, MAX_NUMBER) => format!("{name} {number}"),
-                    (_, MAX_NUMBER) => format!("{name} {number}, at least {least}"),
-                    _ => format!("{name} {number} from {least} to {most}"),
-                }
-            }
+            Kind::Number(bounds) => match (*bounds.start(), *bounds.end()) {
+                (0, MAX_NUMBER) => format!("{name} must be an integer"),
+                (least, most) => format!("{name} must be an integer from {least} to {most}"),
+            },
             Kind::Flag => format!("{name} must be true or false"),
             Kind::Run => format!("{name} must be a run"),
             Kind::Cursor => format!("{name} must be the `next` of another page"),
@@ -141,6 +136,12 @@ impl Parameter {
         value.map(Some).ok_or_else(|| invalid(self.words()))
     }
 
+    /// The description of a segment of a path.
+    pub(super) fn in_path(name: &'static str, about: &'static str) -> path::Parameter {
+        let segment = Self::new(name, Kind::Any, about).required();
+        segment.described(ParameterIn::Path)
+    }
+
     /// The parameter as the description has it.
     pub(super) fn described(&self, place: ParameterIn) -> path::Parameter {
         ParameterBuilder::new()
@@ -161,10 +162,10 @@ impl Parameter {
             Kind::Any => text(),
             Kind::Text => text().min_length(Some(1)),
             Kind::Words(words) => text().enum_values(Some(words.iter().copied())),
-            Kind::Number { least, most } => ObjectBuilder::new()
+            Kind::Number(bounds) => ObjectBuilder::new()
                 .schema_type(Type::Integer)
-                .minimum(usize::try_from(*least).ok())
-                .maximum(usize::try_from(*most).ok()),
+                .minimum(usize::try_from(*bounds.start()).ok())
+                .maximum(usize::try_from(*bounds.end()).ok()),
             Kind::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
             Kind::Run => text().pattern(Some(RUN)),
             Kind::Cursor => text().pattern(Some(CURSOR)),
@@ -189,27 +190,6 @@ pub(super) fn whole(text: &str) -> Option<u64> {
     digits.parse().ok().filter(|_| plain)
 }
 
-/// As [`CURSOR`] has it.
-fn is_cursor(text: &str) -> bool {
-    let is_number = |text: &str, most: usize| {
-        (1..=most).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_digit())
-    };
-    let Some((micros, place)) = text.split_once('~') else {
-        return false;
-    };
-    let (stream, frame) = match place.split_once('#') {
-        Some((stream, frame)) => (stream, Some(frame)),
-        None => (place, None),
-    };
-    let Some((kind, name)) = stream.split_once(':') else {
-        return false;
-    };
-    is_number(micros, 19)
-        && matches!(kind, "run" | "branch" | "recompute")
-        && ktsu_ledger::id::is_name(name)
-        && frame.is_none_or(|frame| is_number(frame, 15))
-}
-
 /// Requests with the same key and body start one run.
 pub(super) struct IdempotencyKey;
 
@@ -227,10 +207,7 @@ pub(super) struct IfMatch;
 impl IfMatch {
     pub(super) const PARAMETER: Parameter = Parameter::new(
         "If-Match",
-        Kind::Number {
-            least: 0,
-            most: MAX_NUMBER,
-        },
+        Kind::Number(0..=MAX_NUMBER),
         "The number of the last frame known",
     );
 }
@@ -241,10 +218,7 @@ pub(super) struct LastEventId;
 impl LastEventId {
     pub(super) const PARAMETER: Parameter = Parameter::new(
         "Last-Event-ID",
-        Kind::Number {
-            least: 0,
-            most: MAX_NUMBER,
-        },
+        Kind::Number(0..=MAX_NUMBER),
         "Of a stream of events: the number of the last frame that was received",
     );
 }

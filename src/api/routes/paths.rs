@@ -3,23 +3,7 @@
 use axum::extract::Request;
 use axum::http::Uri;
 
-/// The path segments below a run.
-const BELOW: [&str; 12] = [
-    "cancel",
-    "envelope",
-    "fork",
-    "frames",
-    "overlay",
-    "pause",
-    "recompute",
-    "replay",
-    "resume",
-    "retry",
-    "terminate",
-    "trace",
-];
-/// The path segments below a step.
-const OF_STEPS: [&str; 3] = ["approval", "complete", "report"];
+use super::policy;
 
 /// Rewrites `/runs/R/call/inner/frames` to `/runs/R%2Fcall%2Finner/frames`: everything between the
 /// run and the name of a sub-resource is the path of a child (decision H1).
@@ -36,11 +20,11 @@ fn joined(uri: &Uri) -> Option<Uri> {
         [run @ .., "steps", step, "approval", "decide"] => {
             (run, Some(format!("steps/{step}/approval/decide")))
         }
-        [run @ .., "steps", step, last] if OF_STEPS.contains(last) => {
+        [run @ .., "steps", step, last] if is_route("/runs/{id}/steps/{step}/", last) => {
             (run, Some(format!("steps/{step}/{last}")))
         }
         [run @ .., "steps", step] => (run, Some(format!("steps/{step}"))),
-        [run @ .., last] if BELOW.contains(last) => (run, Some((*last).to_owned())),
+        [run @ .., last] if is_route("/runs/{id}/", last) => (run, Some((*last).to_owned())),
         run => (run, None),
     };
     if run.len() < 2 {
@@ -56,6 +40,11 @@ fn joined(uri: &Uri) -> Option<Uri> {
         path.push_str(query);
     }
     path.parse().ok()
+}
+
+fn is_route(above: &str, segment: &str) -> bool {
+    let mut routes = policy::TABLE.iter().map(|(_, path, _)| path);
+    routes.any(|path| path.strip_prefix(above) == Some(segment))
 }
 
 #[cfg(test)]

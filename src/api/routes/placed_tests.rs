@@ -72,7 +72,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
 #[track_caller]
 fn agree(spoilt: &Value) -> bool {
     let theirs = serde_json::from_value::<Plan>(spoilt.clone());
-    match (read::<Plan>(spoilt, "/definition"), theirs) {
+    match (read::<Plan>(spoilt.clone(), "/definition"), theirs) {
         (Ok(ours), Ok(theirs)) => {
             assert_eq!(ours, theirs);
             true
@@ -91,8 +91,6 @@ fn agree(spoilt: &Value) -> bool {
             }
             false
         }
-        // Written by position, which nobody does.
-        (Err(told), Ok(_)) if told.message == "expected object, got array" => false,
         (ours, theirs) => panic!("{spoilt}: {ours:?}, {theirs:?}"),
     }
 }
@@ -142,7 +140,7 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
     let told = |place: &str, with: Value| {
         let mut spoilt = definition();
         *spoilt.pointer_mut(place).unwrap() = with;
-        let told = read::<Plan>(&spoilt, "/definition").unwrap_err();
+        let told = read::<Plan>(spoilt, "/definition").unwrap_err();
         (told.path, told.message, told.rule)
     };
     let steps = "/workflows/main/steps";
@@ -172,7 +170,7 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
             "/workflows/main/visibility",
             json!("everywhere"),
             "/workflows/main/visibility",
-            "expected one of root, sub-workflow",
+            "expected root or sub-workflow",
             "enum",
         ),
         (
@@ -200,8 +198,8 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
             "/workflows/main/steps/0/work/transform/ops/0",
             json!("map"),
             "/workflows/main/steps/0/work/transform/ops/0",
-            "missing required field: map",
-            "required",
+            "expected object, got string",
+            "type",
         ),
     ] {
         let expected = (
@@ -217,5 +215,5 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
 fn a_whole_number_may_be_written_with_a_fraction_of_zeros() {
     let mut written = definition();
     written["format"] = json!(1.0);
-    assert_eq!(read::<Plan>(&written, "").unwrap().format, 1);
+    assert_eq!(read::<Plan>(written, "").unwrap().format, 1);
 }

@@ -3,6 +3,8 @@
 //! A route declares its parameters once ([`Parameter`]); validation and `/openapi.json` are both
 //! derived from that.
 
+use std::time::Duration;
+
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use ktsu_ledger::store::Cursor;
@@ -11,6 +13,7 @@ use utoipa::openapi::path::{self, ParameterIn};
 
 use super::parameter::{Kind, Parameter, whole};
 use ktsu_codes::ErrorCode;
+use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
 
 /// The query of a request, as what a route takes.
@@ -46,16 +49,13 @@ const MAX_WAIT: u64 = 3600;
 #[derive(Debug)]
 pub(super) struct WaitQuery {
     /// Seconds to wait for the end: 200 with the result if it comes, otherwise 202.
-    pub(super) wait: Option<u64>,
+    wait: Option<u64>,
 }
 
 impl QueryParameters for WaitQuery {
     const PARAMETERS: &'static [Parameter] = &[Parameter::new(
         "wait",
-        Kind::Number {
-            least: 0,
-            most: MAX_WAIT,
-        },
+        Kind::Number(0..=MAX_WAIT),
         "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
     )];
 
@@ -63,6 +63,28 @@ impl QueryParameters for WaitQuery {
         Ok(Self {
             wait: given.number("wait"),
         })
+    }
+}
+
+impl WaitQuery {
+    /// Waits for the end of a run, and returns whether it came in time.
+    ///
+    /// # Errors
+    /// [`ErrorCode::LedgerStopped`].
+    pub(super) async fn has_ended(
+        &self,
+        orchestrator: &Orchestrator,
+        run_id: &str,
+    ) -> Result<bool, ProblemDetails> {
+        let Some(seconds) = self.wait else {
+            return Ok(false);
+        };
+        let ended = orchestrator.wait_until_ended(run_id);
+        match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
+            Ok(Ok(())) => Ok(true),
+            Ok(Err(reason)) => Err(ProblemDetails::new(ErrorCode::LedgerStopped, reason)),
+            Err(_) => Ok(false),
+        }
     }
 }
 

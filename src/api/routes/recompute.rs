@@ -1,18 +1,16 @@
 //! `POST /runs/{id}/recompute` starts a recompute; `GET` on its id returns the result.
 
-use std::time::Duration;
-
+use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::StreamId;
-use serde_json::Value;
 
+use super::command;
 use super::query::{NoParameters, Query, WaitQuery};
-use super::{RunTarget, json, wire};
+use super::{RunTarget, wire};
 use crate::access::Caller;
 use crate::problems;
-use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::recompute::recomputed;
 use ktsu_orchestrator::Orchestrator;
@@ -21,28 +19,21 @@ use ktsu_server::body::JsonObject;
 
 /// Calls the models of a run again with the recorded inputs, in a separate stream.
 #[utoipa::path(post, path = "/runs/{id}/recompute",
-    params(("id" = String, Path, description = "A run"), Query::<WaitQuery>),
+    params(RunTarget, Query::<WaitQuery>),
     request_body(content = wire::Recompute, description = "One step, or with `{}` all of them"),
     responses(
         (status = 200, body = wire::Recomputed, description = "The verdict came within `wait`"),
         (status = 202, body = wire::RecomputeAccepted),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 503, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 507, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn start(
     State(orchestrator): State<Orchestrator>,
-    asker: Caller,
+    caller: Caller,
     run: RunTarget,
     Query(wait): Query<WaitQuery>,
     body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
-    let step = step_of(&body)?;
+    let wire::Recompute { step } = command::read(body)
+        .map_err(|words| ProblemDetails::new(ErrorCode::InvalidParams, words))?;
     if !run.scope.is_empty() {
         let words = "a child cannot be recomputed on its own: name its step";
         return Err(ProblemDetails::new(ErrorCode::NotRecomputable, words)
@@ -50,36 +41,25 @@ pub(super) async fn start(
     }
     let run_id = run.stream.name().to_owned();
     let accepted = orchestrator
-        .recompute(run.stream, step, asker.principal)
+        .recompute(run.stream, step, caller.principal)
         .await
         .map_err(problems::recompute_start_error)?;
     let id = accepted.run_id;
-    if let Some(seconds) = wait.wait {
-        let ended = orchestrator.wait_until_ended(&id);
-        match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
-            Ok(Ok(())) => return verdict(&orchestrator, &id).await,
-            Ok(Err(reason)) => return Err(ProblemDetails::new(ErrorCode::LedgerStopped, reason)),
-            Err(_) => {}
-        }
+    if wait.has_ended(&orchestrator, &id).await? {
+        return verdict(&orchestrator, &id).await;
     }
     let body = wire::RecomputeAccepted {
         recompute_id: id,
         run_id,
         status: "accepted".to_owned(),
     };
-    Ok((StatusCode::ACCEPTED, axum::Json(body)).into_response())
+    Ok((StatusCode::ACCEPTED, Json(body)).into_response())
 }
 
 /// Gets the result of a recompute.
 #[utoipa::path(get, path = "/runs/{id}/recompute",
-    params(("id" = String, Path, description = "A recompute: `recompute_…`")),
-    responses(
-        (status = 200, body = wire::Recomputed),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    params(RunTarget),
+    responses((status = 200, body = wire::Recomputed)))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
@@ -93,27 +73,8 @@ async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Prob
     let read = orchestrator
         .readers()
         .with(move |reader| recomputed(reader, &stream))
-        .await
-        .map_err(|error| store_error(&error))?;
+        .await?;
     let words = "this is a run; ids of recomputes begin with recompute_";
     let found = read.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;
-    let text = serde_json::to_string(&found);
-    text.map(json)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
-}
-
-fn step_of(body: &JsonObject) -> Result<Option<String>, ProblemDetails> {
-    let wrong = |words: &str| ProblemDetails::new(ErrorCode::InvalidParams, words);
-    if let Some(other) = body.0.keys().find(|name| *name != "step") {
-        return Err(wrong(&format!(
-            "unknown member {other}; only step is allowed"
-        )));
-    }
-    match body.0.get("step") {
-        None | Some(Value::Null) => Ok(None),
-        Some(Value::String(step)) if !step.is_empty() => Ok(Some(step.clone())),
-        Some(_) => Err(wrong(
-            "step takes the path of a step, such as \"call/inner\"",
-        )),
-    }
+    Ok(Json(found).into_response())
 }

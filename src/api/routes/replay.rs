@@ -1,53 +1,40 @@
 //! `POST /runs/{id}/replay`.
 
+use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
+use ktsu_ledger::StoreError;
+use serde_json::Value;
 
-use super::interventions::RequestMembers;
+use super::command::CommandBody;
 use super::query::{NoParameters, Query};
-use super::{RunTarget, json, wire};
-use crate::problems::store_error;
+use super::{RunTarget, wire};
 use ktsu_history::replay;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
-use ktsu_server::body::JsonObject;
 use ktsu_workflow::replay::Definitions;
 
 /// Folds a recorded run or, strictly, decides it again from its recorded inputs and compares every
 /// byte. Calls nothing outside the ledger and writes nothing.
 #[utoipa::path(post, path = "/runs/{id}/replay",
-    params(("id" = String, Path, description = "A run or a branch")),
+    params(RunTarget),
     request_body = wire::Replay,
-    responses(
-        (status = 200, body = wire::Replayed),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    responses((status = 200, body = wire::Replayed)))]
 pub(super) async fn replay(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
     _: Query<NoParameters>,
-    body: JsonObject,
-) -> Result<Response, ProblemDetails> {
-    let mut members = RequestMembers(body.0);
-    let strict = members.flag("strict")?;
-    members.reject_unknown()?;
+    CommandBody(body): CommandBody<wire::Replay>,
+) -> Result<Json<Value>, ProblemDetails> {
     let stream = run.stream.clone();
     let report = orchestrator
         .readers()
         .with(move |reader| {
-            Ok(match strict {
-                true => replay::strict(reader, &run.stream, &mut Definitions::default()),
-                false => replay::folded(reader, &run.stream),
+            Ok::<_, StoreError>(match body.strict {
+                Some(true) => replay::strict(reader, &run.stream, &mut Definitions::default()),
+                Some(false) | None => replay::folded(reader, &run.stream),
             })
         })
-        .await;
-    let report = report.map_err(|error| store_error(&error))?;
+        .await?;
     // A verdict is an answer.
-    let body = replay::verdict(&stream, report.as_ref());
-    Ok(json(body.to_string()))
+    Ok(Json(replay::verdict(&stream, report.as_ref())))
 }

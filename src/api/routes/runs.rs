@@ -1,7 +1,7 @@
 //! `GET /runs`, `/runs/{id}`, `/runs/{id}/envelope`.
 
+use axum::Json;
 use axum::extract::State;
-use axum::response::Response;
 use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::Envelope;
 use ktsu_projections::run::RunStatus;
@@ -9,9 +9,8 @@ use serde_json::{Value, json as value};
 
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
-use super::{RunTarget, json, wire};
+use super::{RunTarget, wire};
 use crate::problems;
-use crate::problems::store_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
 use ktsu_history::steering::SteeringState;
@@ -56,10 +55,7 @@ impl QueryParameters for RunFilter {
         Parameter::new("status", Kind::Words(&STATUSES), "With this status only."),
         Parameter::new(
             "limit",
-            Kind::Number {
-                least: 1,
-                most: MAX_PAGE,
-            },
+            Kind::Number(1..=MAX_PAGE),
             "How many; 50 if absent.",
         ),
         Parameter::new(
@@ -84,13 +80,11 @@ impl QueryParameters for RunFilter {
 /// Lists runs, newest first.
 #[utoipa::path(get, path = "/runs", params(Query::<RunFilter>), responses(
     (status = 200, body = wire::Runs),
-    (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-    (status = 403, body = wire::Problem, content_type = "application/problem+json"),
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,
     Query(which): Query<RunFilter>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Value>, ProblemDetails> {
     let (cursor, limit) = (which.cursor, which.limit);
     let filter = Filter {
         kinds: which.kinds,
@@ -101,18 +95,17 @@ pub(super) async fn list(
     let page = orchestrator
         .readers()
         .with(move |reader| reader.list(&filter, cursor.as_ref(), limit))
-        .await
-        .map_err(|error| store_error(&error))?;
+        .await?;
     let rows: Vec<Value> = page
         .rows
         .iter()
-        .map(|row| run_json(&row.row.to_value()))
+        .map(|row| run_json(row.row.to_value()))
         .collect();
     let mut body = value!({ "runs": rows });
     if let Some(next) = page.next {
         body["next"] = Value::from(next.to_string());
     }
-    Ok(json(body.to_string()))
+    Ok(Json(body))
 }
 
 /// Members of a row, and the names that clients of the earlier API have for them.
@@ -123,8 +116,7 @@ const EARLIER: [(&str, &str); 3] = [
 ];
 
 /// A row without what only the engine needs, with its members under their earlier names, too.
-fn run_json(row: &Value) -> Value {
-    let mut row = row.clone();
+fn run_json(mut row: Value) -> Value {
     if let Some(members) = row.as_object_mut() {
         members.remove("idempotency_digest");
         for (name, earlier) in EARLIER {
@@ -138,19 +130,13 @@ fn run_json(row: &Value) -> Value {
 
 /// One run and its steps.
 #[utoipa::path(get, path = "/runs/{id}",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
-    responses(
-        (status = 200, body = wire::RunView),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    params(RunTarget),
+    responses((status = 200, body = wire::RunView)))]
 pub(super) async fn get_run(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
     _: Query<NoParameters>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Value>, ProblemDetails> {
     let (envelope, steered) = read_envelope(&orchestrator, run).await?;
     let run = wire::RunSummary {
         run_id: envelope.run_id,
@@ -166,31 +152,24 @@ pub(super) async fn get_run(
         totals: envelope.totals,
     };
     let steps = envelope.steps;
-    Ok(json(value!(wire::RunView { run, steps }).to_string()))
+    Ok(Json(value!(wire::RunView { run, steps })))
 }
 
 /// The envelope of a run.
 #[utoipa::path(get, path = "/runs/{id}/envelope",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child")),
-    responses(
-        (status = 200, body = Envelope),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    params(RunTarget),
+    responses((status = 200, body = Envelope)))]
 pub(super) async fn envelope(
     State(orchestrator): State<Orchestrator>,
     run: RunTarget,
     _: Query<NoParameters>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Envelope>, ProblemDetails> {
     let (envelope, _) = read_envelope(&orchestrator, run).await?;
-    let text = serde_json::to_string(&envelope)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
-    Ok(json(text))
+    Ok(Json(envelope))
 }
 
-async fn read_envelope(
+/// The envelope of a run or an inline child, and the commands on the whole run.
+pub(super) async fn read_envelope(
     orchestrator: &Orchestrator,
     run: RunTarget,
 ) -> Result<(Envelope, SteeringState), ProblemDetails> {

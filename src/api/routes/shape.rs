@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
+use super::policy::{self, Policy};
 use super::trace;
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
@@ -157,9 +158,12 @@ pub(super) fn refine(document: &mut Value) {
     trace["x-exclusive"] = groups.collect();
     let (name, needed) = trace::REQUIRED_TOGETHER;
     trace["x-needs"] = json!({name: needed});
-    let paths = document["paths"].as_object_mut().into_iter().flatten();
-    let operations = paths.filter_map(|(_, methods)| methods.as_object_mut());
-    operations.flatten().for_each(|(_, it)| everywhere(it));
+    for (method, path, policy) in policy::TABLE {
+        let route = document["paths"].get_mut(path);
+        if let Some(operation) = route.and_then(|route| route.get_mut(method.to_lowercase())) {
+            add_problems(path, policy, operation);
+        }
+    }
 }
 
 /// Types that clients read leniently, and of which the server sends nothing else.
@@ -207,28 +211,46 @@ fn merge_flattened(shapes: &mut Map<String, Value>) {
     }
 }
 
-/// The responses that every route may give.
-const EVERYWHERE: [(&str, &str); 2] = [
-    (
-        "500",
-        "What is recorded cannot be read, or ktsu has failed.",
-    ),
-    ("503", "Too much is asked at once."),
-];
+/// Adds the problems that follow from the path, the policy and the body of a route.
+fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
+    let has_body = operation["requestBody"].is_object();
+    let names_run = path.starts_with("/runs/{id}") || path == "/diff";
+    let records = match path {
+        "/runs/{id}/replay" => false,
+        _ => has_body && (names_run || path.starts_with("/invoke/")),
+    };
+    let own = [
+        ("400", true),
+        ("401", !matches!(policy, Policy::Public | Policy::Optional)),
+        ("403", true),
+        ("404", names_run || path.contains('{')),
+        ("409", names_run),
+        ("413", has_body),
+        ("422", has_body),
+        ("503", records),
+        ("507", records && policy != Policy::Attempt),
+    ];
+    let own = own.into_iter().filter(|(_, applies)| *applies);
+    own.for_each(|(status, _)| add_problem(operation, status, json!({})));
+    let everywhere = [
+        (
+            "500",
+            "What is recorded cannot be read, or ktsu has failed.",
+        ),
+        ("503", "Too much is asked at once."),
+    ];
+    for (status, words) in everywhere {
+        let response = json!({"description": words, "x-everywhere": true});
+        add_problem(operation, status, response);
+    }
+}
 
-fn everywhere(operation: &mut Value) {
-    for (status, words) in EVERYWHERE {
-        let answers = operation["responses"].as_object_mut();
-        let Some(answers) = answers.filter(|answers| !answers.contains_key(status)) else {
-            continue;
-        };
-        let shape = json!({"$ref": format!("{SHAPES}Problem")});
-        let answer = json!({
-            "description": words,
-            "content": {"application/problem+json": {"schema": shape}},
-            "x-everywhere": true,
-        });
-        answers.insert(status.to_owned(), answer);
+/// Adds a response, unless the route describes it itself.
+fn add_problem(operation: &mut Value, status: &str, mut response: Value) {
+    let shape = json!({"$ref": format!("{SHAPES}Problem")});
+    response["content"] = json!({"application/problem+json": {"schema": shape}});
+    if let Some(responses) = operation["responses"].as_object_mut() {
+        responses.entry(status).or_insert(response);
     }
 }
 

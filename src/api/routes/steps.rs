@@ -1,10 +1,10 @@
 //! `GET /runs/{id}/steps/{step}`: one step, or one item of a fan-out (decision H1).
 
+use axum::Json;
 use axum::extract::{Path, State};
-use axum::response::Response;
 
 use super::query::{NoParameters, Query};
-use super::{find_run, json, no_such_run, wire};
+use super::{StepPath, find_run, no_such_run, wire};
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
@@ -14,24 +14,14 @@ use ktsu_server::ProblemDetails;
 
 /// A step, as the envelope shows it, or one item of a fan-out.
 #[utoipa::path(get, path = "/runs/{id}/steps/{step}",
-    params(
-        ("id" = String, Path, description = "The run, or `R%2Fcall` for an inline child"),
-        ("step" = String, Path, description = "The step, or `STEP.INDEX` for an item"),
-    ),
-    responses(
-        (status = 200, body = wire::StepOrItem),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    params(StepPath),
+    responses((status = 200, body = wire::StepOrItem)))]
 pub(super) async fn step(
     State(orchestrator): State<Orchestrator>,
     Path((run, step)): Path<(String, String)>,
     _: Query<NoParameters>,
-) -> Result<Response, ProblemDetails> {
-    let asked = ids::RunPath::parse(&run).ok_or_else(no_such_run)?;
-    let run = find_run(&orchestrator, &asked).await?;
+) -> Result<Json<wire::StepOrItem>, ProblemDetails> {
+    let run = find_run(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
     let read = orchestrator
         .readers()
@@ -47,7 +37,5 @@ pub(super) async fn step(
             .item(&run.scope, name, item)
             .map(|item| wire::StepOrItem::Item(Box::new(item))),
     };
-    let text = serde_json::to_string(&found.ok_or(ErrorCode::StepNotFound)?);
-    text.map(json)
-        .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))
+    Ok(Json(found.ok_or(ErrorCode::StepNotFound)?))
 }

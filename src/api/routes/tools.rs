@@ -4,15 +4,16 @@
 
 pub(super) mod events;
 
+use axum::Json;
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use serde_json::Value;
 
 use super::agents::{TOKEN, address};
-use super::json;
+use super::media_ranges::MediaRanges;
 use super::parameter::{Kind, Parameter};
 use super::query::{Query, QueryParameters, RawQuery};
 use super::wire;
@@ -34,9 +35,9 @@ const EVENTS: &str = "text/event-stream";
 /// Who speaks.
 #[derive(Debug)]
 pub(super) struct ToolCaller {
-    run: Option<String>,
-    step: Option<String>,
-    token: Option<String>,
+    run: String,
+    step: String,
+    token: String,
     attempt: Option<String>,
 }
 
@@ -57,9 +58,9 @@ impl QueryParameters for ToolCaller {
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
-            run: given.owned("run"),
-            step: given.owned("step"),
-            token: given.owned("token"),
+            run: given.owned("run").unwrap_or_default(),
+            step: given.owned("step").unwrap_or_default(),
+            token: given.owned("token").unwrap_or_default(),
             attempt: given.owned("attempt"),
         })
     }
@@ -73,21 +74,15 @@ impl ToolCaller {
         name: &str,
     ) -> Result<(BuiltinServer, TaskAddress), ProblemDetails> {
         let server = BuiltinServer::from_name(name).ok_or(ErrorCode::NotFound)?;
-        let run = self.run.as_deref().unwrap_or_default();
-        let step = self.step.as_deref().unwrap_or_default();
-        let task = address(orchestrator, run, step).await?;
+        let task = address(orchestrator, &self.run, &self.step).await?;
         let attempt = orchestrator
-            .authorize(&task, self.token())
+            .authorize(&task, &self.token)
             .map_err(problems::report_error)?;
         let says_another = |given: &String| *given != attempt.to_string();
         if self.attempt.as_ref().is_some_and(says_another) {
             return Err(ErrorCode::Unauthorized.into());
         }
         Ok((server, task))
-    }
-
-    fn token(&self) -> &str {
-        self.token.as_deref().unwrap_or_default()
     }
 }
 
@@ -103,12 +98,7 @@ impl ToolCaller {
         (status = 400, description = "No JSON, no message, or of a version that is not known", content(
             (wire::ToolMessage = "application/json"),
             (wire::Problem = "application/problem+json"))),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 406, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
     ))]
 pub(super) async fn message(
     State(orchestrator): State<Orchestrator>,
@@ -121,15 +111,15 @@ pub(super) async fn message(
     let form = accepted(&headers, &[JSON, EVENTS])?;
     let message = read(body).await?;
     let answered =
-        orchestrator.tool_message(server, &task, speaker.token(), version(&headers), &message);
+        orchestrator.tool_message(server, &task, &speaker.token, version(&headers), &message);
     Ok(match answered.await.map_err(problems::report_error)? {
         ProtocolAnswer::Nothing => StatusCode::ACCEPTED.into_response(),
         ProtocolAnswer::With(answer) if form == EVENTS => {
             let event = format!("event: message\ndata: {answer}\n\n");
             ([(CONTENT_TYPE, EVENTS)], event).into_response()
         }
-        ProtocolAnswer::With(answer) => json(answer.to_string()),
-        ProtocolAnswer::Refused(answer) => refused(&answer),
+        ProtocolAnswer::With(answer) => Json(answer).into_response(),
+        ProtocolAnswer::Refused(answer) => refused(answer),
     })
 }
 
@@ -143,10 +133,8 @@ async fn read(body: Body) -> Result<Value, ProblemDetails> {
     }
 }
 
-fn refused(answer: &Value) -> Response {
-    let mut response = json(answer.to_string());
-    *response.status_mut() = StatusCode::BAD_REQUEST;
-    response
+fn refused(answer: Value) -> Response {
+    (StatusCode::BAD_REQUEST, Json(answer)).into_response()
 }
 
 /// The protocol version that a client states; unreadable text counts as an unknown version.
@@ -160,11 +148,8 @@ fn version(headers: &HeaderMap) -> Option<&str> {
 /// # Errors
 /// [`ErrorCode::NotAcceptable`].
 fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static str, ProblemDetails> {
-    let accept = headers.get_all(ACCEPT).iter();
-    let accept: Vec<&str> = accept.filter_map(|value| value.to_str().ok()).collect();
-    let ranges: Vec<&str> = accept.iter().flat_map(|value| value.split(',')).collect();
-    let takes = |kind: &&&str| ranges.is_empty() || ranges.iter().any(|range| covers(range, kind));
-    let found = offered.iter().find(takes).copied();
+    let accepted = MediaRanges::of(headers);
+    let found = offered.iter().find(|kind| accepted.accepts(kind)).copied();
     found.ok_or_else(|| {
         let words = format!("the answer is {}", offered.join(" or "));
         ProblemDetails::new(ErrorCode::NotAcceptable, words)
@@ -172,21 +157,10 @@ fn accepted(headers: &HeaderMap, offered: &[&'static str]) -> Result<&'static st
     })
 }
 
-/// Whether a media range, `text/*;q=0.8`, takes a media type.
-fn covers(range: &str, kind: &str) -> bool {
-    let mut parts = range.split(';').map(str::trim);
-    let name = parts.next().unwrap_or_default().to_ascii_lowercase();
-    let weight = parts.find_map(|part| part.strip_prefix("q="));
-    if weight.is_some_and(|weight| weight.parse::<f64>().is_ok_and(|weight| weight <= 0.0)) {
-        return false;
-    }
-    let (family, _) = kind.split_once('/').unwrap_or_default();
-    name == "*/*" || name == kind || name.strip_suffix("/*") == Some(family)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::header::ACCEPT;
 
     #[test]
     fn an_answer_has_a_form_that_whoever_asks_takes() {

@@ -1,24 +1,21 @@
 //! `GET /runs/{id}/trace`.
 
+use axum::Json;
 use axum::extract::State;
 use axum::http::Method;
-use axum::response::Response;
-use ktsu_ledger::Frame;
-use ktsu_ledger::store::{Reader, StoreError};
+use ktsu_ledger::store::Reader;
 use ktsu_projections::Lineage;
-use ktsu_projections::lineage::LineageNode;
-use serde_json::json as value;
+use serde_json::{Value, json as value};
 
 use super::parameter::{Kind, MAX_NUMBER, Parameter};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
-use super::{RunTarget, json, policy, wire};
+use super::{RunTarget, policy, wire};
 use crate::access::Caller;
-use crate::problems::{run_error, store_error};
+use crate::problems::run_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::frame_page::is_within;
 use ktsu_history::provenance::{self, FieldNotFoundError, TracedRun};
-use ktsu_history::trace::{self, TraceFilter, TraceNode};
-use ktsu_history::webhooks::WebhookRequest;
+use ktsu_history::trace::{self, TraceFilter};
 use ktsu_history::{self as history, webhooks, why_not};
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
@@ -41,25 +38,11 @@ pub(super) const TREE_PARAMETERS: [&str; 2] = ["step", "type"];
 /// A parameter, and the one it requires.
 pub(super) const REQUIRED_TOGETHER: (&str, &str) = ("direction", "frame");
 
-impl TraceQuery {
-    /// The filter of the tree.
-    fn wanted(&self) -> TraceFilter {
-        TraceFilter {
-            step: self.step.clone(),
-            kinds: self.kind.iter().cloned().collect(),
-            ..TraceFilter::default()
-        }
-    }
-}
-
 impl QueryParameters for TraceQuery {
     const PARAMETERS: &'static [Parameter] = &[
         Parameter::new(
             "frame",
-            Kind::Number {
-                least: 0,
-                most: MAX_NUMBER,
-            },
+            Kind::Number(0..=MAX_NUMBER),
             "A frame: gives the way from it to the root instead of the tree. Neither `of` nor \
              `why_not` goes with it.",
         ),
@@ -123,116 +106,90 @@ impl QueryParameters for TraceQuery {
 
 /// The causal tree of a run, or everything one frame follows from.
 #[utoipa::path(get, path = "/runs/{id}/trace",
-    params(("id" = String, Path, description = "A run, or `R%2Fcall` for an inline child"), Query::<TraceQuery>),
-    responses(
-        (status = 200, body = wire::Trace),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 409, body = wire::Problem, content_type = "application/problem+json"),
-    ))]
+    params(RunTarget, Query::<TraceQuery>),
+    responses((status = 200, body = wire::Trace)))]
 pub(super) async fn trace(
     State(orchestrator): State<Orchestrator>,
-    asker: Caller,
+    caller: Caller,
     run: RunTarget,
     Query(of): Query<TraceQuery>,
-) -> Result<Response, ProblemDetails> {
+) -> Result<Json<Value>, ProblemDetails> {
     // Requests may contain parts of the definition, which not every reader may see.
     let frames = policy::of(&Method::GET, "/runs/{id}/frames");
-    let sent = frames.is_some_and(|frames| asker.may(frames));
-    let name = run.stream.name().to_owned();
-    let stream = run.stream.clone();
+    let with_requests = frames.is_some_and(|frames| caller.may(frames));
     // Folding a long run takes time, so it happens on a reader thread.
-    let read = orchestrator
+    let trace = orchestrator
         .readers()
-        .with(move |reader| {
-            let frames = history::frames(reader, &stream)?;
-            text(reader, &frames, (&name, &run.scope), &of, sent)
-        })
-        .await;
-    let trace = read.map_err(|error| store_error(&error))??;
-    Ok(json(value!(trace).to_string()))
+        .with(move |reader| read_trace(reader, &run, &of, with_requests))
+        .await?;
+    Ok(Json(value!(trace)))
 }
 
-fn text(
+fn read_trace(
     reader: &dyn Reader,
-    frames: &[Frame],
-    (name, scope): (&str, &str),
+    run: &RunTarget,
     of: &TraceQuery,
-    sent: bool,
-) -> Result<Result<wire::Trace, ProblemDetails>, StoreError> {
-    let mut request = None;
-    let mut chain = None;
-    let mut tree = Vec::new();
-    if let Some(seq) = of.frame {
-        chain = match of.direction.as_deref() {
-            Some("descendants") => trace::descendants(frames, seq),
-            _ => trace::ancestors(frames, seq),
-        };
-        if sent {
-            request = webhooks::request(frames, seq);
-        }
-        trace::mark_missing_causes(reader, chain.iter_mut().flatten())?;
-    } else if of.of.is_none() && of.why_not.is_none() {
-        tree = trace::tree(frames, scope, &of.wanted());
-        if sent {
-            trace::attach_requests(frames, &mut tree);
-        }
-        trace::mark_missing_causes(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
-    }
-    Ok(story_json(frames, name, scope, of, (chain, request), tree))
-}
-
-fn story_json(
-    frames: &[Frame],
-    name: &str,
-    scope: &str,
-    of: &TraceQuery,
-    (chain, request): (Option<Vec<LineageNode>>, Option<WebhookRequest>),
-    tree: Vec<TraceNode>,
+    with_requests: bool,
 ) -> Result<wire::Trace, ProblemDetails> {
-    let mut body = wire::Trace {
-        run_id: name.to_owned(),
+    let frames = history::frames(reader, &run.stream)?;
+    let scope = run.scope.as_str();
+    let story = || TracedRun::of(&frames).map_err(run_error);
+    let mut trace = wire::Trace {
+        run_id: run.stream.name().to_owned(),
         ..wire::Trace::default()
     };
-    let nowhere = |error: FieldNotFoundError| {
-        // A 404 never repeats the name.
-        let problem = ProblemDetails::new(ErrorCode::NotFound, error.unnamed);
-        match error.there.is_empty() {
-            true => problem,
-            false => problem.with_hint(format!("the run has {}", error.there.join(", "))),
-        }
-    };
-    let story = || TracedRun::of(frames).map_err(run_error);
     if let Some(path) = &of.of {
-        let answer = provenance::answer(&story()?, scope, path).map_err(nowhere)?;
-        body.origin = Some(answer);
-        return Ok(body);
-    }
-    if let Some(step) = &of.why_not {
-        let answer = why_not::why_not(&story()?, scope, step).map_err(nowhere)?;
-        body.why_not = Some(answer);
-        return Ok(body);
-    }
-    if of.frame.is_some() {
+        let answer = provenance::answer(&story()?, scope, path);
+        trace.origin = Some(answer.map_err(not_in_run)?);
+    } else if let Some(step) = &of.why_not {
+        let answer = why_not::why_not(&story()?, scope, step);
+        trace.why_not = Some(answer.map_err(not_in_run)?);
+    } else if let Some(seq) = of.frame {
+        let chain = match of.direction.as_deref() {
+            Some("descendants") => trace::descendants(&frames, seq),
+            _ => trace::ancestors(&frames, seq),
+        };
         let words = "the run has no such frame";
-        let chain = chain.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;
-        (body.chain, body.request) = (Some(chain), request);
-        return Ok(body);
+        let mut chain = chain.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;
+        trace::mark_missing_causes(reader, &mut chain)?;
+        trace.chain = Some(chain);
+        if with_requests {
+            trace.request = webhooks::request(&frames, seq);
+        }
+    } else {
+        let filter = TraceFilter {
+            step: of.step.clone(),
+            kinds: of.kind.iter().cloned().collect(),
+            ..TraceFilter::default()
+        };
+        let mut tree = trace::tree(&frames, scope, &filter);
+        if with_requests {
+            trace::attach_requests(&frames, &mut tree);
+        }
+        trace::mark_missing_causes(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
+        trace.tree = Some(tree);
+        if let Some(step) = &of.step
+            && !Lineage::from_frames(&frames)
+                .nodes()
+                .iter()
+                .any(|node| is_within(&node.scope, scope) && trace::is_about(node, step))
+        {
+            // A step without frames may exist in the definition.
+            let step = step.strip_prefix("step.").unwrap_or(step);
+            let story = story()?;
+            why_not::why_not(&story, "", step)
+                .or_else(|_| why_not::why_not(&story, scope, step))
+                .map_err(not_in_run)?;
+        }
     }
-    if let Some(step) = &of.step
-        && !Lineage::from_frames(frames)
-            .nodes()
-            .iter()
-            .any(|node| is_within(&node.scope, scope) && trace::is_about(node, step))
-    {
-        // A step without frames may exist in the definition.
-        let step = step.strip_prefix("step.").unwrap_or(step);
-        let story = story()?;
-        why_not::why_not(&story, "", step)
-            .or_else(|_| why_not::why_not(&story, scope, step))
-            .map_err(nowhere)?;
+    Ok(trace)
+}
+
+/// The error for a field or a step that a run does not have. A 404 never repeats the name.
+fn not_in_run(error: FieldNotFoundError) -> ProblemDetails {
+    let problem = ProblemDetails::new(ErrorCode::NotFound, error.unnamed);
+    match error.there.is_empty() {
+        true => problem,
+        false => problem.with_hint(format!("the run has {}", error.there.join(", "))),
     }
-    body.tree = Some(tree);
-    Ok(body)
 }

@@ -22,10 +22,12 @@ use ktsu_projections::envelope::{BranchView, ErrorView, ItemView, StepView, Usag
 use ktsu_projections::value_diff::Change;
 use ktsu_server::FieldViolation;
 
-pub use approvals::{Decide, ToolMessage, ToolMessages};
+pub use approvals::{Decide, Decision, ToolMessage, ToolMessages};
 pub use comparison::{DiffView, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
-pub use interventions::{Branch, CommandRecorded, Fork, Overlay, Resume, Retry, RunCommandView};
+pub use interventions::{
+    Branch, CommandRecorded, Effects, Fork, Overlay, Resume, Retry, RunCommandView,
+};
 pub use trace::{Placed, Trace};
 
 /// A run was accepted.
@@ -43,7 +45,6 @@ pub struct Accepted {
 #[serde(deny_unknown_fields)]
 pub struct Recompute {
     /// The path of a step: `triage`, `call/inner`; absent for all of them.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub step: Option<String>,
 }
@@ -67,12 +68,10 @@ pub struct Recomputed {
     /// `recompute_…`.
     pub recompute_id: String,
     /// The run it is of.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub run_id: Option<String>,
     /// `running`, `clean`, `not_comparable`, `value_changed`, `schema_violation` or `failed`.
     pub status: String,
     /// The requested step.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
     /// One for each task of an agent; empty while the recompute is in progress.
     pub tasks: Vec<ComparedTask>,
@@ -85,21 +84,16 @@ pub struct ComparedTask {
     /// The step, by its path from the run.
     pub step: String,
     /// The item of a fan-out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// As of the whole.
     pub status: String,
     /// Why it cannot be compared, or what failed.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Where it failed: whether it may go well another time.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub retryable: Option<bool>,
     /// What differs, place by place; absent if nothing does.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub diff: Option<Vec<Change>>,
     /// Where the fresh output breaks its schema; absent if nowhere.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub violations: Option<Vec<FieldViolation>>,
 }
 
@@ -152,7 +146,6 @@ pub struct Runs {
     /// The runs.
     pub runs: Vec<RunRow>,
     /// For the next page: `?cursor=`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 
@@ -325,6 +318,5 @@ pub struct Problem {
     /// Something to do or to type.
     pub hint: Option<String>,
     /// Of `approval_already_decided` and its like: the record, with who decided.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub approval: Option<Box<ApprovalRecord>>,
 }

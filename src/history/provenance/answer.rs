@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{AgentEvent, EnvValue, PersonEvent, RunEvent};
 use ktsu_ledger::{CanonicalJson, Event};
+use ktsu_projections::lineage::item_name;
+use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 use serde_json::Value;
 
@@ -135,7 +137,7 @@ pub fn answer(
     })
 }
 
-/// What stands at some places.
+/// The recorded values at some places.
 pub fn origins(story: &TracedRun<'_>, marks: &Provenance) -> Vec<ValueOrigin> {
     let mut frames = FrameCache::new(story);
     marks.iter().map(|place| frames.origin(place)).collect()
@@ -148,8 +150,9 @@ impl TracedRun<'_> {
         let scope = self.state().scope_at(&asked.scope);
         match segments.next() {
             // What a run was given is there from the beginning; a child has to be reached.
-            Some("params" | "env") if asked.scope.is_empty() => Provenance::default(),
-            Some("run_id" | "workflow" | "version" | "created_at") if asked.scope.is_empty() => {
+            Some("params" | "env" | "run_id" | "workflow" | "version" | "created_at")
+                if asked.scope.is_empty() =>
+            {
                 Provenance::default()
             }
             Some("steps") => {
@@ -235,18 +238,12 @@ fn named(
     scope: &str,
 ) -> (String, Option<u64>) {
     let dotted = |path: &str| path.trim_start_matches('/').replace('/', ".");
-    let about = |step: &str, item: Option<u32>| {
-        let name = ktsu_projections::lineage::item_name(step, item);
-        super::story::join(scope, &name)
-    };
+    let about = |step: &str, item: Option<u32>| path_in(scope, &item_name(step, item));
     match event {
         Event::Run(RunEvent::Created(_) | RunEvent::Branched(_)) | Event::Recompute(_) => {
-            let path = place.path.strip_suffix("/value").unwrap_or(&place.path);
-            let path = match place.path.starts_with("/env/") {
-                true => path,
-                false => &place.path,
-            };
-            (dotted(path), None)
+            let is_env = place.path.starts_with("/env/");
+            let path = place.path.strip_suffix("/value").filter(|_| is_env);
+            (dotted(path.unwrap_or(&place.path)), None)
         }
         Event::Agent(AgentEvent::Finished(finished)) => {
             let facts = story.facts.get(scope, &finished.step, finished.item);
@@ -269,22 +266,16 @@ fn named(
             (format!("answer to {step}: {}", dotted(&place.path)), None)
         }
         Event::Person(PersonEvent::OverlaySet(set)) => {
-            let step = super::story::join(&about(&set.step, None), &set.field);
+            let step = path_in(&about(&set.step, None), &set.field);
             let below = place.path.strip_prefix("/value").unwrap_or_default();
             let field = format!("{step}{below}").replace('/', ".");
             (format!("{field} by {}", set.by.id), None)
         }
-        Event::Run(_)
-        | Event::Step(_)
-        | Event::Item(_)
-        | Event::Worker(_)
-        | Event::Kv(_)
-        | Event::Store(_)
-        | Event::Foreign { .. } => (dotted(&place.path), None),
+        _ => (dotted(&place.path), None),
     }
 }
 
-/// A value that fits into an answer; what is longer is cut, and says so.
+/// A value, cut with a note of its length if it is too long for an answer.
 fn short(value: Value) -> Value {
     let text = value.to_string();
     if text.len() <= MAX_VALUE {

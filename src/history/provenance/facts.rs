@@ -7,6 +7,7 @@ use ktsu_ledger::event::{
     WebhookEvent,
 };
 use ktsu_ledger::{Event, Frame};
+use ktsu_projections::step_name::path_in;
 
 /// A step or an item: scope, id, item.
 pub(super) type StepKey = (String, String, Option<u32>);
@@ -26,7 +27,7 @@ pub(super) struct StepFacts {
     pub(super) replies: Vec<u64>,
     /// What its tools gave, and what kept them from being called.
     pub(super) results: Vec<u64>,
-    /// What people said about its calls, or did not say in time.
+    /// Decisions of people about its calls, and expired approvals.
     pub(super) words: Vec<u64>,
     /// Whether it sent a webhook.
     sent: bool,
@@ -37,11 +38,11 @@ pub(super) struct StepFacts {
 /// Everything that is known of a run, by step and item.
 #[derive(Debug, Default)]
 pub(super) struct RunFacts {
-    /// In order, so that the items of a step, and what lies in a scope, stand together.
+    /// Sorted, so that the items of a step and the steps of a scope are adjacent.
     about: BTreeMap<StepKey, StepFacts>,
     /// The end of each scope.
     pub(super) scopes: HashMap<String, u64>,
-    /// What people said about outputs, by scope and step.
+    /// Overlays, by scope and step.
     overlays: HashMap<(String, String), Vec<(u64, OverlaySet)>>,
 }
 
@@ -59,7 +60,7 @@ impl RunFacts {
         self.about.get(&key).cloned().unwrap_or_default()
     }
 
-    /// What people laid over the output of a step, in the order in which they said so.
+    /// The overlays of a step, in the order in which they were set.
     pub(super) fn overlays(&self, scope: &str, step: &str) -> &[(u64, OverlaySet)] {
         let key = (scope.to_owned(), step.to_owned());
         self.overlays.get(&key).map_or(&[], Vec::as_slice)
@@ -75,7 +76,7 @@ impl RunFacts {
                 let own = self.about.range(from..);
                 let own = own.take_while(|(key, _)| key.0 == scope && key.1 == step);
                 let mut replies = spoken(own);
-                replies.extend(self.within(&super::story::join(scope, step)));
+                replies.extend(self.within(&path_in(scope, step)));
                 replies
             }
         };
@@ -181,7 +182,7 @@ impl RunFacts {
     /// A step begins again: what it did, and the child it held, is of no consequence. What people
     /// laid over its output stays.
     fn forget(&mut self, scope: &str, step: &str) {
-        let child = super::story::join(scope, step);
+        let child = path_in(scope, step);
         let inside = |scope: &str| crate::frame_page::is_within(scope, &child);
         self.about.retain(|key, _| {
             let own = key.0 == scope && key.1 == step;

@@ -8,14 +8,14 @@ use ktsu_projections::run::StepStatus;
 use super::answer::Hop;
 use super::facts::StepFacts;
 use super::path::FieldPath;
-use super::story::{TracedRun, join};
+use super::story::TracedRun;
 use crate::traversal::depth_first;
 use ktsu_workflow::definition::CompiledWork;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::expression::{EvaluatedValue, Root};
 use ktsu_workflow::template::Template;
 
-/// The most hops that are told.
+/// The most hops in an answer.
 const MAX_HOPS: usize = 1000;
 
 /// The way back from a field to its origins.
@@ -269,18 +269,12 @@ impl HopWalk<'_, '_> {
         else {
             return None;
         };
-        let started = held
-            .steps
-            .get(position as usize)
-            .and_then(|step| step.started);
+        let started = story.state().step(parent, position);
+        let started = started.and_then(|step| step.started);
         let text = template
             .source_at(below)
             .unwrap_or_else(|| "params".to_owned());
-        let id = held
-            .shape
-            .step(position)
-            .map_or("", |step| step.id.as_str());
-        self.hop(started, join(&held.path, id), "template", text);
+        self.hop(started, held.path_of(position), "template", text);
         Some(self.template(parent, template, below))
     }
 

@@ -12,7 +12,7 @@ pub(super) struct ScopeNames<'s> {
     pub(super) story: &'s TracedRun<'s>,
     pub(super) scope: u32,
     pub(super) item: Option<(Tracked, u32)>,
-    /// The frame that asks: what was said later it does not know.
+    /// The frame whose decision asks: overlays after it do not count.
     pub(super) before: u64,
 }
 

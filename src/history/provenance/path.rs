@@ -4,7 +4,8 @@
 //! output, `step.ID.output.field` and `step.ID.status` for members of the step; `call/inner.field`
 //! and `call/params.x` inside an inline child; `read.2.field` in the result of an item. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
-use super::story::{TracedRun, join};
+use super::story::TracedRun;
+use ktsu_projections::step_name::path_in;
 use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::Tracked;
 
@@ -21,9 +22,9 @@ pub struct FieldPath {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct FieldNotFoundError {
-    /// What is wrong, with the words of whoever asked.
+    /// What is wrong, with the requested path.
     pub message: String,
-    /// The same without them.
+    /// The same without the path.
     pub unnamed: String,
     /// What is there instead.
     pub there: Vec<String>,
@@ -31,7 +32,7 @@ pub struct FieldNotFoundError {
 
 /// The longest path that is read.
 const MAX_PATH: usize = 4096;
-/// How many names are told.
+/// The most names in an error.
 const MAX_SUGGESTIONS: usize = 12;
 
 impl FieldPath {
@@ -58,14 +59,12 @@ impl FieldPath {
             (name, rest) = (id, below);
         }
         let (scope, name) = match name.rsplit_once('/') {
-            Some((scope, name)) => (join(within, scope), name),
+            Some((scope, name)) => (path_in(within, scope), name),
             None => (within.to_owned(), name),
         };
         let envelope = story.envelope(&scope);
         let envelope = envelope.ok_or_else(|| not_found(path, names_of(story, within)))?;
-        let steps = story.state().scope_at(&scope);
-        let steps = steps.and_then(|at| story.state().scope(at));
-        let position = steps.and_then(|scope| scope.shape.position(name));
+        let position = story.state().step_at(&scope, name).map(|(_, step)| step);
         let found = match position {
             Some(position) => in_step(&envelope, position, rest),
             None if first != "step" => below(&envelope, String::new(), name, rest),

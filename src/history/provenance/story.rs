@@ -8,6 +8,7 @@ use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{EnvValue, OverlaySet, SkipReason};
 use ktsu_projections::envelope::{EnvelopeFold, skip_marker};
 use ktsu_projections::run::{Effective, ItemEnd, RunState, StepStatus};
+use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::defined::DefinitionHistory;
@@ -32,7 +33,7 @@ pub struct TracedRun<'f> {
     steps: HashMap<(u32, u32), StepTrack>,
     params: HashMap<u32, Tracked>,
     outputs: HashMap<u32, ScopeTrack>,
-    /// What could have ended the run before what is told next.
+    /// What could have ended the run before the step that is traced next.
     so_far: Provenance,
     /// Cached results of [`TracedRun::survival_marks`].
     alive: RefCell<HashMap<u64, Provenance>>,
@@ -68,7 +69,7 @@ impl<'f> TracedRun<'f> {
         Ok(story)
     }
 
-    /// The frames it was told from.
+    /// The frames of the run.
     pub fn frames(&self) -> &'f [Frame] {
         self.frames
     }
@@ -99,7 +100,7 @@ impl<'f> TracedRun<'f> {
         if let Some(known) = self.alive.borrow().get(&frame) {
             return known.clone();
         }
-        // While a run is still being told there is more to come.
+        // The marks are complete only once the whole run is traced.
         let is_told = self.outputs.contains_key(&0);
         if !is_told && frame == u64::MAX {
             return self.so_far.clone();
@@ -159,10 +160,10 @@ impl<'f> TracedRun<'f> {
             gate: self.gate(scope, position)?,
             ..StepTrack::default()
         };
-        // A child is told before its step ends.
+        // A child is traced before its step.
         let mut tracker = Tracker::default();
         if let StepWork::Workflow(child) = &plan.work {
-            let inner = join(&path, &plan.id);
+            let inner = path_in(&path, &plan.id);
             if let Some(at) = self.state().scope_at(&inner) {
                 let given = self.child_params(scope, position, &child.workflow, &mut tracker);
                 let given = given.unwrap_or_else(|| Tracked::literal(from_value(&json!({}))));
@@ -179,7 +180,7 @@ impl<'f> TracedRun<'f> {
         }
         track.risk = tracker.inspected();
         let why = track.gate.and(&track.risk);
-        let step = self.state().scope(scope)?.steps.get(position as usize)?;
+        let step = self.state().step(scope, position)?;
         let made = made.map(|made| made.chosen_by(&why));
         match step.status {
             StepStatus::Complete => {
@@ -203,7 +204,7 @@ impl<'f> TracedRun<'f> {
         made: Option<Tracked>,
         why: &Provenance,
     ) -> Option<Tracked> {
-        let step = self.state().scope(scope)?.steps.get(position as usize)?;
+        let step = self.state().step(scope, position)?;
         let value = from_json(&step.output.as_ref()?.json);
         Some(match made {
             Some(made) => made.aligned(&value),
@@ -211,7 +212,7 @@ impl<'f> TracedRun<'f> {
         })
     }
 
-    /// What people laid over the output of a step, in the order in which they said so.
+    /// The overlays of a step, in the order in which they were set.
     fn overlaid(&self, scope: u32, position: u32) -> Vec<TrackedOverlay> {
         let held = self.state().scope(scope);
         let id = held.and_then(|held| Some((held, &held.shape.step(position)?.id)));
@@ -313,7 +314,7 @@ impl<'f> TracedRun<'f> {
                 for template in templates.into_iter().flatten() {
                     self.render(template, &self.names(scope, position), tracker);
                 }
-                // Where it was sent is told where it failed.
+                // An error message contains the URL.
                 let target = self.render(url, &self.names(scope, position), tracker);
                 tracker.inspect(target.map(|url| url.dependencies()).unwrap_or_default());
                 self.answered(facts, tracker)
@@ -486,7 +487,7 @@ impl<'f> TracedRun<'f> {
                 Tracked::literal(from_value(&value["reason"]))
             }
         };
-        let held = self.state().scope(scope)?.steps.get(position as usize)?;
+        let held = self.state().step(scope, position)?;
         let closed = held.skipped == Some(SkipReason::RunFailed);
         let rest = match closed {
             true => self.survival_marks(u64::MAX),
@@ -561,8 +562,7 @@ impl<'f> TracedRun<'f> {
             let Some(track) = self.steps.get(&(scope, position)) else {
                 continue;
             };
-            let steps = &self.state().scope(scope)?.steps;
-            let status = steps.get(position as usize)?.status;
+            let status = self.state().step(scope, position)?.status;
             match (status, &track.value) {
                 (StepStatus::Complete, Some(value)) => {
                     return Some(value.clone().chosen_by(&union(&why)));
@@ -580,7 +580,7 @@ impl<'f> TracedRun<'f> {
     }
 }
 
-/// A marker whose one member is what somebody said.
+/// A marker with one tracked member.
 fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
     let members = value.as_object().into_iter().flatten();
     let mut members: BTreeMap<String, Tracked> = members
@@ -588,11 +588,4 @@ fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
         .collect();
     members.insert(name.to_owned(), said);
     Tracked::map(members, Provenance::default())
-}
-
-pub(super) fn join(scope: &str, step: &str) -> String {
-    match scope {
-        "" => step.to_owned(),
-        scope => format!("{scope}/{step}"),
-    }
 }

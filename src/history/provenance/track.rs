@@ -29,7 +29,7 @@ pub struct StepTrack {
 /// A field that a person laid over an output.
 #[derive(Debug, Clone)]
 pub(super) struct TrackedOverlay {
-    /// The frame that says so.
+    /// The frame that records it.
     pub(super) seq: u64,
     /// The field.
     pub(super) field: String,

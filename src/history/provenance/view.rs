@@ -13,6 +13,7 @@ use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, u
 use ktsu_workflow::expression::{EvaluatedValue, from_value};
 
 /// What a failure said, and the places that its code and its words were made of.
+#[derive(Clone)]
 struct FailureTrace {
     code: (String, Provenance),
     message: (String, Provenance),
@@ -222,10 +223,9 @@ impl TracedRun<'_> {
             }
             StepWork::Agent(_) => self.agent_failure(facts, shown),
             StepWork::Webhook(_) => self.webhook_failure(facts, shown),
-            StepWork::Workflow(_) => None,
-            StepWork::Transform(_) => None,
+            StepWork::Workflow(_) | StepWork::Transform(_) => None,
         }
-        .or_else(|| around.map(FailureTrace::copy))
+        .or_else(|| around.cloned())
     }
 
     fn agent_failure(&self, facts: &StepFacts, shown: &Value) -> Option<FailureTrace> {
@@ -261,15 +261,6 @@ impl TracedRun<'_> {
     }
 }
 
-impl FailureTrace {
-    fn copy(&self) -> Self {
-        Self {
-            code: self.code.clone(),
-            message: self.message.clone(),
-        }
-    }
-}
-
 /// An error as it is shown: where it repeats what a failure said, it is made of the same.
 fn fault(shown: &Value, failure: Option<&FailureTrace>) -> Tracked {
     let Some(failure) = failure else {
@@ -294,9 +285,7 @@ fn plain(value: &Value) -> Tracked {
     match value {
         Value::Object(_) => mapped(value, |_, value| plain(value)),
         Value::Array(items) => Tracked::list(items.iter().map(plain).collect(), union(&[])),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            Tracked::literal(from_value(value))
-        }
+        _ => Tracked::literal(from_value(value)),
     }
 }
 

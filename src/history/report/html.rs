@@ -7,6 +7,7 @@ use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::UsageView;
 use ktsu_projections::lineage::{dollars, item_name};
+use ktsu_projections::step_name::path_in;
 use maud::{Markup, PreEscaped, Render, html};
 
 use crate::frame_page::MAX_BYTES;
@@ -250,7 +251,7 @@ fn tools(frames: &[Frame], calls: &[ToolCallTrace]) -> Markup {
                 summary {
                     (Text(format_args!(
                         "frame {}: {} asks for {} ",
-                        call.response, step_path(call), call.tool
+                        call.response, path_in(&call.scope, &call.step), call.tool
                     )))
                     span class=(status_class(call.failed)) { (Text(&call.outcome)) }
                 }
@@ -280,13 +281,6 @@ fn frame_table(frames: &[Frame]) -> Markup {
             }
             @if more > 0 { (Text(format_args!("and {more} more"))) }
         }
-    }
-}
-
-fn step_path(call: &ToolCallTrace) -> String {
-    match call.scope.as_str() {
-        "" => call.step.clone(),
-        scope => format!("{scope}/{}", call.step),
     }
 }
 
@@ -320,19 +314,15 @@ fn request_text(request: &WebhookRequest) -> String {
     text
 }
 
-/// What the model was told that it gave.
+/// The result of a call, as the model got it.
 fn content(frames: &[Frame], one: &ToolCallTrace) -> Option<String> {
-    match event(frames, one.returned?)? {
+    let seq = usize::try_from(one.returned?).ok()?;
+    match &frames.get(seq)?.event {
         Event::Agent(AgentEvent::ToolReturned(returned)) => {
             Some(returned.content.as_str().to_owned())
         }
         _ => None,
     }
-}
-
-fn event(frames: &[Frame], seq: u64) -> Option<&Event> {
-    let frame = frames.get(usize::try_from(seq).ok()?)?;
-    Some(&frame.event)
 }
 
 /// The time at work, and the time in which only people could move it.

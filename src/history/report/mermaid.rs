@@ -11,8 +11,8 @@ const MAX_STEPS: usize = 500;
 const MAX_TOOLS: usize = 24;
 
 /// A flowchart that Mermaid accepts: ids are made here, labels are escaped. Calls of tools hang on
-/// the step that made them, with what people said to them.
-pub fn flowchart(told: &RunTimeline, uses: &[ToolCallTrace]) -> String {
+/// the step that made them, with people's decisions.
+pub fn flowchart(run: &RunTimeline, uses: &[ToolCallTrace]) -> String {
     let mut chart = Chart {
         text: "flowchart TD\n".to_owned(),
         count: 0,
@@ -24,15 +24,11 @@ pub fn flowchart(told: &RunTimeline, uses: &[ToolCallTrace]) -> String {
         let key = (one.scope.clone(), step.to_owned());
         chart.tools.entry(key).or_default().push(one);
     }
-    chart.text.push_str(&format!(
-        "  run([\"{} {}\"])\n",
-        label(&told.workflow),
-        label(&told.status)
-    ));
-    chart.steps(told, "run", 1);
-    chart.text.push_str(
-        "  classDef failed stroke:#c00,stroke-width:2px\n  classDef skipped stroke-dasharray:4\n",
-    );
+    let (workflow, status) = (label(&run.workflow), label(&run.status));
+    chart.line(format!("  run([\"{workflow} {status}\"])"));
+    chart.steps(run, "run", 1);
+    chart.line("  classDef failed stroke:#c00,stroke-width:2px".to_owned());
+    chart.line("  classDef skipped stroke-dasharray:4".to_owned());
     chart.text
 }
 
@@ -44,6 +40,11 @@ struct Chart<'a> {
 }
 
 impl Chart<'_> {
+    fn line(&mut self, line: String) {
+        self.text.push_str(&line);
+        self.text.push('\n');
+    }
+
     /// The calls of a step, below it.
     fn tools(&mut self, scope: &str, step: &str, name: &str, indent: &str) {
         let key = (scope.to_owned(), step.to_owned());
@@ -56,25 +57,23 @@ impl Chart<'_> {
             let class = if one.failed { ":::failed" } else { "" };
             let what = label(&format!("{item}{}", one.summary()));
             let own = format!("{name}t{}", at + 1);
-            self.text
-                .push_str(&format!("{indent}{own}{{{{\"{what}\"}}}}{class}\n"));
-            self.text.push_str(&format!("{indent}{name} -.-> {own}\n"));
+            self.line(format!("{indent}{own}{{{{\"{what}\"}}}}{class}"));
+            self.line(format!("{indent}{name} -.-> {own}"));
         }
         if uses.len() > MAX_TOOLS {
             let more = uses.len() - MAX_TOOLS;
-            self.text.push_str(&format!(
-                "{indent}{name} -.-> {name}more{{{{\"{more} more\"}}}}\n"
+            self.line(format!(
+                "{indent}{name} -.-> {name}more{{{{\"{more} more\"}}}}"
             ));
         }
     }
 
-    fn steps(&mut self, told: &RunTimeline, root: &str, depth: usize) {
+    fn steps(&mut self, run: &RunTimeline, root: &str, depth: usize) {
         let indent = "  ".repeat(depth);
-        let mut names = std::collections::BTreeMap::new();
-        for step in &told.steps {
+        let mut names = BTreeMap::new();
+        for step in &run.steps {
             if self.count == MAX_STEPS {
-                self.text.push_str(&format!("{indent}more{depth}[\"…\"]\n"));
-                return;
+                return self.line(format!("{indent}more{depth}[\"…\"]"));
             }
             self.count += 1;
             let name = format!("s{}", self.count);
@@ -84,35 +83,29 @@ impl Chart<'_> {
                 "skipped" => ":::skipped",
                 _ => "",
             };
-            self.text
-                .push_str(&format!("{indent}{name}[\"{}\"]{class}\n", label(&what)));
+            self.line(format!("{indent}{name}[\"{}\"]{class}", label(&what)));
             names.insert(step.id.clone(), name.clone());
-            let after: Vec<String> = step
-                .after
-                .iter()
-                .filter_map(|id| names.get(id).cloned())
-                .collect();
-            match after.is_empty() {
-                true => self.text.push_str(&format!("{indent}{root} --> {name}\n")),
-                false => after.iter().for_each(|from| {
-                    self.text.push_str(&format!("{indent}{from} --> {name}\n"));
-                }),
+            let after = step.after.iter().filter_map(|id| names.get(id));
+            let mut after: Vec<&str> = after.map(String::as_str).collect();
+            if after.is_empty() {
+                after.push(root);
             }
-            let scope = told.run_id.split_once('/').map_or("", |(_, scope)| scope);
+            for from in after {
+                self.line(format!("{indent}{from} --> {name}"));
+            }
+            let scope = run.run_id.split_once('/').map_or("", |(_, scope)| scope);
             self.tools(scope, &step.id, &name, &indent);
             if let Some(child) = &step.child {
-                self.text.push_str(&format!(
-                    "{indent}subgraph g{name}[\"{}\"]\n",
-                    label(&child.workflow)
-                ));
+                let workflow = label(&child.workflow);
+                self.line(format!("{indent}subgraph g{name}[\"{workflow}\"]"));
                 self.steps(child, &name, depth + 1);
-                self.text.push_str(&format!("{indent}end\n"));
+                self.line(format!("{indent}end"));
             }
         }
     }
 }
 
-/// Text as a label: what means something to Mermaid stands as an entity, what steers nothing.
+/// Text as a label: characters with a meaning to Mermaid become entities, control characters spaces.
 fn label(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().take(120) {

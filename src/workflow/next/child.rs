@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
 use ktsu_ledger::event::{Reference, RunCompleted, RunEvent, RunFailed, RunStarted, StepInput};
 use ktsu_ledger::{CanonicalJson, Draft, Event};
-use ktsu_projections::lineage::path_in;
 use ktsu_projections::run::{
     Phase, RunState, RunStatus, Step as StepState, StepStatus, StoredOutput,
 };
+use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::names::computed;

@@ -4,7 +4,8 @@ use std::collections::HashMap;
 
 use ktsu_ledger::Frame;
 use ktsu_projections::Lineage;
-use ktsu_projections::lineage::{LineageNode, item_name, path_in};
+use ktsu_projections::lineage::{LineageNode, item_name};
+use ktsu_projections::step_name::path_in;
 
 use super::Divergence;
 use super::DivergenceKind::{

@@ -4,8 +4,8 @@
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::event::plan::{ApprovalPolicy, ServerPlan};
 use ktsu_ledger::{Event, Frame};
-use ktsu_projections::lineage::path_in;
 use ktsu_projections::run::RunState;
+use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::DivergenceKind::{

@@ -60,10 +60,6 @@ impl QueryParameters for StreamQuery {
     responses(
         (status = 200, body = String, content_type = "text/event-stream",
             description = "`endpoint`: where to post; then `message` for each answer"),
-        (status = 400, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 404, body = wire::Problem, content_type = "application/problem+json"),
         (status = 406, body = wire::Problem, content_type = "application/problem+json"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "The attempt is over"),
@@ -84,7 +80,7 @@ pub(in crate::routes) async fn listen(
         return Ok(Sse::new(stream::empty::<Result<Event, Infallible>>()).into_response());
     }
     let listened = orchestrator
-        .open_tool_stream(server, &task, speaker.token())
+        .open_tool_stream(server, &task, &speaker.token)
         .map_err(problems::report_error)?;
     let endpoint = speaker.endpoint(&name, listened.name());
     let events = events(endpoint, listened);
@@ -107,17 +103,12 @@ impl ToolCaller {
     /// Where to post: a path, so that it stays on the same origin.
     fn endpoint(&self, name: &str, stream: &str) -> String {
         let mut query = Serializer::new(String::new());
-        let said = [
-            ("run", &self.run),
-            ("step", &self.step),
-            ("attempt", &self.attempt),
-            ("token", &self.token),
-        ];
-        for (name, value) in said {
-            if let Some(value) = value {
-                query.append_pair(name, value);
-            }
+        query.append_pair("run", &self.run);
+        query.append_pair("step", &self.step);
+        if let Some(attempt) = &self.attempt {
+            query.append_pair("attempt", attempt);
         }
+        query.append_pair("token", &self.token);
         query.append_pair(STREAM, stream);
         format!("/tools/ktsu/{name}/messages?{}", query.finish())
     }
@@ -135,12 +126,8 @@ impl ToolCaller {
         (status = 400, description = "No JSON, no message, or of a version that is not known", content(
             (wire::ToolMessage = "application/json"),
             (wire::Problem = "application/problem+json"))),
-        (status = 401, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 403, body = wire::Problem, content_type = "application/problem+json"),
         (status = 404, body = wire::Problem, content_type = "application/problem+json",
             description = "No such stream of this attempt, or it is over"),
-        (status = 413, body = wire::Problem, content_type = "application/problem+json"),
-        (status = 422, body = wire::Problem, content_type = "application/problem+json"),
         (status = 503, body = wire::Problem, content_type = "application/problem+json",
             description = "The answers to earlier messages are to be read first"),
     ))]
@@ -156,11 +143,11 @@ pub(in crate::routes) async fn post(
     let message = read(body).await?;
     let stream = stream.unwrap_or_default();
     let version = version(&headers);
-    let token = speaker.token();
+    let token = &speaker.token;
     let posted = orchestrator.post_to_tool_stream(server, &task, token, &stream, version, &message);
     match posted.await.map_err(problems::report_error)? {
         PostOutcome::Accepted => Ok(StatusCode::ACCEPTED.into_response()),
-        PostOutcome::Refused(answer) => Ok(refused(&answer)),
+        PostOutcome::Refused(answer) => Ok(refused(answer)),
         PostOutcome::NoSuchStream => Err(ProblemDetails::new(
             ErrorCode::NotFound,
             "there is no such stream of this attempt",

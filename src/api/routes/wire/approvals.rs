@@ -12,19 +12,14 @@ pub struct ToolMessage {
     pub jsonrpc: String,
     /// A text or a whole number; absent for notifications, null in the refusal of what could not be
     /// read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<Value>,
     /// Of a request: `initialize`, `tools/list`, `tools/call`, `ping`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub method: Option<String>,
     /// Of a request: an object, or absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<Value>,
     /// Of an answer: an object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<Value>,
     /// Of an answer that is a refusal: an object.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<Value>,
 }
 
@@ -43,21 +38,18 @@ pub enum ToolMessages {
 #[serde(deny_unknown_fields)]
 pub struct Decide {
     /// `approved` (or `approve`), `rejected` (or `reject`); of a call in doubt also `happened`.
-    pub decision: Decision,
+    #[schema(value_type = Decision)]
+    pub decision: String,
     /// Which call, where several wait in the step.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub approval_id: Option<String>,
     /// The digest of the arguments that were looked at: others are not decided on.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub digest: Option<String>,
     /// Why.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
     /// For a call that happened: its result, for the model.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub result: Option<String>,
 }

@@ -10,7 +10,6 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct Replay {
     /// Whether everything is decided again; otherwise the run is folded.
-    #[serde(default)]
     pub strict: Option<bool>,
 }
 

@@ -11,32 +11,25 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct Fork {
     /// How many frames are shared.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 9007199254740991_u64)]
     pub at: Option<u64>,
     /// The last frame that is shared.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 9007199254740991_u64)]
     pub at_frame: Option<u64>,
     /// A step: everything before its latest attempt is shared.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub before: Option<String>,
     /// Values by path: `params.NAME`, `step.ID.output.FIELD`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub set: Option<BTreeMap<String, Value>>,
     /// The resolved definition to go on with, as `run.created` carries it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Object>)]
     pub definition: Option<Value>,
     /// `suppress` (if absent): webhooks are skipped; or `execute`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub effects: Option<Effects>,
+    #[schema(value_type = Option<Effects>)]
+    pub effects: Option<String>,
     /// Whether the branch continues at once; otherwise it waits.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub go: Option<bool>,
     /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
 }
@@ -91,11 +84,9 @@ pub struct Overlay {
 #[serde(deny_unknown_fields)]
 pub struct Resume {
     /// The step to begin again with; a waiting branch and a paused run need none.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1)]
     pub from: Option<String>,
     /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
 }
@@ -108,7 +99,6 @@ pub struct Retry {
     #[schema(min_length = 1)]
     pub from: String,
     /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
 }
@@ -118,7 +108,6 @@ pub struct Retry {
 #[serde(deny_unknown_fields)]
 pub struct RunCommandView {
     /// Why.
-    #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
 }

@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::plan::{StepPlan, StepWork};
 use ktsu_ledger::{Event, Frame};
-use ktsu_projections::lineage::path_in;
 use ktsu_projections::normalize::{FrameKey, NormalizedFrame};
 use ktsu_projections::run::RunState;
+use ktsu_projections::step_name::path_in;
 use serde_json::Value;
 
 use crate::effects::{EffectKind, effects_due};
