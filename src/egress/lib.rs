@@ -23,11 +23,12 @@ mod stream;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
 pub use address::AllowlistEntryError;
@@ -225,8 +226,7 @@ impl Client {
 
     /// The places at one host and port; hosts nobody waits for are forgotten now and then.
     fn host_slots(&self, name: &str, count: usize) -> Arc<Semaphore> {
-        // Held for these lines only; a panic in them leaves a map that is still whole.
-        let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.places.lock();
         if places.len() >= 1024 {
             places.retain(|_, places| Arc::strong_count(places) > 1);
         }

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use ktsu_ledger::merkle::{Frontier, Node};
 use ktsu_ledger::note::{self, Checkpoint, SigningKey};
 use ktsu_ledger::store::{Entry, Tail};
 use ktsu_ledger::{Cause, StreamId};
+use parking_lot::Mutex;
 
 use super::facts;
 use super::store_stream::{StoreFact, StoreStream};
@@ -178,8 +179,7 @@ impl Notary {
     /// Lets the notary begin. Its backlog may be the whole ledger, and a start that resumes
     /// unfinished runs needs the processors more.
     pub fn begin(&self) {
-        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
-        *hold = None;
+        *self.hold.lock() = None;
     }
 
     /// How it is.
@@ -201,8 +201,7 @@ impl Notary {
     }
 
     fn join(&self) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = thread.take() {
+        if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
     }
@@ -538,8 +537,7 @@ impl NotaryWorker {
     }
 
     fn show(&self, change: impl FnOnce(&mut NotaryStatus, &NotaryParts)) {
-        let mut status = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut status, &self.parts);
+        change(&mut self.shown.lock(), &self.parts);
     }
 }
 

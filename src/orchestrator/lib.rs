@@ -42,7 +42,7 @@ pub use token::TokenKey;
 pub use tools::{BuiltinServer, PostOutcome, ProtocolAnswer, ToolStream};
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::Principal;
@@ -406,8 +406,7 @@ impl Orchestrator {
 
     /// How the notary is.
     pub fn notary(&self) -> ktsu_evidence::notary::NotaryStatus {
-        let shown = self.shared.notary.lock();
-        shown.unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.notary.lock().clone()
     }
 
     /// The gateway, for health checks.
@@ -489,11 +488,6 @@ async fn wait_for(
 fn digest_of(workflow: &str, body: &Value) -> String {
     let body = CanonicalJson::from_value(body).unwrap_or_default();
     ktsu_ledger::Hash::of(format!("{workflow}\n{body}").as_bytes()).to_string()
-}
-
-/// A poisoned lock guards a map that no panic leaves half-changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<InvocationError> for InvokeError {

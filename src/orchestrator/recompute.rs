@@ -16,7 +16,7 @@ use tokio::sync::mpsc;
 use super::clock::ClockReading;
 use super::registry::{NewRun, RunRegistry};
 use super::run::Message;
-use super::{InvokeError, Orchestrator, RunAccepted, Shared, lock};
+use super::{InvokeError, Orchestrator, RunAccepted, Shared};
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::recompute::{self, PreparedRecompute, RecomputeError, RecordedRun};
 use ktsu_workflow::{rules, turn};
@@ -96,7 +96,11 @@ impl Orchestrator {
         let observed = ClockReading::now(&shared.clock);
         let begun = turn::begin(&definition, stream, created, observed.clock, &memo);
         let (state, turn) = begun.map_err(|broken| internal(broken.to_string()))?;
-        lock(&shared.runs.definitions).insert(definition.digest.clone(), Arc::clone(&definition));
+        shared
+            .runs
+            .definitions
+            .lock()
+            .insert(definition.digest.clone(), Arc::clone(&definition));
         let new = NewRun {
             definition,
             state,

@@ -29,9 +29,10 @@ mod tasks;
 mod tests;
 mod tools;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use self::callbacks::UnreachableWarning;

@@ -3,11 +3,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use http::Method;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 use url::Url;
@@ -47,18 +48,13 @@ struct PendingTable {
 }
 
 impl PendingRequests {
-    fn calls(&self) -> MutexGuard<'_, PendingTable> {
-        // Held for single lines; a panic in one leaves a map that is still whole.
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Hands an answer to whoever waits. One that comes too late is dropped; one to a request that
     /// was never sent is no answer.
     fn deliver(&self, id: Option<i64>, outcome: RpcOutcome) -> Result<(), ToolError> {
         let Some(id) = id else {
             return Err(ToolError::protocol("the answer names no request"));
         };
-        if let Some(caller) = self.calls().open.remove(&id) {
+        if let Some(caller) = self.calls.lock().open.remove(&id) {
             let _ = caller.send(Ok(outcome));
         } else if id < 0 || id > self.last.load(Ordering::Acquire) {
             return Err(ToolError::protocol("the answer is to another request"));
@@ -67,7 +63,7 @@ impl PendingRequests {
     }
 
     fn end(&self, error: &ToolError) {
-        let mut calls = self.calls();
+        let mut calls = self.calls.lock();
         for (_, caller) in calls.open.drain() {
             let _ = caller.send(Err(error.clone()));
         }
@@ -140,7 +136,7 @@ impl Legacy {
 
     /// Whether its stream has ended, and the session with it.
     pub(super) fn is_over(&self) -> bool {
-        self.waiting.calls().closed.is_some()
+        self.waiting.calls.lock().closed.is_some()
     }
 
     /// Posts a request, and waits for its answer on the stream.
@@ -158,7 +154,7 @@ impl Legacy {
             .await?;
         let (caller, answered) = oneshot::channel();
         {
-            let mut calls = self.waiting.calls();
+            let mut calls = self.waiting.calls.lock();
             if let Some(over) = &calls.closed {
                 // Another session can be opened, and nothing was sent in this one.
                 let message = over.message.clone();
@@ -189,7 +185,7 @@ struct PendingGuard<'a>(&'a PendingRequests, i64);
 
 impl Drop for PendingGuard<'_> {
     fn drop(&mut self) {
-        self.0.calls().open.remove(&self.1);
+        self.0.calls.lock().open.remove(&self.1);
     }
 }
 

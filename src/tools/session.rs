@@ -1,9 +1,10 @@
 //! A session: opened, used by one caller, closed. It is not shared.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
@@ -188,16 +189,13 @@ async fn pages(peer: &Peer<RoleClient>, limits: &SessionLimits) -> Result<ToolLi
 
 impl McpSession {
     fn current(&self) -> SessionState {
-        // Held for single lines; a panic in one leaves a state that is still whole.
-        let now = self.now.lock();
-        now.unwrap_or_else(PoisonError::into_inner).clone()
+        self.now.lock().clone()
     }
 
     fn replace(&self, by: SessionState) -> ToolList {
         let tools = Arc::clone(&by.listed.tools);
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         // What was there ends with the last call in it.
-        *now = by;
+        *self.now.lock() = by;
         tools
     }
 
@@ -306,8 +304,7 @@ impl McpSession {
 
     /// Ends the session, and tells the server.
     pub async fn close(self) {
-        let now = self.now.into_inner();
-        let link = now.unwrap_or_else(PoisonError::into_inner).link;
+        let link = self.now.into_inner().link;
         // A call that is still under way keeps it: it ends when that is dropped.
         if let Some(link) = Arc::into_inner(link) {
             // Its error is that of a task that panicked: there is nothing left to end.

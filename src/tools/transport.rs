@@ -6,12 +6,13 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use axum::body::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, CustomResult, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage,
@@ -193,11 +194,6 @@ impl Transport<RoleClient> for SessionTransport {
 }
 
 impl SessionShared {
-    fn state(&self) -> MutexGuard<'_, TransportState> {
-        // Held for single lines; a panic in one leaves a state that is still whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the server has said that its tools are others than it listed.
     pub(super) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
@@ -211,13 +207,14 @@ impl SessionShared {
     /// Whether nothing can be sent in the session any more.
     pub(super) fn is_lost(&self) -> bool {
         let over = |legacy: &Arc<Legacy>| legacy.is_over();
-        self.forgotten.load(Ordering::Acquire) || self.state().legacy.as_ref().is_some_and(over)
+        self.forgotten.load(Ordering::Acquire)
+            || self.state.lock().legacy.as_ref().is_some_and(over)
     }
 
     /// A status that is no success, as a failure; see [`super::endpoint::status_error`].
     pub(super) fn status_error(&self, status: StatusCode) -> ToolError {
         let in_session = {
-            let state = self.state();
+            let state = self.state.lock();
             state.session_id.is_some() || state.legacy.is_some()
         };
         let error = super::endpoint::status_error(status, in_session);
@@ -303,7 +300,7 @@ impl SessionShared {
         if opens {
             return self.open(id, body, limit, fate).await;
         }
-        let legacy = self.state().legacy.clone();
+        let legacy = self.state.lock().legacy.clone();
         match legacy {
             Some(legacy) => legacy.exchange(self, id, body, limit, fate).await,
             None => streamable::exchange(self, id, body, limit, fate).await,
@@ -340,7 +337,7 @@ impl SessionShared {
                 return Err(error);
             }
         };
-        self.state().legacy = Some(Arc::clone(&legacy));
+        self.state.lock().legacy = Some(Arc::clone(&legacy));
         let outcome = legacy.exchange(self, id, body, limit, fate).await?;
         let dialect = Dialect::Legacy(legacy.stream_url.clone());
         self.dialects.learn(&self.url, dialect);
@@ -354,12 +351,12 @@ impl SessionShared {
         }
         if written["method"] == "notifications/initialized" {
             let listens = {
-                let state = self.state();
+                let state = self.state.lock();
                 state.session_id.is_some() && state.legacy.is_none()
             };
             if listens {
                 let listener = streamable::listen(self);
-                self.state().listener = Some(listener);
+                self.state.lock().listener = Some(listener);
             }
         }
         Ok(())
@@ -367,7 +364,7 @@ impl SessionShared {
 
     /// Posts what has no answer.
     async fn post_message(&self, written: &Value) -> Result<StatusCode, ToolError> {
-        let url = match &self.state().legacy {
+        let url = match &self.state.lock().legacy {
             Some(legacy) => legacy.endpoint.clone(),
             None => self.url.clone(),
         };
@@ -395,15 +392,9 @@ impl SessionShared {
                 tracing::debug!("could not notify a tool server of a cancelled call");
             }
         });
-        let mut cancelling = self.cancelling();
+        let mut cancelling = self.cancelling.lock();
         cancelling.retain(|one| !one.is_finished());
         cancelling.push(telling);
-    }
-
-    fn cancelling(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        // Held for single lines; a panic in one leaves a list that is still whole.
-        let cancelling = self.cancelling.lock();
-        cancelling.unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Answers a request of the server, as well as that goes.
@@ -436,7 +427,7 @@ impl SessionShared {
         if let Some((name, value)) = &self.auth {
             headers.insert(name.clone(), value.clone());
         }
-        let state = self.state();
+        let state = self.state.lock();
         if let Some(session_id) = &state.session_id {
             headers.insert(SESSION_ID, session_id.clone());
         }
@@ -463,24 +454,24 @@ impl SessionShared {
             let message = "the session's id is not visible ASCII of at most 1024 characters";
             return Err(ToolError::protocol(message));
         }
-        self.state().session_id = Some(name.clone());
+        self.state.lock().session_id = Some(name.clone());
         Ok(())
     }
 
     /// Keeps what was agreed on.
     pub(super) fn set_protocol_version(&self, version: &'static str) {
-        self.state().version = Some(HeaderValue::from_static(version));
+        self.state.lock().version = Some(HeaderValue::from_static(version));
     }
 
     /// Says goodbye, once.
     pub(super) async fn end_session(&self) {
         // Each takes no longer than a short message may.
-        let cancelling = std::mem::take(&mut *self.cancelling());
+        let cancelling = std::mem::take(&mut *self.cancelling.lock());
         for telling in cancelling {
             let _ = telling.await;
         }
         let head = self.head(Method::DELETE, Bytes::new());
-        let state = std::mem::take(&mut *self.state());
+        let state = std::mem::take(&mut *self.state.lock());
         if state.session_id.is_none() || state.legacy.is_some() {
             return;
         }

@@ -5,16 +5,17 @@
 //! by its token, as everywhere else.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::super::reports::TaskAddress;
 use super::super::supervise::TICK_INTERVAL;
-use super::super::{Orchestrator, ReportError, Shared, lock};
+use super::super::{Orchestrator, ReportError, Shared};
 use super::{BuiltinServer, ProtocolAnswer};
 
 /// The most streams at once: each holds a connection, of which there are 2,048.
@@ -151,7 +152,7 @@ impl ToolStreams {
         of: &StreamOwner,
         lives: impl Fn(&StreamOwner) -> bool,
     ) -> Result<mpsc::Receiver<Value>, ReportError> {
-        let mut open = lock(&self.0);
+        let mut open = self.0.lock();
         // A client that does not read keeps its connection, and no place beyond its attempt.
         open.retain(|_, one| lives(&one.owner));
         let own = open.values().filter(|one| one.owner == *of).count();
@@ -166,7 +167,7 @@ impl ToolStreams {
     }
 
     fn find(&self, name: &str, of: &StreamOwner) -> Option<mpsc::Sender<Value>> {
-        let open = lock(&self.0);
+        let open = self.0.lock();
         let found = open.get(name).filter(|one| one.owner == *of);
         found.map(|one| one.answers.clone())
     }
@@ -208,7 +209,7 @@ async fn answer(
 
 impl Drop for ToolStream {
     fn drop(&mut self) {
-        lock(&self.shared.own_tools.streams.0).remove(&self.name);
+        self.shared.own_tools.streams.0.lock().remove(&self.name);
     }
 }
 

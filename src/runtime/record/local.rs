@@ -1,7 +1,6 @@
 //! The record of a task whose orchestrator takes no reports: kept in memory, completed at once.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::RecordError;
@@ -81,7 +80,7 @@ impl LocalRecorder {
     }
 
     fn keep(&self, event: &ReportEvent) -> Option<RecordedFrame> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         match event {
             ReportEvent::Request(request) => {
                 kept.metrics.reflect_calls += u64::from(request.purpose == Purpose::Reflect);
@@ -136,7 +135,7 @@ impl LocalRecorder {
     }
 
     fn metrics(&self) -> ClaimedMetrics {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let mut metrics = kept.metrics.clone();
         metrics.cost_usd = kept.cost_micro_usd as f64 / 1e6;
         metrics
