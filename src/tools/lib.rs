@@ -22,6 +22,7 @@ mod cancel_tests;
 mod dialect;
 mod endpoint;
 mod error;
+mod event_stream;
 #[cfg(test)]
 mod hostile_tests;
 mod legacy;
@@ -56,6 +57,7 @@ use ktsu_egress as egress;
 use ktsu_peer::Peer;
 use ktsu_secret::Secret;
 use limits::SessionLimits;
+use session::Connector;
 
 /// A tool server, with everything that is needed to call it.
 #[derive(Clone)]
@@ -131,14 +133,13 @@ impl McpClient {
     /// # Errors
     /// [`ToolError`]; no call was sent.
     pub async fn open(&self, server: &McpServer) -> Result<McpSession, ToolError> {
-        let way = Endpoint::External(self.client.clone());
-        session::open(
-            way,
-            server,
-            Arc::clone(&self.dialects),
-            Arc::clone(&self.limits),
-        )
-        .await
+        let connector = Connector {
+            endpoint: Endpoint::External(self.client.clone()),
+            server: server.clone(),
+            dialects: Arc::clone(&self.dialects),
+            limits: Arc::clone(&self.limits),
+        };
+        connector.connect().await
     }
 
     /// As [`McpClient::open`], at a service of ours: the server's `url` is a path there.
@@ -150,7 +151,12 @@ impl McpClient {
         peer: &Peer,
         server: &McpServer,
     ) -> Result<McpSession, ToolError> {
-        let way = Endpoint::Builtin(peer.clone());
-        session::open(way, server, Arc::default(), Arc::clone(&self.limits)).await
+        let connector = Connector {
+            endpoint: Endpoint::Builtin(peer.clone()),
+            server: server.clone(),
+            dialects: Arc::default(),
+            limits: Arc::clone(&self.limits),
+        };
+        connector.connect().await
     }
 }
