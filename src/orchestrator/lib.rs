@@ -31,7 +31,7 @@ mod token;
 mod tools;
 
 pub use clock::MicrosClock;
-pub use fork::{ForkReceipt, ForkRequest};
+pub use fork::ForkReceipt;
 pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
 pub use ledger_health::{LedgerHealth, LedgerState};
@@ -47,7 +47,7 @@ use std::sync::{Arc, Weak};
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::Principal;
 use ktsu_ledger::event::plan::Variable;
-use ktsu_ledger::{CanonicalJson, StreamId};
+use ktsu_ledger::{CanonicalJson, Draft, StreamId};
 use ktsu_projections::index;
 use serde_json::Value;
 use tokio::sync::watch;
@@ -268,12 +268,8 @@ impl Orchestrator {
         let key = shared.secrets.redactor.redact_text(key);
         let digest = digest_of(&request.workflow, &request.body);
         let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
-        match shared
-            .runs
-            .keys
-            .claim(&shared.readers, &scoped, &digest)
-            .await?
-        {
+        let claim = shared.runs.keys.claim(&shared.readers, &scoped, &digest);
+        match claim.await? {
             ClaimOutcome::Existing(run_id) => {
                 self.wait_until_recorded(&run_id).await?;
                 Ok(RunAccepted {
@@ -307,46 +303,23 @@ impl Orchestrator {
         if let Some(step) = shared.peers.lacks_runtime_for(definition) {
             return Err(InvokeError::NoRuntime(step));
         }
-        if let Some(variable) = shared
-            .secrets
-            .lacks_value(&request.workflow, &request.principal)
-        {
+        let (workflow, principal) = (&request.workflow, &request.principal);
+        if let Some(variable) = shared.secrets.lacks_value(workflow, principal) {
             return Err(InvokeError::NoKey {
                 variable,
                 principal: request.principal.id,
             });
         }
+        let in_kit = shared.kit.workflows.get(workflow);
         let invocation = Invocation {
+            env: shared.secrets.recorded_env(workflow),
+            lock: in_kit.and_then(|workflow| workflow.lock.clone()),
             body: request.body,
-            env: shared.secrets.recorded_env(&request.workflow),
             idempotency,
-            lock: shared
-                .kit
-                .workflows
-                .get(&request.workflow)
-                .and_then(|one| one.lock.clone()),
             principal: request.principal,
         };
         let created = admit::invocation(definition, invocation).map_err(InvokeError::from)?;
-        let run_id = format!("run_{}", uuid::Uuid::now_v7().simple());
-        let stream =
-            StreamId::run(&run_id).map_err(|error| InvokeError::Internal(error.to_string()))?;
-        let memo = Memo::default();
-        let observed = ClockReading::now(&shared.clock);
-        let begun = turn::begin(definition, stream, created, observed.clock, &memo);
-        let (state, turn) = begun.map_err(|broken| InvokeError::Internal(broken.to_string()))?;
-        let new = NewRun {
-            definition: definition.clone(),
-            state,
-            turn,
-            memo,
-            observed,
-        };
-        RunRegistry::begin(shared, new).await?;
-        Ok(RunAccepted {
-            run_id,
-            created: true,
-        })
+        begin_run(shared, "run_", definition, created).await
     }
 
     /// How far a run under way is; `None` if it is not under way here.
@@ -426,10 +399,8 @@ impl Orchestrator {
 
     /// Why the ledger stopped, if it did.
     pub fn failed(&self) -> Option<String> {
-        self.shared
-            .appender
-            .failed()
-            .map(|reason| reason.to_string())
+        let failed = self.shared.appender.failed();
+        failed.map(|reason| reason.to_string())
     }
 
     /// Stops: no run continues, and everything sent to the appender is durable. Unfinished work
@@ -437,6 +408,34 @@ impl Orchestrator {
     pub fn stop(&self) {
         self.shared.runs.stop();
     }
+}
+
+/// Starts a run under a new id with this prefix, and returns once its first turn is durable.
+async fn begin_run(
+    shared: &Arc<Shared>,
+    prefix: &str,
+    definition: &Arc<Definition>,
+    created: Draft,
+) -> Result<RunAccepted, InvokeError> {
+    let run_id = format!("{prefix}{}", uuid::Uuid::now_v7().simple());
+    let stream = StreamId::run(&run_id);
+    let stream = stream.map_err(|error| InvokeError::Internal(error.to_string()))?;
+    let memo = Memo::default();
+    let observed = ClockReading::now(&shared.clock);
+    let begun = turn::begin(definition, stream, created, observed.clock, &memo);
+    let (state, turn) = begun.map_err(|broken| InvokeError::Internal(broken.to_string()))?;
+    let new = NewRun {
+        definition: Arc::clone(definition),
+        state,
+        turn,
+        memo,
+        observed,
+    };
+    RunRegistry::begin(shared, new).await?;
+    Ok(RunAccepted {
+        run_id,
+        created: true,
+    })
 }
 
 /// Counts the time of the supervisor, as long as there is an engine.

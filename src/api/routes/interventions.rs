@@ -15,10 +15,10 @@ use super::{RunTarget, pointer_errors, wire};
 use crate::access::Caller;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::{CommandReceipt, ForkRequest, HumanCommand, Orchestrator};
+use ktsu_orchestrator::{CommandReceipt, HumanCommand, Orchestrator};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
-use ktsu_workflow::admit::intervention::{ForkPosition, OverlayCommand};
+use ktsu_workflow::admit::intervention::{ForkPosition, ForkRequest, OverlayCommand};
 use ktsu_workflow::definition::Definition;
 
 /// Makes a branch of a run: a copy that shares the frames before the fork position.
