@@ -7,7 +7,6 @@
 //!
 //! The first path costs the same wherever a run is forked.
 
-
 use ktsu_ledger::branch::{Ancestry, frames};
 use ktsu_ledger::event::{BranchCreated, RunEvent};
 use ktsu_ledger::frame::Link;

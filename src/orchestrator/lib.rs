@@ -35,13 +35,14 @@ pub use fork::ForkReceipt;
 pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
 pub use ledger_health::{LedgerHealth, LedgerState};
+pub use peers::Peers;
 pub use reports::{ReportError, TaskAddress};
 pub use run::Progress;
 pub use startup::{Recovered, rebuild_index};
 pub use token::TokenKey;
 pub use tools::{BuiltinServer, PostOutcome, ProtocolAnswer, ToolStream};
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
 use ktsu_ledger::appender::Appender;
@@ -53,7 +54,6 @@ use serde_json::Value;
 use tokio::sync::watch;
 
 use clock::ClockReading;
-use ktsu_egress as egress;
 use ktsu_environment::settings::MAX_ACTIVE_RUNS;
 use ktsu_environment::{Principals, VariableValues};
 use ktsu_kit::Kit;
@@ -65,7 +65,6 @@ use ktsu_workflow::admit::{self, Invocation, InvocationError};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn;
-use peers::Peers;
 use registry::{NewRun, RunRegistry};
 use secrets::RunSecrets;
 use supervise::Supervisor;
@@ -88,25 +87,12 @@ pub struct OrchestratorParts {
     pub principals: Arc<Principals>,
     /// The most runs under way at once.
     pub max_active: usize,
-    /// URLs of tool servers by name, if they differ from those in their files.
-    pub tool_servers: BTreeMap<String, String>,
-    /// The client for all outgoing requests.
-    pub egress: egress::Client,
+    /// The services that runs talk to.
+    pub peers: Peers,
     /// The time.
     pub clock: MicrosClock,
-    /// Where agents run, if anywhere.
-    pub runtime: Option<Peer>,
-    /// The groups of the gateway in this process, if it is in this process.
-    pub groups: Option<BTreeSet<String>>,
-    /// The gateway, for health checks only: model calls go through the runtime (seed 000, invariant
-    /// 6).
-    pub gateway: Option<Peer>,
     /// How the notary is; shown by `/health`.
     pub notary: ktsu_evidence::notary::SharedStatus,
-    /// The key behind the tokens of attempts.
-    pub tokens: TokenKey,
-    /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
-    pub own_url: String,
     /// Whether runs that were left unfinished go on.
     pub resume_unfinished: bool,
     /// The health of the ledger.
@@ -219,15 +205,7 @@ impl Orchestrator {
                 parts.provider_keys,
                 parts.secret,
             ),
-            peers: Peers {
-                egress: parts.egress,
-                runtime: parts.runtime,
-                gateway: parts.gateway,
-                groups: parts.groups,
-                tool_servers: parts.tool_servers,
-                tokens: parts.tokens,
-                own_url: parts.own_url,
-            },
+            peers: parts.peers,
             appender: parts.appender,
             readers: parts.readers,
             clock: parts.clock,

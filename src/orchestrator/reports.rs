@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::effects::recorded;
-use super::run::{Message, ReportOutcome};
+use super::run::{Message, ReportMessage, ReportOutcome};
 use super::token::TaskName;
 use super::{Orchestrator, wait_for};
 use ktsu_contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
@@ -189,11 +189,11 @@ impl Orchestrator {
         let supervisor = &shared.supervisor;
         supervisor.record_contact(&task.name(), attempt, None);
         let (reply, replied) = oneshot::channel();
-        let message = Message::Report {
+        let message = Message::Report(ReportMessage {
             scope: task.scope.clone(),
             events: events.clone(),
             reply,
-        };
+        });
         let taken = match under_way.send(Box::new(message)).await {
             true => replied.await.ok(),
             false => None,

@@ -39,19 +39,14 @@ struct SupervisedRuns {
 
 /// Who works on a task.
 struct SupervisedTask {
-    attempt: u32,
-    scope: String,
-    step: String,
-    item: Option<u32>,
+    task: WatchRequest,
     instance: Option<String>,
     heard: u64,
     reported: bool,
-    mailbox: mpsc::WeakSender<Box<Message>>,
 }
 
 /// A task that begins to be watched.
 pub(super) struct WatchRequest {
-    pub(super) name: TaskName,
     pub(super) attempt: u32,
     pub(super) scope: String,
     pub(super) step: String,
@@ -61,31 +56,23 @@ pub(super) struct WatchRequest {
 
 impl Supervisor {
     /// Watches a task from now on; an earlier attempt of it is forgotten.
-    pub(super) fn watch(&self, watch: WatchRequest) {
+    pub(super) fn watch(&self, name: TaskName, task: WatchRequest) {
         let mut watched = self.0.lock();
         let worker = SupervisedTask {
-            attempt: watch.attempt,
-            scope: watch.scope,
-            step: watch.step,
-            item: watch.item,
+            task,
             instance: None,
             heard: watched.now,
             reported: false,
-            mailbox: watch.mailbox,
         };
-        let run = watch.name.root().to_owned();
-        watched
-            .runs
-            .entry(run)
-            .or_default()
-            .insert(watch.name, worker);
+        let tasks = watched.runs.entry(name.root().to_owned()).or_default();
+        tasks.insert(name, worker);
     }
 
     /// Whether an attempt is still watched.
     pub(super) fn is_watched(&self, name: &TaskName, attempt: u32) -> bool {
         let mut watched = self.0.lock();
         let worker = watched.worker(name);
-        worker.is_some_and(|worker| worker.attempt == attempt)
+        worker.is_some_and(|worker| worker.task.attempt == attempt)
     }
 
     /// A runtime took a task, or reported about it.
@@ -96,7 +83,7 @@ impl Supervisor {
             watched.instances.insert(instance.clone(), now);
         }
         if let Some(worker) = watched.worker(name)
-            && worker.attempt == attempt
+            && worker.task.attempt == attempt
         {
             worker.heard = now;
             if instance.is_some() {
@@ -146,7 +133,11 @@ impl Supervisor {
                 heard.paused.push(HeartbeatTask::clone(task));
             }
             match watched.worker(&name) {
-                Some(worker) if task.attempt.is_none_or(|attempt| attempt == worker.attempt) => {
+                Some(worker)
+                    if task
+                        .attempt
+                        .is_none_or(|attempt| attempt == worker.task.attempt) =>
+                {
                     worker.heard = now;
                     worker.instance = Some(beat.runtime_id.clone());
                 }
@@ -217,16 +208,16 @@ impl SupervisedTask {
             return;
         }
         let message = Message::Lost {
-            scope: self.scope.clone(),
+            scope: self.task.scope.clone(),
             lost: WorkerLost {
-                attempt: self.attempt,
-                item: self.item,
+                attempt: self.task.attempt,
+                item: self.task.item,
                 reason,
                 runtime_alive,
-                step: self.step.clone(),
+                step: self.task.step.clone(),
             },
         };
-        let mailbox = self.mailbox.upgrade();
+        let mailbox = self.task.mailbox.upgrade();
         let sent = mailbox.map(|mailbox| mailbox.try_send(Box::new(message)));
         self.reported = !matches!(sent, Some(Err(mpsc::error::TrySendError::Full(_))));
     }
@@ -257,14 +248,14 @@ mod tests {
                 run: "run_1".to_owned(),
                 step: step.to_owned(),
             };
-            self.supervisor.watch(WatchRequest {
-                name: name.clone(),
+            let task = WatchRequest {
                 attempt: 1,
                 scope: String::new(),
                 step: step.to_owned(),
                 item: None,
                 mailbox: self.sender.downgrade(),
-            });
+            };
+            self.supervisor.watch(name.clone(), task);
             name
         }
 
