@@ -47,8 +47,8 @@ use ktsu_peer::Peer;
 pub use callbacks::Callbacks;
 pub use routes::openapi;
 pub use tools::{
-    BoxFuture, DispatchedServer, ServerLocation, ServerTool, SessionCall, ToolCallResult,
-    ToolClient, ToolError, ToolErrorCode, ToolList, ToolSession,
+    BoxFuture, McpServer, ServerTool, ToolCallResult, ToolClient, ToolError, ToolErrorCode,
+    ToolList, ToolSession,
 };
 
 /// What a runtime is made of.

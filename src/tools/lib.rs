@@ -64,8 +64,10 @@ use session::Connector;
 pub struct McpServer {
     /// The agent's name for it, for messages.
     pub name: String,
-    /// Where it listens, `http` or `https`. For [`McpClient::open_builtin`] a path.
+    /// Where it listens, `http` or `https`; for a built-in server the path, with its query.
     pub url: String,
+    /// The service that a built-in server is part of. All others are reached by the guarded client.
+    pub builtin: Option<Peer>,
     /// Goes with every request.
     pub auth: Option<(HeaderName, Secret)>,
     /// Its settings; they go with `initialize`.
@@ -133,28 +135,14 @@ impl McpClient {
     /// # Errors
     /// [`ToolError`]; no call was sent.
     pub async fn open(&self, server: &McpServer) -> Result<McpSession, ToolError> {
-        let connector = Connector {
-            endpoint: Endpoint::External(self.client.clone()),
-            server: server.clone(),
-            dialects: Arc::clone(&self.dialects),
-            limits: Arc::clone(&self.limits),
+        let (endpoint, dialects) = match &server.builtin {
+            None => (Endpoint::External(self.client.clone()), &self.dialects),
+            Some(peer) => (Endpoint::Builtin(peer.clone()), &Arc::default()),
         };
-        connector.connect().await
-    }
-
-    /// As [`McpClient::open`], at a service of ours: the server's `url` is a path there.
-    ///
-    /// # Errors
-    /// [`ToolError`]; no call was sent.
-    pub async fn open_builtin(
-        &self,
-        peer: &Peer,
-        server: &McpServer,
-    ) -> Result<McpSession, ToolError> {
         let connector = Connector {
-            endpoint: Endpoint::Builtin(peer.clone()),
+            endpoint,
             server: server.clone(),
-            dialects: Arc::default(),
+            dialects: Arc::clone(dialects),
             limits: Arc::clone(&self.limits),
         };
         connector.connect().await
