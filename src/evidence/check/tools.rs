@@ -17,14 +17,14 @@ use serde_json::Value;
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, Question, TaskProgress};
 use super::history::server;
 use super::reading::EvidenceArchive;
-use super::{Claim, ClaimFailure, VerifyOptions};
+use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, not_covered_at, proven};
 use ktsu_workflow::admit::tools::idempotency_key;
 
 impl EvidenceArchive {
     /// Whether every call of a tool is accounted for.
-    pub(super) fn tools(&self, against: &VerifyOptions) -> Claim {
+    pub(super) fn tools(&self, against: &VerifyOptions) -> CheckResult {
         let (mut open, mut made) = (None, BTreeSet::new());
-        let judged = self.each_history(against, &mut |history| {
+        let large = self.each_history(against, &mut |history| {
             let mut story = AgentTimeline::of(history)?;
             if let Some(wrong) = story.wrong.remove(&ClaimKind::Tools) {
                 return Err(wrong);
@@ -42,18 +42,14 @@ impl EvidenceArchive {
             }
             made.append(&mut story.made);
             Ok(())
-        });
-        match (judged, open, made.len()) {
-            (Err(wrong), ..) => Claim::failed("tools", wrong),
-            (Ok(Some(large)), ..) => Claim::not_covered("tools", large),
-            (Ok(None), Some(frame), _) => Claim {
-                frame: Some(frame),
-                ..Claim::not_covered("tools", "its run goes on, and the call has no result yet")
-            },
-            (Ok(None), None, 0) => Claim::proven("tools", "no tool was called"),
-            (Ok(None), None, made) => {
-                Claim::proven("tools", format!("{made} calls are accounted for"))
+        })?;
+        match (large, open, made.len()) {
+            (Some(large), ..) => not_covered(large),
+            (None, Some(frame), _) => {
+                not_covered_at(frame, "its run goes on, and the call has no result yet")
             }
+            (None, None, 0) => proven("no tool was called"),
+            (None, None, made) => proven(format!("{made} calls are accounted for")),
         }
     }
 }
