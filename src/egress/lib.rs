@@ -202,7 +202,9 @@ impl Client {
         let place = target.place.clone();
         let limit = request.timeout.as_millis();
         let wanted = request.keep;
-        let sending = self.0.connections.send(target, request);
+        let (method, headers) = (request.method, request.headers);
+        let connections = &self.0.connections;
+        let sending = connections.send(target, method, headers, request.body);
         let mut answer = match tokio::time::timeout_at(deadline, sending).await {
             Ok(answer) => answer?,
             Err(_) => {

@@ -15,7 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::address::RequestTarget;
-use super::{Client, EgressError, EgressErrorCode, EgressRequest};
+use super::{Client, EgressError, EgressErrorCode};
 
 /// What a place is for. Unless it says otherwise there are as many places at a host as there are for
 /// [`Client::send`], and whoever gets none waits.
@@ -116,10 +116,7 @@ impl Client {
                 let places = self.host_slots(&format!("{}{name}", target.place), count);
                 let held = match of {
                     SlotKind::Session => places.try_acquire_owned().ok(),
-                    SlotKind::Exchange
-                    | SlotKind::Listening
-                    | SlotKind::Control
-                    | SlotKind::Part => places.acquire_owned().await.ok(),
+                    _ => places.acquire_owned().await.ok(),
                 };
                 Some(held.ok_or_else(|| full(&target.place, count))?)
             }
@@ -146,15 +143,9 @@ impl RequestSlot {
     pub async fn send(self, head: StreamRequest) -> Result<ResponseStream, EgressError> {
         let host = self.target.place.clone();
         let limit = head.timeout;
-        let request = EgressRequest {
-            method: head.method,
-            url: String::new(),
-            headers: head.headers,
-            body: head.body,
-            timeout: limit,
-            keep: 0,
-        };
-        let sending = Box::pin(self.client.0.connections.send(self.target, request));
+        let connections = &self.client.0.connections;
+        let sending = connections.send(self.target, head.method, head.headers, head.body);
+        let sending = Box::pin(sending);
         let Ok(answer) = timeout(limit, sending).await else {
             let message = format!("no answer from {host} within {} ms", limit.as_millis());
             return Err(EgressError::new(EgressErrorCode::Timeout, message).after_sending());

@@ -181,10 +181,7 @@ pub(super) fn step_end(event: &StepEvent) -> Option<StepOutcome> {
         StepEvent::Completed(_) => Some(StepOutcome::Complete),
         StepEvent::Failed(_) => Some(StepOutcome::Failed),
         StepEvent::Skipped(_) => Some(StepOutcome::Skipped),
-        StepEvent::Started(_)
-        | StepEvent::ReservedEvaluated(_)
-        | StepEvent::OutputChecked(_)
-        | StepEvent::Reset(_) => None,
+        _ => None,
     }
 }
 
@@ -254,12 +251,8 @@ fn run(frame: &Frame, event: &RunEvent) -> Option<Milestone> {
         RunEvent::Paused(word) => human_action("run paused: waits for ktsu resume", &word.by),
         RunEvent::Cancelled(word) => human_action("run is being cancelled", &word.by),
         RunEvent::Terminated(word) => human_action("run is being terminated", &word.by),
-        RunEvent::Started(_)
-        | RunEvent::Continued(_)
-        | RunEvent::Completed(_)
-        | RunEvent::Failed(_)
-        | RunEvent::TimerFired(_)
-        | RunEvent::ClockJumped(_) => return None,
+        // The end of a run is told by its state, see `RunEnd`.
+        _ => return None,
     })
 }
 

@@ -82,10 +82,8 @@ pub(super) fn read(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<Parsed
         let Some(read) = group(reader, node) else {
             continue;
         };
-        if groups
-            .iter()
-            .any(|other| other.group.name == read.group.name)
-        {
+        let name = &read.group.name;
+        if groups.iter().any(|other| other.group.name == *name) {
             let words = format!("two groups are called {:?}", read.group.name);
             reader.fault(Fault::new(FaultCode::DuplicateName, node.place, words));
         }
@@ -239,11 +237,7 @@ fn amount(reader: &mut ConfigReader<'_>, fields: &Fields<'_>, names: [&str; 2]) 
     let node = reader.required(fields, name, "a price")?;
     let amount = match &node.data {
         YamlValue::Number(number) => price::parse(&number.to_string()),
-        YamlValue::Null
-        | YamlValue::Bool(_)
-        | YamlValue::Text(_)
-        | YamlValue::List(_)
-        | YamlValue::Map(_) => None,
+        _ => None,
     };
     amount.or_else(|| {
         let words = format!("{name} must be US dollars from 0 to 1000000, at most 6 decimals");

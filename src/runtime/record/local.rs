@@ -61,12 +61,7 @@ impl LocalRecorder {
                     reflect = draft.is_some_and(|draft| self.trigger.fires(draft));
                 }
                 ReportEvent::Finished(finished) => self.complete(finished).await?,
-                ReportEvent::Request(_)
-                | ReportEvent::Response(_)
-                | ReportEvent::ToolCalled(_)
-                | ReportEvent::ToolReturned(_)
-                | ReportEvent::ToolInDoubt(_)
-                | ReportEvent::ApprovalRequested(_) => {}
+                _ => {}
             }
             recorded.extend(self.keep(&event));
         }
@@ -87,11 +82,7 @@ impl LocalRecorder {
             }
             ReportEvent::Response(response) => kept.count(response),
             ReportEvent::ToolCalled(_) => kept.metrics.tool_calls += 1,
-            ReportEvent::Decided(_)
-            | ReportEvent::ToolReturned(_)
-            | ReportEvent::ToolInDoubt(_)
-            | ReportEvent::ApprovalRequested(_)
-            | ReportEvent::Finished(_) => {}
+            _ => {}
         }
         let mut written = serde_json::to_value(event).ok()?;
         let data = written.get_mut("data")?.take();
