@@ -26,12 +26,12 @@ impl EvidenceArchive {
     pub(super) fn approvals(&self, against: &VerifyOptions) -> CheckResult {
         let (mut decided, mut unknown) = (BTreeSet::new(), None);
         let large = self.each_history(against, &mut |history| {
-            let mut story = AgentTimeline::of(history)?;
-            if let Some(wrong) = story.wrong.remove(&ClaimKind::Approvals) {
+            let mut timeline = AgentTimeline::of(history)?;
+            if let Some(wrong) = timeline.wrong.remove(&ClaimKind::Approvals) {
                 return Err(wrong);
             }
-            decided.append(&mut story.decided);
-            unknown = unknown.take().or(story.unauthenticated);
+            decided.append(&mut timeline.decided);
+            unknown = unknown.take().or(timeline.unauthenticated);
             Ok(())
         })?;
         match (large, unknown, decided.len()) {

@@ -96,11 +96,6 @@ impl CompiledServer {
         })
     }
 
-    /// Whether it is told something that is never recorded.
-    pub fn has_secrets(&self) -> bool {
-        self.plan.params.values().any(|param| param.secret)
-    }
-
     /// What it is told of everything that is no secret, or of the secrets alone. `given`: the
     /// params of the agent.
     ///
