@@ -139,7 +139,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Has a workflow shown before its first run.
+    /// Shows a workflow before its first run.
     pub fn declare_workflow(&self, name: &str) {
         drop(self.workflow(name));
     }
@@ -150,7 +150,7 @@ impl Metrics {
             .change_status(None, Some(status));
     }
 
-    /// What the appender tells how long each transaction took.
+    /// Takes the duration of each transaction from the appender.
     pub fn on_written(&self) -> OnWritten {
         let seconds = self.families.commit_seconds.clone();
         Box::new(move |took| seconds.observe(took.as_secs_f64()))

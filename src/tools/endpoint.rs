@@ -8,12 +8,12 @@ use super::{ToolError, ToolErrorCode};
 use ktsu_egress::{self as egress, BodyError, ResponseStream, SlotKind, StreamRequest};
 use ktsu_peer::Peer;
 
-/// Whose server it is.
+/// How a server is reached.
 #[derive(Clone)]
 pub(super) enum Endpoint {
-    /// Somebody's.
+    /// A third-party server, reached through the guarded client.
     External(egress::Client),
-    /// Ours.
+    /// A built-in server, reached like the services of the engine.
     Builtin(Peer),
 }
 
@@ -24,7 +24,7 @@ pub(super) enum PreparedRequest {
 }
 
 impl Endpoint {
-    /// Waits until it is our turn.
+    /// Waits for the right to send a request.
     pub(super) async fn prepare(
         &self,
         url: &str,
@@ -40,7 +40,7 @@ impl Endpoint {
 }
 
 impl PreparedRequest {
-    /// Sends once, and waits for the head of the answer.
+    /// Sends the request once, and waits for the head of the response.
     pub(super) async fn send(self, head: StreamRequest) -> Result<ResponseStream, ToolError> {
         let (peer, path) = match self {
             Self::External(slot) => return Ok(slot.send(head).await?),
@@ -65,7 +65,7 @@ impl PreparedRequest {
     }
 }
 
-/// A body that has no end, as a failure.
+/// The error for a body that was not read to its end.
 pub(super) fn body_error(broken: BodyError) -> ToolError {
     let code = match broken {
         BodyError::TimedOut => ToolErrorCode::Timeout,
@@ -75,7 +75,7 @@ pub(super) fn body_error(broken: BodyError) -> ToolError {
     ToolError::sent(code, format!("the answer is not whole: {broken}"))
 }
 
-/// A status that is no success, as a failure. Within a session 404 says that the session is
+/// The error for a status other than success. Within a session 404 says that the session is
 /// forgotten, and so does the 400 of older servers; such a request was not taken (decision A5).
 pub(super) fn status_error(status: StatusCode, in_session: bool) -> ToolError {
     let code = match status {

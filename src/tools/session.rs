@@ -24,16 +24,16 @@ use super::listing::{ToolListing, ToolListingBuilder};
 use super::transport::{CallProgress, OutgoingToolCall, SessionShared, session_transport};
 use super::{ExcludedTool, McpServer, ToolCallResult, ToolError, ToolErrorCode, ToolList};
 
-/// An open session with one server. Dropping it ends it, too: what is under way is given up, and
-/// the server is told in the background.
+/// An open session with one server. Dropping it ends it, too: calls under way are given up, and the
+/// server is notified in the background.
 pub struct McpSession {
     connector: Connector,
     now: Mutex<SessionState>,
-    /// Finding out what a server offers now is one caller's work; the others take what it found.
+    /// Held by the one caller that lists the tools again; the others take the result.
     renewing: tokio::sync::Mutex<()>,
 }
 
-/// Where a session begins, and where another one does in its place.
+/// What is needed to open a session, and another one in its place.
 pub(super) struct Connector {
     pub(super) endpoint: Endpoint,
     pub(super) server: McpServer,

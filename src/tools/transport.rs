@@ -44,17 +44,17 @@ const IDEMPOTENCY_KEY_META: &str = "ktsu/idempotency-key";
 /// The member of `_meta` of `initialize` with the server's settings.
 const CONFIG_META: &str = "ktsu/config";
 
-/// What goes with a `tools/call`, beside the SDK's message.
+/// A `tools/call`, as far as it is not in the SDK's message.
 #[derive(Clone)]
 pub(super) struct OutgoingToolCall {
     pub(super) key: String,
     pub(super) limit: Duration,
-    /// Its sender lives as long as whoever waits for the result.
+    /// Its sender lives as long as a caller waits for the result.
     pub(super) alive: watch::Receiver<()>,
     pub(super) progress: Arc<CallProgress>,
 }
 
-/// What became of a call.
+/// How far a call is.
 #[derive(Debug, Default)]
 pub(super) struct CallProgress {
     /// It is a call, which may be silent for as long as it may last: a tool that works for minutes
@@ -105,7 +105,7 @@ impl RpcRequest {
     }
 }
 
-/// A session, as far as HTTP knows of it.
+/// The HTTP state of a session.
 pub(super) struct SessionShared {
     pub(super) url: String,
     pub(super) endpoint: Endpoint,
@@ -132,7 +132,7 @@ struct TransportState {
     listener: Option<AbortOnDrop>,
 }
 
-/// A task that ends with whoever holds this.
+/// Aborts a task when dropped.
 pub(super) struct AbortOnDrop(pub(super) tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {

@@ -285,7 +285,6 @@ impl MatchedRule<'_> {
                 },
                 content,
                 tool_calls,
-                ..ProviderReply::default()
             }),
         }
     }
