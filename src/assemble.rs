@@ -40,8 +40,8 @@ use ktsu_evidence::store_stream::StoreStream;
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::Kit;
 use ktsu_orchestrator::{
-    LedgerHealth, MAX_ACTIVE, MicrosClock, Orchestrator, OrchestratorParts, Recovered, clock,
-    rebuild_index,
+    LedgerHealth, MAX_ACTIVE, MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered,
+    clock, rebuild_index,
 };
 use ktsu_peer::Peer;
 use ktsu_runtime::{self as runtime, Callbacks, Runtime};
@@ -268,15 +268,17 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         kit: setup.kit,
         environment,
         principals: Arc::clone(&principals),
-        tool_servers: tool_servers.unwrap_or_default(),
+        peers: Peers {
+            egress,
+            runtime: agents.runtime,
+            gateway: agents.gateway,
+            groups,
+            tool_servers: tool_servers.unwrap_or_default(),
+            tokens,
+            own_url: setup.own_url.unwrap_or_else(|| url.clone()),
+        },
         max_active: limits.active_runs.unwrap_or(MAX_ACTIVE),
-        egress,
         clock: Arc::clone(&clock),
-        runtime: agents.runtime,
-        gateway: agents.gateway,
-        groups,
-        tokens,
-        own_url: setup.own_url.unwrap_or_else(|| url.clone()),
         notary: notary.status(),
         resume_unfinished: setup.resume_unfinished && !full,
         standing: LedgerHealth::owner(damage.clone(), full),

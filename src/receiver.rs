@@ -6,7 +6,7 @@
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Router;
@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, Method, Uri};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use ktsu_ledger::Timestamp;
+use parking_lot::Mutex;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
@@ -105,12 +106,12 @@ impl Receiver {
 
     /// The last deliveries, oldest first.
     pub fn deliveries(&self) -> Vec<Delivery> {
-        self.log.lock().1.iter().cloned().collect()
+        self.log.noted.lock().1.iter().cloned().collect()
     }
 
     /// How many there were, those no longer kept included.
     pub fn received(&self) -> u64 {
-        self.log.lock().0
+        self.log.noted.lock().0
     }
 
     /// Stops accepting and waits until requests under way are answered.
@@ -121,13 +122,8 @@ impl Receiver {
 }
 
 impl Log {
-    fn lock(&self) -> std::sync::MutexGuard<'_, (u64, VecDeque<Delivery>)> {
-        // Held to push or copy; a panic there leaves a list that is still whole.
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn note(&self, delivery: Delivery) {
-        let mut noted = self.lock();
+        let mut noted = self.noted.lock();
         noted.0 += 1;
         noted.1.push_back(delivery);
         while noted.1.len() > self.keep {

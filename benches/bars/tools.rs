@@ -106,6 +106,7 @@ async fn session(tools: &McpClient, url: &str) -> Duration {
     let server = McpServer {
         name: "desk".to_owned(),
         url: url.to_owned(),
+        builtin: None,
         auth: None,
         params: std::collections::BTreeMap::new(),
     };

@@ -220,7 +220,8 @@ pub(crate) fn too_large_at(text: &[u8], at: usize) -> JsonError {
     }
 }
 
-fn deeper_than(value: &Value, levels: usize) -> bool {
+/// Whether more arrays and objects are nested in one another than so many levels.
+pub fn deeper_than(value: &Value, levels: usize) -> bool {
     match value {
         Value::Array(items) => {
             levels == 0 || items.iter().any(|item| deeper_than(item, levels - 1))

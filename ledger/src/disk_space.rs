@@ -1,8 +1,9 @@
 //! The space left on the disk: measured before every commit, and otherwise at most once a second.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 /// How long an answer serves.
 const FRESH: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ impl DiskSpace {
 
     fn measure(&self, fresh: Duration) -> bool {
         // The lock is held during the measurement, so that it happens once.
-        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = self.last.lock();
         match *last {
             Some((asked, low)) if asked.elapsed() < fresh => low,
             Some(_) | None => {

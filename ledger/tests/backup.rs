@@ -5,6 +5,7 @@
 mod support;
 
 use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use ktsu_ledger::appender::{Appender, Options};
@@ -22,6 +23,7 @@ fn a_ledger_in_use_is_copied_whole_and_comes_back() {
     let store = Box::new(SqliteStore::open(&live).unwrap());
     let (appender, thread) = Appender::start(store, Options::default()).unwrap();
     let stop = AtomicBool::new(false);
+    let begun = Barrier::new(2);
     let copies: Vec<_> = std::thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut number = 0;
@@ -33,10 +35,14 @@ fn a_ledger_in_use_is_copied_whole_and_comes_back() {
                     .with_index(row(&name, "w", "complete", number))
                     .unwrap();
                 appender.append(made).unwrap();
+                if number == 0 {
+                    begun.wait();
+                }
                 number += 1;
             }
             number
         });
+        begun.wait();
         let copies: Vec<_> = (0..4)
             .map(|number| {
                 let copy = folder.path().join(format!("copy-{number}.db"));

@@ -22,7 +22,7 @@ use ktsu_environment::Principals;
 use ktsu_history::indexed_reader::IndexedReader;
 use ktsu_history::verify;
 use ktsu_orchestrator::{
-    LedgerHealth, MAX_ACTIVE, Orchestrator, OrchestratorParts, TokenKey, clock,
+    LedgerHealth, MAX_ACTIVE, Orchestrator, OrchestratorParts, Peers, TokenKey, clock,
 };
 use ktsu_readers::ReaderPool;
 use ktsu_server::{self as server, ServerLimits};
@@ -68,15 +68,17 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
         environment,
         principals: Arc::clone(&principals),
         max_active: MAX_ACTIVE,
-        tool_servers: Default::default(),
-        egress: egress::Client::new(&policy(file))?,
+        peers: Peers {
+            egress: egress::Client::new(&policy(file))?,
+            runtime: None,
+            gateway: None,
+            groups: None,
+            tool_servers: Default::default(),
+            tokens: no_tokens()?,
+            own_url: url.clone(),
+        },
         clock: setup.clock.unwrap_or_else(clock::system_clock),
-        runtime: None,
-        groups: None,
-        gateway: None,
         notary: Arc::default(),
-        tokens: no_tokens()?,
-        own_url: url.clone(),
         resume_unfinished: false,
         standing: LedgerHealth::reader(damage.clone()),
         secret: Arc::new(|_| None),

@@ -77,6 +77,7 @@ async fn list(client: &egress::Client, asked: &ServerQuery) -> Result<ListedTool
     let server = tools::McpServer {
         name: asked.name.clone(),
         url: asked.url.clone(),
+        builtin: None,
         auth,
         params: asked.params.clone(),
     };

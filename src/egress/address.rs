@@ -8,6 +8,7 @@
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use ipnet::IpNet;
 use reqwest::Url;
 
 use super::{EgressError, EgressErrorCode};
@@ -134,7 +135,7 @@ pub fn is_entry(text: &str) -> bool {
 pub(super) struct AddressRules {
     /// Lower case, without a trailing dot; with a port or for any.
     hosts: Vec<(String, Option<u16>)>,
-    ranges: Vec<(IpAddr, u8)>,
+    ranges: Vec<IpNet>,
     loopback: bool,
 }
 
@@ -164,18 +165,12 @@ impl AddressRules {
 
     fn add(&mut self, entry: &str) -> Option<()> {
         if let Some((address, bits)) = entry.split_once('/') {
-            let address: IpAddr = address.parse().ok()?;
-            let bits: u8 = bits.parse().ok()?;
-            let widest = if address.is_ipv4() { 32 } else { 128 };
-            if bits > widest {
-                return None;
-            }
-            self.ranges.push((address, bits));
+            let range = IpNet::new(address.parse().ok()?, bits.parse().ok()?);
+            self.ranges.push(range.ok()?);
             return Some(());
         }
         if let Ok(address) = entry.parse::<IpAddr>() {
-            self.ranges
-                .push((address, if address.is_ipv4() { 32 } else { 128 }));
+            self.ranges.push(address.into());
             return Some(());
         }
         let (host, port) = match entry.rsplit_once(':') {
@@ -217,16 +212,9 @@ impl AddressRules {
             // No entry makes these a host one could mean.
             AddressKind::Unspecified | AddressKind::Multicast => Err(kind),
             AddressKind::Loopback if self.loopback => Ok(()),
-            AddressKind::Loopback
-            | AddressKind::Private
-            | AddressKind::UniqueLocal
-            | AddressKind::LinkLocal
-            | AddressKind::Shared
-            | AddressKind::Metadata
-            | AddressKind::Mapped
-            | AddressKind::Reserved => {
+            _ => {
                 let canonical = address.to_canonical();
-                let within = |range: &(IpAddr, u8)| contains(*range, canonical);
+                let within = |range: &IpNet| range.contains(&canonical);
                 (listed || self.ranges.iter().any(within))
                     .then_some(())
                     .ok_or(kind)
@@ -252,20 +240,6 @@ fn literal(host: &str) -> Option<IpAddr> {
         .strip_prefix('[')
         .and_then(|host| host.strip_suffix(']'));
     inner.unwrap_or(host).parse().ok()
-}
-
-fn contains((network, bits): (IpAddr, u8), address: IpAddr) -> bool {
-    let same = |network: u128, address: u128, width: u32| {
-        let dropped = width.saturating_sub(u32::from(bits));
-        network.checked_shr(dropped).unwrap_or(0) == address.checked_shr(dropped).unwrap_or(0)
-    };
-    match (network, address) {
-        (IpAddr::V4(network), IpAddr::V4(address)) => {
-            same(u32::from(network).into(), u32::from(address).into(), 32)
-        }
-        (IpAddr::V6(network), IpAddr::V6(address)) => same(network.into(), address.into(), 128),
-        (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
-    }
 }
 
 #[cfg(test)]

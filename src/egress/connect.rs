@@ -5,11 +5,13 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use bytes::Bytes;
+use http::{HeaderMap, Method};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use reqwest::redirect;
 
 use super::address::{AddressKind, AddressRules, RequestTarget};
-use super::{EgressError, EgressErrorCode, EgressRequest};
+use super::{EgressError, EgressErrorCode};
 
 /// Who answers for names.
 #[derive(Clone)]
@@ -47,7 +49,9 @@ impl GuardedConnections {
     pub(super) async fn send(
         &self,
         target: RequestTarget,
-        request: EgressRequest,
+        method: Method,
+        headers: HeaderMap,
+        body: Bytes,
     ) -> Result<reqwest::Response, EgressError> {
         let secure = target.url.scheme() == "https";
         let slot = usize::from(secure) * 2 + usize::from(target.listed);
@@ -57,9 +61,9 @@ impl GuardedConnections {
             return Err(EgressError::new(EgressErrorCode::Unreachable, message));
         };
         client
-            .request(request.method, target.url)
-            .headers(request.headers)
-            .body(request.body)
+            .request(method, target.url)
+            .headers(headers)
+            .body(body)
             .send()
             .await
             .map_err(|error| failure(&error, &target.place))

@@ -23,15 +23,16 @@ mod stream;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{HeaderMap, Method};
+use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
+use address::AddressRules;
 pub use address::AllowlistEntryError;
-use address::{AddressRules, RequestTarget};
 use connect::{GuardedConnections, NameSource};
 pub use stream::{
     BodyError, RequestSlot, ResponseStream, SESSION_STREAMS_PER_REQUEST, SlotKind, StreamRequest,
@@ -179,54 +180,17 @@ impl Client {
 
     /// Sends once: never repeated, never redirected.
     pub async fn send(&self, request: EgressRequest) -> Result<EgressResponse, EgressError> {
-        let target = self.0.rules.target(&request.url)?;
-        let places = self.host_slots(&target.place, self.0.per_host);
         // The wait for a place comes before the clock starts. The queue is of our own making: a
         // receiver that answers promptly must not be reported as late because 10,000 runs called
         // it at once.
-        let place = places.acquire().await;
+        let slot = self.acquire_slot(&request.url, SlotKind::Exchange).await?;
         // Boxed, so that a run waiting for a place holds a pointer and not the whole exchange.
-        let answer = Box::pin(self.exchange(target, request)).await;
-        drop(place);
-        answer
-    }
-
-    async fn exchange(
-        &self,
-        target: RequestTarget,
-        request: EgressRequest,
-    ) -> Result<EgressResponse, EgressError> {
-        let started = Instant::now();
-        let deadline = tokio::time::Instant::from_std(started) + request.timeout;
-        let place = target.place.clone();
-        let limit = request.timeout.as_millis();
-        let wanted = request.keep;
-        let sending = self.0.connections.send(target, request);
-        let mut answer = match tokio::time::timeout_at(deadline, sending).await {
-            Ok(answer) => answer?,
-            Err(_) => {
-                let message = format!("no answer from {place} within {limit} ms");
-                return Err(EgressError::new(EgressErrorCode::Timeout, message).after_sending());
-            }
-        };
-        let status = answer.status().as_u16();
-        let headers = answer.headers().clone();
-        let mut body = Vec::new();
-        let kept = tokio::time::timeout_at(deadline, keep(&mut answer, &mut body, wanted)).await;
-        Ok(EgressResponse {
-            status,
-            headers,
-            body,
-            timed_out: kept.is_err(),
-            truncated: kept.unwrap_or(true),
-            duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
-        })
+        Box::pin(exchange(slot, request)).await
     }
 
     /// The places at one host and port; hosts nobody waits for are forgotten now and then.
     fn host_slots(&self, name: &str, count: usize) -> Arc<Semaphore> {
-        // Held for these lines only; a panic in them leaves a map that is still whole.
-        let mut places = self.0.places.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut places = self.0.places.lock();
         if places.len() >= 1024 {
             places.retain(|_, places| Arc::strong_count(places) > 1);
         }
@@ -235,8 +199,36 @@ impl Client {
     }
 }
 
+async fn exchange(
+    slot: RequestSlot,
+    request: EgressRequest,
+) -> Result<EgressResponse, EgressError> {
+    let started = Instant::now();
+    let deadline = tokio::time::Instant::from_std(started) + request.timeout;
+    let head = StreamRequest {
+        method: request.method,
+        headers: request.headers,
+        body: request.body,
+        timeout: request.timeout,
+        idle: None,
+        max_bytes: u64::MAX,
+    };
+    let mut answer = slot.send(head).await?;
+    let mut body = Vec::new();
+    let kept = keep(&mut answer, &mut body, request.keep);
+    let kept = tokio::time::timeout_at(deadline, kept).await;
+    Ok(EgressResponse {
+        status: answer.status.as_u16(),
+        headers: answer.headers,
+        body,
+        timed_out: kept.is_err(),
+        truncated: kept.unwrap_or(true),
+        duration_ms: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
 /// Reads what is kept of a body; true if it is not the whole.
-async fn keep(answer: &mut reqwest::Response, body: &mut Vec<u8>, wanted: usize) -> bool {
+async fn keep(answer: &mut ResponseStream, body: &mut Vec<u8>, wanted: usize) -> bool {
     loop {
         match answer.chunk().await {
             Ok(Some(chunk)) => {

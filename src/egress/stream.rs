@@ -9,12 +9,13 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Method, StatusCode};
+use futures_util::Stream;
+use http::{HeaderMap, Method, StatusCode, header};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::timeout;
 
 use super::address::RequestTarget;
-use super::{Client, EgressError, EgressErrorCode, EgressRequest};
+use super::{Client, EgressError, EgressErrorCode};
 
 /// What a place is for. Unless it says otherwise there are as many places at a host as there are for
 /// [`Client::send`], and whoever gets none waits.
@@ -115,10 +116,7 @@ impl Client {
                 let places = self.host_slots(&format!("{}{name}", target.place), count);
                 let held = match of {
                     SlotKind::Session => places.try_acquire_owned().ok(),
-                    SlotKind::Exchange
-                    | SlotKind::Listening
-                    | SlotKind::Control
-                    | SlotKind::Part => places.acquire_owned().await.ok(),
+                    _ => places.acquire_owned().await.ok(),
                 };
                 Some(held.ok_or_else(|| full(&target.place, count))?)
             }
@@ -145,32 +143,76 @@ impl RequestSlot {
     pub async fn send(self, head: StreamRequest) -> Result<ResponseStream, EgressError> {
         let host = self.target.place.clone();
         let limit = head.timeout;
-        let request = EgressRequest {
-            method: head.method,
-            url: String::new(),
-            headers: head.headers,
-            body: head.body,
-            timeout: limit,
-            keep: 0,
-        };
-        let sending = Box::pin(self.client.0.connections.send(self.target, request));
+        let connections = &self.client.0.connections;
+        let sending = connections.send(self.target, head.method, head.headers, head.body);
+        let sending = Box::pin(sending);
         let Ok(answer) = timeout(limit, sending).await else {
             let message = format!("no answer from {host} within {} ms", limit.as_millis());
             return Err(EgressError::new(EgressErrorCode::Timeout, message).after_sending());
         };
-        let mut answer = answer?;
+        let answer = ResponseStream::new(answer?, head.idle, head.max_bytes);
         Ok(ResponseStream {
-            status: answer.status(),
-            headers: std::mem::take(answer.headers_mut()),
-            body: answer,
-            idle: head.idle,
-            left: head.max_bytes,
             _held: self.held,
+            ..answer
         })
     }
 }
 
 impl ResponseStream {
+    /// The response of a service of the engine, read like all others.
+    pub fn from_service<S, E>(
+        answer: http::Response<S>,
+        idle: Option<Duration>,
+        max_bytes: u64,
+    ) -> Self
+    where
+        S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let answer = answer.map(reqwest::Body::wrap_stream);
+        Self::new(answer.into(), idle, max_bytes)
+    }
+
+    fn new(mut body: reqwest::Response, idle: Option<Duration>, left: u64) -> Self {
+        Self {
+            status: body.status(),
+            headers: std::mem::take(body.headers_mut()),
+            body,
+            idle,
+            left,
+            _held: None,
+        }
+    }
+
+    /// The media type of the body, without parameters, in lower case.
+    pub fn content_type(&self) -> String {
+        let value = self.headers.get(header::CONTENT_TYPE);
+        let text = value.and_then(|value| value.to_str().ok());
+        let essence = text.unwrap_or_default().split(';').next();
+        essence.unwrap_or_default().trim().to_ascii_lowercase()
+    }
+
+    /// Whether the body is not compressed; no request asks for compression.
+    pub fn is_plain(&self) -> bool {
+        let encoded = self.headers.get(header::CONTENT_ENCODING);
+        encoded.is_none_or(|encoding| encoding == "identity")
+    }
+
+    /// The rest of the body, if it has at most so many bytes.
+    ///
+    /// # Errors
+    /// [`BodyError`].
+    pub async fn read_to_end(&mut self, most: usize) -> Result<Vec<u8>, BodyError> {
+        let mut whole = Vec::new();
+        while let Some(bytes) = self.chunk().await? {
+            if whole.len() + bytes.len() > most {
+                return Err(BodyError::TooLarge);
+            }
+            whole.extend_from_slice(&bytes);
+        }
+        Ok(whole)
+    }
+
     /// The next bytes of the body; `None` at its end.
     ///
     /// # Errors

@@ -12,7 +12,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -23,6 +23,7 @@ use ktsu_ledger::merkle::{Frontier, Node};
 use ktsu_ledger::note::{self, Checkpoint, SigningKey};
 use ktsu_ledger::store::{Entry, Tail};
 use ktsu_ledger::{Cause, StreamId};
+use parking_lot::Mutex;
 
 use super::facts;
 use super::store_stream::{StoreFact, StoreStream};
@@ -178,8 +179,7 @@ impl Notary {
     /// Lets the notary begin. Its backlog may be the whole ledger, and a start that resumes
     /// unfinished runs needs the processors more.
     pub fn begin(&self) {
-        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
-        *hold = None;
+        *self.hold.lock() = None;
     }
 
     /// How it is.
@@ -201,8 +201,7 @@ impl Notary {
     }
 
     fn join(&self) {
-        let mut thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = thread.take() {
+        if let Some(thread) = self.thread.lock().take() {
             let _ = thread.join();
         }
     }
@@ -244,9 +243,8 @@ impl NotaryWorker {
             if !self.wait() {
                 return;
             }
-            let early = self
-                .last
-                .is_some_and(|last| last.elapsed() < MIN_CHECKPOINT_INTERVAL);
+            let recent = |last: Instant| last.elapsed() < MIN_CHECKPOINT_INTERVAL;
+            let early = self.last.is_some_and(recent);
             let due = self.due && !early || self.finish && self.uncovered;
             if due
                 && !self.broken
@@ -285,14 +283,11 @@ impl NotaryWorker {
             // The first frame is on its way.
             while self.origin.is_empty() && self.wait() && !self.finish {}
         }
-        if in_force
-            .as_ref()
-            .is_none_or(|key| key.bytes != public.bytes)
-            && !self.origin.is_empty()
-        {
-            self.introduce()?;
+        let known = in_force.is_some_and(|key| key.bytes == public.bytes);
+        match known || self.origin.is_empty() {
+            true => Ok(()),
+            false => self.introduce(),
         }
-        Ok(())
     }
 
     /// Makes a key known that nobody vouches for: the first one, or one that was put in place of
@@ -307,27 +302,18 @@ impl NotaryWorker {
             public_key: public.to_base64(),
             signed_by: public.to_base64(),
         };
-        let added = StoreEvent::KeyAdded(added);
-        self.parts
-            .store
-            .append(vec![(Vec::new(), added)])
-            .map(|_| ())
+        let added = vec![(Vec::new(), StoreEvent::KeyAdded(added))];
+        self.parts.store.append(added).map(|_| ())
     }
 
     /// Takes one message and all that wait behind it; false if nobody will send any more.
     fn wait(&mut self) -> bool {
-        let message = match self.pause() {
-            Some(pause) => match self.feed.receiver.recv_timeout(pause) {
-                Ok(message) => Some(message),
-                Err(mpsc::RecvTimeoutError::Timeout) => None,
-                Err(mpsc::RecvTimeoutError::Disconnected) => return false,
-            },
-            None => match self.feed.receiver.recv() {
-                Ok(message) => Some(message),
-                Err(_) => return false,
-            },
+        let pause = self.pause().unwrap_or(Duration::MAX);
+        let mut next = match self.feed.receiver.recv_timeout(pause) {
+            Ok(message) => Some(message),
+            Err(mpsc::RecvTimeoutError::Timeout) => None,
+            Err(mpsc::RecvTimeoutError::Disconnected) => return false,
         };
-        let mut next = message;
         while let Some(message) = next {
             self.take(message);
             next = self.feed.receiver.try_recv().ok();
@@ -482,12 +468,8 @@ impl NotaryWorker {
             }
             let seq = self.parts.store.append(facts)?;
             while !self.broken && self.heads_seq.is_none_or(|hashed| hashed < seq) {
-                let message = self
-                    .feed
-                    .receiver
-                    .recv()
-                    .map_err(|error| error.to_string())?;
-                self.take(message);
+                let message = self.feed.receiver.recv();
+                self.take(message.map_err(|error| error.to_string())?);
             }
         }
         if self.broken {
@@ -538,8 +520,7 @@ impl NotaryWorker {
     }
 
     fn show(&self, change: impl FnOnce(&mut NotaryStatus, &NotaryParts)) {
-        let mut status = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        change(&mut status, &self.parts);
+        change(&mut self.shown.lock(), &self.parts);
     }
 }
 

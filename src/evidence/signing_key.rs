@@ -40,20 +40,20 @@ pub fn load_or_create(
     ledger: Option<&Path>,
     process: &BTreeMap<String, String>,
 ) -> Result<SigningKey, SigningKeyError> {
-    if let Some(text) = process.get(VARIABLE).filter(|text| !text.is_empty()) {
-        return Ok(SigningKey::from_seed(&*parse(text)?));
-    }
-    match ledger {
-        None => Ok(SigningKey::from_seed(&*random()?)),
-        Some(ledger) => match read(&path(ledger))? {
-            Some(seed) => Ok(SigningKey::from_seed(&seed)),
+    let given = process.get(VARIABLE).filter(|text| !text.is_empty());
+    let seed = match (given, ledger) {
+        (Some(text), _) => parse(text)?,
+        (None, None) => random()?,
+        (None, Some(ledger)) => match read(&path(ledger))? {
+            Some(seed) => seed,
             None => {
                 let seed = random()?;
                 write(&path(ledger), &seed)?;
-                Ok(SigningKey::from_seed(&seed))
+                seed
             }
         },
-    }
+    };
+    Ok(SigningKey::from_seed(&seed))
 }
 
 /// The key of a file as [`VARIABLE`] would hold it: text, or the 32 bytes of a file beside a ledger.

@@ -1,12 +1,11 @@
 //! The one place that appends to the stream `store`.
 
-use std::sync::{Mutex, PoisonError};
-
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::store::{Entry, Tail};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, StreamId, Timestamp};
+use parking_lot::Mutex;
 
 /// Tells the time.
 pub type Clock = std::sync::Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -39,7 +38,7 @@ impl StoreStream {
     /// # Errors
     /// Why they are not.
     pub fn append(&self, facts: Vec<StoreFact>) -> Result<u64, String> {
-        let mut tail = self.tail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tail = self.tail.lock();
         let at = (self.clock)();
         let mut end = *tail;
         let mut sealed = Vec::with_capacity(facts.len());

@@ -15,13 +15,14 @@ use futures_util::future::select_all;
 use serde_json::Value;
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::Inner;
 use super::bill::Bill;
+use super::builder::ProviderEntry;
 use super::config::ProviderModel;
 use super::error::{Code, ErrorCause, GatewayError};
 use super::limit::{Permit, Rejected};
 use super::provider::{Provider, ProviderCall, ProviderReply};
 use super::route::Route;
-use super::{Inner, ProviderEntry};
 use ktsu_contract::gateway::InvokeModel;
 
 /// How long a call may take whose group names no deadline. One whose providers may take longer has
@@ -57,10 +58,8 @@ impl Inner {
         invoke: InvokeModel,
     ) -> Result<(&'r ProviderModel, ProviderReply, Bill), GatewayError> {
         let start = Instant::now();
-        let limit = route
-            .group
-            .deadline
-            .unwrap_or_else(|| self.default_deadline(route));
+        let deadline = route.group.deadline;
+        let limit = deadline.unwrap_or_else(|| self.default_deadline(route));
         let asking = GroupCall {
             inner: self,
             route,
@@ -133,13 +132,13 @@ impl<'i, 'r> GroupCall<'i, 'r> {
         let mut rounds = 0;
         loop {
             let models = self.route.round(turn, rounds);
-            let told = match self.round(models, &mut call, bill).await {
+            let failed = match self.round(models, &mut call, bill).await {
                 Ok(answered) => return Ok(answered),
-                Err(told) => told,
+                Err(failed) => failed,
             };
             rounds += 1;
-            let Some(pause) = self.pause(rounds, &told) else {
-                return Err(self.combined_failure(told));
+            let Some(pause) = self.pause(rounds, &failed) else {
+                return Err(self.combined_failure(failed));
             };
             sleep(pause).await;
         }
@@ -297,16 +296,13 @@ impl<'i, 'r> GroupCall<'i, 'r> {
         let answer = asked.unwrap_or_else(|_| {
             let limit = self.limit.as_millis();
             let words = format!("no reply within the deadline of {limit} ms");
-            Err(GatewayError::passing(
-                Code::ProviderError,
-                ErrorCause::Timeout,
-                words,
-            ))
+            let code = Code::ProviderError;
+            Err(GatewayError::passing(code, ErrorCause::Timeout, words))
         })?;
         match self.inner.names_a_key(&answer) {
             true => {
                 let failure = GatewayError::new(Code::InternalError, NAMES_A_KEY);
-                Err(failure.having_used(answer.tokens()))
+                Err(failure.having_used(answer.used))
             }
             false => Ok(answer),
         }
@@ -339,12 +335,5 @@ impl<'i, 'r> GroupCall<'i, 'r> {
 
 /// Whether another model might answer where this failed: not where the request itself is at fault.
 fn should_try_next(failure: &GatewayError) -> bool {
-    match failure.cause {
-        ErrorCause::Request => false,
-        ErrorCause::Provider
-        | ErrorCause::RateLimited
-        | ErrorCause::ServerError
-        | ErrorCause::Timeout
-        | ErrorCause::Unreachable => true,
-    }
+    failure.cause != ErrorCause::Request
 }

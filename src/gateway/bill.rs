@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::config::{Group, ProviderModel};
 use super::error::GatewayError;
-use super::price::Tokens;
+use super::price::Price;
 use super::provider::ProviderReply;
 use ktsu_contract::gateway::{AttemptUsage, MAX_ATTEMPTS_LISTED, ModelAttempt};
 
@@ -37,20 +37,17 @@ impl Bill {
         duration: Duration,
     ) {
         let (status, tokens) = match asked {
-            Ok(answer) => (OK, answer.tokens()),
+            Ok(answer) => (OK, answer.used),
             Err(failure) => (failure.status(), failure.used),
         };
         let price = group.prices.of(&model.id);
+        let cost =
+            |price: Price| price.cost(tokens.tokens_in, tokens.tokens_cached, tokens.tokens_out);
         let usage = AttemptUsage {
-            cost_micro_usd: price.map_or(0, |price| {
-                price.cost(tokens.sent, tokens.cached, tokens.received)
-            }),
-            tokens_cached: tokens.cached,
-            tokens_in: tokens.sent,
-            tokens_out: tokens.received,
-            tokens_reasoning: tokens.reasoning,
+            cost_micro_usd: price.map_or(0, cost),
+            ..tokens
         };
-        let counts = asked.is_ok() || tokens != Tokens::default();
+        let counts = asked.is_ok() || tokens != AttemptUsage::default();
         if counts {
             self.prices = Some(group.prices.version(&model.id));
             self.unpriced |= price.is_none();
@@ -95,7 +92,7 @@ fn add(total: &mut AttemptUsage, usage: &AttemptUsage) {
 mod tests {
     use super::*;
     use crate::config::Strategy;
-    use crate::price::{Price, Prices};
+    use crate::price::Prices;
 
     fn group() -> Group {
         let mut prices = Prices::default();
@@ -116,10 +113,10 @@ mod tests {
         }
     }
 
-    fn unusable(sent: u64) -> Result<ProviderReply, GatewayError> {
-        let tokens = Tokens {
-            sent,
-            ..Tokens::default()
+    fn unusable(tokens_in: u64) -> Result<ProviderReply, GatewayError> {
+        let tokens = AttemptUsage {
+            tokens_in,
+            ..AttemptUsage::default()
         };
         Err(GatewayError::upstream(500, "").having_used(tokens))
     }
@@ -144,7 +141,10 @@ mod tests {
     fn one_model_that_answers_needs_no_list_and_one_that_fails_does() {
         let (group, mut bill) = (group(), Bill::default());
         let answer = ProviderReply {
-            tokens_out: 5,
+            used: AttemptUsage {
+                tokens_out: 5,
+                ..AttemptUsage::default()
+            },
             ..ProviderReply::default()
         };
         bill.add(

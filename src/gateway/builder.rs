@@ -2,6 +2,7 @@
 //! with their location.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::config::{ProviderKind, ProviderPlan, RemoteProvider};
 use super::limit::RateLimiter;
@@ -14,20 +15,21 @@ use ktsu_egress::Client;
 use ktsu_environment::VariableValues;
 use ktsu_secret::{MIN_LENGTH, Secret};
 
-/// A provider, ready to be asked.
-pub(super) struct BuiltProvider {
+/// A provider, and its rate limiter.
+pub(super) struct ProviderEntry {
     pub(super) provider: Provider,
-    pub(super) door: RateLimiter,
-    /// Kept out of everything the gateway says.
-    pub(super) api_key: Option<Secret>,
+    pub(super) limiter: RateLimiter,
+    /// Of one call there, where it has one.
+    pub(super) timeout: Option<Duration>,
 }
 
-/// Builds a provider, or says everything that hinders it.
+/// Builds a provider, or says everything that hinders it. Its key is kept out of everything the
+/// gateway says.
 pub(super) fn build(
     plan: &ProviderPlan,
     values: &VariableValues,
     client: &Client,
-) -> Result<BuiltProvider, Vec<Fault>> {
+) -> Result<(ProviderEntry, Option<Secret>), Vec<Fault>> {
     let endpoint = |remote| endpoint(&plan.name, remote, values, client);
     let provider = match &plan.kind {
         ProviderKind::Scripted(script) => Provider::Scripted(Arc::clone(script)),
@@ -42,12 +44,14 @@ pub(super) fn build(
             max_tokens_as,
         })),
     };
-    let api_key = plan.remote().map(|remote| remote.api_key.fill(values));
-    Ok(BuiltProvider {
+    let remote = plan.remote();
+    let api_key = remote.map(|remote| Secret::new(remote.api_key.fill(values)));
+    let entry = ProviderEntry {
         provider,
-        door: RateLimiter::new(plan.limit),
-        api_key: api_key.map(Secret::new),
-    })
+        limiter: RateLimiter::new(plan.limit),
+        timeout: remote.map(|remote| remote.timeout),
+    };
+    Ok((entry, api_key))
 }
 
 fn endpoint(

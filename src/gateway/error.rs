@@ -4,8 +4,7 @@
 use std::time::Duration;
 
 use super::bill::Bill;
-use super::price::Tokens;
-use ktsu_contract::gateway::ModelCallFailure;
+use ktsu_contract::gateway::{AttemptUsage, ModelCallFailure};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $name:ident = $text:literal, $status:literal,)*) => {
@@ -87,8 +86,8 @@ pub struct GatewayError {
     pub(super) cause: ErrorCause,
     /// How long the provider says to wait.
     pub(super) retry_after: Option<Duration>,
-    /// What the attempt used that failed like this.
-    pub(super) used: Tokens,
+    /// The tokens of the attempt that failed like this, without their cost.
+    pub(super) used: AttemptUsage,
     /// What the whole call used; of a call that has ended.
     pub(super) bill: Box<Bill>,
 }
@@ -98,13 +97,7 @@ impl GatewayError {
     pub fn new(code: Code, message: impl Into<String>) -> Self {
         let cause = match code {
             Code::InvalidRequest | Code::UnknownGroup => ErrorCause::Request,
-            Code::BudgetExceeded
-            | Code::BudgetUnpriced
-            | Code::NoModelsAvailable
-            | Code::InvalidModelConfig
-            | Code::ProviderNotRegistered
-            | Code::ProviderError
-            | Code::InternalError => ErrorCause::Provider,
+            _ => ErrorCause::Provider,
         };
         Self {
             code,
@@ -112,13 +105,13 @@ impl GatewayError {
             retryable: false,
             cause,
             retry_after: None,
-            used: Tokens::default(),
+            used: AttemptUsage::default(),
             bill: Box::default(),
         }
     }
 
     /// The same, of an attempt that used tokens.
-    pub(super) fn having_used(self, used: Tokens) -> Self {
+    pub(super) fn having_used(self, used: AttemptUsage) -> Self {
         Self { used, ..self }
     }
 

@@ -35,7 +35,6 @@ mod tests;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ktsu_config::fault::Faults;
 use ktsu_contract::gateway::{InvokeModel, ModelReply};
@@ -44,13 +43,13 @@ use ktsu_environment::Environment;
 use ktsu_secret::{Redactor, Secret};
 
 use bill::Bill;
+use builder::ProviderEntry;
 pub use config::Config;
 pub use config::shape::GATEWAY;
 use error::{Code, GatewayError};
 pub use http::{MAX_BODY, openapi, router};
-use limit::RateLimiter;
+use provider::ProviderReply;
 pub use provider::scripted::shape::RULES;
-use provider::{Provider, ProviderReply};
 use replay::{CallKey, ReplyCache};
 use route::Route;
 
@@ -66,14 +65,6 @@ struct Inner {
     secrets: Vec<Secret>,
     redactor: Redactor,
     replies: Arc<ReplyCache>,
-}
-
-/// A provider, and its rate limiter.
-struct ProviderEntry {
-    provider: Provider,
-    limiter: RateLimiter,
-    /// Of one call there, where it has one.
-    timeout: Option<Duration>,
 }
 
 impl Gateway {
@@ -101,14 +92,9 @@ impl Gateway {
         let mut providers = BTreeMap::new();
         for plan in config.providers() {
             match builder::build(plan, &values, client) {
-                Ok(built) => {
-                    secrets.extend(built.api_key);
-                    let served = ProviderEntry {
-                        provider: built.provider,
-                        limiter: built.door,
-                        timeout: plan.remote().map(|remote| remote.timeout),
-                    };
-                    providers.insert(plan.name.clone(), served);
+                Ok((entry, api_key)) => {
+                    secrets.extend(api_key);
+                    providers.insert(plan.name.clone(), entry);
                 }
                 Err(found) => found
                     .into_iter()

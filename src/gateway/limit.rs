@@ -7,9 +7,9 @@
 //! made, not by those that wait.
 
 use std::collections::VecDeque;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -125,7 +125,7 @@ impl RateWindow {
 
     /// Takes a turn that is free now and that nobody waits for.
     fn try_begin(&self) -> bool {
-        let mut turns = self.turns();
+        let mut turns = self.turns.lock();
         let now = Instant::now();
         let is_free = turns.due(turns.waiting, now) <= now;
         if is_free {
@@ -135,7 +135,7 @@ impl RateWindow {
     }
 
     fn enqueue(&self, deadline: Instant) -> Result<QueuedCall<'_>, Rejected> {
-        let mut turns = self.turns();
+        let mut turns = self.turns.lock();
         if turns.due(turns.waiting, Instant::now()) > deadline {
             return Err(Rejected::TooLate);
         }
@@ -144,11 +144,6 @@ impl RateWindow {
             rate: self,
             waits: true,
         })
-    }
-
-    fn turns(&self) -> MutexGuard<'_, WindowState> {
-        // Held for a few lines that look at a queue or move it on.
-        self.turns.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -196,7 +191,7 @@ impl QueuedCall<'_> {
     /// When the turn of the first in line comes; none if it is taken with this. A call is never
     /// counted twice, as one that began and as one that waits.
     fn try_begin_or_due(&mut self) -> Option<Instant> {
-        let mut turns = self.rate.turns();
+        let mut turns = self.rate.turns.lock();
         let now = Instant::now();
         let due = turns.due(0, now);
         if due > now {
@@ -212,7 +207,7 @@ impl QueuedCall<'_> {
 impl Drop for QueuedCall<'_> {
     fn drop(&mut self) {
         if self.waits {
-            self.rate.turns().waiting -= 1;
+            self.rate.turns.lock().waiting -= 1;
         }
     }
 }

@@ -17,19 +17,6 @@ const OVERRIDDEN: &str = "+gateway.yaml";
 /// The decimals of a price in US dollars that are kept.
 const DECIMALS: i64 = 6;
 
-/// The tokens of one call to a provider, as it counts them.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tokens {
-    /// Sent.
-    pub sent: u64,
-    /// Received.
-    pub received: u64,
-    /// How many of those sent the provider had read before.
-    pub cached: u64,
-    /// How many of those received were spent on reasoning.
-    pub reasoning: u64,
-}
-
 /// What a million tokens cost.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Price {

@@ -13,8 +13,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::error::GatewayError;
-use super::price::Tokens;
-use ktsu_contract::gateway::{ChatMessage, ToolCall, ToolDefinition};
+use ktsu_contract::gateway::{AttemptUsage, ChatMessage, ToolCall, ToolDefinition};
 use ktsu_server::body;
 
 /// A call whose model is decided.
@@ -39,39 +38,10 @@ pub(super) struct ProviderCall {
 pub(super) struct ProviderReply {
     /// The text.
     pub(super) content: String,
-    /// Tokens sent.
-    pub(super) tokens_in: u64,
-    /// Tokens received.
-    pub(super) tokens_out: u64,
-    /// How many of those sent the provider had read before.
-    pub(super) tokens_cached: u64,
-    /// How many of those received were spent on reasoning.
-    pub(super) tokens_reasoning: u64,
+    /// Its tokens, without their cost.
+    pub(super) used: AttemptUsage,
     /// `{id, name, arguments}` each, ids unique.
     pub(super) tool_calls: Vec<ToolCall>,
-}
-
-impl ProviderReply {
-    /// The same, with what it used.
-    fn having_used(self, tokens: Tokens) -> Self {
-        Self {
-            tokens_in: tokens.sent,
-            tokens_out: tokens.received,
-            tokens_cached: tokens.cached,
-            tokens_reasoning: tokens.reasoning,
-            ..self
-        }
-    }
-
-    /// What it used.
-    pub(super) fn tokens(&self) -> Tokens {
-        Tokens {
-            sent: self.tokens_in,
-            received: self.tokens_out,
-            cached: self.tokens_cached,
-            reasoning: self.tokens_reasoning,
-        }
-    }
 }
 
 /// The schema of a tool's arguments; of one that names none, any object.

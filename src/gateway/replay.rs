@@ -7,9 +7,10 @@
 //! is not paid for again, and is returned to a caller that missed it.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::error::{Code, ErrorCause, GatewayError};
@@ -99,7 +100,7 @@ impl ReplyCache {
     where
         F: Future<Output = Result<ModelReply, GatewayError>> + Send + 'static,
     {
-        let mut state = self.state();
+        let mut state = self.0.lock();
         state.forget(Instant::now());
         match state.slots.get(&name) {
             Some(CacheSlot::Done(kept)) => CacheLookup::Cached(kept.clone()),
@@ -129,11 +130,6 @@ impl ReplyCache {
             }
         }
     }
-
-    fn state(&self) -> MutexGuard<'_, CacheState> {
-        // Held for a few lines that look up, insert or remove.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
 enum CacheLookup {
@@ -154,7 +150,7 @@ impl InFlightGuard {
     fn end(self, outcome: &ReplyOutcome) {
         let paid = |failure: &GatewayError| failure.bill.total != AttemptUsage::default();
         if outcome.as_ref().err().is_none_or(paid) {
-            let mut state = self.replies.state();
+            let mut state = self.replies.0.lock();
             state.keep(self.name, outcome, Instant::now());
         }
     }
@@ -162,7 +158,7 @@ impl InFlightGuard {
 
 impl Drop for InFlightGuard {
     fn drop(&mut self) {
-        let mut state = self.replies.state();
+        let mut state = self.replies.0.lock();
         if let Some(CacheSlot::UnderWay(_)) = state.slots.get(&self.name) {
             state.slots.remove(&self.name);
         }

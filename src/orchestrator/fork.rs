@@ -7,10 +7,8 @@
 //!
 //! The first path costs the same wherever a run is forked.
 
-use std::sync::Arc;
-
 use ktsu_ledger::branch::{Ancestry, frames};
-use ktsu_ledger::event::{BranchCreated, Effects, Principal, RunEvent};
+use ktsu_ledger::event::{BranchCreated, RunEvent};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::store::{Entry, IndexRow, Reader, StoreError};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Frame, StreamId};
@@ -25,31 +23,11 @@ use super::registry::{NewRun, RunRegistry};
 use super::{InvokeError, Orchestrator, startup};
 use ktsu_secret::Redactor;
 use ktsu_workflow::admit::ENGINE;
-use ktsu_workflow::admit::intervention::{self, ForkPosition, InterventionError, OverlayCommand};
-use ktsu_workflow::definition::Definition;
+use ktsu_workflow::admit::intervention::{
+    self, ForkCommand, ForkPosition, ForkRequest, InterventionError,
+};
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
-
-/// A request to fork a run.
-#[derive(Debug, Clone)]
-pub struct ForkRequest {
-    /// Where.
-    pub point: ForkPosition,
-    /// Who.
-    pub by: Principal,
-    /// Why.
-    pub reason: Option<String>,
-    /// What becomes of calls to the world.
-    pub effects: Effects,
-    /// The definition from there on.
-    pub definition: Option<Arc<Definition>>,
-    /// Params that change: the path of members, and the value.
-    pub params: Vec<(Vec<String>, Value)>,
-    /// Fields of outputs that change.
-    pub overlays: Vec<OverlayCommand>,
-    /// Whether to continue at once.
-    pub go: bool,
-}
 
 /// A branch that exists.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -64,13 +42,6 @@ pub struct ForkReceipt {
     pub status: String,
 }
 
-impl ForkRequest {
-    /// Whether the branch does something else than the run did.
-    pub fn changes(&self) -> bool {
-        self.definition.is_some() || !self.params.is_empty() || !self.overlays.is_empty()
-    }
-}
-
 impl Orchestrator {
     /// Forks a run, and returns once the branch is durable.
     ///
@@ -83,8 +54,8 @@ impl Orchestrator {
     ) -> Result<ForkReceipt, CommandError> {
         self.shared.has_room()?;
         // Redacted before validation, because errors quote the request.
-        request.redact(&self.shared.secrets.redactor);
-        if let Some(point) = request.shared_prefix() {
+        redact(&self.shared.secrets.redactor, &mut request);
+        if let Some(point) = shared_prefix(&request) {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| read_fork_base(reader, &stream, point);
             let found = self.shared.readers.with(read).await;
@@ -108,22 +79,19 @@ impl Orchestrator {
     async fn fork_changed(
         &self,
         run: &StreamId,
-        request: ForkRequest,
+        mut request: ForkRequest,
     ) -> Result<ForkReceipt, CommandError> {
         let shared = &self.shared;
         let stream = run.clone();
-        let read = shared.readers.with(move |reader| frames(reader, &stream));
-        let recorded = read.await;
-        let recorded = recorded.map_err(|error| CommandError::Unreadable(error.to_string()))?;
+        let recorded = shared.readers.with(move |reader| frames(reader, &stream));
+        let recorded = recorded
+            .await
+            .map_err(|error| CommandError::Unreadable(error.to_string()))?;
         let position = intervention::fork_position(&recorded, &request.point)?;
         // What holds at the fork position, not what holds at the end.
         let shown = usize::try_from(position.max(1)).unwrap_or(usize::MAX);
-        let until = recorded
-            .get(..shown.min(recorded.len()))
-            .unwrap_or_default();
-        let definition = startup::definition_in(shared, until);
-        let definition = definition?;
-        let mut request = request.into_fork(position);
+        let until = recorded.get(..shown).unwrap_or(&recorded);
+        let definition = startup::definition_in(shared, until)?;
         let redactor = shared.secrets.redactor_for(&definition);
         if let Some(brought) = &request.definition {
             let json = brought.json.to_value();
@@ -132,8 +100,13 @@ impl Orchestrator {
         }
         redact(&redactor, &mut request);
         let observed = ClockReading::now(&shared.clock);
-        let forked =
-            intervention::fork(&recorded, &definition, run.name(), request, observed.clock)?;
+        let fork = ForkCommand {
+            branch_id: branch_id(),
+            parent_run_id: run.name().to_owned(),
+            position,
+            request,
+        };
+        let forked = intervention::fork(&recorded, &definition, fork, observed.clock)?;
         if !forked.state.is_parked() {
             self.shared.can_run(&forked.definition)?;
         }
@@ -173,17 +146,14 @@ impl Orchestrator {
         let (done, committed) = oneshot::channel();
         let tell = move |outcome: Result<_, _>| drop(done.send(outcome.map(|_| ())));
         self.shared.appender.submit(entry, Box::new(tell));
-        match committed.await {
-            Ok(Ok(())) => {
-                let workflow = &found.row.workflow;
-                self.shared
-                    .telemetry
-                    .branched(&branch.branch_id, workflow, &request.by, status);
-                Ok(branch)
-            }
-            Ok(Err(error)) => Err(InvokeError::LedgerStopped(error.to_string()).into()),
-            Err(_) => Err(InvokeError::LedgerStopped("it was closed".to_owned()).into()),
-        }
+        let committed = match committed.await {
+            Ok(outcome) => outcome.map_err(|error| error.to_string()),
+            Err(_) => Err("it was closed".to_owned()),
+        };
+        committed.map_err(InvokeError::LedgerStopped)?;
+        let (telemetry, workflow) = (&self.shared.telemetry, &found.row.workflow);
+        telemetry.branched(&branch.branch_id, workflow, &request.by, status);
+        Ok(branch)
     }
 
     fn branch_entry(
@@ -223,18 +193,16 @@ impl Orchestrator {
             prev: found.last.hash,
         };
         let (entry, _) = Entry::from_sealed(vec![draft.seal(link, at)?])?;
+        let waits = branch.status == RunStatus::Waiting.as_str();
         let row = RunRow {
             created_at: at,
-            ended_at: (branch.status != RunStatus::Waiting.as_str()).then_some(at),
+            ended_at: (!waits).then_some(at),
             fork_position: Some(branch.fork_position),
             idempotency_digest: None,
             parent_run_id: Some(branch.parent_run_id.clone()),
             run_id: branch.branch_id.clone(),
             status: branch.status.clone(),
-            error: match branch.status == RunStatus::Waiting.as_str() {
-                true => None,
-                false => found.row.error.clone(),
-            },
+            error: found.row.error.clone().filter(|_| !waits),
             ..found.row.clone()
         };
         Ok(entry.with_index(IndexRow {
@@ -249,19 +217,6 @@ impl Orchestrator {
     }
 }
 
-impl ForkRequest {
-    /// Redacts the secrets of the current kit.
-    fn redact(&mut self, redactor: &Redactor) {
-        match &mut self.point {
-            ForkPosition::Before(step) => *step = redactor.redact_text(step),
-            ForkPosition::At(_) | ForkPosition::AtFrame(_) | ForkPosition::End => {}
-        }
-        changes(redactor, &mut self.params, &mut self.overlays);
-        let reason = self.reason.take();
-        self.reason = reason.map(|reason| redactor.redact_text(&reason));
-    }
-}
-
 fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), CommandError> {
     let mut plain = definition.clone();
     redactor.redact_value(&mut plain);
@@ -271,28 +226,23 @@ fn without_secrets(redactor: &Redactor, definition: &Value) -> Result<(), Comman
     }
 }
 
-/// Redacts the secrets of the run's own definition before validation (decision K3).
-fn redact(redactor: &Redactor, request: &mut intervention::ForkCommand) {
-    changes(redactor, &mut request.params, &mut request.overlays);
-    let reason = request.reason.take();
-    request.reason = reason.map(|reason| redactor.redact_text(&reason));
-}
-
-/// Names are user input as much as values are.
-fn changes(
-    redactor: &Redactor,
-    params: &mut [(Vec<String>, Value)],
-    overlays: &mut [intervention::OverlayCommand],
-) {
-    for (path, value) in params {
+/// Redacts the text of a request before validation (decision K3). Names are user input as much as
+/// values are.
+fn redact(redactor: &Redactor, request: &mut ForkRequest) {
+    if let ForkPosition::Before(step) = &mut request.point {
+        *step = redactor.redact_text(step);
+    }
+    for (path, value) in &mut request.params {
         for name in path {
             *name = redactor.redact_text(name);
         }
         redactor.redact_value(value);
     }
-    for overlay in overlays {
+    for overlay in &mut request.overlays {
         redact_overlay(overlay, redactor);
     }
+    let reason = request.reason.take();
+    request.reason = reason.map(|reason| redactor.redact_text(&reason));
 }
 
 /// A fork position that is found without reading what comes before it.
@@ -302,36 +252,17 @@ enum SharedPrefix {
     End,
 }
 
-impl ForkRequest {
-    /// The fork position, if everything before it is shared unchanged and the branch does not
-    /// continue.
-    fn shared_prefix(&self) -> Option<SharedPrefix> {
-        let changes = !self.params.is_empty() || !self.overlays.is_empty();
-        // Only the definition shows what a reason must not contain.
-        let changes = changes || self.reason.is_some();
-        if changes || self.go || self.definition.is_some() {
-            return None;
-        }
-        match self.point {
-            ForkPosition::At(0) | ForkPosition::Before(_) => None,
-            ForkPosition::At(position) => Some(SharedPrefix::At(position)),
-            ForkPosition::AtFrame(frame) => Some(SharedPrefix::At(frame.saturating_add(1))),
-            ForkPosition::End => Some(SharedPrefix::End),
-        }
+/// The fork position, if everything before it is shared unchanged and the branch does not continue.
+fn shared_prefix(request: &ForkRequest) -> Option<SharedPrefix> {
+    // Only the definition shows what a reason must not contain.
+    if request.changes() || request.reason.is_some() || request.go {
+        return None;
     }
-
-    fn into_fork(self, position: u64) -> intervention::ForkCommand {
-        intervention::ForkCommand {
-            branch_id: branch_id(),
-            position,
-            by: self.by,
-            reason: self.reason,
-            effects: self.effects,
-            definition: self.definition,
-            params: self.params,
-            overlays: self.overlays,
-            go: self.go,
-        }
+    match request.point {
+        ForkPosition::At(0) | ForkPosition::Before(_) => None,
+        ForkPosition::At(position) => Some(SharedPrefix::At(position)),
+        ForkPosition::AtFrame(frame) => Some(SharedPrefix::At(frame.saturating_add(1))),
+        ForkPosition::End => Some(SharedPrefix::End),
     }
 }
 
@@ -355,10 +286,8 @@ impl ForkBase {
     /// The status of the branch, if the last frame and the row are sufficient to know it.
     fn status(&self) -> Option<RunStatus> {
         let whole = self.last.seq + 1 == self.frames;
-        let before = self
-            .row
-            .fork_position
-            .is_some_and(|fork| self.last.seq < fork);
+        let fork_position = self.row.fork_position;
+        let before = fork_position.is_some_and(|fork| self.last.seq < fork);
         // What ends a run that a person ended is the end of its last step.
         let stopped = self.row.status == RunStatus::Cancelled.as_str();
         if before || stopped || (self.row.error.is_some() && !whole) {

@@ -234,19 +234,16 @@ impl HumanCommand {
 
     /// Redacts the text of a command before validation (decision K3).
     pub(super) fn redact(&mut self, redactor: &Redactor) {
+        let redact = |text: &mut Option<String>| {
+            *text = text.as_deref().map(|text| redactor.redact_text(text));
+        };
         match self {
             Self::Overlay(overlay) => redact_overlay(overlay, redactor),
-            Self::Resume { from, reason, .. } => {
-                *from = from.take().map(|step| redactor.redact_text(&step));
-                *reason = reason.take().map(|text| redactor.redact_text(&text));
-            }
-            Self::Steer { reason, .. } => {
-                *reason = reason.take().map(|text| redactor.redact_text(&text));
-            }
+            Self::Resume { from, reason, .. } => [from, reason].into_iter().for_each(redact),
+            Self::Steer { reason, .. } => redact(reason),
             Self::Decide(decide) => {
-                let redact = |text: String| redactor.redact_text(&text);
-                decide.reason = decide.reason.take().map(redact);
-                decide.result = decide.result.take().map(redact);
+                redact(&mut decide.reason);
+                redact(&mut decide.result);
             }
         }
     }

@@ -4,12 +4,13 @@
 //! requests, one waits for the other, and a request after a restart finds the recorded run.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ktsu_projections::index::RunRow;
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use super::{InvokeError, lock};
+use super::InvokeError;
 use ktsu_readers::ReaderPool;
 
 /// Keys whose first request is under way, each with what came of it.
@@ -50,7 +51,7 @@ impl IdempotencyKeys {
         loop {
             let (sender, receiver) = watch::channel(None);
             let before = {
-                let mut claimed = lock(&self.claimed);
+                let mut claimed = self.claimed.lock();
                 let before = claimed.get(key).cloned();
                 if before.is_none() {
                     let mine = PendingClaim {
@@ -113,6 +114,6 @@ impl KeyClaim {
 
 impl Drop for KeyClaim {
     fn drop(&mut self) {
-        lock(&self.keys).remove(&self.key);
+        self.keys.lock().remove(&self.key);
     }
 }

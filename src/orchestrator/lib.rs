@@ -31,29 +31,29 @@ mod token;
 mod tools;
 
 pub use clock::MicrosClock;
-pub use fork::{ForkReceipt, ForkRequest};
+pub use fork::ForkReceipt;
 pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
 pub use ledger_health::{LedgerHealth, LedgerState};
+pub use peers::Peers;
 pub use reports::{ReportError, TaskAddress};
 pub use run::Progress;
 pub use startup::{Recovered, rebuild_index};
 pub use token::TokenKey;
 pub use tools::{BuiltinServer, PostOutcome, ProtocolAnswer, ToolStream};
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::Principal;
 use ktsu_ledger::event::plan::Variable;
-use ktsu_ledger::{CanonicalJson, StreamId};
+use ktsu_ledger::{CanonicalJson, Draft, StreamId};
 use ktsu_projections::index;
 use serde_json::Value;
 use tokio::sync::watch;
 
 use clock::ClockReading;
-use ktsu_egress as egress;
 use ktsu_environment::settings::MAX_ACTIVE_RUNS;
 use ktsu_environment::{Principals, VariableValues};
 use ktsu_kit::Kit;
@@ -65,7 +65,6 @@ use ktsu_workflow::admit::{self, Invocation, InvocationError};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn;
-use peers::Peers;
 use registry::{NewRun, RunRegistry};
 use secrets::RunSecrets;
 use supervise::Supervisor;
@@ -88,25 +87,12 @@ pub struct OrchestratorParts {
     pub principals: Arc<Principals>,
     /// The most runs under way at once.
     pub max_active: usize,
-    /// URLs of tool servers by name, if they differ from those in their files.
-    pub tool_servers: BTreeMap<String, String>,
-    /// The client for all outgoing requests.
-    pub egress: egress::Client,
+    /// The services that runs talk to.
+    pub peers: Peers,
     /// The time.
     pub clock: MicrosClock,
-    /// Where agents run, if anywhere.
-    pub runtime: Option<Peer>,
-    /// The groups of the gateway in this process, if it is in this process.
-    pub groups: Option<BTreeSet<String>>,
-    /// The gateway, for health checks only: model calls go through the runtime (seed 000, invariant
-    /// 6).
-    pub gateway: Option<Peer>,
     /// How the notary is; shown by `/health`.
     pub notary: ktsu_evidence::notary::SharedStatus,
-    /// The key behind the tokens of attempts.
-    pub tokens: TokenKey,
-    /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
-    pub own_url: String,
     /// Whether runs that were left unfinished go on.
     pub resume_unfinished: bool,
     /// The health of the ledger.
@@ -219,15 +205,7 @@ impl Orchestrator {
                 parts.provider_keys,
                 parts.secret,
             ),
-            peers: Peers {
-                egress: parts.egress,
-                runtime: parts.runtime,
-                gateway: parts.gateway,
-                groups: parts.groups,
-                tool_servers: parts.tool_servers,
-                tokens: parts.tokens,
-                own_url: parts.own_url,
-            },
+            peers: parts.peers,
             appender: parts.appender,
             readers: parts.readers,
             clock: parts.clock,
@@ -268,12 +246,8 @@ impl Orchestrator {
         let key = shared.secrets.redactor.redact_text(key);
         let digest = digest_of(&request.workflow, &request.body);
         let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
-        match shared
-            .runs
-            .keys
-            .claim(&shared.readers, &scoped, &digest)
-            .await?
-        {
+        let claim = shared.runs.keys.claim(&shared.readers, &scoped, &digest);
+        match claim.await? {
             ClaimOutcome::Existing(run_id) => {
                 self.wait_until_recorded(&run_id).await?;
                 Ok(RunAccepted {
@@ -307,46 +281,23 @@ impl Orchestrator {
         if let Some(step) = shared.peers.lacks_runtime_for(definition) {
             return Err(InvokeError::NoRuntime(step));
         }
-        if let Some(variable) = shared
-            .secrets
-            .lacks_value(&request.workflow, &request.principal)
-        {
+        let (workflow, principal) = (&request.workflow, &request.principal);
+        if let Some(variable) = shared.secrets.lacks_value(workflow, principal) {
             return Err(InvokeError::NoKey {
                 variable,
                 principal: request.principal.id,
             });
         }
+        let in_kit = shared.kit.workflows.get(workflow);
         let invocation = Invocation {
+            env: shared.secrets.recorded_env(workflow),
+            lock: in_kit.and_then(|workflow| workflow.lock.clone()),
             body: request.body,
-            env: shared.secrets.recorded_env(&request.workflow),
             idempotency,
-            lock: shared
-                .kit
-                .workflows
-                .get(&request.workflow)
-                .and_then(|one| one.lock.clone()),
             principal: request.principal,
         };
         let created = admit::invocation(definition, invocation).map_err(InvokeError::from)?;
-        let run_id = format!("run_{}", uuid::Uuid::now_v7().simple());
-        let stream =
-            StreamId::run(&run_id).map_err(|error| InvokeError::Internal(error.to_string()))?;
-        let memo = Memo::default();
-        let observed = ClockReading::now(&shared.clock);
-        let begun = turn::begin(definition, stream, created, observed.clock, &memo);
-        let (state, turn) = begun.map_err(|broken| InvokeError::Internal(broken.to_string()))?;
-        let new = NewRun {
-            definition: definition.clone(),
-            state,
-            turn,
-            memo,
-            observed,
-        };
-        RunRegistry::begin(shared, new).await?;
-        Ok(RunAccepted {
-            run_id,
-            created: true,
-        })
+        begin_run(shared, "run_", definition, created).await
     }
 
     /// How far a run under way is; `None` if it is not under way here.
@@ -406,8 +357,7 @@ impl Orchestrator {
 
     /// How the notary is.
     pub fn notary(&self) -> ktsu_evidence::notary::NotaryStatus {
-        let shown = self.shared.notary.lock();
-        shown.unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.notary.lock().clone()
     }
 
     /// The gateway, for health checks.
@@ -427,10 +377,8 @@ impl Orchestrator {
 
     /// Why the ledger stopped, if it did.
     pub fn failed(&self) -> Option<String> {
-        self.shared
-            .appender
-            .failed()
-            .map(|reason| reason.to_string())
+        let failed = self.shared.appender.failed();
+        failed.map(|reason| reason.to_string())
     }
 
     /// Stops: no run continues, and everything sent to the appender is durable. Unfinished work
@@ -438,6 +386,34 @@ impl Orchestrator {
     pub fn stop(&self) {
         self.shared.runs.stop();
     }
+}
+
+/// Starts a run under a new id with this prefix, and returns once its first turn is durable.
+async fn begin_run(
+    shared: &Arc<Shared>,
+    prefix: &str,
+    definition: &Arc<Definition>,
+    created: Draft,
+) -> Result<RunAccepted, InvokeError> {
+    let run_id = format!("{prefix}{}", uuid::Uuid::now_v7().simple());
+    let stream = StreamId::run(&run_id);
+    let stream = stream.map_err(|error| InvokeError::Internal(error.to_string()))?;
+    let memo = Memo::default();
+    let observed = ClockReading::now(&shared.clock);
+    let begun = turn::begin(definition, stream, created, observed.clock, &memo);
+    let (state, turn) = begun.map_err(|broken| InvokeError::Internal(broken.to_string()))?;
+    let new = NewRun {
+        definition: Arc::clone(definition),
+        state,
+        turn,
+        memo,
+        observed,
+    };
+    RunRegistry::begin(shared, new).await?;
+    Ok(RunAccepted {
+        run_id,
+        created: true,
+    })
 }
 
 /// Counts the time of the supervisor, as long as there is an engine.
@@ -489,11 +465,6 @@ async fn wait_for(
 fn digest_of(workflow: &str, body: &Value) -> String {
     let body = CanonicalJson::from_value(body).unwrap_or_default();
     ktsu_ledger::Hash::of(format!("{workflow}\n{body}").as_bytes()).to_string()
-}
-
-/// A poisoned lock guards a map that no panic leaves half-changed.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl From<InvocationError> for InvokeError {

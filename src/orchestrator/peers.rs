@@ -7,21 +7,22 @@ use ktsu_peer::Peer;
 use ktsu_workflow::definition::Definition;
 
 /// Everything that is reached from here, and what it needs to answer.
-pub(super) struct Peers {
+pub struct Peers {
     /// The client for all outgoing requests.
-    pub(super) egress: ktsu_egress::Client,
+    pub egress: ktsu_egress::Client,
     /// Where agents run, if anywhere.
-    pub(super) runtime: Option<Peer>,
-    /// The gateway, for health checks only.
-    pub(super) gateway: Option<Peer>,
+    pub runtime: Option<Peer>,
+    /// The gateway, for health checks only: model calls go through the runtime (seed 000, invariant
+    /// 6).
+    pub gateway: Option<Peer>,
     /// The groups of the gateway in this process, if it is in this process.
-    pub(super) groups: Option<BTreeSet<String>>,
+    pub groups: Option<BTreeSet<String>>,
     /// URLs of tool servers by name, if they differ from those in their files.
-    pub(super) tool_servers: BTreeMap<String, String>,
+    pub tool_servers: BTreeMap<String, String>,
     /// The key behind the tokens of attempts.
-    pub(super) tokens: TokenKey,
-    /// Where runtimes reach this engine.
-    pub(super) own_url: String,
+    pub tokens: TokenKey,
+    /// Where runtimes reach this engine: `http://127.0.0.1:5050`.
+    pub own_url: String,
 }
 
 impl Peers {

@@ -3,6 +3,7 @@
 //! A recompute is an ordinary run: its model calls are frames, its budget applies, and it is
 //! recovered after a crash. Only its start is special, and that it ends only after the comparison.
 
+use std::str::FromStr as _;
 use std::sync::Arc;
 
 use ktsu_ledger::StreamId;
@@ -13,13 +14,10 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_projections::run::{FoldError, RunState};
 use tokio::sync::mpsc;
 
-use super::clock::ClockReading;
-use super::registry::{NewRun, RunRegistry};
 use super::run::Message;
-use super::{InvokeError, Orchestrator, RunAccepted, Shared, lock};
-use ktsu_workflow::next::Memo;
+use super::{InvokeError, Orchestrator, RunAccepted, Shared, begin_run};
 use ktsu_workflow::recompute::{self, PreparedRecompute, RecomputeError, RecordedRun};
-use ktsu_workflow::{rules, turn};
+use ktsu_workflow::rules;
 
 /// Why no recompute was started. Nothing was recorded.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -89,26 +87,10 @@ impl Orchestrator {
         if let Some(group) = shared.peers.missing_group(&definition) {
             return Err(RecomputeStartError::LacksGroup(group));
         }
-        let internal = |words: String| RecomputeStartError::Engine(InvokeError::Internal(words));
-        let run_id = format!("{RECOMPUTE}{}", uuid::Uuid::now_v7().simple());
-        let stream = StreamId::run(&run_id).map_err(|error| internal(error.to_string()))?;
-        let memo = Memo::default();
-        let observed = ClockReading::now(&shared.clock);
-        let begun = turn::begin(&definition, stream, created, observed.clock, &memo);
-        let (state, turn) = begun.map_err(|broken| internal(broken.to_string()))?;
-        lock(&shared.runs.definitions).insert(definition.digest.clone(), Arc::clone(&definition));
-        let new = NewRun {
-            definition,
-            state,
-            turn,
-            memo,
-            observed,
-        };
-        RunRegistry::begin(shared, new).await?;
-        Ok(RunAccepted {
-            run_id,
-            created: true,
-        })
+        let digest = definition.digest.clone();
+        let compiled = Arc::clone(&definition);
+        shared.runs.definitions.lock().insert(digest, compiled);
+        Ok(begin_run(shared, RECOMPUTE, &definition, created).await?)
     }
 }
 
@@ -156,18 +138,14 @@ fn compare_with_run(
     run: &str,
     head: &str,
 ) -> Result<RecomputeCompared, RecomputeCompareError> {
-    let run: StreamId = run
-        .parse()
-        .map_err(|error: ktsu_ledger::id::ParseStreamIdError| {
-            RecomputeCompareError::Run(error.to_string())
-        })?;
+    let run = StreamId::from_str(run);
+    let run = run.map_err(|error| RecomputeCompareError::Run(error.to_string()))?;
     let mut history = frames(reader, &run)?;
     // The original run may have more frames since; only those before the recompute count.
-    let end = history
-        .iter()
-        .position(|frame| frame.hash.to_string() == head);
-    let end =
-        end.ok_or_else(|| RecomputeCompareError::Run(format!("{run} has no frame {head}")))?;
+    let mut hashes = history.iter().map(|frame| frame.hash.to_string());
+    let end = hashes.position(|hash| hash == head);
+    let missing = || RecomputeCompareError::Run(format!("{run} has no frame {head}"));
+    let end = end.ok_or_else(missing)?;
     history.truncate(end + 1);
     let recorded = RecordedRun::from_frames(&history)?;
     Ok(recompute::compare(&recorded, &frames(reader, own)?)?)

@@ -7,17 +7,18 @@
 //! ```
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use ktsu_ledger::StreamId;
 use ktsu_projections::run::RunState;
+use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::clock::ClockReading;
 use super::idempotency::IdempotencyKeys;
 use super::run::{Message, Progress, RunTask};
 use super::startup::{self, LoadRunError};
-use super::{InvokeError, Shared, lock, wait_for};
+use super::{InvokeError, Shared, wait_for};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn::Turn;
@@ -89,12 +90,12 @@ impl RunRegistry {
 
     /// A run under way.
     pub(super) fn get(&self, run: &str) -> Option<RunHandle> {
-        lock(&self.tasks).get(run).cloned()
+        self.tasks.lock().get(run).cloned()
     }
 
     /// How many runs are under way.
     pub(super) fn len(&self) -> usize {
-        lock(&self.tasks).len()
+        self.tasks.lock().len()
     }
 
     /// Whether another run may get a task.
@@ -114,12 +115,12 @@ impl RunRegistry {
 
     /// A task begins. It is found by its run until it is [dropped](Self::remove).
     pub(super) fn register(&self, run: &str, handle: RunHandle) {
-        lock(&self.tasks).insert(run.to_owned(), handle);
+        self.tasks.lock().insert(run.to_owned(), handle);
     }
 
     /// A task has ended.
     pub(super) fn remove(&self, run: &str) {
-        lock(&self.tasks).remove(run);
+        self.tasks.lock().remove(run);
     }
 
     /// Begins a run, and returns once its first turn is durable.

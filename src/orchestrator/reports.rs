@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
 use super::effects::recorded;
-use super::run::{Message, ReportOutcome};
+use super::run::{Message, ReportMessage, ReportOutcome};
 use super::token::TaskName;
 use super::{Orchestrator, wait_for};
 use ktsu_contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
@@ -63,6 +63,16 @@ pub enum ReportError {
 impl TaskAddress {
     pub(super) fn name(&self) -> TaskName {
         TaskName::new(self.stream.name(), &self.scope, &self.step, self.item)
+    }
+
+    /// The event of a frame, if it is about this task and its agent.
+    fn event_of<'f>(&self, frame: &'f Frame) -> Option<&'f AgentEvent> {
+        let Event::Agent(event) = &frame.event else {
+            return None;
+        };
+        let own =
+            frame.scope == self.scope && event.step() == self.step && event.item() == self.item;
+        own.then_some(event)
     }
 }
 
@@ -176,15 +186,14 @@ impl Orchestrator {
         let Some(under_way) = shared.runs.get(task.stream.name()) else {
             return self.after_the_end(task, events).await;
         };
-        shared
-            .supervisor
-            .record_contact(&task.name(), attempt, None);
+        let supervisor = &shared.supervisor;
+        supervisor.record_contact(&task.name(), attempt, None);
         let (reply, replied) = oneshot::channel();
-        let message = Message::Report {
+        let message = Message::Report(ReportMessage {
             scope: task.scope.clone(),
             events: events.clone(),
             reply,
-        };
+        });
         let taken = match under_way.send(Box::new(message)).await {
             true => replied.await.ok(),
             false => None,
@@ -239,10 +248,8 @@ impl Orchestrator {
     /// Everything that is recorded of a task's run.
     async fn frames(&self, task: &TaskAddress) -> Result<Vec<Frame>, ReportError> {
         let stream = task.stream.clone();
-        let read = self
-            .shared
-            .readers
-            .with(move |reader| frames(reader, &stream));
+        let readers = &self.shared.readers;
+        let read = readers.with(move |reader| frames(reader, &stream));
         let unreadable = |error: StoreError| ReportError::Unavailable(error.to_string());
         read.await.map_err(unreadable)
     }
@@ -258,24 +265,16 @@ fn from(task: &TaskAddress, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
         return Vec::new();
     };
     let report = event.report().cloned();
-    let own = |frame: &Frame| match &frame.event {
-        Event::Agent(event) => match event {
-            AgentEvent::ReflectStarted(_) => true,
-            event => event.report() == report.as_ref(),
-        },
-        _ => false,
-    };
-    let mut found = vec![input.clone()];
+    let mut found = vec![input];
     for frame in rest {
-        let about = frame.scope == task.scope
-            && matches!(&frame.event, Event::Agent(event)
-                if event.step() == task.step && event.item() == task.item);
-        if about && !own(&frame) {
+        let Some(event) = task.event_of(&frame) else {
+            continue;
+        };
+        let reflects = matches!(event, AgentEvent::ReflectStarted(_));
+        if !reflects && event.report() != report.as_ref() {
             break;
         }
-        if about {
-            found.push(frame);
-        }
+        found.push(frame);
     }
     found
 }
@@ -289,12 +288,9 @@ fn answer(n: u32, task: &TaskAddress, frames: &[Frame]) -> ReportAck {
         refused: None,
     };
     for frame in frames {
-        let Event::Agent(event) = &frame.event else {
+        let Some(event) = task.event_of(frame) else {
             continue;
         };
-        if frame.scope != task.scope || event.step() != task.step || event.item() != task.item {
-            continue;
-        }
         match event {
             AgentEvent::ReflectStarted(_) => answer.reflect = true,
             AgentEvent::ApprovalRequested(_) | AgentEvent::ToolInDoubt(_) => {
@@ -345,22 +341,22 @@ impl ReportContext<'_> {
                 },
                 report: self.report.clone(),
                 step: self.step.to_owned(),
-                tools: match request.tools {
-                    Some(tools) => Some(self.json(json!(tools))?),
-                    None => None,
-                },
+                tools: request
+                    .tools
+                    .map(|tools| self.json(json!(tools)))
+                    .transpose()?,
             }),
             wire::ReportEvent::Response(answer) => self.response(answer)?,
             wire::ReportEvent::Decided(decided) => {
-                let draft = match decided.draft {
-                    Some(draft) if !draft.is_object() => {
-                        return Err(ReportError::Malformed(
-                            "a draft is a JSON object".to_owned(),
-                        ));
-                    }
-                    Some(draft) => Some(self.json(draft)?),
-                    None => None,
-                };
+                if decided
+                    .draft
+                    .as_ref()
+                    .is_some_and(|draft| !draft.is_object())
+                {
+                    let words = "a draft is a JSON object";
+                    return Err(ReportError::Malformed(words.to_owned()));
+                }
+                let draft = decided.draft.map(|draft| self.json(draft)).transpose()?;
                 if draft.is_some() == decided.response.is_some() {
                     let words = "an agent.decided has a draft or names a response";
                     return Err(ReportError::Malformed(words.to_owned()));

@@ -22,9 +22,8 @@ use tokio::time::Instant;
 use super::clock::{CLOCK_LOOK_INTERVAL, ClockReading};
 use super::human_commands::{CommandReply, HumanCommand};
 use super::registry::RunHandle;
-use super::reports::TaskAddress;
 use super::token::TaskName;
-use super::tools::{BuiltinCall, BuiltinServer};
+use super::tools::{BuiltinCall, BuiltinCaller};
 use super::{Shared, effects};
 use ktsu_run_index as rows;
 use ktsu_telemetry::RunObserver;
@@ -46,14 +45,7 @@ pub(super) enum Message {
     /// A webhook was answered.
     Answer(WebhookOutcome),
     /// A runtime reports about a task.
-    Report {
-        /// The scope's path.
-        scope: String,
-        /// Its events.
-        events: Vec<AgentEvent>,
-        /// The channel for the outcome.
-        reply: oneshot::Sender<ReportOutcome>,
-    },
+    Report(ReportMessage),
     /// A person wants something of the run.
     Command {
         /// What.
@@ -65,12 +57,8 @@ pub(super) enum Message {
     },
     /// A runtime calls a tool server that comes with ktsu: which call is that?
     BuiltinCall {
-        /// The server.
-        server: BuiltinServer,
-        /// The task.
-        task: TaskAddress,
-        /// Its attempt, by the token.
-        attempt: u32,
+        /// Who calls which server.
+        caller: BuiltinCaller,
         /// The idempotency key.
         key: String,
         /// The channel for the call.
@@ -106,12 +94,15 @@ pub(super) enum ReportOutcome {
     Malformed(String),
 }
 
-/// A report that waits for the budget to allow its model call (decision F4), or for a paused run to
-/// go on (decision P1).
-struct HeldReport {
-    scope: String,
-    events: Vec<AgentEvent>,
-    reply: oneshot::Sender<ReportOutcome>,
+/// A report of a runtime.
+#[derive(Debug)]
+pub(super) struct ReportMessage {
+    /// The scope's path.
+    pub(super) scope: String,
+    /// Its events.
+    pub(super) events: Vec<AgentEvent>,
+    /// The channel for the outcome.
+    pub(super) reply: oneshot::Sender<ReportOutcome>,
 }
 
 /// How far a run is, as others may know it.
@@ -152,8 +143,9 @@ pub(super) struct RunTask {
     effects_begun_up_to: u64,
     /// The last frame of an earlier process; 0 if there was none.
     inherited: u64,
-    /// Reports that wait for others, or for the run to go on.
-    held: VecDeque<HeldReport>,
+    /// Reports that wait for the budget to allow their model calls (decision F4), or for a paused
+    /// run to continue (decision P1).
+    held: VecDeque<ReportMessage>,
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,
     indexed: Option<IndexFingerprint>,
@@ -400,13 +392,10 @@ impl RunTask {
         let ended = self.state.is_over();
         let progress = Arc::clone(&self.progress);
         let entry = Entry::from_sealed(turn.sealed);
-        let entry = match entry {
-            Ok((entry, _)) => match self.index_row() {
-                Some(row) => entry.with_index(row),
-                None => Ok(entry),
-            },
-            Err(error) => Err(error),
-        };
+        let entry = entry.and_then(|(entry, _)| match self.index_row() {
+            Some(row) => entry.with_index(row),
+            None => Ok(entry),
+        });
         let entry = match entry {
             Ok(entry) => entry,
             Err(error) => return self.failed(&error.to_string()),

@@ -9,8 +9,8 @@ use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
 use ktsu_ledger::{Frame, StreamId};
 use ktsu_projections::run::{RunState, RunStatus};
 
+use super::Shared;
 use super::registry::RunRegistry;
-use super::{Shared, lock};
 use ktsu_run_index as rows;
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::effects::{Effect, EffectKind, effects_due};
@@ -267,7 +267,7 @@ pub(super) fn definition_in(
     let (definition, digest) = brought.ok_or_else(|| {
         LoadRunError::Unreadable("the stream does not begin with run.created".to_owned())
     })?;
-    if let Some(known) = lock(&shared.runs.definitions).get(digest) {
+    if let Some(known) = shared.runs.definitions.lock().get(digest) {
         return Ok(Arc::clone(known));
     }
     let plan = serde_json::from_str(definition.as_str());
@@ -284,6 +284,10 @@ pub(super) fn definition_in(
         ))
     })?;
     let definition = Arc::new(definition);
-    lock(&shared.runs.definitions).insert(digest.to_owned(), Arc::clone(&definition));
+    shared
+        .runs
+        .definitions
+        .lock()
+        .insert(digest.to_owned(), Arc::clone(&definition));
     Ok(definition)
 }

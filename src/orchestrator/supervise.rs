@@ -6,10 +6,10 @@
 //! machine slept.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use ktsu_ledger::event::{LostReason, WorkerLost};
+use parking_lot::Mutex;
 use tokio::sync::mpsc;
 
 use super::run::Message;
@@ -39,19 +39,14 @@ struct SupervisedRuns {
 
 /// Who works on a task.
 struct SupervisedTask {
-    attempt: u32,
-    scope: String,
-    step: String,
-    item: Option<u32>,
+    task: WatchRequest,
     instance: Option<String>,
     heard: u64,
     reported: bool,
-    mailbox: mpsc::WeakSender<Box<Message>>,
 }
 
 /// A task that begins to be watched.
 pub(super) struct WatchRequest {
-    pub(super) name: TaskName,
     pub(super) attempt: u32,
     pub(super) scope: String,
     pub(super) step: String,
@@ -60,48 +55,35 @@ pub(super) struct WatchRequest {
 }
 
 impl Supervisor {
-    fn lock(&self) -> std::sync::MutexGuard<'_, SupervisedRuns> {
-        // No panic leaves the maps half-changed.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Watches a task from now on; an earlier attempt of it is forgotten.
-    pub(super) fn watch(&self, watch: WatchRequest) {
-        let mut watched = self.lock();
+    pub(super) fn watch(&self, name: TaskName, task: WatchRequest) {
+        let mut watched = self.0.lock();
         let worker = SupervisedTask {
-            attempt: watch.attempt,
-            scope: watch.scope,
-            step: watch.step,
-            item: watch.item,
+            task,
             instance: None,
             heard: watched.now,
             reported: false,
-            mailbox: watch.mailbox,
         };
-        let run = watch.name.root().to_owned();
-        watched
-            .runs
-            .entry(run)
-            .or_default()
-            .insert(watch.name, worker);
+        let tasks = watched.runs.entry(name.root().to_owned()).or_default();
+        tasks.insert(name, worker);
     }
 
     /// Whether an attempt is still watched.
     pub(super) fn is_watched(&self, name: &TaskName, attempt: u32) -> bool {
-        let mut watched = self.lock();
+        let mut watched = self.0.lock();
         let worker = watched.worker(name);
-        worker.is_some_and(|worker| worker.attempt == attempt)
+        worker.is_some_and(|worker| worker.task.attempt == attempt)
     }
 
     /// A runtime took a task, or reported about it.
     pub(super) fn record_contact(&self, name: &TaskName, attempt: u32, instance: Option<String>) {
-        let mut watched = self.lock();
+        let mut watched = self.0.lock();
         let now = watched.now;
         if let Some(instance) = &instance {
             watched.instances.insert(instance.clone(), now);
         }
         if let Some(worker) = watched.worker(name)
-            && worker.attempt == attempt
+            && worker.task.attempt == attempt
         {
             worker.heard = now;
             if instance.is_some() {
@@ -112,21 +94,21 @@ impl Supervisor {
 
     /// Forgets a task that has ended.
     pub(super) fn forget(&self, name: &TaskName) {
-        if let Some(tasks) = self.lock().runs.get_mut(name.root()) {
+        if let Some(tasks) = self.0.lock().runs.get_mut(name.root()) {
             tasks.remove(name);
         }
     }
 
     /// A run has ended, or its task has.
     pub(super) fn forget_run(&self, run: &str) {
-        let mut watched = self.lock();
+        let mut watched = self.0.lock();
         watched.runs.remove(run);
         watched.paused.remove(run);
     }
 
     /// Suspends or resumes the deadlines of a run's tasks (decision P1).
     pub(super) fn set_paused(&self, run: &str, paused: bool) {
-        let mut watched = self.lock();
+        let mut watched = self.0.lock();
         if paused {
             watched.paused.insert(run.to_owned());
         } else if watched.paused.remove(run) {
@@ -142,7 +124,7 @@ impl Supervisor {
     /// tasks of another instance that it does not name: see [`Supervisor::instance_replaced`].
     pub(super) fn heartbeat(&self, beat: &Heartbeat) -> (HeartbeatAck, bool) {
         let mut heard = HeartbeatAck::default();
-        let mut watched = self.lock();
+        let mut watched = self.0.lock();
         let now = watched.now;
         watched.instances.insert(beat.runtime_id.clone(), now);
         for task in &beat.active {
@@ -151,7 +133,11 @@ impl Supervisor {
                 heard.paused.push(HeartbeatTask::clone(task));
             }
             match watched.worker(&name) {
-                Some(worker) if task.attempt.is_none_or(|attempt| attempt == worker.attempt) => {
+                Some(worker)
+                    if task
+                        .attempt
+                        .is_none_or(|attempt| attempt == worker.task.attempt) =>
+                {
                     worker.heard = now;
                     worker.instance = Some(beat.runtime_id.clone());
                 }
@@ -167,7 +153,7 @@ impl Supervisor {
     /// one does not name is lost.
     pub(super) fn instance_replaced(&self, beat: &Heartbeat) {
         let named: HashSet<TaskName> = beat.active.iter().map(name_of).collect();
-        for (name, worker) in self.lock().runs.values_mut().flatten() {
+        for (name, worker) in self.0.lock().runs.values_mut().flatten() {
             if worker.is_with_another_instance(beat) && !named.contains(name) {
                 worker.report_lost(LostReason::Instance, true);
             }
@@ -178,7 +164,7 @@ impl Supervisor {
     /// runtime ends a task, so no task of a paused run is lost that way: a runtime may be back when
     /// it resumes.
     pub(super) fn tick(&self) {
-        let mut watched = self.lock();
+        let mut watched = self.0.lock();
         watched.now += 1;
         let now = watched.now;
         watched
@@ -222,16 +208,16 @@ impl SupervisedTask {
             return;
         }
         let message = Message::Lost {
-            scope: self.scope.clone(),
+            scope: self.task.scope.clone(),
             lost: WorkerLost {
-                attempt: self.attempt,
-                item: self.item,
+                attempt: self.task.attempt,
+                item: self.task.item,
                 reason,
                 runtime_alive,
-                step: self.step.clone(),
+                step: self.task.step.clone(),
             },
         };
-        let mailbox = self.mailbox.upgrade();
+        let mailbox = self.task.mailbox.upgrade();
         let sent = mailbox.map(|mailbox| mailbox.try_send(Box::new(message)));
         self.reported = !matches!(sent, Some(Err(mpsc::error::TrySendError::Full(_))));
     }
@@ -262,14 +248,14 @@ mod tests {
                 run: "run_1".to_owned(),
                 step: step.to_owned(),
             };
-            self.supervisor.watch(WatchRequest {
-                name: name.clone(),
+            let task = WatchRequest {
                 attempt: 1,
                 scope: String::new(),
                 step: step.to_owned(),
                 item: None,
                 mailbox: self.sender.downgrade(),
-            });
+            };
+            self.supervisor.watch(name.clone(), task);
             name
         }
 

@@ -7,10 +7,11 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use ktsu_ledger::store::{Reader, StoreError};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, oneshot};
 
 /// Makes another reader.
@@ -66,7 +67,7 @@ impl ReaderPool {
     {
         // It is never closed; were it, reading would go on without a bound.
         let permit = Arc::clone(&self.free).acquire_owned().await;
-        let waiting = lock(&self.idle).pop();
+        let waiting = self.idle.lock().pop();
         let thread = match waiting {
             Some(thread) => thread,
             None => start(Arc::clone(&self.open))?,
@@ -77,7 +78,7 @@ impl ReaderPool {
         // it, too, until somebody takes it: otherwise answers pile up faster than they are sent.
         let job = move |desk: &mut ReaderSlot| {
             let outcome = desk.ask(work);
-            lock(&idle).push(itself);
+            idle.lock().push(itself);
             let _ = give.send((outcome, permit));
         };
         let gone = || E::from(read_error("its thread has ended".to_owned()));
@@ -95,7 +96,7 @@ impl ReaderPool {
         &self,
         work: impl FnOnce(&dyn Reader) -> Result<T, E>,
     ) -> Result<T, E> {
-        lock(&self.here).ask(work)
+        self.here.lock().ask(work)
     }
 }
 
@@ -138,11 +139,6 @@ fn start(open: Arc<OpenReader>) -> Result<mpsc::Sender<Job>, StoreError> {
     Ok(sender)
 }
 
-/// Nothing that panics is done while one of these is held but for the work, which is caught.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 fn read_error(why: String) -> StoreError {
     StoreError::Failed {
         doing: "read the ledger",
@@ -183,14 +179,14 @@ mod tests {
         let opened = Arc::new(Mutex::new(0));
         let count = Arc::clone(&opened);
         let readers = ReaderPool::new(move || {
-            *lock(&count) += 1;
+            *count.lock() += 1;
             store.reader()
         });
         let asked = (0..100).map(|_| readers.with(|reader| reader.streams(None, 10)));
         for answer in futures_util::future::join_all(asked).await {
             assert_eq!(answer.unwrap(), []);
         }
-        let opened = *lock(&opened);
+        let opened = *opened.lock();
         assert!((1..=MAX_READERS).contains(&opened), "{opened}");
     }
 }

@@ -173,7 +173,7 @@ impl Backoff {
 mod tests {
     use super::*;
     use axum::extract::Request;
-    use std::sync::{Mutex, PoisonError};
+    use parking_lot::Mutex;
 
     /// Whoever gives a runtime a task gives it the URL to report to, and must not get its token.
     #[tokio::test]
@@ -185,8 +185,7 @@ mod tests {
             let shown = request.headers().get("ktsu-token");
             let shown = shown.map(|value| value.to_str().unwrap_or_default().to_owned());
             let path = request.uri().path().to_owned();
-            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            said.push((path, shown));
+            said.lock().push((path, shown));
         });
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -198,7 +197,7 @@ mod tests {
         let silence = UnreachableWarning::default();
         let taken = callbacks.deliver(&report, Bytes::new(), &silence).await;
         assert_eq!(taken, DeliveryOutcome::Accepted(Vec::new()));
-        let heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+        let heard = heard.lock();
         let shown = Some("t0ken-of-mine".to_owned());
         let expected = [
             ("/heartbeat".to_owned(), shown),

@@ -29,9 +29,10 @@ mod tasks;
 mod tests;
 mod tools;
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use axum::Router;
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use self::callbacks::UnreachableWarning;
@@ -46,8 +47,8 @@ use ktsu_peer::Peer;
 pub use callbacks::Callbacks;
 pub use routes::openapi;
 pub use tools::{
-    BoxFuture, DispatchedServer, ServerLocation, ServerTool, SessionCall, ToolCallResult,
-    ToolClient, ToolError, ToolErrorCode, ToolList, ToolSession,
+    BoxFuture, McpServer, ServerTool, ToolCallResult, ToolClient, ToolError, ToolErrorCode,
+    ToolList, ToolSession,
 };
 
 /// What a runtime is made of.

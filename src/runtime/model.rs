@@ -10,10 +10,10 @@ use tokio::sync::Semaphore;
 
 use super::callbacks::{Backoff, UnreachableWarning};
 use super::conversation::MAX_DEPTH;
-use super::reply::depth;
 use ktsu_contract::gateway::{InvokeModel, ModelCallFailure, ModelReply, ToolCall};
 use ktsu_contract::report::{FailureDetails, LlmResponse};
 use ktsu_peer::{Peer, PeerError};
+use ktsu_server::body::deeper_than;
 
 /// Calls to a gateway in another process under way at once: it bounds the sockets when thousands
 /// of tasks wait, and leaves room under the gateway's own cap on connections.
@@ -114,7 +114,7 @@ fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
 /// A call that a report can carry: arguments that are nested too deep for a frame are told as text,
 /// which no tool takes.
 fn shallow(mut call: ToolCall) -> ToolCall {
-    if depth(&call.arguments) > MAX_DEPTH {
+    if deeper_than(&call.arguments, MAX_DEPTH) {
         call.arguments = json!({"_raw": call.arguments.to_string()});
     }
     call

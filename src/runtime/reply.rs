@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use ktsu_contract::gateway::strip_code_fence;
-use ktsu_server::body;
+use ktsu_server::body::{self, deeper_than};
 
 /// Levels a draft may have: a report puts some more around it, and has 64 at the most. Whatever is
 /// deeper is no draft.
@@ -17,15 +17,7 @@ pub(super) fn object(text: &str) -> Option<Value> {
         return None;
     }
     let value = Value::Object(body::object(text.as_bytes()).ok()?);
-    (depth(&value) <= MAX_DEPTH).then_some(value)
-}
-
-pub(super) fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-    }
+    (!deeper_than(&value, MAX_DEPTH)).then_some(value)
 }
 
 #[cfg(test)]

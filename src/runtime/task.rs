@@ -3,9 +3,10 @@
 mod model_call;
 mod servers;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::callbacks::{Callbacks, UnreachableWarning};
@@ -258,22 +259,11 @@ impl TaskContext {
     }
 
     fn remember_final_events(&self, conversation: &Conversation) {
-        let words = conversation.final_events();
-        // Held to put a list in its place: a panic there leaves one that is whole.
-        *self
-            .final_events
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = words;
+        *self.final_events.lock() = conversation.final_events();
     }
 
     async fn finish(&self, end: Finished) -> Result<(), RecordError> {
-        let mut events = {
-            let mut words = self
-                .final_events
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            std::mem::take(&mut *words)
-        };
+        let mut events = std::mem::take(&mut *self.final_events.lock());
         events.push(ReportEvent::Finished(end));
         self.record.add(events).await.map(drop)
     }

@@ -1,8 +1,9 @@
 //! The tasks in progress: at most one attempt of each.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
+use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
 use super::deadline::PausableDeadline;
@@ -73,7 +74,7 @@ impl TaskRegistry {
             drop(listed);
         })
         .abort_handle();
-        match self.lock().active.get_mut(&key) {
+        match self.0.lock().active.get_mut(&key) {
             Some(active) if active.start == start => active.handle = Some(handle),
             // It has ended, or was stopped in between.
             Some(_) | None => handle.abort(),
@@ -87,7 +88,7 @@ impl TaskRegistry {
         attempt: u32,
         time: PausableDeadline,
     ) -> Result<u64, StartOutcome> {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         if state.closed {
             return Err(StartOutcome::Closed);
         }
@@ -114,7 +115,7 @@ impl TaskRegistry {
 
     /// All of them, as a heartbeat names them.
     pub(super) fn active(&self) -> Vec<HeartbeatTask> {
-        let state = self.lock();
+        let state = self.0.lock();
         let tasks = state
             .active
             .iter()
@@ -128,7 +129,7 @@ impl TaskRegistry {
 
     /// Aborts a task, unless another attempt of it is meant.
     pub(super) fn abort(&self, task: HeartbeatTask) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let key = (task.run_id, task.step_id);
         let meant = state
             .active
@@ -145,7 +146,7 @@ impl TaskRegistry {
             .iter()
             .map(|task| (task.run_id.as_str(), task.step_id.as_str()))
             .collect();
-        for ((run, step), active) in &self.lock().active {
+        for ((run, step), active) in &self.0.lock().active {
             match paused.contains(&(run.as_str(), step.as_str())) {
                 true => active.time.pause(),
                 false => active.time.resume(),
@@ -155,16 +156,11 @@ impl TaskRegistry {
 
     /// Aborts all and takes no more.
     pub(super) fn close(&self) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.closed = true;
         for (_, active) in state.active.drain() {
             active.abort();
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, RegistryState> {
-        // Held to look up and change an entry; a panic there leaves a map that is still whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -178,7 +174,7 @@ impl ActiveTask {
 
 impl Drop for RegistrationGuard {
     fn drop(&mut self) {
-        let mut state = self.tasks.lock();
+        let mut state = self.tasks.0.lock();
         let own = |active: &ActiveTask| active.start == self.start;
         if state.active.get(&self.key).is_some_and(own) {
             state.active.remove(&self.key);
@@ -222,7 +218,7 @@ mod tests {
         let (second, second_dropped) = endless();
         assert_eq!(tasks.start(key(), 2, hour(), first), StartOutcome::Running);
         assert_eq!(tasks.start(key(), 2, hour(), second), StartOutcome::Running);
-        assert_eq!(tasks.lock().started, 1);
+        assert_eq!(tasks.0.lock().started, 1);
         assert!(second_dropped.await.is_err(), "the second never runs");
         assert!(first_dropped.try_recv() == Err(oneshot::error::TryRecvError::Empty));
         assert_eq!(

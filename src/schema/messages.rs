@@ -1,11 +1,6 @@
 //! Error messages for the findings of the validator: no library's wording enters a frame (decision
 //! E3).
 
-#![expect(
-    clippy::wildcard_enum_match_arm,
-    reason = "the library's list of kinds may grow, and every kind has words"
-)]
-
 use jsonschema::error::{TypeKind, ValidationErrorKind as Kind};
 use jsonschema::{JsonType, ValidationError};
 use serde_json::Value;

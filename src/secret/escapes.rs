@@ -15,20 +15,11 @@ pub(super) fn unicode(text: &str, lower: bool) -> String {
     text.encode_utf16().map(unit).collect()
 }
 
-/// Every byte as `%XX`, hexadecimal digits small or large.
-pub(super) fn percent(text: &str, lower: bool) -> String {
+/// Every byte as two hexadecimal digits, small or large, each behind the prefix.
+pub(super) fn bytes(text: &str, prefix: &str, lower: bool) -> String {
     let byte = |byte: u8| match lower {
-        true => format!("%{byte:02x}"),
-        false => format!("%{byte:02X}"),
-    };
-    text.bytes().map(byte).collect()
-}
-
-/// Every byte as two hexadecimal digits, small or large.
-pub(super) fn hexadecimal(text: &str, lower: bool) -> String {
-    let byte = |byte: u8| match lower {
-        true => format!("{byte:02x}"),
-        false => format!("{byte:02X}"),
+        true => format!("{prefix}{byte:02x}"),
+        false => format!("{prefix}{byte:02X}"),
     };
     text.bytes().map(byte).collect()
 }

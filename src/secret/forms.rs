@@ -1,5 +1,7 @@
 //! The encoded forms of a whole secret, as other programs write them.
 
+use base64::engine::GeneralPurpose;
+use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD, Engine as _};
 use serde_json::Value;
 use zeroize::Zeroizing;
 
@@ -17,17 +19,17 @@ pub(super) fn forms(secret: &str) -> Vec<Zeroizing<String>> {
         percent(secret, "%20", false),
         percent(secret, "+", false),
         percent(secret, "%20", true),
-        escapes::percent(secret, false),
-        escapes::percent(secret, true),
+        escapes::bytes(secret, "%", false),
+        escapes::bytes(secret, "%", true),
         escapes::unicode(secret, false),
         escapes::unicode(secret, true),
-        escapes::hexadecimal(secret, false),
-        escapes::hexadecimal(secret, true),
+        escapes::bytes(secret, "", false),
+        escapes::bytes(secret, "", true),
     ];
     forms.extend(within_urls(secret));
-    for alphabet in [STANDARD, URL_SAFE] {
+    for alphabet in [BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD] {
         for lead in 0..3 {
-            forms.extend(base64_core(secret, alphabet, lead));
+            forms.extend(base64_core(secret, &alphabet, lead));
         }
     }
     forms.into_iter().map(Zeroizing::new).collect()
@@ -64,27 +66,12 @@ fn percent(secret: &str, space: &str, lower: bool) -> String {
     out
 }
 
-const STANDARD: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-const URL_SAFE: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
 /// The letters of base64 that depend on the secret alone when `lead` bytes (modulo 3) stand
 /// before it; the letters it shares with its neighbours are left out.
-fn base64_core(secret: &str, alphabet: &[u8; 64], lead: usize) -> Option<String> {
-    let mut bits = Vec::new();
-    let bytes = std::iter::repeat_n(0, lead).chain(secret.bytes());
-    for byte in bytes {
-        bits.extend((0..8).rev().map(|bit| byte >> bit & 1));
-    }
-    let skipped = (lead * 8).div_ceil(6);
-    let letters: String = bits
-        .chunks_exact(6)
-        .skip(skipped)
-        .map(|six| {
-            six.iter()
-                .fold(0usize, |sum, bit| sum * 2 + usize::from(*bit))
-        })
-        .map(|index| char::from(alphabet[index % 64]))
-        .collect();
+fn base64_core(secret: &str, alphabet: &GeneralPurpose, lead: usize) -> Option<String> {
+    let bytes = Zeroizing::new([&[0, 0][..lead], secret.as_bytes()].concat());
+    let encoded = Zeroizing::new(alphabet.encode(&*bytes));
+    let letters = encoded.get((lead * 8).div_ceil(6)..bytes.len() * 8 / 6)?;
     // Fewer letters would redact ordinary text.
-    (letters.len() >= MIN_LENGTH).then_some(letters)
+    (letters.len() >= MIN_LENGTH).then(|| letters.to_owned())
 }

@@ -6,6 +6,7 @@
 use axum::body::{Body, Bytes, HttpBody as _};
 use axum::extract::{FromRequest, Request};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+pub use ktsu_ledger::canonical::deeper_than;
 use ktsu_ledger::canonical::{JsonError, MAX_DEPTH, parse_strict};
 use serde_json::{Map, Value};
 use tower_http::timeout::TimeoutError;

@@ -1,7 +1,9 @@
 //! Labels, bounded: however many workflows a ledger has, the size of the metrics is limited.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 /// What stands for every value beyond the bound.
 const OTHER: &str = "other";
@@ -25,7 +27,7 @@ impl<T> PerLabel<T> {
     /// What is counted for a value.
     pub(super) fn get(&self, value: &str, make: impl FnOnce(&str) -> T) -> Arc<T> {
         // No caller's code runs under the lock but `make`, which only registers counters.
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let value = match known.contains_key(value) || known.len() < self.most {
             true => value,
             false => OTHER,
@@ -51,6 +53,6 @@ mod tests {
             names.map(|name| (*name).clone()),
             ["a", "b", "other", "a", "other"]
         );
-        assert_eq!(labels.known.lock().unwrap().len(), 3);
+        assert_eq!(labels.known.lock().len(), 3);
     }
 }

@@ -1,7 +1,8 @@
 //! Milestones as log lines.
 
 use super::metrics::usd;
-use super::milestone::{Level, Milestone};
+use super::milestone::Milestone;
+use tracing::Level;
 
 /// What lines about runs are filtered by: `KTSU_LOG=ktsu::run=debug`.
 pub(super) const TARGET: &str = "ktsu::run";
@@ -9,8 +10,8 @@ pub(super) const TARGET: &str = "ktsu::run";
 /// Whether a line of this level would be written.
 pub(super) fn is_on(level: Level) -> bool {
     match level {
-        Level::Info => tracing::enabled!(target: TARGET, tracing::Level::INFO),
-        Level::Debug => tracing::enabled!(target: TARGET, tracing::Level::DEBUG),
+        Level::INFO => tracing::enabled!(target: TARGET, Level::INFO),
+        _ => tracing::enabled!(target: TARGET, Level::DEBUG),
     }
 }
 
@@ -45,7 +46,7 @@ pub(super) fn write(run_id: &str, workflow: &str, milestone: &Milestone) {
         };
     }
     match milestone.level {
-        Level::Info => line!(info),
-        Level::Debug => line!(debug),
+        Level::INFO => line!(info),
+        _ => line!(debug),
     }
 }

@@ -16,7 +16,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::PerLabel;
-use super::milestone::{CallKind, Count, ModelUse, RunEnd, StepKind, StepOutcome, name};
+use super::milestone::{Count, Milestone, RunEnd, StepKind, StepOutcome, name};
 
 /// The most workflows that are told apart.
 const MAX_WORKFLOWS: usize = 1000;
@@ -139,7 +139,7 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// Has a workflow shown before its first run.
+    /// Shows a workflow before its first run.
     pub fn declare_workflow(&self, name: &str) {
         drop(self.workflow(name));
     }
@@ -150,7 +150,7 @@ impl Metrics {
             .change_status(None, Some(status));
     }
 
-    /// What the appender tells how long each transaction took.
+    /// Takes the duration of each transaction from the appender.
     pub fn on_written(&self) -> OnWritten {
         let seconds = self.families.commit_seconds.clone();
         Box::new(move |took| seconds.observe(took.as_secs_f64()))
@@ -169,18 +169,14 @@ impl Metrics {
         families.workflows.get(name, |name| {
             let with =
                 |status: RunStatus| two_labels(("workflow", name), ("status", status.as_str()));
+            let ended = |status| families.ended.get_or_create(&with(status)).clone();
+            let unfinished = |status| families.unfinished.get_or_create(&with(status)).clone();
+            let labels = one_label("workflow", name);
             WorkflowMetrics {
-                accepted: families
-                    .accepted
-                    .get_or_create(&one_label("workflow", name))
-                    .clone(),
-                ended: ENDED.map(|status| families.ended.get_or_create(&with(status)).clone()),
-                unfinished: UNFINISHED
-                    .map(|status| families.unfinished.get_or_create(&with(status)).clone()),
-                seconds: families
-                    .run_seconds
-                    .get_or_create(&one_label("workflow", name))
-                    .clone(),
+                accepted: families.accepted.get_or_create(&labels).clone(),
+                ended: ENDED.map(ended),
+                unfinished: UNFINISHED.map(unfinished),
+                seconds: families.run_seconds.get_or_create(&labels).clone(),
             }
         })
     }
@@ -194,69 +190,59 @@ impl Metrics {
         }
     }
 
-    /// `group`: of the model that was asked.
-    pub(super) fn count(&self, count: &Count, group: Option<&str>) {
-        match count {
-            Count::Step {
-                kind,
-                outcome,
-                duration_ms,
-            } => {
-                let labels = two_labels(("kind", kind.as_str()), ("outcome", outcome.as_str()));
-                self.families.steps.get_or_create(&labels).inc();
-                if let Some(took) = duration_ms {
-                    let labels = one_label("kind", kind.as_str());
-                    let seconds = &self.families.step_seconds;
-                    seconds.get_or_create(&labels).observe(seconds_of(*took));
-                }
+    /// Counts a milestone; `group` is that of the model that was asked.
+    pub(super) fn count(&self, milestone: &Milestone, group: Option<&str>) {
+        let (families, fields) = (&self.families, &milestone.fields);
+        let (counts, seconds, kind, outcome) = match milestone.count {
+            None => return,
+            Some(Count::Step) => {
+                let (kind, outcome) = (fields.kind.unwrap_or(""), fields.status.unwrap_or(""));
+                (&families.steps, &families.step_seconds, kind, outcome)
             }
-            Count::Call {
-                kind,
-                outcome,
-                duration_ms,
-            } => self.call(*kind, outcome, *duration_ms),
-            Count::Model(used) => self.model(used, group.unwrap_or("unknown")),
-        }
-    }
-
-    fn call(&self, kind: CallKind, outcome: &str, duration_ms: Option<u64>) {
-        let labels = two_labels(("kind", kind.as_str()), ("outcome", outcome));
-        self.families.calls.get_or_create(&labels).inc();
-        if let Some(took) = duration_ms {
-            let seconds = &self.families.call_seconds;
-            let seconds = seconds.get_or_create(&one_label("kind", kind.as_str()));
+            Some(Count::Call(kind, outcome)) => {
+                (&families.calls, &families.call_seconds, kind, outcome)
+            }
+            Some(Count::Model {
+                tokens_cached,
+                tokens_reasoning,
+            }) => {
+                let group = self.group(group.unwrap_or("unknown"));
+                group.input.inc_by(fields.tokens_in.unwrap_or(0));
+                group.output.inc_by(fields.tokens_out.unwrap_or(0));
+                group.cached.inc_by(tokens_cached);
+                group.reasoning.inc_by(tokens_reasoning);
+                group.cost.inc_by(usd(fields.cost_micro_usd.unwrap_or(0)));
+                let outcome = match fields.code {
+                    Some(_) => "failed",
+                    None => "ok",
+                };
+                (&families.calls, &families.call_seconds, "model", outcome)
+            }
+        };
+        let labels = two_labels(("kind", kind), ("outcome", outcome));
+        counts.get_or_create(&labels).inc();
+        if let Some(took) = fields.duration_ms {
+            let seconds = seconds.get_or_create(&one_label("kind", kind));
             seconds.observe(seconds_of(took));
         }
     }
 
-    fn model(&self, used: &ModelUse, group: &str) {
-        let outcome = match used.failed {
-            true => "failed",
-            false => "ok",
-        };
-        self.call(CallKind::Model, outcome, Some(used.duration_ms));
+    fn group(&self, group: &str) -> Arc<GroupMetrics> {
         let families = &self.families;
-        let of = families.groups.get(group, |name| {
+        families.groups.get(group, |name| {
             let tokens = |kind: &str| {
                 let labels = two_labels(("group", name), ("kind", kind));
                 families.tokens.get_or_create(&labels).clone()
             };
+            let labels = one_label("group", name);
             GroupMetrics {
                 input: tokens("input"),
                 output: tokens("output"),
                 cached: tokens("cached"),
                 reasoning: tokens("reasoning"),
-                cost: families
-                    .cost
-                    .get_or_create(&one_label("group", name))
-                    .clone(),
+                cost: families.cost.get_or_create(&labels).clone(),
             }
-        });
-        of.input.inc_by(used.tokens_in);
-        of.output.inc_by(used.tokens_out);
-        of.cached.inc_by(used.tokens_cached);
-        of.reasoning.inc_by(used.tokens_reasoning);
-        of.cost.inc_by(usd(used.cost_micro_usd));
+        })
     }
 
     pub(super) fn register(&self, registry: &mut Registry) {

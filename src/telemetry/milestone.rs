@@ -3,20 +3,12 @@
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    AgentEvent, DoubtReason, LlmResponse, LostReason, PersonEvent, Principal, RunEvent, StepEvent,
-    ToolReturned, WebhookAnswer, WebhookEvent, WorkerEvent,
+    AgentEvent, ContinueReason, DoubtReason, LostReason, PersonEvent, Principal, RunEvent,
+    StepEvent, WebhookEvent, WorkerEvent,
 };
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
-
-/// How much an operator wants to hear before it is logged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Level {
-    /// The life of a run.
-    Info,
-    /// Each effect.
-    Debug,
-}
+use tracing::Level;
 
 /// What a step is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -71,59 +63,19 @@ impl StepOutcome {
     }
 }
 
-/// Whom a call asks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum CallKind {
-    /// A model.
-    Model,
-    /// A tool.
-    Tool,
-    /// An endpoint.
-    Webhook,
-}
-
-impl CallKind {
-    /// As labels have it.
-    pub(super) fn as_str(self) -> &'static str {
-        match self {
-            Self::Model => "model",
-            Self::Tool => "tool",
-            Self::Webhook => "webhook",
-        }
-    }
-}
-
-/// What metrics count of a milestone.
-#[derive(Debug, Clone, PartialEq)]
+/// What metrics count of a milestone, together with its fields.
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Count {
     /// A step ended that is not a transform; those are counted by the turn. Where its beginning was
     /// not seen, the time it took is not known.
-    Step {
-        kind: StepKind,
-        outcome: StepOutcome,
-        duration_ms: Option<u64>,
+    Step,
+    /// A call ended, of this kind and with this outcome. What was never sent took no time.
+    Call(&'static str, &'static str),
+    /// A model answered.
+    Model {
+        tokens_cached: u64,
+        tokens_reasoning: u64,
     },
-    /// A call ended. What was never sent took no time.
-    Call {
-        kind: CallKind,
-        outcome: &'static str,
-        duration_ms: Option<u64>,
-    },
-    /// A model was asked: the frame of the request, and what it used.
-    Model(Box<ModelUse>),
-}
-
-/// What a model call used.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct ModelUse {
-    pub(super) request: u64,
-    pub(super) failed: bool,
-    pub(super) duration_ms: u64,
-    pub(super) cost_micro_usd: u64,
-    pub(super) tokens_in: u64,
-    pub(super) tokens_out: u64,
-    pub(super) tokens_cached: u64,
-    pub(super) tokens_reasoning: u64,
 }
 
 /// What a log line shows besides the run.
@@ -194,23 +146,20 @@ impl RunEnd {
     }
 
     pub(super) fn milestone(self) -> Milestone {
-        Milestone {
-            level: Level::Info,
-            words: match self.status {
-                RunStatus::Complete => "run completed",
-                RunStatus::Cancelled => "run cancelled",
-                _ => "run failed",
-            },
-            fields: MilestoneFields {
-                step: self.step,
-                status: Some(self.status.as_str()),
-                code: self.code,
-                duration_ms: Some(self.duration_ms),
-                cost_micro_usd: Some(self.cost_micro_usd),
-                ..MilestoneFields::default()
-            },
-            count: None,
-        }
+        let words = match self.status {
+            RunStatus::Complete => "run completed",
+            RunStatus::Cancelled => "run cancelled",
+            _ => "run failed",
+        };
+        let fields = MilestoneFields {
+            step: self.step,
+            status: Some(self.status.as_str()),
+            code: self.code,
+            duration_ms: Some(self.duration_ms),
+            cost_micro_usd: Some(self.cost_micro_usd),
+            ..MilestoneFields::default()
+        };
+        info(words, fields)
     }
 }
 
@@ -232,10 +181,7 @@ pub(super) fn step_end(event: &StepEvent) -> Option<StepOutcome> {
         StepEvent::Completed(_) => Some(StepOutcome::Complete),
         StepEvent::Failed(_) => Some(StepOutcome::Failed),
         StepEvent::Skipped(_) => Some(StepOutcome::Skipped),
-        StepEvent::Started(_)
-        | StepEvent::ReservedEvaluated(_)
-        | StepEvent::OutputChecked(_)
-        | StepEvent::Reset(_) => None,
+        _ => None,
     }
 }
 
@@ -252,21 +198,15 @@ pub(super) fn step_ended(
         StepEvent::Skipped(skipped) => (None, Some(skipped.reason.as_str().to_owned())),
         _ => (None, None),
     };
-    let duration_ms = begun.map(|begun| frame.at.millis_since(begun));
     let fields = MilestoneFields {
         attempt,
         code,
         status: Some(outcome.as_str()),
-        duration_ms,
+        duration_ms: begun.map(|begun| frame.at.millis_since(begun)),
         kind: Some(kind.as_str()),
         ..at(frame, event.step(), None)
     };
-    let count = Count::Step {
-        kind,
-        outcome,
-        duration_ms,
-    };
-    debug("step ended", fields, Some(count))
+    debug("step ended", fields, Some(Count::Step))
 }
 
 /// What operators hear of a frame; the ends of steps and of the run aside.
@@ -278,8 +218,8 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
             Some(human_action("recompute accepted", by))
         }
         Event::Person(PersonEvent::OverlaySet(set)) => {
-            let told = human_action("output overlaid", &set.by);
-            Some(of_step(told, frame, &set.step))
+            let overlaid = human_action("output overlaid", &set.by);
+            Some(of_step(overlaid, frame, &set.step))
         }
         Event::Agent(event) => agent(frame, event),
         Event::Worker(event) => Some(worker(frame, event)),
@@ -298,212 +238,144 @@ fn run(frame: &Frame, event: &RunEvent) -> Option<Milestone> {
         RunEvent::Created(created) => human_action("run accepted", &created.principal),
         RunEvent::Branched(branch) => human_action("branch accepted", &branch.by),
         RunEvent::Started(_) if frame.scope.is_empty() => plain("run started"),
-        RunEvent::Continued(again) if again.why == ktsu_ledger::event::ContinueReason::Restart => {
+        RunEvent::Continued(again) if again.why == ContinueReason::Restart => {
             plain("run taken up again")
         }
         RunEvent::Resumed(resumed) => {
-            let told = human_action("run resumed", &resumed.by);
+            let milestone = human_action("run resumed", &resumed.by);
             match &resumed.from {
-                Some(step) => of_step(told, frame, step),
-                None => told,
+                Some(step) => of_step(milestone, frame, step),
+                None => milestone,
             }
         }
         RunEvent::Paused(word) => human_action("run paused: waits for ktsu resume", &word.by),
         RunEvent::Cancelled(word) => human_action("run is being cancelled", &word.by),
         RunEvent::Terminated(word) => human_action("run is being terminated", &word.by),
-        RunEvent::Started(_)
-        | RunEvent::Continued(_)
-        | RunEvent::Completed(_)
-        | RunEvent::Failed(_)
-        | RunEvent::TimerFired(_)
-        | RunEvent::ClockJumped(_) => return None,
+        // The end of a run is told by its state, see `RunEnd`.
+        _ => return None,
     })
 }
 
 fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
-    let fields = || MilestoneFields {
-        attempt: Some(event.attempt()),
-        ..at(frame, event.step(), event.item())
-    };
+    let mut fields = at(frame, event.step(), event.item());
+    fields.attempt = Some(event.attempt());
     Some(match event {
         AgentEvent::Request(request) => {
-            let group = Some(name(&request.group));
-            debug("model asked", MilestoneFields { group, ..fields() }, None)
+            fields.group = Some(name(&request.group));
+            debug("model asked", fields, None)
         }
-        AgentEvent::Response(response) => answered(response, fields()),
+        AgentEvent::Response(response) => {
+            fields.code = response.error.as_ref().map(|error| code(&error.code));
+            fields.model = Some(name(&response.model));
+            fields.duration_ms = Some(response.duration_ms);
+            fields.cost_micro_usd = Some(response.cost_micro_usd);
+            fields.tokens_in = Some(response.tokens_in);
+            fields.tokens_out = Some(response.tokens_out);
+            let count = Count::Model {
+                tokens_cached: response.tokens_cached,
+                tokens_reasoning: response.tokens_reasoning,
+            };
+            debug("model answered", fields, Some(count))
+        }
         AgentEvent::ToolCalled(called) => {
-            let tool = Some(tool(&called.server, &called.tool));
-            debug("tool called", MilestoneFields { tool, ..fields() }, None)
+            fields.tool = Some(tool(&called.server, &called.tool));
+            debug("tool called", fields, None)
         }
-        AgentEvent::ToolReturned(returned) => tool_returned(returned, fields()),
+        AgentEvent::ToolReturned(returned) => {
+            let sent = returned.called.is_some();
+            let outcome = match (&returned.recorded, sent, returned.is_error) {
+                (Some(_), _, _) => "recorded",
+                (None, false, _) => "not_sent",
+                (None, true, true) => "failed",
+                (None, true, false) => "ok",
+            };
+            fields.status = Some(outcome);
+            fields.duration_ms = sent.then_some(returned.duration_ms);
+            debug("tool returned", fields, Some(Count::Call("tool", outcome)))
+        }
         AgentEvent::ToolInDoubt(doubt) => {
-            let code = match doubt.reason {
+            let reason = match doubt.reason {
                 DoubtReason::NoAnswer => "no_answer",
                 DoubtReason::WorkerLost => "worker_lost",
                 DoubtReason::TaskEnded => "task_ended",
             };
-            let code = Some(code.to_owned());
-            let count = Count::Call {
-                kind: CallKind::Tool,
-                outcome: "in_doubt",
-                duration_ms: None,
-            };
-            let words = "whether a tool call happened is not known";
-            Milestone {
-                level: Level::Info,
-                ..debug(words, MilestoneFields { code, ..fields() }, Some(count))
-            }
+            fields.code = Some(reason.to_owned());
+            let mut milestone = info("whether a tool call happened is not known", fields);
+            milestone.count = Some(Count::Call("tool", "in_doubt"));
+            milestone
         }
         AgentEvent::ApprovalRequested(asked) => {
-            let tool = Some(tool(&asked.server, &asked.tool));
-            info(
-                "run waits for approval",
-                MilestoneFields { tool, ..fields() },
-            )
+            fields.tool = Some(tool(&asked.server, &asked.tool));
+            info("run waits for approval", fields)
         }
         AgentEvent::ApprovalDecided(decided) => {
-            let fields = MilestoneFields {
-                status: Some(decided.decision.as_str()),
-                ..fields()
-            };
-            let principal = Some(decided.by.id.clone());
-            info(
-                "approval decided",
-                MilestoneFields {
-                    principal,
-                    ..fields
-                },
-            )
+            fields.status = Some(decided.decision.as_str());
+            fields.principal = Some(decided.by.id.clone());
+            info("approval decided", fields)
         }
-        AgentEvent::ApprovalExpired(_) => info("approval expired", fields()),
-        AgentEvent::BudgetExhausted(_) => info("the budget is used up", fields()),
+        AgentEvent::ApprovalExpired(_) => info("approval expired", fields),
+        AgentEvent::BudgetExhausted(_) => info("the budget is used up", fields),
         AgentEvent::Decided(_) | AgentEvent::ReflectStarted(_) | AgentEvent::Finished(_) => {
             return None;
         }
     })
 }
 
-fn answered(response: &LlmResponse, fields: MilestoneFields) -> Milestone {
-    let fields = MilestoneFields {
-        code: response.error.as_ref().map(|error| code(&error.code)),
-        model: Some(name(&response.model)),
-        duration_ms: Some(response.duration_ms),
-        cost_micro_usd: Some(response.cost_micro_usd),
-        tokens_in: Some(response.tokens_in),
-        tokens_out: Some(response.tokens_out),
-        ..fields
-    };
-    let used = ModelUse {
-        request: response.request,
-        failed: response.error.is_some(),
-        duration_ms: response.duration_ms,
-        cost_micro_usd: response.cost_micro_usd,
-        tokens_in: response.tokens_in,
-        tokens_out: response.tokens_out,
-        tokens_cached: response.tokens_cached,
-        tokens_reasoning: response.tokens_reasoning,
-    };
-    debug("model answered", fields, Some(Count::Model(Box::new(used))))
-}
-
-fn tool_returned(returned: &ToolReturned, fields: MilestoneFields) -> Milestone {
-    let sent = returned.called.is_some();
-    let outcome = match (&returned.recorded, sent, returned.is_error) {
-        (Some(_), _, _) => "recorded",
-        (None, false, _) => "not_sent",
-        (None, true, true) => "failed",
-        (None, true, false) => "ok",
-    };
-    let duration_ms = sent.then_some(returned.duration_ms);
-    let fields = MilestoneFields {
-        status: Some(outcome),
-        duration_ms,
-        ..fields
-    };
-    let kind = CallKind::Tool;
-    let count = Count::Call {
-        kind,
-        outcome,
-        duration_ms,
-    };
-    debug("tool returned", fields, Some(count))
-}
-
 fn worker(frame: &Frame, event: &WorkerEvent) -> Milestone {
-    let at = |attempt| MilestoneFields {
-        attempt: Some(attempt),
-        ..at(frame, event.step(), event.item())
-    };
-    match event {
-        WorkerEvent::Dispatched(sent) => debug("task dispatched", at(sent.attempt), None),
+    let mut fields = at(frame, event.step(), event.item());
+    let words = match event {
+        WorkerEvent::Dispatched(sent) => {
+            fields.attempt = Some(sent.attempt);
+            "task dispatched"
+        }
         WorkerEvent::Lost(lost) => {
-            let code = match lost.reason {
+            fields.attempt = Some(lost.attempt);
+            let reason = match lost.reason {
                 LostReason::Heartbeat => "heartbeat",
                 LostReason::Instance => "instance",
                 LostReason::Restart => "restart",
             };
-            let code = Some(code.to_owned());
-            debug(
-                "worker lost",
-                MilestoneFields {
-                    code,
-                    ..at(lost.attempt)
-                },
-                None,
-            )
+            fields.code = Some(reason.to_owned());
+            "worker lost"
         }
-    }
+    };
+    debug(words, fields, None)
 }
 
 fn webhook(frame: &Frame, event: &WebhookEvent) -> Milestone {
-    let at = at(frame, event.step(), None);
-    let answer = |answer: &WebhookAnswer, outcome| {
-        let duration_ms = Some(answer.duration_ms);
-        let fields = MilestoneFields {
-            attempt: Some(answer.attempt),
-            sending: Some(answer.sending),
-            status: Some(outcome),
-            code: answer.code.as_deref().map(code),
-            http_status: answer.status,
-            duration_ms,
-            ..at.clone()
-        };
-        let kind = CallKind::Webhook;
-        let count = Count::Call {
-            kind,
-            outcome,
-            duration_ms,
-        };
-        debug("webhook answered", fields, Some(count))
-    };
-    match event {
+    let mut fields = at(frame, event.step(), None);
+    let (answer, outcome) = match event {
         WebhookEvent::Sent(sent) => {
-            let fields = MilestoneFields {
-                attempt: Some(sent.attempt),
-                sending: Some(sent.sending),
-                ..at.clone()
-            };
-            debug("webhook sent", fields, None)
+            fields.attempt = Some(sent.attempt);
+            fields.sending = Some(sent.sending);
+            return debug("webhook sent", fields, None);
         }
-        WebhookEvent::Delivered(delivered) => answer(delivered, "ok"),
-        WebhookEvent::Failed(failed) => answer(failed, "failed"),
         WebhookEvent::Dead(dead) => {
-            let attempt = Some(dead.attempt);
-            debug(
-                "webhook given up",
-                MilestoneFields {
-                    attempt,
-                    ..at.clone()
-                },
-                None,
-            )
+            fields.attempt = Some(dead.attempt);
+            return debug("webhook given up", fields, None);
         }
-    }
+        WebhookEvent::Delivered(delivered) => (delivered, "ok"),
+        WebhookEvent::Failed(failed) => (failed, "failed"),
+    };
+    let fields = MilestoneFields {
+        attempt: Some(answer.attempt),
+        sending: Some(answer.sending),
+        status: Some(outcome),
+        code: answer.code.as_deref().map(code),
+        http_status: answer.status,
+        duration_ms: Some(answer.duration_ms),
+        ..fields
+    };
+    debug(
+        "webhook answered",
+        fields,
+        Some(Count::Call("webhook", outcome)),
+    )
 }
 
 fn info(words: &'static str, fields: MilestoneFields) -> Milestone {
     Milestone {
-        level: Level::Info,
+        level: Level::INFO,
         words,
         fields,
         count: None,
@@ -512,31 +384,25 @@ fn info(words: &'static str, fields: MilestoneFields) -> Milestone {
 
 fn debug(words: &'static str, fields: MilestoneFields, count: Option<Count>) -> Milestone {
     Milestone {
-        level: Level::Debug,
+        level: Level::DEBUG,
         words,
         fields,
         count,
     }
 }
 
-/// A person's word.
+/// What a person did to a run.
 pub(super) fn human_action(words: &'static str, by: &Principal) -> Milestone {
-    let principal = Some(by.id.clone());
-    info(
-        words,
-        MilestoneFields {
-            principal,
-            ..MilestoneFields::default()
-        },
-    )
+    let fields = MilestoneFields {
+        principal: Some(by.id.clone()),
+        ..MilestoneFields::default()
+    };
+    info(words, fields)
 }
 
-fn of_step(told: Milestone, frame: &Frame, step: &str) -> Milestone {
-    let fields = MilestoneFields {
-        step: Some(path(frame, step)),
-        ..told.fields
-    };
-    Milestone { fields, ..told }
+fn of_step(mut milestone: Milestone, frame: &Frame, step: &str) -> Milestone {
+    milestone.fields.step = Some(path(frame, step));
+    milestone
 }
 
 fn at(frame: &Frame, step: &str, item: Option<u32>) -> MilestoneFields {
@@ -566,19 +432,20 @@ const MAX_NAME: usize = 128;
 /// A name as it is shown. Those of brought definitions, and of workers elsewhere, are whatever
 /// somebody wrote, and are not shown unless they look like one.
 pub(super) fn name(name: &str) -> String {
-    let plain = |one: u8| one.is_ascii_alphanumeric() || b"_.-:/@".contains(&one);
-    match !name.is_empty() && name.len() <= MAX_NAME && name.bytes().all(plain) {
-        true => name.to_owned(),
-        false => "other".to_owned(),
-    }
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_.-:/@".contains(&byte);
+    shown(name, MAX_NAME, plain)
 }
 
 /// A code as it is shown: those of workers elsewhere are whatever they send, and are not shown
 /// unless they look like one.
 pub(super) fn code(code: &str) -> String {
-    let plain = |one: u8| matches!(one, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-');
-    match !code.is_empty() && code.len() <= MAX_CODE && code.bytes().all(plain) {
-        true => code.to_owned(),
+    let plain = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'_' | b'.' | b'-');
+    shown(code, MAX_CODE, plain)
+}
+
+fn shown(text: &str, most: usize, plain: impl Fn(u8) -> bool) -> String {
+    match !text.is_empty() && text.len() <= most && text.bytes().all(plain) {
+        true => text.to_owned(),
         false => "other".to_owned(),
     }
 }

@@ -53,10 +53,10 @@ fn response(error: Option<CallError>) -> Event {
         report: report(),
         request: 5,
         step: "work".to_owned(),
-        tokens_cached: 0,
+        tokens_cached: 1,
         tokens_in: 10,
         tokens_out: 20,
-        tokens_reasoning: 0,
+        tokens_reasoning: 2,
         tool_calls: None,
         unpriced: false,
     })))
@@ -65,17 +65,19 @@ fn response(error: Option<CallError>) -> Event {
 #[test]
 fn a_reply_is_told_by_its_numbers_and_not_by_its_words() {
     let told = milestone(&frame("child", response(None))).unwrap();
-    assert_eq!((told.level, told.words), (Level::Debug, "model answered"));
+    assert_eq!((told.level, told.words), (Level::DEBUG, "model answered"));
     assert_eq!(told.fields.step.as_deref(), Some("child/work"));
     assert_eq!((told.fields.item, told.fields.attempt), (Some(3), Some(2)));
     assert_eq!(told.fields.tokens_out, Some(20));
     assert!(!format!("{told:?}").contains("what was said"));
-    let Some(Count::Model(used)) = told.count else {
-        panic!("it is counted");
+    let counted = Count::Model {
+        tokens_cached: 1,
+        tokens_reasoning: 2,
     };
+    assert_eq!(told.count, Some(counted));
     assert_eq!(
-        (used.request, used.failed, used.cost_micro_usd),
-        (5, false, 30)
+        (told.fields.code, told.fields.cost_micro_usd),
+        (None, Some(30))
     );
 }
 
@@ -117,7 +119,7 @@ fn a_persons_word_names_who_and_not_why() {
         resumed,
     ] {
         let told = milestone(&frame("", Event::Run(event))).unwrap();
-        assert_eq!(told.level, Level::Info);
+        assert_eq!(told.level, Level::INFO);
         assert_eq!(told.fields.principal.as_deref(), Some("ann"));
         assert!(!format!("{told:?}").contains("because"));
     }
@@ -134,7 +136,7 @@ fn what_needs_a_person_is_told_to_whoever_reads_only_the_life_of_runs() {
         step: "work".to_owned(),
     }));
     let told = milestone(&frame("", doubt)).unwrap();
-    assert_eq!(told.level, Level::Info);
+    assert_eq!(told.level, Level::INFO);
     assert_eq!(told.fields.code.as_deref(), Some("no_answer"));
     let lost = Event::Worker(WorkerEvent::Lost(WorkerLost {
         attempt: 1,
@@ -143,5 +145,5 @@ fn what_needs_a_person_is_told_to_whoever_reads_only_the_life_of_runs() {
         runtime_alive: false,
         step: "work".to_owned(),
     }));
-    assert_eq!(milestone(&frame("", lost)).unwrap().level, Level::Debug);
+    assert_eq!(milestone(&frame("", lost)).unwrap().level, Level::DEBUG);
 }

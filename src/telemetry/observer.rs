@@ -217,9 +217,7 @@ impl RunObserver {
         match (observed, &self.workflow) {
             (Observation::Transforms(ended), _) => metrics.transforms(ended),
             (Observation::Milestone(milestone, group), _) => {
-                if let Some(count) = &milestone.count {
-                    metrics.count(count, group.as_deref());
-                }
+                metrics.count(&milestone, group.as_deref());
                 self.log(run_id, &milestone);
             }
             (Observation::Ended(end), workflow) => {

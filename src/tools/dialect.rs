@@ -1,7 +1,8 @@
 //! Which of the two transports a URL speaks, detected once.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use parking_lot::Mutex;
 
 /// What a URL speaks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,16 +21,12 @@ pub(super) struct DialectCache(Mutex<HashMap<String, Dialect>>);
 const MAX_DIALECTS: usize = 1024;
 
 impl DialectCache {
-    fn map(&self) -> MutexGuard<'_, HashMap<String, Dialect>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     pub(super) fn get(&self, url: &str) -> Option<Dialect> {
-        self.map().get(url).cloned()
+        self.0.lock().get(url).cloned()
     }
 
     pub(super) fn learn(&self, url: &str, dialect: Dialect) {
-        let mut map = self.map();
+        let mut map = self.0.lock();
         if map.len() >= MAX_DIALECTS {
             map.clear();
         }
@@ -37,6 +34,6 @@ impl DialectCache {
     }
 
     pub(super) fn forget(&self, url: &str) {
-        self.map().remove(url);
+        self.0.lock().remove(url);
     }
 }

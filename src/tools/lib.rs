@@ -22,6 +22,7 @@ mod cancel_tests;
 mod dialect;
 mod endpoint;
 mod error;
+mod event_stream;
 #[cfg(test)]
 mod hostile_tests;
 mod legacy;
@@ -56,14 +57,17 @@ use ktsu_egress as egress;
 use ktsu_peer::Peer;
 use ktsu_secret::Secret;
 use limits::SessionLimits;
+use session::Connector;
 
 /// A tool server, with everything that is needed to call it.
 #[derive(Clone)]
 pub struct McpServer {
     /// The agent's name for it, for messages.
     pub name: String,
-    /// Where it listens, `http` or `https`. For [`McpClient::open_builtin`] a path.
+    /// Where it listens, `http` or `https`; for a built-in server the path, with its query.
     pub url: String,
+    /// The service that a built-in server is part of. All others are reached by the guarded client.
+    pub builtin: Option<Peer>,
     /// Goes with every request.
     pub auth: Option<(HeaderName, Secret)>,
     /// Its settings; they go with `initialize`.
@@ -131,26 +135,16 @@ impl McpClient {
     /// # Errors
     /// [`ToolError`]; no call was sent.
     pub async fn open(&self, server: &McpServer) -> Result<McpSession, ToolError> {
-        let way = Endpoint::External(self.client.clone());
-        session::open(
-            way,
-            server,
-            Arc::clone(&self.dialects),
-            Arc::clone(&self.limits),
-        )
-        .await
-    }
-
-    /// As [`McpClient::open`], at a service of ours: the server's `url` is a path there.
-    ///
-    /// # Errors
-    /// [`ToolError`]; no call was sent.
-    pub async fn open_builtin(
-        &self,
-        peer: &Peer,
-        server: &McpServer,
-    ) -> Result<McpSession, ToolError> {
-        let way = Endpoint::Builtin(peer.clone());
-        session::open(way, server, Arc::default(), Arc::clone(&self.limits)).await
+        let (endpoint, dialects) = match &server.builtin {
+            None => (Endpoint::External(self.client.clone()), &self.dialects),
+            Some(peer) => (Endpoint::Builtin(peer.clone()), &Arc::default()),
+        };
+        let connector = Connector {
+            endpoint,
+            server: server.clone(),
+            dialects: Arc::clone(dialects),
+            limits: Arc::clone(&self.limits),
+        };
+        connector.connect().await
     }
 }

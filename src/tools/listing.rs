@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use ktsu_ledger::canonical::CanonicalJson;
+use ktsu_ledger::canonical::{CanonicalJson, deeper_than};
 use serde_json::{Value, json};
 
 use super::limits::SessionLimits;
@@ -127,7 +127,7 @@ fn read(
         Some(schema @ Value::Object(_)) => schema,
         Some(_) => return Err("its inputSchema is no object"),
     };
-    if depth(input_schema) > limits.schema_depth {
+    if deeper_than(input_schema, limits.schema_depth) {
         return Err("its inputSchema is nested too deep");
     }
     let written = CanonicalJson::from_value(input_schema)
@@ -148,15 +148,6 @@ fn read(
         input_schema: input_schema.clone(),
         digest,
     })
-}
-
-/// How many arrays and objects are inside one another. No deeper than a message may be.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-    }
 }
 
 /// What a lock pins.

@@ -139,6 +139,7 @@ pub(super) fn server(url: &str) -> McpServer {
     McpServer {
         name: "crm".to_owned(),
         url: url.to_owned(),
+        builtin: None,
         auth: None,
         params: BTreeMap::new(),
     }

@@ -1,9 +1,10 @@
 //! A session: opened, used by one caller, closed. It is not shared.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
     CallToolRequest, CallToolRequestParams, ClientCapabilities, ClientConfig, ClientRequest,
@@ -23,21 +24,21 @@ use super::listing::{ToolListing, ToolListingBuilder};
 use super::transport::{CallProgress, OutgoingToolCall, SessionShared, session_transport};
 use super::{ExcludedTool, McpServer, ToolCallResult, ToolError, ToolErrorCode, ToolList};
 
-/// An open session with one server. Dropping it ends it, too: what is under way is given up, and
-/// the server is told in the background.
+/// An open session with one server. Dropping it ends it, too: calls under way are given up, and the
+/// server is notified in the background.
 pub struct McpSession {
-    door: Connector,
+    connector: Connector,
     now: Mutex<SessionState>,
-    /// Finding out what a server offers now is one caller's work; the others take what it found.
+    /// Held by the one caller that lists the tools again; the others take the result.
     renewing: tokio::sync::Mutex<()>,
 }
 
-/// Where a session begins, and where another one does in its place.
-struct Connector {
-    way: Endpoint,
-    server: McpServer,
-    dialects: Arc<DialectCache>,
-    limits: Arc<SessionLimits>,
+/// What is needed to open a session, and another one in its place.
+pub(super) struct Connector {
+    pub(super) endpoint: Endpoint,
+    pub(super) server: McpServer,
+    pub(super) dialects: Arc<DialectCache>,
+    pub(super) limits: Arc<SessionLimits>,
 }
 
 /// A session as it is at one time. A call under way keeps the one it began in.
@@ -52,50 +53,32 @@ struct SessionLink {
     shared: Arc<SessionShared>,
 }
 
-/// Opens a session.
-pub(super) async fn open(
-    way: Endpoint,
-    server: &McpServer,
-    dialects: Arc<DialectCache>,
-    limits: Arc<SessionLimits>,
-) -> Result<McpSession, ToolError> {
-    let door = Connector {
-        way,
-        server: server.clone(),
-        dialects,
-        limits,
-    };
-    let now = door.open().await?;
-    Ok(McpSession {
-        door,
-        now: Mutex::new(now),
-        renewing: tokio::sync::Mutex::default(),
-    })
-}
-
 impl Connector {
+    /// Opens a session.
+    pub(super) async fn connect(self) -> Result<McpSession, ToolError> {
+        let now = self.open().await?;
+        Ok(McpSession {
+            connector: self,
+            now: Mutex::new(now),
+            renewing: tokio::sync::Mutex::default(),
+        })
+    }
+
     async fn open(&self) -> Result<SessionState, ToolError> {
-        let Self {
-            way,
-            server,
-            dialects,
-            limits,
-        } = self;
-        let (shared, wire) = session_transport(way.clone(), server, dialects, limits)
-            .map_err(|error| self.unsent(error))?;
+        let limit = self.limits.open;
+        let (shared, transport) = session_transport(self).map_err(|error| self.unsent(error))?;
         // Boxed: the SDK's handshake is large, and there may be hundreds of sessions.
         let opening = Box::pin(async {
             let client = Implementation::new("ktsu", env!("CARGO_PKG_VERSION"));
             let config = ClientConfig::new(ClientCapabilities::default(), client)
                 .with_protocol_version(ProtocolVersion::LATEST_WITH_INITIALIZE);
-            let running = serve_client(config, wire).await.map_err(handshake_error)?;
+            let running = serve_client(config, transport).await;
+            let running = running.map_err(handshake_error)?;
             let listed = list(running.peer(), &shared).await?;
             Ok((running, listed))
         });
-        let opened = match timeout(limits.open, opening).await {
-            Ok(opened) => opened,
-            Err(_) => Err(timeout_error("no session", limits.open)),
-        };
+        let opened = timeout(limit, opening).await;
+        let opened = opened.unwrap_or_else(|_| Err(timeout_error("no session", limit)));
         match opened {
             Ok((running, listed)) => {
                 let link = Arc::new(SessionLink { running, shared });
@@ -116,11 +99,9 @@ impl Connector {
 
     /// The same session with the list as it is now.
     async fn list_again(&self, link: &Arc<SessionLink>) -> Result<SessionState, ToolError> {
-        let listing = list(link.running.peer(), &link.shared);
-        let listed = match timeout(self.limits.open, listing).await {
-            Ok(listed) => listed,
-            Err(_) => Err(timeout_error("no list of tools", self.limits.open)),
-        };
+        let limit = self.limits.open;
+        let listed = timeout(limit, list(link.running.peer(), &link.shared)).await;
+        let listed = listed.unwrap_or_else(|_| Err(timeout_error("no list of tools", limit)));
         let listed = listed.map_err(|error| self.unsent(error))?;
         let link = Arc::clone(link);
         Ok(SessionState { link, listed })
@@ -143,10 +124,10 @@ fn timeout_error(what: &str, limit: Duration) -> ToolError {
 /// The list of tools, page by page. What the server said of its tools before this is settled by it,
 /// what it says meanwhile is not.
 async fn list(peer: &Peer<RoleClient>, shared: &SessionShared) -> Result<ToolListing, ToolError> {
-    let mut asking = ListingGuard(Some(shared));
+    let mut guard = ListingGuard(Some(shared));
     shared.set_changed(false);
     let listed = pages(peer, &shared.limits).await?;
-    asking.0 = None;
+    guard.0 = None;
     Ok(listed)
 }
 
@@ -171,11 +152,8 @@ async fn pages(peer: &Peer<RoleClient>, limits: &SessionLimits) -> Result<ToolLi
             ..ListToolsRequest::default()
         };
         let request = ClientRequest::ListToolsRequest(request);
-        let page = peer.send_request(request).await.map_err(|error| {
-            let refused =
-                |code| ToolError::protocol(format!("tools/list was refused with error {code}"));
-            request_error(error, &CallProgress::default(), refused)
-        })?;
+        let page = peer.send_request(request).await;
+        let page = page.map_err(|error| request_error(error, false))?;
         let ServerResult::CustomResult(page) = page else {
             return Err(ToolError::protocol("the list of tools is none"));
         };
@@ -188,16 +166,13 @@ async fn pages(peer: &Peer<RoleClient>, limits: &SessionLimits) -> Result<ToolLi
 
 impl McpSession {
     fn current(&self) -> SessionState {
-        // Held for single lines; a panic in one leaves a state that is still whole.
-        let now = self.now.lock();
-        now.unwrap_or_else(PoisonError::into_inner).clone()
+        self.now.lock().clone()
     }
 
     fn replace(&self, by: SessionState) -> ToolList {
         let tools = Arc::clone(&by.listed.tools);
-        let mut now = self.now.lock().unwrap_or_else(PoisonError::into_inner);
         // What was there ends with the last call in it.
-        *now = by;
+        *self.now.lock() = by;
         tools
     }
 
@@ -219,11 +194,11 @@ impl McpSession {
     /// # Errors
     /// [`ToolError`]; no call was sent.
     pub async fn renew(&self) -> Result<ToolList, ToolError> {
-        let _one = self.renewing.lock().await;
+        let _renewing = self.renewing.lock().await;
         let now = self.current();
         let shared = &now.link.shared;
         if shared.has_changed() && !shared.is_lost() {
-            match self.door.list_again(&now.link).await {
+            match self.connector.list_again(&now.link).await {
                 Ok(now) => return Ok(self.replace(now)),
                 Err(error) if !shared.is_lost() => return Err(error),
                 // It was forgotten, which shows only now.
@@ -231,7 +206,7 @@ impl McpSession {
             }
         }
         if shared.is_lost() {
-            return Ok(self.replace(self.door.open().await?));
+            return Ok(self.replace(self.connector.open().await?));
         }
         Ok(now.listed.tools)
     }
@@ -250,29 +225,19 @@ impl McpSession {
         key: &str,
         limit: Duration,
     ) -> Result<ToolCallResult, ToolError> {
-        let returned = self.call_once(tool, arguments, key, limit).await;
-        returned.map_err(|error| error.of(&self.door.server.name))
-    }
-
-    async fn call_once(
-        &self,
-        tool: &str,
-        arguments: &Map<String, Value>,
-        key: &str,
-        limit: Duration,
-    ) -> Result<ToolCallResult, ToolError> {
+        let server = &self.connector.server.name;
         let SessionState { link, listed } = self.current();
         if !listed.tools.iter().any(|offered| offered.name == tool) {
             let message = format!("it offers no tool {tool:?}");
-            return Err(ToolError::unsent(ToolErrorCode::UnknownTool, message));
+            return Err(ToolError::unsent(ToolErrorCode::UnknownTool, message).of(server));
         }
-        let fate = Arc::new(CallProgress {
+        let progress = Arc::new(CallProgress {
             may_be_silent: true,
             ..CallProgress::default()
         });
         let mut pending = PendingCall {
             shared: Arc::clone(&link.shared),
-            fate: Arc::clone(&fate),
+            progress: Arc::clone(&progress),
             cancels: true,
         };
         let (_alive, alive) = watch::channel(());
@@ -282,32 +247,28 @@ impl McpSession {
             key: key.to_owned(),
             limit,
             alive,
-            progress: Arc::clone(&fate),
+            progress: Arc::clone(&progress),
         });
         let request = ClientRequest::CallToolRequest(request);
         let answered = link.running.peer().send_request(request).await;
-        let most = self.door.limits.result_bytes;
-        let took = fate.took_ms.load(Ordering::Acquire);
+        let most = self.connector.limits.result_bytes;
+        let took = progress.took_ms.load(Ordering::Acquire);
         let returned = match answered {
             Ok(ServerResult::CustomResult(result)) => answer::read(result.0, most, took),
             Ok(_) => Err(ToolError::protocol("the result is none")),
             Err(ServiceError::McpError(error)) => {
                 answer::refused(error.code.0, &error.message, most, took)
             }
-            Err(error) => {
-                let never = |_| ToolError::protocol("the result is none");
-                Err(request_error(error, &fate, never))
-            }
+            Err(error) => Err(request_error(error, progress.begun.load(Ordering::Acquire))),
         };
         let late = |error: &ToolError| error.sent && error.code == ToolErrorCode::Timeout;
         pending.cancels = returned.as_ref().is_err_and(late);
-        returned.map_err(|error| error.after(took))
+        returned.map_err(|error| error.after(took).of(server))
     }
 
     /// Ends the session, and tells the server.
     pub async fn close(self) {
-        let now = self.now.into_inner();
-        let link = now.unwrap_or_else(PoisonError::into_inner).link;
+        let link = self.now.into_inner().link;
         // A call that is still under way keeps it: it ends when that is dropped.
         if let Some(link) = Arc::into_inner(link) {
             // Its error is that of a task that panicked: there is nothing left to end.
@@ -319,24 +280,20 @@ impl McpSession {
 /// A call that waits for its result. One that is dropped, or had no answer in time, is cancelled.
 struct PendingCall {
     shared: Arc<SessionShared>,
-    fate: Arc<CallProgress>,
+    progress: Arc<CallProgress>,
     cancels: bool,
 }
 
 impl Drop for PendingCall {
     fn drop(&mut self) {
-        if self.cancels && self.fate.begun.load(Ordering::Acquire) {
-            self.shared.cancel(self.fate.id.load(Ordering::Acquire));
+        if self.cancels && self.progress.begun.load(Ordering::Acquire) {
+            self.shared.cancel(self.progress.id.load(Ordering::Acquire));
         }
     }
 }
 
 /// Why a handshake failed.
 fn handshake_error(error: ClientInitializeError) -> ToolError {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "the SDK's to extend; the rest is one case to us"
-    )]
     match error {
         ClientInitializeError::TransportError { error, .. } => transport_error(error),
         ClientInitializeError::JsonRpcError(error) => {
@@ -347,26 +304,17 @@ fn handshake_error(error: ClientInitializeError) -> ToolError {
     }
 }
 
-/// Why a request was not answered.
-fn request_error(
-    error: ServiceError,
-    fate: &CallProgress,
-    refused: impl FnOnce(i32) -> ToolError,
-) -> ToolError {
-    #[expect(
-        clippy::wildcard_enum_match_arm,
-        reason = "the SDK's to extend; the rest is one case to us"
-    )]
+/// Why there is no list of tools, or no answer to a call; `begun` if it may have been sent.
+fn request_error(error: ServiceError, begun: bool) -> ToolError {
+    let over = "the session is over";
     match error {
         ServiceError::TransportSend(error) => transport_error(error),
-        ServiceError::McpError(error) => refused(error.code.0),
-        _ => {
-            let message = "the session is over";
-            match fate.begun.load(Ordering::Acquire) {
-                true => ToolError::sent(ToolErrorCode::Closed, message),
-                false => ToolError::unsent(ToolErrorCode::Closed, message),
-            }
+        ServiceError::McpError(error) => {
+            let code = error.code.0;
+            ToolError::protocol(format!("tools/list was refused with error {code}"))
         }
+        _ if begun => ToolError::sent(ToolErrorCode::Closed, over),
+        _ => ToolError::unsent(ToolErrorCode::Closed, over),
     }
 }
 

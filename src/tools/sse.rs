@@ -19,7 +19,7 @@ pub(super) enum SseError {
 }
 
 /// Bytes in, events out. What is kept is at most one line and one event.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct SseReader {
     most: usize,
     line: Vec<u8>,
@@ -38,13 +38,7 @@ impl SseReader {
     pub(super) fn new(most: usize) -> Self {
         Self {
             most,
-            line: Vec::new(),
-            event: SseEvent::default(),
-            has_data: false,
-            after_return: false,
-            begun: false,
-            last_id: None,
-            retry_ms: None,
+            ..Self::default()
         }
     }
 

@@ -2,21 +2,19 @@
 //! events that ends with the answer.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use axum::body::Bytes;
-use http::{HeaderValue, Method, StatusCode};
+use http::{HeaderValue, StatusCode};
 use rmcp::model::{Implementation, InitializeResult, ProtocolVersion, ServerCapabilities};
 use serde_json::Value;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
-use super::endpoint::{self, EndpointBody, EndpointResponse};
+use super::endpoint;
+use super::event_stream::EventStream;
 use super::message::{self, RpcOutcome, ServerMessage};
-use super::sse::{SseError, SseEvent, SseReader};
-use super::transport::{AbortOnDrop, CallProgress, SessionShared};
+use super::transport::{AbortOnDrop, RpcRequest, SessionShared};
 use super::{ToolError, ToolErrorCode};
-use ktsu_egress::{BodyError, SlotKind, StreamRequest};
+use ktsu_egress::{ResponseStream, SlotKind};
 
 /// What the first request shows.
 pub(super) enum Probe {
@@ -38,90 +36,52 @@ const LEGACY_STATUSES: [StatusCode; 5] = [
 /// Sends `initialize`.
 pub(super) async fn probe(
     shared: &Arc<SessionShared>,
-    id: i64,
-    body: Bytes,
-    limit: Duration,
-    fate: &CallProgress,
+    request: &RpcRequest,
 ) -> Result<Probe, ToolError> {
-    let place = shared.way.prepare(&shared.url, SlotKind::Exchange).await?;
-    timed(limit, fate, async {
-        let answer = place.send(shared.head(Method::POST, body)).await?;
-        if LEGACY_STATUSES.contains(&answer.status) {
-            return Ok(Probe::Status(answer.status));
+    let slot = shared.endpoint.prepare(&shared.url, SlotKind::Exchange);
+    let slot = slot.await?;
+    let exchange = async {
+        let response = slot.send(request.head(shared)).await?;
+        if LEGACY_STATUSES.contains(&response.status) {
+            return Ok(Probe::Status(response.status));
         }
-        if answer.status.is_success() {
-            shared.set_session_id(&answer.headers)?;
+        if response.status.is_success() {
+            shared.set_session_id(&response.headers)?;
         }
-        read(shared, id, answer).await.map(Probe::Outcome)
-    })
-    .await
+        read(shared, request.id, response).await.map(Probe::Outcome)
+    };
+    request.timed(exchange).await
 }
 
 /// Sends a request, and waits for its answer.
 pub(super) async fn exchange(
     shared: &Arc<SessionShared>,
-    id: i64,
-    body: Bytes,
-    limit: Duration,
-    fate: &CallProgress,
+    request: &RpcRequest,
 ) -> Result<RpcOutcome, ToolError> {
-    let place = shared.way.prepare(&shared.url, SlotKind::Exchange).await?;
-    timed(limit, fate, async {
-        let head = with_call_timeouts(shared.head(Method::POST, body), limit, fate);
-        let answer = place.send(head).await?;
-        read(shared, id, answer).await
-    })
-    .await
-}
-
-/// A call may be silent as long as it may last.
-pub(super) fn with_call_timeouts(
-    head: StreamRequest,
-    limit: Duration,
-    fate: &CallProgress,
-) -> StreamRequest {
-    if !fate.may_be_silent {
-        return head;
-    }
-    StreamRequest {
-        timeout: limit,
-        idle: Some(limit),
-        ..head
-    }
-}
-
-/// Measures, and bounds, what is sent and awaited.
-pub(super) async fn timed<T>(
-    limit: Duration,
-    fate: &CallProgress,
-    exchange: impl Future<Output = Result<T, ToolError>>,
-) -> Result<T, ToolError> {
-    fate.begun.store(true, Ordering::Release);
-    let started = Instant::now();
-    let outcome = timeout(limit, exchange).await;
-    let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-    fate.took_ms.store(took, Ordering::Release);
-    outcome.unwrap_or_else(|_| {
-        let message = format!("no whole answer within {} ms", limit.as_millis());
-        Err(ToolError::sent(ToolErrorCode::Timeout, message))
-    })
+    let slot = shared.endpoint.prepare(&shared.url, SlotKind::Exchange);
+    let slot = slot.await?;
+    let exchange = async {
+        let response = slot.send(request.head(shared)).await?;
+        read(shared, request.id, response).await
+    };
+    request.timed(exchange).await
 }
 
 /// Reads the answer to a request: one message, or events up to it.
 async fn read(
     shared: &Arc<SessionShared>,
     id: i64,
-    mut answer: EndpointResponse,
+    mut response: ResponseStream,
 ) -> Result<RpcOutcome, ToolError> {
-    if !answer.status.is_success() {
-        return Err(shared.status_error(answer.status));
+    if !response.status.is_success() {
+        return Err(shared.status_error(response.status));
     }
-    if !answer.is_plain() {
+    if !response.is_plain() {
         return Err(ToolError::protocol("the answer is encoded"));
     }
-    match answer.content_type().as_str() {
+    match response.content_type().as_str() {
         "application/json" => {
-            let whole = answer.body.read_to_end(shared.limits.message_bytes).await;
+            let whole = response.read_to_end(shared.limits.message_bytes).await;
             let message = message::read(&whole.map_err(endpoint::body_error)?)?;
             match message {
                 ServerMessage::Response { id: of, outcome } => match_answer(id, of, outcome),
@@ -130,20 +90,16 @@ async fn read(
                 }
             }
         }
-        "text/event-stream" => events(shared, id, answer.body).await,
+        "text/event-stream" => read_events(shared, id, response).await,
         _ => Err(ToolError::protocol(format!(
             "HTTP status {} with neither a message nor events",
-            answer.status.as_u16()
+            response.status.as_u16()
         ))),
     }
 }
 
 /// Holds an answer against the request that waits.
-pub(super) fn match_answer(
-    id: i64,
-    of: Option<i64>,
-    outcome: RpcOutcome,
-) -> Result<RpcOutcome, ToolError> {
+fn match_answer(id: i64, of: Option<i64>, outcome: RpcOutcome) -> Result<RpcOutcome, ToolError> {
     match of {
         Some(of) if of == id => Ok(outcome),
         Some(_) => Err(ToolError::protocol("the answer is to another request")),
@@ -152,91 +108,33 @@ pub(super) fn match_answer(
 }
 
 /// Reads events until the answer arrives. A stream that ends before, and has event ids, is resumed
-/// where it stopped: that sends nothing again.
-async fn events(
+/// where it stopped.
+async fn read_events(
     shared: &Arc<SessionShared>,
     id: i64,
-    mut body: EndpointBody,
+    response: ResponseStream,
 ) -> Result<RpcOutcome, ToolError> {
-    let mut reader = SseReader::new(shared.limits.message_bytes);
-    let mut asked = 0;
-    let mut resumed = 0;
-    // It has the place of the exchange, until the answer is there.
+    let session = Arc::downgrade(shared);
+    let mut events = EventStream::new(response, shared);
+    // The first response has the slot of the exchange, until the answer is there.
     let mut first = None;
+    let mut resumed = 0;
     loop {
-        let broken = match body.chunk().await {
-            Ok(Some(bytes)) => {
-                for event in reader.push(&bytes).map_err(sse_error)? {
-                    if let Some(answer) = handle_event(shared, &event, &mut asked).await? {
-                        return match_answer(id, answer.0, answer.1);
-                    }
-                }
-                continue;
-            }
-            Ok(None) => BodyError::Disconnected,
-            Err(broken) => broken,
+        let error = match events.next_response(&session).await {
+            Ok((of, outcome)) => return match_answer(id, of, outcome),
+            Err(error) => error,
         };
-        let last_id = reader
-            .last_id()
-            .and_then(|id| HeaderValue::from_str(id).ok());
-        let Some(last_id) = last_id.filter(|_| broken == BodyError::Disconnected) else {
-            return Err(endpoint::body_error(broken));
+        let may_resume =
+            error.code == ToolErrorCode::Unreachable && resumed < shared.limits.resume_attempts;
+        let last_id = events.reader.last_id().filter(|_| may_resume);
+        let Some(last_id) = last_id.and_then(|id| HeaderValue::from_str(id).ok()) else {
+            return Err(error);
         };
-        if resumed >= shared.limits.resume_attempts {
-            return Err(endpoint::body_error(broken));
-        }
         resumed += 1;
-        let after = Duration::from_millis(reader.retry_ms().unwrap_or(1000));
+        let after = Duration::from_millis(events.reader.retry_ms().unwrap_or(1000));
         sleep(after.min(shared.limits.resume_after)).await;
-        let before = std::mem::replace(&mut body, resume(shared, last_id).await?);
+        let before = events.resume(shared, last_id).await?;
         first.get_or_insert(before);
-        reader.discard_partial();
-    }
-}
-
-async fn resume(shared: &SessionShared, last_id: HeaderValue) -> Result<EndpointBody, ToolError> {
-    let place = shared.way.prepare(&shared.url, SlotKind::Part).await?;
-    let mut head = shared.head(Method::GET, Bytes::new());
-    head.headers.insert("last-event-id", last_id);
-    // Whatever it was a part of has its own end.
-    head.idle = None;
-    let lost = |_| endpoint::body_error(BodyError::Disconnected);
-    let answer = place.send(head).await.map_err(lost)?;
-    if !answer.status.is_success() || answer.content_type() != "text/event-stream" {
-        return Err(endpoint::body_error(BodyError::Disconnected));
-    }
-    Ok(answer.body)
-}
-
-/// Takes in one event; gives the answer, if it is one.
-pub(super) async fn handle_event(
-    shared: &SessionShared,
-    event: &SseEvent,
-    asked: &mut usize,
-) -> Result<Option<(Option<i64>, RpcOutcome)>, ToolError> {
-    // An event without data opens a stream that can be resumed.
-    if !matches!(event.name.as_str(), "" | "message") || event.data.is_empty() {
-        return Ok(None);
-    }
-    match message::read(event.data.as_bytes())? {
-        ServerMessage::Response { id, outcome } => return Ok(Some((id, outcome))),
-        ServerMessage::Notification { method } => shared.handle_notification(&method),
-        ServerMessage::Request { id, method } => {
-            *asked += 1;
-            if *asked > shared.limits.server_requests {
-                return Err(ToolError::protocol("the server asks too much"));
-            }
-            shared.answer(&id, &method).await;
-        }
-    }
-    Ok(None)
-}
-
-/// Events that cannot be read, as a failure.
-pub(super) fn sse_error(unreadable: SseError) -> ToolError {
-    match unreadable {
-        SseError::TooLarge => endpoint::body_error(BodyError::TooLarge),
-        SseError::NotUtf8 => ToolError::protocol("the events are not UTF-8"),
     }
 }
 
@@ -244,35 +142,15 @@ pub(super) fn sse_error(unreadable: SseError) -> ToolError {
 /// have changed, or a question, on whose answer it may let a call wait. Most servers offer no such
 /// stream, and that is well.
 pub(super) fn listen(shared: &Arc<SessionShared>) -> AbortOnDrop {
-    // It must not keep the session alive, whose end ends it.
-    let weak = Arc::downgrade(shared);
+    let session = Arc::downgrade(shared);
     let task = tokio::spawn(async move {
-        let Some(shared) = weak.upgrade() else { return };
-        let Ok(place) = shared.way.prepare(&shared.url, SlotKind::Listening).await else {
+        let Some(shared) = session.upgrade() else {
             return;
         };
-        let mut head = shared.head(Method::GET, Bytes::new());
-        head.idle = None;
-        head.max_bytes = shared.limits.session_bytes;
-        let Ok(mut answer) = place.send(head).await else {
-            return;
-        };
-        let mut reader = SseReader::new(shared.limits.message_bytes);
+        let events = EventStream::open(&shared, &shared.url, SlotKind::Listening).await;
         drop(shared);
-        if !answer.status.is_success() || answer.content_type() != "text/event-stream" {
-            return;
-        }
-        let mut asked = 0;
-        while let Ok(Some(bytes)) = answer.body.chunk().await {
-            let Some(shared) = weak.upgrade() else { return };
-            let Ok(events) = reader.push(&bytes) else {
-                return;
-            };
-            for event in events {
-                if handle_event(&shared, &event, &mut asked).await.is_err() {
-                    return;
-                }
-            }
+        if let Ok(mut events) = events {
+            while events.next_response(&session).await.is_ok() {}
         }
     });
     AbortOnDrop(task.abort_handle())
@@ -293,17 +171,9 @@ pub(super) fn negotiate(
             "the server speaks no version of MCP that we do",
         ));
     };
-    shared.set_protocol_version(static_text(version));
+    shared.set_protocol_version(version);
     // Nothing else of it is of use, and a server that leaves its name out does no harm.
     Ok(InitializeResult::new(ServerCapabilities::default())
         .with_protocol_version(version.clone())
         .with_server_info(Implementation::new("tool server", "0")))
-}
-
-/// A version as a header wants it.
-fn static_text(version: &ProtocolVersion) -> &'static str {
-    ["2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25"]
-        .into_iter()
-        .find(|text| *text == version.as_str())
-        .unwrap_or("2025-11-25")
 }

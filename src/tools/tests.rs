@@ -231,8 +231,9 @@ async fn a_server_of_our_own_is_called_without_a_socket() {
     // A client that may not reach this machine at all.
     let tools =
         McpClient::new(egress::Client::new(&egress::EgressPolicy::default()).expect("a policy"));
-    let server = server("/tools/ktsu/kv");
-    let session = tools.open_builtin(&peer, &server).await.expect("a session");
+    let mut server = server("/tools/ktsu/kv");
+    server.builtin = Some(peer);
+    let session = tools.open(&server).await.expect("a session");
     let returned = call(&session).await.expect("a result");
     assert_eq!(returned.content[0]["text"], "{\"n\":1}");
     session.close().await;

@@ -6,16 +6,17 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
+use parking_lot::Mutex;
 use rmcp::RoleClient;
 use rmcp::model::{
     ClientJsonRpcMessage, CustomResult, ErrorCode, ErrorData, GetExtensions, JsonRpcMessage,
-    NumberOrString, ServerJsonRpcMessage, ServerResult,
+    NumberOrString, ProtocolVersion, ServerJsonRpcMessage, ServerResult,
 };
 use rmcp::transport::Transport;
 use serde_json::{Value, json};
@@ -25,12 +26,13 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::dialect::{Dialect, DialectCache};
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, status_error};
 use super::legacy::Legacy;
 use super::limits::SessionLimits;
 use super::message::{self, RpcOutcome};
+use super::session::Connector;
 use super::streamable;
-use super::{McpServer, ToolError, ToolErrorCode};
+use super::{ToolError, ToolErrorCode};
 use ktsu_egress::{SlotKind, StreamRequest};
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -42,17 +44,17 @@ const IDEMPOTENCY_KEY_META: &str = "ktsu/idempotency-key";
 /// The member of `_meta` of `initialize` with the server's settings.
 const CONFIG_META: &str = "ktsu/config";
 
-/// What goes with a `tools/call`, beside the SDK's message.
+/// A `tools/call`, as far as it is not in the SDK's message.
 #[derive(Clone)]
 pub(super) struct OutgoingToolCall {
     pub(super) key: String,
     pub(super) limit: Duration,
-    /// Its sender lives as long as whoever waits for the result.
+    /// Its sender lives as long as a caller waits for the result.
     pub(super) alive: watch::Receiver<()>,
     pub(super) progress: Arc<CallProgress>,
 }
 
-/// What became of a call.
+/// How far a call is.
 #[derive(Debug, Default)]
 pub(super) struct CallProgress {
     /// It is a call, which may be silent for as long as it may last: a tool that works for minutes
@@ -66,12 +68,49 @@ pub(super) struct CallProgress {
     pub(super) took_ms: AtomicU64,
 }
 
-/// A session, as far as HTTP knows of it.
+/// A request of ours, and what limits it.
+pub(super) struct RpcRequest {
+    pub(super) id: i64,
+    body: Bytes,
+    /// From sending it to its whole answer.
+    limit: Duration,
+    progress: Arc<CallProgress>,
+}
+
+impl RpcRequest {
+    /// What is posted. The answer to a call may be silent for as long as the call may last.
+    pub(super) fn head(&self, shared: &SessionShared) -> StreamRequest {
+        let mut head = shared.head(Method::POST, self.body.clone());
+        if self.progress.may_be_silent {
+            head.timeout = self.limit;
+            head.idle = Some(self.limit);
+        }
+        head
+    }
+
+    /// Measures and limits the time from sending to answer.
+    pub(super) async fn timed<T>(
+        &self,
+        exchange: impl Future<Output = Result<T, ToolError>>,
+    ) -> Result<T, ToolError> {
+        self.progress.begun.store(true, Ordering::Release);
+        let started = Instant::now();
+        let outcome = timeout(self.limit, exchange).await;
+        let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.progress.took_ms.store(took, Ordering::Release);
+        outcome.unwrap_or_else(|_| {
+            let message = format!("no whole answer within {} ms", self.limit.as_millis());
+            Err(ToolError::sent(ToolErrorCode::Timeout, message))
+        })
+    }
+}
+
+/// The HTTP state of a session.
 pub(super) struct SessionShared {
     pub(super) url: String,
-    pub(super) way: Endpoint,
+    pub(super) endpoint: Endpoint,
     pub(super) limits: Arc<SessionLimits>,
-    pub(super) dialects: Arc<DialectCache>,
+    dialects: Arc<DialectCache>,
     /// With every request; marked as sensitive, so that nothing prints it.
     auth: Option<(HeaderName, HeaderValue)>,
     params: BTreeMap<String, String>,
@@ -93,7 +132,7 @@ struct TransportState {
     listener: Option<AbortOnDrop>,
 }
 
-/// A task that ends with whoever holds this.
+/// Aborts a task when dropped.
 pub(super) struct AbortOnDrop(pub(super) tokio::task::AbortHandle);
 
 impl Drop for AbortOnDrop {
@@ -110,11 +149,9 @@ pub(super) struct SessionTransport {
 
 /// The two ends of a session that is not open yet.
 pub(super) fn session_transport(
-    way: Endpoint,
-    server: &McpServer,
-    dialects: &Arc<DialectCache>,
-    limits: &Arc<SessionLimits>,
+    connector: &Connector,
 ) -> Result<(Arc<SessionShared>, SessionTransport), ToolError> {
+    let server = &connector.server;
     let auth = match &server.auth {
         None => None,
         Some((name, secret)) => {
@@ -129,9 +166,9 @@ pub(super) fn session_transport(
     let (answers, inbox) = mpsc::unbounded_channel();
     let shared = Arc::new(SessionShared {
         url: server.url.clone(),
-        way,
-        limits: Arc::clone(limits),
-        dialects: Arc::clone(dialects),
+        endpoint: connector.endpoint.clone(),
+        limits: Arc::clone(&connector.limits),
+        dialects: Arc::clone(&connector.dialects),
         auth,
         params: server.params.clone(),
         state: Mutex::default(),
@@ -140,11 +177,11 @@ pub(super) fn session_transport(
         cancelling: Mutex::default(),
         answers,
     });
-    let wire = SessionTransport {
+    let transport = SessionTransport {
         shared: Arc::clone(&shared),
         inbox,
     };
-    Ok((shared, wire))
+    Ok((shared, transport))
 }
 
 impl Transport<RoleClient> for SessionTransport {
@@ -193,11 +230,6 @@ impl Transport<RoleClient> for SessionTransport {
 }
 
 impl SessionShared {
-    fn state(&self) -> MutexGuard<'_, TransportState> {
-        // Held for single lines; a panic in one leaves a state that is still whole.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Whether the server has said that its tools are others than it listed.
     pub(super) fn has_changed(&self) -> bool {
         self.changed.load(Ordering::Acquire)
@@ -211,16 +243,17 @@ impl SessionShared {
     /// Whether nothing can be sent in the session any more.
     pub(super) fn is_lost(&self) -> bool {
         let over = |legacy: &Arc<Legacy>| legacy.is_over();
-        self.forgotten.load(Ordering::Acquire) || self.state().legacy.as_ref().is_some_and(over)
+        self.forgotten.load(Ordering::Acquire)
+            || self.state.lock().legacy.as_ref().is_some_and(over)
     }
 
-    /// A status that is no success, as a failure; see [`super::endpoint::status_error`].
+    /// A status that is no success, as a failure; see [`status_error`].
     pub(super) fn status_error(&self, status: StatusCode) -> ToolError {
         let in_session = {
-            let state = self.state();
+            let state = self.state.lock();
             state.session_id.is_some() || state.legacy.is_some()
         };
-        let error = super::endpoint::status_error(status, in_session);
+        let error = status_error(status, in_session);
         if error.code == ToolErrorCode::SessionExpired {
             self.forgotten.store(true, Ordering::Release);
         }
@@ -235,21 +268,24 @@ impl SessionShared {
     ) -> Result<(), ToolError> {
         let opens = written["method"] == "initialize";
         self.address(&mut written, opens, call.as_ref());
-        let body = Bytes::from(written.to_string());
+        let request = RpcRequest {
+            id,
+            body: Bytes::from(written.to_string()),
+            limit: call.as_ref().map_or(self.limits.open, |call| call.limit),
+            progress: call
+                .as_ref()
+                .map(|call| Arc::clone(&call.progress))
+                .unwrap_or_default(),
+        };
+        request.progress.id.store(id, Ordering::Release);
+        let exchange = self.exchange(&request, opens);
         let outcome = match call {
-            None => {
-                let limit = self.limits.open;
-                self.exchange(id, body, opens, limit, &CallProgress::default())
-                    .await
-            }
-            Some(mut call) => {
-                call.progress.id.store(id, Ordering::Release);
-                tokio::select! {
-                    outcome = self.exchange(id, body, opens, call.limit, &call.progress) => outcome,
-                    // Whoever waited for the result is gone. The SDK would see it through.
-                    _ = call.alive.changed() => return Ok(()),
-                }
-            }
+            None => exchange.await,
+            Some(mut call) => tokio::select! {
+                outcome = exchange => outcome,
+                // Whoever waited for the result is gone. The SDK would see it through.
+                _ = call.alive.changed() => return Ok(()),
+            },
         };
         let id = NumberOrString::Number(id);
         let answer = match outcome? {
@@ -294,42 +330,31 @@ impl SessionShared {
 
     async fn exchange(
         self: &Arc<Self>,
-        id: i64,
-        body: Bytes,
+        request: &RpcRequest,
         opens: bool,
-        limit: Duration,
-        fate: &CallProgress,
     ) -> Result<RpcOutcome, ToolError> {
         if opens {
-            return self.open(id, body, limit, fate).await;
+            return self.open(request).await;
         }
-        let legacy = self.state().legacy.clone();
+        let legacy = self.state.lock().legacy.clone();
         match legacy {
-            Some(legacy) => legacy.exchange(self, id, body, limit, fate).await,
-            None => streamable::exchange(self, id, body, limit, fate).await,
+            Some(legacy) => legacy.exchange(self, request).await,
+            None => streamable::exchange(self, request).await,
         }
     }
 
     /// The first request of a session, which shows what the URL speaks.
-    async fn open(
-        self: &Arc<Self>,
-        id: i64,
-        body: Bytes,
-        limit: Duration,
-        fate: &CallProgress,
-    ) -> Result<RpcOutcome, ToolError> {
+    async fn open(self: &Arc<Self>, request: &RpcRequest) -> Result<RpcOutcome, ToolError> {
         let known = self.dialects.get(&self.url);
         let first = match &known {
             Some(Dialect::Legacy(_)) => None,
-            Some(Dialect::Streamable) | None => {
-                match streamable::probe(self, id, body.clone(), limit, fate).await? {
-                    streamable::Probe::Outcome(outcome) => {
-                        self.dialects.learn(&self.url, Dialect::Streamable);
-                        return Ok(outcome);
-                    }
-                    streamable::Probe::Status(status) => Some(status),
+            Some(Dialect::Streamable) | None => match streamable::probe(self, request).await? {
+                streamable::Probe::Outcome(outcome) => {
+                    self.dialects.learn(&self.url, Dialect::Streamable);
+                    return Ok(outcome);
                 }
-            }
+                streamable::Probe::Status(status) => Some(status),
+            },
         };
         let legacy = Legacy::find(self, known.as_ref()).await;
         let legacy = match (legacy, first) {
@@ -340,8 +365,8 @@ impl SessionShared {
                 return Err(error);
             }
         };
-        self.state().legacy = Some(Arc::clone(&legacy));
-        let outcome = legacy.exchange(self, id, body, limit, fate).await?;
+        self.state.lock().legacy = Some(Arc::clone(&legacy));
+        let outcome = legacy.exchange(self, request).await?;
         let dialect = Dialect::Legacy(legacy.stream_url.clone());
         self.dialects.learn(&self.url, dialect);
         Ok(outcome)
@@ -354,12 +379,12 @@ impl SessionShared {
         }
         if written["method"] == "notifications/initialized" {
             let listens = {
-                let state = self.state();
+                let state = self.state.lock();
                 state.session_id.is_some() && state.legacy.is_none()
             };
             if listens {
                 let listener = streamable::listen(self);
-                self.state().listener = Some(listener);
+                self.state.lock().listener = Some(listener);
             }
         }
         Ok(())
@@ -367,17 +392,17 @@ impl SessionShared {
 
     /// Posts what has no answer.
     async fn post_message(&self, written: &Value) -> Result<StatusCode, ToolError> {
-        let url = match &self.state().legacy {
+        let url = match &self.state.lock().legacy {
             Some(legacy) => legacy.endpoint.clone(),
             None => self.url.clone(),
         };
-        let place = self.way.prepare(&url, SlotKind::Control).await?;
+        let place = self.endpoint.prepare(&url, SlotKind::Control).await?;
         let body = Bytes::from(written.to_string());
         let mut head = self.head(Method::POST, body);
         head.timeout = self.limits.control;
         let mut answer = place.send(head).await?;
         // Read to its end, so that the connection can be used again; there is nothing in it.
-        let _ = timeout(self.limits.control, answer.body.read_to_end(4096)).await;
+        let _ = timeout(self.limits.control, answer.read_to_end(4096)).await;
         Ok(answer.status)
     }
 
@@ -388,22 +413,16 @@ impl SessionShared {
             return;
         };
         let shared = Arc::clone(self);
-        let telling = here.spawn(async move {
+        let notifying = here.spawn(async move {
             let cancelled = message::cancelled(id);
-            let told = timeout(shared.limits.control, shared.post_message(&cancelled)).await;
-            if !matches!(told, Ok(Ok(status)) if status.is_success()) {
+            let sent = timeout(shared.limits.control, shared.post_message(&cancelled)).await;
+            if !matches!(sent, Ok(Ok(status)) if status.is_success()) {
                 tracing::debug!("could not notify a tool server of a cancelled call");
             }
         });
-        let mut cancelling = self.cancelling();
-        cancelling.retain(|one| !one.is_finished());
-        cancelling.push(telling);
-    }
-
-    fn cancelling(&self) -> MutexGuard<'_, Vec<JoinHandle<()>>> {
-        // Held for single lines; a panic in one leaves a list that is still whole.
-        let cancelling = self.cancelling.lock();
-        cancelling.unwrap_or_else(PoisonError::into_inner)
+        let mut cancelling = self.cancelling.lock();
+        cancelling.retain(|task| !task.is_finished());
+        cancelling.push(notifying);
     }
 
     /// Answers a request of the server, as well as that goes.
@@ -436,7 +455,7 @@ impl SessionShared {
         if let Some((name, value)) = &self.auth {
             headers.insert(name.clone(), value.clone());
         }
-        let state = self.state();
+        let state = self.state.lock();
         if let Some(session_id) = &state.session_id {
             headers.insert(SESSION_ID, session_id.clone());
         }
@@ -463,29 +482,29 @@ impl SessionShared {
             let message = "the session's id is not visible ASCII of at most 1024 characters";
             return Err(ToolError::protocol(message));
         }
-        self.state().session_id = Some(name.clone());
+        self.state.lock().session_id = Some(name.clone());
         Ok(())
     }
 
     /// Keeps what was agreed on.
-    pub(super) fn set_protocol_version(&self, version: &'static str) {
-        self.state().version = Some(HeaderValue::from_static(version));
+    pub(super) fn set_protocol_version(&self, version: &ProtocolVersion) {
+        self.state.lock().version = HeaderValue::from_str(version.as_str()).ok();
     }
 
     /// Says goodbye, once.
     pub(super) async fn end_session(&self) {
         // Each takes no longer than a short message may.
-        let cancelling = std::mem::take(&mut *self.cancelling());
-        for telling in cancelling {
-            let _ = telling.await;
+        let cancelling = std::mem::take(&mut *self.cancelling.lock());
+        for notifying in cancelling {
+            let _ = notifying.await;
         }
         let head = self.head(Method::DELETE, Bytes::new());
-        let state = std::mem::take(&mut *self.state());
+        let state = std::mem::take(&mut *self.state.lock());
         if state.session_id.is_none() || state.legacy.is_some() {
             return;
         }
         let goodbye = async {
-            let place = self.way.prepare(&self.url, SlotKind::Control).await?;
+            let place = self.endpoint.prepare(&self.url, SlotKind::Control).await?;
             place.send(head).await.map(drop)
         };
         let _ = timeout(self.limits.control, goodbye).await;
@@ -497,13 +516,6 @@ impl SessionShared {
 fn preferred_error(stream: ToolError, request: StatusCode) -> ToolError {
     match stream.code {
         ToolErrorCode::Refused | ToolErrorCode::Unauthorized | ToolErrorCode::Unreachable => stream,
-        ToolErrorCode::Timeout
-        | ToolErrorCode::SessionExpired
-        | ToolErrorCode::Status
-        | ToolErrorCode::TooLarge
-        | ToolErrorCode::Protocol
-        | ToolErrorCode::ToolsChanged
-        | ToolErrorCode::UnknownTool
-        | ToolErrorCode::Closed => super::endpoint::status_error(request, false),
+        _ => status_error(request, false),
     }
 }

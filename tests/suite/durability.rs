@@ -15,7 +15,7 @@ use ktsu_api::routes;
 use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_ledger::appender::{Appender, Options};
 use ktsu_ledger::store::{SqliteReader, SqliteStore};
-use ktsu_orchestrator::{Orchestrator, OrchestratorParts, TokenKey, clock};
+use ktsu_orchestrator::{Orchestrator, OrchestratorParts, Peers, TokenKey, clock};
 use ktsu_readers::ReaderPool;
 use ktsu_server::{self as server, ServerLimits};
 use ktsu_telemetry::{Metrics, Telemetry};
@@ -267,20 +267,22 @@ async fn an_engine_without_syncs() {
     let readers = ReaderPool::new(move || Ok(Box::new(SqliteReader::open(&ledger)?)));
     let parts = OrchestratorParts {
         telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
-        groups: None,
         appender,
         readers,
         kit: Arc::clone(&load(Path::new(&kit))),
         principals: Arc::default(),
         max_active: 50_000,
-        tool_servers: Default::default(),
         environment: Default::default(),
-        egress: egress::Client::new(&EgressPolicy::default()).unwrap(),
+        peers: Peers {
+            egress: egress::Client::new(&EgressPolicy::default()).unwrap(),
+            runtime: None,
+            gateway: None,
+            groups: None,
+            tool_servers: Default::default(),
+            tokens: TokenKey::new([7; 32]),
+            own_url: String::new(),
+        },
         clock: clock::system_clock(),
-        runtime: None,
-        gateway: None,
-        tokens: TokenKey::new([7; 32]),
-        own_url: String::new(),
         notary: std::sync::Arc::default(),
         resume_unfinished: true,
         standing: Default::default(),

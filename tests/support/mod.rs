@@ -34,7 +34,9 @@ use ktsu_kit::{self as kit, Kit};
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::store::MemoryStore;
 use ktsu_ledger::{Backend, Timestamp};
-use ktsu_orchestrator::{MicrosClock, Orchestrator, OrchestratorParts, Recovered, TokenKey, clock};
+use ktsu_orchestrator::{
+    MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered, TokenKey, clock,
+};
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
 use ktsu_runtime::{self as runtime, Callbacks, Runtime};
@@ -363,20 +365,22 @@ impl Within {
         });
         let parts = OrchestratorParts {
             telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
-            groups: None,
             appender,
             readers,
             environment: resolved.collect(),
             principals: Arc::default(),
             max_active: 50_000,
-            tool_servers: Default::default(),
             kit,
-            egress,
+            peers: Peers {
+                egress,
+                runtime: Some(Peer::Local(runtime.router())),
+                gateway: None,
+                groups: None,
+                tool_servers: Default::default(),
+                tokens: TokenKey::new([7; 32]),
+                own_url: "http://127.0.0.1:5050".to_owned(),
+            },
             clock: at.unwrap_or_else(clock::system_clock),
-            runtime: Some(Peer::Local(runtime.router())),
-            gateway: None,
-            tokens: TokenKey::new([7; 32]),
-            own_url: "http://127.0.0.1:5050".to_owned(),
             notary: std::sync::Arc::default(),
             resume_unfinished: true,
             standing: Default::default(),

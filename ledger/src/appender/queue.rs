@@ -1,7 +1,8 @@
 //! What waits to be appended: bounded in bytes, closed once, failed for ever.
 
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+
+use parking_lot::{Condvar, Mutex};
 
 use super::AppendCallback;
 use crate::store::Entry;
@@ -47,11 +48,6 @@ impl Queue {
         }
     }
 
-    /// No caller's code runs under this lock, so it cannot be poisoned halfway.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds an entry, waiting for space; returns `done` with the reason if the queue is closed. An
     /// entry larger than the whole queue is accepted when the queue is empty.
     pub(super) fn push(
@@ -59,7 +55,7 @@ impl Queue {
         entry: Entry,
         done: AppendCallback,
     ) -> Result<(), (AppendCallback, String)> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         loop {
             if let Some(reason) = inner.stopped() {
                 return Err((done, reason));
@@ -67,10 +63,7 @@ impl Queue {
             if inner.bytes == 0 || inner.bytes.saturating_add(entry.bytes()) <= self.limit {
                 break;
             }
-            inner = self
-                .drained
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.drained.wait(&mut inner);
         }
         inner.bytes = inner.bytes.saturating_add(entry.bytes());
         inner.waiting.push_back((entry, done));
@@ -82,15 +75,12 @@ impl Queue {
     /// Takes waiting entries, at least one and up to a number of bytes; blocks until there are
     /// some. `None` once the queue is closed and empty.
     pub(super) fn take(&self, bytes: usize) -> Option<CommitGroup> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         while inner.waiting.is_empty() {
             if inner.closed {
                 return None;
             }
-            inner = self
-                .filled
-                .wait(inner)
-                .unwrap_or_else(PoisonError::into_inner);
+            self.filled.wait(&mut inner);
         }
         let (mut entries, mut dones, mut taken) = (Vec::new(), Vec::new(), 0usize);
         while let Some((entry, _)) = inner.waiting.front() {
@@ -112,25 +102,25 @@ impl Queue {
 
     /// Whether nothing waits.
     pub(super) fn is_empty(&self) -> bool {
-        self.lock().waiting.is_empty()
+        self.inner.lock().waiting.is_empty()
     }
 
     /// How many entries wait, and their bytes.
     pub(super) fn waiting(&self) -> (usize, usize) {
-        let inner = self.lock();
+        let inner = self.inner.lock();
         (inner.waiting.len(), inner.bytes)
     }
 
     /// Takes nothing more; what waits is still taken out.
     pub(super) fn close(&self) {
-        self.lock().closed = true;
+        self.inner.lock().closed = true;
         self.filled.notify_all();
         self.drained.notify_all();
     }
 
     /// Fails for ever; gives back those who still waited. The first reason stays.
     pub(super) fn fail(&self, reason: &str) -> Vec<AppendCallback> {
-        let mut inner = self.lock();
+        let mut inner = self.inner.lock();
         inner.failure.get_or_insert_with(|| reason.to_owned());
         inner.closed = true;
         inner.bytes = 0;
@@ -143,11 +133,11 @@ impl Queue {
 
     /// Why nothing is taken any more, if so.
     pub(super) fn stopped(&self) -> Option<String> {
-        self.lock().stopped()
+        self.inner.lock().stopped()
     }
 
     /// Why it failed, if it did.
     pub(super) fn failure(&self) -> Option<String> {
-        self.lock().failure.clone()
+        self.inner.lock().failure.clone()
     }
 }

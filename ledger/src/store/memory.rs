@@ -1,7 +1,9 @@
 //! A ledger that lives as long as the process: for tests and `--ephemeral`.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::precondition::{StoreView, check};
 use super::{
@@ -32,12 +34,6 @@ impl MemoryStore {
     /// An empty ledger.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// The lock is held for one call; what a panicking holder left is whole, since every call
-    /// checks before it changes.
-    fn shelves(&self) -> MutexGuard<'_, Shelves> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -141,22 +137,22 @@ impl StoreView for MemoryView<'_> {
 
 impl Reader for MemoryStore {
     fn read(&self, stream: &StreamId, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
-        Ok(self.shelves().read(stream, from, limit))
+        Ok(self.0.lock().read(stream, from, limit))
     }
 
     fn tail(&self, stream: &StreamId) -> Result<Option<Tail>, StoreError> {
-        Ok(self.shelves().tail(stream))
+        Ok(self.0.lock().tail(stream))
     }
 
     fn streams(&self, after: Option<&StreamId>, limit: usize) -> Result<Vec<StreamId>, StoreError> {
-        let shelves = self.shelves();
+        let shelves = self.0.lock();
         let names = shelves.streams.keys();
         let names = names.filter(|name| after.is_none_or(|after| *name > after));
         Ok(names.take(limit.min(MAX_PAGE)).cloned().collect())
     }
 
     fn blob_get(&self, hash: &Hash) -> Result<Option<CanonicalJson>, StoreError> {
-        Ok(self.shelves().blobs.get(hash).cloned())
+        Ok(self.0.lock().blobs.get(hash).cloned())
     }
 
     fn list(
@@ -166,7 +162,7 @@ impl Reader for MemoryStore {
         limit: usize,
     ) -> Result<Page, StoreError> {
         let limit = limit.min(MAX_PAGE);
-        let shelves = self.shelves();
+        let shelves = self.0.lock();
         let wanted = |row: &&IndexRow| {
             filter.admits(row) && cursor.is_none_or(|cursor| row.cursor() < *cursor)
         };
@@ -179,11 +175,11 @@ impl Reader for MemoryStore {
     }
 
     fn row(&self, stream: &StreamId) -> Result<Option<IndexRow>, StoreError> {
-        Ok(self.shelves().rows.get(stream).cloned())
+        Ok(self.0.lock().rows.get(stream).cloned())
     }
 
     fn by_key(&self, key: &str) -> Result<Option<IndexRow>, StoreError> {
-        Ok(self.shelves().by_key(key).cloned())
+        Ok(self.0.lock().by_key(key).cloned())
     }
 
     fn audit(&self) -> Option<&dyn Audit> {
@@ -193,7 +189,7 @@ impl Reader for MemoryStore {
 
 impl Audit for MemoryStore {
     fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
-        let shelves = self.shelves();
+        let shelves = self.0.lock();
         let start = start(from);
         let page = shelves.order.iter().enumerate().skip(start);
         Ok(page
@@ -216,7 +212,7 @@ impl Audit for MemoryStore {
     }
 
     fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
-        let shelves = self.shelves();
+        let shelves = self.0.lock();
         let start = start(from);
         let page = shelves.blob_order.iter().enumerate().skip(start);
         Ok(page
@@ -234,7 +230,7 @@ impl Audit for MemoryStore {
 
     fn inspect(&self) -> Inspection {
         Inspection {
-            epoch: Some(self.shelves().epoch),
+            epoch: Some(self.0.lock().epoch),
             ..Inspection::default()
         }
     }
@@ -247,7 +243,7 @@ fn start(from: u64) -> usize {
 
 impl Store for MemoryStore {
     fn acquire(&mut self) -> Result<Epoch, StoreError> {
-        let mut shelves = self.shelves();
+        let mut shelves = self.0.lock();
         shelves.epoch += 1;
         Ok(Epoch(shelves.epoch))
     }
@@ -257,7 +253,7 @@ impl Store for MemoryStore {
         epoch: Epoch,
         entries: &[Entry],
     ) -> Result<Vec<Result<u64, AppendRefusal>>, StoreError> {
-        let mut shelves = self.shelves();
+        let mut shelves = self.0.lock();
         shelves.fence(epoch)?;
         let mut before = HashMap::new();
         let mut results = Vec::with_capacity(entries.len());
@@ -289,7 +285,7 @@ impl Store for MemoryStore {
 
 impl Maintenance for MemoryStore {
     fn clear_index(&mut self, epoch: Epoch) -> Result<(), StoreError> {
-        let mut shelves = self.shelves();
+        let mut shelves = self.0.lock();
         shelves.fence(epoch)?;
         shelves.rows.clear();
         shelves.keys.clear();
@@ -297,7 +293,7 @@ impl Maintenance for MemoryStore {
     }
 
     fn put_rows(&mut self, epoch: Epoch, rows: &[IndexRow]) -> Result<(), StoreError> {
-        let mut shelves = self.shelves();
+        let mut shelves = self.0.lock();
         shelves.fence(epoch)?;
         for row in rows {
             let owner = row.key.as_ref().and_then(|key| shelves.keys.get(key));

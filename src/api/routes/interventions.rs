@@ -13,9 +13,9 @@ use super::shape::in_words;
 use super::{RunTarget, pointer_errors, wire};
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::{ForkRequest, HumanCommand};
+use ktsu_orchestrator::HumanCommand;
 use ktsu_server::ProblemDetails;
-use ktsu_workflow::admit::intervention::{ForkPosition, OverlayCommand};
+use ktsu_workflow::admit::intervention::{ForkPosition, ForkRequest, OverlayCommand};
 use ktsu_workflow::definition::Definition;
 
 /// Makes a branch of a run: a copy that shares the frames before the fork position.

@@ -83,9 +83,9 @@ pub(super) struct TaskProgress<'a> {
 /// A call that a reply asks for, and how far it is.
 #[derive(Default)]
 pub(super) struct CheckedCall<'a> {
-    pub(super) name: String,
-    pub(super) digest: String,
-    pub(super) secret: bool,
+    /// What the model asked for; its state is not used, because a frame that must not follow is
+    /// applied here all the same.
+    pub(super) requested: RequestedCall,
     pub(super) sent: Vec<(&'a Frame, &'a ToolCalled)>,
     /// Whether it is on its way.
     pub(super) open: bool,
@@ -119,7 +119,7 @@ impl<'a> AgentTimeline<'a> {
     /// Reads a history to its end.
     pub(super) fn of(history: &'a History<'a>) -> Result<Self, ClaimFailure> {
         let kind = history.stream.split(':').next();
-        let mut story = Self {
+        let mut timeline = Self {
             history,
             tasks: BTreeMap::new(),
             offers: BTreeMap::new(),
@@ -140,10 +140,10 @@ impl<'a> AgentTimeline<'a> {
         for frame in &history.frames {
             let early = before.replace(frame.at).is_some_and(|at| frame.at < at);
             let words = "it is earlier than the frame before it";
-            story.fail_if(ClaimKind::Approvals, frame, early, words);
-            story.take(frame)?;
+            timeline.fail_if(ClaimKind::Approvals, frame, early, words);
+            timeline.take(frame)?;
         }
-        Ok(story)
+        Ok(timeline)
     }
 
     /// Says that something is wrong at a frame, if it is.
@@ -337,11 +337,8 @@ impl<'a> TaskProgress<'a> {
 
 impl CheckedCall<'_> {
     pub(super) fn of(wanted: &Value) -> Self {
-        let call = RequestedCall::parse(wanted);
         Self {
-            name: call.name,
-            digest: call.digest,
-            secret: call.secret,
+            requested: RequestedCall::parse(wanted),
             ..Self::default()
         }
     }

@@ -19,32 +19,28 @@ use super::agent_timeline::{
 use super::history::server;
 use super::reading::EvidenceArchive;
 use super::tools::CallReference;
-use super::{Claim, ClaimFailure, VerifyOptions};
+use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, not_covered_at, proven};
 
 impl EvidenceArchive {
     /// Whether people allowed what they had to be asked about.
-    pub(super) fn approvals(&self, against: &VerifyOptions) -> Claim {
+    pub(super) fn approvals(&self, against: &VerifyOptions) -> CheckResult {
         let (mut decided, mut unknown) = (BTreeSet::new(), None);
-        let judged = self.each_history(against, &mut |history| {
-            let mut story = AgentTimeline::of(history)?;
-            if let Some(wrong) = story.wrong.remove(&ClaimKind::Approvals) {
+        let large = self.each_history(against, &mut |history| {
+            let mut timeline = AgentTimeline::of(history)?;
+            if let Some(wrong) = timeline.wrong.remove(&ClaimKind::Approvals) {
                 return Err(wrong);
             }
-            decided.append(&mut story.decided);
-            unknown = unknown.take().or(story.unauthenticated);
+            decided.append(&mut timeline.decided);
+            unknown = unknown.take().or(timeline.unauthenticated);
             Ok(())
-        });
-        match (judged, unknown, decided.len()) {
-            (Err(wrong), ..) => Claim::failed("approvals", wrong),
-            (Ok(Some(large)), ..) => Claim::not_covered("approvals", large),
-            (Ok(None), Some(frame), _) => Claim {
-                frame: Some(frame),
-                ..Claim::not_covered("approvals", "nobody was asked who they are: auth is none")
-            },
-            (Ok(None), None, 0) => Claim::proven("approvals", "nobody decided, and nobody had to"),
-            (Ok(None), None, count) => {
-                Claim::proven("approvals", format!("{count} decisions of people hold"))
+        })?;
+        match (large, unknown, decided.len()) {
+            (Some(large), ..) => not_covered(large),
+            (None, Some(frame), _) => {
+                not_covered_at(frame, "nobody was asked who they are: auth is none")
             }
+            (None, None, 0) => proven("nobody decided, and nobody had to"),
+            (None, None, count) => proven(format!("{count} decisions of people hold")),
         }
     }
 }
@@ -52,13 +48,9 @@ impl EvidenceArchive {
 impl<'a> AgentTimeline<'a> {
     /// A task that people's words have ended does nothing any more.
     pub(super) fn check_not_forced_to_fail(&mut self, task: &TaskProgress<'a>, frame: &Frame) {
+        let ended = task.forced_failure.is_some();
         let words = "what people said has ended its task";
-        self.fail_if(
-            ClaimKind::Approvals,
-            frame,
-            task.forced_failure.is_some(),
-            words,
-        );
+        self.fail_if(ClaimKind::Approvals, frame, ended, words);
     }
 
     pub(super) fn gate(
@@ -74,13 +66,9 @@ impl<'a> AgentTimeline<'a> {
         let server = server(&plan, &frame.scope, &asked.step, &asked.server);
         self.check_call(task, frame, &CallReference::of_gate(asked), server);
         let policy = server.and_then(|server| server.approval(&asked.tool));
+        let other = policy != Some(&asked.policy);
         let words = "its definition says otherwise who is asked about it";
-        self.fail_if(
-            ClaimKind::Approvals,
-            frame,
-            policy != Some(&asked.policy),
-            words,
-        );
+        self.fail_if(ClaimKind::Approvals, frame, other, words);
         self.check_not_forced_to_fail(task, frame);
         task.awaits_people = true;
         if let Some(call) = task.call(asked.response, asked.call) {
@@ -204,12 +192,8 @@ impl<'a> AgentTimeline<'a> {
             let words = "people were asked about another call";
             self.fail_if(ClaimKind::Approvals, frame, other, words);
             let refused = asked.is_some_and(|asked| asked.state != QuestionState::Approved);
-            self.fail_if(
-                ClaimKind::Approvals,
-                frame,
-                refused,
-                "people did not approve it",
-            );
+            let words = "people did not approve it";
+            self.fail_if(ClaimKind::Approvals, frame, refused, words);
         }
         let doubt = call.doubt.as_ref();
         let doubted = doubt.is_some_and(|doubt| doubt.state != QuestionState::Approved);
@@ -263,16 +247,10 @@ impl<'a> AgentTimeline<'a> {
         let other = ends.is_some() && ends != task.forced_failure;
         let words = "nobody made the decision that it ended by";
         self.fail_if(ClaimKind::Approvals, frame, other, words);
-        let gives = outcome
-            .get("output")
-            .is_some_and(|output| !output.is_null());
-        let words = "what people said has ended its task";
-        self.fail_if(
-            ClaimKind::Approvals,
-            frame,
-            gives && task.forced_failure.is_some(),
-            words,
-        );
+        let output = outcome.get("output");
+        if output.is_some_and(|output| !output.is_null()) {
+            self.check_not_forced_to_fail(task, frame);
+        }
     }
 }
 

@@ -6,13 +6,13 @@ use super::super::archive::PositionedFrame;
 use super::super::derived;
 use super::super::export::VERIFIER;
 use super::reading::EvidenceArchive;
-use super::{Claim, ClaimFailure, VerifyOptions};
+use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 use ktsu_workflow::admit::ENGINE;
 
 impl EvidenceArchive {
     /// Whether the verifier in the archive is the one that this version knows: whoever made the
     /// archive could have put any program there, and any advice.
-    pub(super) fn verifier(&self) -> Claim {
+    pub(super) fn verifier(&self) -> CheckResult {
         let digest = |name: &str| self.describe(name).map(|file| file.blake3);
         let known = |name: &str| VERIFIER.iter().find(|(known, _)| *known == name);
         let right = |name: &str| {
@@ -27,22 +27,22 @@ impl EvidenceArchive {
                     "{name} in the archive is not the one that this version knows: do not run it, \
                      and do not go by it"
                 );
-                Claim::not_covered("verifier", words)
+                not_covered(words)
             }
             None => {
                 let words = format!("{} files are those of this version", VERIFIER.len());
-                Claim::proven("verifier", words)
+                proven(words)
             }
         }
     }
 
     /// Whether the tables for people say what the frames say: they are made again.
-    pub(super) fn derived(&self, against: &VerifyOptions) -> Claim {
+    pub(super) fn derived(&self, against: &VerifyOptions) -> CheckResult {
         let weight: u64 = self.all().iter().map(|row| self.weight_of(row)).sum();
         if weight > against.run_bytes {
             let words = "the archive is larger than what is held at once; --run-size lets more of \
                          it in";
-            return Claim::not_covered("derived", words);
+            return not_covered(words);
         }
         let frames: Vec<PositionedFrame> = self
             .each()
@@ -58,7 +58,7 @@ impl EvidenceArchive {
         };
         let other = made.iter().find(|one| !right(one)).map(|(name, _)| *name);
         match stray.or(other) {
-            None => Claim::proven("derived", format!("{} files, made again", made.len())),
+            None => proven(format!("{} files, made again", made.len())),
             // Another version may have made other tables of the same frames.
             Some(name) if self.manifest.engine != ENGINE => {
                 let engine = &self.manifest.engine;
@@ -66,11 +66,11 @@ impl EvidenceArchive {
                     "{name} is not what this version makes of the frames, and {engine} says that \
                      it made it: do not go by it"
                 );
-                Claim::not_covered("derived", words)
+                not_covered(words)
             }
             Some(name) => {
                 let words = format!("{name} is not what the frames say");
-                Claim::failed("derived", ClaimFailure::new(words))
+                Err(ClaimFailure::new(words))
             }
         }
     }

@@ -7,12 +7,12 @@ use ktsu_ledger::{Event, Frame};
 
 use super::super::archive::{Extract, describe, extracts};
 use super::reading::EvidenceArchive;
-use super::{Claim, ClaimFailure, VerifyOptions};
+use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
 impl EvidenceArchive {
     /// Whether the files beside the frames say what the frames say.
-    pub(super) fn extracts(&self) -> Claim {
+    pub(super) fn extracts(&self) -> CheckResult {
         let mut expected = BTreeSet::new();
         let mut wrong = BTreeSet::new();
         for placed in self.each() {
@@ -41,14 +41,14 @@ impl EvidenceArchive {
         match wrong.first() {
             Some(name) => {
                 let words = format!("{name} is not what the frames say");
-                Claim::failed("extracts", ClaimFailure::new(words))
+                Err(ClaimFailure::new(words))
             }
-            None => Claim::proven("extracts", format!("{} files", expected.len())),
+            None => proven(format!("{} files", expected.len())),
         }
     }
 
     /// Whether runs name the digest of the definition they record.
-    pub(super) fn definitions(&self) -> Claim {
+    pub(super) fn definitions(&self) -> CheckResult {
         let mut count = 0;
         for placed in self.each() {
             let frame = &placed.frame;
@@ -59,60 +59,42 @@ impl EvidenceArchive {
             };
             let Some(digest) = digest else { continue };
             count += 1;
-            let external = frame
-                .ext
-                .iter()
-                .find(|external| external.path == "/definition");
+            let mut external = frame.ext.iter();
+            let external = external.find(|external| external.path == "/definition");
             if external.is_none_or(|external| external.hash.to_string() != *digest) {
                 let words = "its definition is not the one it names";
-                return Claim::failed("definitions", ClaimFailure::at(frame.id(), words));
+                return Err(ClaimFailure::at(frame.id(), words));
             }
         }
-        Claim::proven(
-            "definitions",
-            format!("{count} definitions are those that runs name"),
-        )
+        proven(format!("{count} definitions are those that runs name"))
     }
 
     /// Whether every decision follows from the recorded inputs.
-    pub(super) fn replay(&self, against: &VerifyOptions) -> Claim {
+    pub(super) fn replay(&self, against: &VerifyOptions) -> CheckResult {
         let mut definitions = Definitions::default();
         let (mut count, mut large) = (0, None);
-        for (stream, frames) in self.by_stream() {
+        for (stream, (_, last)) in self.by_stream() {
             if !matches!(stream.split(':').next(), Some("run" | "branch")) {
                 continue;
             }
-            let last = frames.last().copied().unwrap_or(0);
-            if self
-                .weight(stream, last)
-                .is_some_and(|weight| weight > against.run_bytes)
-            {
+            if self.is_too_large(stream, last, against) {
                 large.get_or_insert(stream);
                 continue;
             }
-            let Some(whole) = self.effective(last, stream) else {
-                let words = format!("the frames of {stream} cannot be read");
-                return Claim::failed("replay", ClaimFailure::new(words));
-            };
+            let whole = self.effective(last, stream);
+            let unread = || ClaimFailure::new(format!("the frames of {stream} cannot be read"));
+            let whole = whole.ok_or_else(unread)?;
             match replay(&whole, &mut definitions) {
                 Ok(_) => count += 1,
                 Err(stopped @ (ReplayError::Rules { .. } | ReplayError::Unknown { .. })) => {
-                    return Claim::not_covered("replay", format!("{stream}: {stopped}"));
+                    return not_covered(format!("{stream}: {stopped}"));
                 }
-                Err(stopped) => {
-                    return Claim::failed(
-                        "replay",
-                        ClaimFailure::new(format!("{stream}: {stopped}")),
-                    );
-                }
+                Err(stopped) => return Err(ClaimFailure::new(format!("{stream}: {stopped}"))),
             }
         }
         match large {
-            Some(stream) => Claim::not_covered("replay", too_large(stream)),
-            None => Claim::proven(
-                "replay",
-                format!("{count} runs were decided again from their inputs"),
-            ),
+            Some(stream) => not_covered(too_large(stream)),
+            None => proven(format!("{count} runs were decided again from their inputs")),
         }
     }
 

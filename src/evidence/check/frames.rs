@@ -8,7 +8,7 @@ use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId, strict};
 
 use super::super::archive::{MANIFEST, PositionedFrame, Range};
 use super::reading::{EvidenceArchive, FrameRow};
-use super::{Claim, ClaimFailure};
+use super::{CheckResult, ClaimFailure, not_covered, proven};
 
 /// Reads a frame as strictly as anybody could.
 pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
@@ -32,32 +32,27 @@ pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
 
 impl EvidenceArchive {
     /// Whether the files are those the manifest names.
-    pub(super) fn manifest(&self) -> Claim {
+    pub(super) fn manifest(&self) -> CheckResult {
         let listed = &self.manifest.files;
         for name in self.files.names() {
             if name != MANIFEST && listed.get(name) != self.describe(name).as_ref() {
-                return Claim::failed(
-                    "manifest",
-                    ClaimFailure::new(format!("{name} is not as listed")),
-                );
+                return Err(ClaimFailure::new(format!("{name} is not as listed")));
             }
         }
         let missing = |name: &&String| self.files.place(name).is_none();
         match listed.keys().find(missing) {
-            Some(name) => {
-                Claim::failed("manifest", ClaimFailure::new(format!("{name} is missing")))
-            }
-            None => Claim::proven("manifest", format!("{} files", listed.len())),
+            Some(name) => Err(ClaimFailure::new(format!("{name} is missing"))),
+            None => proven(format!("{} files", listed.len())),
         }
     }
 
     /// Whether each stream is one chain from its beginning.
-    pub(super) fn chain_claim(&self) -> Claim {
+    pub(super) fn chain_claim(&self) -> CheckResult {
         match &self.chain {
-            Some(wrong) => Claim::failed("chain", wrong.clone()),
+            Some(wrong) => Err(wrong.clone()),
             None => {
                 let (frames, streams) = (self.count(), self.manifest.streams.len());
-                Claim::proven("chain", format!("{frames} frames of {streams} streams"))
+                proven(format!("{frames} frames of {streams} streams"))
             }
         }
     }
@@ -123,7 +118,7 @@ impl EvidenceArchive {
     }
 
     /// Whether every cause is an earlier frame.
-    pub(super) fn causes(&self) -> Claim {
+    pub(super) fn causes(&self) -> CheckResult {
         let mut outside = 0u64;
         for placed in self.each() {
             let PositionedFrame { position, frame } = &*placed;
@@ -131,7 +126,7 @@ impl EvidenceArchive {
                 let wrong = || {
                     let words =
                         format!("it names the cause {cause}, which is not an earlier frame");
-                    Claim::failed("causes", ClaimFailure::at(frame.id(), words))
+                    Err(ClaimFailure::at(frame.id(), words))
                 };
                 match cause {
                     Cause::Here(seq) if *seq < frame.seq => {}
@@ -150,13 +145,13 @@ impl EvidenceArchive {
             }
         }
         match outside {
-            0 => Claim::proven("causes", "every cause is an earlier frame"),
-            some => Claim::not_covered("causes", format!("{some} causes stand in other streams")),
+            0 => proven("every cause is an earlier frame"),
+            some => not_covered(format!("{some} causes stand in other streams")),
         }
     }
 
     /// Whether every blob is what its hash says, and is named.
-    pub(super) fn blobs(&self) -> Claim {
+    pub(super) fn blobs(&self) -> CheckResult {
         let mut named = BTreeSet::new();
         for placed in self.each() {
             let frame = &placed.frame;
@@ -168,23 +163,21 @@ impl EvidenceArchive {
                 named.insert(name);
                 if !right {
                     let words = format!("the blob {} is missing or another", external.hash);
-                    return Claim::failed("blobs", ClaimFailure::at(frame.id(), words));
+                    return Err(ClaimFailure::at(frame.id(), words));
                 }
             }
         }
         let found = self.files.names().filter(|name| name.starts_with("blobs/"));
         let found: Vec<&str> = found.collect();
         match found.iter().find(|name| !named.contains(**name)) {
-            Some(name) => {
-                Claim::failed("blobs", ClaimFailure::new(format!("no frame names {name}")))
-            }
-            None => Claim::proven("blobs", format!("{} blobs", found.len())),
+            Some(name) => Err(ClaimFailure::new(format!("no frame names {name}"))),
+            None => proven(format!("{} blobs", found.len())),
         }
     }
 
     /// Whether anything is missing: every run that ended ends as its head says, and no frame of the
     /// signed tree is left out.
-    pub(super) fn completeness(&self) -> Claim {
+    pub(super) fn completeness(&self) -> CheckResult {
         let mut headed = BTreeMap::new();
         for placed in self.each() {
             let PositionedFrame { position, frame } = &*placed;
@@ -195,7 +188,7 @@ impl EvidenceArchive {
             if !self.manifest.streams.contains_key(stream) {
                 if self.manifest.all {
                     let words = format!("{stream} ended, and is not in an archive of all runs");
-                    return Claim::failed("completeness", ClaimFailure::at(frame.id(), words));
+                    return Err(ClaimFailure::at(frame.id(), words));
                 }
                 continue;
             }
@@ -206,7 +199,7 @@ impl EvidenceArchive {
                     "{stream} does not have the {} frames it ended with",
                     head.frames
                 );
-                return Claim::failed("completeness", ClaimFailure::at(frame.id(), words));
+                return Err(ClaimFailure::at(frame.id(), words));
             }
             // What is not signed shows nothing, and a run that was resumed has not ended.
             match *position <= self.tree.size && head.status != OPEN {
@@ -214,19 +207,16 @@ impl EvidenceArchive {
                 false => headed.remove(stream),
             };
         }
-        let asked = self.manifest.runs.iter();
-        if let Some(missing) = asked
-            .clone()
-            .find(|run| !self.manifest.streams.contains_key(*run))
-        {
+        let mut requested = self.manifest.runs.iter();
+        let missing = requested.find(|run| !self.manifest.streams.contains_key(*run));
+        if let Some(missing) = missing {
             let words = format!("{missing} was asked for and is not here");
-            return Claim::failed("completeness", ClaimFailure::new(words));
+            return Err(ClaimFailure::new(words));
         }
         let mut open = Vec::new();
-        for (stream, frames) in self.by_stream() {
-            let last = frames.last().map_or(0, |last| last + 1);
+        for (stream, (_, last)) in self.by_stream() {
             if matches!(stream.split(':').next(), Some("run" | "branch"))
-                && headed.get(stream) != Some(&last)
+                && headed.get(stream) != Some(&(last + 1))
             {
                 open.push(stream.to_owned());
             }
@@ -241,7 +231,7 @@ impl EvidenceArchive {
                      came later could be left out",
                     open.len()
                 );
-                Claim::not_covered("completeness", words)
+                not_covered(words)
             }
             (None, left_out @ 1..) => {
                 let words = format!(
@@ -250,14 +240,14 @@ impl EvidenceArchive {
                      them",
                     headed.len()
                 );
-                Claim::not_covered("completeness", words)
+                not_covered(words)
             }
             (None, 0) => {
                 let words = format!(
                     "{} runs end as their heads say; {doubt} calls are in doubt",
                     headed.len()
                 );
-                Claim::proven("completeness", words)
+                proven(words)
             }
         }
     }

@@ -33,15 +33,11 @@ impl EvidenceArchive {
             .map(|placed| placed.frame.stream.to_string())
             .collect();
         let mut large = None;
-        for (stream, own) in self.by_stream() {
-            let last = own.last().copied().unwrap_or(0);
+        for (stream, (_, last)) in self.by_stream() {
             if !about_agents.contains(stream) {
                 continue;
             }
-            if self
-                .weight(stream, last)
-                .is_some_and(|weight| weight > against.run_bytes)
-            {
+            if self.is_too_large(stream, last, against) {
                 large.get_or_insert_with(|| too_large(stream));
                 continue;
             }

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::archive::PositionedFrame;
 use super::reading::EvidenceArchive;
-use super::{Claim, ClaimFailure};
+use super::{CheckResult, ClaimFailure, not_covered, not_covered_at, proven};
 
 /// What a lock shows of a run.
 enum LockVerdict {
@@ -24,7 +24,7 @@ type DetachedBlobs<'a> = BTreeMap<&'a str, (Hash, Vec<u8>)>;
 
 impl EvidenceArchive {
     /// Whether every run had the definition that its lock names.
-    pub(super) fn lock(&self) -> Claim {
+    pub(super) fn lock(&self) -> CheckResult {
         let (mut locked, mut open) = (0, None);
         for placed in self.each() {
             let shown = match &placed.frame.event {
@@ -38,18 +38,15 @@ impl EvidenceArchive {
             match shown {
                 Ok(LockVerdict::Locked) => locked += 1,
                 Ok(LockVerdict::Nothing(why)) => drop(open.get_or_insert((frame, why))),
-                Err(reason) => return Claim::failed("lock", ClaimFailure::at(frame, reason)),
+                Err(reason) => return Err(ClaimFailure::at(frame, reason)),
             }
         }
         match (open, locked) {
-            (Some((frame, why)), _) => Claim {
-                frame: Some(frame),
-                ..Claim::not_covered("lock", why)
-            },
-            (None, 0) => Claim::not_covered("lock", "there is no run"),
+            (Some((frame, why)), _) => not_covered_at(frame, why),
+            (None, 0) => not_covered("there is no run"),
             (None, locked) => {
                 let words = format!("{locked} runs had the definition that their lock names");
-                Claim::proven("lock", words)
+                proven(words)
             }
         }
     }

@@ -84,29 +84,32 @@ pub struct Claim {
     pub verdict: ClaimVerdict,
 }
 
+/// What a check shows, unless something speaks against the claim: the verdict, the frame that
+/// decides it, and why.
+type CheckResult = Result<(ClaimVerdict, Option<String>, String), ClaimFailure>;
+
+fn proven(reason: impl Into<String>) -> CheckResult {
+    Ok((ClaimVerdict::Proven, None, reason.into()))
+}
+
+fn not_covered(reason: impl Into<String>) -> CheckResult {
+    Ok((ClaimVerdict::NotCovered, None, reason.into()))
+}
+
+/// What is not covered because of this frame.
+fn not_covered_at(frame: String, reason: &str) -> CheckResult {
+    Ok((ClaimVerdict::NotCovered, Some(frame), reason.to_owned()))
+}
+
 impl Claim {
-    fn proven(claim: &'static str, reason: impl Into<String>) -> Self {
+    fn of(claim: &'static str, checked: CheckResult) -> Self {
+        let failed = |failure: ClaimFailure| (ClaimVerdict::Failed, failure.frame, failure.reason);
+        let (verdict, frame, reason) = checked.unwrap_or_else(failed);
         Self {
             claim,
-            frame: None,
-            reason: reason.into(),
-            verdict: ClaimVerdict::Proven,
-        }
-    }
-
-    fn not_covered(claim: &'static str, reason: impl Into<String>) -> Self {
-        Self {
-            verdict: ClaimVerdict::NotCovered,
-            ..Self::proven(claim, reason)
-        }
-    }
-
-    fn failed(claim: &'static str, wrong: ClaimFailure) -> Self {
-        Self {
-            claim,
-            frame: wrong.frame,
-            reason: wrong.reason,
-            verdict: ClaimVerdict::Failed,
+            frame,
+            reason,
+            verdict,
         }
     }
 }
@@ -177,28 +180,34 @@ pub fn verify_from(
 ) -> Result<EvidenceReport, String> {
     let evidence = EvidenceArchive::read(source)?;
     let signed = tree::Signed::of(&evidence);
-    let mut claims = vec![
-        evidence.manifest(),
-        evidence.chain_claim(),
-        evidence.causes(),
-        evidence.blobs(),
-        evidence.completeness(),
+    let claims = [
+        ("manifest", evidence.manifest()),
+        ("chain", evidence.chain_claim()),
+        ("causes", evidence.causes()),
+        ("blobs", evidence.blobs()),
+        ("completeness", evidence.completeness()),
+        ("inclusion", signed.inclusion(&evidence)),
+        ("signatures", signed.signatures()),
+        ("rotation", signed.rotation()),
+        ("key", signed.key(against)),
+        ("held", signed.held(&evidence, against)),
+        ("extracts", evidence.extracts()),
+        ("definitions", evidence.definitions()),
+        ("lock", evidence.lock()),
+        ("verifier", evidence.verifier()),
+        ("derived", evidence.derived(against)),
+        ("outputs", evidence.outputs(against)),
+        ("replay", evidence.replay(against)),
+        ("approvals", evidence.approvals(against)),
+        ("tools", evidence.tools(against)),
     ];
-    claims.extend(signed.claims(&evidence, against));
-    claims.push(evidence.extracts());
-    claims.push(evidence.definitions());
-    claims.push(evidence.lock());
-    claims.push(evidence.verifier());
-    claims.push(evidence.derived(against));
-    claims.push(evidence.outputs(against));
-    claims.push(evidence.replay(against));
-    claims.push(evidence.approvals(against));
-    claims.push(evidence.tools(against));
     if evidence.has_changed() {
         return Err("the archive changed while it was read".to_owned());
     }
+    let claims = claims.into_iter();
+    let claims = claims.map(|(claim, checked)| Claim::of(claim, checked));
     Ok(EvidenceReport {
-        claims,
+        claims: claims.collect(),
         frames: evidence.count() as u64,
         origin: evidence.manifest.origin.clone(),
         size: evidence.tree.size,

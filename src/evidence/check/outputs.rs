@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::content::too_large;
 use super::reading::EvidenceArchive;
-use super::{Claim, ClaimFailure, VerifyOptions};
+use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 use ktsu_contract::gateway::strip_code_fence;
 
 /// What stands where a secret was.
@@ -45,38 +45,30 @@ struct StepOutputs {
 
 impl EvidenceArchive {
     /// Whether outputs are what replies and answers give.
-    pub(super) fn outputs(&self, against: &VerifyOptions) -> Claim {
+    pub(super) fn outputs(&self, against: &VerifyOptions) -> CheckResult {
         let mut found = OutputTally::default();
-        for (stream, own) in self.by_stream() {
+        for (stream, (first, last)) in self.by_stream() {
             if !matches!(
                 stream.split(':').next(),
                 Some("run" | "branch" | "recompute")
             ) {
                 continue;
             }
-            let (first, last) = (own.first().copied(), own.last().copied());
-            let (first, last) = (first.unwrap_or(0), last.unwrap_or(0));
-            if self
-                .weight(stream, last)
-                .is_some_and(|weight| weight > against.run_bytes)
-            {
+            if self.is_too_large(stream, last, against) {
                 found.unknown.get_or_insert_with(|| too_large(stream));
                 continue;
             }
-            let judged = OutputCheck::of(self, stream, first, &mut found).read(last);
-            if let Err(wrong) = judged {
-                return Claim::failed("outputs", wrong);
-            }
+            OutputCheck::of(self, stream, first, &mut found).read(last)?;
         }
         match found.unknown {
-            Some(words) => Claim::not_covered("outputs", words),
+            Some(words) => not_covered(words),
             None => {
                 let held = found.held;
                 let words = format!(
                     "{held} outputs are what replies and answers give; what expressions make of \
                      them, replay shows"
                 );
-                Claim::proven("outputs", words)
+                proven(words)
             }
         }
     }
@@ -352,18 +344,9 @@ impl<'a> OutputCheck<'a> {
 /// where it is none.
 fn spoken(text: &str) -> Option<CanonicalJson> {
     let value = canonical::parse_strict(strip_code_fence(text).as_bytes()).ok()?;
-    let fits = value.is_object() && depth(&value) <= MAX_DEPTH;
+    let fits = value.is_object() && !canonical::deeper_than(&value, MAX_DEPTH);
     fits.then(|| CanonicalJson::from_value(&value).ok())
         .flatten()
-}
-
-/// As deep as a value is nested, which whoever parsed it has bounded.
-fn depth(value: &Value) -> usize {
-    match value {
-        Value::Array(items) => 1 + items.iter().map(depth).max().unwrap_or(0),
-        Value::Object(members) => 1 + members.values().map(depth).max().unwrap_or(0),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
-    }
 }
 
 /// Whether what is checked here may stand in a blob.

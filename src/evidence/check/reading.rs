@@ -17,7 +17,7 @@ use super::super::archive::{
     PositionedFrame, TREE, Tree,
 };
 use super::super::tar::{Archive, ArchiveSource, FileSpan};
-use super::{ClaimFailure, frames};
+use super::{ClaimFailure, VerifyOptions, frames};
 
 /// The most bytes of frames that are held.
 const MAX_CACHED_BYTES: usize = 8 * 1024 * 1024;
@@ -299,11 +299,12 @@ impl EvidenceArchive {
         self.at(self.place(stream, seq)?)
     }
 
-    /// The numbers of the frames of each stream, in order.
-    pub(super) fn by_stream(&self) -> BTreeMap<&str, Vec<u64>> {
-        let mut streams: BTreeMap<&str, Vec<u64>> = BTreeMap::new();
+    /// The numbers of the first and the last frame of each stream.
+    pub(super) fn by_stream(&self) -> BTreeMap<&str, (u64, u64)> {
+        let mut streams: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
         for row in &self.rows {
-            streams.entry(self.name(row)).or_default().push(row.seq);
+            let range = streams.entry(self.name(row));
+            range.or_insert((row.seq, row.seq)).1 = row.seq;
         }
         streams
     }
@@ -372,15 +373,17 @@ impl EvidenceArchive {
         decoded.ok()
     }
 
-    /// What the frames of an effective stream weigh in memory, about, with their blobs put back;
-    /// nothing where one of them is missing.
-    pub(super) fn weight(&self, stream: &str, last: u64) -> Option<u64> {
+    /// Whether the frames of an effective stream, with their blobs put back, take more memory than
+    /// a run may. Where one of them is missing, they are not counted.
+    pub(super) fn is_too_large(&self, stream: &str, last: u64, against: &VerifyOptions) -> bool {
         let mut weight = 0u64;
         for seq in 0..=last {
-            let row = self.shared_row(stream, seq)?;
+            let Some(row) = self.shared_row(stream, seq) else {
+                return false;
+            };
             weight = weight.saturating_add(self.weight_of(row).saturating_add(row.apart));
         }
-        Some(weight)
+        weight > against.run_bytes
     }
 
     /// The same of one frame, without its blobs.

@@ -17,43 +17,39 @@ use serde_json::Value;
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, Question, TaskProgress};
 use super::history::server;
 use super::reading::EvidenceArchive;
-use super::{Claim, ClaimFailure, VerifyOptions};
+use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, not_covered_at, proven};
 use ktsu_workflow::admit::tools::idempotency_key;
 
 impl EvidenceArchive {
     /// Whether every call of a tool is accounted for.
-    pub(super) fn tools(&self, against: &VerifyOptions) -> Claim {
+    pub(super) fn tools(&self, against: &VerifyOptions) -> CheckResult {
         let (mut open, mut made) = (None, BTreeSet::new());
-        let judged = self.each_history(against, &mut |history| {
-            let mut story = AgentTimeline::of(history)?;
-            if let Some(wrong) = story.wrong.remove(&ClaimKind::Tools) {
+        let large = self.each_history(against, &mut |history| {
+            let mut timeline = AgentTimeline::of(history)?;
+            if let Some(wrong) = timeline.wrong.remove(&ClaimKind::Tools) {
                 return Err(wrong);
             }
-            let calls = story.tasks.values().flat_map(|task| &task.calls);
+            let calls = timeline.tasks.values().flat_map(|task| &task.calls);
             let mut stray = calls
                 .filter(|call| call.open)
                 .filter_map(|it| it.sent.last());
             if let Some((frame, _)) = stray.next() {
                 let words = "its run has ended, and nothing says what became of the call";
-                if story.ended {
+                if timeline.ended {
                     return Err(ClaimFailure::at(frame.id(), words));
                 }
                 open.get_or_insert_with(|| frame.id());
             }
-            made.append(&mut story.made);
+            made.append(&mut timeline.made);
             Ok(())
-        });
-        match (judged, open, made.len()) {
-            (Err(wrong), ..) => Claim::failed("tools", wrong),
-            (Ok(Some(large)), ..) => Claim::not_covered("tools", large),
-            (Ok(None), Some(frame), _) => Claim {
-                frame: Some(frame),
-                ..Claim::not_covered("tools", "its run goes on, and the call has no result yet")
-            },
-            (Ok(None), None, 0) => Claim::proven("tools", "no tool was called"),
-            (Ok(None), None, made) => {
-                Claim::proven("tools", format!("{made} calls are accounted for"))
+        })?;
+        match (large, open, made.len()) {
+            (Some(large), ..) => not_covered(large),
+            (None, Some(frame), _) => {
+                not_covered_at(frame, "its run goes on, and the call has no result yet")
             }
+            (None, None, 0) => proven("no tool was called"),
+            (None, None, made) => proven(format!("{made} calls are accounted for")),
         }
     }
 }
@@ -160,11 +156,11 @@ impl<'a> AgentTimeline<'a> {
         };
         let path = format!("/tool_calls/{at}/arguments");
         let place = (named.arguments.frame, named.arguments.path.as_str());
-        let right = place == (response, &path) && call.digest == named.digest;
+        let right = place == (response, &path) && call.requested.digest == named.digest;
         let words = "its arguments are not those that the reply asks for";
         self.fail_if(ClaimKind::Tools, frame, !right, words);
         let words = "its arguments hold a secret, and such a call is not sent";
-        self.fail_if(ClaimKind::Tools, frame, call.secret, words);
+        self.fail_if(ClaimKind::Tools, frame, call.requested.secret, words);
         let words = "its tool is not the one that the reply asks for";
         self.fail_if(ClaimKind::Tools, frame, !meant, words);
         let permitted = server.is_some_and(|server| server.permits(named.tool));
@@ -279,7 +275,7 @@ impl<'a> AgentTimeline<'a> {
                     self.fail_if(ClaimKind::Tools, frame, sent, words);
                     let words = "what was not sent gives no result";
                     self.fail_if(ClaimKind::Tools, frame, !returned.is_error, words);
-                    let lie = (why == UnsentReason::SecretInArguments && !call.secret)
+                    let lie = (why == UnsentReason::SecretInArguments && !call.requested.secret)
                         || (why == UnsentReason::SuppressedInBranch && !suppresses);
                     self.fail_if(ClaimKind::Tools, frame, lie, "nothing held the call back");
                 }
@@ -308,7 +304,9 @@ impl<'a> AgentTimeline<'a> {
         let words = "it was sent, and is said to repeat a recorded result";
         self.fail_if(ClaimKind::Tools, frame, sent, words);
         let history = self.history;
-        let repeats = self.results.take(history, &call.digest, at, returned);
+        let repeats = self
+            .results
+            .take(history, &call.requested.digest, at, returned);
         if let Err(words) = repeats {
             self.fail_if(ClaimKind::Tools, frame, true, words);
         }
@@ -347,8 +345,8 @@ impl TaskProgress<'_> {
             return false;
         };
         let text = |one: &Value, name: &str| one.get(name)?.as_str().map(str::to_owned);
-        let own = |one: &&Value| text(one, "name").as_ref() == Some(&call.name);
-        let full = is_full_name(&call.name, server, tool);
+        let own = |one: &&Value| text(one, "name").as_ref() == Some(&call.requested.name);
+        let full = is_full_name(&call.requested.name, server, tool);
         let right = match offered.iter().find(own) {
             Some(told) => {
                 text(told, "server").as_deref() == Some(server)
@@ -358,7 +356,7 @@ impl TaskProgress<'_> {
         };
         // A later attempt asks the servers again what they offer, and no request shows that.
         let unknown = offered.is_empty() || later;
-        right || (unknown && (full || call.name == tool))
+        right || (unknown && (full || call.requested.name == tool))
     }
 }
 

@@ -9,7 +9,9 @@ use ktsu_ledger::merkle::{Node, multiproof};
 
 use super::super::archive::PositionedFrame;
 use super::reading::EvidenceArchive;
-use super::{Claim, ClaimFailure, VerifyOptions};
+use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, not_covered_at, proven};
+
+const UNSIGNED: &str = "the ledger has no signed checkpoint";
 
 /// What the tree and the keys of an archive come to.
 pub(super) struct Signed {
@@ -72,79 +74,57 @@ impl Signed {
         }
     }
 
-    /// The claims, in order.
-    pub(super) fn claims(&self, evidence: &EvidenceArchive, against: &VerifyOptions) -> Vec<Claim> {
-        vec![
-            self.inclusion(evidence),
-            self.signatures(),
-            self.rotation(),
-            self.key(against),
-            self.held(evidence, against),
-        ]
-    }
-
-    fn inclusion(&self, evidence: &EvidenceArchive) -> Claim {
-        let none = "the ledger has no signed checkpoint";
+    /// Whether the frames are in the tree of the last checkpoint.
+    pub(super) fn inclusion(&self, evidence: &EvidenceArchive) -> CheckResult {
         let size = evidence.tree.size;
-        match (&self.roots, &self.wrong) {
-            (Err(wrong), _) => Claim::failed("inclusion", wrong.clone()),
-            (_, Some(wrong)) => Claim::failed("inclusion", wrong.clone()),
-            (Ok(_), None) if size == 0 => Claim::not_covered("inclusion", none),
-            (Ok(_), None) => {
-                let outside = evidence
-                    .all()
-                    .iter()
-                    .find(|row| row.position > size && row.position != self.last);
-                match outside {
-                    Some(row) => Claim {
-                        frame: Some(format!("{}#{}", evidence.name(row), row.seq)),
-                        ..Claim::not_covered("inclusion", "it came after the last checkpoint")
-                    },
-                    None => Claim::proven(
-                        "inclusion",
-                        format!(
-                            "in the tree of {size} frames; nothing shows when the last checkpoint \
-                             was written down"
-                        ),
-                    ),
-                }
+        self.roots.as_ref().map_err(Clone::clone)?;
+        self.wrong.clone().map_or(Ok(()), Err)?;
+        if size == 0 {
+            return not_covered(UNSIGNED);
+        }
+        let mut rows = evidence.all().iter();
+        match rows.find(|row| row.position > size && row.position != self.last) {
+            Some(row) => {
+                let frame = format!("{}#{}", evidence.name(row), row.seq);
+                not_covered_at(frame, "it came after the last checkpoint")
             }
+            None => proven(format!(
+                "in the tree of {size} frames; nothing shows when the last checkpoint was written \
+                 down"
+            )),
         }
     }
 
-    fn signatures(&self) -> Claim {
-        match (&self.wrong, self.checkpoints) {
-            (Some(wrong), _) => Claim::failed("signatures", wrong.clone()),
-            (None, 0) => Claim::not_covered("signatures", "the ledger has no signed checkpoint"),
-            (None, some) => Claim::proven("signatures", format!("{some} checkpoints")),
+    /// Whether every checkpoint is signed by the key in force, over the frames before it.
+    pub(super) fn signatures(&self) -> CheckResult {
+        self.wrong.clone().map_or(Ok(()), Err)?;
+        match self.checkpoints {
+            0 => not_covered(UNSIGNED),
+            some => proven(format!("{some} checkpoints")),
         }
     }
 
-    fn rotation(&self) -> Claim {
-        if let Some(wrong) = &self.key_wrong {
-            return Claim::failed("rotation", wrong.clone());
-        }
+    /// Whether each key is vouched for by the one before.
+    pub(super) fn rotation(&self) -> CheckResult {
+        self.key_wrong.clone().map_or(Ok(()), Err)?;
         let known = self.keys.all();
         match known.iter().find(|known| !known.vouched) {
             Some(known) => {
                 let words = format!("nobody vouches for the key {}", known.key.id_text());
-                Claim::not_covered("rotation", words)
+                not_covered(words)
             }
-            None => Claim::proven(
-                "rotation",
-                format!("{} keys, each by the one before", known.len()),
-            ),
+            None => proven(format!("{} keys, each by the one before", known.len())),
         }
     }
 
     /// Whether the auditor's key signed last, or vouches for the one that did. A key that others
     /// vouch for shows nothing: anybody can vouch for a key that everybody knows.
-    fn key(&self, against: &VerifyOptions) -> Claim {
+    pub(super) fn key(&self, against: &VerifyOptions) -> CheckResult {
         let Some(wanted) = &against.key else {
             let words = "operator-asserted only: no key was given with --key";
-            return Claim::not_covered("key", words);
+            return not_covered(words);
         };
-        let wrong = |words: &str| Claim::failed("key", ClaimFailure::new(words));
+        let wrong = |words: &str| Err(ClaimFailure::new(words));
         let Some(signer) = self.signer else {
             return wrong("nothing is signed");
         };
@@ -158,18 +138,16 @@ impl Signed {
             return wrong(&format!("the key {id} is revoked: it vouches for nothing"));
         }
         match line.iter().skip(1).all(|known| known.vouched) {
-            true => Claim::proven(
-                "key",
-                "the key that was given, or one it vouches for, signed",
-            ),
+            true => proven("the key that was given, or one it vouches for, signed"),
             false => wrong("the key that was given does not vouch for the one that signed"),
         }
     }
 
-    fn held(&self, evidence: &EvidenceArchive, against: &VerifyOptions) -> Claim {
+    /// Whether the checkpoints that the auditor has kept are of this ledger.
+    pub(super) fn held(&self, evidence: &EvidenceArchive, against: &VerifyOptions) -> CheckResult {
         if against.held.is_empty() {
             let words = "no checkpoint kept elsewhere was given with --checkpoint";
-            return Claim::not_covered("held", words);
+            return not_covered(words);
         }
         for held in &against.held {
             let size = held.size;
@@ -178,11 +156,11 @@ impl Signed {
                 let origin = &held.origin;
                 let words =
                     format!("the checkpoint over {size} frames of {origin} is not of this ledger");
-                return Claim::failed("held", ClaimFailure::new(words));
+                return Err(ClaimFailure::new(words));
             }
         }
         let words = format!("the ledger goes on from {} of them", against.held.len());
-        Claim::proven("held", words)
+        proven(words)
     }
 }
 

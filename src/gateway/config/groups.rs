@@ -81,10 +81,8 @@ pub(super) fn read(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<Parsed
         let Some(read) = group(reader, node) else {
             continue;
         };
-        if groups
-            .iter()
-            .any(|other| other.group.name == read.group.name)
-        {
+        let name = &read.group.name;
+        if groups.iter().any(|other| other.group.name == *name) {
             let words = format!("two groups are called {:?}", read.group.name);
             reader.fault(Fault::new(FaultCode::DuplicateName, node.place, words));
         }

@@ -159,11 +159,7 @@ pub(super) fn read(
 
 fn limit(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<RateLimit> {
     let fields = reader.shaped(node, &shape::RATE_LIMIT)?;
-    if fields
-        .get("concurrent")
-        .or(fields.get("requests_per_minute"))
-        .is_none()
-    {
+    if fields.get("concurrent").is_none() && fields.get("requests_per_minute").is_none() {
         let words = "a rate_limit needs \"requests_per_minute\", \"concurrent\" or both";
         reader.fault(Fault::new(FaultCode::MissingKey, node.place, words));
     }
@@ -205,10 +201,7 @@ fn remote(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) -> Option<RemotePr
     let (base_url, api_key) = (text("base_url"), text("api_key"));
     Some(RemoteProvider {
         // A text that is there and cannot be read is a fault, and no provider.
-        base_url: match base_url {
-            Some(read) => Some(read?),
-            None => None,
-        },
+        base_url: base_url.map(|read| read.ok_or(())).transpose().ok()?,
         api_key: api_key??,
         timeout: Duration::from_millis(timeout.unwrap_or(TIMEOUT_MS)),
     })

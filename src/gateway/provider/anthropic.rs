@@ -18,8 +18,7 @@ use super::names::ProviderNames;
 use super::wire::{self, ProviderEndpoint, unusable};
 use super::{ProviderCall, ProviderReply, arguments, numbered, raw, schema};
 use crate::error::GatewayError;
-use crate::price::Tokens;
-use ktsu_contract::gateway::{ChatMessage, ToolCall, ToolDefinition};
+use ktsu_contract::gateway::{AttemptUsage, ChatMessage, ToolCall, ToolDefinition};
 
 /// Where it is, unless the file says otherwise.
 pub(crate) const BASE_URL: &str = "https://api.anthropic.com";
@@ -206,33 +205,34 @@ struct Details {
 }
 
 impl wire::UsageSource for AnthropicReply {
-    fn tokens(usage: &Value) -> Tokens {
+    fn tokens(usage: &Value) -> AttemptUsage {
         let usage = Option::<Usage>::deserialize(usage).ok().flatten();
         tokens(usage.unwrap_or_default())
     }
 }
 
-fn tokens(usage: Usage) -> Tokens {
+fn tokens(usage: Usage) -> AttemptUsage {
     let cached = usage.cache_read_input_tokens.unwrap_or_default();
     let details = usage.output_tokens_details.unwrap_or_default();
-    Tokens {
+    AttemptUsage {
         // Here the three are counted apart from one another.
-        sent: usage
+        tokens_in: usage
             .input_tokens
             .unwrap_or_default()
             .saturating_add(cached)
             .saturating_add(usage.cache_creation_input_tokens.unwrap_or_default()),
-        received: usage.output_tokens.unwrap_or_default(),
-        cached,
-        reasoning: details.thinking_tokens.unwrap_or_default(),
+        tokens_out: usage.output_tokens.unwrap_or_default(),
+        tokens_cached: cached,
+        tokens_reasoning: details.thinking_tokens.unwrap_or_default(),
+        ..AttemptUsage::default()
     }
 }
 
 /// What the reply means. What it used counts, whatever that is (decision F4).
 fn answer(mut reply: AnthropicReply, call: &ProviderCall) -> Result<ProviderReply, GatewayError> {
-    let tokens = tokens(reply.usage.take().unwrap_or_default());
-    let answer = content_reply(&reply, call).map_err(|failure| failure.having_used(tokens))?;
-    Ok(answer.having_used(tokens))
+    let used = tokens(reply.usage.take().unwrap_or_default());
+    let answer = content_reply(&reply, call).map_err(|failure| failure.having_used(used))?;
+    Ok(ProviderReply { used, ..answer })
 }
 
 fn content_reply(

@@ -15,8 +15,7 @@ use super::names::ProviderNames;
 use super::wire::{self, ProviderEndpoint, unusable};
 use super::{ProviderCall, ProviderReply, arguments, numbered, raw, schema};
 use crate::error::{Code, GatewayError};
-use crate::price::Tokens;
-use ktsu_contract::gateway::{ChatMessage, ToolCall, ToolDefinition};
+use ktsu_contract::gateway::{AttemptUsage, ChatMessage, ToolCall, ToolDefinition};
 use ktsu_secret::Redactor;
 
 /// Codes of an account that has nothing left.
@@ -189,20 +188,21 @@ struct Details {
 }
 
 impl wire::UsageSource for Completion {
-    fn tokens(usage: &Value) -> Tokens {
+    fn tokens(usage: &Value) -> AttemptUsage {
         let usage = Option::<Usage>::deserialize(usage).ok().flatten();
         tokens(usage.unwrap_or_default())
     }
 }
 
-fn tokens(usage: Usage) -> Tokens {
+fn tokens(usage: Usage) -> AttemptUsage {
     let sent = usage.prompt_tokens_details.unwrap_or_default();
     let received = usage.completion_tokens_details.unwrap_or_default();
-    Tokens {
-        sent: usage.prompt_tokens.unwrap_or_default(),
-        received: usage.completion_tokens.unwrap_or_default(),
-        cached: sent.cached_tokens.unwrap_or_default(),
-        reasoning: received.reasoning_tokens.unwrap_or_default(),
+    AttemptUsage {
+        tokens_in: usage.prompt_tokens.unwrap_or_default(),
+        tokens_out: usage.completion_tokens.unwrap_or_default(),
+        tokens_cached: sent.cached_tokens.unwrap_or_default(),
+        tokens_reasoning: received.reasoning_tokens.unwrap_or_default(),
+        ..AttemptUsage::default()
     }
 }
 
@@ -212,10 +212,10 @@ fn answer(
     call: &ProviderCall,
     redactor: &Redactor,
 ) -> Result<ProviderReply, GatewayError> {
-    let tokens = tokens(completion.usage.take().unwrap_or_default());
-    let answer = completion_reply(completion, call, redactor)
-        .map_err(|failure| failure.having_used(tokens))?;
-    Ok(answer.having_used(tokens))
+    let used = tokens(completion.usage.take().unwrap_or_default());
+    let answer = completion_reply(completion, call, redactor);
+    let answer = answer.map_err(|failure| failure.having_used(used))?;
+    Ok(ProviderReply { used, ..answer })
 }
 
 fn completion_reply(

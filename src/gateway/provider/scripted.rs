@@ -40,8 +40,8 @@ impl Scripted {
         let recorded = recorded.map(|(real, shown)| RecordedReplies::load(&real, &shown, faults));
         // What was named and cannot be read is a fault, and no script.
         Some(Self {
-            rules: transposed(rules)?,
-            recorded: transposed(recorded)?,
+            rules: rules.map(|read| read.ok_or(())).transpose().ok()?,
+            recorded: recorded.map(|read| read.ok_or(())).transpose().ok()?,
         })
     }
 
@@ -65,14 +65,6 @@ impl Scripted {
         }
         let found = self.rules.as_ref().and_then(|rules| rules.answer(call));
         found.unwrap_or_else(|| at_once(Err(unknown("no rule of the script answers", call))))
-    }
-}
-
-fn transposed<T>(read: Option<Option<T>>) -> Option<Option<T>> {
-    match read {
-        Some(None) => None,
-        Some(Some(read)) => Some(Some(read)),
-        None => Some(None),
     }
 }
 

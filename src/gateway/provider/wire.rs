@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::error::{Code, ErrorCause, GatewayError};
-use crate::price::Tokens;
 use crate::retry;
+use ktsu_contract::gateway::AttemptUsage;
 use ktsu_egress::{self as egress, Client, EgressErrorCode, EgressRequest, EgressResponse};
 use ktsu_secret::{Redactor, Secret};
 
@@ -36,7 +36,7 @@ pub(super) type QuotaCheck = fn(&Value) -> bool;
 /// A reply of a provider, which counts the tokens that it took.
 pub(super) trait UsageSource: DeserializeOwned {
     /// What the member `usage` of a body means, wherever it stands; nothing if it cannot be read.
-    fn tokens(usage: &Value) -> Tokens;
+    fn tokens(usage: &Value) -> AttemptUsage;
 }
 
 impl fmt::Debug for ProviderEndpoint {
@@ -100,25 +100,18 @@ pub(super) fn read<T: UsageSource>(
     if !(200..300).contains(&response.status) {
         return Err(refusal(response, redactor, spent).having_used(used::<T>(&response.body)));
     }
+    let code = Code::ProviderError;
     if response.timed_out {
         let words = "upstream did not end its reply in time";
-        return Err(GatewayError::passing(
-            Code::ProviderError,
-            ErrorCause::Timeout,
-            words,
-        ));
+        return Err(GatewayError::passing(code, ErrorCause::Timeout, words));
     }
     if response.truncated && response.body.len() >= MAX_RESPONSE_BYTES {
         let words = format!("upstream sent more than {MAX_RESPONSE_BYTES} bytes");
-        return Err(GatewayError::new(Code::ProviderError, words));
+        return Err(GatewayError::new(code, words));
     }
     if response.truncated {
         let words = "upstream broke off its reply";
-        return Err(GatewayError::passing(
-            Code::ProviderError,
-            ErrorCause::Unreachable,
-            words,
-        ));
+        return Err(GatewayError::passing(code, ErrorCause::Unreachable, words));
     }
     serde_json::from_slice(&response.body).map_err(|_| {
         unusable("upstream sent what is no reply of a model").having_used(used::<T>(&response.body))
@@ -126,7 +119,7 @@ pub(super) fn read<T: UsageSource>(
 }
 
 /// What a body says it used that is of no further use.
-fn used<T: UsageSource>(body: &[u8]) -> Tokens {
+fn used<T: UsageSource>(body: &[u8]) -> AttemptUsage {
     /// Nothing else of it is looked at.
     #[derive(Deserialize)]
     struct Body {
@@ -134,7 +127,7 @@ fn used<T: UsageSource>(body: &[u8]) -> Tokens {
         usage: Value,
     }
     let body: Option<Body> = serde_json::from_slice(body).ok();
-    body.map_or_else(Tokens::default, |body| T::tokens(&body.usage))
+    body.map(|body| T::tokens(&body.usage)).unwrap_or_default()
 }
 
 /// A reply that came, and is of no use.

@@ -10,13 +10,15 @@ use axum::http::{Request, StatusCode, header};
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, AgentFinished, FinishReason, Report, RunEvent};
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
+use ktsu_projections::calls::CallHistory;
+use ktsu_projections::run::calls::CallState;
 use ktsu_projections::run::{RunState, StepAddress};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use super::servers::{self, ServerSetup};
 use crate::Shared;
-use crate::run::Message;
+use crate::run::{Message, ReportMessage};
 use crate::supervise::WatchRequest;
 use crate::token::TaskName;
 use ktsu_contract::runtime::{
@@ -54,14 +56,15 @@ pub(crate) fn watch(
     let scope = state.scope(place.scope)?;
     let step = &scope.shape.step(place.step)?.id;
     let task = state.task(place.scope, place.step, place.item)?;
-    shared.supervisor.watch(WatchRequest {
-        name: TaskName::new(state.stream().name(), &scope.path, step, place.item),
+    let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
+    let task = WatchRequest {
         attempt: task.attempt,
         scope: scope.path.clone(),
         step: step.clone(),
         item: place.item,
         mailbox: mailbox.downgrade(),
-    });
+    };
+    shared.supervisor.watch(name, task);
     Some(())
 }
 
@@ -265,11 +268,11 @@ impl Dispatch {
             step: self.step.clone(),
         };
         let (reply, _) = tokio::sync::oneshot::channel();
-        let message = Message::Report {
+        let message = Message::Report(ReportMessage {
             scope: self.scope.clone(),
             events: vec![AgentEvent::Finished(Box::new(finished))],
             reply,
-        };
+        });
         // Fails if the run has ended meanwhile.
         let _ = mailbox.send(Box::new(message)).await;
     }
@@ -279,39 +282,18 @@ impl Dispatch {
 /// approvals (decision F1).
 fn dispatch_forgotten(frames: &[Frame]) -> BTreeSet<u64> {
     let mut forgotten = BTreeSet::new();
-    let mut open: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
-    let mut about: Vec<(u64, u64)> = Vec::new();
+    let mut calls = CallHistory::default();
+    // The frames about each call without a result.
+    let mut open: BTreeMap<(u64, u32), Vec<u64>> = BTreeMap::new();
     for frame in frames {
-        match &frame.event {
-            Event::Run(RunEvent::Branched(_)) => {
-                let discarded = about.iter().filter(|(_, of)| open.contains_key(of));
-                forgotten.extend(discarded.map(|(seq, _)| *seq));
-                forgotten.extend(open.keys());
-                open.clear();
-                about.clear();
+        if let Event::Run(RunEvent::Branched(_)) = &frame.event {
+            forgotten.extend(std::mem::take(&mut open).into_values().flatten());
+        }
+        if let Some(call) = calls.apply(frame) {
+            match call.call.state {
+                CallState::Returned { .. } => drop(open.remove(&call.key)),
+                _ => open.entry(call.key).or_default().push(frame.seq),
             }
-            Event::Agent(AgentEvent::ToolCalled(called)) => {
-                open.insert(frame.seq, (called.response, called.call));
-            }
-            Event::Agent(AgentEvent::ApprovalRequested(asked)) => {
-                open.insert(frame.seq, (asked.response, asked.call));
-            }
-            Event::Agent(AgentEvent::ToolReturned(returned)) => {
-                let place = (returned.response, returned.call);
-                open.retain(|_, call| *call != place);
-            }
-            Event::Agent(AgentEvent::ToolInDoubt(doubt)) => {
-                if let Some(place) = open.get(&doubt.called).copied() {
-                    open.insert(frame.seq, place);
-                }
-            }
-            Event::Agent(AgentEvent::ApprovalDecided(said)) => {
-                about.push((frame.seq, said.request))
-            }
-            Event::Agent(AgentEvent::ApprovalExpired(said)) => {
-                about.push((frame.seq, said.request))
-            }
-            _ => {}
         }
     }
     forgotten

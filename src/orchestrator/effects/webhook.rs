@@ -37,12 +37,7 @@ const UNSIGNED: &str = "webhook_unsigned";
 pub(super) struct WebhookSend {
     /// Or the code of why nothing is sent.
     request: Result<EgressRequest, &'static str>,
-    scope: String,
-    step: String,
-    attempt: u32,
-    sending: u32,
-    /// For a notice: the frame that requests the approval.
-    approval: Option<u64>,
+    outcome: WebhookOutcome,
 }
 
 /// Renders the announced webhook of a step, or its notice about a request to people; nothing if the
@@ -63,10 +58,8 @@ pub(super) fn prepare(
     let StepWork::Webhook(plan) = &scope.shape.step(place.step)?.work else {
         return None;
     };
-    let step = definition
-        .workflow(&scope.shape.key)?
-        .steps
-        .get(place.step as usize)?;
+    let workflow = definition.workflow(&scope.shape.key)?;
+    let step = workflow.steps.get(place.step as usize)?;
     let memo = Memo::default();
     let names = SecretValues::new(shared, state, &memo, place);
     if names.waits_for_secret(&step.id, step.work.roots()) {
@@ -89,21 +82,25 @@ pub(super) fn prepare(
         names: &names,
         rules: DecisionRules::of(state),
     };
-    let beyond = response_margin(&shared.secrets.redactor);
-    Some(WebhookSend {
-        request: request(plan, &step.work, values, &delivery, fixed)
-            .ok_or(REFUSED)
-            .and_then(|asked| send_finished(asked, &step.work, values, &delivery, now))
-            .map(|asked| EgressRequest {
-                keep: MAX_KEPT_BYTES + beyond,
-                ..asked
-            }),
-        scope: scope.path.clone(),
-        step: step.id.clone(),
-        attempt: held.attempt.max(1),
-        sending,
+    let request = request(plan, &step.work, values, &delivery, fixed).ok_or(REFUSED);
+    let request = request.and_then(|mut request| {
+        request.keep += response_margin(&shared.secrets.redactor);
+        send_finished(request, &step.work, values, &delivery, now)
+    });
+    let answer = WebhookAnswer {
         approval: about,
-    })
+        attempt: held.attempt.max(1),
+        code: None,
+        duration_ms: 0,
+        response: CanonicalJson::null(),
+        sending,
+        status: None,
+        step: step.id.clone(),
+        truncated: false,
+    };
+    let scope = scope.path.clone();
+    let outcome = WebhookOutcome { scope, answer };
+    Some(WebhookSend { request, outcome })
 }
 
 fn request(
@@ -207,39 +204,25 @@ impl TemplateValues<'_> {
 impl WebhookSend {
     /// Sends the request and converts the response for its frame, redacted.
     pub(super) async fn send(self, shared: &Shared) -> WebhookOutcome {
-        let mut answer = WebhookAnswer {
-            approval: self.approval,
-            attempt: self.attempt,
-            code: None,
-            duration_ms: 0,
-            response: CanonicalJson::null(),
-            sending: self.sending,
-            status: None,
-            step: self.step,
-            truncated: false,
-        };
+        let mut outcome = self.outcome;
+        let answer = &mut outcome.answer;
         let begun = Instant::now();
-        let outcome = match self.request {
-            Ok(request) => shared
-                .peers
-                .egress
-                .send(request)
-                .await
-                .map_err(|failure| code_of(failure.code)),
-            Err(code) => Err(code),
-        };
-        match outcome {
-            Ok(response) => response_received(shared, &mut answer, &response),
+        let response = match self.request {
+            Ok(request) => shared.peers.egress.send(request).await,
             Err(code) => {
+                answer.code = Some(code.to_owned());
+                return outcome;
+            }
+        };
+        match response {
+            Ok(response) => response_received(shared, answer, &response),
+            Err(failure) => {
                 let millis = begun.elapsed().as_millis();
                 answer.duration_ms = u64::try_from(millis).unwrap_or(u64::MAX);
-                answer.code = Some(code.to_owned());
+                answer.code = Some(code_of(failure.code).to_owned());
             }
         }
-        WebhookOutcome {
-            scope: self.scope,
-            answer,
-        }
+        outcome
     }
 }
 

@@ -26,16 +26,15 @@ impl ReportContext<'_> {
         let calls = calls.into_iter().map(|mut call| {
             let before = call.arguments.clone();
             self.redactor.redact_value(&mut call.arguments);
-            let held = call.arguments != before;
-            let mut told = json!({
+            let mut redacted = json!({
                 "arguments": call.arguments,
                 "id": self.redactor.redact_text(&call.id),
                 "name": self.redactor.redact_text(&call.name),
             });
-            if held {
-                told["secret"] = Value::Bool(true);
+            if call.arguments != before {
+                redacted["secret"] = Value::Bool(true);
             }
-            told
+            redacted
         });
         self.json(calls.collect()).map(Some)
     }
@@ -67,10 +66,7 @@ impl ReportContext<'_> {
                 })?,
             ),
         };
-        let structured = match event.structured {
-            Some(value) => Some(self.json(value)?),
-            None => None,
-        };
+        let structured = event.structured.map(|value| self.json(value));
         Ok(AgentEvent::ToolReturned(Box::new(ToolReturned {
             attempt: self.attempt,
             call: event.call,
@@ -84,7 +80,7 @@ impl ReportContext<'_> {
             report: self.report.clone(),
             response: event.response,
             step: self.step.to_owned(),
-            structured,
+            structured: structured.transpose()?,
         })))
     }
 

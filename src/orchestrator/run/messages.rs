@@ -4,7 +4,7 @@ use ktsu_ledger::event::WorkerLost;
 use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::StopKind;
 
-use super::{HeldReport, Message, ReportOutcome, RunTask};
+use super::{Message, ReportMessage, ReportOutcome, RunTask};
 use crate::human_commands::{CommandError, CommandReceipt, CommandReply, HumanCommand};
 use crate::tools;
 use ktsu_workflow::admit;
@@ -26,34 +26,19 @@ impl RunTask {
                     self.handle_message(input)?;
                 }
             }
-            Message::Report {
-                scope,
-                events,
-                reply,
-            } => self.report_received(HeldReport {
-                scope,
-                events,
-                reply,
-            })?,
+            Message::Report(report) => self.report_received(report)?,
             Message::Command {
                 command,
                 expected,
                 reply,
             } => {
-                let said = self.take_command(command, expected)?;
+                let outcome = self.take_command(command, expected)?;
                 // The caller may be gone; the result is recorded all the same.
                 let last = self.state.next_seq().saturating_sub(1);
-                let _ = reply.send((last, self.durable.clone(), said));
+                let _ = reply.send((last, self.durable.clone(), outcome));
             }
-            Message::BuiltinCall {
-                server,
-                task,
-                attempt,
-                key,
-                reply,
-            } => {
-                let found =
-                    tools::find(&self.definition, &self.state, server, &task, attempt, &key);
+            Message::BuiltinCall { caller, key, reply } => {
+                let found = tools::find(&self.definition, &self.state, &caller, &key);
                 // The caller may be gone.
                 let _ = reply.send(found);
             }
@@ -149,23 +134,23 @@ impl RunTask {
     /// Replies to a command that was not needed.
     pub(super) fn reply_unchanged(&self, reply: CommandReply) {
         let last = self.state.next_seq().saturating_sub(1);
-        let said = CommandReceipt {
+        let receipt = CommandReceipt {
             seq: last,
             last,
             status: self.state.status(),
         };
         // The caller may be gone.
-        let _ = reply.send((last, self.durable.clone(), Ok(said)));
+        let _ = reply.send((last, self.durable.clone(), Ok(receipt)));
     }
 
     /// The runtime receives the recorded frames at once; the wait for durability happens there.
-    fn report_received(&mut self, said: HeldReport) -> Result<(), InvariantViolation> {
-        let premature = report::claims_timeout(&said.events) && self.judge_deadline()?;
-        let taken = match report::report(&self.state, &said.scope, said.events) {
+    fn report_received(&mut self, message: ReportMessage) -> Result<(), InvariantViolation> {
+        let premature = report::claims_timeout(&message.events) && self.judge_deadline()?;
+        let taken = match report::report(&self.state, &message.scope, message.events) {
             ReportAdmission::Accepted(_) if premature => ReportOutcome::Stale,
             ReportAdmission::Accepted(drafts) => ReportOutcome::New(self.take_report(drafts)?),
             ReportAdmission::Deferred(events) => {
-                self.held.push_back(HeldReport { events, ..said });
+                self.held.push_back(ReportMessage { events, ..message });
                 return Ok(());
             }
             ReportAdmission::Repeated { first, last } => ReportOutcome::Again { first, last },
@@ -173,7 +158,7 @@ impl RunTask {
             ReportAdmission::Malformed(words) => ReportOutcome::Malformed(words),
         };
         // The runtime may be gone; it will retry.
-        let _ = said.reply.send(taken);
+        let _ = message.reply.send(taken);
         Ok(())
     }
 

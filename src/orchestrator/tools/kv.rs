@@ -17,7 +17,7 @@ mod namespace;
 mod tests;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex as Brief};
+use std::sync::Arc;
 
 use ktsu_ledger::{Hash, StreamId};
 use ktsu_projections::run::RunState;
@@ -28,8 +28,8 @@ use self::dedup::CallStatus;
 use self::ledger::{KvError, NamespaceStreams};
 use self::namespace::{CallEffect, MAX_KEY_CHARS, Namespace};
 use super::{BuiltinCall, CallResult};
+use crate::Shared;
 use crate::reports::TaskAddress;
-use crate::{Shared, lock};
 
 /// The cache limit for all idle namespaces: a few full ones, or some ten thousand small ones.
 const KEPT: usize = 64 * 1024 * 1024;
@@ -41,7 +41,7 @@ const TRIES: u32 = 3;
 /// The server's state.
 #[derive(Debug)]
 pub(crate) struct Kv {
-    held: Brief<CachedNamespace>,
+    held: parking_lot::Mutex<CachedNamespace>,
     most: usize,
 }
 
@@ -136,7 +136,7 @@ pub(super) fn namespace(state: &RunState, task: &TaskAddress, name: &str) -> Str
 impl Kv {
     fn keeping(most: usize) -> Self {
         Self {
-            held: Brief::default(),
+            held: parking_lot::Mutex::default(),
             most,
         }
     }
@@ -165,7 +165,7 @@ impl Kv {
         stream: &StreamId,
         call: &BuiltinCall,
     ) -> CallResult {
-        let cell = lock(&self.held).cell(stream);
+        let cell = self.held.lock().cell(stream);
         let mut held = cell.lock().await;
         let mut given = Err(KvError::Behind);
         for _ in 0..TRIES {
@@ -179,7 +179,7 @@ impl Kv {
             .map_or(namespace::NAMESPACE_BYTES, Namespace::bytes);
         drop(held);
         drop(cell);
-        lock(&self.held).settle(stream, bytes, self.most);
+        self.held.lock().settle(stream, bytes, self.most);
         given.map_err(KvError::message)
     }
 }

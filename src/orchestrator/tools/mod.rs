@@ -51,6 +51,14 @@ pub enum BuiltinServer {
     Envelope,
 }
 
+/// The attempt of a task that calls a server, as its token shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct BuiltinCaller {
+    server: BuiltinServer,
+    task: TaskAddress,
+    attempt: u32,
+}
+
 /// The result of a call: the text of its only block, or an error text.
 pub(super) type CallResult = Result<Value, String>;
 
@@ -117,34 +125,56 @@ impl Orchestrator {
         version: Option<&str>,
         message: &Value,
     ) -> Result<ProtocolAnswer, ReportError> {
+        let caller = self.builtin_caller(server, task, token)?;
+        Ok(self.answer_message(&caller, version, message).await)
+    }
+
+    /// Who a token belongs to.
+    fn builtin_caller(
+        &self,
+        server: BuiltinServer,
+        task: &TaskAddress,
+        token: &str,
+    ) -> Result<BuiltinCaller, ReportError> {
         let attempt = self.authorize(task, token)?;
+        Ok(BuiltinCaller {
+            server,
+            task: task.clone(),
+            attempt,
+        })
+    }
+
+    async fn answer_message(
+        &self,
+        caller: &BuiltinCaller,
+        version: Option<&str>,
+        message: &Value,
+    ) -> ProtocolAnswer {
         let Value::Array(messages) = message else {
-            return Ok(self.single(server, task, attempt, version, message).await);
+            return self.single(caller, version, message).await;
         };
         let messages = match protocol::batch(version, messages) {
             Ok(messages) => messages,
-            Err(refused) => return Ok(ProtocolAnswer::Refused(refused)),
+            Err(refused) => return ProtocolAnswer::Refused(refused),
         };
         let mut answers = Vec::new();
         for one in messages {
-            match self.single(server, task, attempt, version, one).await {
+            match self.single(caller, version, one).await {
                 ProtocolAnswer::Nothing => {}
                 ProtocolAnswer::With(answer) | ProtocolAnswer::Refused(answer) => {
                     answers.push(answer)
                 }
             }
         }
-        Ok(match answers.is_empty() {
+        match answers.is_empty() {
             true => ProtocolAnswer::Nothing,
             false => ProtocolAnswer::With(Value::Array(answers)),
-        })
+        }
     }
 
     async fn single(
         &self,
-        server: BuiltinServer,
-        task: &TaskAddress,
-        attempt: u32,
+        caller: &BuiltinCaller,
         version: Option<&str>,
         message: &Value,
     ) -> ProtocolAnswer {
@@ -154,11 +184,11 @@ impl Orchestrator {
             Err(refused) => return ProtocolAnswer::Refused(refused),
         };
         let result = match method {
-            "initialize" => protocol::initialize_result(server, params),
+            "initialize" => protocol::initialize_result(caller.server, params),
             "ping" => Ok(json!({})),
-            "tools/list" => protocol::tools_list_result(&server.tools(), params),
-            "tools/call" => match protocol::tool_call_request(&server.tools(), params) {
-                Ok(wanted) => Ok(self.builtin_call(server, task, attempt, wanted).await),
+            "tools/list" => protocol::tools_list_result(&caller.server.tools(), params),
+            "tools/call" => match protocol::tool_call_request(&caller.server.tools(), params) {
+                Ok(wanted) => Ok(self.builtin_call(caller, wanted).await),
                 Err(error) => Err(error),
             },
             other => Err(protocol::unknown_method(other)),
@@ -166,25 +196,16 @@ impl Orchestrator {
         ProtocolAnswer::With(protocol::answer(id, result))
     }
 
-    async fn builtin_call(
-        &self,
-        server: BuiltinServer,
-        task: &TaskAddress,
-        attempt: u32,
-        wanted: ToolCallRequest<'_>,
-    ) -> Value {
-        let given = match self.recorded_call(server, task, attempt, &wanted).await {
+    async fn builtin_call(&self, caller: &BuiltinCaller, wanted: ToolCallRequest<'_>) -> Value {
+        let given = match self.recorded_call(caller, &wanted).await {
             None => {
                 Err("no such call is under way: it is to be recorded before it is made".to_owned())
             }
             Some(call) => match call.input {
                 CallInput::Envelope(given) => given,
                 CallInput::Kv(ref namespace) => {
-                    self.shared
-                        .own_tools
-                        .kv
-                        .call(&self.shared, namespace, &call)
-                        .await
+                    let kv = &self.shared.own_tools.kv;
+                    kv.call(&self.shared, namespace, &call).await
                 }
             },
         };
@@ -201,18 +222,14 @@ impl Orchestrator {
     /// The call that an attempt has recorded, and that this is.
     async fn recorded_call(
         &self,
-        server: BuiltinServer,
-        task: &TaskAddress,
-        attempt: u32,
+        caller: &BuiltinCaller,
         wanted: &ToolCallRequest<'_>,
     ) -> Option<BuiltinCall> {
         let key = wanted.key?.to_owned();
-        let under_way = self.shared.runs.get(task.stream.name())?;
+        let under_way = self.shared.runs.get(caller.task.stream.name())?;
         let (reply, replied) = oneshot::channel();
         let message = Message::BuiltinCall {
-            server,
-            task: task.clone(),
-            attempt,
+            caller: caller.clone(),
             key,
             reply,
         };
@@ -227,37 +244,35 @@ impl Orchestrator {
 pub(super) fn find(
     definition: &Definition,
     state: &RunState,
-    server: BuiltinServer,
-    task: &TaskAddress,
-    attempt: u32,
+    caller: &BuiltinCaller,
     key: &str,
 ) -> Option<BuiltinCall> {
+    let BuiltinCaller {
+        server,
+        task,
+        attempt,
+    } = caller;
     let scope = state.scope_at(&task.scope)?;
     let step = state.scope(scope)?.shape.position(&task.step)?;
     let held = state.task(scope, step, task.item)?;
-    let current = held.is_live() && held.attempt == attempt && state.failing().is_none();
+    let current = held.is_live() && held.attempt == *attempt && state.failing().is_none();
     let calls = held.calls.as_deref().filter(|_| current)?;
     let names = |sending: &&SentCall| {
         ktsu_workflow::admit::tools::idempotency_key(state.stream(), sending.first) == key
-            && sending.attempt == attempt
+            && sending.attempt == *attempt
     };
     let sending = calls.sent_calls().find(names)?;
-    let wanted = calls
-        .list
-        .iter()
-        .find(|call| call.is_sent_as(sending.called))?;
+    let mut requested = calls.list.iter();
+    let wanted = requested.find(|call| call.is_sent_as(sending.called))?;
     let plan = state.servers(scope, step).iter();
     let mut plan = plan.filter(|plan| plan.name == sending.server && plan.file == server.file());
     plan.next()?;
     let arguments = wanted.arguments.to_value();
     let given = match server {
-        BuiltinServer::Envelope => CallInput::Envelope(visible_outputs(
-            state,
-            scope,
-            step,
-            &sending.tool,
-            &arguments,
-        )),
+        BuiltinServer::Envelope => {
+            let outputs = visible_outputs(state, scope, step, &sending.tool, &arguments);
+            CallInput::Envelope(outputs)
+        }
         BuiltinServer::Kv => {
             let spec = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;
             let mut servers = spec.servers.iter();

@@ -5,17 +5,18 @@
 //! by its token, as everywhere else.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::super::reports::TaskAddress;
 use super::super::supervise::TICK_INTERVAL;
-use super::super::{Orchestrator, ReportError, Shared, lock};
-use super::{BuiltinServer, ProtocolAnswer};
+use super::super::{Orchestrator, ReportError, Shared};
+use super::{BuiltinCaller, BuiltinServer, ProtocolAnswer};
 
 /// The most streams at once: each holds a connection, of which there are 2,048.
 const MAX_STREAMS: usize = 256;
@@ -35,23 +36,15 @@ pub(crate) struct ToolStreams(Mutex<HashMap<String, OpenStream>>);
 
 #[derive(Debug)]
 struct OpenStream {
-    owner: StreamOwner,
+    owner: BuiltinCaller,
     answers: mpsc::Sender<Value>,
-}
-
-/// Whose a stream is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct StreamOwner {
-    server: BuiltinServer,
-    task: TaskAddress,
-    attempt: u32,
 }
 
 /// A stream of responses for its client. Dropping it closes the stream.
 pub struct ToolStream {
     shared: Arc<Shared>,
     name: String,
-    of: StreamOwner,
+    of: BuiltinCaller,
     answers: mpsc::Receiver<Value>,
     stop: watch::Receiver<bool>,
 }
@@ -78,23 +71,18 @@ impl Orchestrator {
         task: &TaskAddress,
         token: &str,
     ) -> Result<ToolStream, ReportError> {
-        let attempt = self.authorize(task, token)?;
+        let of = self.builtin_caller(server, task, token)?;
         let shared = &self.shared;
-        if !shared.supervisor.is_watched(&task.name(), attempt) {
+        if !shared.supervisor.is_watched(&task.name(), of.attempt) {
             return Err(ReportError::Stale);
         }
-        let of = StreamOwner {
-            server,
-            task: task.clone(),
-            attempt,
-        };
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|error| ReportError::Unavailable(error.to_string()))?;
         let name = uuid::Builder::from_random_bytes(bytes)
             .into_uuid()
             .simple()
             .to_string();
-        let lives = |of: &StreamOwner| shared.supervisor.is_watched(&of.task.name(), of.attempt);
+        let lives = |of: &BuiltinCaller| shared.supervisor.is_watched(&of.task.name(), of.attempt);
         let answers = shared.own_tools.streams.open(&name, &of, lives)?;
         Ok(ToolStream {
             shared: Arc::clone(shared),
@@ -118,11 +106,7 @@ impl Orchestrator {
         version: Option<&str>,
         message: &Value,
     ) -> Result<PostOutcome, ReportError> {
-        let of = StreamOwner {
-            server,
-            task: task.clone(),
-            attempt: self.authorize(task, token)?,
-        };
+        let of = self.builtin_caller(server, task, token)?;
         let Some(answers) = self.shared.own_tools.streams.find(stream, &of) else {
             return Ok(PostOutcome::NoSuchStream);
         };
@@ -132,8 +116,8 @@ impl Orchestrator {
                 "the answers to earlier messages are to be read first".to_owned(),
             )
         })?;
-        let answered = self.tool_message(server, task, token, version, message);
-        Ok(match answered.await? {
+        let answered = self.answer_message(&of, version, message);
+        Ok(match answered.await {
             ProtocolAnswer::Nothing => PostOutcome::Accepted,
             ProtocolAnswer::With(answer) => {
                 room.send(answer);
@@ -148,10 +132,10 @@ impl ToolStreams {
     fn open(
         &self,
         name: &str,
-        of: &StreamOwner,
-        lives: impl Fn(&StreamOwner) -> bool,
+        of: &BuiltinCaller,
+        lives: impl Fn(&BuiltinCaller) -> bool,
     ) -> Result<mpsc::Receiver<Value>, ReportError> {
-        let mut open = lock(&self.0);
+        let mut open = self.0.lock();
         // A client that does not read keeps its connection, and no place beyond its attempt.
         open.retain(|_, one| lives(&one.owner));
         let own = open.values().filter(|one| one.owner == *of).count();
@@ -165,8 +149,8 @@ impl ToolStreams {
         Ok(answered)
     }
 
-    fn find(&self, name: &str, of: &StreamOwner) -> Option<mpsc::Sender<Value>> {
-        let open = lock(&self.0);
+    fn find(&self, name: &str, of: &BuiltinCaller) -> Option<mpsc::Sender<Value>> {
+        let open = self.0.lock();
         let found = open.get(name).filter(|one| one.owner == *of);
         found.map(|one| one.answers.clone())
     }
@@ -208,7 +192,7 @@ async fn answer(
 
 impl Drop for ToolStream {
     fn drop(&mut self) {
-        lock(&self.shared.own_tools.streams.0).remove(&self.name);
+        self.shared.own_tools.streams.0.lock().remove(&self.name);
     }
 }
 
@@ -217,8 +201,8 @@ mod tests {
     use super::*;
     use ktsu_ledger::StreamId;
 
-    fn of(run: &str, attempt: u32) -> StreamOwner {
-        StreamOwner {
+    fn of(run: &str, attempt: u32) -> BuiltinCaller {
+        BuiltinCaller {
             server: BuiltinServer::Kv,
             task: TaskAddress {
                 stream: StreamId::run(run).unwrap(),
@@ -266,7 +250,7 @@ mod tests {
         }
         assert!(streams.open("c", &of("run_2", 1), |_| true).is_err());
         // Nobody has to hang up for the places of attempts that are over.
-        let lives = |one: &StreamOwner| *one != of("run_1", 1);
+        let lives = |one: &BuiltinCaller| *one != of("run_1", 1);
         assert!(streams.open("c", &of("run_2", 1), lives).is_ok());
     }
 

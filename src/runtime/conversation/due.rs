@@ -11,6 +11,7 @@ use crate::tools::{ToolCallResult, ToolError};
 use ktsu_contract::report::{
     ApprovalRequested, Decided, Finished, ReportEvent, ToolCalled, ToolInDoubt, ToolReturned,
 };
+use ktsu_server::body::deeper_than;
 
 /// How many calls of a task are under way at once.
 pub(super) const MAX_CONCURRENT_CALLS: usize = 16;
@@ -113,11 +114,7 @@ impl RoundPlan {
         match &call.state {
             RoundCallState::Proposed => match catalogue.check_call(&call.asked, call.secret) {
                 CallVerdict::Gated(target) => self.people.push(gate(round, at, &target)),
-                verdict @ (CallVerdict::NotPermitted
-                | CallVerdict::Refused(..)
-                | CallVerdict::Allowed(_)) => {
-                    self.apply_verdict(round, at, call, verdict);
-                }
+                verdict => self.apply_verdict(round, at, call, verdict),
             },
             RoundCallState::Allowed(target) => {
                 let verdict = catalogue.check_approved(target, &call.asked, call.secret);
@@ -162,11 +159,7 @@ impl RoundPlan {
                             CallVerdict::Refused(_, text) => {
                                 self.result(error(round.response, at, &text))
                             }
-                            verdict @ (CallVerdict::NotPermitted
-                            | CallVerdict::Gated(_)
-                            | CallVerdict::Allowed(_)) => {
-                                self.apply_verdict(round, at, call, verdict);
-                            }
+                            verdict => self.apply_verdict(round, at, call, verdict),
                         }
                     }
                     (true, true) => {
@@ -277,7 +270,7 @@ fn returned(
     content: Vec<Value>,
     structured: Option<Value>,
 ) -> ToolReturned {
-    let shallow = |value: &Value| super::super::reply::depth(value) <= MAX_DEPTH;
+    let shallow = |value: &Value| !deeper_than(value, MAX_DEPTH);
     let mut content: Vec<Value> = content
         .into_iter()
         .map(|block| match shallow(&block) {

@@ -87,7 +87,7 @@ impl Conversation {
     }
 
     pub(super) fn calls_decided(&mut self, response: &Value) -> bool {
-        let ConversationStage::Calling(round) = &mut self.stage else {
+        let Some(round) = self.round_mut() else {
             return false;
         };
         let meant = response.as_u64() == Some(round.response) && !round.decided;

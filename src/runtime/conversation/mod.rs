@@ -127,16 +127,7 @@ impl Conversation {
             "tool.returned" => {
                 read(&event.data).is_some_and(|result| self.returned(event.seq, &result))
             }
-            _ => match &mut self.stage {
-                ConversationStage::Calling(round) => round.feed(event),
-                ConversationStage::Turn
-                | ConversationStage::AwaitingResponse { .. }
-                | ConversationStage::Unreadable { .. }
-                | ConversationStage::Draft(_)
-                | ConversationStage::Decided(_)
-                | ConversationStage::Reflecting(_)
-                | ConversationStage::Ended(_) => false,
-            },
+            _ => self.round_mut().is_some_and(|round| round.feed(event)),
         }
     }
 
@@ -146,11 +137,7 @@ impl Conversation {
             ConversationStage::Turn => self.turns < self.terms.max_turns,
             ConversationStage::AwaitingResponse { purpose, .. } => *purpose == Purpose::Turn,
             ConversationStage::Calling(_) => true,
-            ConversationStage::Unreadable { .. }
-            | ConversationStage::Draft(_)
-            | ConversationStage::Decided(_)
-            | ConversationStage::Reflecting(_)
-            | ConversationStage::Ended(_) => false,
+            _ => false,
         }
     }
 
@@ -215,12 +202,7 @@ impl Conversation {
                 }))
             }
             ConversationStage::Draft(draft) => Some(ReportEvent::Finished(end::completed(&draft))),
-            ConversationStage::Turn
-            | ConversationStage::AwaitingResponse { .. }
-            | ConversationStage::Calling(_)
-            | ConversationStage::Unreadable { .. }
-            | ConversationStage::Decided(_)
-            | ConversationStage::Reflecting(_) => None,
+            _ => None,
         }
     }
 
@@ -235,7 +217,7 @@ impl Conversation {
 
     /// That a call went out from here.
     pub(super) fn sent(&mut self, called: u64) {
-        if let ConversationStage::Calling(round) = &mut self.stage {
+        if let Some(round) = self.round_mut() {
             round.sent(called);
         }
     }
@@ -265,22 +247,15 @@ impl Conversation {
 
     /// What the calls that are worked on ask for, each with the tool it is settled on.
     pub(super) fn calls(&self) -> Vec<(&str, Option<&ToolTarget>)> {
-        match &self.stage {
-            ConversationStage::Calling(round) => round.awaiting_check(),
-            ConversationStage::Turn
-            | ConversationStage::AwaitingResponse { .. }
-            | ConversationStage::Unreadable { .. }
-            | ConversationStage::Draft(_)
-            | ConversationStage::Decided(_)
-            | ConversationStage::Reflecting(_)
-            | ConversationStage::Ended(_) => Vec::new(),
-        }
+        self.round()
+            .map(ToolRound::awaiting_check)
+            .unwrap_or_default()
     }
 
     /// What has to be said before the end: that the calls of a reply were decided on, and that of
     /// some nobody knows what became of them.
     pub(super) fn final_events(&self) -> Vec<ReportEvent> {
-        let ConversationStage::Calling(round) = &self.stage else {
+        let Some(round) = self.round() else {
             return Vec::new();
         };
         let doubts = round.open().into_iter();
@@ -289,8 +264,23 @@ impl Conversation {
     }
 
     fn lose(&mut self, which: impl Fn(u64) -> bool) {
-        if let ConversationStage::Calling(round) = &mut self.stage {
+        if let Some(round) = self.round_mut() {
             round.mark_lost(which);
+        }
+    }
+
+    /// The calls of the current reply, if it requests any.
+    fn round(&self) -> Option<&ToolRound> {
+        match &self.stage {
+            ConversationStage::Calling(round) => Some(round),
+            _ => None,
+        }
+    }
+
+    fn round_mut(&mut self) -> Option<&mut ToolRound> {
+        match &mut self.stage {
+            ConversationStage::Calling(round) => Some(round),
+            _ => None,
         }
     }
 }

@@ -110,12 +110,7 @@ impl ToolRound {
                 RoundCallState::Allowed(target) | RoundCallState::Lost { target, .. } => {
                     Some(target)
                 }
-                RoundCallState::Gated { .. }
-                | RoundCallState::Rejected(_)
-                | RoundCallState::Called { .. }
-                | RoundCallState::InDoubt { .. }
-                | RoundCallState::ConfirmedByPerson(_)
-                | RoundCallState::Returned(_) => return None,
+                _ => return None,
             };
             Some((call.asked.name.as_str(), target))
         });
@@ -276,15 +271,7 @@ impl ToolRound {
                         }
                     }
                 }
-                RoundCallState::Gated { .. }
-                | RoundCallState::InDoubt { .. }
-                | RoundCallState::Proposed
-                | RoundCallState::Allowed(_)
-                | RoundCallState::Rejected(_)
-                | RoundCallState::Called { .. }
-                | RoundCallState::Lost { .. }
-                | RoundCallState::ConfirmedByPerson(_)
-                | RoundCallState::Returned(_) => continue,
+                _ => continue,
             };
             call.state = next;
             return true;
@@ -307,14 +294,7 @@ impl RoundCallState {
     fn result(&self) -> Option<u64> {
         match self {
             Self::Returned(frame) => Some(*frame),
-            Self::Proposed
-            | Self::Gated { .. }
-            | Self::Allowed(_)
-            | Self::Rejected(_)
-            | Self::Called { .. }
-            | Self::Lost { .. }
-            | Self::InDoubt { .. }
-            | Self::ConfirmedByPerson(_) => None,
+            _ => None,
         }
     }
 
@@ -324,13 +304,7 @@ impl RoundCallState {
             Self::Called { target, called, .. } | Self::Lost { target, called } => {
                 Some((*called, target))
             }
-            Self::Proposed
-            | Self::Gated { .. }
-            | Self::Allowed(_)
-            | Self::Rejected(_)
-            | Self::InDoubt { .. }
-            | Self::ConfirmedByPerson(_)
-            | Self::Returned(_) => None,
+            _ => None,
         }
     }
 }

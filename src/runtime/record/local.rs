@@ -1,7 +1,6 @@
 //! The record of a task whose orchestrator takes no reports: kept in memory, completed at once.
 
-use std::sync::{Mutex, PoisonError};
-
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::RecordError;
@@ -62,12 +61,7 @@ impl LocalRecorder {
                     reflect = draft.is_some_and(|draft| self.trigger.fires(draft));
                 }
                 ReportEvent::Finished(finished) => self.complete(finished).await?,
-                ReportEvent::Request(_)
-                | ReportEvent::Response(_)
-                | ReportEvent::ToolCalled(_)
-                | ReportEvent::ToolReturned(_)
-                | ReportEvent::ToolInDoubt(_)
-                | ReportEvent::ApprovalRequested(_) => {}
+                _ => {}
             }
             recorded.extend(self.keep(&event));
         }
@@ -81,18 +75,14 @@ impl LocalRecorder {
     }
 
     fn keep(&self, event: &ReportEvent) -> Option<RecordedFrame> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = self.kept.lock();
         match event {
             ReportEvent::Request(request) => {
                 kept.metrics.reflect_calls += u64::from(request.purpose == Purpose::Reflect);
             }
             ReportEvent::Response(response) => kept.count(response),
             ReportEvent::ToolCalled(_) => kept.metrics.tool_calls += 1,
-            ReportEvent::Decided(_)
-            | ReportEvent::ToolReturned(_)
-            | ReportEvent::ToolInDoubt(_)
-            | ReportEvent::ApprovalRequested(_)
-            | ReportEvent::Finished(_) => {}
+            _ => {}
         }
         let mut written = serde_json::to_value(event).ok()?;
         let data = written.get_mut("data")?.take();
@@ -136,7 +126,7 @@ impl LocalRecorder {
     }
 
     fn metrics(&self) -> ClaimedMetrics {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = self.kept.lock();
         let mut metrics = kept.metrics.clone();
         metrics.cost_usd = kept.cost_micro_usd as f64 / 1e6;
         metrics

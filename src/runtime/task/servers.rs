@@ -8,7 +8,7 @@ use super::{TaskContext, Toolbox};
 use crate::conversation;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::sessions::OpenSessionError;
-use crate::tools::{DispatchedServer, ServerLocation, ToolError, ToolErrorCode};
+use crate::tools::{McpServer, ToolError, ToolErrorCode};
 use ktsu_contract::report::{FailureDetails, Finished};
 use ktsu_contract::runtime::{InvokeAgent, ToolServer};
 use ktsu_secret::Secret;
@@ -32,7 +32,7 @@ impl TaskContext {
     }
 
     /// Those of which something may be called.
-    fn servers(&self) -> Result<Vec<(&ToolServer, DispatchedServer)>, OpenSessionError> {
+    fn servers(&self) -> Result<Vec<(&ToolServer, McpServer)>, OpenSessionError> {
         let used = self.invoke.tool_servers.iter();
         let used = used.filter(|server| !server.allowlist.is_empty());
         used.map(|server| {
@@ -46,16 +46,13 @@ impl TaskContext {
         .collect()
     }
 
-    fn server(&self, server: &ToolServer) -> Result<DispatchedServer, String> {
-        let reach = match server.url.strip_prefix(OWN) {
-            None => ServerLocation::External(server.url.clone()),
+    fn server(&self, server: &ToolServer) -> Result<McpServer, String> {
+        let (url, builtin) = match server.url.strip_prefix(OWN) {
+            None => (server.url.clone(), None),
             Some(name) => {
-                let url = own_url(&self.invoke, name)?;
-                let (peer, path) = self
-                    .orchestrator
-                    .peer(&url)
-                    .map_err(|error| error.to_string())?;
-                ServerLocation::Builtin(peer, path)
+                let peer = self.orchestrator.peer(&own_url(&self.invoke, name)?);
+                let (peer, path) = peer.map_err(|error| error.to_string())?;
+                (path, Some(peer))
             }
         };
         let auth = match (&server.auth_header, &server.auth_value) {
@@ -67,9 +64,10 @@ impl TaskContext {
             (None, _) => None,
             (Some(_), None) => return Err("auth_header comes without auth_value".to_owned()),
         };
-        Ok(DispatchedServer {
+        Ok(McpServer {
             name: server.name.clone(),
-            reach,
+            url,
+            builtin,
             auth,
             params: server.params.clone(),
         })

@@ -2,13 +2,14 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use tokio::sync::mpsc;
 
 use crate::tools::{
-    BoxFuture, DispatchedServer, ServerLocation, ServerTool, SessionCall, ToolCallResult,
-    ToolClient, ToolError, ToolErrorCode, ToolList, ToolSession,
+    BoxFuture, McpServer, ServerTool, ToolCallResult, ToolClient, ToolError, ToolErrorCode,
+    ToolList, ToolSession,
 };
 
 /// What every server offers. `hang` never answers, `silent` loses the answer, `refused` never gets
@@ -16,6 +17,15 @@ use crate::tools::{
 const OFFERED: [&str; 8] = [
     "echo", "fail", "silent", "refused", "hang", "drift", "broken", "write",
 ];
+
+/// A call as it came.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct SessionCall {
+    pub(super) tool: String,
+    pub(super) arguments: Map<String, Value>,
+    pub(super) key: String,
+    pub(super) limit: Duration,
+}
 
 /// What happens to sessions.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,14 +89,8 @@ impl Servers {
 }
 
 impl ToolClient for Servers {
-    fn open(
-        &self,
-        server: DispatchedServer,
-    ) -> BoxFuture<'_, Result<Arc<dyn ToolSession>, ToolError>> {
-        let place = match &server.reach {
-            ServerLocation::External(url) => url.clone(),
-            ServerLocation::Builtin(_, path) => path.clone(),
-        };
+    fn open(&self, server: McpServer) -> BoxFuture<'_, Result<Arc<dyn ToolSession>, ToolError>> {
+        let place = server.url.clone();
         let shown = server
             .auth
             .map(|(name, secret)| format!("{name}: {}", secret.expose()));
@@ -134,7 +138,19 @@ impl ToolSession for Open {
         Box::pin(std::future::ready(offer))
     }
 
-    fn call(&self, call: SessionCall) -> BoxFuture<'_, Result<ToolCallResult, ToolError>> {
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
+        arguments: &'a Map<String, Value>,
+        key: &'a str,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<ToolCallResult, ToolError>> {
+        let call = SessionCall {
+            tool: tool.to_owned(),
+            arguments: arguments.clone(),
+            key: key.to_owned(),
+            limit,
+        };
         let Servers { calls, news } = &self.servers;
         calls
             .lock()

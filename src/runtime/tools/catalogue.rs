@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::ServerTool;
 use super::names::{is_covered, names_for_model, qualified};
-use super::pins::{ToolDriftError, check_pins};
+use super::pins::{ToolDriftError, check_against_lock};
 use ktsu_contract::gateway::ToolCall;
 use ktsu_contract::report::OfferedTool;
 use ktsu_contract::runtime::ToolServer;
@@ -101,7 +101,13 @@ impl Catalogue {
         let permitted = |tool: &&Arc<ServerTool>| is_covered(&server.allowlist, &tool.name);
         let permitted: Vec<&Arc<ServerTool>> = offered.iter().filter(permitted).collect();
         let plain: Vec<&ServerTool> = permitted.iter().map(|tool| tool.as_ref()).collect();
-        check_pins(server, &plain)?;
+        let ToolServer {
+            name,
+            allowlist,
+            pins,
+            ..
+        } = server;
+        check_against_lock(name, allowlist, pins.as_ref(), &plain)?;
         let mut tools: Vec<Arc<CallableTool>> = Vec::new();
         for tool in permitted {
             if tools.iter().all(|known| known.tool.name != tool.name) {

@@ -1,65 +1,46 @@
 //! Sessions over MCP.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::{
-    BoxFuture, DispatchedServer, ServerLocation, SessionCall, ToolCallResult, ToolClient,
-    ToolError, ToolList, ToolSession,
-};
-use ktsu_tools::{self as tools, McpClient};
+use serde_json::{Map, Value};
+
+use super::{BoxFuture, McpServer, ToolCallResult, ToolClient, ToolError, ToolList, ToolSession};
+use ktsu_tools::{McpClient, McpSession};
 
 impl ToolClient for McpClient {
-    fn open(
-        &self,
-        server: DispatchedServer,
-    ) -> BoxFuture<'_, Result<Arc<dyn ToolSession>, ToolError>> {
+    fn open(&self, server: McpServer) -> BoxFuture<'_, Result<Arc<dyn ToolSession>, ToolError>> {
         Box::pin(async move {
-            let (url, peer) = match server.reach {
-                ServerLocation::External(url) => (url, None),
-                ServerLocation::Builtin(peer, path) => (path, Some(peer)),
-            };
-            let server = tools::McpServer {
-                name: server.name,
-                url,
-                auth: server.auth,
-                params: server.params,
-            };
-            let opened = match peer {
-                None => McpClient::open(self, &server).await,
-                Some(peer) => self.open_builtin(&peer, &server).await,
-            };
-            let session: Arc<dyn ToolSession> = Arc::new(opened?);
+            let session: Arc<dyn ToolSession> = Arc::new(McpClient::open(self, &server).await?);
             Ok(session)
         })
     }
 }
 
-impl ToolSession for tools::McpSession {
+impl ToolSession for McpSession {
     fn tools(&self) -> ToolList {
-        tools::McpSession::tools(self)
+        McpSession::tools(self)
     }
 
     fn renew(&self) -> BoxFuture<'_, Result<ToolList, ToolError>> {
-        Box::pin(tools::McpSession::renew(self))
+        Box::pin(McpSession::renew(self))
     }
 
-    fn call(&self, call: SessionCall) -> BoxFuture<'_, Result<ToolCallResult, ToolError>> {
-        Box::pin(async move {
-            let SessionCall {
-                tool,
-                arguments,
-                key,
-                limit,
-            } = call;
-            tools::McpSession::call(self, &tool, &arguments, &key, limit).await
-        })
+    fn call<'a>(
+        &'a self,
+        tool: &'a str,
+        arguments: &'a Map<String, Value>,
+        key: &'a str,
+        limit: Duration,
+    ) -> BoxFuture<'a, Result<ToolCallResult, ToolError>> {
+        Box::pin(McpSession::call(self, tool, arguments, key, limit))
     }
 
     fn close(self: Arc<Self>) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             // A call that is still under way keeps it: it ends when that is dropped.
             if let Ok(session) = Arc::try_unwrap(self) {
-                tools::McpSession::close(session).await;
+                McpSession::close(session).await;
             }
         })
     }

@@ -112,22 +112,9 @@ impl From<ToolDriftError> for ToolError {
     }
 }
 
-/// Whether what may be called is as it was locked (seed 000, invariant 5).
-pub(super) fn check_pins(
-    server: &ToolServer,
-    permitted: &[&ServerTool],
-) -> Result<(), ToolDriftError> {
-    let ToolServer {
-        name,
-        allowlist,
-        pins,
-        ..
-    } = server;
-    check_against_lock(name, allowlist, pins.as_ref(), permitted)
-}
-
-/// Where nothing is locked everything is as it was; where nothing was permitted, nothing may be.
-fn check_against_lock(
+/// Whether what may be called is as it was locked (seed 000, invariant 5). Where nothing is locked
+/// everything is as it was; where nothing was permitted, nothing may be.
+pub(super) fn check_against_lock(
     server: &str,
     allowlist: &[String],
     pins: Option<&BTreeMap<String, String>>,

@@ -11,10 +11,7 @@ use tokio::time::{Instant as Until, timeout};
 
 use super::catalogue::Catalogue;
 use super::pins::{ToolAgreement, ToolDriftError};
-use super::{
-    DispatchedServer, SessionCall, ToolCallResult, ToolClient, ToolError, ToolErrorCode,
-    ToolSession,
-};
+use super::{McpServer, ToolCallResult, ToolClient, ToolError, ToolErrorCode, ToolSession};
 use ktsu_contract::runtime::ToolServer;
 
 /// How long one call may take, where its server's file says nothing and the task has more time left.
@@ -85,7 +82,7 @@ impl Sessions {
     pub(crate) async fn open(
         &mut self,
         client: &Arc<dyn ToolClient>,
-        servers: Vec<(&ToolServer, DispatchedServer)>,
+        servers: Vec<(&ToolServer, McpServer)>,
         catalogue: &mut Catalogue,
     ) -> Result<(), OpenSessionError> {
         let mut opening = JoinSet::new();
@@ -221,14 +218,12 @@ impl ServerTerms {
         key: &str,
         until: Until,
     ) -> Result<ToolCallResult, ToolError> {
-        let call = SessionCall {
-            tool: sending.tool.clone(),
-            arguments: sending.arguments.clone(),
-            key: key.to_owned(),
-            limit: self.limit(until),
-        };
         let started = Instant::now();
-        let mut returned = session.call(call).await?;
+        let OutgoingCall {
+            tool, arguments, ..
+        } = sending;
+        let call = session.call(tool, arguments, key, self.limit(until));
+        let mut returned = call.await?;
         if returned.duration_ms == 0 {
             returned.duration_ms = since(started);
         }

@@ -12,9 +12,10 @@
 //! There is no limit per address, because all clients behind a proxy share one.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep};
 
@@ -118,7 +119,7 @@ impl ConnectionLimiter {
 
     /// A place, if one is free.
     pub(super) fn try_acquire(self: &Arc<Self>) -> Option<ConnectionSlot> {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         if state.slots.len() >= self.places {
             return None;
         }
@@ -148,14 +149,14 @@ impl ConnectionLimiter {
 
     /// How many places are taken.
     pub(super) fn seated(&self) -> usize {
-        self.lock().slots.len()
+        self.state.lock().slots.len()
     }
 
     /// Asks as many clients to leave as there are newcomers: first those that do not read, the
     /// longest first, then those with unsent bodies, then those that send requests ahead, then idle
     /// ones.
     pub(super) fn evict_for(&self, newcomers: usize) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         let leaving = state.slots.values().filter(|client| client.leaves).count();
         let wanted = newcomers.saturating_sub(leaving);
         if wanted == 0 {
@@ -174,11 +175,7 @@ impl ConnectionLimiter {
 
     /// Stops the server: waiting responses are not delayed any longer.
     pub(super) fn close(&self) {
-        self.lock().closing = true;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, LimiterState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().closing = true;
     }
 }
 
@@ -282,7 +279,7 @@ impl ConnectionSlot {
 
     /// Whether the server stops.
     pub(super) fn is_closing(&self) -> bool {
-        self.limiter.lock().closing
+        self.limiter.state.lock().closing
     }
 
     /// Nothing is there to read: the client waits for its answer, or for something to ask.
@@ -353,7 +350,7 @@ impl ConnectionSlot {
     }
 
     fn try_reserve_space(&self, bytes: usize) -> bool {
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.state.lock();
         let fits = state.free_space(bytes, self.limiter.unsent_bytes)
             || bytes <= SMALL_RESPONSE_BYTES
             || state.unsent == 0;
@@ -366,18 +363,18 @@ impl ConnectionSlot {
     /// Whether a streamed response may continue: fewer bytes wait than the limit, once clients that
     /// do not read are closed.
     pub(super) fn has_space(&self) -> bool {
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.state.lock();
         state.free_space(0, self.limiter.unsent_bytes)
     }
 
     /// Reserves space for a chunk of a streamed response.
     pub(super) fn reserve_more(&self, bytes: usize) {
-        self.limiter.lock().hold(self.id, bytes);
+        self.limiter.state.lock().hold(self.id, bytes);
     }
 
     /// So many bytes are sent. A piece waits no longer once all of it is.
     pub(super) fn sent(&self, bytes: usize) {
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.state.lock();
         let freed = state.slots.get_mut(&self.id).map(|client| {
             client.sent += bytes;
             client.release_sent()
@@ -387,7 +384,7 @@ impl ConnectionSlot {
 
     /// So many bytes of the answer that was counted last will not be sent.
     pub(super) fn release_unsent(&self, bytes: usize) {
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.state.lock();
         let freed = state.slots.get_mut(&self.id).map(|client| {
             let Some(last) = client.waiting.back_mut() else {
                 return 0;
@@ -411,13 +408,18 @@ impl ConnectionSlot {
     }
 
     fn client<T>(&self, change: impl FnOnce(&mut ClientState) -> T) -> Option<T> {
-        self.limiter.lock().slots.get_mut(&self.id).map(change)
+        self.limiter
+            .state
+            .lock()
+            .slots
+            .get_mut(&self.id)
+            .map(change)
     }
 }
 
 impl Drop for ConnectionSlot {
     fn drop(&mut self) {
-        let mut state = self.limiter.lock();
+        let mut state = self.limiter.state.lock();
         if let Some(client) = state.slots.remove(&self.id) {
             state.unsent = state.unsent.saturating_sub(client.unsent);
         }

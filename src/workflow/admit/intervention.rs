@@ -37,13 +37,11 @@ pub struct OverlayCommand {
     pub by: Principal,
 }
 
-/// A fork.
+/// A request to fork a run.
 #[derive(Debug, Clone)]
-pub struct ForkCommand {
-    /// `branch_…`.
-    pub branch_id: String,
-    /// How many frames are shared.
-    pub position: u64,
+pub struct ForkRequest {
+    /// Where.
+    pub point: ForkPosition,
     /// Who.
     pub by: Principal,
     /// Why.
@@ -56,8 +54,28 @@ pub struct ForkCommand {
     pub params: Vec<(Vec<String>, Value)>,
     /// Fields of outputs that change.
     pub overlays: Vec<OverlayCommand>,
-    /// Whether it goes on at once.
+    /// Whether the branch continues at once.
     pub go: bool,
+}
+
+impl ForkRequest {
+    /// Whether the branch does something else than the run did.
+    pub fn changes(&self) -> bool {
+        self.definition.is_some() || !self.params.is_empty() || !self.overlays.is_empty()
+    }
+}
+
+/// A fork at a known position.
+#[derive(Debug, Clone)]
+pub struct ForkCommand {
+    /// `branch_…`.
+    pub branch_id: String,
+    /// The run that is forked.
+    pub parent_run_id: String,
+    /// How many frames are shared.
+    pub position: u64,
+    /// What was requested.
+    pub request: ForkRequest,
 }
 
 /// A branch that can be appended.
@@ -351,40 +369,33 @@ fn check_restartable(state: &RunState, from: &str) -> Result<(), InterventionErr
 pub fn fork(
     recorded: &[Frame],
     definition: &Arc<Definition>,
-    parent: &str,
-    asked: ForkCommand,
+    fork: ForkCommand,
     at: Timestamp,
 ) -> Result<ForkedBranch, InterventionError> {
     if let Some(first) = recorded.first() {
         reject_recompute(&first.stream)?;
     }
     let outside = || InterventionError::Position {
-        position: asked.position,
+        position: fork.position,
         frames: recorded.len() as u64,
     };
-    let shared = usize::try_from(asked.position).map_err(|_| outside())?;
+    let shared = usize::try_from(fork.position).map_err(|_| outside())?;
     let shared = recorded.get(..shared).ok_or_else(outside)?;
-    let definition = asked.definition.as_ref().unwrap_or(definition);
+    let definition = fork.request.definition.as_ref().unwrap_or(definition);
     rules::check_rules_known(recorded)?;
     let whole = RunState::fold(recorded.get(..shared.len().max(1)).unwrap_or_default())?;
-    let branch = branch_created(&whole, parent, definition, &asked)?;
+    let branch = branch_created(&whole, definition, &fork)?;
     let draft = Draft {
         scope: String::new(),
-        actor: Actor::Principal(asked.by.id.clone()),
-        cause: asked
-            .position
-            .checked_sub(1)
-            .map(Cause::Here)
-            .into_iter()
-            .collect(),
+        actor: Actor::Principal(fork.request.by.id.clone()),
+        cause: Vec::from_iter(fork.position.checked_sub(1).map(Cause::Here)),
         event: Event::Run(RunEvent::Branched(Box::new(branch))),
     };
     let memo = Memo::default();
     let at = at.max(whole.at());
     let (mut state, mut turn) = match shared.is_empty() {
         true => {
-            let stream = StreamId::run(&asked.branch_id);
-            let stream = stream.map_err(|_| outside())?;
+            let stream = StreamId::run(&fork.branch_id).map_err(|_| outside())?;
             turn::begin(definition, stream, draft, at, &memo)?
         }
         false => {
@@ -393,13 +404,13 @@ pub fn fork(
             (state, turn)
         }
     };
-    for said in asked.overlays {
-        let input = overlay(definition, &state, said)?;
+    for command in fork.request.overlays {
+        let input = overlay(definition, &state, command)?;
         turn.sealed
             .extend(turn::apply_input(definition, &mut state, input, at, &memo)?.sealed);
     }
-    if asked.go && !state.status().is_terminal() {
-        let input = resume(&state, None, asked.by, asked.reason, at)?;
+    if fork.request.go && !state.status().is_terminal() {
+        let input = resume(&state, None, fork.request.by, fork.request.reason, at)?;
         let next = turn::apply_input(definition, &mut state, input, at, &memo)?;
         turn.sealed.extend(next.sealed);
         turn.more = next.more;
@@ -414,38 +425,34 @@ pub fn fork(
 /// The first frame of a branch: what changes, and everything if nothing is shared.
 fn branch_created(
     state: &RunState,
-    parent: &str,
     definition: &Definition,
-    asked: &ForkCommand,
+    fork: &ForkCommand,
 ) -> Result<BranchCreated, InterventionError> {
     let root = definition.root().ok_or(InterventionError::NotARoot)?;
-    let whole = asked.position == 0;
-    let other = asked.definition.is_some() && definition.digest != state.created().digest;
+    let request = &fork.request;
+    let whole = fork.position == 0;
+    let other = request.definition.is_some() && definition.digest != state.created().digest;
     let env = &state.created().env;
-    if let Some(missing) = root
-        .plan
-        .env
-        .iter()
-        .find(|one| !env.contains_key(&one.name))
-    {
+    let mut declared = root.plan.env.iter();
+    if let Some(missing) = declared.find(|variable| !env.contains_key(&variable.name)) {
         return Err(InterventionError::NoValue(missing.name.clone()));
     }
-    let params = changed_params(state, root, asked, other)?;
+    let params = changed_params(state, root, request, other)?;
     let renamed = whole || other;
     Ok(BranchCreated {
-        branch_id: asked.branch_id.clone(),
-        by: asked.by.clone(),
+        branch_id: fork.branch_id.clone(),
+        by: request.by.clone(),
         definition: renamed.then(|| definition.json.clone()),
         digest: renamed.then(|| definition.digest.clone()),
-        effects: asked.effects,
+        effects: request.effects,
         engine: ENGINE.to_owned(),
         env: whole.then(|| env.clone()),
-        fork_position: asked.position,
+        fork_position: fork.position,
         limits: whole.then_some(state.created().limits),
-        restarts: !whole && (other || params.is_some() || !asked.overlays.is_empty()),
+        restarts: !whole && (other || params.is_some() || !request.overlays.is_empty()),
         params: params.or_else(|| whole.then(|| state.created().params.clone())),
-        parent_run_id: parent.to_owned(),
-        reason: asked.reason.clone(),
+        parent_run_id: fork.parent_run_id.clone(),
+        reason: request.reason.clone(),
         rules: state.rules(),
         version: renamed.then(|| root.plan.version.clone()),
         workflow: renamed.then(|| root.plan.name.clone()),
@@ -456,21 +463,24 @@ fn branch_created(
 fn changed_params(
     state: &RunState,
     root: &CompiledWorkflow,
-    asked: &ForkCommand,
+    request: &ForkRequest,
     other: bool,
 ) -> Result<Option<CanonicalJson>, InterventionError> {
-    if asked.params.is_empty() && !other {
+    if request.params.is_empty() && !other {
         return Ok(None);
     }
     let mut params = state.created().params.to_value();
-    let mut said = Value::Object(serde_json::Map::new());
-    for (path, value) in &asked.params {
+    let mut changes = Value::Object(serde_json::Map::new());
+    for (path, value) in &request.params {
         fields::check_param_path(root.plan.params.as_ref(), path)
             .map_err(InterventionError::NoParam)?;
         set(&mut params, path, value);
-        set(&mut said, path, value);
+        set(&mut changes, path, value);
     }
-    let secrets = root.params.as_ref().map(|params| params.secrets_in(&said));
+    let secrets = root
+        .params
+        .as_ref()
+        .map(|params| params.secrets_in(&changes));
     if let Some(found) = secrets.filter(|found| !found.is_empty()) {
         return Err(InterventionError::Params(violations(found)));
     }

@@ -70,6 +70,7 @@ async fn open(tools: &McpClient, name: &str, url: &str) -> McpSession {
     let server = McpServer {
         name: name.to_owned(),
         url: url.to_owned(),
+        builtin: None,
         auth: Some((HeaderName::from_static("x-key"), Secret::new("k-of-ours"))),
         params: BTreeMap::from([("region".to_owned(), "eu".to_owned())]),
     };

@@ -15,11 +15,11 @@ use super::rules::{
 use super::shape;
 use super::template::is_of_a_name;
 use crate::error::{Code, GatewayError};
-use crate::price::Tokens;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::shape::MapShape;
 use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_contract::gateway::AttemptUsage;
 
 /// The longest delay, in milliseconds.
 pub(super) const MAX_DELAY_MS: f64 = 600_000.0;
@@ -310,10 +310,10 @@ fn fails(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<ScriptedFailu
         let node = usage.as_ref()?.get(key)?;
         u64::try_from(reader.integer(node, key, 0, MAX_COUNT)?).ok()
     };
-    let used = Tokens {
-        sent: tokens("tokens_in").unwrap_or_default(),
-        received: tokens("tokens_out").unwrap_or_default(),
-        ..Tokens::default()
+    let used = AttemptUsage {
+        tokens_in: tokens("tokens_in").unwrap_or_default(),
+        tokens_out: tokens("tokens_out").unwrap_or_default(),
+        ..AttemptUsage::default()
     };
     Some(ScriptedFailure {
         failure: GatewayError {

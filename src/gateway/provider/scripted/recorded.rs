@@ -14,10 +14,9 @@ use serde_json::Value;
 
 use super::super::{ProviderCall, ProviderReply};
 use crate::error::{Code, GatewayError};
-use crate::price::Tokens;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::yaml::SourceSpan;
-use ktsu_contract::gateway::{ChatMessage, ToolCall};
+use ktsu_contract::gateway::{AttemptUsage, ChatMessage, ToolCall};
 use ktsu_contract::result;
 
 /// The most bytes of such a file: a very long run.
@@ -77,14 +76,8 @@ struct RecordedMessage {
 struct Response {
     request: u64,
     content: Option<String>,
-    #[serde(default)]
-    tokens_in: u64,
-    #[serde(default)]
-    tokens_out: u64,
-    #[serde(default)]
-    tokens_cached: u64,
-    #[serde(default)]
-    tokens_reasoning: u64,
+    #[serde(flatten)]
+    used: AttemptUsage,
     #[serde(default)]
     tool_calls: Vec<ToolCall>,
     error: Option<CallError>,
@@ -129,20 +122,14 @@ impl RecordedReplies {
             return refuse(FaultCode::FileUnreadable, 0, "the file cannot be read");
         };
         if file.metadata().is_ok_and(|about| about.len() > MAX_FILE) {
-            return refuse(
-                FaultCode::FileTooLarge,
-                0,
-                "the file is larger than 256 MiB",
-            );
+            let words = "the file is larger than 256 MiB";
+            return refuse(FaultCode::FileTooLarge, 0, words);
         }
         let mut run = RunReader::default();
         for (at, line) in BufReader::new(file.take(MAX_FILE)).lines().enumerate() {
             let Ok(line) = line else {
-                return refuse(
-                    FaultCode::FileUnreadable,
-                    at + 1,
-                    "the file is not readable text",
-                );
+                let words = "the file is not readable text";
+                return refuse(FaultCode::FileUnreadable, at + 1, words);
             };
             if line.trim().is_empty() {
                 continue;
@@ -282,6 +269,10 @@ impl RunReader {
 }
 
 fn outcome(response: Response) -> Result<ProviderReply, GatewayError> {
+    let used = AttemptUsage {
+        cost_micro_usd: 0,
+        ..response.used
+    };
     match (response.error, response.content) {
         (Some(error), _) => {
             let mut words = Code::WORDS.iter();
@@ -289,19 +280,11 @@ fn outcome(response: Response) -> Result<ProviderReply, GatewayError> {
             let code = code.map_or(Code::ProviderError, |(_, code)| *code);
             let mut failure = GatewayError::new(code, error.message);
             failure.retryable = error.retryable;
-            Err(failure.having_used(Tokens {
-                sent: response.tokens_in,
-                received: response.tokens_out,
-                cached: response.tokens_cached,
-                reasoning: response.tokens_reasoning,
-            }))
+            Err(failure.having_used(used))
         }
         (None, content) => Ok(ProviderReply {
             content: content.unwrap_or_default(),
-            tokens_in: response.tokens_in,
-            tokens_out: response.tokens_out,
-            tokens_cached: response.tokens_cached,
-            tokens_reasoning: response.tokens_reasoning,
+            used,
             tool_calls: response.tool_calls,
         }),
     }

@@ -11,7 +11,7 @@ use super::calls::{self, ScriptedToolCall};
 use super::estimated;
 use super::template::{ScriptValues, Template, Tree};
 use crate::error::GatewayError;
-use ktsu_contract::gateway::ChatMessage;
+use ktsu_contract::gateway::{AttemptUsage, ChatMessage};
 
 /// A script's rules, in file order.
 #[derive(Debug, Default)]
@@ -278,11 +278,13 @@ impl MatchedRule<'_> {
         ScriptedOutcome {
             delay: rule.delay.fixed + rule.delay.per_character.saturating_mul(per_character),
             result: Ok(ProviderReply {
-                tokens_in: rule.tokens_in.unwrap_or_else(|| estimated(asked(call))),
-                tokens_out: rule.tokens_out.unwrap_or_else(|| estimated(written)),
+                used: AttemptUsage {
+                    tokens_in: rule.tokens_in.unwrap_or_else(|| estimated(asked(call))),
+                    tokens_out: rule.tokens_out.unwrap_or_else(|| estimated(written)),
+                    ..AttemptUsage::default()
+                },
                 content,
                 tool_calls,
-                ..ProviderReply::default()
             }),
         }
     }

@@ -174,7 +174,7 @@ fn tokens_are_estimated_unless_the_rule_says_them() {
     .unwrap();
     let tokens = |user| {
         let answer = script.outcome(&call(&[("user", user)])).result.unwrap();
-        (answer.tokens_in, answer.tokens_out)
+        (answer.used.tokens_in, answer.used.tokens_out)
     };
     assert_eq!(tokens("said"), (1000, 0));
     assert_eq!(tokens("12345"), (2, 2));
@@ -265,7 +265,11 @@ fn a_recorded_run_answers_what_it_was_asked_in_order() {
     assert_eq!(said, ["one", "three", "three"]);
     let second = ask(&[("user", "a"), ("assistant", "one"), ("user", "more")]).unwrap();
     assert_eq!(
-        (second.content.as_str(), second.tokens_in, second.tokens_out),
+        (
+            second.content.as_str(),
+            second.used.tokens_in,
+            second.used.tokens_out
+        ),
         ("two", 7, 3)
     );
     let failure = ask(&[("user", "fails")]).unwrap_err();

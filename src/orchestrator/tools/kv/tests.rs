@@ -105,7 +105,7 @@ fn set(by: &str, made_under: &str, key: &str, value: Value) -> BuiltinCall {
 }
 
 fn is_kept(kv: &Kv, name: &str) -> bool {
-    let held = lock(&kv.held);
+    let held = kv.held.lock();
     let slot = held.spaces.get(&stream(name));
     slot.is_some_and(|slot| slot.cell.try_lock().unwrap().is_some())
 }
@@ -123,7 +123,7 @@ async fn namespaces_that_had_to_make_room_have_lost_nothing() {
                 .call(&kv, name, set("a", &under, &key, value))
                 .await
                 .unwrap();
-            assert!(lock(&kv.held).bytes <= 64 * 1024);
+            assert!(kv.held.lock().bytes <= 64 * 1024);
         }
     }
     let kept = names.iter().filter(|name| is_kept(&kv, name)).count();
@@ -148,12 +148,12 @@ async fn namespaces_that_had_to_make_room_have_lost_nothing() {
     }
     // One that somebody holds is not forgotten: there would be two of it.
     let small = Kv::keeping(0);
-    let busy = lock(&small.held).cell(&stream("n0"));
+    let busy = small.held.lock().cell(&stream("n0"));
     world.value(&small, "n1", "k0").await;
-    assert!(lock(&small.held).spaces.keys().eq([&stream("n0")]));
+    assert!(small.held.lock().spaces.keys().eq([&stream("n0")]));
     drop(busy);
     world.value(&small, "n0", "k0").await;
-    assert!(lock(&small.held).spaces.is_empty());
+    assert!(small.held.lock().spaces.is_empty());
 }
 
 #[tokio::test]

@@ -53,7 +53,7 @@ async fn who_has_not_sent_its_body_leaves_after_who_does_not_read() {
     for leaves in [&unread, &first, &second] {
         room.evict_for(1);
         assert!(has_to_leave(leaves));
-        drop(room.lock().slots.remove(&leaves.id));
+        drop(room.state.lock().slots.remove(&leaves.id));
     }
     tokio::time::advance(IDLE_TIMEOUT).await;
     room.evict_for(2);
@@ -122,7 +122,7 @@ async fn large_answers_wait_up_to_a_bound_and_push_out_who_does_not_read() {
     assert!(one.try_reserve_space(large));
     assert!(has_to_leave(&two) && !has_to_leave(&three));
     drop((one, two, three));
-    assert_eq!(room.lock().unsent, 0);
+    assert_eq!(room.state.lock().unsent, 0);
 }
 
 #[tokio::test(start_paused = true)]

@@ -129,9 +129,9 @@ fn calls_count_as_tokens_of_both_sides() {
     let script = script("rules: [{tool_calls: [{name: abcdef}]}]").unwrap();
     let plain = call(&[("user", "12345678")]);
     let first = answer(&script, &plain);
-    assert_eq!((first.tokens_in, first.tokens_out), (2, 2));
+    assert_eq!((first.used.tokens_in, first.used.tokens_out), (2, 2));
     let second = answer(&script, &with(plain, &first, &[("1234", false)]));
-    assert_eq!((second.tokens_in, second.tokens_out), (5, 2));
+    assert_eq!((second.used.tokens_in, second.used.tokens_out), (5, 2));
 }
 
 #[test]
@@ -201,7 +201,7 @@ fn a_recorded_run_gives_back_its_tool_calls_and_knows_their_results() {
     let script = load(None, Some(&recorded())).unwrap();
     let plain = call(&[("user", "a")]);
     let first = answer(&script, &plain);
-    assert_eq!(first.tokens_cached, 3);
+    assert_eq!(first.used.tokens_cached, 3);
     assert_eq!(
         shown(&first.tool_calls),
         [
