@@ -65,7 +65,7 @@ fn every_defect_has_its_place_in_the_sources() {
     let defects = defects();
     assert!(defects.len() >= 25, "{}", defects.len());
     let names: BTreeSet<&str> = defects.iter().map(|one| one.name.as_str()).collect();
-    assert_eq!(names.len(), defects.len(), "a name stands twice");
+    assert_eq!(names.len(), defects.len(), "a name appears twice");
     for defect in &defects {
         let is_kebab = |c: char| c.is_ascii_lowercase() || c == '-';
         assert!(defect.name.chars().all(is_kebab), "{}", defect.name);

@@ -72,7 +72,7 @@ pub enum AppendError {
     #[error(transparent)]
     Refused(#[from] AppendRefusal),
     /// The appender has stopped. What this entry held may be on the disk or not.
-    #[error("the ledger takes nothing any more: {reason}")]
+    #[error("the ledger accepts no more entries: {reason}")]
     Stopped {
         /// Why.
         reason: String,

@@ -245,7 +245,7 @@ impl Record {
             let raw = serde_json::from_str(text.as_str()).map_err(malformed)?;
             let before: Option<Box<RawValue>> = members.insert(name, raw);
             if before.is_some_and(|before| before.get() != "null") {
-                let taken = format!("{} stands in the frame and in a blob", external.path);
+                let taken = format!("{} is both in the frame and in a blob", external.path);
                 return Err(FrameError::Malformed(taken).into());
             }
         }

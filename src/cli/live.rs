@@ -401,7 +401,7 @@ impl Live {
         let from = from.map(|step| format!(" from {step}")).unwrap_or_default();
         let reason = reason.as_ref().map(|reason| format!(": {reason}"));
         let next = match word {
-            "paused" => format!(" (to go on: ktsu resume {})", frame.stream.name()),
+            "paused" => format!(" (to continue: ktsu resume {})", frame.stream.name()),
             _ => String::new(),
         };
         let (by, reason) = (&by.id, reason.unwrap_or_default());

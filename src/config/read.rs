@@ -240,7 +240,7 @@ impl<'a> ConfigReader<'a> {
                 .iter()
                 .find(|(other, _)| other.text == key.text);
             if let Some((first, _)) = earlier {
-                let words = format!("the key {:?} stands twice", key.text);
+                let words = format!("the key {:?} appears twice", key.text);
                 let hint = format!("the first one is on line {}", first.place.line);
                 self.fault(Fault::new(FaultCode::DuplicateKey, key.place, words).hint(hint));
             }

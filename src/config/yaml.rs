@@ -94,7 +94,7 @@ impl YamlNode {
         }
     }
 
-    /// As plain JSON; of a key that stands twice the first counts.
+    /// As plain JSON; of a key that appears twice the first counts.
     pub fn to_value(&self) -> Value {
         match &self.data {
             YamlValue::Null => Value::Null,
@@ -228,7 +228,7 @@ fn refusal(text: &str, error: &serde_yaml::Error) -> Fault {
     let mut words = match said {
         _ if said.starts_with("non-finite float") => "a number must be finite".to_owned(),
         "invalid indentation in multiline quoted scalar" => {
-            "a quoted text goes on without being indented, or is never closed".to_owned()
+            "a quoted text continues without indentation, or is never closed".to_owned()
         }
         _ if said.starts_with("cannot deserialize null into string") => {
             "a key must be text, got nothing; put it in quotes".to_owned()

@@ -107,7 +107,7 @@ pub(super) fn read(
         None => &[],
     };
     if entries.is_empty() {
-        let fault = Fault::new(FaultCode::BadValue, place, "principals names nobody");
+        let fault = Fault::new(FaultCode::BadValue, place, "principals is empty");
         let hint = "- {name: ada, token: {env: ADA_TOKEN}, roles: [operator]}; or remove the key";
         reader.fault(fault.hint(hint));
     }
@@ -150,7 +150,7 @@ fn name_of(
         return reader.reject(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
     }
     if name == LOCAL {
-        let words = "local is whoever asks where nobody is asked for a token";
+        let words = "local is reserved for callers where no tokens are required";
         let fault = Fault::new(FaultCode::ReservedName, node.place, words);
         return reader.reject(fault.hint("give the principal a name of its own"));
     }
@@ -227,7 +227,7 @@ fn reference(
         });
     }
     if !matches!(node.data, YamlValue::Map(_)) {
-        let words = format!("{what} is written out: a secret stands in a variable");
+        let words = format!("{what} is written out: put the secret into a variable");
         let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
         return reader.reject(fault.hint(format!("{what}: {{env: NAME_OF_A_VARIABLE}}")));
     }

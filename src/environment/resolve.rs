@@ -90,7 +90,7 @@ impl fmt::Display for ResolveError {
         if !self.shown.is_empty() {
             let shown = self.shown.join(", ");
             words.push(format!(
-                "a secret stands in the value of {shown}: declare it with secret: true"
+                "there is a secret in the value of {shown}: declare it with secret: true"
             ));
         }
         f.write_str(&words.join("; "))

@@ -101,11 +101,11 @@ fn address(
     if !address.ip().is_loopback() && !open {
         let (words, hint) = match name {
             "orchestrator" => (
-                "other machines could reach it, and nobody would ask them who they are",
+                "other machines could reach it, and callers are not authenticated",
                 "configure principals, or listen on 127.0.0.1",
             ),
             _ => (
-                "it asks nobody who they are, so only this machine may reach it",
+                "it does not authenticate callers, so only this machine may reach it",
                 "127.0.0.1, and the same port",
             ),
         };

@@ -19,7 +19,7 @@ pub const ENVIRONMENT: MapShape = MapShape::new(
         optional("principals", List(&Map(&PRINCIPAL))).doc("Who may ask, and what"),
         optional("providers", List(&Each(&Any))).doc("Replace providers of gateway.yaml by name"),
         optional("receiver", Map(&RECEIVER)).doc("A local receiver of webhooks"),
-        optional("retention", Map(&RETENTION)).doc("Judged, and followed by nobody yet"),
+        optional("retention", Map(&RETENTION)).doc("Checked, but not applied yet"),
         optional("servers", Each(&Map(&SERVER))).doc("Where each tool server is"),
         optional("state", Map(&STATE)).doc("Another way to write ledger"),
         optional("variables", Each(&Text)).doc("Values; the process environment goes before"),

@@ -127,7 +127,8 @@ fn read(path: &Path) -> Result<Option<Seed>, SigningKeyError> {
     let kept = file::restrict_to_owner(path);
     kept.map_err(|error| failed(&format!("is open to others: {error}")))?;
     let seed = <[u8; 32]>::try_from(bytes.as_slice());
-    let damaged = "is damaged: bring it back, or remove it, and a key nobody vouches for is made";
+    let damaged =
+        "is damaged: restore it, or remove it to create a new key that no earlier key vouches for";
     seed.map(|seed| Some(Zeroizing::new(seed)))
         .map_err(|_| failed(damaged))
 }

@@ -22,7 +22,8 @@ pub(super) fn check(loader: &mut Loader) {
         let waiting = draft.steps.iter().filter(|step| is_on_approval(step));
         found.extend(waiting.map(|step| {
             let id = &step.plan.id;
-            let words = format!("nobody is asked anything in this workflow, so {id:?} never fires");
+            let words =
+                format!("no tool call of this workflow needs an approval, so {id:?} never fires");
             let fault = Fault::new(FaultCode::ApprovalNeverAsked, step.place, words).warning();
             let hint = "add require_approval to a tool of an agent of this workflow";
             fault.hint(hint).in_file(Path::new(path))
@@ -76,7 +77,7 @@ impl Approvers {
                 "{people} have to approve, and without principals there is one"
             )),
             Self::Anybody if policy.not_by_proposer => Some(
-                "whoever starts a run may not approve, and without principals nobody else is there"
+                "whoever starts a run may not approve its calls, and without principals there is no one else"
                     .to_owned(),
             ),
             Self::Named(there) if there < policy.quorum as usize => Some(format!(

@@ -102,7 +102,7 @@ pub(super) fn check_ids(reader: &mut KitReader<'_>, steps: &[StepDraft]) {
             .iter()
             .find(|other| other.plan.id == step.plan.id);
         if let Some(first) = earlier {
-            let words = format!("the id {:?} stands twice", step.plan.id);
+            let words = format!("the id {:?} appears twice", step.plan.id);
             let hint = format!("the first one is on line {}", first.place.line);
             reader.fault(Fault::new(FaultCode::DuplicateId, step.place, words).hint(hint));
         }
@@ -179,7 +179,7 @@ fn unknown_step(reader: &mut KitReader<'_>, id: &str, place: SourceSpan, ids: &[
         _ => fault.suggest_or(
             id,
             ids.iter().map(String::as_str),
-            "text in an expression stands in single quotes: 'text'",
+            "text in an expression is written in single quotes: 'text'",
         ),
     });
 }

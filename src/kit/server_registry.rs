@@ -37,7 +37,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Server
             continue;
         };
         if central.servers.iter().any(|(known, _)| known == name) {
-            let words = format!("the server {name:?} stands twice");
+            let words = format!("the server {name:?} appears twice");
             let place = node.at("/name").place;
             reader.fault(Fault::new(FaultCode::DuplicateName, place, words));
             continue;

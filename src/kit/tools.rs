@@ -64,7 +64,7 @@ pub(super) fn read(
             continue;
         };
         if calls.iter().any(|other| other.name == call.name) {
-            let words = format!("the server {:?} stands twice", call.name);
+            let words = format!("the server {:?} appears twice", call.name);
             reader.bad_value::<()>(member(Some(node), "name").unwrap_or(node), words);
             continue;
         }

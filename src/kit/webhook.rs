@@ -32,7 +32,7 @@ pub(super) fn read(
         unheard(reader, step, &fields);
     }
     if let (Some(_), Some(place)) = (fields.key("retry"), step.key("retry")) {
-        let words = "retry stands both on the step and in the webhook";
+        let words = "retry is set both on the step and in the webhook";
         reader.fault(Fault::new(FaultCode::MisplacedKey, place, words));
     }
     let retry = fields.get("retry").or_else(|| step.get("retry"));
@@ -54,7 +54,7 @@ pub(super) fn read(
 /// What a notice has no use for must not look as if it were heeded: it goes out once for each call
 /// that waits, says what the call is, and is no step that others could read from.
 fn unheard(reader: &mut KitReader<'_>, step: &Fields<'_>, webhook: &Fields<'_>) {
-    let told = "whoever decides is always told; a condition belongs to the step that asks";
+    let told = "approvers are always notified; put the condition on the step that asks";
     let once = "a notice is sent once";
     let fixed = "what a notice says is fixed: the call that waits";
     for (fields, key, hint) in [

@@ -51,10 +51,10 @@ pub struct Simulation {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SimulationError {
     /// It does not begin with an invocation of its own.
-    #[error("it does not begin with run.created: only runs can be tried, not branches")]
+    #[error("it does not begin with run.created: only runs can be simulated, not branches")]
     NoInvocation,
     /// A person changed it on the way.
-    #[error("frame {0}: {1} changes the run; only undisturbed runs can be tried")]
+    #[error("frame {0}: {1} changes the run; only runs without interventions can be simulated")]
     Disturbed(u64, String),
     /// The new definition would not have taken the invocation.
     #[error("the invocation would be refused: {0}")]

@@ -372,7 +372,7 @@ fn series(text: &str) -> BTreeMap<String, f64> {
         let value: f64 = value.parse().unwrap();
         assert!(
             series.insert(key.to_owned(), value).is_none(),
-            "{key} stands twice"
+            "{key} appears twice"
         );
     }
     series

@@ -35,7 +35,7 @@ pub enum EntryError {
     #[error("an entry without frames")]
     Empty,
     /// A frame is of another stream, out of order, or does not follow from the one before.
-    #[error("{stream}#{seq} does not stand where it belongs: {why}")]
+    #[error("{stream}#{seq} is out of place: {why}")]
     Misplaced {
         /// The stream of the entry.
         stream: StreamId,

@@ -94,9 +94,9 @@ impl fmt::Display for Cursor {
     }
 }
 
-/// The text is not a place in a list.
+/// The text is not a cursor of a list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("not a place in a list")]
+#[error("not a cursor of a list")]
 pub struct ParseCursorError;
 
 impl FromStr for Cursor {

@@ -83,7 +83,8 @@ impl BlobReferences {
         };
         let naming = self.0.get(&hash);
         if let Some(at) = &blob.misplaced {
-            let message = format!("the blob {hash} stands at {at}, while positions begin at 1");
+            let message =
+                format!("the position of the blob {hash} is {at}, but positions begin at 1");
             report.find(None, None, ProblemKind::Blob, message);
         }
         report.unreferenced_blobs += u64::from(naming.is_none());

@@ -103,7 +103,7 @@ impl Frames {
         let seq = raw.seq;
         if let Some(at) = &raw.misplaced {
             // It was never appended, so it does not affect the other frames.
-            let message = format!("it stands at {at}, while positions begin at 1");
+            let message = format!("its position is {at}, but positions begin at 1");
             return report.find(Some(&name), seq, ProblemKind::Container, message);
         }
         self.tree.add(&raw.body, &raw.hash, &mut self.held);

@@ -21,7 +21,7 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whether the engine works, and the services it needs.
 #[utoipa::path(get, path = "/health", responses(
     (status = 200, body = wire::Health),
-    (status = 503, body = wire::Health, description = "The ledger has stopped, is damaged or short of space, nothing is signed, or a service is not well"),
+    (status = 503, body = wire::Health, description = "The ledger has stopped, is damaged or short of space, nothing is signed, or a service is unhealthy"),
 ))]
 pub(super) async fn health(
     State(orchestrator): State<Orchestrator>,

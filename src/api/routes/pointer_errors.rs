@@ -8,34 +8,34 @@ use super::shape::integer;
 use ktsu_schema::kind_of;
 use ktsu_server::FieldViolation;
 
-/// How many integers may be written with a fraction of zeros: the value is read again for each.
-const MAX_REWRITTEN: usize = 64;
-
 /// Reads a value at a JSON pointer of a body.
 ///
 /// # Errors
 /// The first mismatch.
 pub(super) fn read<T: DeserializeOwned>(mut value: Value, at: &str) -> Result<T, FieldViolation> {
-    let mut rewritten = 0;
-    loop {
-        let error = match serde_path_to_error::deserialize(&value) {
-            Ok(read) => return Ok(read),
-            Err(error) => error,
-        };
+    write_whole(&mut value);
+    serde_path_to_error::deserialize(&value).map_err(|error| {
         let place = pointer(&value, error.path());
-        let found = value.pointer_mut(&place);
-        match found.filter(|found| found.is_f64() && rewritten < MAX_REWRITTEN) {
-            Some(number) if let Some(whole) = integer(number) => *number = Value::from(whole),
-            _ => {
-                let (rule, message) = mismatch(&error.inner().to_string(), value.pointer(&place));
-                return Err(FieldViolation {
-                    path: format!("{at}{place}"),
-                    message,
-                    rule: rule.to_owned(),
-                });
+        let (rule, message) = mismatch(&error.inner().to_string(), value.pointer(&place));
+        FieldViolation {
+            path: format!("{at}{place}"),
+            message,
+            rule: rule.to_owned(),
+        }
+    })
+}
+
+/// Writes `1.0` as `1`, which is the same number in JSON, and in canonical JSON the same text.
+fn write_whole(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            if let Some(whole) = integer(value) {
+                *value = Value::from(whole);
             }
         }
-        rewritten += 1;
+        Value::Array(items) => items.iter_mut().for_each(write_whole),
+        Value::Object(members) => members.values_mut().for_each(write_whole),
+        _ => {}
     }
 }
 

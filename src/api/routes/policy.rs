@@ -114,7 +114,7 @@ mod tests {
             served.extend(methods.map(|method| (method.to_uppercase(), path.clone())));
         }
         let rows = TABLE.map(|(method, path, _)| (method.to_owned(), path.to_owned()));
-        assert_eq!(rows.len(), served.len(), "a row stands twice");
+        assert_eq!(rows.len(), served.len(), "a row appears twice");
         assert_eq!(BTreeSet::from(rows), served);
     }
 
@@ -133,7 +133,7 @@ mod tests {
             let who = match policy {
                 Policy::Public => "everybody".to_owned(),
                 Policy::Optional => "everybody; more to principals".to_owned(),
-                Policy::Attempt => "whoever has the token of the attempt, in the query".to_owned(),
+                Policy::Attempt => "the holder of the attempt's token, in the query".to_owned(),
                 Policy::Roles(roles) => {
                     let words: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
                     words.join(", ")

@@ -129,7 +129,7 @@ fn run_json(mut row: Value) -> Value {
 }
 
 /// One run and its steps.
-#[utoipa::path(get, path = "/runs/{id}",
+#[utoipa::path(get, path = "/runs/{id}", operation_id = "get",
     params(RunTarget),
     responses((status = 200, body = wire::RunView)))]
 pub(super) async fn get_run(

@@ -348,7 +348,7 @@ fn what_people_say_about_the_whole_run_is_told_with_who_said_it() {
             )
             .then("run.cancelled", "", None, word("for good"));
         let told = [
-            r"run paused by olga: the desk\u{a}is shut (to go on: ktsu resume run_r)",
+            r"run paused by olga: the desk\u{a}is shut (to continue: ktsu resume run_r)",
             "run resumed by ann",
             "run cancelled by olga: for good",
         ];

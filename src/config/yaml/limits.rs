@@ -38,7 +38,7 @@ pub(super) fn words(error: &Error) -> Option<String> {
     } else if begins(&["alias replay", "alias expansion"]) {
         format!("aliases repeat more than {MAX_REPEATED} values")
     } else if begins(&["recursive references"]) {
-        "the alias stands in what it repeats".to_owned()
+        "the alias refers to a value that contains it".to_owned()
     } else {
         return None;
     };

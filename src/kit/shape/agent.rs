@@ -41,6 +41,6 @@ pub(crate) const SERVER: MapShape = MapShape::new(
         optional("access", Map(&ACCESS)).doc("The tools it may call; all by default"),
         required("name", Text).doc("The server's name"),
         optional("params", Each(&Text)).doc("Texts over the agent's params"),
-        optional("path", Text).doc("Its file; without one it stands in servers.yaml"),
+        optional("path", Text).doc("Its file; without one it is defined in servers.yaml"),
     ],
 );

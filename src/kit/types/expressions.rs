@@ -66,7 +66,7 @@ impl Expressions<'_> {
                 ValueType::array(ValueType::union(items))
             }
             YamlValue::Map(members) => {
-                // Of a key that stands twice the first counts.
+                // Of a key that appears twice the first counts.
                 let fields = members.iter().rev();
                 let fields = fields.map(|(key, node)| (key.text.clone(), self.template(node)));
                 ValueType::record(fields.collect::<Vec<_>>())

@@ -201,7 +201,7 @@ fn servers(
     for plan in &file.servers {
         let at = format!("{path}/servers/{}", plan.name);
         if servers.iter().any(|known| known.plan.name == plan.name) {
-            faults.push((at.clone(), "this name stands twice".to_owned()));
+            faults.push((at.clone(), "this name appears twice".to_owned()));
         }
         servers.extend(CompiledServer::compile(plan, &at, secret, faults));
     }

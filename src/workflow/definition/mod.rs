@@ -241,7 +241,7 @@ impl CompiledWorkflow {
             if by_id.insert(step.id.clone(), place).is_some() {
                 faults.push((
                     format!("{path}/{}", step.id),
-                    "this id stands twice".to_owned(),
+                    "this id appears twice".to_owned(),
                 ));
             }
         }

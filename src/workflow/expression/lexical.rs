@@ -150,7 +150,7 @@ pub fn skip_quoted(source: &str, start: usize, quote: char) -> Option<usize> {
     None
 }
 
-const NUMBERS: &str = "a number stands in backticks: `1`";
+const NUMBERS: &str = "a number is written in backticks: `1`";
 
 /// What the library refused, told by what stands at the place.
 fn explain(source: &str, offset: usize) -> ExpressionError {
@@ -169,8 +169,8 @@ fn explain(source: &str, offset: usize) -> ExpressionError {
         '+' | '/' | '%' => Some("there is no arithmetic in expressions"),
         '&' => Some("and is written &&"),
         '|' => Some("or is written ||"),
-        '`' => Some("between backticks stands JSON: `\"text\"`, `1`, `true`"),
-        '$' | '{' => Some("an expression stands bare, without {{ }} or $"),
+        '`' => Some("backticks contain JSON: `\"text\"`, `1`, `true`"),
+        '$' | '{' => Some("an expression is written without {{ }} or $"),
         _ => None,
     };
     // The library points behind a number it does not want.

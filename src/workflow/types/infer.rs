@@ -452,7 +452,8 @@ impl<'e> Inference<'e> {
                 let message = format!("{a} is never equal to {b}");
                 let texts = left.kinds().or(right.kinds());
                 let hint = texts.meets(KindSet::STRING).then(|| {
-                    "'1' is text; numbers and booleans stand in backticks: `1`, `true`".to_owned()
+                    "'1' is text; numbers and booleans are written in backticks: `1`, `true`"
+                        .to_owned()
                 });
                 self.never_fits(lhs, message, hint);
             }
@@ -461,7 +462,7 @@ impl<'e> Inference<'e> {
         for (side, value) in [(lhs, &left), (rhs, &right)] {
             if value.is_informative() && !value.kinds().meets(KindSet::NUMBER) {
                 let message = format!("{} has no order, only numbers have", value.words());
-                let hint = "a number stands in backticks: `1`".to_owned();
+                let hint = "a number is written in backticks: `1`".to_owned();
                 self.never_fits(side, message, Some(hint));
                 break;
             }

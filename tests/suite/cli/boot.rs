@@ -173,7 +173,7 @@ fn servers_are_pointers_to_what_is_elsewhere() {
             "12",
             "url: https://x\nversion: banana\n",
             "crm.server.yaml:4:1",
-            &["stands twice"],
+            &["appears twice"],
         ),
         case(
             "3",
@@ -544,7 +544,7 @@ fn a_plain_variable_with_a_secret_in_it_starts_nothing() {
     };
     let (code, words) = run(&["run", "w"]);
     assert_eq!(code, Some(2), "{words}");
-    let expected = "a secret stands in the value of P: declare it with secret: true";
+    let expected = "there is a secret in the value of P: declare it with secret: true";
     assert!(words.contains(expected), "{words}");
     assert!(!desk.path().join(".ktsu/ledger.db").exists());
     let (code, words) = run(&["validate", "w", "--env", "x.env.yaml"]);
