@@ -24,7 +24,7 @@ pub enum ChainError {
     #[error("its hash is not that of its bytes")]
     Hash,
     /// The body contradicts the columns about its stream or number.
-    #[error("its body names another stream or number")]
+    #[error("its body says another stream or number")]
     Columns,
     /// Its number is not the next one.
     #[error("its number is not {expected}, which comes next")]

@@ -120,7 +120,7 @@ impl Keys {
             return Err(format!("the checkpoint is of {}", checkpoint.origin));
         }
         if (root, size) != (signed.root, signed.size) {
-            return Err("the signed note does not match its frame".to_owned());
+            return Err("the signed note says something else than its frame".to_owned());
         }
         let frontier = Frontier::resume(size, signed.frontier.clone());
         if frontier.is_none_or(|frontier| frontier.root() != root) {

@@ -117,7 +117,7 @@ pub(crate) fn verify_before(
     // No type of event permits removing a run yet, so every removal is a problem.
     for (stream, count) in inspection.removed {
         let message =
-            format!("{count} frames are recorded as removed, but nothing authorizes that");
+            format!("{count} frames are said to have been removed, by nobody's authority");
         report.find(Some(&stream), None, ProblemKind::Container, message);
     }
     frames.finish(inspection.epoch, &mut report);

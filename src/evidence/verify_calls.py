@@ -196,7 +196,7 @@ class Story:
     on_run_terminated = on_run_cancelled
     def spoke(self, frame, data, paused, ended):
         other = frame.actor != "principal:" + data["by"]["id"]
-        self.blame("approvals", other, "the person it names is not the actor of the frame")
+        self.blame("approvals", other, "whoever said it is not whoever appended it")
         self.paused, self.ended = paused, ended
     def on_run_completed(self, frame, _): self.ended = self.ended or not frame.scope
     on_run_failed = on_run_completed
@@ -258,7 +258,7 @@ class Story:
         waits = any(not call.returned for call in task.calls)
         self.blame("tools", gives and waits, "it has an output before it has every result")
         ends = data.get("report") is None and code in ENDS and code != task.doomed
-        self.blame("approvals", ends, "the decision that ended it is missing")
+        self.blame("approvals", ends, "nobody made the decision that it ended by")
         self.blame("approvals", gives and task.doomed, "what people said has ended its task")
         self.tasks[frame.scope, data["step"], data.get("item")] = Task(task.attempt, over=True)
 
@@ -393,13 +393,13 @@ class Story:
         self.blame("approvals", missing, "it was made without the approval its definition asks for")
         if approval is not None:
             asked = gate is not None and gate.frame.seq == approval
-            self.blame("approvals", not asked, "no approval was requested for it")
+            self.blame("approvals", not asked, "nobody was asked about it")
             other = asked and not same(gate.frame.data, data, "digest", "server", "tool")
             self.blame("approvals", other, "people were asked about another call")
             refused = asked and gate.state != "approved"
             self.blame("approvals", refused, "people did not approve it")
         doubted = call.doubt is not None and call.doubt.state != "approved"
-        self.blame("approvals", doubted, "it was in doubt, and no one decided to send it again")
+        self.blame("approvals", doubted, "it was in doubt, and nobody said to send it again")
         self.blame("approvals", task.doomed, "what people said has ended its task")
 
     def held_back(self, call, why):
@@ -436,8 +436,8 @@ class Story:
         self.decided.append(frame.id)
         if data["by"]["auth"] == "none": self.unknown.append(frame.id)
         own = frame.actor == "principal:" + by
-        self.blame("approvals", not own, "the person who decided is not the actor of the frame")
-        self.blame("approvals", asked is None, "it answers a question that was not asked")
+        self.blame("approvals", not own, "whoever decided is not whoever appended it")
+        self.blame("approvals", asked is None, "it answers a question that nobody asked")
         if asked is None: return
         self.blame("approvals", asked.state, "the question was answered before")
         right = asked.digest == data["digest"]
@@ -480,7 +480,7 @@ class Said:
         for story in self.stories():
             if "approvals" in story.wrong: raise story.wrong["approvals"]
         unknown = [one for story in self.stories() for one in story.unknown]
-        if unknown: return None, unknown[0] + ": callers were not authenticated: auth is none"
+        if unknown: return None, unknown[0] + ": nobody was asked who they are: auth is none"
         decided = len({one for story in self.stories() for one in story.decided})
         return "%d decisions of people hold" % decided if decided else "nobody had to decide"
 

@@ -108,7 +108,7 @@ class Told:
     def follows(self, frame, step, item, value, what):
         """Whether a value is the object that the last reply is."""
         replies = step.replies.get(item)
-        if not replies: return self.unknown(frame, "its runtime reported no reply")
+        if not replies: return self.unknown(frame, "its runtime told of no reply")
         said = spoken(replies[-1])
         if said is not None and alike(said, value): self.found.held += self.own
         elif said is None or hidden(replies[-1], value):

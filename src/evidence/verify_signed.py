@@ -211,7 +211,7 @@ class Signed:
         origin, size, root = read_checkpoint(text)
         told = (data["origin"], data["size"], data["root"]) == (origin, size, root.hex())
         right = told and origin == self.origin
-        wrong_if(not right, "the signed note does not match its frame")
+        wrong_if(not right, "the signed note says something else than its frame")
         peaks = [bytes.fromhex(peak) for peak in data["frontier"]]
         right = len(peaks) == bin(size).count("1") and all(len(peak) == 32 for peak in peaks)
         peaks = peaks[::-1] or [hashlib.sha256().digest()]
@@ -242,7 +242,7 @@ class Signed:
         if self.key_wrong: raise self.key_wrong
         for known in self.keys:
             ident = key_id(self.origin, known.key).hex()
-            if not known.vouched: return None, "no earlier key vouches for the key " + ident
+            if not known.vouched: return None, "nobody vouches for the key " + ident
         return "%d keys, each by the one before" % len(self.keys)
 
     def claim_key(self):

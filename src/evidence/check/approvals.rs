@@ -37,9 +37,9 @@ impl EvidenceArchive {
         match (large, unknown, decided.len()) {
             (Some(large), ..) => not_covered(large),
             (None, Some(frame), _) => {
-                not_covered_at(frame, "callers were not authenticated: auth is none")
+                not_covered_at(frame, "nobody was asked who they are: auth is none")
             }
-            (None, None, 0) => proven("no decision was needed, and none was made"),
+            (None, None, 0) => proven("nobody decided, and nobody had to"),
             (None, None, count) => proven(format!("{count} decisions of people hold")),
         }
     }
@@ -97,11 +97,11 @@ impl<'a> AgentTimeline<'a> {
             self.unauthenticated.get_or_insert_with(|| frame.id());
         }
         let other = frame.actor != Actor::Principal(by.to_owned());
-        let words = "the person who decided is not the actor of the frame";
+        let words = "whoever decided is not whoever appended it";
         self.fail_if(ClaimKind::Approvals, frame, other, words);
         let (proposer, now) = (self.proposer, self.time(frame));
         let Some(asked) = task.question(decided.request) else {
-            let words = "it answers a question that was not asked";
+            let words = "it answers a question that nobody asked";
             self.fail_if(ClaimKind::Approvals, frame, true, words);
             return;
         };
@@ -182,7 +182,7 @@ impl<'a> AgentTimeline<'a> {
         if let Some(approval) = called.approval {
             let asked = call.gate.as_ref();
             let asked = asked.filter(|asked| asked.request == approval);
-            let words = "no approval was requested for it";
+            let words = "nobody was asked about it";
             self.fail_if(ClaimKind::Approvals, frame, asked.is_none(), words);
             let named = |gate: &ApprovalRequested| {
                 (&gate.digest, &gate.server, &gate.tool)
@@ -197,7 +197,7 @@ impl<'a> AgentTimeline<'a> {
         }
         let doubt = call.doubt.as_ref();
         let doubted = doubt.is_some_and(|doubt| doubt.state != QuestionState::Approved);
-        let words = "it was in doubt, and no one decided to send it again";
+        let words = "it was in doubt, and nobody said to send it again";
         self.fail_if(ClaimKind::Approvals, frame, doubted, words);
     }
 
@@ -245,7 +245,7 @@ impl<'a> AgentTimeline<'a> {
         let codes = ForcedFailureReason::ALL.map(ForcedFailureReason::code);
         let ends = code.filter(|code| finished.report.is_none() && codes.contains(code));
         let other = ends.is_some() && ends != task.forced_failure;
-        let words = "the decision that ended it is missing";
+        let words = "nobody made the decision that it ended by";
         self.fail_if(ClaimKind::Approvals, frame, other, words);
         let output = outcome.get("output");
         if output.is_some_and(|output| !output.is_null()) {

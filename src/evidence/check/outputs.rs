@@ -279,7 +279,7 @@ impl<'a> OutputCheck<'a> {
     ) -> Result<(), ClaimFailure> {
         let replies = self.step(frame).replies.get(&item);
         let Some(reply) = replies.and_then(|replies| replies.last()).cloned() else {
-            self.unknown(frame, "its runtime reported no reply");
+            self.unknown(frame, "its runtime told of no reply");
             return Ok(());
         };
         let said = spoken(&reply);

@@ -110,7 +110,7 @@ impl Signed {
         let known = self.keys.all();
         match known.iter().find(|known| !known.vouched) {
             Some(known) => {
-                let words = format!("no earlier key vouches for the key {}", known.key.id_text());
+                let words = format!("nobody vouches for the key {}", known.key.id_text());
                 not_covered(words)
             }
             None => proven(format!("{} keys, each by the one before", known.len())),

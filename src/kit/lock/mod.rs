@@ -72,11 +72,11 @@ fn fault(drift: &LockDrift, placed: &LocatedLock) -> Fault {
         LockDriftKind::Definition => {
             "another version of ktsu resolves the same files otherwise; `ktsu lock` takes it in"
         }
-        LockDriftKind::Prices => "`ktsu lock` takes the prices in that count now",
+        LockDriftKind::Prices => "to lock the current prices: ktsu lock",
         LockDriftKind::Added
         | LockDriftKind::Changed
         | LockDriftKind::Removed
-        | LockDriftKind::Version => "put the file back, or take the change in with `ktsu lock`",
+        | LockDriftKind::Version => "restore the file, or lock the change: ktsu lock",
     };
     fault.hint(hint).in_file(Path::new(FILE))
 }

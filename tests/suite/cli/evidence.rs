@@ -96,7 +96,7 @@ fn a_key_is_rotated_and_revoked_and_the_ledger_stays_in_one_hand() {
         .is(0);
     desk.ktsu(&["evidence", "verify", "b.tar"])
         .is(0)
-        .says("no earlier key vouches for the key");
+        .says("nobody vouches for the key");
     desk.ktsu(&["verify"])
         .is(0)
         .says("no earlier key vouches for it");
