@@ -141,6 +141,8 @@ pub struct Engine {
     /// The URLs of runtime and gateway, where they listen.
     pub services: Vec<(&'static str, String)>,
     runtime: Option<Runtime>,
+    /// Where the runtime of this process reports to.
+    _way_back: Arc<OnceLock<Router>>,
     stop: watch::Sender<bool>,
     /// Held until the last frame is durable.
     lock: Option<OwnerLock>,
@@ -338,6 +340,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         serving,
         services,
         runtime: agents.here,
+        _way_back: way_back,
         stop,
         lock,
     })
@@ -373,7 +376,7 @@ fn agents(
         } => {
             let runtime = Runtime::new(runtime::RuntimeParts {
                 gateway: Peer::Local(gateway.clone()),
-                orchestrator: Callbacks::Local(Arc::clone(way_back)),
+                orchestrator: Callbacks::Local(Arc::downgrade(way_back)),
                 tools: Arc::new(McpClient::new(egress.clone())),
             });
             let runtime_at = runtime_at.map(|at| ("runtime", at, runtime.router()));

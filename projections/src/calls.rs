@@ -74,6 +74,9 @@ impl CallHistory {
             self.calls.clear();
             self.by_key.clear();
             self.by_frame.clear();
+            // Replies whose calls have all begun are empty by now.
+            let waits = |call: &RequestedCall| !call.id.is_empty();
+            self.replies.retain(|_, calls| calls.iter().any(waits));
         }
     }
 

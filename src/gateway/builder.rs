@@ -23,7 +23,7 @@ pub(super) struct ProviderEntry {
     pub(super) timeout: Option<Duration>,
 }
 
-/// Builds a provider, or says everything that hinders it. Its key is kept out of everything the
+/// Builds a provider, or returns every reason why it cannot. Its key is kept out of everything the
 /// gateway says.
 pub(super) fn build(
     plan: &ProviderPlan,

@@ -1,7 +1,7 @@
 //! Callbacks to the orchestrator: in process, or by the URLs of the dispatch.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use axum::Router;
@@ -19,9 +19,10 @@ const BACKOFF_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duratio
 /// Where reports, completions and heartbeats go.
 #[derive(Clone)]
 pub enum Callbacks {
-    /// To this router, whatever the authority of a URL says. It is made after the runtime, which
-    /// stands in it: until then nobody answers.
-    Local(Arc<OnceLock<Router>>),
+    /// To this router, whatever the authority of a URL says. It is set after the runtime is made;
+    /// until then no report is answered. The engine owns it: the router holds the runtime, and if
+    /// the runtime held the router, neither would ever be freed.
+    Local(Weak<OnceLock<Router>>),
     /// Reports go where their URLs say, heartbeats to the orchestrator.
     Remote {
         /// Where heartbeats go.
@@ -126,11 +127,11 @@ impl Callbacks {
     fn resolve(&self, url: &str, token: Option<String>) -> Result<(Peer, String), PeerError> {
         let (origin, path) = peer::split(url)?;
         let peer = match self {
-            Self::Local(router) => match router.get() {
-                Some(router) => Peer::Local(router.clone()),
+            Self::Local(router) => match router.upgrade().and_then(|it| it.get().cloned()) {
+                Some(router) => Peer::Local(router),
                 None => {
                     let url = "this process".to_owned();
-                    let why = "it is still starting".to_owned();
+                    let why = "it is still starting, or has closed".to_owned();
                     return Err(PeerError::NoResponse { url, why });
                 }
             },

@@ -26,6 +26,8 @@ struct World {
     sessions: UnboundedReceiver<tool_fakes::Heard>,
     /// Where reports go.
     url: String,
+    /// The orchestrator's routes, where it is in the same process.
+    _way_back: Arc<OnceLock<Router>>,
 }
 
 /// All over sockets.
@@ -49,6 +51,7 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
         servers,
         sessions,
         url,
+        _way_back: Arc::default(),
     }
 }
 
@@ -61,7 +64,7 @@ fn local(says: impl IntoIterator<Item = Say>) -> World {
     router.set(orchestrator.router()).unwrap();
     let runtime = Runtime::new(RuntimeParts {
         gateway: Peer::Local(gateway.router()),
-        orchestrator: Callbacks::Local(router),
+        orchestrator: Callbacks::Local(Arc::downgrade(&router)),
         tools: Arc::new(servers.clone()),
     });
     World {
@@ -74,6 +77,7 @@ fn local(says: impl IntoIterator<Item = Say>) -> World {
         servers,
         sessions,
         url: "http://127.0.0.1:1".to_owned(),
+        _way_back: router,
     }
 }
 
@@ -506,7 +510,7 @@ async fn before_the_orchestrator_stands_a_report_waits() {
     let late = Arc::new(OnceLock::new());
     let runtime = Runtime::new(RuntimeParts {
         gateway: Peer::Local(gateway.router()),
-        orchestrator: Callbacks::Local(Arc::clone(&late)),
+        orchestrator: Callbacks::Local(Arc::downgrade(&late)),
         tools: Arc::new(Servers::new().0),
     });
     heartbeat::once(&runtime.0).await;

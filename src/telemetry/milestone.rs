@@ -251,7 +251,7 @@ fn run(frame: &Frame, event: &RunEvent) -> Option<Milestone> {
         RunEvent::Paused(word) => human_action("run paused: waits for ktsu resume", &word.by),
         RunEvent::Cancelled(word) => human_action("run is being cancelled", &word.by),
         RunEvent::Terminated(word) => human_action("run is being terminated", &word.by),
-        // The end of a run is told by its state, see `RunEnd`.
+        // The end of a run is taken from its state, see `RunEnd`.
         _ => return None,
     })
 }

@@ -311,6 +311,7 @@ pub(crate) struct Within {
     pub(crate) client: Client,
     /// In this process, as is its gateway, where the kit has one.
     pub(crate) runtime: Runtime,
+    _way_back: Arc<OnceLock<axum::Router>>,
     _thread: AppenderThread,
 }
 
@@ -360,7 +361,7 @@ impl Within {
         let way_back = Arc::new(OnceLock::new());
         let runtime = Runtime::new(runtime::RuntimeParts {
             gateway: Peer::Local(gateway::router(models)),
-            orchestrator: Callbacks::Local(Arc::clone(&way_back)),
+            orchestrator: Callbacks::Local(Arc::downgrade(&way_back)),
             tools: Arc::new(McpClient::new(egress.clone())),
         });
         let parts = OrchestratorParts {
@@ -397,6 +398,7 @@ impl Within {
             runtime,
             orchestrator,
             recovered,
+            _way_back: way_back,
             _thread: thread,
         }
     }

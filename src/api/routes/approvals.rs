@@ -23,6 +23,7 @@ use ktsu_codes::ErrorCode;
 use ktsu_history::approvals::{self, PendingCursor};
 use ktsu_orchestrator::{CommandError, HumanCommand, Orchestrator};
 use ktsu_server::ProblemDetails;
+use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
 
 /// The default number of runs to search.
@@ -251,10 +252,11 @@ pub(super) async fn decide(
     caller: Caller,
     Path((run, step)): Path<(String, String)>,
     _: Query<NoParameters>,
-    CommandBody(body): CommandBody<wire::Decide>,
+    body: JsonObject,
 ) -> Result<Json<Value>, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
+    let CommandBody(body): CommandBody<wire::Decide> = CommandBody::of(body)?;
     let decide = ApprovalCommand {
         scope: run.scope.clone(),
         step: name.to_owned(),

@@ -91,7 +91,13 @@ impl<T: DeserializeOwned> FromRequest<Orchestrator> for CommandBody<T> {
         request: Request,
         orchestrator: &Orchestrator,
     ) -> Result<Self, ProblemDetails> {
-        let body = JsonObject::from_request(request, orchestrator).await?;
+        Self::of(JsonObject::from_request(request, orchestrator).await?)
+    }
+}
+
+impl<T: DeserializeOwned> CommandBody<T> {
+    /// As the extractor, where something else has to be checked before the members are.
+    pub(super) fn of(body: JsonObject) -> Result<Self, ProblemDetails> {
         read(body).map(Self).map_err(|words| invalid(&words))
     }
 }
@@ -105,19 +111,20 @@ const MAX_REASON: usize = 4096;
 /// # Errors
 /// What is wrong with it.
 pub(super) fn read<T: DeserializeOwned>(JsonObject(members): JsonObject) -> Result<T, String> {
-    let mut texts = members.iter().filter(|(name, _)| *name != "value");
-    if let Some((name, _)) = texts.find(|(_, value)| **value == "") {
+    let body = Value::Object(members);
+    let read = pointer_errors::read(&body, "").map_err(|violation| in_words(&[violation]))?;
+    let mut members = body.as_object().into_iter().flatten();
+    if let Some((name, _)) = members.find(|(name, value)| *name != "value" && **value == "") {
         return Err(format!("{name} must be a non-empty string"));
     }
-    let reason = members.get("reason").and_then(Value::as_str);
+    let reason = body.get("reason").and_then(Value::as_str);
     let length = reason.map_or(0, |reason| reason.chars().count());
-    if length > MAX_REASON {
-        return Err(format!(
+    match length > MAX_REASON {
+        true => Err(format!(
             "reason has {length} characters; the limit is {MAX_REASON}"
-        ));
+        )),
+        false => Ok(read),
     }
-    let read = pointer_errors::read(Value::Object(members), "");
-    read.map_err(|violation| in_words(&[violation]))
 }
 
 /// The error for a body that cannot be used.

@@ -182,7 +182,7 @@ fn compiled(plan: Value) -> Result<Arc<Definition>, ProblemDetails> {
         let words = format!("the definition cannot be used: {words}");
         ProblemDetails::new(ErrorCode::ForkRefused, words).with_hint("ktsu validate KIT")
     };
-    let plan = pointer_errors::read(plan, "/definition").map_err(|wrong| {
+    let plan = pointer_errors::read(&plan, "/definition").map_err(|wrong| {
         let wrong = vec![wrong];
         unusable(in_words(&wrong)).with_errors(wrong)
     })?;

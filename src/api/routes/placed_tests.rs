@@ -1,6 +1,7 @@
 use ktsu_ledger::event::plan::Plan;
 use serde_json::json;
 
+use super::super::wire;
 use super::*;
 
 /// A definition with something of everything.
@@ -72,7 +73,7 @@ fn places(value: &Value, at: &str, found: &mut Vec<String>) {
 #[track_caller]
 fn agree(spoilt: &Value) -> bool {
     let theirs = serde_json::from_value::<Plan>(spoilt.clone());
-    match (read::<Plan>(spoilt.clone(), "/definition"), theirs) {
+    match (read::<Plan>(spoilt, "/definition"), theirs) {
         (Ok(ours), Ok(theirs)) => {
             assert_eq!(ours, theirs);
             true
@@ -91,6 +92,8 @@ fn agree(spoilt: &Value) -> bool {
             }
             false
         }
+        // Written by position, which nobody does.
+        (Err(told), Ok(_)) if told.message == "expected object, got array" => false,
         (ours, theirs) => panic!("{spoilt}: {ours:?}, {theirs:?}"),
     }
 }
@@ -140,7 +143,7 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
     let told = |place: &str, with: Value| {
         let mut spoilt = definition();
         *spoilt.pointer_mut(place).unwrap() = with;
-        let told = read::<Plan>(spoilt, "/definition").unwrap_err();
+        let told = read::<Plan>(&spoilt, "/definition").unwrap_err();
         (told.path, told.message, told.rule)
     };
     let steps = "/workflows/main/steps";
@@ -170,7 +173,7 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
             "/workflows/main/visibility",
             json!("everywhere"),
             "/workflows/main/visibility",
-            "expected root or sub-workflow",
+            "expected one of root, sub-workflow",
             "enum",
         ),
         (
@@ -198,8 +201,8 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
             "/workflows/main/steps/0/work/transform/ops/0",
             json!("map"),
             "/workflows/main/steps/0/work/transform/ops/0",
-            "expected object, got string",
-            "type",
+            "missing required field: map",
+            "required",
         ),
     ] {
         let expected = (
@@ -215,5 +218,13 @@ fn what_does_not_fit_is_told_with_its_place_and_in_our_words() {
 fn a_whole_number_may_be_written_with_a_fraction_of_zeros() {
     let mut written = definition();
     written["format"] = json!(1.0);
-    assert_eq!(read::<Plan>(written, "").unwrap().format, 1);
+    assert_eq!(read::<Plan>(&written, "").unwrap().format, 1);
+}
+
+#[test]
+fn json_inside_a_body_stays_as_it_was_written() {
+    let value = json!([1.0, -0.0, 1e19, 2.5, {"least": 0.0}]);
+    let body = json!({"step": "a", "field": "b", "reason": "c", "value": value});
+    let overlay: wire::Overlay = read(&body, "").unwrap();
+    assert_eq!(overlay.value.to_string(), value.to_string());
 }

@@ -237,7 +237,7 @@ fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
             "500",
             "What is recorded cannot be read, or ktsu has failed.",
         ),
-        ("503", "Too much is asked at once."),
+        ("503", "Too many requests at once."),
     ];
     for (status, words) in everywhere {
         let response = json!({"description": words, "x-everywhere": true});

@@ -436,7 +436,7 @@ impl DivergenceCollector {
     }
 }
 
-/// What a runtime is told about a task, and the kind of a difference in each part of it.
+/// What a runtime gets to know about a task, and the kind of a difference in each part of it.
 fn fields(spec: &TaskSpec) -> [(DivergenceKind, &'static str, Value); 9] {
     [
         (Prompt, "/agent", json!(spec.agent)),
