@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use axum::Router;
+use futures_util::future::join_all;
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::lock::{LockError, LockHolder, OwnerLock};
@@ -443,9 +444,7 @@ impl Service {
             runtime.stop();
         }
         self.stop.send_replace(true);
-        for serving in self.serving {
-            let _ = serving.await;
-        }
+        join_all(self.serving).await;
     }
 }
 
@@ -513,9 +512,7 @@ impl Engine {
         }
         self.orchestrator.stop();
         self.stop.send_replace(true);
-        for serving in self.serving {
-            let _ = serving.await;
-        }
+        join_all(self.serving).await;
         drop(self.appender);
         let (thread, notary, mut lock) = (self.thread, self.notary, self.lock);
         let waits = *self.waiting.borrow();

@@ -19,6 +19,7 @@ mod cancel;
 mod disk;
 mod engine;
 mod fold;
+mod http;
 mod looking;
 mod metrics;
 mod plans;
@@ -48,7 +49,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 23] = [
+const PARTS: [(&str, Part); 26] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -66,6 +67,9 @@ const PARTS: [(&str, Part); 23] = [
     ("tool-step", tools::one_step),
     ("tool-runs", tools::many_runs),
     ("many-runs", steps::many_runs),
+    ("http-agents", http::agents),
+    ("http-webhooks", http::webhooks),
+    ("http-pure", http::pure_steps),
     ("admit", admit::measure),
     ("waiting", waiting::measure),
     ("metrics", metrics::measure),
