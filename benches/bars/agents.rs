@@ -20,7 +20,8 @@ use crate::{Effort, disk, engine};
 /// How long the provider of the runs that overlap takes.
 const DELAY: Duration = Duration::from_millis(200);
 
-const AGENT: &str = r#"
+/// An agent of one turn.
+pub(crate) const AGENT: &str = r#"
 name: echo
 version: "1.0.0"
 model: std

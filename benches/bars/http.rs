@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::agents::AGENT;
 use crate::table::{Row, Table, median, ms, per_second, percentile, thousands};
 use crate::{Effort, disk};
 
@@ -179,15 +180,6 @@ fn workflow(kind: &str, steps: usize) -> String {
     }
     text
 }
-
-const AGENT: &str = r#"
-name: echo
-version: "1.0.0"
-model: std
-params: {schema: {type: object, required: [msg], properties: {msg: {type: string}}}}
-prompt: {system: "You repeat what you are told.", user: "{{ params.msg }}"}
-output: {schema: {type: object, required: [answer], properties: {answer: {type: string}}}}
-"#;
 
 /// `ktsu start` with its kit, and the receiver and provider it calls. Killed when dropped.
 struct Program {

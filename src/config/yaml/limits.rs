@@ -91,7 +91,7 @@ mod tests {
             ),
             (bomb.to_owned(), 4, "10000 values"),
             ("a: 1\n---\nb: 1\n".to_owned(), 2, "one document"),
-            ("a: 1\nx: &a [*a]\n".to_owned(), 2, "in what it repeats"),
+            ("a: 1\nx: &a [*a]\n".to_owned(), 2, "contains it"),
         ] {
             let fault = parse(&text).unwrap_err();
             let begin: String = text.chars().take(40).collect();
