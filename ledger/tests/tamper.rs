@@ -446,7 +446,7 @@ fn rows_before_the_first_position_are_found() {
         forge(&path, &blob);
         let report = check_file(&path);
         let told = report.problems.iter().any(|problem| {
-            let at = format!("stands at {position},");
+            let at = format!("is {position}, but");
             problem.kind == ProblemKind::Blob && problem.message.contains(&at)
         });
         assert!(told, "{position}: {:?}", report.problems);
