@@ -12,7 +12,7 @@ use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use serde::Serialize;
 use serde_json::{Value, json as value};
 
-use super::command::{CommandBody, invalid};
+use super::command::{self, invalid};
 use super::parameter::{Kind, Parameter};
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, StepPath, find_run, wire};
@@ -256,7 +256,7 @@ pub(super) async fn decide(
 ) -> Result<Json<Value>, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
-    let CommandBody(body): CommandBody<wire::Decide> = CommandBody::of(body)?;
+    let body: wire::Decide = command::body(body)?;
     let decide = ApprovalCommand {
         scope: run.scope.clone(),
         step: name.to_owned(),

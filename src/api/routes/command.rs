@@ -91,15 +91,13 @@ impl<T: DeserializeOwned> FromRequest<Orchestrator> for CommandBody<T> {
         request: Request,
         orchestrator: &Orchestrator,
     ) -> Result<Self, ProblemDetails> {
-        Self::of(JsonObject::from_request(request, orchestrator).await?)
+        body(JsonObject::from_request(request, orchestrator).await?).map(Self)
     }
 }
 
-impl<T: DeserializeOwned> CommandBody<T> {
-    /// As the extractor, where something else has to be checked before the members are.
-    pub(super) fn of(body: JsonObject) -> Result<Self, ProblemDetails> {
-        read(body).map(Self).map_err(|words| invalid(&words))
-    }
+/// Reads a body as [`CommandBody`] does, where the run has to be checked first.
+pub(super) fn body<T: DeserializeOwned>(body: JsonObject) -> Result<T, ProblemDetails> {
+    read(body).map_err(|words| invalid(&words))
 }
 
 /// The most characters of a reason: a sentence or a page, not a file. It is shown wherever the run

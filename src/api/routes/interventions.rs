@@ -7,7 +7,7 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::{Effects, Principal};
 use serde_json::Value;
 
-use super::command::{CommandBody, CommandTarget, invalid};
+use super::command::{self, CommandBody, CommandTarget, invalid};
 use super::parameter::{IfMatch, MAX_NUMBER};
 use super::shape::in_words;
 use super::{RunTarget, pointer_errors, wire};
@@ -15,6 +15,7 @@ use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::HumanCommand;
 use ktsu_server::ProblemDetails;
+use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::intervention::{ForkPosition, ForkRequest, OverlayCommand};
 use ktsu_workflow::definition::Definition;
 
@@ -23,12 +24,13 @@ use ktsu_workflow::definition::Definition;
     responses((status = 201, body = wire::Branch)))]
 pub(super) async fn fork(
     target: CommandTarget,
-    CommandBody(body): CommandBody<wire::Fork>,
+    body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     if !target.run.scope.is_empty() {
         let words = "an inline child cannot be forked on its own";
         return Err(ProblemDetails::new(ErrorCode::ForkRefused, words));
     }
+    let body: wire::Fork = command::body(body)?;
     // Checked before compilation, because compile errors quote parts of the definition.
     if let Some(definition) = &body.definition {
         let checked = target.orchestrator.without_secrets(definition);
@@ -81,8 +83,10 @@ pub(super) async fn overlay(
     request_body = wire::Resume, responses((status = 202, body = wire::CommandRecorded)))]
 pub(super) async fn resume(
     target: CommandTarget,
-    CommandBody(body): CommandBody<wire::Resume>,
+    body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
+    must_not_be_inline(&target)?;
+    let body: wire::Resume = command::body(body)?;
     continue_run(target, body.from, body.reason).await
 }
 
@@ -91,9 +95,19 @@ pub(super) async fn resume(
     request_body = wire::Retry, responses((status = 202, body = wire::CommandRecorded)))]
 pub(super) async fn retry(
     target: CommandTarget,
-    CommandBody(body): CommandBody<wire::Retry>,
+    body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
+    must_not_be_inline(&target)?;
+    let body: wire::Retry = command::body(body)?;
     continue_run(target, Some(body.from), body.reason).await
+}
+
+fn must_not_be_inline(target: &CommandTarget) -> Result<(), ProblemDetails> {
+    if target.run.scope.is_empty() {
+        return Ok(());
+    }
+    let words = "an inline child cannot be resumed on its own";
+    Err(ProblemDetails::new(ErrorCode::NotResumable, words))
 }
 
 /// Resumes a run, or restarts it from a step.
@@ -102,10 +116,6 @@ async fn continue_run(
     from: Option<String>,
     reason: Option<String>,
 ) -> Result<Response, ProblemDetails> {
-    if !target.run.scope.is_empty() {
-        let words = "an inline child cannot be resumed on its own";
-        return Err(ProblemDetails::new(ErrorCode::NotResumable, words));
-    }
     let by = target.caller.principal.clone();
     let command = HumanCommand::Resume { from, by, reason };
     target.submit(StatusCode::ACCEPTED, command).await

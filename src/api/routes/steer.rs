@@ -4,12 +4,13 @@
 use axum::http::StatusCode;
 use axum::response::Response;
 
-use super::command::{CommandBody, CommandTarget};
+use super::command::{self, CommandTarget};
 use super::parameter::IfMatch;
 use super::{RunTarget, wire};
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::HumanCommand;
 use ktsu_server::ProblemDetails;
+use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::steer::RunControl;
 
 /// Ends a run: nothing new starts, and its workers are told to stop.
@@ -18,7 +19,7 @@ use ktsu_workflow::admit::steer::RunControl;
     responses((status = 200, body = wire::CommandRecorded)))]
 pub(super) async fn cancel(
     target: CommandTarget,
-    body: CommandBody<wire::RunCommandView>,
+    body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     steer(target, RunControl::Cancel, body).await
 }
@@ -29,7 +30,7 @@ pub(super) async fn cancel(
     responses((status = 200, body = wire::CommandRecorded)))]
 pub(super) async fn terminate(
     target: CommandTarget,
-    body: CommandBody<wire::RunCommandView>,
+    body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     steer(target, RunControl::Terminate, body).await
 }
@@ -40,7 +41,7 @@ pub(super) async fn terminate(
     responses((status = 200, body = wire::CommandRecorded)))]
 pub(super) async fn pause(
     target: CommandTarget,
-    body: CommandBody<wire::RunCommandView>,
+    body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     steer(target, RunControl::Pause, body).await
 }
@@ -48,7 +49,7 @@ pub(super) async fn pause(
 async fn steer(
     target: CommandTarget,
     steer: RunControl,
-    CommandBody(body): CommandBody<wire::RunCommandView>,
+    body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     let verb = steer.as_str();
     if !target.run.scope.is_empty() {
@@ -57,6 +58,7 @@ async fn steer(
         return Err(ProblemDetails::new(ErrorCode::InvalidRunState, words)
             .with_hint(format!("POST /runs/{id}/{verb}")));
     }
+    let body: wire::RunCommandView = command::body(body)?;
     let command = HumanCommand::Steer {
         steer,
         own_only: !target.caller.may_operate,

@@ -85,6 +85,28 @@ async fn a_child_is_read_like_a_run_under_either_spelling() {
 }
 
 #[tokio::test]
+async fn a_command_for_whole_runs_is_refused_for_a_child_whatever_its_body_says() {
+    let sink = Sink::new().await;
+    let (_kit, lab, api) = lab(&sink.url).await;
+    let whole = lab.client.run("whole", json!({})).await;
+    let run = whole["run_id"].as_str().unwrap();
+    for (command, code) in [
+        ("fork", "fork_refused"),
+        ("resume", "not_resumable"),
+        ("retry", "not_resumable"),
+        ("pause", "invalid_run_state"),
+        ("cancel", "invalid_run_state"),
+        ("terminate", "invalid_run_state"),
+    ] {
+        let path = format!("/runs/{run}%2Finner/{command}");
+        for body in [r#"{"from": "part"}"#, r#"{"colour": "red"}"#] {
+            let answer = api.post(&path, body).await;
+            assert_eq!(answer.json()["code"], code, "{command} {body}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn part_of_an_id_serves_while_it_names_one_run() {
     let (_kit, lab, api) = lab("http://127.0.0.1:9").await;
     let run = lab.client.run("hello", json!({})).await["run_id"]
