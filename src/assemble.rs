@@ -1,5 +1,6 @@
 //! The only file that names concrete parts: which store, which clock, which client.
 
+mod agents;
 mod counted;
 mod disk_full;
 pub mod import;
@@ -45,7 +46,7 @@ use ktsu_orchestrator::{
     clock, rebuild_index,
 };
 use ktsu_peer::Peer;
-use ktsu_runtime::{self as runtime, Callbacks, Runtime};
+use ktsu_runtime::{self as runtime, Callbacks, GatewayLink, LocalOrchestrator, Runtime};
 use ktsu_server::{self as server, BindError, ServerLimits};
 use ktsu_telemetry::{Metrics, Telemetry};
 use ktsu_tools::McpClient;
@@ -143,7 +144,7 @@ pub struct Engine {
     pub services: Vec<(&'static str, String)>,
     runtime: Option<Runtime>,
     /// Where the runtime of this process reports to.
-    _way_back: Arc<OnceLock<Router>>,
+    _way_back: Arc<OnceLock<LocalOrchestrator>>,
     stop: watch::Sender<bool>,
     /// Held until the last frame is durable.
     lock: Option<OwnerLock>,
@@ -203,7 +204,6 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let here = matches!(setup.agents, Agents::Here { .. });
     let groups = gateway.group_names().map(str::to_owned);
     let groups = here.then(|| groups.collect());
-    let gateway = gateway::router(gateway);
     let ledger::OpenedLedger {
         mut lock,
         mut store,
@@ -261,7 +261,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let notary = Arc::new(Notary::start(feed, parts, found.size).map_err(other)?);
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
-    let agents = agents(&setup.agents, &gateway, &way_back, &egress);
+    let agents = agents::agents(&setup.agents, gateway, &way_back, &egress);
     let counted = ConnectionCounts::of(agents.listening.iter().map(|(name, _, _)| *name));
     let tool_servers = known.0.as_ref().map(|file| file.servers.clone());
     let parts = OrchestratorParts {
@@ -274,6 +274,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         peers: Peers {
             egress,
             runtime: agents.runtime,
+            runtime_here: agents.here.clone().map(|here| Arc::new(here) as _),
             gateway: agents.gateway,
             groups,
             tool_servers: tool_servers.unwrap_or_default(),
@@ -307,7 +308,10 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let open = routes::router_for(orchestrator.clone(), access(false));
     let most = server_limits(limits.connections);
     // Set once, here; earlier callbacks are retried.
-    let _ = way_back.set(router.clone());
+    let _ = way_back.set(LocalOrchestrator {
+        router: router.clone(),
+        reports: Some(Arc::new(routes::InProcessReports(orchestrator.clone()))),
+    });
     let own_limits = counted.limits(ORCHESTRATOR, &most);
     let mut serving = vec![serve(listener, open, own_limits, &stop)];
     let mut services = Vec::new();
@@ -347,50 +351,6 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     })
 }
 
-/// Runtime and gateway, as the orchestrator meets them.
-#[derive(Default)]
-struct Workers {
-    runtime: Option<Peer>,
-    gateway: Option<Peer>,
-    /// The runtime of this process.
-    here: Option<Runtime>,
-    /// The services to listen, and their addresses.
-    listening: Vec<(&'static str, SocketAddr, Router)>,
-}
-
-fn agents(
-    wanted: &Agents,
-    gateway: &Router,
-    way_back: &Arc<OnceLock<Router>>,
-    egress: &egress::Client,
-) -> Workers {
-    let mut workers = Workers::default();
-    match wanted {
-        Agents::Nowhere => {}
-        Agents::Remote { runtime, gateway } => {
-            workers.runtime = Some(Peer::remote(runtime, None));
-            workers.gateway = gateway.as_ref().map(|url| Peer::remote(url, None));
-        }
-        Agents::Here {
-            runtime: runtime_at,
-            gateway: gateway_at,
-        } => {
-            let runtime = Runtime::new(runtime::RuntimeParts {
-                gateway: Peer::Local(gateway.clone()),
-                orchestrator: Callbacks::Local(Arc::downgrade(way_back)),
-                tools: Arc::new(McpClient::new(egress.clone())),
-            });
-            let runtime_at = runtime_at.map(|at| ("runtime", at, runtime.router()));
-            let gateway_at = gateway_at.map(|at| ("gateway", at, gateway.clone()));
-            workers.listening = runtime_at.into_iter().chain(gateway_at).collect();
-            workers.runtime = Some(Peer::Local(runtime.router()));
-            workers.gateway = Some(Peer::Local(gateway.clone()));
-            workers.here = Some(runtime);
-        }
-    }
-    workers
-}
-
 /// A runtime or a gateway in a process of its own.
 pub struct Service {
     /// Where it listens.
@@ -414,7 +374,7 @@ pub async fn open_runtime(
 ) -> Result<Service, OpenEngineError> {
     let egress = egress::Client::new(&policy(environment))?;
     let runtime = Runtime::new(runtime::RuntimeParts {
-        gateway: Peer::remote(gateway, None),
+        gateway: GatewayLink::Peer(Peer::remote(gateway, None)),
         orchestrator: Callbacks::remote_as(orchestrator, token),
         tools: Arc::new(McpClient::new(egress)),
     });

@@ -10,6 +10,7 @@ mod diff;
 mod frames;
 mod health;
 mod home;
+mod in_process;
 mod interventions;
 mod invoke;
 mod media_ranges;
@@ -28,6 +29,8 @@ mod steps;
 mod tools;
 mod trace;
 pub mod wire;
+
+pub use in_process::InProcessReports;
 
 use std::sync::LazyLock;
 

@@ -71,6 +71,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
         peers: Peers {
             egress: egress::Client::new(&policy(file))?,
             runtime: None,
+            runtime_here: None,
             gateway: None,
             groups: None,
             tool_servers: Default::default(),

@@ -7,9 +7,11 @@
 //! ```
 //!
 //! `docs/http.md` is the contract; these are its types. Any service can be replaced by another that
-//! follows it. Unknown members are ignored, so that a newer peer can talk to an older one.
+//! follows it. Unknown members are ignored, so that a newer peer can talk to an older one. Services
+//! of one process pass the same messages as values: [`in_process`].
 
 pub mod gateway;
+pub mod in_process;
 pub mod report;
 pub mod result;
 pub mod runtime;

@@ -13,7 +13,7 @@ use super::provider::wire::ProviderEndpoint;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_egress::Client;
 use ktsu_environment::VariableValues;
-use ktsu_secret::{MIN_LENGTH, Secret};
+use ktsu_secret::{MIN_LENGTH, Redactor, Secret};
 
 /// A provider, and its rate limiter.
 pub(super) struct ProviderEntry {
@@ -79,9 +79,11 @@ fn endpoint(
     if !faults.is_empty() {
         return Err(faults);
     }
+    let api_key = Secret::new(key);
     Ok(ProviderEndpoint {
         base_url: url,
-        api_key: Secret::new(key),
+        redactor: Redactor::new([&api_key]),
+        api_key,
         timeout: remote.timeout,
         client: client.clone(),
     })

@@ -20,6 +20,7 @@ mod fallback_tests;
 #[cfg(test)]
 mod fixture_tests;
 mod http;
+mod in_process;
 mod limit;
 mod messages;
 pub mod price;
@@ -144,14 +145,20 @@ impl Gateway {
         mut invoke: InvokeModel,
         key: Option<&str>,
     ) -> Result<ModelReply, GatewayError> {
-        check(&mut invoke)?;
-        if !self.0.routes.contains_key(&invoke.group) {
-            return Err(self.unknown_group(&invoke.group));
-        }
+        self.check(&mut invoke)?;
         let Some(key) = key else {
             return self.call(invoke).await;
         };
-        let name = name(key, &invoke);
+        let name = digest(&identity(key, &mut invoke));
+        self.ask_once(name, invoke).await
+    }
+
+    /// Makes a call once for all who ask for it by the same name.
+    async fn ask_once(
+        &self,
+        name: CallKey,
+        invoke: InvokeModel,
+    ) -> Result<ModelReply, GatewayError> {
         let gateway = self.clone();
         let call = async move { gateway.call(invoke).await };
         let (reply, cached) = self.0.replies.ask(name, call).await?;
@@ -159,6 +166,15 @@ impl Gateway {
             cached,
             ..ModelReply::clone(&reply)
         })
+    }
+
+    /// Refuses what no provider is asked for.
+    fn check(&self, invoke: &mut InvokeModel) -> Result<(), GatewayError> {
+        check(invoke)?;
+        match self.0.routes.contains_key(&invoke.group) {
+            true => Ok(()),
+            false => Err(self.unknown_group(&invoke.group)),
+        }
     }
 
     async fn call(&self, invoke: InvokeModel) -> Result<ModelReply, GatewayError> {
@@ -221,15 +237,16 @@ fn dollars(micro: u64) -> f64 {
     micro as f64 / 1e6
 }
 
-/// The digest of a key and of all that a provider sees; ids for the log do not count.
-fn name(key: &str, invoke: &InvokeModel) -> CallKey {
-    let asked = InvokeModel {
-        run_id: None,
-        step_id: None,
-        ..invoke.clone()
-    };
-    let text = serde_json::to_vec(&(key, asked)).unwrap_or_default();
-    *blake3::hash(&text).as_bytes()
+/// A key and all that a provider sees, as bytes; ids for the log do not count.
+fn identity(key: &str, invoke: &mut InvokeModel) -> Vec<u8> {
+    let (run_id, step_id) = (invoke.run_id.take(), invoke.step_id.take());
+    let text = serde_json::to_vec(&(key, &*invoke)).unwrap_or_default();
+    (invoke.run_id, invoke.step_id) = (run_id, step_id);
+    text
+}
+
+fn digest(identity: &[u8]) -> CallKey {
+    *blake3::hash(identity).as_bytes()
 }
 
 /// What the types of a request cannot say.

@@ -36,7 +36,7 @@ pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
 pub use ledger_health::{LedgerHealth, LedgerState};
 pub use peers::Peers;
-pub use reports::{ReportError, TaskAddress};
+pub use reports::{ReportError, ReportOrigin, TaskAddress};
 pub use run::Progress;
 pub use startup::{Recovered, rebuild_index};
 pub use token::TokenKey;

@@ -1,8 +1,10 @@
 //! The services that runs talk to: runtimes, tool servers, receivers of webhooks.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use super::TokenKey;
+use ktsu_contract::in_process::AgentRuntime;
 use ktsu_peer::Peer;
 use ktsu_workflow::definition::Definition;
 
@@ -12,6 +14,8 @@ pub struct Peers {
     pub egress: ktsu_egress::Client,
     /// Where agents run, if anywhere.
     pub runtime: Option<Peer>,
+    /// The same runtime, where it is of this process: it is given tasks as values.
+    pub runtime_here: Option<Arc<dyn AgentRuntime>>,
     /// The gateway, for health checks only: model calls go through the runtime (seed 000, invariant
     /// 6).
     pub gateway: Option<Peer>,

@@ -1,31 +1,24 @@
 //! Reports of runtimes: authorized, redacted, passed to the run, and acknowledged once durable
 //! (decisions W1-W5).
 
-mod tools;
+mod events;
 
 use ktsu_ledger::branch::frames;
-use ktsu_ledger::event::{
-    AgentDecided, AgentEvent, AgentFinished, CallAttempt, CallError, CallUsage, ClaimedMetrics,
-    FinishReason, LlmRequest, LlmResponse, Purpose, Report,
-};
+use ktsu_ledger::event::{AgentEvent, Report};
 use ktsu_ledger::store::StoreError;
-use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId};
-use serde_json::{Value, json};
+use ktsu_ledger::{Event, Frame, Hash, Sealed, StreamId};
+use serde_json::Value;
 use tokio::sync::oneshot;
 
+use self::events::ReportContext;
 use super::effects::recorded;
 use super::run::{Message, ReportMessage, ReportOutcome};
 use super::token::TaskName;
 use super::{Orchestrator, wait_for};
-use ktsu_contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
 use ktsu_contract::report::{
-    self as wire, FailureDetails, Heartbeat, HeartbeatAck, ReportAck, TaskCompletion, TaskOutcome,
+    self as wire, FailureDetails, Heartbeat, HeartbeatAck, ReportAck, TaskCompletion,
 };
-use ktsu_secret::Redactor;
 use ktsu_workflow::admit::report::{ReportAdmission, report};
-
-/// The most characters of a tool's name in a message.
-const MAX_TOOL_NAME_SHOWN: usize = 128;
 
 /// How long a runtime may take to report which instance it is.
 const HEALTH_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
@@ -41,6 +34,18 @@ pub struct TaskAddress {
     pub step: String,
     /// The item of a fan-out.
     pub item: Option<u32>,
+}
+
+/// Where a report comes from, which decides what its answer says, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportOrigin {
+    /// A socket: the answer comes once the report is durable, and lists what is recorded of it.
+    Socket,
+    /// A runtime of this process, which ends with it. The answer waits for the disk only where what
+    /// follows leaves the process: a call of a model or a tool. What was reported before such a call
+    /// is durable by then, too, as it stands before it in the run's stream. The answer to a report
+    /// that ends its task lists nothing, since nobody goes on with it.
+    Process,
 }
 
 /// Why a report changes nothing (decision W2).
@@ -96,6 +101,7 @@ impl Orchestrator {
         attempt: u32,
         report: wire::Report,
         bytes: &[u8],
+        origin: ReportOrigin,
     ) -> Result<ReportAck, ReportError> {
         if report.attempt != attempt {
             return Err(ReportError::Stale);
@@ -107,8 +113,8 @@ impl Orchestrator {
         let about = self.report_context(&task, attempt, report.n, bytes);
         let events = report.events.into_iter().map(|event| about.event(event));
         let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
-        let frames = self.submit_report(&task, events, attempt).await?;
-        Ok(answer(report.n, &task, &frames))
+        self.submit_report(&task, events, (attempt, report.n), origin)
+            .await
     }
 
     /// Takes the end of a task from a runtime that reports nothing else.
@@ -124,8 +130,9 @@ impl Orchestrator {
     ) -> Result<(), ReportError> {
         let about = self.report_context(&task, attempt, 0, bytes);
         let event = about.completed(completion)?;
-        let frames = self.submit_report(&task, vec![event], attempt).await;
-        frames.map(|_| ())
+        let origin = ReportOrigin::Process;
+        let ack = self.submit_report(&task, vec![event], (attempt, 0), origin);
+        ack.await.map(|_| ())
     }
 
     fn report_context<'a>(
@@ -180,18 +187,21 @@ impl Orchestrator {
         &self,
         task: &TaskAddress,
         events: Vec<AgentEvent>,
-        attempt: u32,
-    ) -> Result<Vec<Frame>, ReportError> {
+        (attempt, n): (u32, u32),
+        origin: ReportOrigin,
+    ) -> Result<ReportAck, ReportError> {
         let shared = &self.shared;
         let Some(under_way) = shared.runs.get(task.stream.name()) else {
-            return self.after_the_end(task, events).await;
+            return self.after_the_end(task, events, n).await;
         };
         let supervisor = &shared.supervisor;
         supervisor.record_contact(&task.name(), attempt, None);
+        let leads_outside = leads_outside(&events);
         let (reply, replied) = oneshot::channel();
         let message = Message::Report(ReportMessage {
             scope: task.scope.clone(),
             events: events.clone(),
+            origin,
             reply,
         });
         let taken = match under_way.send(Box::new(message)).await {
@@ -200,23 +210,22 @@ impl Orchestrator {
         };
         let Some(taken) = taken else {
             // The run ended while the report was on its way.
-            return self.after_the_end(task, events).await;
+            return self.after_the_end(task, events, n).await;
         };
         let mut progress = under_way.progress;
-        let (first, last, frames) = match taken {
-            ReportOutcome::New(frames) => match (frames.first(), frames.last()) {
-                (Some(first), Some(last)) => (first.seq, last.seq, Some(frames)),
-                _ => return Err(ReportError::Stale),
-            },
+        let (first, last, ack) = match taken {
+            ReportOutcome::New { last, ack } => (0, last, Some(ack)),
             ReportOutcome::Again { first, last } => (first, last, None),
             ReportOutcome::Stale => return Err(ReportError::Stale),
             ReportOutcome::Malformed(words) => return Err(ReportError::Malformed(words)),
         };
-        let durable = wait_for(&mut progress, |progress| progress.durable >= Some(last)).await;
-        durable.map_err(ReportError::Unavailable)?;
-        match frames {
-            Some(frames) => Ok(frames),
-            None => Ok(from(task, self.frames(task).await?, first)),
+        if origin == ReportOrigin::Socket || leads_outside {
+            let durable = wait_for(&mut progress, |progress| progress.durable >= Some(last)).await;
+            durable.map_err(ReportError::Unavailable)?;
+        }
+        match ack {
+            Some(ack) => Ok(*ack),
+            None => Ok(answer_from(n, task, self.frames(task).await?, first)),
         }
     }
 
@@ -226,13 +235,14 @@ impl Orchestrator {
         &self,
         task: &TaskAddress,
         events: Vec<AgentEvent>,
-    ) -> Result<Vec<Frame>, ReportError> {
+        n: u32,
+    ) -> Result<ReportAck, ReportError> {
         let frames = self.frames(task).await?;
         let state = ktsu_projections::run::RunState::fold(&frames);
         let state = state.map_err(|error| ReportError::Unavailable(error.to_string()))?;
         let ended = state.status().is_terminal();
         match report(&state, &task.scope, events) {
-            ReportAdmission::Repeated { first, .. } => Ok(from(task, frames, first)),
+            ReportAdmission::Repeated { first, .. } => Ok(answer_from(n, task, frames, first)),
             // The task is still wanted and the run will be resumed: retry later.
             ReportAdmission::Accepted(_) | ReportAdmission::Deferred(_) if !ended => {
                 let words = "the run is not under way just now";
@@ -253,6 +263,47 @@ impl Orchestrator {
         let unreadable = |error: StoreError| ReportError::Unavailable(error.to_string());
         read.await.map_err(unreadable)
     }
+}
+
+/// Whether the answer to a report is followed by another report before anything else can happen.
+pub(super) fn next_is_due(report: &ReportMessage) -> bool {
+    let ends = |event: &AgentEvent| matches!(event, AgentEvent::Finished(_));
+    report.origin == ReportOrigin::Process
+        && !leads_outside(&report.events)
+        && !report.events.iter().any(ends)
+}
+
+/// Whether the process is left once these events are recorded: they announce a call.
+pub(super) fn leads_outside(events: &[AgentEvent]) -> bool {
+    let announces =
+        |event: &AgentEvent| matches!(event, AgentEvent::Request(_) | AgentEvent::ToolCalled(_));
+    events.iter().any(announces)
+}
+
+/// What became of a report that was taken, from the frames of its turn. Which of them are about its
+/// task, the first says.
+pub(super) fn outcome(turn: &[Sealed], origin: ReportOrigin) -> ReportOutcome {
+    let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
+    let frames = turn.iter().filter(about).map(|sealed| &sealed.frame);
+    let Some(first) = frames.clone().next() else {
+        return ReportOutcome::Stale;
+    };
+    let last = frames.clone().last().map_or(0, |frame| frame.seq);
+    let Event::Agent(event) = &first.event else {
+        return ReportOutcome::Stale;
+    };
+    let n = event.report().map_or(0, |report| report.n);
+    let (step, item) = (event.step(), event.item());
+    let own = |frame: &&Frame| {
+        let Event::Agent(event) = &frame.event else {
+            return false;
+        };
+        frame.scope == first.scope && event.step() == step && event.item() == item
+    };
+    let ends = |frame: &Frame| matches!(frame.event, Event::Agent(AgentEvent::Finished(_)));
+    let lists = origin == ReportOrigin::Socket || !frames.clone().filter(own).any(ends);
+    let ack = Box::new(answer(n, frames.filter(|frame| lists && own(frame))));
+    ReportOutcome::New { last, ack }
 }
 
 /// The frames of a report, and the decisions about its task that followed.
@@ -279,7 +330,16 @@ fn from(task: &TaskAddress, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
     found
 }
 
-fn answer(n: u32, task: &TaskAddress, frames: &[Frame]) -> ReportAck {
+fn answer_from(n: u32, task: &TaskAddress, frames: Vec<Frame>, first: u64) -> ReportAck {
+    let frames = from(task, frames, first);
+    answer(
+        n,
+        frames.iter().filter(|frame| task.event_of(frame).is_some()),
+    )
+}
+
+/// What is recorded of a report, and what was decided about its task, from the frames of both.
+pub(super) fn answer<'f>(n: u32, frames: impl Iterator<Item = &'f Frame>) -> ReportAck {
     let mut answer = ReportAck {
         n,
         events: Vec::new(),
@@ -288,7 +348,7 @@ fn answer(n: u32, task: &TaskAddress, frames: &[Frame]) -> ReportAck {
         refused: None,
     };
     for frame in frames {
-        let Some(event) = task.event_of(frame) else {
+        let Event::Agent(event) = &frame.event else {
             continue;
         };
         match event {
@@ -313,251 +373,3 @@ fn answer(n: u32, task: &TaskAddress, frames: &[Frame]) -> ReportAck {
     }
     answer
 }
-
-/// What all events of a report have in common.
-struct ReportContext<'a> {
-    attempt: u32,
-    item: Option<u32>,
-    step: &'a str,
-    report: Report,
-    redactor: &'a Redactor,
-}
-
-impl ReportContext<'_> {
-    fn event(&self, event: wire::ReportEvent) -> Result<AgentEvent, ReportError> {
-        Ok(match event {
-            wire::ReportEvent::Request(request) => AgentEvent::Request(LlmRequest {
-                attempt: self.attempt,
-                base: request.base,
-                digest: String::new(),
-                group: request.group,
-                item: self.item,
-                max_tokens: request.max_tokens,
-                messages: self.json(json!(request.messages))?,
-                purpose: match request.purpose {
-                    wire::Purpose::Turn => Purpose::Turn,
-                    wire::Purpose::Repair => Purpose::Repair,
-                    wire::Purpose::Reflect => Purpose::Reflect,
-                },
-                report: self.report.clone(),
-                step: self.step.to_owned(),
-                tools: request
-                    .tools
-                    .map(|tools| self.json(json!(tools)))
-                    .transpose()?,
-            }),
-            wire::ReportEvent::Response(answer) => self.response(answer)?,
-            wire::ReportEvent::Decided(decided) => {
-                if decided
-                    .draft
-                    .as_ref()
-                    .is_some_and(|draft| !draft.is_object())
-                {
-                    let words = "a draft is a JSON object";
-                    return Err(ReportError::Malformed(words.to_owned()));
-                }
-                let draft = decided.draft.map(|draft| self.json(draft)).transpose()?;
-                if draft.is_some() == decided.response.is_some() {
-                    let words = "an agent.decided has a draft or names a response";
-                    return Err(ReportError::Malformed(words.to_owned()));
-                }
-                AgentEvent::Decided(AgentDecided {
-                    attempt: self.attempt,
-                    draft,
-                    item: self.item,
-                    report: self.report.clone(),
-                    response: decided.response,
-                    step: self.step.to_owned(),
-                })
-            }
-            wire::ReportEvent::ToolCalled(called) => self.called(called),
-            wire::ReportEvent::ToolReturned(returned) => self.returned(returned)?,
-            wire::ReportEvent::ToolInDoubt(doubt) => self.in_doubt(&doubt),
-            wire::ReportEvent::ApprovalRequested(request) => self.approval_requested(request),
-            wire::ReportEvent::Finished(finished) => {
-                let reason: Option<FinishReason> =
-                    serde_json::from_value(Value::from(finished.reason.as_str())).ok();
-                let reason = reason.ok_or_else(|| {
-                    ReportError::Malformed(format!("{:?} is no reason", finished.reason))
-                })?;
-                self.finished(reason, finished.outcome, None)?
-            }
-        })
-    }
-
-    fn response(&self, answer: wire::LlmResponse) -> Result<AgentEvent, ReportError> {
-        let text = |text: &str| self.redactor.redact_text(text);
-        Ok(AgentEvent::Response(Box::new(LlmResponse {
-            attempt: self.attempt,
-            attempts: self.attempts(answer.attempts)?,
-            cached: answer.cached,
-            content: answer
-                .content
-                .map(|content| CanonicalJson::string(&self.redactor.redact_reply(&content))),
-            cost_micro_usd: answer.cost_micro_usd,
-            duration_ms: answer.duration_ms,
-            error: answer.error.map(|error| CallError {
-                code: error.code,
-                // The gateway truncates messages of providers, but knows only its own keys.
-                message: self.redactor.redact_cut(&error.message),
-                retryable: error.retryable,
-            }),
-            input_hash: String::new(),
-            item: self.item,
-            model: text(&answer.model),
-            output_hash: String::new(),
-            prices: answer.prices,
-            provider: text(&answer.provider),
-            report: self.report.clone(),
-            request: answer.request,
-            step: self.step.to_owned(),
-            tokens_cached: answer.tokens_cached,
-            tokens_in: answer.tokens_in,
-            tokens_out: answer.tokens_out,
-            tokens_reasoning: answer.tokens_reasoning,
-            tool_calls: self.tool_calls(answer.tool_calls)?,
-            unpriced: answer.unpriced,
-        })))
-    }
-
-    fn attempts(&self, attempts: Vec<ModelAttempt>) -> Result<Vec<CallAttempt>, ReportError> {
-        if attempts.len() > MAX_ATTEMPTS_LISTED {
-            let words = format!("an llm.response lists at most {MAX_ATTEMPTS_LISTED} attempts");
-            return Err(ReportError::Malformed(words));
-        }
-        let text = |text: &str| self.redactor.redact_text(text);
-        let attempts = attempts.into_iter().map(|one| CallAttempt {
-            duration_ms: one.duration_ms,
-            model: text(&one.model),
-            status: text(&one.status),
-            usage: CallUsage {
-                cost_micro_usd: one.usage.cost_micro_usd,
-                tokens_cached: one.usage.tokens_cached,
-                tokens_in: one.usage.tokens_in,
-                tokens_out: one.usage.tokens_out,
-                tokens_reasoning: one.usage.tokens_reasoning,
-            },
-        });
-        Ok(attempts.collect())
-    }
-
-    fn finished(
-        &self,
-        reason: FinishReason,
-        mut outcome: TaskOutcome,
-        metrics: Option<ClaimedMetrics>,
-    ) -> Result<AgentEvent, ReportError> {
-        if outcome.output.is_some() == outcome.error.is_some() {
-            let words = "an outcome has an output or an error";
-            return Err(ReportError::Malformed(words.to_owned()));
-        }
-        // Replies are redacted as JSON, too, because they may be parsed.
-        outcome.raw_output = outcome
-            .raw_output
-            .map(|raw| self.redactor.redact_reply(&raw));
-        if let Some(error) = &mut outcome.error {
-            error.message = self.redactor.redact_cut(&error.message);
-        }
-        Ok(AgentEvent::Finished(Box::new(AgentFinished {
-            attempt: self.attempt,
-            item: self.item,
-            metrics,
-            outcome: self.json(json!(outcome))?,
-            reason,
-            report: Some(self.report.clone()),
-            step: self.step.to_owned(),
-        })))
-    }
-
-    fn completed(&self, completion: TaskCompletion) -> Result<AgentEvent, ReportError> {
-        let (reason, error) = match completion.status.as_str() {
-            "ok" => (FinishReason::Completed, None),
-            "failed" => (
-                FinishReason::Error,
-                Some(failure(completion.error.as_ref())),
-            ),
-            // It has dropped the task, and waits to be dispatched again in a way that is gone.
-            "pending_approval" => {
-                let error = approval_unsupported(completion.pending_approval.as_ref());
-                (FinishReason::Error, Some(error))
-            }
-            other => {
-                let words = format!("{other:?} is no status: ok, failed or pending_approval");
-                return Err(ReportError::Malformed(words));
-            }
-        };
-        let output = completion.output.filter(|_| error.is_none());
-        let raw_output = completion.raw_output.map(|raw| match raw {
-            Value::String(text) => text,
-            other => other.to_string(),
-        });
-        let outcome = TaskOutcome {
-            output: output.or_else(|| error.is_none().then_some(Value::Null)),
-            events: completion.events,
-            commands: completion.commands,
-            error,
-            raw_output,
-        };
-        let metrics = completion.metrics.unwrap_or_default();
-        let metrics = ClaimedMetrics {
-            cost_micro_usd: micro_usd(metrics.cost_usd),
-            llm_calls: metrics.llm_calls,
-            model: self.redactor.redact_text(&metrics.model_resolved),
-            reflect_calls: metrics.reflect_calls,
-            tokens_in: metrics.tokens_in,
-            tokens_out: metrics.tokens_out,
-            tool_calls: metrics.tool_calls,
-        };
-        self.finished(reason, outcome, Some(metrics))
-    }
-
-    /// Redacts a value on entry; only the redacted form is used from here on.
-    fn json(&self, mut value: Value) -> Result<CanonicalJson, ReportError> {
-        self.redactor.redact_value(&mut value);
-        let deep = |_| ReportError::Malformed("nested too deeply".to_owned());
-        CanonicalJson::from_value(&value).map_err(deep)
-    }
-}
-
-/// The error of a `complete`: text, or structured.
-fn failure(error: Option<&Value>) -> FailureDetails {
-    let structured = error.and_then(|error| serde_json::from_value(error.clone()).ok());
-    structured.unwrap_or_else(|| FailureDetails {
-        code: "agent_failed".to_owned(),
-        message: match error {
-            Some(Value::String(text)) if !text.is_empty() => text.clone(),
-            _ => "the agent failed".to_owned(),
-        },
-        retryable: false,
-    })
-}
-
-/// The failure of a task whose runtime requests an approval with a final `complete`, by the earlier
-/// contract.
-fn approval_unsupported(approval: Option<&Value>) -> FailureDetails {
-    let tool = approval.and_then(|approval| approval.get("tool_name"));
-    let tool: String = match tool.and_then(Value::as_str) {
-        Some(name) => name.chars().take(MAX_TOOL_NAME_SHOWN).collect(),
-        None => "a tool".to_owned(),
-    };
-    FailureDetails {
-        code: "approval_unsupported".to_owned(),
-        message: format!(
-            "{tool} needs an approval, and this runtime asks for it by complete instead of a report"
-        ),
-        retryable: false,
-    }
-}
-
-/// Millionths of a US dollar, rounded half up; 0 if it is not a valid amount.
-fn micro_usd(usd: f64) -> u64 {
-    let micro = (usd * 1_000_000.0 + 0.5).floor();
-    match micro.is_finite() && micro > 0.0 {
-        // The cast saturates, as intended.
-        true => micro as u64,
-        false => 0,
-    }
-}
-
-#[cfg(test)]
-mod tests;

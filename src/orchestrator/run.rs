@@ -2,19 +2,21 @@
 //!
 //! Memory runs ahead of the disk: a turn is decided and sent to the appender, and the next may be
 //! decided before it is durable. Everything that leaves the process waits until the frames it
-//! depends on are durable: effects start, and followers are notified, at the watermark.
+//! depends on are durable: effects start, and followers are notified, at the watermark. Turns that
+//! are decided one after another, because their inputs are there, go to the appender together.
 
 mod messages;
 mod recovery;
+mod unsent;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ktsu_contract::report::ReportAck;
 use ktsu_ledger::event::{AgentEvent, ContinueReason, RecomputeCompared, WorkerLost};
-use ktsu_ledger::store::{Entry, IndexRow};
-use ktsu_ledger::{Draft, Event, Frame, Sealed, Timestamp};
-use ktsu_projections::run::{RunState, RunStatus};
+use ktsu_ledger::{Draft, Event, Timestamp};
+use ktsu_projections::run::RunState;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -22,22 +24,26 @@ use tokio::time::Instant;
 use super::clock::{CLOCK_LOOK_INTERVAL, ClockReading};
 use super::human_commands::{CommandReply, HumanCommand};
 use super::registry::RunHandle;
+use super::reports::{self, ReportOrigin};
 use super::token::TaskName;
 use super::tools::{BuiltinCall, BuiltinCaller};
 use super::{Shared, effects};
-use ktsu_run_index as rows;
 use ktsu_telemetry::RunObserver;
 use ktsu_workflow::admit::{self, WebhookOutcome};
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::effects::{EffectKind, effects_due_in, may_begin, task_is_due};
+use ktsu_workflow::effects::{Effect, EffectKind, effects_due_in, may_begin, task_is_due};
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::timers;
 use ktsu_workflow::turn::{self, InvariantViolation, Turn};
+use unsent::{IndexFingerprint, UnsentTurns};
 
 /// The mailbox size. Senders wait for space, so that a burst of answers is not held twice. Messages
 /// are boxed because a channel allocates space for thirty-two of them at once: some kilobytes for
 /// every waiting run.
 const MAX_MAILBOX_MESSAGES: usize = 64;
+
+/// How much is decided before it goes to the appender, whatever else waits to be decided.
+const MAX_UNSENT_BYTES: usize = 256 * 1024;
 
 /// A message to a run.
 #[derive(Debug)]
@@ -78,9 +84,13 @@ pub(super) enum Message {
 /// What became of a report.
 #[derive(Debug)]
 pub(super) enum ReportOutcome {
-    /// Accepted: its frames, with the decisions about agents that followed, on their way to the
-    /// ledger.
-    New(Vec<Frame>),
+    /// Accepted, and on its way to the ledger.
+    New {
+        /// The last of its frames and of the decisions about its task that followed.
+        last: u64,
+        /// What is recorded of it.
+        ack: Box<ReportAck>,
+    },
     /// It was taken before, as these frames.
     Again {
         /// The first.
@@ -101,6 +111,8 @@ pub(super) struct ReportMessage {
     pub(super) scope: String,
     /// Its events.
     pub(super) events: Vec<AgentEvent>,
+    /// Which of them the answer lists.
+    pub(super) origin: ReportOrigin,
     /// The channel for the outcome.
     pub(super) reply: oneshot::Sender<ReportOutcome>,
 }
@@ -116,19 +128,6 @@ pub struct Progress {
     pub failed: Option<String>,
 }
 
-/// What a run's row in the list of runs depends on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct IndexFingerprint {
-    status: RunStatus,
-    is_over: bool,
-    /// The frame that ended it.
-    ended: Option<u64>,
-    /// The number of pending approvals.
-    asked: usize,
-    /// The frame that paused it.
-    paused: Option<u64>,
-}
-
 /// See the module documentation.
 pub(super) struct RunTask {
     shared: Arc<Shared>,
@@ -139,8 +138,12 @@ pub(super) struct RunTask {
     sender: mpsc::Sender<Box<Message>>,
     progress: Arc<watch::Sender<Progress>>,
     durable: watch::Receiver<Progress>,
+    /// What is decided, and not yet with the appender.
+    unsent: UnsentTurns,
     /// Effects due up to this frame have started.
     effects_begun_up_to: u64,
+    /// The announcements of later effects that have started nevertheless.
+    begun_early: BTreeSet<u64>,
     /// The last frame of an earlier process; 0 if there was none.
     inherited: u64,
     /// Reports that wait for the budget to allow their model calls (decision F4), or for a paused
@@ -150,6 +153,8 @@ pub(super) struct RunTask {
     webhooks: Vec<AbortHandle>,
     indexed: Option<IndexFingerprint>,
     more: bool,
+    /// Whether a runtime of this process is about to report again.
+    report_is_due: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
     armed: Option<(Timestamp, Instant)>,
     /// The clock reading when the run last read it.
@@ -180,12 +185,15 @@ impl RunTask {
             sender,
             progress: Arc::new(progress),
             durable: durable.clone(),
+            unsent: UnsentTurns::default(),
             effects_begun_up_to: 0,
+            begun_early: BTreeSet::new(),
             inherited: 0,
             held: VecDeque::new(),
             webhooks: Vec::new(),
             indexed: None,
             more: false,
+            report_is_due: false,
             armed: None,
             observed,
         };
@@ -237,6 +245,20 @@ impl RunTask {
             if self.has_ended() {
                 break;
             }
+            if self.unsent.bytes < MAX_UNSENT_BYTES
+                && let Ok(message) = self.mailbox.try_recv()
+            {
+                if let Err(broken) = self.take_message(*message) {
+                    return self.give_up(&broken.to_string());
+                }
+                continue;
+            }
+            if std::mem::take(&mut self.report_is_due) {
+                // It goes to the appender together with what it follows.
+                tokio::task::yield_now().await;
+                continue;
+            }
+            self.send();
             if self.more && self.mailbox.is_empty() {
                 // Yields to other runs first.
                 tokio::task::yield_now().await;
@@ -278,11 +300,8 @@ impl RunTask {
 
     fn waits_for_commit(&self) -> bool {
         let settled = self.is_at_rest() || self.state.status().is_terminal();
-        let announced = self
-            .state
-            .announced(self.effects_begun_up_to + 1..)
-            .next()
-            .is_some();
+        let mut announced = self.state.announced(self.effects_begun_up_to + 1..);
+        let announced = announced.any(|(seq, _)| !self.begun_early.contains(&seq));
         settled || announced || self.observer.is_urgent()
     }
 
@@ -367,51 +386,34 @@ impl RunTask {
         Ok(())
     }
 
-    /// Takes a report. Returns the frames of its turn that are about agents.
-    fn take_report(&mut self, input: Vec<Draft>) -> Result<Vec<Frame>, InvariantViolation> {
+    /// Takes a report, and says what is recorded of it.
+    fn take_report(
+        &mut self,
+        input: Vec<Draft>,
+        origin: ReportOrigin,
+    ) -> Result<ReportOutcome, InvariantViolation> {
         let now = self.now();
         let turn = self.decide(input, now)?;
-        let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
-        let frames = turn.sealed.iter().filter(about);
-        let frames = frames.map(|sealed| sealed.frame.clone()).collect();
+        let outcome = reports::outcome(&turn.sealed, origin);
         self.submit_turn(turn);
-        Ok(frames)
+        Ok(outcome)
     }
 
     fn decide(&mut self, input: Vec<Draft>, at: Timestamp) -> Result<Turn, InvariantViolation> {
         turn::apply_report(&self.definition, &mut self.state, input, at, &self.memo)
     }
 
-    /// Submits a turn to the appender, and registers what to do once it is durable.
+    /// Puts a turn with what is to be appended, and starts what need not wait for that.
     fn submit_turn(&mut self, turn: Turn) {
         self.more = turn.more;
-        let last = self.state.next_seq().saturating_sub(1);
         self.forget_tasks(&turn);
         let frames = turn.sealed.iter().map(|sealed| &sealed.frame);
         self.observer.note(frames, &self.state);
-        let ended = self.state.is_over();
-        let progress = Arc::clone(&self.progress);
-        let entry = Entry::from_sealed(turn.sealed);
-        let entry = entry.and_then(|(entry, _)| match self.index_row() {
-            Some(row) => entry.with_index(row),
-            None => Ok(entry),
-        });
-        let entry = match entry {
-            Ok(entry) => entry,
-            Err(error) => return self.failed(&error.to_string()),
-        };
-        self.shared.appender.submit(
-            entry,
-            Box::new(move |outcome| {
-                progress.send_modify(|progress| match outcome {
-                    Ok(_) => {
-                        progress.durable = Some(last);
-                        progress.ended = ended;
-                    }
-                    Err(error) => progress.failed = Some(error.to_string()),
-                });
-            }),
-        );
+        let first = turn.sealed.first().map(|sealed| sealed.record.seq);
+        self.add_unsent(turn.sealed);
+        if let Some(first) = first {
+            self.begin_effects_early(first);
+        }
     }
 
     /// No longer watches the tasks of a turn that no runtime has any more.
@@ -430,31 +432,6 @@ impl RunTask {
         }
     }
 
-    /// The run's row, where its status has changed: lists need nothing else, and rows cost.
-    fn index_row(&mut self) -> Option<IndexRow> {
-        let standing = self.index_fingerprint();
-        if self.indexed == Some(standing) {
-            return None;
-        }
-        self.indexed = Some(standing);
-        Some(rows::row(&self.state))
-    }
-
-    /// What the row depends on. One that ended, began again and ended within a turn has another end.
-    fn index_fingerprint(&self) -> IndexFingerprint {
-        let root = self.state.scopes().first();
-        let ended = root.and_then(|root| root.ended.as_ref()).map(|end| end.seq);
-        let asked = self.state.pending_decisions().len();
-        let paused = self.state.paused().map(|pause| pause.seq);
-        IndexFingerprint {
-            status: self.state.status(),
-            is_over: self.state.is_over(),
-            ended,
-            asked,
-            paused,
-        }
-    }
-
     /// Begins every effect that is due and whose announcement is durable.
     fn begin_effects(&mut self) {
         let durable = self.durable.borrow_and_update().durable;
@@ -469,6 +446,25 @@ impl RunTask {
         due.retain(|effect| {
             !matches!(effect.kind, EffectKind::Task(_)) || effect.announced > self.inherited
         });
+        due.retain(|effect| !self.begun_early.contains(&effect.announced));
+        self.begun_early = self.begun_early.split_off(&(durable + 1));
+        self.start_effects(&due);
+    }
+
+    /// Begins the effects of a turn that may begin before it is durable.
+    fn begin_effects_early(&mut self, first: u64) {
+        let durable = self.durable.borrow().durable.unwrap_or_default();
+        if !may_begin(&self.state, durable) {
+            return;
+        }
+        let mut due = effects_due_in(&self.state, first..);
+        due.retain(|effect| effects::may_start_early(&self.shared, &self.state, effect));
+        self.begun_early
+            .extend(due.iter().map(|effect| effect.announced));
+        self.start_effects(&due);
+    }
+
+    fn start_effects(&mut self, due: &[Effect]) {
         if due.is_empty() {
             return;
         }
@@ -476,7 +472,8 @@ impl RunTask {
             &self.shared,
             &self.state,
             &self.definition,
-            (&due, self.observed.time(&self.shared.clock)),
+            &self.memo,
+            (due, self.observed.time(&self.shared.clock)),
             &self.sender,
         );
         self.webhooks.retain(|webhook| !webhook.is_finished());
@@ -492,8 +489,10 @@ impl RunTask {
             .send_modify(|progress| progress.failed = Some(reason.to_owned()));
     }
 
-    /// Ends the task after a violated invariant, without writing; the process continues.
-    fn give_up(self, reason: &str) {
+    /// Ends the task after a violated invariant, without writing what violates it; the process
+    /// continues.
+    fn give_up(mut self, reason: &str) {
+        self.send();
         self.failed(reason);
     }
 }

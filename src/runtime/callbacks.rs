@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Bytes;
 
+use ktsu_contract::in_process::ReportReceiver;
 use ktsu_peer::{self as peer, ConnectionPool, Peer, PeerError};
 
 /// The time for one try of a report. The orchestrator may hold one longer (decision F4): it is
@@ -19,10 +20,10 @@ const BACKOFF_BOUNDS: (Duration, Duration) = (Duration::from_millis(50), Duratio
 /// Where reports, completions and heartbeats go.
 #[derive(Clone)]
 pub enum Callbacks {
-    /// To this router, whatever the authority of a URL says. It is set after the runtime is made;
-    /// until then no report is answered. The engine owns it: the router holds the runtime, and if
-    /// the runtime held the router, neither would ever be freed.
-    Local(Weak<OnceLock<Router>>),
+    /// To this orchestrator, whatever the authority of a URL says. It is set after the runtime is
+    /// made; until then no report is answered. The engine owns it: the orchestrator holds the
+    /// runtime, and if the runtime held the orchestrator, neither would ever be freed.
+    Local(Weak<OnceLock<LocalOrchestrator>>),
     /// Reports go where their URLs say, heartbeats to the orchestrator.
     Remote {
         /// Where heartbeats go.
@@ -30,6 +31,14 @@ pub enum Callbacks {
         /// For all of them.
         connections: ConnectionPool,
     },
+}
+
+/// An orchestrator in this process.
+pub struct LocalOrchestrator {
+    /// Its routes.
+    pub router: Router,
+    /// Who takes reports as values; where nobody does, they go to the routes.
+    pub reports: Option<Arc<dyn ReportReceiver>>,
 }
 
 /// An orchestrator in another process.
@@ -65,6 +74,14 @@ impl Callbacks {
         }
     }
 
+    /// Who takes reports as values, if anybody does.
+    pub(super) fn receiver(&self) -> Option<Arc<dyn ReportReceiver>> {
+        match self {
+            Self::Local(local) => local.upgrade()?.get()?.reports.clone(),
+            Self::Remote { .. } => None,
+        }
+    }
+
     /// Posts the same bytes until they are answered by anything but an overload or a failure of
     /// the other side. Whoever calls bounds the time.
     pub(super) async fn deliver(
@@ -77,7 +94,7 @@ impl Callbacks {
         loop {
             match self.post(ATTEMPT_TIMEOUT, url, None, json.clone()).await {
                 Ok((200, body)) => return DeliveryOutcome::Accepted(body),
-                Ok((status @ (408 | 429 | 500..), _)) => {
+                Ok((status, _)) if is_passing(status) => {
                     tracing::debug!(status, "retrying a callback");
                 }
                 Ok((status, _)) => return DeliveryOutcome::Refused(status),
@@ -127,7 +144,10 @@ impl Callbacks {
     fn resolve(&self, url: &str, token: Option<String>) -> Result<(Peer, String), PeerError> {
         let (origin, path) = peer::split(url)?;
         let peer = match self {
-            Self::Local(router) => match router.upgrade().and_then(|it| it.get().cloned()) {
+            Self::Local(local) => match local
+                .upgrade()
+                .and_then(|it| Some(it.get()?.router.clone()))
+            {
                 Some(router) => Peer::Local(router),
                 None => {
                     let url = "this process".to_owned();
@@ -152,6 +172,11 @@ impl UnreachableWarning {
             tracing::warn!(url, %error, "no response from {who}; retrying until there is one");
         }
     }
+}
+
+/// Whether a refusal with this status may be none the next time.
+pub(super) fn is_passing(status: u16) -> bool {
+    matches!(status, 408 | 429 | 500..)
 }
 
 /// Waits that double.

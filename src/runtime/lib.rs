@@ -17,6 +17,7 @@ mod callbacks;
 mod conversation;
 mod deadline;
 mod heartbeat;
+mod in_process;
 mod model;
 mod prompt;
 mod record;
@@ -42,9 +43,9 @@ use self::record::TaskRecorder;
 use self::task::TaskContext;
 use self::tasks::{StartOutcome, TaskRegistry};
 use ktsu_contract::runtime::InvokeAgent;
-use ktsu_peer::Peer;
 
-pub use callbacks::Callbacks;
+pub use callbacks::{Callbacks, LocalOrchestrator};
+pub use model::GatewayLink;
 pub use routes::openapi;
 pub use tools::{
     BoxFuture, McpServer, ServerTool, ToolCallResult, ToolClient, ToolError, ToolErrorCode,
@@ -54,7 +55,7 @@ pub use tools::{
 /// What a runtime is made of.
 pub struct RuntimeParts {
     /// Whom to ask for models.
-    pub gateway: Peer,
+    pub gateway: GatewayLink,
     /// Whom to report to.
     pub orchestrator: Callbacks,
     /// How tools are called.
@@ -112,11 +113,11 @@ impl Runtime {
     }
 
     /// Takes a task, unless this attempt or a later one is already worked on.
-    fn start(&self, invoke: InvokeAgent) -> StartOutcome {
+    fn start_task(&self, invoke: InvokeAgent) -> StartOutcome {
         let key = (invoke.run_id.clone(), invoke.step_id.clone());
         let attempt = invoke.attempt;
         let work = self.work(invoke);
-        let (time, running) = (work.time.clone(), task::run(Arc::new(work)));
+        let (time, running) = (work.time.clone(), task::run(work));
         self.0.tasks.start(key, attempt, time, running)
     }
 

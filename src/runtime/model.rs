@@ -11,6 +11,7 @@ use tokio::sync::Semaphore;
 use super::callbacks::{Backoff, UnreachableWarning};
 use super::conversation::MAX_DEPTH;
 use ktsu_contract::gateway::{InvokeModel, ModelCallFailure, ModelReply, ToolCall};
+use ktsu_contract::in_process::ModelGateway;
 use ktsu_contract::report::{FailureDetails, LlmResponse};
 use ktsu_peer::{Peer, PeerError};
 use ktsu_server::body::deeper_than;
@@ -19,18 +20,27 @@ use ktsu_server::body::deeper_than;
 /// of tasks wait, and leaves room under the gateway's own cap on connections.
 const MAX_REMOTE_CALLS: usize = 256;
 
+/// The gateway whom a runtime asks.
+#[derive(Clone)]
+pub enum GatewayLink {
+    /// Of the same process: asked by values.
+    InProcess(Arc<dyn ModelGateway>),
+    /// Any other: asked by bytes.
+    Peer(Peer),
+}
+
 /// The gateway, and the places at it.
 #[derive(Clone)]
 pub(super) struct ModelClient {
-    gateway: Peer,
+    gateway: GatewayLink,
     places: Option<Arc<Semaphore>>,
 }
 
 impl ModelClient {
-    pub(super) fn new(gateway: Peer) -> Self {
+    pub(super) fn new(gateway: GatewayLink) -> Self {
         let places = match gateway {
-            Peer::Local(_) => None,
-            Peer::Remote(_) => Some(Arc::new(Semaphore::new(MAX_REMOTE_CALLS))),
+            GatewayLink::InProcess(_) | GatewayLink::Peer(Peer::Local(_)) => None,
+            GatewayLink::Peer(Peer::Remote(_)) => Some(Arc::new(Semaphore::new(MAX_REMOTE_CALLS))),
         };
         Self { gateway, places }
     }
@@ -39,6 +49,30 @@ impl ModelClient {
     /// key names the call, so that a gateway that has answered it need not ask a provider again.
     pub(super) async fn ask(
         &self,
+        request: u64,
+        key: &str,
+        call: InvokeModel,
+        silence: &UnreachableWarning,
+    ) -> LlmResponse {
+        match &self.gateway {
+            GatewayLink::InProcess(gateway) => {
+                let started = Instant::now();
+                let answer = gateway.invoke(call, key).await;
+                let duration_ms = millis_since(started);
+                match answer {
+                    Ok(reply) => response(request, duration_ms, reply),
+                    Err(refusal) => {
+                        refused(request, duration_ms, refusal.status, Some(*refusal.body))
+                    }
+                }
+            }
+            GatewayLink::Peer(peer) => self.ask_peer(peer, request, key, &call, silence).await,
+        }
+    }
+
+    async fn ask_peer(
+        &self,
+        gateway: &Peer,
         request: u64,
         key: &str,
         call: &InvokeModel,
@@ -56,12 +90,15 @@ impl ModelClient {
             };
             let started = Instant::now();
             let headers = [("idempotency-key", key)];
-            let answer = self.gateway.post("/invoke", &headers, json.clone()).await;
+            let answer = gateway.post("/invoke", &headers, json.clone()).await;
             drop(place);
-            let duration_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
+            let duration_ms = millis_since(started);
             match answer {
                 Ok((200, body)) => return reply(request, duration_ms, &body),
-                Ok((status, body)) => return refusal(request, duration_ms, status, &body),
+                Ok((status, body)) => {
+                    let said = serde_json::from_slice(&body).ok();
+                    return refused(request, duration_ms, status, said);
+                }
                 Err(error @ PeerError::InvalidUrl(_)) => {
                     let error = unreadable(error.to_string(), false);
                     return failure(request, duration_ms, error);
@@ -76,14 +113,21 @@ impl ModelClient {
     }
 }
 
+fn millis_since(started: Instant) -> u64 {
+    u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
 fn reply(request: u64, duration_ms: u64, body: &[u8]) -> LlmResponse {
-    let reply: ModelReply = match serde_json::from_slice(body) {
-        Ok(reply) => reply,
+    match serde_json::from_slice(body) {
+        Ok(reply) => response(request, duration_ms, reply),
         Err(error) => {
             let words = format!("the gateway's reply cannot be read: {error}");
-            return failure(request, duration_ms, unreadable(words, true));
+            failure(request, duration_ms, unreadable(words, true))
         }
-    };
+    }
+}
+
+fn response(request: u64, duration_ms: u64, reply: ModelReply) -> LlmResponse {
     let tool_calls = reply.tool_calls.into_iter().map(shallow).collect();
     let (provider, model) = reply
         .model_resolved
@@ -126,8 +170,12 @@ fn micro_usd(usd: f64) -> u64 {
 }
 
 /// There is no reply, and what the call used counts all the same (decision F4).
-fn refusal(request: u64, duration_ms: u64, status: u16, body: &[u8]) -> LlmResponse {
-    let said = serde_json::from_slice::<ModelCallFailure>(body).ok();
+fn refused(
+    request: u64,
+    duration_ms: u64,
+    status: u16,
+    said: Option<ModelCallFailure>,
+) -> LlmResponse {
     let Some(said) = said.filter(|said| !said.error.is_empty()) else {
         let words = format!("the gateway answered {status} without an error code");
         return failure(request, duration_ms, unreadable(words, status >= 500));
@@ -232,7 +280,8 @@ mod tests {
     #[test]
     fn an_answer_without_an_error_code_is_an_error_of_ours() {
         for (status, body, retryable) in [(502, "<html>", true), (404, "{\"error\":\"\"}", false)] {
-            let error = refusal(1, 2, status, body.as_bytes()).error.unwrap();
+            let said = serde_json::from_str(body).ok();
+            let error = refused(1, 2, status, said).error.unwrap();
             assert_eq!(error.code, "internal_error");
             assert_eq!(error.retryable, retryable);
             assert!(
@@ -249,7 +298,7 @@ mod tests {
             "tokens_cached":1,"tokens_reasoning":2,"cost_micro_usd":7,"prices":"p1","attempts":[
             {"model":"p/m","status":"internal_error","duration_ms":3,
              "usage":{"tokens_in":5,"tokens_out":6,"cost_micro_usd":7}}]}"#;
-        let response = refusal(12, 9, 500, body);
+        let response = refused(12, 9, 500, serde_json::from_slice(body).ok());
         assert_eq!(response.error.unwrap().code, "internal_error");
         let used = (response.tokens_in, response.tokens_out);
         assert_eq!((used, response.cost_micro_usd), ((5, 6), 7));

@@ -9,7 +9,8 @@ use axum::body::Bytes;
 use serde::Serialize;
 
 use self::local::LocalRecorder;
-use super::callbacks::{Callbacks, DeliveryOutcome, UnreachableWarning};
+use super::callbacks::{Backoff, Callbacks, DeliveryOutcome, UnreachableWarning, is_passing};
+use ktsu_contract::in_process::{Refusal, ReportReceiver};
 use ktsu_contract::report::{Report, ReportAck, ReportEvent};
 use ktsu_contract::runtime::InvokeAgent;
 
@@ -35,6 +36,8 @@ pub(super) struct Reporter {
     callbacks: Callbacks,
     silence: UnreachableWarning,
     url: String,
+    run_id: String,
+    step_id: String,
     attempt: u32,
     sent: AtomicU32,
 }
@@ -47,6 +50,8 @@ impl TaskRecorder {
                 callbacks,
                 silence: UnreachableWarning::default(),
                 url: url.clone(),
+                run_id: task.run_id.clone(),
+                step_id: task.step_id.clone(),
                 attempt: task.attempt,
                 sent: AtomicU32::new(0),
             }),
@@ -76,11 +81,37 @@ impl Reporter {
             n: self.sent.fetch_add(1, Ordering::Relaxed) + 1,
             events,
         };
+        if let Some(receiver) = self.callbacks.receiver() {
+            return self.hand_over(&*receiver, report).await;
+        }
         let body = deliver(&self.callbacks, &self.url, &report, &self.silence).await?;
         serde_json::from_slice(&body).map_err(|error| {
             tracing::error!(%error, "cannot read the response to a report; dropping the task");
             RecordError::Unwanted
         })
+    }
+
+    /// Hands a report to an orchestrator of the same process, until it is answered.
+    async fn hand_over(
+        &self,
+        receiver: &dyn ReportReceiver,
+        report: Report,
+    ) -> Result<ReportAck, RecordError> {
+        let bytes = encode(&report)?;
+        let mut backoff = Backoff::default();
+        let mut report = report;
+        loop {
+            let answer = receiver.report(&self.run_id, &self.step_id, report, &bytes);
+            match answer.await {
+                Ok(ack) => return Ok(ack),
+                Err(Refusal { status, body }) if is_passing(status) => {
+                    tracing::debug!(status, body, "retrying a report");
+                }
+                Err(Refusal { status, .. }) => return Err(refused(status)),
+            }
+            backoff.wait().await;
+            report = serde_json::from_slice(&bytes).map_err(|_| RecordError::Unwanted)?;
+        }
     }
 }
 
@@ -91,21 +122,30 @@ async fn deliver(
     message: &impl Serialize,
     silence: &UnreachableWarning,
 ) -> Result<Vec<u8>, RecordError> {
-    // Made once: another try is recognised by its bytes.
-    let bytes = serde_json::to_vec(message).map_err(|error| {
+    let bytes = Bytes::from(encode(message)?);
+    match callbacks.deliver(url, bytes, silence).await {
+        DeliveryOutcome::Accepted(body) => Ok(body),
+        DeliveryOutcome::Refused(status) => Err(refused(status)),
+    }
+}
+
+/// A message's bytes. They are made once: another try is recognised by them.
+fn encode(message: &impl Serialize) -> Result<Vec<u8>, RecordError> {
+    serde_json::to_vec(message).map_err(|error| {
         tracing::error!(%error, "cannot encode a message; dropping the task");
         RecordError::Unwanted
-    })?;
-    match callbacks.deliver(url, Bytes::from(bytes), silence).await {
-        DeliveryOutcome::Accepted(body) => Ok(body),
-        // Nobody waits for it any more: that is no fault.
-        DeliveryOutcome::Refused(409) => Err(RecordError::Unwanted),
-        DeliveryOutcome::Refused(status) => {
-            tracing::warn!(status, "the orchestrator refused a message");
-            Err(match status {
-                401 | 404 => RecordError::Unwanted,
-                _ => RecordError::Refused(status),
-            })
-        }
+    })
+}
+
+/// What follows from a refusal that no repetition changes.
+fn refused(status: u16) -> RecordError {
+    // Nobody waits for it any more: that is no fault.
+    if status == 409 {
+        return RecordError::Unwanted;
+    }
+    tracing::warn!(status, "the orchestrator refused a message");
+    match status {
+        401 | 404 => RecordError::Unwanted,
+        _ => RecordError::Refused(status),
     }
 }

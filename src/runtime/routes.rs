@@ -15,6 +15,7 @@ use utoipa_axum::routes;
 
 use super::Runtime;
 use super::tasks::StartOutcome;
+use ktsu_contract::in_process::Refusal;
 use ktsu_contract::runtime::{InvokeAgent, TaskAccepted, TaskRefused};
 use ktsu_peer as peer;
 use ktsu_server::{self as server, document};
@@ -101,7 +102,8 @@ async fn invoke(State(runtime): State<Runtime>, body: Result<Bytes, BytesRejecti
         Ok(body) => body,
         Err(error) if error.status() == StatusCode::PAYLOAD_TOO_LARGE => {
             let message = format!("a dispatch may have at most {MAX_BODY} bytes");
-            return refused(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", message);
+            let status = StatusCode::PAYLOAD_TOO_LARGE;
+            return respond(refused(status, "body_too_large", message));
         }
         Err(_) => return invalid("the body broke off".to_owned()),
     };
@@ -109,21 +111,35 @@ async fn invoke(State(runtime): State<Runtime>, body: Result<Bytes, BytesRejecti
         Ok(task) => task,
         Err(message) => return invalid(message),
     };
-    let accepted = TaskAccepted {
+    let accepted = accepted(&runtime, &task);
+    match refusal(runtime.start_task(task)) {
+        None => (StatusCode::ACCEPTED, Json(accepted)).into_response(),
+        Some(refusal) => respond(refusal),
+    }
+}
+
+/// That a task is taken.
+pub(super) fn accepted(runtime: &Runtime, task: &InvokeAgent) -> TaskAccepted {
+    TaskAccepted {
         run_id: task.run_id.clone(),
         step_id: task.step_id.clone(),
         status: "accepted".to_owned(),
         runtime_id: Some(runtime.id().to_owned()),
-    };
-    match runtime.start(task) {
-        StartOutcome::Running => (StatusCode::ACCEPTED, Json(accepted)).into_response(),
+    }
+}
+
+/// Why a task is not taken; nothing if it is.
+pub(super) fn refusal(started: StartOutcome) -> Option<Refusal<TaskRefused>> {
+    match started {
+        StartOutcome::Running => None,
         StartOutcome::Superseded(attempt) => {
             let message = format!("attempt {attempt} of this task is worked on");
-            refused(StatusCode::CONFLICT, "stale_attempt", message)
+            Some(refused(StatusCode::CONFLICT, "stale_attempt", message))
         }
         StartOutcome::Closed => {
             let message = "the runtime is stopping".to_owned();
-            refused(StatusCode::SERVICE_UNAVAILABLE, "stopping", message)
+            let status = StatusCode::SERVICE_UNAVAILABLE;
+            Some(refused(status, "stopping", message))
         }
     }
 }
@@ -150,14 +166,22 @@ fn task(body: &[u8]) -> Result<InvokeAgent, String> {
 }
 
 fn invalid(message: String) -> Response {
-    refused(StatusCode::BAD_REQUEST, "invalid_request", message)
+    respond(refused(StatusCode::BAD_REQUEST, "invalid_request", message))
 }
 
-fn refused(status: StatusCode, error: &str, message: String) -> Response {
-    let refused = TaskRefused {
-        error: error.to_owned(),
-        message,
-        retryable: status == StatusCode::SERVICE_UNAVAILABLE,
-    };
-    (status, Json(refused)).into_response()
+fn refused(status: StatusCode, error: &str, message: String) -> Refusal<TaskRefused> {
+    Refusal {
+        status: status.as_u16(),
+        body: TaskRefused {
+            error: error.to_owned(),
+            message,
+            retryable: status == StatusCode::SERVICE_UNAVAILABLE,
+        },
+    }
+}
+
+fn respond(refusal: Refusal<TaskRefused>) -> Response {
+    let status = StatusCode::from_u16(refusal.status);
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    (status, Json(refusal.body)).into_response()
 }

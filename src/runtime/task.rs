@@ -3,11 +3,12 @@
 mod model_call;
 mod servers;
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
 
 use super::callbacks::{Callbacks, UnreachableWarning};
 use super::conversation::{self, Action, Conversation, ConversationLimits};
@@ -83,20 +84,14 @@ struct Toolbox {
 }
 
 /// Works, and sees to it that every end is reported: a timeout and a panic, too.
-pub(super) async fn run(work: Arc<TaskContext>) {
+pub(super) async fn run(work: TaskContext) {
     let late = async {
         work.time.elapsed().await;
         tokio::time::sleep(FINAL_REPORT_TIMEOUT).await;
     };
-    // Aborted when dropped, so that whoever aborts this task aborts the work.
-    let mut under_way = JoinSet::new();
-    let worker = Arc::clone(&work);
-    under_way.spawn(async move {
-        worker.work().await;
-    });
     let done = tokio::select! {
         biased;
-        done = under_way.join_next() => done,
+        done = AssertUnwindSafe(work.work()).catch_unwind() => done,
         () = late => {
             return tracing::warn!(
                 run_id = work.invoke.run_id,
@@ -106,9 +101,9 @@ pub(super) async fn run(work: Arc<TaskContext>) {
         }
     };
     match done {
-        None | Some(Ok(())) => {}
-        Some(Err(error)) => {
-            tracing::error!(%error, run_id = work.invoke.run_id, "a task panicked");
+        Ok(()) => {}
+        Err(_) => {
+            tracing::error!(run_id = work.invoke.run_id, "a task panicked");
             let words = "the task broke off by a fault of the runtime";
             let end = conversation::broken("internal_error", words);
             let _ = tokio::time::timeout(FINAL_REPORT_TIMEOUT, work.finish(end)).await;

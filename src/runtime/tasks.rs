@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
 use tokio::task::AbortHandle;
 
@@ -68,12 +69,16 @@ impl TaskRegistry {
             key: key.clone(),
             start,
         };
-        // Not under the lock: what is spawned may end, and take itself off the list, at once.
-        let handle = tokio::spawn(async move {
+        let mut work = Box::pin(async move {
             work.await;
             drop(listed);
-        })
-        .abort_handle();
+        });
+        // Not under the lock: it may end, and take itself off the list, at once. It goes as far as
+        // it can here, so that whoever starts it soon has its first report.
+        if work.as_mut().now_or_never().is_some() {
+            return StartOutcome::Running;
+        }
+        let handle = tokio::spawn(work).abort_handle();
         match self.0.lock().active.get_mut(&key) {
             Some(active) if active.start == start => active.handle = Some(handle),
             // It has ended, or was stopped in between.

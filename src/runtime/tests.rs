@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use self::fakes::{Fault, Gateway, Heard, News, Orchestrator, Say, serve, soon};
 use self::tool_fakes::Servers;
 use super::*;
+use ktsu_peer::Peer;
 
 struct World {
     runtime: Runtime,
@@ -27,7 +28,7 @@ struct World {
     /// Where reports go.
     url: String,
     /// The orchestrator's routes, where it is in the same process.
-    _way_back: Arc<OnceLock<Router>>,
+    _way_back: Arc<OnceLock<LocalOrchestrator>>,
 }
 
 /// All over sockets.
@@ -37,7 +38,7 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
     let (servers, sessions) = Servers::new();
     let url = serve(orchestrator.router()).await;
     let runtime = Runtime::new(RuntimeParts {
-        gateway: Peer::remote(serve(gateway.router()).await, None),
+        gateway: GatewayLink::Peer(Peer::remote(serve(gateway.router()).await, None)),
         orchestrator: Callbacks::remote(&*url),
         tools: Arc::new(servers.clone()),
     });
@@ -55,15 +56,20 @@ async fn world(says: impl IntoIterator<Item = Say>) -> World {
     }
 }
 
+fn by_routes(router: Router) -> LocalOrchestrator {
+    let reports = None;
+    LocalOrchestrator { router, reports }
+}
+
 /// All in one process.
 fn local(says: impl IntoIterator<Item = Say>) -> World {
     let (orchestrator, heard) = Orchestrator::new();
     let (gateway, news) = Gateway::new(says);
     let (servers, sessions) = Servers::new();
     let router = Arc::new(OnceLock::new());
-    router.set(orchestrator.router()).unwrap();
+    router.set(by_routes(orchestrator.router())).ok().unwrap();
     let runtime = Runtime::new(RuntimeParts {
-        gateway: Peer::Local(gateway.router()),
+        gateway: GatewayLink::Peer(Peer::Local(gateway.router())),
         orchestrator: Callbacks::Local(Arc::downgrade(&router)),
         tools: Arc::new(servers.clone()),
     });
@@ -97,7 +103,7 @@ impl World {
     async fn work(&self, task: Value) {
         let invoke: InvokeAgent = serde_json::from_value(task).unwrap();
         let work = self.runtime.work(invoke);
-        soon(task::run(Arc::new(work))).await;
+        soon(task::run(work)).await;
     }
 
     async fn dispatch(&self, task: &Value) -> (u16, Value) {
@@ -291,7 +297,7 @@ async fn a_gateway_that_starts_late_is_waited_for() {
     drop(port);
     let mut world = world([Say::Text("{}")]).await;
     world.runtime = Runtime::new(RuntimeParts {
-        gateway: Peer::remote(format!("http://{address}"), None),
+        gateway: GatewayLink::Peer(Peer::remote(format!("http://{address}"), None)),
         orchestrator: Callbacks::remote(&*world.url),
         tools: Arc::new(Servers::new().0),
     });
@@ -509,7 +515,7 @@ async fn before_the_orchestrator_stands_a_report_waits() {
     let (gateway, _) = Gateway::new([Say::Text("{}")]);
     let late = Arc::new(OnceLock::new());
     let runtime = Runtime::new(RuntimeParts {
-        gateway: Peer::Local(gateway.router()),
+        gateway: GatewayLink::Peer(Peer::Local(gateway.router())),
         orchestrator: Callbacks::Local(Arc::downgrade(&late)),
         tools: Arc::new(Servers::new().0),
     });
@@ -517,9 +523,9 @@ async fn before_the_orchestrator_stands_a_report_waits() {
     let task = json!({"run_id": "r", "step_id": "s", "system": "", "user_message": "",
                       "callback_url": "http://h/c", "report_url": "http://h/report",
                       "model": {"group": "g"}});
-    runtime.start(serde_json::from_value(task).unwrap());
+    runtime.start_task(serde_json::from_value(task).unwrap());
     tokio::task::yield_now().await;
-    late.set(orchestrator.router()).unwrap();
+    late.set(by_routes(orchestrator.router())).ok().unwrap();
     let (path, _) = soon(heard.recv()).await.unwrap();
     assert_eq!(path, "/report");
 }

@@ -76,7 +76,8 @@ pub fn value(bytes: &[u8]) -> Result<Value, ProblemDetails> {
     })
 }
 
-fn too_large(limit: usize) -> ProblemDetails {
+/// That a body is longer than it may be.
+pub fn too_large(limit: usize) -> ProblemDetails {
     let detail = format!("a body may have at most {limit} bytes");
     ProblemDetails::new(ErrorCode::BodyTooLarge, detail)
 }

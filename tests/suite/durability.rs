@@ -276,6 +276,7 @@ async fn an_engine_without_syncs() {
         peers: Peers {
             egress: egress::Client::new(&EgressPolicy::default()).unwrap(),
             runtime: None,
+            runtime_here: None,
             gateway: None,
             groups: None,
             tool_servers: Default::default(),

@@ -26,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use ktsu::assemble::{self, Agents, Engine, LedgerPlace, Setup};
-use ktsu_api::routes;
+use ktsu_api::routes::{self, InProcessReports};
 use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_environment::{self as environment, Environment};
 use ktsu_gateway::{self as gateway, Gateway};
@@ -39,7 +39,7 @@ use ktsu_orchestrator::{
 };
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
-use ktsu_runtime::{self as runtime, Callbacks, Runtime};
+use ktsu_runtime::{self as runtime, Callbacks, GatewayLink, LocalOrchestrator, Runtime};
 use ktsu_telemetry::{Metrics, Telemetry};
 use ktsu_tools::McpClient;
 
@@ -57,6 +57,11 @@ fn far_away() -> Option<u64> {
     let seed = std::env::var("KTSU_TEST_SEED").ok();
     let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(7);
     is_late.then_some(seed)
+}
+
+/// Whether services of one process talk by bytes, as over a socket: `KTSU_TEST_PEERS=bytes`.
+pub(crate) fn by_bytes() -> bool {
+    std::env::var("KTSU_TEST_PEERS").is_ok_and(|peers| peers == "bytes")
 }
 
 /// Says that something could not be tested on this machine, once, even if the test passes: what is
@@ -311,7 +316,7 @@ pub(crate) struct Within {
     pub(crate) client: Client,
     /// In this process, as is its gateway, where the kit has one.
     pub(crate) runtime: Runtime,
-    _way_back: Arc<OnceLock<axum::Router>>,
+    _way_back: Arc<OnceLock<LocalOrchestrator>>,
     _thread: AppenderThread,
 }
 
@@ -360,7 +365,10 @@ impl Within {
         let provider_keys = models.secrets().to_vec();
         let way_back = Arc::new(OnceLock::new());
         let runtime = Runtime::new(runtime::RuntimeParts {
-            gateway: Peer::Local(gateway::router(models)),
+            gateway: match by_bytes() {
+                true => GatewayLink::Peer(Peer::Local(gateway::router(models))),
+                false => GatewayLink::InProcess(Arc::new(models)),
+            },
             orchestrator: Callbacks::Local(Arc::downgrade(&way_back)),
             tools: Arc::new(McpClient::new(egress.clone())),
         });
@@ -375,6 +383,7 @@ impl Within {
             peers: Peers {
                 egress,
                 runtime: Some(Peer::Local(runtime.router())),
+                runtime_here: (!by_bytes()).then(|| Arc::new(runtime.clone()) as _),
                 gateway: None,
                 groups: None,
                 tool_servers: Default::default(),
@@ -390,7 +399,11 @@ impl Within {
         };
         let (orchestrator, recovered) = Orchestrator::start(parts).await.unwrap();
         let router = routes::router(orchestrator.clone());
-        let _ = way_back.set(router.clone());
+        let reports = InProcessReports(orchestrator.clone());
+        let _ = way_back.set(LocalOrchestrator {
+            router: router.clone(),
+            reports: (!by_bytes()).then(|| Arc::new(reports) as _),
+        });
         let beating = runtime.clone();
         tokio::spawn(async move { beating.beat(std::future::pending()).await });
         Self {

@@ -17,13 +17,13 @@ use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_contract::report::{Heartbeat, HeartbeatAck, Report, ReportAck, TaskCompletion};
-use ktsu_orchestrator::{Orchestrator, TaskAddress};
+use ktsu_orchestrator::{Orchestrator, ReportOrigin, TaskAddress};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body;
 
 /// The size limit of a report: a conversation may be longer than the request that started its run,
 /// and may contain a model's reply twice, as text and as an output.
-const MAX_REPORT: usize = 32 * 1024 * 1024;
+pub(super) const MAX_REPORT: usize = 32 * 1024 * 1024;
 
 static REPORT: DtoSchema = DtoSchema::of::<Report>();
 static COMPLETE: DtoSchema = DtoSchema::of::<TaskCompletion>();
@@ -75,7 +75,7 @@ pub(super) async fn report(
     let bytes = body::read_at_most(body, MAX_REPORT).await?;
     let report: Report = read(&bytes, &REPORT)?;
     let answer = orchestrator
-        .report(task, attempt, report, &bytes)
+        .report(task, attempt, report, &bytes, ReportOrigin::Socket)
         .await
         .map_err(problems::report_error)?;
     Ok(Json(answer))

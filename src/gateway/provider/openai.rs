@@ -40,7 +40,7 @@ impl OpenAi {
         let endpoint = &self.endpoint;
         let key = (header::AUTHORIZATION, "Bearer ");
         let completion = endpoint.post("/chat/completions", key, &[], &body, within, spent);
-        answer(completion.await?, call, &Redactor::new([&endpoint.api_key]))
+        answer(completion.await?, call, &endpoint.redactor)
     }
 }
 

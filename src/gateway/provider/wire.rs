@@ -28,6 +28,8 @@ pub(crate) struct ProviderEndpoint {
     /// Of one call.
     pub(crate) timeout: Duration,
     pub(crate) client: Client,
+    /// Takes the key out of what the provider says.
+    pub(crate) redactor: Redactor,
 }
 
 /// Whether an error's body says that the account has nothing left.
@@ -75,7 +77,7 @@ impl ProviderEndpoint {
             keep: MAX_RESPONSE_BYTES,
         };
         match self.client.send(request).await {
-            Ok(response) => read(&response, &Redactor::new([&self.api_key]), spent),
+            Ok(response) => read(&response, &self.redactor, spent),
             Err(failure) => Err(unanswered(&failure)),
         }
     }

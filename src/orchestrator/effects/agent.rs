@@ -18,9 +18,11 @@ use tokio::sync::mpsc;
 
 use super::servers::{self, ServerSetup};
 use crate::Shared;
+use crate::reports::ReportOrigin;
 use crate::run::{Message, ReportMessage};
 use crate::supervise::WatchRequest;
 use crate::token::TaskName;
+use ktsu_contract::in_process::AgentRuntime;
 use ktsu_contract::runtime::{
     InvokeAgent, ModelSettings, RecordedFrame, TaskAccepted, TaskRefused,
 };
@@ -145,7 +147,7 @@ pub(crate) fn send_all(
     let (first, again): (Vec<_>, Vec<_>) =
         tasks.into_iter().partition(|task| task.invoke.attempt == 1);
     for task in first {
-        tokio::spawn(task.send(Arc::clone(shared), mailbox.clone()));
+        task.begin(shared, mailbox);
     }
     if again.is_empty() {
         return;
@@ -168,7 +170,7 @@ pub(crate) fn send_all(
         let forgotten = dispatch_forgotten(&frames);
         for mut task in again {
             task.invoke.history = task.history(&frames, &forgotten);
-            tokio::spawn(task.send(Arc::clone(&shared), mailbox.clone()));
+            task.begin(&shared, &mailbox);
         }
     });
 }
@@ -188,6 +190,32 @@ impl Dispatch {
                 && !forgotten.contains(&frame.seq)
         };
         frames.iter().filter(about).map(recorded).collect()
+    }
+
+    /// Gives the task to the runtime, wherever that is.
+    fn begin(self, shared: &Arc<Shared>, mailbox: &mpsc::Sender<Box<Message>>) {
+        match &shared.peers.runtime_here {
+            Some(runtime) if self.hopeless.is_none() => self.hand_over(shared, &**runtime),
+            _ => drop(tokio::spawn(self.send(Arc::clone(shared), mailbox.clone()))),
+        }
+    }
+
+    /// Gives the task to the runtime of this process.
+    fn hand_over(self, shared: &Shared, runtime: &dyn AgentRuntime) {
+        let attempt = self.invoke.attempt;
+        match runtime.start(self.invoke) {
+            Ok(accepted) => {
+                let (supervisor, instance) = (&shared.supervisor, accepted.runtime_id);
+                supervisor.record_contact(&self.name, attempt, instance);
+            }
+            // It is stopping, and the engine with it; or a later attempt has taken its place.
+            Err(refusal) => tracing::debug!(
+                run = self.name.run,
+                status = refusal.status,
+                "the runtime does not take a task: {}",
+                refusal.body.message
+            ),
+        }
     }
 
     /// Sends the task until the runtime responds or the task is no longer wanted (decision W4).
@@ -271,6 +299,7 @@ impl Dispatch {
         let message = Message::Report(ReportMessage {
             scope: self.scope.clone(),
             events: vec![AgentEvent::Finished(Box::new(finished))],
+            origin: ReportOrigin::Process,
             reply,
         });
         // Fails if the run has ended meanwhile.

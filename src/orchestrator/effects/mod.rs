@@ -20,17 +20,30 @@ use ktsu_workflow::definition::Definition;
 use ktsu_workflow::effects::{Effect, EffectKind};
 use ktsu_workflow::next::Memo;
 
+/// Whether an effect of a run may start before its announcement is durable: a task whose runtime is
+/// in this process and ends with it, and whose tools are none, so that the first it does is to
+/// report. Nothing leaves the process before that report is durable, and the dispatch with it.
+pub(super) fn may_start_early(shared: &Shared, state: &RunState, effect: &Effect) -> bool {
+    let EffectKind::Task(at) = effect.kind else {
+        return false;
+    };
+    let task = state.task(at.scope, at.step, at.item);
+    shared.peers.runtime_here.is_some()
+        && task.is_some_and(|task| task.attempt == 1)
+        && state.servers(at.scope, at.step).is_empty()
+}
+
 /// Starts effects that are due. The values they need are built here, for this use (DESIGN 1). Gives
 /// a handle on each webhook, by which it can be broken off.
 pub(super) fn start(
     shared: &Arc<Shared>,
     state: &RunState,
     definition: &Definition,
+    memo: &Memo,
     (due, now): (&[Effect], Timestamp),
     mailbox: &mpsc::Sender<Box<Message>>,
 ) -> Vec<AbortHandle> {
     let (mut tasks, mut webhooks) = (Vec::new(), Vec::new());
-    let memo = Memo::default();
     let request = |at: StepAddress, about: Option<u64>| {
         let sending = webhook::prepare(shared, state, definition, (at, about))?;
         let (shared, mailbox) = (Arc::clone(shared), mailbox.clone());
@@ -48,7 +61,7 @@ pub(super) fn start(
                 webhooks.extend(request(StepAddress::step(scope, step), Some(about)));
             }
             EffectKind::Task(at) => {
-                let task = agent::prepare(shared, state, definition, &memo, (at, now));
+                let task = agent::prepare(shared, state, definition, memo, (at, now));
                 if let Some(task) = task {
                     agent::watch(shared, state, at, mailbox);
                     tasks.push(task);

@@ -6,6 +6,7 @@ use ktsu_projections::run::steer::StopKind;
 
 use super::{Message, ReportMessage, ReportOutcome, RunTask};
 use crate::human_commands::{CommandError, CommandReceipt, CommandReply, HumanCommand};
+use crate::reports;
 use crate::tools;
 use ktsu_workflow::admit;
 use ktsu_workflow::admit::approval::ApprovalDecisionError;
@@ -145,10 +146,14 @@ impl RunTask {
 
     /// The runtime receives the recorded frames at once; the wait for durability happens there.
     fn report_received(&mut self, message: ReportMessage) -> Result<(), InvariantViolation> {
+        let next_is_due = reports::next_is_due(&message);
         let premature = report::claims_timeout(&message.events) && self.judge_deadline()?;
         let taken = match report::report(&self.state, &message.scope, message.events) {
             ReportAdmission::Accepted(_) if premature => ReportOutcome::Stale,
-            ReportAdmission::Accepted(drafts) => ReportOutcome::New(self.take_report(drafts)?),
+            ReportAdmission::Accepted(drafts) => {
+                self.report_is_due = next_is_due;
+                self.take_report(drafts, message.origin)?
+            }
             ReportAdmission::Deferred(events) => {
                 self.held.push_back(ReportMessage { events, ..message });
                 return Ok(());

@@ -40,9 +40,9 @@ impl TaskContext {
             priced_only: self.invoke.model.priced_only,
         };
         let key = name(run_id, step_id, asking.seq);
-        let asked = self.models.ask(asking.seq, &key, &call, &self.silence);
+        let asked = self.models.ask(asking.seq, &key, call, &self.silence);
         let mut response = asked.await;
-        if call.priced_only {
+        if self.invoke.model.priced_only {
             response = model::priced(response);
         }
         // Only a turn leads to tools: nobody was told of any in the other calls.

@@ -2,6 +2,7 @@
 
 mod builtin;
 mod contract;
+mod early;
 mod fan_out;
 mod kills;
 mod load;

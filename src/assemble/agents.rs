@@ -1,0 +1,59 @@
+//! Runtime and gateway: those of this process, or the addresses of others.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock};
+
+use axum::Router;
+
+use super::Agents;
+use ktsu_egress as egress;
+use ktsu_gateway::Gateway;
+use ktsu_peer::Peer;
+use ktsu_runtime::{Callbacks, GatewayLink, LocalOrchestrator, Runtime, RuntimeParts};
+use ktsu_tools::McpClient;
+
+/// Runtime and gateway, as the orchestrator meets them.
+#[derive(Default)]
+pub(super) struct Workers {
+    pub(super) runtime: Option<Peer>,
+    pub(super) gateway: Option<Peer>,
+    /// The runtime of this process.
+    pub(super) here: Option<Runtime>,
+    /// The services to listen, and their addresses.
+    pub(super) listening: Vec<(&'static str, SocketAddr, Router)>,
+}
+
+/// Makes those of this process, and finds those of others.
+pub(super) fn agents(
+    wanted: &Agents,
+    gateway: Gateway,
+    way_back: &Arc<OnceLock<LocalOrchestrator>>,
+    egress: &egress::Client,
+) -> Workers {
+    let mut workers = Workers::default();
+    match wanted {
+        Agents::Nowhere => {}
+        Agents::Remote { runtime, gateway } => {
+            workers.runtime = Some(Peer::remote(runtime, None));
+            workers.gateway = gateway.as_ref().map(|url| Peer::remote(url, None));
+        }
+        Agents::Here {
+            runtime: runtime_at,
+            gateway: gateway_at,
+        } => {
+            let routes = ktsu_gateway::router(gateway.clone());
+            let runtime = Runtime::new(RuntimeParts {
+                gateway: GatewayLink::InProcess(Arc::new(gateway)),
+                orchestrator: Callbacks::Local(Arc::downgrade(way_back)),
+                tools: Arc::new(McpClient::new(egress.clone())),
+            });
+            let runtime_at = runtime_at.map(|at| ("runtime", at, runtime.router()));
+            let gateway_at = gateway_at.map(|at| ("gateway", at, routes.clone()));
+            workers.listening = runtime_at.into_iter().chain(gateway_at).collect();
+            workers.runtime = Some(Peer::Local(runtime.router()));
+            workers.gateway = Some(Peer::Local(routes));
+            workers.here = Some(runtime);
+        }
+    }
+    workers
+}

@@ -1,0 +1,91 @@
+//! A task whose runtime is of the same process begins before its dispatch is durable. What it asks a
+//! model for goes to the ledger with the dispatch, and to the model after that.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use ktsu_ledger::appender::{Commit, Options};
+use ktsu_ledger::store::MemoryStore;
+use serde_json::json;
+
+use super::MSG;
+use crate::support::model::{self, KEY, Model, Said};
+use crate::support::{Within, by_bytes};
+
+const CHAIN: &str = r#"
+pipeline:
+  - {id: a, agent: ./agents/echo.agent.yaml, params: {msg: "{{ params.msg }}"}}
+  - {id: b, depends_on: [a], agent: ./agents/echo.agent.yaml, params: {msg: "{{ step.a.answer }}"}}
+  - {id: c, depends_on: [b], agent: ./agents/reflects.agent.yaml, params: {msg: "{{ step.b.answer }}"}}
+"#;
+
+/// What is appended, and the word that lets each append be known.
+struct Gate {
+    appended: tokio::sync::mpsc::UnboundedReceiver<Vec<String>>,
+    open: Sender<()>,
+}
+
+fn gated() -> (Options, Gate) {
+    let (told, appended) = tokio::sync::mpsc::unbounded_channel();
+    let (open, opened): (Sender<()>, Receiver<()>) = channel();
+    let on_commit = move |commit: Commit| {
+        let frames = commit.entries.iter().flat_map(|entry| entry.records());
+        let kinds = frames.map(|record| record.decode_bare().unwrap().event.kind().to_owned());
+        // The test may be over.
+        let _ = told.send(kinds.collect());
+        let _ = opened.recv();
+    };
+    let options = Options {
+        on_commit: Some(Box::new(on_commit)),
+        ..Options::default()
+    };
+    (options, Gate { appended, open })
+}
+
+#[tokio::test]
+async fn a_step_costs_one_append_and_its_model_is_asked_once_that_is_durable() {
+    let model = Model::scripted(|call| Said::answer(&call.user())).await;
+    let workflow = format!("{MSG}{CHAIN}");
+    let kit = model::kit(&model, &[("chain", &workflow)]);
+    let (options, mut gate) = gated();
+    let within = Within::new(kit.load(), MemoryStore::new(), options, &[KEY], None).await;
+    let client = within.client.clone();
+    let run = async move { client.run("chain", json!({"msg": "hello"})).await };
+    let mut run = std::pin::pin!(run);
+    let mut appends = Vec::new();
+    let envelope = loop {
+        let kinds = tokio::select! {
+            kinds = gate.appended.recv() => kinds.unwrap(),
+            envelope = &mut run => break envelope,
+        };
+        // Everything that is ready gets its turn, and a model that could be asked is.
+        for _ in 0..500 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(model.calls().len(), requests(&appends), "{kinds:?}");
+        appends.push(kinds);
+        gate.open.send(()).unwrap();
+    };
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    assert_eq!(requests(&appends), 4);
+    if by_bytes() {
+        return;
+    }
+    let ends: Vec<&str> = appends
+        .iter()
+        .map(|kinds| kinds.last().unwrap().as_str())
+        .collect();
+    let expected = [
+        "llm.request",
+        "llm.request",
+        "llm.request",
+        "llm.request",
+        "run.completed",
+    ];
+    assert_eq!(ends, expected, "{appends:#?}");
+}
+
+/// How many requests for models are appended.
+fn requests(appends: &[Vec<String>]) -> usize {
+    let kinds = appends.iter().flatten();
+    kinds.filter(|kind| *kind == "llm.request").count()
+}
