@@ -1,18 +1,21 @@
 //! Reports of runtimes: authorized, redacted, passed to the run, and acknowledged once durable
 //! (decisions W1-W5).
 
+mod error;
 mod events;
 
 use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::{AgentEvent, Report};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{Event, Frame, Hash, Sealed, StreamId};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::oneshot;
 
+pub use self::error::ReportError;
 use self::events::ReportContext;
-use super::effects::recorded;
-use super::run::{Message, ReportMessage, ReportOutcome};
+use super::recorded::recorded;
+use super::run::{Message, ReportMessage, ReportOrigin, ReportOutcome};
 use super::token::TaskName;
 use super::{Orchestrator, wait_for};
 use ktsu_contract::report::{
@@ -34,35 +37,6 @@ pub struct TaskAddress {
     pub step: String,
     /// The item of a fan-out.
     pub item: Option<u32>,
-}
-
-/// Where a report comes from, which decides what its answer says, and when.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ReportOrigin {
-    /// A socket: the answer comes once the report is durable, and lists what is recorded of it.
-    Socket,
-    /// A runtime of this process, which ends with it. The answer waits for the disk only where what
-    /// follows leaves the process: a call of a model or a tool. What was reported before such a call
-    /// is durable by then, too, as it stands before it in the run's stream. The answer to a report
-    /// that ends its task lists nothing, since nobody goes on with it.
-    Process,
-}
-
-/// Why a report changes nothing (decision W2).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ReportError {
-    /// The token is missing, or of another task.
-    #[error("the token is not one of this task")]
-    Unauthorized,
-    /// Another attempt, an end, other bytes under a used number.
-    #[error("the task is not waiting for this report")]
-    Stale,
-    /// It does not follow from earlier reports, or is empty.
-    #[error("{0}")]
-    Malformed(String),
-    /// The run cannot go on here just now.
-    #[error("{0}")]
-    Unavailable(String),
 }
 
 impl TaskAddress {
@@ -110,11 +84,17 @@ impl Orchestrator {
             let words = "the number of a report is counted from 1";
             return Err(ReportError::Malformed(words.to_owned()));
         }
-        let about = self.report_context(&task, attempt, report.n, bytes);
-        let events = report.events.into_iter().map(|event| about.event(event));
-        let events: Vec<AgentEvent> = events.collect::<Result<_, _>>()?;
-        self.submit_report(&task, events, (attempt, report.n), origin)
-            .await
+        let n = report.n;
+        let about = self.report_context(&task, attempt, n, bytes);
+        let events = about.events(report)?;
+        let taken = self.submit_report(&task, events, (attempt, n), origin);
+        match taken.await? {
+            Some(ack) => Ok(ack),
+            None => {
+                let events = about.events(read_again(bytes)?)?;
+                self.after_the_end(&task, events, n).await
+            }
+        }
     }
 
     /// Takes the end of a task from a runtime that reports nothing else.
@@ -129,10 +109,13 @@ impl Orchestrator {
         bytes: &[u8],
     ) -> Result<(), ReportError> {
         let about = self.report_context(&task, attempt, 0, bytes);
-        let event = about.completed(completion)?;
-        let origin = ReportOrigin::Process;
-        let ack = self.submit_report(&task, vec![event], (attempt, 0), origin);
-        ack.await.map(|_| ())
+        let events = vec![about.completed(completion)?];
+        let taken = self.submit_report(&task, events, (attempt, 0), ReportOrigin::Socket);
+        if taken.await?.is_none() {
+            let events = vec![about.completed(read_again(bytes)?)?];
+            self.after_the_end(&task, events, 0).await?;
+        }
+        Ok(())
     }
 
     fn report_context<'a>(
@@ -183,16 +166,17 @@ impl Orchestrator {
         named.is_none_or(|named| named == instance)
     }
 
+    /// Gives a report to its run; nothing comes of it if the run is not under way.
     async fn submit_report(
         &self,
         task: &TaskAddress,
         events: Vec<AgentEvent>,
         (attempt, n): (u32, u32),
         origin: ReportOrigin,
-    ) -> Result<ReportAck, ReportError> {
+    ) -> Result<Option<ReportAck>, ReportError> {
         let shared = &self.shared;
         let Some(under_way) = shared.runs.get(task.stream.name()) else {
-            return self.after_the_end(task, events, n).await;
+            return Ok(None);
         };
         let supervisor = &shared.supervisor;
         supervisor.record_contact(&task.name(), attempt, None);
@@ -200,7 +184,7 @@ impl Orchestrator {
         let (reply, replied) = oneshot::channel();
         let message = Message::Report(ReportMessage {
             scope: task.scope.clone(),
-            events: events.clone(),
+            events,
             origin,
             reply,
         });
@@ -210,7 +194,7 @@ impl Orchestrator {
         };
         let Some(taken) = taken else {
             // The run ended while the report was on its way.
-            return self.after_the_end(task, events, n).await;
+            return Ok(None);
         };
         let mut progress = under_way.progress;
         let (first, last, ack) = match taken {
@@ -219,13 +203,13 @@ impl Orchestrator {
             ReportOutcome::Stale => return Err(ReportError::Stale),
             ReportOutcome::Malformed(words) => return Err(ReportError::Malformed(words)),
         };
-        if origin == ReportOrigin::Socket || leads_outside {
+        if origin == ReportOrigin::Socket || leads_outside || ack.is_none() {
             let durable = wait_for(&mut progress, |progress| progress.durable >= Some(last)).await;
             durable.map_err(ReportError::Unavailable)?;
         }
         match ack {
-            Some(ack) => Ok(*ack),
-            None => Ok(answer_from(n, task, self.frames(task).await?, first)),
+            Some(ack) => Ok(Some(*ack)),
+            None => Ok(Some(answer_from(n, task, self.frames(task).await?, first))),
         }
     }
 
@@ -263,6 +247,11 @@ impl Orchestrator {
         let unreadable = |error: StoreError| ReportError::Unavailable(error.to_string());
         read.await.map_err(unreadable)
     }
+}
+
+/// A body that was read before.
+fn read_again<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ReportError> {
+    serde_json::from_slice(bytes).map_err(|error| ReportError::Malformed(error.to_string()))
 }
 
 /// Whether the answer to a report is followed by another report before anything else can happen.

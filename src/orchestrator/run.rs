@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use super::clock::{CLOCK_LOOK_INTERVAL, ClockReading};
 use super::human_commands::{CommandReply, HumanCommand};
 use super::registry::RunHandle;
-use super::reports::{self, ReportOrigin};
+use super::reports;
 use super::token::TaskName;
 use super::tools::{BuiltinCall, BuiltinCaller};
 use super::{Shared, effects};
@@ -102,6 +102,18 @@ pub(super) enum ReportOutcome {
     Stale,
     /// It does not follow from earlier reports.
     Malformed(String),
+}
+
+/// Where a report comes from, which decides what its answer says, and when.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReportOrigin {
+    /// A socket: the answer comes once the report is durable, and lists what is recorded of it.
+    Socket,
+    /// A runtime of this process, which ends with it. The answer waits for the disk only where what
+    /// follows leaves the process: a call of a model or a tool. What was reported before such a call
+    /// is durable by then, too, as it stands before it in the run's stream. The answer to a report
+    /// that ends its task lists nothing, since nobody goes on with it.
+    Process,
 }
 
 /// A report of a runtime.

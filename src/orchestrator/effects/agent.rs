@@ -18,8 +18,8 @@ use tokio::sync::mpsc;
 
 use super::servers::{self, ServerSetup};
 use crate::Shared;
-use crate::reports::ReportOrigin;
-use crate::run::{Message, ReportMessage};
+use crate::recorded::recorded;
+use crate::run::{Message, ReportMessage, ReportOrigin};
 use crate::supervise::WatchRequest;
 use crate::token::TaskName;
 use ktsu_contract::in_process::AgentRuntime;
@@ -333,13 +333,4 @@ fn is_final(status: u16) -> bool {
     let status = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let later = [StatusCode::TOO_MANY_REQUESTS, StatusCode::REQUEST_TIMEOUT];
     status.is_client_error() && !later.contains(&status)
-}
-
-/// A frame as runtimes see it.
-pub(crate) fn recorded(frame: &Frame) -> RecordedFrame {
-    RecordedFrame {
-        seq: frame.seq,
-        kind: frame.event.kind().to_owned(),
-        data: frame.event.data(),
-    }
 }

@@ -15,7 +15,7 @@ use tokio::task::AbortHandle;
 
 use super::run::Message;
 use super::{Shared, recompute};
-pub(super) use agent::{recorded, watch};
+pub(super) use agent::watch;
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::effects::{Effect, EffectKind};
 use ktsu_workflow::next::Memo;

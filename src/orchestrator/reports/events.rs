@@ -9,7 +9,7 @@ use ktsu_ledger::event::{
 };
 use serde_json::{Value, json};
 
-use super::ReportError;
+use super::error::ReportError;
 use ktsu_contract::gateway::{MAX_ATTEMPTS_LISTED, ModelAttempt};
 use ktsu_contract::report::{self as wire, FailureDetails, TaskCompletion, TaskOutcome};
 use ktsu_secret::Redactor;
@@ -27,7 +27,13 @@ pub(super) struct ReportContext<'a> {
 }
 
 impl ReportContext<'_> {
-    pub(super) fn event(&self, event: wire::ReportEvent) -> Result<AgentEvent, ReportError> {
+    /// The events of a report, in order.
+    pub(super) fn events(&self, report: wire::Report) -> Result<Vec<AgentEvent>, ReportError> {
+        let events = report.events.into_iter();
+        events.map(|event| self.event(event)).collect()
+    }
+
+    fn event(&self, event: wire::ReportEvent) -> Result<AgentEvent, ReportError> {
         Ok(match event {
             wire::ReportEvent::Request(request) => AgentEvent::Request(LlmRequest {
                 attempt: self.attempt,

@@ -13,36 +13,12 @@ use ktsu_projections::run::{AgentTask, RunState, Step as StepState, TaskAction, 
 use serde_json::{Value, json};
 
 use super::names::{FAN_OUT_INPUT, computed};
-use super::servers::{self, ServerSpec};
+use super::servers;
+use super::task::TaskSpec;
 use super::{DecisionBatch, Memo, ScopedNames, StepContext, StepDecision, WorkOutcome};
 use crate::definition::{CompiledAgent, CompiledStep, CompiledWork, Definition};
 use crate::expression::{Expression, NameLookup, to_value};
 use crate::template::{LeafSource, RenderedTemplate};
-
-/// Everything a runtime gets to know about a task.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TaskSpec {
-    /// The agent's name.
-    pub agent: String,
-    /// The system prompt.
-    pub system: String,
-    /// The user message.
-    pub user: String,
-    /// The prompt of the reflection.
-    pub reflect: Option<String>,
-    /// The group, after the run's policy had its say.
-    pub group: String,
-    /// The most tokens of a reply.
-    pub max_tokens: u32,
-    /// Turns at the most.
-    pub max_turns: u32,
-    /// The step's threshold, in millionths.
-    pub threshold: Option<u32>,
-    /// JSON Schema of the output.
-    pub schema: CanonicalJson,
-    /// The tool servers, without their secrets.
-    pub servers: Vec<ServerSpec>,
-}
 
 /// What a runtime gets to know about a task that has begun; each dispatch gets the same. `memo` keeps
 /// converted values for the next task, so that the items of a fan-out are read once.
@@ -54,6 +30,11 @@ pub fn task_spec(
     step: u32,
     item: Option<u32>,
 ) -> Option<TaskSpec> {
+    if item.is_none()
+        && let Some(task) = memo.take_task(scope, step)
+    {
+        return Some(task);
+    }
     let at = StepContext::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.workflow.steps.get(step as usize)?;
     let Some(ktsu_ledger::event::plan::StepWork::Agent(plan)) = at.workflow_work() else {
@@ -221,7 +202,11 @@ impl StepContext<'_> {
                     Some(count),
                 ))
             }
-            _ => Ok((self.prepare_task(step, plan, &self.names)?.input, None)),
+            _ => {
+                let PreparedTask { input, spec } = self.prepare_task(step, plan, &self.names)?;
+                self.memo.keep_task(self.names.scope(), self.position, spec);
+                Ok((input, None))
+            }
         }
     }
 

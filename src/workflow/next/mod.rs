@@ -12,14 +12,16 @@ mod names;
 mod notice;
 mod servers;
 mod settle;
+mod task;
 mod transform;
 mod webhook;
 
-pub use agent::{TaskSpec, task_spec};
+pub use agent::task_spec;
 pub use child::output_now;
 pub use names::{Memo, ScopedNames};
 pub use notice::notice_body;
 pub use servers::{ServerSpec, missing_value_code, secret_values};
+pub use task::TaskSpec;
 pub use webhook::{
     REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, notice_id, webhook_preview,
 };

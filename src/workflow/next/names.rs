@@ -10,6 +10,7 @@ use ktsu_projections::envelope::skip_marker;
 use ktsu_projections::run::{Effective, RunState};
 use serde_json::Value;
 
+use super::task::TaskSpec;
 use crate::expression::{NameLookup, Root, from_json, from_value};
 use crate::template::{Leaf, LeafSource, RenderedTemplate};
 
@@ -18,6 +19,8 @@ use crate::template::{Leaf, LeafSource, RenderedTemplate};
 pub struct Memo {
     values: RefCell<HashMap<(u32, MemoKey), Rcvar>>,
     kept: Cell<bool>,
+    /// What was decided on last: a task, with its scope and step.
+    task: RefCell<Option<(u32, u32, TaskSpec)>>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -36,11 +39,24 @@ impl Memo {
         if !self.kept.get() {
             self.values = RefCell::default();
         }
+        self.task = RefCell::default();
     }
 
     /// Lets go of everything: a person changed what was converted.
     pub fn invalidate(&self) {
         self.values.borrow_mut().clear();
+        self.task.replace(None);
+    }
+
+    /// Keeps what a runtime is told of a task until that is dispatched, which is soon.
+    pub(super) fn keep_task(&self, scope: u32, step: u32, task: TaskSpec) {
+        self.task.replace(Some((scope, step, task)));
+    }
+
+    /// What a runtime is told of a task, if that is what was decided on last.
+    pub(super) fn take_task(&self, scope: u32, step: u32) -> Option<TaskSpec> {
+        let (of, at, task) = self.task.take()?;
+        (of == scope && at == step).then_some(task)
     }
 
     /// Notes whether a fan-out has more items to start.
@@ -112,6 +128,11 @@ impl NameLookup for ScopedNames<'_> {
 }
 
 impl<'a> ScopedNames<'a> {
+    /// The scope.
+    pub(super) fn scope(&self) -> u32 {
+        self.scope
+    }
+
     /// The names of a scope.
     pub fn new(state: &'a RunState, scope: u32, memo: &'a Memo) -> Self {
         Self {

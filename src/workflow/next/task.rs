@@ -1,0 +1,30 @@
+//! What a runtime is told of a task.
+
+use ktsu_ledger::CanonicalJson;
+
+use super::servers::ServerSpec;
+
+/// Everything a runtime gets to know about a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskSpec {
+    /// The agent's name.
+    pub agent: String,
+    /// The system prompt.
+    pub system: String,
+    /// The user message.
+    pub user: String,
+    /// The prompt of the reflection.
+    pub reflect: Option<String>,
+    /// The group, after the run's policy had its say.
+    pub group: String,
+    /// The most tokens of a reply.
+    pub max_tokens: u32,
+    /// Turns at the most.
+    pub max_turns: u32,
+    /// The step's threshold, in millionths.
+    pub threshold: Option<u32>,
+    /// JSON Schema of the output.
+    pub schema: CanonicalJson,
+    /// The tool servers, without their secrets.
+    pub servers: Vec<ServerSpec>,
+}
