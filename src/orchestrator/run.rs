@@ -4,8 +4,12 @@
 //! decided before it is durable. Everything that leaves the process waits until the frames it
 //! depends on are durable: effects start, and followers are notified, at the watermark.
 
+mod envelope;
 mod messages;
 mod recovery;
+
+pub use envelope::AwaitedEnvelope;
+pub(crate) use envelope::EnvelopeForCaller;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -156,6 +160,8 @@ pub(super) struct RunTask {
     observed: ClockReading,
     /// Logs and counts durable frames.
     observer: RunObserver,
+    /// The caller who waits for the end, if one does.
+    awaited: Option<EnvelopeForCaller>,
 }
 
 impl RunTask {
@@ -188,8 +194,14 @@ impl RunTask {
             more: false,
             armed: None,
             observed,
+            awaited: None,
         };
         (task, durable)
+    }
+
+    /// Shows the end to a caller, too.
+    pub(super) fn show_end(&mut self, caller: EnvelopeForCaller) {
+        self.awaited = Some(caller);
     }
 
     /// Submits the first turn and spawns the task. Returns the number of the turn's last frame.
@@ -379,7 +391,14 @@ impl RunTask {
     }
 
     fn decide(&mut self, input: Vec<Draft>, at: Timestamp) -> Result<Turn, InvariantViolation> {
-        turn::apply_report(&self.definition, &mut self.state, input, at, &self.memo)
+        let (definition, state, memo) = (&self.definition, &mut self.state, &self.memo);
+        self.awaited.take_if(|caller| caller.is_abandoned());
+        match &mut self.awaited {
+            Some(caller) => {
+                turn::apply_report(definition, &mut caller.noting(state), input, at, memo)
+            }
+            None => turn::apply_report(definition, state, input, at, memo),
+        }
     }
 
     /// Submits a turn to the appender, and registers what to do once it is durable.
@@ -412,6 +431,9 @@ impl RunTask {
                 });
             }),
         );
+        if let Some(caller) = self.awaited.take_if(|_| ended) {
+            caller.send(&self.state);
+        }
     }
 
     /// No longer watches the tasks of a turn that no runtime has any more.
