@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::canonical::CanonicalJson;
-use crate::event::Event;
+use crate::event::{DEFINITION, Event, LOCK};
 use crate::hash::Hash;
 use crate::id::{Actor, Cause, StreamId};
 use crate::time::Timestamp;
@@ -147,14 +147,18 @@ impl Draft {
     /// # Errors
     /// [`FrameError::TooLarge`], and [`FrameError::Malformed`] if the bytes do not read back, which
     /// would be a defect of ours.
-    pub fn seal(self, link: Link, at: Timestamp) -> Result<Sealed, FrameError> {
-        let data = to_text(&Data(&self.event))?;
-        let must_move = self.event.definition().is_some();
-        let (data, ext, blobs) = if must_move || data.len() > MAX_INLINE {
-            move_out(&data, must_move)?
-        } else {
-            (data, Vec::new(), Vec::new())
-        };
+    pub fn seal(mut self, link: Link, at: Timestamp) -> Result<Sealed, FrameError> {
+        // A definition may be large, and is neither written again nor read again for each run.
+        let shared = self.event.take_shared();
+        let mut data = to_text(&Data(&self.event))?;
+        let (mut ext, mut blobs): (Vec<_>, Vec<_>) = shared.iter().map(moved_out).unzip();
+        let moves_more = data.len() > MAX_INLINE;
+        if moves_more {
+            // Which members move out then depends on the size of all of them.
+            self.event.put_shared(&shared);
+            data = to_text(&Data(&self.event))?;
+            (data, ext, blobs) = move_out(&data, !shared.is_empty())?;
+        }
         let body = Body {
             link: &link,
             draft: &self,
@@ -172,13 +176,16 @@ impl Draft {
             hash,
             body,
         };
-        let frame = if ext.is_empty() {
-            self.read_back(&data, link, at, hash)?
-        } else {
+        let frame = if moves_more {
             record.decode(&mut |wanted| {
                 let found = blobs.iter().find(|blob| blob.hash == *wanted);
                 Ok(found.map(|blob| blob.text.clone()))
             })?
+        } else {
+            let mut frame = self.read_back(&data, link, at, hash)?;
+            frame.event.put_shared(&shared);
+            frame.ext = ext;
+            frame
         };
         Ok(Sealed {
             record,
@@ -382,7 +389,19 @@ fn members(data: &str) -> Result<BTreeMap<String, Box<RawValue>>, FrameError> {
 
 /// Members of the frame that brings a definition which many runs have in common: blobs are stored
 /// once.
-const SHARED: [&str; 2] = ["definition", "lock"];
+const SHARED: [&str; 2] = [DEFINITION, LOCK];
+
+/// A member of `data` that moves out whatever its size.
+fn moved_out((name, text): &(&'static str, CanonicalJson)) -> (External, Blob) {
+    let hash = Hash::of(text.as_str().as_bytes());
+    let external = External {
+        bytes: text.as_str().len() as u64,
+        hash,
+        path: format!("/{name}"),
+    };
+    let text = text.clone();
+    (external, Blob { hash, text })
+}
 
 /// Moves large members out of `data`: all over [`MAX_INLINE`], then the largest ones while the rest
 /// is too large for a frame. Members that runs share are moved at any size, if wanted.

@@ -23,6 +23,16 @@ impl Hash {
         &self.0
     }
 
+    /// The text: 64 digits.
+    pub(crate) fn digits(&self) -> [u8; 64] {
+        let mut text = [0; 64];
+        let (pairs, _) = text.as_chunks_mut::<2>();
+        for (pair, byte) in pairs.iter_mut().zip(self.0) {
+            *pair = [digit_of(byte >> 4), digit_of(byte & 0xf)];
+        }
+        text
+    }
+
     /// Takes 32 bytes read from a store; `None` for any other number of them.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         bytes.try_into().ok().map(Self)
@@ -31,7 +41,7 @@ impl Hash {
 
 impl fmt::Display for Hash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
+        f.write_str(std::str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 
@@ -70,6 +80,14 @@ impl FromStr for Hash {
     }
 }
 
+/// The digit of a value below sixteen.
+fn digit_of(value: u8) -> u8 {
+    match value {
+        0..=9 => b'0' + value,
+        _ => b'a' + value - 10,
+    }
+}
+
 /// The value of a digit, or more than fifteen. One spelling for one digest: upper case would be
 /// another text for the same bytes.
 fn digit(text: u8) -> u8 {
@@ -82,12 +100,27 @@ fn digit(text: u8) -> u8 {
 
 impl Serialize for Hash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&blake3::Hash::from_bytes(self.0).to_hex())
+        serializer.serialize_str(std::str::from_utf8(&self.digits()).unwrap_or_default())
     }
 }
 
 impl<'de> Deserialize<'de> for Hash {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         crate::text::parse(deserializer)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_digest_is_its_bytes_in_lower_case_and_reads_back() {
+        let bytes: [u8; 32] = std::array::from_fn(|at| (at * 8 + at / 2) as u8);
+        let hash = Hash(bytes);
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(hash.to_string(), text);
+        assert_eq!(serde_json::to_value(hash).unwrap(), text.as_str());
+        assert_eq!(text.parse(), Ok(hash));
     }
 }

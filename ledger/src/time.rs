@@ -43,20 +43,26 @@ impl fmt::Display for Timestamp {
         let micros = self.0 % DAY_US;
         let seconds = micros / 1_000_000;
         // Every frame has one of these, and a format string with seven fields is slow.
+        let fraction = micros % 1_000_000;
+        let pairs = [
+            (0, year / 100),
+            (2, year),
+            (5, month),
+            (8, day),
+            (11, seconds / 3600),
+            (14, seconds / 60 % 60),
+            (17, seconds % 60),
+            (20, fraction / 10_000),
+            (22, fraction / 100),
+            (24, fraction),
+        ];
         let mut text = *PATTERN;
-        let mut put = |from: usize, to: usize, mut number: u64| {
-            for digit in text.iter_mut().take(to).skip(from).rev() {
-                *digit = b'0' + u8::try_from(number % 10).unwrap_or_default();
-                number /= 10;
+        let digit = |number: u64| b'0' + u8::try_from(number % 10).unwrap_or_default();
+        for (at, number) in pairs {
+            if let Some([tens, ones]) = text.get_mut(at..at + 2) {
+                (*tens, *ones) = (digit(number / 10), digit(number));
             }
-        };
-        put(0, 4, year);
-        put(5, 7, month);
-        put(8, 10, day);
-        put(11, 13, seconds / 3600);
-        put(14, 16, seconds / 60 % 60);
-        put(17, 19, seconds % 60);
-        put(20, 26, micros % 1_000_000);
+        }
         f.write_str(std::str::from_utf8(&text).unwrap_or_default())
     }
 }

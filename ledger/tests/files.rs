@@ -11,7 +11,7 @@ use ktsu_ledger::branch::frames;
 use ktsu_ledger::hard_links::{SecondName, second_name};
 use ktsu_ledger::lock::{LockError, holder, missing_log, try_own};
 use ktsu_ledger::reserve::{RESERVE_BYTES, Reserve};
-use ktsu_ledger::store::{SqliteReader, SqliteStore};
+use ktsu_ledger::store::{Audit as _, SqliteReader, SqliteStore};
 use ktsu_ledger::{Hash, Reader, Store, StoreError};
 use support::{ended, entry, run};
 
@@ -50,6 +50,30 @@ fn one_owner_at_a_time_and_its_name_is_told() {
     assert_eq!(holder(&path), None);
     assert_eq!(mode(&folder.path().join("new/ledger.db.lock")), 0o600);
     try_own(&alias).unwrap();
+}
+
+#[test]
+fn the_frames_of_an_entry_are_stored_in_order_however_many_there_are() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut store = SqliteStore::open(&folder.path().join("ledger.db")).unwrap();
+    let epoch = store.acquire().unwrap();
+    let lengths = [1, 2, 3, 4, 5, 15, 16, 17, 20, 21, 32, 33, 50];
+    let of_length = |length: usize| {
+        let stream = run(&format!("r{length}"));
+        entry(&stream, None, vec![ended(); length])
+    };
+    let entries: Vec<_> = lengths.into_iter().map(of_length).collect();
+    store.append(epoch, &entries).unwrap();
+    let records: Vec<_> = entries.iter().flat_map(|entry| entry.records()).collect();
+    let stored = store.scan_frames(0, 1000).unwrap();
+    assert_eq!(stored.len(), records.len());
+    for ((position, frame), record) in (1..).zip(&stored).zip(&records) {
+        assert_eq!(frame.position, position);
+        assert_eq!(frame.body, record.body.as_bytes());
+    }
+    for entry in &entries {
+        assert_eq!(store.read(entry.stream(), 0, 100).unwrap(), entry.records());
+    }
 }
 
 #[test]

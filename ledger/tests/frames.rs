@@ -655,6 +655,42 @@ fn reads_back(event: Event) {
 }
 
 #[test]
+fn a_definition_and_a_lock_are_blobs_whatever_their_size_and_whatever_else_moves_out() {
+    let text = |bytes: usize| CanonicalJson::string(&"x".repeat(bytes));
+    let paths = |definition: usize, lock: Option<usize>, params: usize| {
+        let found = samples("s", &text(params))
+            .into_iter()
+            .find_map(|event| match event {
+                Event::Run(RunEvent::Created(created)) => Some(created),
+                _ => None,
+            });
+        let mut created = found.unwrap();
+        created.definition = text(definition);
+        created.lock = lock.map(text);
+        created.params = text(params);
+        let event = Event::Run(RunEvent::Created(created));
+        reads_back(event.clone());
+        let ext = seal(event).unwrap().frame.ext;
+        let named = ext.into_iter().map(|one| (one.path, one.bytes));
+        named.collect::<Vec<_>>()
+    };
+    let at = |path: &str, bytes: u64| (path.to_owned(), bytes + 2);
+    assert_eq!(paths(5, None, 5), [at("/definition", 5)]);
+    assert_eq!(
+        paths(100_000, Some(7), 60_000),
+        [at("/definition", 100_000), at("/lock", 7)]
+    );
+    assert_eq!(
+        paths(5, Some(100_000), 70_000),
+        [
+            at("/definition", 5),
+            at("/lock", 100_000),
+            at("/params", 70_000)
+        ]
+    );
+}
+
+#[test]
 fn there_is_a_sample_of_every_type() {
     let seen: BTreeSet<String> = samples("s", &CanonicalJson::null())
         .iter()

@@ -2,11 +2,14 @@
 //!
 //! The envelope of an inline child is the same projection, applied to its scope.
 
+mod details;
 mod fold;
 mod lookup;
 mod scope;
+mod view;
 mod wait_time;
 
+pub use details::{DetailedRun, EnvelopeDetails};
 pub use fold::EnvelopeFold;
 
 use std::collections::BTreeMap;

@@ -38,7 +38,7 @@ pub use idempotency::ClaimOutcome;
 pub use ledger_health::{LedgerHealth, LedgerState};
 pub use peers::Peers;
 pub use reports::{ReportError, TaskAddress};
-pub use run::{Progress, ReportOrigin};
+pub use run::{AwaitedEnvelope, Progress, ReportOrigin};
 pub use startup::{Recovered, rebuild_index};
 pub use token::TokenKey;
 pub use tools::{BuiltinServer, PostOutcome, ProtocolAnswer, ToolStream};
@@ -233,7 +233,28 @@ impl Orchestrator {
     ///
     /// # Errors
     /// [`InvokeError`].
-    pub async fn invoke(&self, mut request: InvokeRequest) -> Result<RunAccepted, InvokeError> {
+    pub async fn invoke(&self, request: InvokeRequest) -> Result<RunAccepted, InvokeError> {
+        let begun = self.invoke_for(request, ReplyAt::Start).await;
+        begun.map(|(accepted, _)| accepted)
+    }
+
+    /// As [`Orchestrator::invoke`], for a caller who waits for the end: of a run that this starts,
+    /// the task will show it.
+    ///
+    /// # Errors
+    /// [`InvokeError`].
+    pub async fn invoke_awaited(
+        &self,
+        request: InvokeRequest,
+    ) -> Result<(RunAccepted, Option<AwaitedEnvelope>), InvokeError> {
+        self.invoke_for(request, ReplyAt::End).await
+    }
+
+    async fn invoke_for(
+        &self,
+        mut request: InvokeRequest,
+        reply: ReplyAt,
+    ) -> Result<(RunAccepted, Option<AwaitedEnvelope>), InvokeError> {
         let shared = &self.shared;
         let workflow = shared.kit.workflows.get(&request.workflow);
         let definition = workflow
@@ -242,7 +263,7 @@ impl Orchestrator {
             .clone();
         shared.secrets.redactor.redact_value(&mut request.body);
         let Some(key) = &request.idempotency_key else {
-            return self.create(&definition, request, None).await;
+            return self.create(&definition, request, None, reply).await;
         };
         let key = shared.secrets.redactor.redact_text(key);
         let digest = digest_of(&request.workflow, &request.body);
@@ -251,19 +272,18 @@ impl Orchestrator {
         match claim.await? {
             ClaimOutcome::Existing(run_id) => {
                 self.wait_until_recorded(&run_id).await?;
-                Ok(RunAccepted {
-                    run_id,
-                    created: false,
-                })
+                let created = false;
+                Ok((RunAccepted { run_id, created }, None))
             }
             ClaimOutcome::New(claim) => {
                 // On a task of its own: a client that goes away must not leave a key free whose
                 // run is on its way to the ledger.
                 let own = self.clone();
                 let created = tokio::spawn(async move {
-                    let accepted = own.create(&definition, request, Some((key, digest))).await;
-                    claim.settle(accepted.as_ref().ok().map(|new| new.run_id.clone()));
-                    accepted
+                    let key = Some((key, digest));
+                    let begun = own.create(&definition, request, key, reply).await;
+                    claim.settle(begun.as_ref().ok().map(|(new, _)| new.run_id.clone()));
+                    begun
                 });
                 let done = created.await;
                 done.map_err(|error| InvokeError::Internal(error.to_string()))?
@@ -276,7 +296,8 @@ impl Orchestrator {
         definition: &Arc<Definition>,
         request: InvokeRequest,
         idempotency: Option<(String, String)>,
-    ) -> Result<RunAccepted, InvokeError> {
+        reply: ReplyAt,
+    ) -> Result<(RunAccepted, Option<AwaitedEnvelope>), InvokeError> {
         let shared = &self.shared;
         shared.has_room()?;
         if let Some(step) = shared.peers.lacks_runtime_for(definition) {
@@ -298,7 +319,7 @@ impl Orchestrator {
             principal: request.principal,
         };
         let created = admit::invocation(definition, invocation).map_err(InvokeError::from)?;
-        begin_run(shared, "run_", definition, created).await
+        begin_run(shared, "run_", definition, created, reply).await
     }
 
     /// How far a run under way is; `None` if it is not under way here.
@@ -389,20 +410,32 @@ impl Orchestrator {
     }
 }
 
+/// When the caller who starts a run gets its reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ReplyAt {
+    /// Once the first turn is durable.
+    Start,
+    /// Once the run has ended, if that comes in time.
+    End,
+}
+
 /// Starts a run under a new id with this prefix, and returns once its first turn is durable.
 async fn begin_run(
     shared: &Arc<Shared>,
     prefix: &str,
     definition: &Arc<Definition>,
     created: Draft,
-) -> Result<RunAccepted, InvokeError> {
+    reply: ReplyAt,
+) -> Result<(RunAccepted, Option<AwaitedEnvelope>), InvokeError> {
     let run_id = format!("{prefix}{}", uuid::Uuid::now_v7().simple());
     let stream = StreamId::run(&run_id);
     let stream = stream.map_err(|error| InvokeError::Internal(error.to_string()))?;
     let memo = Memo::default();
     let observed = ClockReading::now(&shared.clock);
-    let begun = turn::begin(definition, stream, created, observed.clock, &memo);
-    let (state, turn) = begun.map_err(|broken| InvokeError::Internal(broken.to_string()))?;
+    let begun = turn::accept(definition, stream, created, observed.clock, &memo);
+    let begun = begun.map_err(|broken| InvokeError::Internal(broken.to_string()));
+    let (state, details, turn) = begun?;
+    let details = (reply == ReplyAt::End).then_some(details);
     let new = NewRun {
         definition: Arc::clone(definition),
         state,
@@ -410,11 +443,9 @@ async fn begin_run(
         memo,
         observed,
     };
-    RunRegistry::begin(shared, new).await?;
-    Ok(RunAccepted {
-        run_id,
-        created: true,
-    })
+    let awaited = RunRegistry::begin_awaited(shared, new, details).await?;
+    let created = true;
+    Ok((RunAccepted { run_id, created }, awaited))
 }
 
 /// Counts the time of the supervisor, as long as there is an engine.

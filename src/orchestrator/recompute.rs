@@ -15,7 +15,7 @@ use ktsu_projections::run::{FoldError, RunState};
 use tokio::sync::mpsc;
 
 use super::run::Message;
-use super::{InvokeError, Orchestrator, RunAccepted, Shared, begin_run};
+use super::{InvokeError, Orchestrator, ReplyAt, RunAccepted, Shared, begin_run};
 use ktsu_workflow::recompute::{self, PreparedRecompute, RecomputeError, RecordedRun};
 use ktsu_workflow::rules;
 
@@ -90,7 +90,9 @@ impl Orchestrator {
         let digest = definition.digest.clone();
         let compiled = Arc::clone(&definition);
         shared.runs.definitions.lock().insert(digest, compiled);
-        Ok(begin_run(shared, RECOMPUTE, &definition, created).await?)
+        let reply = ReplyAt::Start;
+        let (accepted, _) = begin_run(shared, RECOMPUTE, &definition, created, reply).await?;
+        Ok(accepted)
     }
 }
 

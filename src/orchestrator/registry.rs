@@ -10,13 +10,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use ktsu_ledger::StreamId;
+use ktsu_projections::envelope::EnvelopeDetails;
 use ktsu_projections::run::RunState;
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::clock::ClockReading;
 use super::idempotency::IdempotencyKeys;
-use super::run::{Message, Progress, RunTask};
+use super::run::{AwaitedEnvelope, EnvelopeForCaller, Message, Progress, RunTask};
 use super::startup::{self, LoadRunError};
 use super::{InvokeError, Shared, wait_for};
 use ktsu_workflow::definition::Definition;
@@ -128,11 +129,30 @@ impl RunRegistry {
     /// # Errors
     /// [`InvokeError::LedgerStopped`].
     pub(super) async fn begin(shared: &Arc<Shared>, new: NewRun) -> Result<(), InvokeError> {
-        let (task, mut progress) =
+        Self::begin_awaited(shared, new, None).await.map(drop)
+    }
+
+    /// As [`RunRegistry::begin`]. A caller who waits for the end gives the details of the envelope
+    /// so far.
+    ///
+    /// # Errors
+    /// [`InvokeError::LedgerStopped`].
+    pub(super) async fn begin_awaited(
+        shared: &Arc<Shared>,
+        new: NewRun,
+        details: Option<EnvelopeDetails>,
+    ) -> Result<Option<AwaitedEnvelope>, InvokeError> {
+        let (mut task, mut progress) =
             RunTask::new(shared, new.definition, new.state, new.memo, new.observed);
+        let awaited = details.map(|details| {
+            let (caller, awaited) = EnvelopeForCaller::new(details, progress.clone());
+            task.show_end(caller);
+            awaited
+        });
         let recorded = task.start(new.turn);
         let durable = wait_for(&mut progress, |progress| progress.durable >= Some(recorded));
-        durable.await.map_err(InvokeError::LedgerStopped)
+        durable.await.map_err(InvokeError::LedgerStopped)?;
+        Ok(awaited)
     }
 
     /// Recovers a recorded run, unless it is active. `admits` decides whether it may continue.

@@ -5,9 +5,13 @@
 //! depends on are durable: effects start, and followers are notified, at the watermark. Turns that
 //! are decided one after another, because their inputs are there, go to the appender together.
 
+mod envelope;
 mod messages;
 mod recovery;
 mod unsent;
+
+pub use envelope::AwaitedEnvelope;
+pub(crate) use envelope::EnvelopeForCaller;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -173,6 +177,8 @@ pub(super) struct RunTask {
     observed: ClockReading,
     /// Logs and counts durable frames.
     observer: RunObserver,
+    /// The caller who waits for the end, if one does.
+    awaited: Option<EnvelopeForCaller>,
 }
 
 impl RunTask {
@@ -208,8 +214,14 @@ impl RunTask {
             report_is_due: false,
             armed: None,
             observed,
+            awaited: None,
         };
         (task, durable)
+    }
+
+    /// Shows the end to a caller, too.
+    pub(super) fn show_end(&mut self, caller: EnvelopeForCaller) {
+        self.awaited = Some(caller);
     }
 
     /// Submits the first turn and spawns the task. Returns the number of the turn's last frame.
@@ -412,7 +424,14 @@ impl RunTask {
     }
 
     fn decide(&mut self, input: Vec<Draft>, at: Timestamp) -> Result<Turn, InvariantViolation> {
-        turn::apply_report(&self.definition, &mut self.state, input, at, &self.memo)
+        let (definition, state, memo) = (&self.definition, &mut self.state, &self.memo);
+        self.awaited.take_if(|caller| caller.is_abandoned());
+        match &mut self.awaited {
+            Some(caller) => {
+                turn::apply_report(definition, &mut caller.noting(state), input, at, memo)
+            }
+            None => turn::apply_report(definition, state, input, at, memo),
+        }
     }
 
     /// Puts a turn with what is to be appended, and starts what need not wait for that.

@@ -1,7 +1,7 @@
 //! A run driven by hand: given frames, when an input, then frames. Tests play the webhooks and
 //! runtimes, and the recorded history does so after a cut.
 
-mod history_tests;
+pub(super) mod history_tests;
 mod tools_tests;
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use ktsu_ledger::event::{
     UnsentReason, WebhookAnswer, WebhookEvent, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};
-use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails, EnvelopeFold};
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::{AgentTask, RunState, StepStatus};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ use super::next::{Memo, next};
 use super::recompute::{RecordedRun, prepare};
 use super::replay::{Definitions, replay};
 use super::timers;
-use super::turn::{Turn, apply_report, begin, continuation};
+use super::turn::{Turn, accept, apply_report, continuation};
 use tools_tests::{argument, names, offered, wants};
 
 /// More frames than any test needs: a run that decides for ever ends here.
@@ -36,6 +36,8 @@ const TOO_MANY: usize = 60_000;
 pub(crate) struct Driven {
     pub(super) definition: Arc<Definition>,
     pub state: RunState,
+    /// Noted beside the state, as for a caller who waits.
+    pub(super) details: EnvelopeDetails,
     pub(super) memo: Memo,
     pub frames: Vec<Frame>,
     pub(super) now: u64,
@@ -134,10 +136,12 @@ impl Driven {
         let memo = Memo::default();
         let at = Timestamp::from_micros(1_000_000);
         let stream = StreamId::run(name).unwrap();
-        let (state, turn) = begin(&definition, stream, draft, at, &memo).unwrap();
+        let accepted = accept(&definition, stream, draft, at, &memo);
+        let (state, details, turn) = accepted.unwrap();
         let mut driven = Self {
             definition,
             state,
+            details,
             memo,
             frames: Vec::new(),
             now: 1_000_000,
@@ -168,7 +172,11 @@ impl Driven {
     pub(super) fn inputs(&mut self, drafts: Vec<Draft>) {
         self.now += 1_000;
         let at = Timestamp::from_micros(self.now);
-        let taken = apply_report(&self.definition, &mut self.state, drafts, at, &self.memo);
+        let mut run = DetailedRun {
+            state: &mut self.state,
+            details: &mut self.details,
+        };
+        let taken = apply_report(&self.definition, &mut run, drafts, at, &self.memo);
         self.record(taken.unwrap());
     }
 
@@ -492,6 +500,15 @@ impl Driven {
     pub(super) fn envelope_of(&self, path: &str) -> Value {
         let fold = EnvelopeFold::of(&self.frames).unwrap();
         serde_json::to_value(fold.envelope(path).unwrap()).unwrap()
+    }
+
+    /// The envelope of the run under way is that of its frames, byte for byte.
+    #[track_caller]
+    pub(super) fn shows_what_its_frames_show(&self) {
+        let fold = EnvelopeFold::of(&self.frames).unwrap();
+        let text = |envelope| serde_json::to_string(&Some(envelope)).unwrap();
+        let live = self.details.envelope(&self.state);
+        assert_eq!(text(live), text(fold.envelope("")));
     }
 
     /// The envelope's view of a step.

@@ -11,10 +11,11 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::{ContinueReason, Continued, RunEvent, StepEvent};
+use ktsu_ledger::event::{ContinueReason, Continued, Limits, RunEvent, StepEvent};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{Actor, Draft, Event, FrameError, Hash, Sealed, StreamId, Timestamp};
-use ktsu_projections::run::{RunState, TransitionError};
+use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails};
+use ktsu_projections::run::{RunFold, RunState, TransitionError};
 
 use super::definition::Definition;
 use super::next::{Memo, next};
@@ -51,19 +52,69 @@ pub fn begin(
     at: Timestamp,
     memo: &Memo,
 ) -> Result<(RunState, Turn), InvariantViolation> {
+    let (first, mut state) = create(definition, stream, created, at)?;
+    let limits = state.created().limits;
+    let turn = first_turn(definition, &mut state, memo, first, limits)?;
+    Ok((state, turn))
+}
+
+/// The most bytes of the first turn of an accepted run. The caller waits for it, so it is small.
+const ACCEPTED_BYTES: u64 = 8 * 1024;
+
+/// The first turn of a run that was just accepted, and the details of its envelope so far. It ends
+/// early, as any turn may where `run.continued` follows.
+///
+/// # Errors
+/// [`InvariantViolation`].
+pub fn accept(
+    definition: &Definition,
+    stream: StreamId,
+    created: Draft,
+    at: Timestamp,
+    memo: &Memo,
+) -> Result<(RunState, EnvelopeDetails, Turn), InvariantViolation> {
+    let (first, mut state) = create(definition, stream, created, at)?;
+    let mut details = EnvelopeDetails::begin(&state, &first.frame);
+    let mut limits = state.created().limits;
+    limits.turn_bytes = limits.turn_bytes.min(ACCEPTED_BYTES);
+    let mut run = DetailedRun {
+        state: &mut state,
+        details: &mut details,
+    };
+    let turn = first_turn(definition, &mut run, memo, first, limits)?;
+    Ok((state, details, turn))
+}
+
+fn create(
+    definition: &Definition,
+    stream: StreamId,
+    created: Draft,
+    at: Timestamp,
+) -> Result<(Sealed, RunState), InvariantViolation> {
     let link = Link {
         stream,
         seq: 0,
         prev: Hash::ZERO,
     };
     let sealed = created.seal(link, at)?;
-    let mut state = RunState::begin(&sealed.frame, Arc::clone(&definition.outline))?;
+    let state = RunState::begin(&sealed.frame, Arc::clone(&definition.outline))?;
+    Ok((sealed, state))
+}
+
+fn first_turn(
+    definition: &Definition,
+    run: &mut impl RunFold,
+    memo: &Memo,
+    first: Sealed,
+    limits: Limits,
+) -> Result<Turn, InvariantViolation> {
+    let at = first.frame.at;
     let mut turn = Turn {
-        sealed: vec![sealed],
+        sealed: vec![first],
         more: false,
     };
-    decide(definition, &mut state, memo, at, &mut turn)?;
-    Ok((state, turn))
+    decide(definition, run, memo, (at, limits), &mut turn)?;
+    Ok(turn)
 }
 
 /// A later turn.
@@ -86,7 +137,7 @@ pub fn apply_input(
 /// [`InvariantViolation`]. The state must then not be used further.
 pub fn apply_report(
     definition: &Definition,
-    state: &mut RunState,
+    run: &mut impl RunFold,
     input: Vec<Draft>,
     at: Timestamp,
     memo: &Memo,
@@ -96,12 +147,13 @@ pub fn apply_report(
         if changes_values(&draft.event) {
             memo.invalidate();
         }
-        let place = link_for(state, &draft);
+        let place = link_for(run.state(), &draft);
         let sealed = draft.seal(place, at)?;
-        state.apply(&sealed.frame)?;
+        run.apply(&sealed.frame)?;
         turn.sealed.push(sealed);
     }
-    decide(definition, state, memo, at, &mut turn)?;
+    let limits = run.state().created().limits;
+    decide(definition, run, memo, (at, limits), &mut turn)?;
     Ok(turn)
 }
 
@@ -140,23 +192,23 @@ pub fn continuation(state: &RunState, why: ContinueReason) -> Draft {
 /// a failing run passes every bound: a failure is never divided (decision S4).
 fn decide(
     definition: &Definition,
-    state: &mut RunState,
+    run: &mut impl RunFold,
     memo: &Memo,
-    at: Timestamp,
+    (at, limits): (Timestamp, Limits),
     turn: &mut Turn,
 ) -> Result<(), InvariantViolation> {
-    let limits = state.created().limits;
     let mut bytes: usize = turn
         .sealed
         .iter()
         .map(|sealed| sealed.record.body.len())
         .sum();
     let inputs = turn.sealed.len();
-    while let Some(unit) = next(definition, state, memo) {
-        let unit = seal(state, unit, at)?;
+    while let Some(unit) = next(definition, run.state(), memo) {
+        let unit = seal(run.state(), unit, at)?;
         let unit_bytes: usize = unit.iter().map(|sealed| sealed.record.body.len()).sum();
         let full = (turn.sealed.len() + unit.len()) as u64 > limits.turn_frames
             || (bytes + unit_bytes) as u64 > limits.turn_bytes;
+        let state = run.state();
         let whole = state.failing().is_some() || unit.iter().any(|one| fails_agent(state, one));
         if full && turn.sealed.len() > inputs && !whole {
             turn.more = true;
@@ -164,7 +216,7 @@ fn decide(
         }
         bytes += unit_bytes;
         for sealed in unit {
-            state.apply(&sealed.frame)?;
+            run.apply(&sealed.frame)?;
             turn.sealed.push(sealed);
         }
     }

@@ -1,11 +1,11 @@
 //! Given frames, when an input, then frames.
 
-use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::{CanonicalJson, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::driven_tests::Driven;
+use crate::driven_tests::{Driven, data};
 use crate::plans_tests::{plan, transform, webhook, workflow};
 use crate::replay::{Definitions, MismatchKind, ReplayError, replay};
 
@@ -32,6 +32,45 @@ fn a_chain_of_transforms_ends_in_its_first_turn() {
         ]
     );
     assert_eq!(run.envelope()["output"], json!({"result": [1, 2]}));
+    run.holds_together();
+}
+
+/// A run of transforms, one after another.
+fn chain(steps: u32) -> Driven {
+    let step = |number: u32| match number.checked_sub(1) {
+        None => transform("s0", json!([]), "params.list"),
+        Some(before) => transform(
+            &format!("s{number}"),
+            json!([before]),
+            &format!("step.s{before}.result"),
+        ),
+    };
+    let steps: Vec<Value> = (0..steps).map(step).collect();
+    Driven::invoke(
+        plan(json!({"main": workflow("main", json!(steps))})),
+        json!({"list": [[1], 2]}),
+    )
+}
+
+#[test]
+fn the_first_turn_of_an_accepted_run_is_small_and_the_run_replays_from_its_inputs() {
+    let run = chain(300);
+    let continued = |kind: &String| kind == "run.continued";
+    let kinds = run.kinds();
+    let first = kinds.iter().position(continued).unwrap();
+    let bytes = |frame: &Frame| data(frame).to_string().len();
+    let sum: usize = run.frames[1..first].iter().map(bytes).sum();
+    assert!(sum < 8 * 1024, "the data alone has {sum} bytes");
+    let next = kinds.iter().skip(first + 1).position(continued).unwrap();
+    assert!(next > 3 * first, "{next} frames after {first}");
+    assert_eq!(run.envelope()["output"], json!({"result": [1, 2]}));
+    run.holds_together_every(97);
+}
+
+#[test]
+fn a_run_that_fits_into_a_small_turn_is_not_continued() {
+    let run = chain(10);
+    assert!(!run.kinds().contains(&"run.continued".to_owned()));
     run.holds_together();
 }
 

@@ -124,7 +124,19 @@ impl Client {
         let path = format!("/invoke/{workflow}?wait=60");
         let answer = self.post(&path, body.to_string()).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
+        self.shows_the_same_later(&answer).await;
         answer.json()
+    }
+
+    /// Whoever waited for the end was told what the ledger tells everybody from then on. Not all
+    /// clients may read it.
+    async fn shows_the_same_later(&self, told: &Answer) {
+        let run = told.json()["run_id"].as_str().unwrap().to_owned();
+        let read = self.get(&format!("/runs/{run}/envelope")).await;
+        if read.status == 200 {
+            assert_eq!(told.text(), read.text());
+            assert_eq!(told.kind(), read.kind());
+        }
     }
 
     /// Waits for the end of a run, which closes its stream of events; gives the envelope.

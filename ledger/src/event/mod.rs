@@ -57,6 +57,11 @@ use serde::{Deserialize as _, Serialize};
 
 use crate::canonical::CanonicalJson;
 
+/// The member that brings a definition.
+pub(crate) const DEFINITION: &str = "definition";
+/// The member that brings the lock of a kit.
+pub(crate) const LOCK: &str = "lock";
+
 /// One fact.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
@@ -156,6 +161,40 @@ impl Event {
         }
         let created = self.created()?;
         Some((&created.definition, &created.digest))
+    }
+
+    /// Takes out the members that runs share, leaving null in their places.
+    pub(crate) fn take_shared(&mut self) -> Vec<(&'static str, CanonicalJson)> {
+        let (definition, lock) = if let Self::Run(RunEvent::Created(created))
+        | Self::Recompute(RecomputeEvent::Created(created)) = self
+        {
+            (Some(&mut created.definition), created.lock.as_mut())
+        } else if let Self::Run(RunEvent::Branched(branch)) = self {
+            (branch.definition.as_mut(), None)
+        } else {
+            return Vec::new();
+        };
+        let definition = definition.map(|text| (DEFINITION, std::mem::take(text)));
+        let lock = lock.map(|text| (LOCK, std::mem::take(text)));
+        let mut shared: Vec<_> = definition.into_iter().chain(lock).collect();
+        shared.retain(|(_, text)| !text.is_null());
+        shared
+    }
+
+    /// Puts them back.
+    pub(crate) fn put_shared(&mut self, shared: &[(&'static str, CanonicalJson)]) {
+        for (name, text) in shared {
+            if let Self::Run(RunEvent::Created(created))
+            | Self::Recompute(RecomputeEvent::Created(created)) = self
+            {
+                match *name {
+                    LOCK => created.lock = Some(text.clone()),
+                    _ => created.definition = text.clone(),
+                }
+            } else if let Self::Run(RunEvent::Branched(branch)) = self {
+                branch.definition = Some(text.clone());
+            }
+        }
     }
 
     /// `data` as a tree, blobs in their places.

@@ -199,6 +199,28 @@ pub struct RunState {
     compared: Option<Sameness>,
 }
 
+/// What takes the frames of a run as they are decided: its state, and what is folded beside it.
+pub trait RunFold {
+    /// The state, from which the next frames are decided.
+    fn state(&self) -> &RunState;
+
+    /// Takes a frame, after checking it.
+    ///
+    /// # Errors
+    /// [`TransitionError`]; nothing is changed then.
+    fn apply(&mut self, frame: &Frame) -> Result<(), TransitionError>;
+}
+
+impl RunFold for RunState {
+    fn state(&self) -> &RunState {
+        self
+    }
+
+    fn apply(&mut self, frame: &Frame) -> Result<(), TransitionError> {
+        RunState::apply(self, frame)
+    }
+}
+
 impl RunState {
     /// The state after `run.created`, or after a `branch.created` that shares nothing.
     ///

@@ -3,7 +3,8 @@
 use axum::Json;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::CONTENT_TYPE;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::plan::{AuthScheme, InvokeAuth, Visibility};
@@ -19,7 +20,7 @@ use crate::access::Caller;
 use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_orchestrator::{InvokeRequest, Orchestrator};
+use ktsu_orchestrator::{AwaitedEnvelope, InvokeRequest, Orchestrator, RunAccepted};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 
@@ -62,28 +63,53 @@ pub(super) async fn invoke(
     {
         authorize(&orchestrator, &workflow, auth, &headers)?;
     }
-    let accepted = orchestrator
-        .invoke(InvokeRequest {
-            workflow,
-            body: Value::Object(body.0),
-            idempotency_key: idempotency_key(&headers)?,
-            principal: caller.principal,
-        })
-        .await
-        .map_err(problems::invoke_error)?;
-    let run_id = accepted.run_id;
-    if wait.has_ended(&orchestrator, &run_id).await? {
-        let stream = StreamId::run(&run_id)
-            .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
-        let scope = String::new();
-        let (envelope, _) = read_envelope(&orchestrator, RunTarget { stream, scope }).await?;
-        return Ok(Json(envelope).into_response());
+    let request = InvokeRequest {
+        workflow,
+        body: Value::Object(body.0),
+        idempotency_key: idempotency_key(&headers)?,
+        principal: caller.principal,
+    };
+    let begun = match wait.waits() {
+        true => orchestrator.invoke_awaited(request).await,
+        false => orchestrator.invoke(request).await.map(|one| (one, None)),
+    };
+    let (RunAccepted { run_id, .. }, awaited) = begun.map_err(problems::invoke_error)?;
+    if let Some(reply) = end_in_time(&orchestrator, &run_id, awaited, &wait).await? {
+        return Ok(reply);
     }
     let body = wire::Accepted {
         run_id,
         status: "accepted".to_owned(),
     };
     Ok((StatusCode::ACCEPTED, Json(body)).into_response())
+}
+
+/// The reply with the envelope of the run, if it ends in time. The envelope comes from the run's task
+/// where this request started it, else from the ledger.
+async fn end_in_time(
+    orchestrator: &Orchestrator,
+    run_id: &str,
+    awaited: Option<AwaitedEnvelope>,
+    wait: &WaitQuery,
+) -> Result<Option<Response>, ProblemDetails> {
+    let ended = match awaited {
+        Some(awaited) => wait.in_time(awaited.ended()).await?,
+        None => wait.has_ended(orchestrator, run_id).await?.then_some(None),
+    };
+    match ended {
+        None => Ok(None),
+        Some(Some(envelope)) => {
+            let json = HeaderValue::from_static("application/json");
+            Ok(Some(([(CONTENT_TYPE, json)], envelope).into_response()))
+        }
+        Some(None) => {
+            let stream = StreamId::run(run_id)
+                .map_err(|error| ProblemDetails::new(ErrorCode::Internal, error.to_string()))?;
+            let scope = String::new();
+            let (envelope, _) = read_envelope(orchestrator, RunTarget { stream, scope }).await?;
+            Ok(Some(Json(envelope).into_response()))
+        }
+    }
 }
 
 fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ProblemDetails> {

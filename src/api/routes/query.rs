@@ -67,6 +67,11 @@ impl QueryParameters for WaitQuery {
 }
 
 impl WaitQuery {
+    /// Whether the caller waits at all.
+    pub(super) fn waits(&self) -> bool {
+        self.wait.is_some()
+    }
+
     /// Waits for the end of a run, and returns whether it came in time.
     ///
     /// # Errors
@@ -76,14 +81,25 @@ impl WaitQuery {
         orchestrator: &Orchestrator,
         run_id: &str,
     ) -> Result<bool, ProblemDetails> {
+        let ended = self.in_time(orchestrator.wait_until_ended(run_id)).await?;
+        Ok(ended.is_some())
+    }
+
+    /// What an end comes to, if it comes in time.
+    ///
+    /// # Errors
+    /// [`ErrorCode::LedgerStopped`].
+    pub(super) async fn in_time<T>(
+        &self,
+        end: impl Future<Output = Result<T, String>>,
+    ) -> Result<Option<T>, ProblemDetails> {
         let Some(seconds) = self.wait else {
-            return Ok(false);
+            return Ok(None);
         };
-        let ended = orchestrator.wait_until_ended(run_id);
-        match tokio::time::timeout(Duration::from_secs(seconds), ended).await {
-            Ok(Ok(())) => Ok(true),
+        match tokio::time::timeout(Duration::from_secs(seconds), end).await {
+            Ok(Ok(end)) => Ok(Some(end)),
             Ok(Err(reason)) => Err(ProblemDetails::new(ErrorCode::LedgerStopped, reason)),
-            Err(_) => Ok(false),
+            Err(_) => Ok(None),
         }
     }
 }

@@ -77,6 +77,9 @@ impl RunTask {
                 });
             }),
         );
+        if let Some(caller) = self.awaited.take_if(|_| ended) {
+            caller.send(&self.state);
+        }
     }
 
     /// The run's row, where its status has changed: lists need nothing else, and rows cost.

@@ -4,6 +4,7 @@ use ktsu_ledger::event::{AgentEvent, LostReason, Purpose};
 use serde_json::{Value, json};
 
 use crate::admit::report::ReportAdmission;
+use crate::driven_tests::history_tests::refolded;
 use crate::driven_tests::{Driven, Say, output};
 use crate::effects::tasks_due;
 use crate::plans_tests::{agent, child, fan_out, plan, run_of, run_under, webhook, workflow};
@@ -118,9 +119,10 @@ fn a_draft_that_waits_for_its_answer_gets_it_in_the_next_attempt() {
     assert_eq!(run.kinds().last().unwrap(), "reflect.started a");
     // Between the draft and the answer the log is cut, and the loss comes first.
     let cut = run.frames.len() - 1;
-    let state = ktsu_projections::run::RunState::fold(&run.frames[..cut]).unwrap();
+    let (state, details) = refolded(&run.frames[..cut]);
     let mut again = Driven {
         state,
+        details,
         frames: run.frames[..cut].to_vec(),
         ..run_of(
             json!([agent("a", json!([]), "reflects", json!({}))]),

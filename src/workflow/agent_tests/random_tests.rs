@@ -123,6 +123,7 @@ proptest! {
                 run.times_out();
             }
             act(&mut run, which, what);
+            run.shows_what_its_frames_show();
         }
         run.times_out();
         prop_assert!(run.frames.len() < 600);

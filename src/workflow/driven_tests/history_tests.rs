@@ -41,6 +41,7 @@ impl Driven {
             }
         }
         assert_eq!(self.state.spend().open(), 0, "calls are left open");
+        self.shows_what_its_frames_show();
         replay(&self.frames, &mut Definitions::default()).unwrap();
     }
 
@@ -48,9 +49,11 @@ impl Driven {
     fn resume_from(&self, cut: usize) {
         let kept = &self.frames[..cut];
         same_call_states(&RunState::fold(kept).unwrap(), kept);
+        let (state, details) = refolded(kept);
         let mut again = Self {
             definition: Arc::clone(&self.definition),
-            state: RunState::fold(kept).unwrap(),
+            state,
+            details,
             memo: Memo::default(),
             frames: kept.to_vec(),
             now: kept.last().unwrap().at.as_micros(),
@@ -212,4 +215,14 @@ fn same_call_states(state: &RunState, frames: &[Frame]) {
             assert!(!record.ended);
         }
     }
+}
+
+/// A state and the details beside it, from recorded frames.
+pub(crate) fn refolded(frames: &[Frame]) -> (RunState, EnvelopeDetails) {
+    let mut state = RunState::fold(&frames[..1]).unwrap();
+    let mut details = EnvelopeDetails::begin(&state, &frames[0]);
+    for frame in &frames[1..] {
+        details.apply(&mut state, frame).unwrap();
+    }
+    (state, details)
 }

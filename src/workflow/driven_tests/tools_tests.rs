@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use super::history_tests::refolded;
 use ktsu_ledger::event::{
     BranchCreated, Decision, Effects, LlmResponse, Principal, Reference, Report, RunEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
-use ktsu_projections::RunState;
 use ktsu_projections::run::calls::{CallState, SentCall};
 use serde_json::{Value, json};
 
@@ -75,9 +75,11 @@ impl Driven {
     /// A branch of the run from before a frame, which somebody lets go on.
     pub(crate) fn branch(&self, at: usize, effects: Effects) -> Self {
         let kept = &self.frames[..at];
+        let (state, details) = refolded(kept);
         let mut branch = Self {
             definition: Arc::clone(&self.definition),
-            state: RunState::fold(kept).unwrap(),
+            state,
+            details,
             memo: Memo::default(),
             frames: kept.to_vec(),
             now: self.now,

@@ -9,6 +9,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::schema::{APPLICATION_ID, FORMAT, creation};
@@ -254,6 +255,10 @@ fn busy_timeout(connection: &Connection, wait: Duration) -> Result<(), StoreErro
 
 fn set_up(connection: &Connection, more: &str) -> Result<(), StoreError> {
     connection.set_prepared_statement_cache_capacity(64);
+    // Otherwise the plan of a prepared statement may depend on what is bound to it, and SQLite
+    // prepares it again whenever that changes.
+    let stable = DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG;
+    connection.set_db_config(stable, true).map_err(failed)?;
     connection
         .execute_batch(
             "PRAGMA trusted_schema = OFF; PRAGMA mmap_size = 0; PRAGMA cell_size_check = ON;",
@@ -310,5 +315,28 @@ pub(super) fn failed(error: rusqlite::Error) -> StoreError {
         Some(_) => StoreError::failed("use the ledger", error),
         // Not from SQLite itself: a column that does not hold what it must.
         None => StoreError::Damaged(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::StatementStatus;
+
+    use super::*;
+
+    #[test]
+    fn a_statement_is_prepared_once_whatever_is_bound_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let paths = Paths::of(&folder.path().join("ledger.db"));
+        let owner = open_owner(&paths, Durability::Synced).unwrap();
+        let reader = open_reader(&paths, false).unwrap();
+        for connection in [owner, reader] {
+            let text = "SELECT seq FROM frames WHERE stream = ?1 ORDER BY seq DESC LIMIT ?2";
+            let mut statement = connection.prepare(text).unwrap();
+            for bound in 1..4 {
+                assert!(!statement.exists([bound, bound]).unwrap());
+            }
+            assert_eq!(statement.get_status(StatementStatus::RePrepare), 0);
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! index on (stream, seq) guards against errors. The cache is dropped after any failure.
 
 use std::collections::HashMap;
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rusqlite::{CachedStatement, Connection, ErrorCode, params};
@@ -97,7 +98,7 @@ pub(super) fn append(
                 continue;
             }
             let known = view.cached_tail(entry.stream())?.map(|known| known.id);
-            let id = insert.entry(connection, known, entry)?;
+            let id = insert.entry(known, entry)?;
             let tail = entry.tail();
             let known = StreamRow {
                 id,
@@ -209,9 +210,24 @@ fn fence(connection: &Connection, epoch: Option<Epoch>) -> Result<(), StoreError
     }
 }
 
+/// How many frames a statement inserts: the most that fit what is left. A statement costs more than
+/// a row, because the triggers make SQLite copy each page that it is about to change.
+const ROWS: [usize; 3] = [16, 4, 1];
+
+/// A statement of so many rows. The stream is bound first, then the number, the hash and the body of
+/// each row.
+fn insert_rows(rows: usize) -> String {
+    let row = |row: usize| format!("(?1, ?{}, ?{}, ?{})", 3 * row + 2, 3 * row + 3, 3 * row + 4);
+    let rows: Vec<String> = (0..rows).map(row).collect();
+    let rows = rows.join(", ");
+    format!("INSERT INTO frames (stream, seq, hash, body) VALUES {rows}")
+}
+
+static INSERT_ROWS: LazyLock<[String; ROWS.len()]> = LazyLock::new(|| ROWS.map(insert_rows));
+
 /// The statements of an append.
 struct Insert<'a> {
-    frame: CachedStatement<'a>,
+    connection: &'a Connection,
     blob: CachedStatement<'a>,
 }
 
@@ -219,7 +235,7 @@ impl<'a> Insert<'a> {
     fn prepare(connection: &'a Connection) -> Result<Self, StoreError> {
         let prepare = |text| connection.prepare_cached(text).map_err(failed);
         Ok(Self {
-            frame: prepare("INSERT INTO frames (stream, seq, hash, body) VALUES (?1, ?2, ?3, ?4)")?,
+            connection,
             blob: prepare(
                 "INSERT INTO blobs (hash, body) SELECT ?1, ?2 \
                  WHERE NOT EXISTS (SELECT 1 FROM blobs WHERE hash = ?1)",
@@ -228,30 +244,38 @@ impl<'a> Insert<'a> {
     }
 
     /// Inserts an entry that was checked; gives the number of its stream.
-    fn entry(
-        &mut self,
-        connection: &Connection,
-        stream: Option<i64>,
-        entry: &Entry,
-    ) -> Result<i64, StoreError> {
+    fn entry(&mut self, stream: Option<i64>, entry: &Entry) -> Result<i64, StoreError> {
         for blob in entry.blobs() {
             let parameters = params![&blob.hash.as_bytes()[..], blob.text.as_str()];
             self.blob.execute(parameters).map_err(failed)?;
         }
         let stream = match stream {
             Some(stream) => stream,
-            None => new_stream(connection, entry.stream())?,
+            None => new_stream(self.connection, entry.stream())?,
         };
-        for record in entry.records() {
-            let hash = &record.hash.as_bytes()[..];
-            self.frame
-                .execute(params![stream, int(record.seq), hash, record.body])
-                .map_err(failed)?;
+        let mut records = entry.records();
+        for (rows, text) in ROWS.iter().zip(INSERT_ROWS.iter()) {
+            while let Some((some, rest)) = records.split_at_checked(*rows) {
+                self.frames(text, stream, some).map_err(failed)?;
+                records = rest;
+            }
         }
         if let Some(row) = entry.index() {
-            put_row(connection, row)?;
+            put_row(self.connection, row)?;
         }
         Ok(stream)
+    }
+
+    fn frames(&self, text: &str, stream: i64, records: &[Record]) -> rusqlite::Result<()> {
+        let mut statement = self.connection.prepare_cached(text)?;
+        statement.raw_bind_parameter(1, stream)?;
+        let firsts = (2..).step_by(3);
+        for (first, record) in firsts.zip(records) {
+            statement.raw_bind_parameter(first, int(record.seq))?;
+            statement.raw_bind_parameter(first + 1, &record.hash.as_bytes()[..])?;
+            statement.raw_bind_parameter(first + 2, &record.body)?;
+        }
+        statement.raw_execute().map(|_| ())
     }
 }
 
