@@ -251,7 +251,7 @@ fn a_plan_that_was_tampered_with_does_not_compile() {
     let root = plan.root.clone();
     let broken = |change: &dyn Fn(&mut ktsu_ledger::event::plan::WorkflowPlan)| {
         let mut plan = plan.clone();
-        change(plan.workflows.get_mut(&root).unwrap());
+        change(Arc::make_mut(plan.workflows.get_mut(&root).unwrap()));
         Definition::compile(plan).unwrap_err()[0].1.clone()
     };
     assert!(broken(&|w| w.steps[0].needs = vec![3]).contains("wait for one another"));
@@ -260,7 +260,8 @@ fn a_plan_that_was_tampered_with_does_not_compile() {
     assert!(broken(&|w| w.steps[1].id = "fetch-news".into()).contains("twice"));
     assert!(broken(&|w| w.steps[1].condition = Some("(".into())).contains("too early"));
     let mut cyclic = plan.clone();
-    if let StepWork::Workflow(child) = &mut cyclic.workflows.get_mut(&root).unwrap().steps[2].work {
+    let caller = Arc::make_mut(cyclic.workflows.get_mut(&root).unwrap());
+    if let StepWork::Workflow(child) = &mut caller.steps[2].work {
         child.workflow = root.clone();
     }
     assert!(
@@ -411,7 +412,7 @@ fn a_plan_that_spreads_too_far_does_not_compile() {
         // The leaf calls a copy of itself, as often as the others do.
         let leaf = format!("workflows/l{}.workflow.yaml", fitting - 1);
         let mut caller = plan.workflows["workflows/l0.workflow.yaml"].clone();
-        for step in &mut caller.steps {
+        for step in &mut Arc::make_mut(&mut caller).steps {
             if let StepWork::Workflow(child) = &mut step.work {
                 child.workflow = "copy".to_owned();
             }

@@ -226,7 +226,7 @@ impl AgentUse<'_> {
         }
         let values = given.iter().filter_map(|name| self.params.get(name));
         let templates = values.filter_map(|value| Template::from_value(value).ok());
-        let roots = templates.flat_map(|template| template.roots().clone());
+        let roots = templates.flat_map(|template| template.roots().to_vec());
         let names = roots.filter_map(|root| match root {
             Root::Env(name) => Some(name),
             Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,

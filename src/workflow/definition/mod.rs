@@ -43,7 +43,7 @@ pub struct Definition {
 #[derive(Debug)]
 pub struct CompiledWorkflow {
     /// What it was made from.
-    pub plan: WorkflowPlan,
+    pub plan: Arc<WorkflowPlan>,
     /// In file order.
     pub steps: Vec<CompiledStep>,
     /// The schema of its params.
@@ -216,7 +216,11 @@ fn child(step: &StepPlan) -> Option<&String> {
 impl CompiledWorkflow {
     /// Compiles one workflow; what is wrong is added to `faults`, each with a place that begins
     /// with `path`.
-    pub fn compile(plan: &WorkflowPlan, path: &str, faults: &mut CompileErrors) -> Option<Self> {
+    pub fn compile(
+        plan: &Arc<WorkflowPlan>,
+        path: &str,
+        faults: &mut CompileErrors,
+    ) -> Option<Self> {
         let before = faults.len();
         let params = params_schema(
             plan.params.as_ref(),
@@ -253,7 +257,7 @@ impl CompiledWorkflow {
             }
         }
         (faults.len() == before).then(|| Self {
-            plan: plan.clone(),
+            plan: Arc::clone(plan),
             steps,
             params,
             output,
