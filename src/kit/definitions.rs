@@ -93,7 +93,7 @@ fn compile(plan: Plan) -> Result<KitWorkflow, Vec<Fault>> {
         Ok(definition) => Ok(KitWorkflow {
             visibility: definition.outline.root().plan.visibility,
             path,
-            definition: Arc::new(definition),
+            definition: Arc::new(definition.at_rest()),
             lock: None,
         }),
         Err(found) => {

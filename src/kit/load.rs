@@ -53,13 +53,6 @@ impl Loader {
         paths
     }
 
-    /// Reads some workflows at once.
-    pub(super) fn read_workflows(&mut self, paths: &[String]) {
-        for (path, draft) in paths.iter().zip(self.read_all(paths, workflow::read)) {
-            self.drafts.insert(path.clone(), draft);
-        }
-    }
-
     fn read_workflow(&mut self, path: &str) {
         if self.drafts.contains_key(path) {
             return;

@@ -8,7 +8,8 @@ use super::builtin;
 use super::parallel;
 use super::read::KitReader;
 use super::server::ServerDraft;
-use super::workflow::WorkflowDraft;
+use super::types::{self, CheckedAlone};
+use super::workflow::{self, WorkflowDraft};
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::yaml::{self, SourceSpan};
 
@@ -20,6 +21,8 @@ pub(super) struct Loader {
     pub(super) drafts: BTreeMap<String, Option<WorkflowDraft>>,
     /// The trees of the files, for what is checked once all of them are read.
     pub(super) nodes: BTreeMap<String, yaml::YamlNode>,
+    /// Workflows whose types were checked as they were read; their trees are gone.
+    pub(super) checked: BTreeMap<String, CheckedAlone>,
     /// (parent, position of the step) to the path of the child.
     pub(super) children: BTreeMap<(String, usize), String>,
     /// By path relative to the kit; nothing where a file is broken.
@@ -71,6 +74,26 @@ impl Loader {
         let read = parallel::map(paths, |path| FileRead::new(&self.root, path, &read));
         let taken = paths.iter().zip(read);
         taken.map(|(path, read)| self.take(path, read)).collect()
+    }
+
+    /// Reads some workflows at once, and checks the types of those that call nothing.
+    pub(super) fn read_workflows(&mut self, paths: &[String]) {
+        let read = parallel::map(paths, |path| {
+            let mut file = FileRead::new(&self.root, path, workflow::read);
+            let parts = (&file.text, &file.made, file.node.take());
+            let (Some(text), Some(draft), Some(node)) = parts else {
+                return (file, None);
+            };
+            let checked = types::check_alone(path, text, draft, &node);
+            file.node = checked.is_none().then_some(node);
+            (file, checked)
+        });
+        for (path, (file, checked)) in paths.iter().zip(read) {
+            let draft = self.take(path, file);
+            self.drafts.insert(path.clone(), draft);
+            self.checked
+                .extend(checked.map(|checked| (path.clone(), checked)));
+        }
     }
 
     fn take<T>(&mut self, path: &str, read: FileRead<T>) -> Option<T> {

@@ -519,3 +519,55 @@ fn of_very_many_faults_the_first_are_shown() {
     assert_eq!(shown.matches("error[").count(), render::MAX_SHOWN);
     assert!(shown.contains("and 3900 more"), "{shown}");
 }
+
+#[test]
+fn a_file_that_several_workflows_reach_is_held_once() {
+    let other = PARENT.replace("name: parent", "name: other");
+    let dir = sound();
+    fs::write(dir.path().join("workflows/other.workflow.yaml"), other).unwrap();
+    let kit = load(dir.path()).unwrap();
+    let held = |name: &str| &kit.workflows[name].definition;
+    let (parent, other) = (held("parent"), held("other"));
+    let child = "workflows/sub/child.workflow.yaml";
+    let held = &parent.plan.workflows[child];
+    assert!(Arc::ptr_eq(held, &other.plan.workflows[child]));
+    assert!(Arc::ptr_eq(
+        held,
+        &parent.outline.workflow(child).unwrap().plan
+    ));
+    assert!(Arc::ptr_eq(held, &parent.workflow(child).unwrap().plan));
+    let agent = "agents/a.agent.yaml";
+    let file = &parent.plan.agents[agent];
+    assert!(Arc::ptr_eq(file, &other.plan.agents[agent]));
+    assert!(Arc::ptr_eq(file, &parent.agents[agent].file));
+}
+
+#[test]
+fn many_files_have_the_faults_of_each_in_the_order_of_their_names() {
+    let broken = |name: &str| {
+        format!(
+            "kind: workflow\nname: {name}\nversion: 1.0.0\npipeline:\n  - {{id: a, transform: \
+             {{inputs: [{{from: params}}], ops: [{{map: {{expr: '{{a: ('}}}}]}}}}\n  - {{id: b}}\n"
+        )
+    };
+    let files: Vec<(String, String)> = (10..60)
+        .map(|at| {
+            let name = format!("w{at}");
+            (format!("workflows/{name}.workflow.yaml"), broken(&name))
+        })
+        .collect();
+    let borrowed = files
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()));
+    let dir = kit(&borrowed.collect::<Vec<_>>());
+    let faults = load(dir.path()).unwrap_err();
+    let found: Vec<String> = faults
+        .faults
+        .iter()
+        .map(|fault| format!("{} {}", fault.file.display(), fault.code.text()))
+        .collect();
+    let wanted = files.iter().flat_map(|(path, _)| {
+        ["bad-expression", "no-primitive"].map(|code| format!("{path} {code}"))
+    });
+    assert_eq!(found, wanted.collect::<Vec<_>>());
+}

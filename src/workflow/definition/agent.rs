@@ -256,7 +256,7 @@ mod tests {
             version: "1.0.0".to_owned(),
         };
         let mut faults = CompileErrors::new();
-        CompiledAgent::compile(&file, "a.agent.yaml", &mut faults)
+        CompiledAgent::compile(&Arc::new(file), "a.agent.yaml", &mut faults)
             .unwrap_or_else(|| panic!("{faults:?}"))
     }
 
