@@ -239,7 +239,7 @@ mod tests {
         for folder in folders {
             files(&root.join(folder), &mut found);
         }
-        let texts = found.iter().map(|path| std::fs::read_to_string(path));
+        let texts = found.iter().map(std::fs::read_to_string);
         let here = texts.filter(|text| text.as_ref().is_ok_and(|text| agrees(text)));
         (here.count(), found.len())
     }
