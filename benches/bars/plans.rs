@@ -12,6 +12,7 @@ use ktsu_ledger::event::plan::{
 use ktsu_ledger::event::{ContinueReason, Limits, Principal, RunEvent};
 use ktsu_ledger::{CanonicalJson, Event, Sealed, StreamId, Timestamp};
 use ktsu_projections::RunState;
+use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails};
 use ktsu_workflow::admit::{self, Invocation};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
@@ -98,7 +99,7 @@ pub(crate) fn chain_as(name: &str, transforms: u32, url: Option<&str>) -> Arc<De
         agents: BTreeMap::new(),
         format: FORMAT,
         root: name.to_owned(),
-        workflows: BTreeMap::from([(name.to_owned(), workflow)]),
+        workflows: BTreeMap::from([(name.to_owned(), Arc::new(workflow))]),
     };
     Arc::new(Definition::compile(plan).unwrap())
 }

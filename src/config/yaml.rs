@@ -4,6 +4,7 @@
 //! reported at once. Strict: YAML 1.2 booleans only, no numbers with leading zeros or underscores,
 //! no merge keys, no foreign tags, bounded aliases, depth and size.
 
+mod fast_path;
 mod limits;
 
 use std::fmt;
@@ -143,6 +144,9 @@ const MAX_SHALLOW_LEVELS: usize = 24;
 
 /// Reads a file's text; the one fault that ends the reading is without a file name.
 pub fn parse(text: &str) -> Result<YamlNode, Box<Fault>> {
+    if let Some(tree) = fast_path::read(text) {
+        return Ok(tree);
+    }
     if !could_be_deep(text) {
         return read(text);
     }
