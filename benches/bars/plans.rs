@@ -98,7 +98,7 @@ pub(crate) fn chain_as(name: &str, transforms: u32, url: Option<&str>) -> Arc<De
         agents: BTreeMap::new(),
         format: FORMAT,
         root: name.to_owned(),
-        workflows: BTreeMap::from([(name.to_owned(), workflow)]),
+        workflows: BTreeMap::from([(name.to_owned(), Arc::new(workflow))]),
     };
     Arc::new(Definition::compile(plan).unwrap())
 }

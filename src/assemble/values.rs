@@ -11,8 +11,8 @@ use ktsu_environment::{
 };
 use ktsu_evidence::signing_key;
 use ktsu_kit::Kit;
+use ktsu_ledger::event::plan::WorkflowPlan;
 use ktsu_secret::{Redactor, Secret};
-use ktsu_workflow::definition::CompiledWorkflow;
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
@@ -42,8 +42,8 @@ pub fn resolve(
     process: &BTreeMap<String, String>,
 ) -> Vec<(String, Result<VariableValues, ResolveError>)> {
     let roots = kit.workflows.iter().filter_map(|(name, workflow)| {
-        let root = workflow.definition.root()?;
-        let declared = &root.plan.env;
+        let root = workflow.definition.root_plan()?;
+        let declared = &root.env;
         let common = common(root);
         let resolved =
             environment::resolve_for(principals, environment, declared, process, &common);
@@ -112,8 +112,8 @@ fn shown(resolved: &VariableValues, redactor: &Redactor) -> Vec<String> {
 
 /// The variables that need a common value: the secret for callers of the workflow is the same for
 /// all.
-fn common(root: &CompiledWorkflow) -> Vec<String> {
-    let auth = root.plan.invoke.as_ref();
+fn common(root: &WorkflowPlan) -> Vec<String> {
+    let auth = root.invoke.as_ref();
     let template = auth.and_then(|auth| Template::text(&auth.secret).ok());
     let roots = template.as_ref().map(Template::roots);
     let names = roots.into_iter().flatten().filter_map(|root| match root {

@@ -231,7 +231,7 @@ async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<Baselin
     });
     let frames = read.await?;
     let fresh = RecordedRun::from_frames(&frames).map_err(|error| failed(error.to_string()))?;
-    let agent = fresh.plan.agents.get(&found.agent.file);
+    let agent = fresh.plan.agents.get(&found.agent.file).map(Arc::as_ref);
     let task = compare(&given.baseline, fresh.tasks.first(), found.step, agent);
     Ok(BaselineResult::of(
         given.file.clone(),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ktsu_ledger::event::plan::{Plan, Visibility, WorkflowPlan};
+use ktsu_ledger::event::plan::{Plan, Visibility};
 use ktsu_projections::envelope::step_kind;
 use serde_json::json;
 
@@ -168,7 +168,7 @@ fn graphs(kit: Option<&Kit>) {
 /// The steps of a workflow and the edges between them.
 fn mermaid(plan: &Plan) -> String {
     let mut out = "graph TD\n".to_owned();
-    let root: Option<&WorkflowPlan> = plan.workflows.get(&plan.root);
+    let root = plan.workflows.get(&plan.root);
     let steps = root.map(|root| root.steps.as_slice()).unwrap_or_default();
     let ids: Vec<&str> = steps.iter().map(|step| step.id.as_str()).collect();
     let nodes: Vec<String> = (0..ids.len()).map(|place| node(&ids, place)).collect();

@@ -14,6 +14,8 @@ mod approval;
 pub mod approval_checks;
 pub mod builtin;
 mod calls;
+mod checked;
+mod definitions;
 mod dependencies;
 mod env_isolation;
 mod files;
@@ -23,6 +25,7 @@ mod links;
 mod load;
 mod loader;
 pub mod lock;
+mod parallel;
 mod prompt;
 pub(crate) mod read;
 mod reference;
@@ -79,9 +82,7 @@ fn read(
     }
     let settings = loader.settings();
     let top = loader.top_level();
-    for path in &top {
-        loader.read_workflow(path);
-    }
+    loader.read_workflows(&top);
     loader.follow_children();
     loader.read_agents();
     loader.read_servers();

@@ -223,9 +223,10 @@ fn at_call(
 }
 
 /// The plan of a workflow with the paths of its children and agents filled in.
-pub(super) fn plan(loader: &Loader, path: &str) -> Option<WorkflowPlan> {
-    let draft = loader.drafts.get(path)?.as_ref()?;
-    let mut plan = draft.plan.clone();
+pub(super) fn plan(loader: &mut Loader, path: &str) -> Option<WorkflowPlan> {
+    let draft = loader.drafts.get_mut(path)?.take()?;
+    let mut plan = draft.plan;
+    plan.steps = draft.steps.into_iter().map(|step| step.plan).collect();
     for (position, step) in plan.steps.iter_mut().enumerate() {
         match &mut step.work {
             StepWork::Workflow(child) => {

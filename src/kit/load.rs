@@ -1,26 +1,27 @@
 //! Loads the files of a kit, one after another, until no new file is referred to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
-use ktsu_ledger::event::plan::{FORMAT, Plan, Visibility};
+use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::id::is_name;
 
 use super::agent;
+use super::definitions::Plans;
 use super::files::{
     AGENT_SUFFIX, CENTRAL, FileKind, GATEWAY, KitFile, SERVER_SUFFIX, WORKFLOW_SUFFIX, file_names,
 };
-use super::kit::{Kit, KitWorkflow};
-use super::loader::Loader;
+use super::kit::Kit;
+use super::loader::{FileRead, Loader};
+use super::parallel;
 use super::read::{self, KitReader};
 use super::server;
 use super::servers::{self, ServerUse};
 use super::shape::kit::KIT as KIT_SHAPE;
+use super::types;
 use super::workflow;
-use super::{builtin, calls, links, reference, server_registry};
+use super::{builtin, calls, reference, server_registry};
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::yaml::{self, SourceSpan};
-use ktsu_workflow::definition::Definition;
 
 /// What `kit.yaml` says.
 #[derive(Default)]
@@ -54,7 +55,27 @@ impl Loader {
         paths
     }
 
-    pub(super) fn read_workflow(&mut self, path: &str) {
+    /// Reads some workflows at once, and checks the types of those that call nothing.
+    pub(super) fn read_workflows(&mut self, paths: &[String]) {
+        let read = parallel::map(paths, |path| {
+            let mut file = FileRead::new(&self.root, path, workflow::read);
+            let parts = (&file.text, &file.made, file.node.take());
+            let (Some(text), Some(draft), Some(node)) = parts else {
+                return (file, None);
+            };
+            let checked = types::check_alone(path, text, draft, &node);
+            file.node = checked.is_none().then_some(node);
+            (file, checked)
+        });
+        for (path, (file, checked)) in paths.iter().zip(read) {
+            let draft = self.take(path, file);
+            self.drafts.insert(path.clone(), draft);
+            self.checked
+                .extend(checked.map(|checked| (path.clone(), checked)));
+        }
+    }
+
+    fn read_workflow(&mut self, path: &str) {
         if self.drafts.contains_key(path) {
             return;
         }
@@ -95,8 +116,10 @@ impl Loader {
     /// Reads the agents of the kit's own folder, and every one that a step names.
     pub(super) fn read_agents(&mut self) {
         let names = self.file_names("agents");
-        for name in names.iter().filter(|name| name.ends_with(AGENT_SUFFIX)) {
-            self.read_agent(&format!("agents/{name}"));
+        let names = names.iter().filter(|name| name.ends_with(AGENT_SUFFIX));
+        let paths: Vec<String> = names.map(|name| format!("agents/{name}")).collect();
+        for (path, draft) in paths.iter().zip(self.read_all(&paths, agent::read)) {
+            self.agents.insert(path.clone(), draft);
         }
         let mut found = Vec::new();
         for (path, draft) in &self.drafts {
@@ -226,17 +249,20 @@ impl Loader {
     pub(super) fn finish(mut self, settings: Settings, top: &[String]) -> Result<Kit, Faults> {
         let mut workflows = BTreeMap::new();
         let uses = self.server_uses();
+        let files = self.files();
         if !self.faults.has_errors() {
-            for path in top {
-                let compiled = self.compile(path, &uses);
-                workflows.extend(compiled.map(|one| (invoke_name(path).to_owned(), one)));
+            let plans = Plans::take(&mut self, &uses);
+            for (path, compiled) in top.iter().zip(plans.compile(top)) {
+                match compiled {
+                    Ok(one) => workflows.extend(one.map(|one| (invoke_name(path).to_owned(), one))),
+                    Err(faults) => faults.into_iter().for_each(|fault| self.faults.add(fault)),
+                }
             }
         }
         self.faults.sort();
         if self.faults.has_errors() {
             return Err(self.faults);
         }
-        let files = self.files();
         let servers = std::mem::take(&mut self.servers).into_iter();
         let servers = servers.filter_map(|(key, draft)| Some((key, draft?.server)));
         let folder = self
@@ -300,55 +326,6 @@ impl Loader {
             }
         }
         uses
-    }
-
-    /// The definition of one workflow: it and everything it reaches.
-    fn compile(
-        &mut self,
-        root: &str,
-        uses: &BTreeMap<String, Vec<ServerUse>>,
-    ) -> Option<KitWorkflow> {
-        let mut workflows = BTreeMap::new();
-        let mut waiting = BTreeSet::from([root.to_owned()]);
-        while let Some(path) = waiting.pop_first() {
-            let plan = links::plan(self, &path)?;
-            waiting.extend(links::children(&plan).filter(|child| !workflows.contains_key(child)));
-            workflows.insert(path, plan);
-        }
-        let visibility = workflows.get(root)?.visibility;
-        let mut agents = BTreeMap::new();
-        for path in workflows.values().flat_map(links::agents) {
-            let mut agent = self.agents.get(&path)?.as_ref()?.plan.clone();
-            for one in uses.get(&path).into_iter().flatten() {
-                let server = self.servers.get(&one.server)?.as_ref()?;
-                agent.servers.push(one.plan(&server.server));
-            }
-            agents.insert(path, agent);
-        }
-        let plan = Plan {
-            agents,
-            format: FORMAT,
-            root: root.to_owned(),
-            workflows,
-        };
-        match Definition::compile(plan) {
-            Ok(definition) => Some(KitWorkflow {
-                path: root.to_owned(),
-                definition: Arc::new(definition),
-                visibility,
-                lock: None,
-            }),
-            Err(found) => {
-                for (place, words) in found {
-                    let words = format!("{place}: {words}");
-                    self.fault(
-                        root,
-                        Fault::new(FaultCode::BadValue, SourceSpan::default(), words),
-                    );
-                }
-                None
-            }
-        }
     }
 }
 

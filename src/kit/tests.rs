@@ -251,7 +251,7 @@ fn a_plan_that_was_tampered_with_does_not_compile() {
     let root = plan.root.clone();
     let broken = |change: &dyn Fn(&mut ktsu_ledger::event::plan::WorkflowPlan)| {
         let mut plan = plan.clone();
-        change(plan.workflows.get_mut(&root).unwrap());
+        change(Arc::make_mut(plan.workflows.get_mut(&root).unwrap()));
         Definition::compile(plan).unwrap_err()[0].1.clone()
     };
     assert!(broken(&|w| w.steps[0].needs = vec![3]).contains("wait for one another"));
@@ -260,7 +260,8 @@ fn a_plan_that_was_tampered_with_does_not_compile() {
     assert!(broken(&|w| w.steps[1].id = "fetch-news".into()).contains("twice"));
     assert!(broken(&|w| w.steps[1].condition = Some("(".into())).contains("too early"));
     let mut cyclic = plan.clone();
-    if let StepWork::Workflow(child) = &mut cyclic.workflows.get_mut(&root).unwrap().steps[2].work {
+    let caller = Arc::make_mut(cyclic.workflows.get_mut(&root).unwrap());
+    if let StepWork::Workflow(child) = &mut caller.steps[2].work {
         child.workflow = root.clone();
     }
     assert!(
@@ -411,7 +412,7 @@ fn a_plan_that_spreads_too_far_does_not_compile() {
         // The leaf calls a copy of itself, as often as the others do.
         let leaf = format!("workflows/l{}.workflow.yaml", fitting - 1);
         let mut caller = plan.workflows["workflows/l0.workflow.yaml"].clone();
-        for step in &mut caller.steps {
+        for step in &mut Arc::make_mut(&mut caller).steps {
             if let StepWork::Workflow(child) = &mut step.work {
                 child.workflow = "copy".to_owned();
             }
@@ -517,4 +518,56 @@ fn of_very_many_faults_the_first_are_shown() {
     let shown = render::text(&faults, false);
     assert_eq!(shown.matches("error[").count(), render::MAX_SHOWN);
     assert!(shown.contains("and 3900 more"), "{shown}");
+}
+
+#[test]
+fn a_file_that_several_workflows_reach_is_held_once() {
+    let other = PARENT.replace("name: parent", "name: other");
+    let dir = sound();
+    fs::write(dir.path().join("workflows/other.workflow.yaml"), other).unwrap();
+    let kit = load(dir.path()).unwrap();
+    let held = |name: &str| &kit.workflows[name].definition;
+    let (parent, other) = (held("parent"), held("other"));
+    let child = "workflows/sub/child.workflow.yaml";
+    let held = &parent.plan.workflows[child];
+    assert!(Arc::ptr_eq(held, &other.plan.workflows[child]));
+    assert!(Arc::ptr_eq(
+        held,
+        &parent.outline.workflow(child).unwrap().plan
+    ));
+    assert!(Arc::ptr_eq(held, &parent.workflow(child).unwrap().plan));
+    let agent = "agents/a.agent.yaml";
+    let file = &parent.plan.agents[agent];
+    assert!(Arc::ptr_eq(file, &other.plan.agents[agent]));
+    assert!(Arc::ptr_eq(file, &parent.agents[agent].file));
+}
+
+#[test]
+fn many_files_have_the_faults_of_each_in_the_order_of_their_names() {
+    let broken = |name: &str| {
+        format!(
+            "kind: workflow\nname: {name}\nversion: 1.0.0\npipeline:\n  - {{id: a, transform: \
+             {{inputs: [{{from: params}}], ops: [{{map: {{expr: '{{a: ('}}}}]}}}}\n  - {{id: b}}\n"
+        )
+    };
+    let files: Vec<(String, String)> = (10..60)
+        .map(|at| {
+            let name = format!("w{at}");
+            (format!("workflows/{name}.workflow.yaml"), broken(&name))
+        })
+        .collect();
+    let borrowed = files
+        .iter()
+        .map(|(path, text)| (path.as_str(), text.as_str()));
+    let dir = kit(&borrowed.collect::<Vec<_>>());
+    let faults = load(dir.path()).unwrap_err();
+    let found: Vec<String> = faults
+        .faults
+        .iter()
+        .map(|fault| format!("{} {}", fault.file.display(), fault.code.text()))
+        .collect();
+    let wanted = files.iter().flat_map(|(path, _)| {
+        ["bad-expression", "no-primitive"].map(|code| format!("{path} {code}"))
+    });
+    assert_eq!(found, wanted.collect::<Vec<_>>());
 }

@@ -21,6 +21,7 @@ use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 
 /// A workflow file as read; its children are not resolved yet.
 pub(super) struct WorkflowDraft {
+    /// Without its steps: their plans are in `steps`.
     pub(super) plan: WorkflowPlan,
     pub(super) steps: Vec<StepDraft>,
     /// Model groups that the policy names.
@@ -77,6 +78,10 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
     dependencies::check_ids(reader, &steps);
     let ids = dependencies::ids(&fields);
     dependencies::resolve_edges(reader, &mut steps, &ids);
+    // They have become edges, and a kit may have many steps.
+    for step in &mut steps {
+        (step.mentions, step.depends_on) = (Vec::new(), Vec::new());
+    }
     dependencies::check_output(reader, &output_mentions, &ids);
     let plan = WorkflowPlan {
         env,
@@ -85,7 +90,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
         output,
         params,
         policy: policy.unwrap_or_default(),
-        steps: steps.iter().map(|step| step.plan.clone()).collect(),
+        steps: Vec::new(),
         version: version?,
         visibility,
         webhooks: webhooks.unwrap_or(Webhooks::Suppress),

@@ -50,7 +50,7 @@ impl RunSecrets {
     /// The redactor for text that people send about a run: covers the secrets of the current kit
     /// and those of the run's own definition.
     pub(super) fn redactor_for(&self, definition: &Definition) -> Cow<'_, Redactor> {
-        let declared = definition.root().map_or(&[][..], |root| &root.plan.env);
+        let declared = definition.declared();
         let secret = declared.iter().filter(|variable| variable.secret);
         let mut own: Vec<Secret> = secret.filter_map(|one| (self.look_up)(one)).collect();
         let kit = || {

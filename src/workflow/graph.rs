@@ -1,7 +1,5 @@
 //! The order of steps: a graph without cycles, and its layers (decisions S2 and T4).
 
-use std::collections::BTreeSet;
-
 use super::expression::Root;
 
 /// Why steps have no order.
@@ -24,8 +22,8 @@ pub enum GraphError {
 }
 
 /// The ids of the steps among these names.
-pub fn step_ids(roots: &BTreeSet<Root>) -> impl Iterator<Item = &str> {
-    roots.iter().filter_map(|root| match root {
+pub fn step_ids<'r>(roots: impl IntoIterator<Item = &'r Root>) -> impl Iterator<Item = &'r str> {
+    roots.into_iter().filter_map(|root| match root {
         Root::Step(id) => Some(id.as_str()),
         Root::Params | Root::Env(_) | Root::Item | Root::ItemIndex => None,
     })

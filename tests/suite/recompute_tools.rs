@@ -214,7 +214,11 @@ async fn hold(
     let readers = orchestrator.readers();
     let frames = readers.with(move |reader| ktsu_history::frames(reader, &stream));
     let fresh = RecordedRun::from_frames(&frames.await.unwrap()).unwrap();
-    let agent = fresh.plan.agents.get(&step.agent.file);
+    let agent = fresh
+        .plan
+        .agents
+        .get(&step.agent.file)
+        .map(|file| file.as_ref());
     let verdict = baseline::compare(held, fresh.tasks.first(), step.step, agent);
     stage.lab.close().await;
     let reader = SqliteReader::open(&folder.path().join("ledger.db")).unwrap();

@@ -8,6 +8,7 @@
 //! Format 1: as declared here. Optional members are absent when empty.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -21,13 +22,15 @@ pub const FORMAT: u32 = 1;
 pub struct Plan {
     /// By path relative to the kit folder, with forward slashes.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub agents: BTreeMap<String, AgentFile>,
+    pub agents: BTreeMap<String, Arc<AgentFile>>,
     /// [`FORMAT`].
     pub format: u32,
     /// The key of the root in `workflows`.
     pub root: String,
     /// By path relative to the kit folder, with forward slashes.
-    pub workflows: BTreeMap<String, WorkflowPlan>,
+    ///
+    /// Shared: everything that is made from a definition holds these, and copies none of them.
+    pub workflows: BTreeMap<String, Arc<WorkflowPlan>>,
 }
 
 /// One workflow file (`spec` A2).

@@ -37,7 +37,7 @@ pub struct WorkflowShape {
     /// Its key in the definition.
     pub key: String,
     /// As persisted.
-    pub plan: WorkflowPlan,
+    pub plan: Arc<WorkflowPlan>,
     dependants: Vec<Vec<u32>>,
     by_id: HashMap<String, u32>,
 }
@@ -146,7 +146,7 @@ impl AgentShape {
 }
 
 impl WorkflowShape {
-    fn of(key: String, plan: WorkflowPlan) -> Result<Self, PlanError> {
+    fn of(key: String, plan: Arc<WorkflowPlan>) -> Result<Self, PlanError> {
         let count = plan.steps.len();
         let mut dependants = vec![Vec::new(); count];
         let mut by_id = HashMap::with_capacity(count);
@@ -155,7 +155,7 @@ impl WorkflowShape {
             for need in &step.needs {
                 match dependants.get_mut(*need as usize) {
                     Some(list) => list.push(at),
-                    None => return Err(PlanError::Edges(plan.name)),
+                    None => return Err(PlanError::Edges(plan.name.clone())),
                 }
             }
         }
@@ -168,7 +168,7 @@ impl WorkflowShape {
         if by_id_is_whole(&shape) && can_be_ordered(&shape) {
             Ok(shape)
         } else {
-            Err(PlanError::Edges(shape.plan.name))
+            Err(PlanError::Edges(shape.plan.name.clone()))
         }
     }
 

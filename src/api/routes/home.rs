@@ -83,13 +83,11 @@ fn workflows_shown(orchestrator: &Orchestrator, caller: Option<&Caller>) -> wire
 }
 
 fn workflow(name: &str, workflow: &KitWorkflow) -> wire::HomeWorkflow {
-    let root = workflow.definition.root();
-    let auth = root.and_then(|root| root.plan.invoke.as_ref());
+    let root = workflow.definition.root_plan();
+    let auth = root.and_then(|root| root.invoke.as_ref());
     wire::HomeWorkflow {
         name: name.to_owned(),
-        version: root
-            .map(|root| root.plan.version.clone())
-            .unwrap_or_default(),
+        version: root.map(|root| root.version.clone()).unwrap_or_default(),
         invoke: format!("/invoke/{name}"),
         header: auth.map(|auth| auth.header.clone()),
     }

@@ -71,7 +71,7 @@ pub(super) fn resolve_variables(
     process: &BTreeMap<String, String>,
 ) -> Variables {
     let roots = kit.workflows.iter().filter_map(|(name, workflow)| {
-        let declared = &workflow.definition.root()?.plan.env;
+        let declared = &workflow.definition.root_plan()?.env;
         let (values, lacking) =
             environment::resolve_each(principals, environment, declared, process, &[]);
         Some((name.clone(), ResolvedVariables { values, lacking }))
@@ -145,10 +145,10 @@ fn agent_uses<'d>(
     known: Option<&'d ResolvedVariables>,
 ) -> Vec<AgentUse<'d>> {
     let mut calls = Vec::new();
-    for (path, workflow) in &definition.workflows {
+    for (path, workflow) in &definition.plan.workflows {
         // Only the root workflow has variables.
         let known = known.filter(|_| *path == definition.plan.root);
-        for step in &workflow.plan.steps {
+        for step in &workflow.steps {
             let StepWork::Agent(AgentPlan { file, params, .. }) = &step.work else {
                 continue;
             };
@@ -226,7 +226,7 @@ impl AgentUse<'_> {
         }
         let values = given.iter().filter_map(|name| self.params.get(name));
         let templates = values.filter_map(|value| Template::from_value(value).ok());
-        let roots = templates.flat_map(|template| template.roots().clone());
+        let roots = templates.flat_map(|template| template.roots().to_vec());
         let names = roots.filter_map(|root| match root {
             Root::Env(name) => Some(name),
             Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,

@@ -283,14 +283,14 @@ impl HopWalk<'_, '_> {
         let part = template
             .source_at(below)
             .and_then(|text| Template::text(&text).ok());
-        let roots = part.as_ref().unwrap_or(template).roots().clone();
+        let roots = part.as_ref().unwrap_or(template).roots().to_vec();
         self.roots(scope, &roots)
     }
 
     /// Those of some names whose values have a part in what is asked about.
-    fn roots(&self, scope: u32, roots: &BTreeSet<Root>) -> Vec<Visit> {
+    fn roots<'r>(&self, scope: u32, roots: impl IntoIterator<Item = &'r Root>) -> Vec<Visit> {
         roots
-            .iter()
+            .into_iter()
             .filter_map(|root| self.root(scope, root))
             .collect()
     }

@@ -10,6 +10,7 @@ use ktsu_workflow::types::schema::{of_output, of_params};
 use ktsu_workflow::types::{ValueType, step};
 
 use crate::loader::Loader;
+use crate::workflow::WorkflowDraft;
 
 /// What is known of a kit so far.
 pub(super) struct KitTypes<'l> {
@@ -54,6 +55,12 @@ impl<'l> KitTypes<'l> {
             effort: InferenceBudget::of_a_kit(),
             faults: Vec::new(),
         }
+    }
+
+    /// Adds what one more workflow takes.
+    pub(super) fn add_params(&mut self, path: &'l str, draft: &WorkflowDraft) {
+        let params = params_type(draft.plan.params.as_ref());
+        self.params.insert(path, params);
     }
 
     /// What the workflow at a path gives to a step that calls it.

@@ -1,6 +1,7 @@
 //! An agent of a definition: its prompts, its params and the schema of its output.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::AgentFile;
@@ -19,7 +20,7 @@ use crate::template::{Template, text_of};
 #[derive(Debug)]
 pub struct CompiledAgent {
     /// What it was made from.
-    pub file: AgentFile,
+    pub file: Arc<AgentFile>,
     /// The schema of its output, reserved fields not required.
     pub output: Schema,
     params: Option<ParamsSchema>,
@@ -46,7 +47,7 @@ pub struct Prompts {
 
 impl CompiledAgent {
     /// Compiles an agent file; what is wrong is added to `faults`.
-    pub fn compile(file: &AgentFile, path: &str, faults: &mut CompileErrors) -> Option<Self> {
+    pub fn compile(file: &Arc<AgentFile>, path: &str, faults: &mut CompileErrors) -> Option<Self> {
         let before = faults.len();
         let at = |what: &str| format!("{path}/{what}");
         let params = params_schema(file.params.as_ref(), faults, &at("params/schema"));
@@ -81,7 +82,7 @@ impl CompiledAgent {
         let promised = promised.and_then(|schema| Schema::of_value(&schema).ok());
         (faults.len() == before).then_some(())?;
         Some(Self {
-            file: file.clone(),
+            file: Arc::clone(file),
             output: output?,
             params,
             secret,
@@ -255,7 +256,7 @@ mod tests {
             version: "1.0.0".to_owned(),
         };
         let mut faults = CompileErrors::new();
-        CompiledAgent::compile(&file, "a.agent.yaml", &mut faults)
+        CompiledAgent::compile(&Arc::new(file), "a.agent.yaml", &mut faults)
             .unwrap_or_else(|| panic!("{faults:?}"))
     }
 

@@ -7,10 +7,10 @@ mod step;
 mod validation;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::{FORMAT, Plan, StepPlan, StepWork, WorkflowPlan};
+use ktsu_ledger::event::plan::{FORMAT, Plan, StepPlan, StepWork, Variable, WorkflowPlan};
 use ktsu_projections::run::Outline;
 
 use super::airlock::Schema;
@@ -33,8 +33,10 @@ pub struct Definition {
     pub digest: String,
     /// The edges in both directions, shared with the state of every run.
     pub outline: Arc<Outline>,
-    /// By the keys of [`Plan::workflows`].
-    pub workflows: BTreeMap<String, CompiledWorkflow>,
+    /// By the keys of [`Plan::workflows`]. See [`Definition::at_rest`].
+    workflows: BTreeMap<String, OnceLock<Option<CompiledWorkflow>>>,
+    /// The variables that expressions mention.
+    mentioned: BTreeSet<String>,
     /// By the keys of [`Plan::agents`].
     pub agents: BTreeMap<String, CompiledAgent>,
 }
@@ -43,7 +45,7 @@ pub struct Definition {
 #[derive(Debug)]
 pub struct CompiledWorkflow {
     /// What it was made from.
-    pub plan: WorkflowPlan,
+    pub plan: Arc<WorkflowPlan>,
     /// In file order.
     pub steps: Vec<CompiledStep>,
     /// The schema of its params.
@@ -72,10 +74,12 @@ impl Definition {
             ));
         }
         let mut workflows = BTreeMap::new();
+        let mut mentioned = BTreeSet::new();
         for (path, workflow) in &plan.workflows {
             let compiled = CompiledWorkflow::compile(workflow, path, &mut faults);
             children(&plan, path, workflow, &mut faults);
-            workflows.extend(compiled.map(|workflow| (path.clone(), workflow)));
+            mentioned.extend(compiled.iter().flat_map(CompiledWorkflow::variables));
+            workflows.insert(path.clone(), OnceLock::from(compiled));
         }
         let mut agents = BTreeMap::new();
         for (path, file) in &plan.agents {
@@ -99,13 +103,24 @@ impl Definition {
             digest,
             outline,
             workflows,
+            mentioned,
             agents,
         })
     }
 
+    /// The definition without what can be made of its plan again, as it was made once: a workflow is
+    /// compiled when it is next asked for. Of the many workflows of a kit few may ever run.
+    #[must_use]
+    pub fn at_rest(mut self) -> Self {
+        self.workflows
+            .values_mut()
+            .for_each(|compiled| *compiled = OnceLock::new());
+        self
+    }
+
     /// The root workflow.
     pub fn root(&self) -> Option<&CompiledWorkflow> {
-        self.workflows.get(&self.plan.root)
+        self.workflow(&self.plan.root)
     }
 
     /// The first step that needs a runtime, by workflow and id.
@@ -135,22 +150,34 @@ impl Definition {
 
     /// Every variable of the environment that the root declares or an expression anywhere mentions.
     pub fn variables(&self) -> BTreeSet<String> {
-        let declared = self.root().map_or(&[][..], |root| &root.plan.env);
-        let declared = declared.iter().map(|variable| variable.name.clone());
-        declared.chain(self.mentioned()).collect()
+        let declared = self.declared().iter();
+        let declared = declared.map(|variable| variable.name.clone());
+        declared.chain(self.mentioned.iter().cloned()).collect()
     }
 
-    fn mentioned(&self) -> impl Iterator<Item = String> {
-        let roots = self.workflows.values().flat_map(CompiledWorkflow::roots);
-        roots.filter_map(|root| match root {
-            Root::Env(name) => Some(name),
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
-        })
+    /// The plan of the root workflow.
+    pub fn root_plan(&self) -> Option<&WorkflowPlan> {
+        self.plan.workflows.get(&self.plan.root).map(Arc::as_ref)
+    }
+
+    /// The variables that the root declares.
+    pub fn declared(&self) -> &[Variable] {
+        self.root_plan().map_or(&[], |root| &root.env)
     }
 
     /// The workflow a child step names.
     pub fn workflow(&self, path: &str) -> Option<&CompiledWorkflow> {
-        self.workflows.get(path)
+        let compiled = self.workflows.get(path)?.get_or_init(|| {
+            let plan = self.plan.workflows.get(path)?;
+            CompiledWorkflow::compile(plan, path, &mut CompileErrors::new())
+        });
+        compiled.as_ref()
+    }
+
+    /// Every workflow, with its key.
+    pub fn workflows(&self) -> impl Iterator<Item = (&str, &CompiledWorkflow)> {
+        let paths = self.workflows.keys();
+        paths.filter_map(|path| Some((path.as_str(), self.workflow(path)?)))
     }
 }
 
@@ -216,7 +243,11 @@ fn child(step: &StepPlan) -> Option<&String> {
 impl CompiledWorkflow {
     /// Compiles one workflow; what is wrong is added to `faults`, each with a place that begins
     /// with `path`.
-    pub fn compile(plan: &WorkflowPlan, path: &str, faults: &mut CompileErrors) -> Option<Self> {
+    pub fn compile(
+        plan: &Arc<WorkflowPlan>,
+        path: &str,
+        faults: &mut CompileErrors,
+    ) -> Option<Self> {
         let before = faults.len();
         let params = params_schema(
             plan.params.as_ref(),
@@ -253,7 +284,7 @@ impl CompiledWorkflow {
             }
         }
         (faults.len() == before).then(|| Self {
-            plan: plan.clone(),
+            plan: Arc::clone(plan),
             steps,
             params,
             output,
@@ -275,6 +306,16 @@ impl CompiledWorkflow {
             .flat_map(CompiledStep::roots)
             .chain(map)
             .collect()
+    }
+
+    /// The variables that its expressions mention.
+    fn variables(&self) -> BTreeSet<String> {
+        let roots = self.roots().into_iter();
+        let names = roots.filter_map(|root| match root {
+            Root::Env(name) => Some(name),
+            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+        });
+        names.collect()
     }
 
     /// Whether a variable is declared as a secret.
@@ -379,5 +420,32 @@ impl Worded for TemplateError {
 impl Worded for super::airlock::SchemaError {
     fn place(&self) -> &str {
         &self.pointer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::plans_tests::{plan, transform, workflow};
+
+    #[test]
+    fn a_definition_at_rest_compiles_what_is_asked_for_once_and_knows_its_variables() {
+        let steps = json!([
+            transform("a", json!([]), "env.URL"),
+            transform("b", json!([0]), "step.a.result")
+        ]);
+        let plan = plan(json!({"main": workflow("main", steps)}));
+        let whole = Definition::compile(serde_json::from_value(plan).unwrap()).unwrap();
+        let names = whole.variables();
+        assert!(names.contains("URL"));
+        let resting = whole.at_rest();
+        assert!(resting.workflows.values().all(|one| one.get().is_none()));
+        assert_eq!(resting.variables(), names);
+        let first = resting.root().unwrap();
+        assert_eq!(first.steps.len(), 2);
+        assert!(std::ptr::eq(first, resting.workflow("main").unwrap()));
+        assert!(resting.workflow("other").is_none());
     }
 }

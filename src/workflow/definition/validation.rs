@@ -16,10 +16,7 @@ impl Definition {
         if let Some(name) = self.undeclared() {
             return Some(format!("it uses env.{name} without declaring it"));
         }
-        let called = self
-            .workflows
-            .iter()
-            .filter(|(path, _)| **path != self.plan.root);
+        let called = self.workflows().filter(|(path, _)| *path != self.plan.root);
         for (path, workflow) in called {
             if has_variables(workflow) {
                 return Some(format!(
@@ -27,8 +24,7 @@ impl Definition {
                 ));
             }
         }
-        let mut workflows = self.workflows.iter();
-        let reserved = workflows.find_map(|(path, workflow)| {
+        let reserved = self.workflows().find_map(|(path, workflow)| {
             let name = reserved_field(workflow)?;
             Some(format!(
                 "{path} has the reserved field {name} in its output"
@@ -59,9 +55,9 @@ impl Definition {
 
     /// A variable that an expression mentions though the root does not declare it.
     fn undeclared(&self) -> Option<String> {
-        let declared = self.root().map_or(&[][..], |root| &root.plan.env);
+        let declared = self.declared();
         let declares = |name: &String| declared.iter().any(|variable| variable.name == *name);
-        self.mentioned().find(|name| !declares(name))
+        self.mentioned.iter().find(|name| !declares(name)).cloned()
     }
 }
 

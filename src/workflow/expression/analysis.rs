@@ -292,7 +292,7 @@ fn spaced(space: &str, name: &str) -> Option<Root> {
 }
 
 /// The expression as a path, if it is one.
-pub(super) fn path(ast: &Ast) -> Option<(Root, Vec<Segment>)> {
+pub(super) fn path(ast: &Ast) -> Option<(Root, Box<[Segment]>)> {
     let mut segments = Vec::new();
     flatten(ast, &mut segments)?;
     let mut segments = segments.into_iter();

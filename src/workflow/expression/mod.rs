@@ -22,7 +22,8 @@ mod negated;
 pub mod provenance;
 mod value;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use jmespath::Rcvar;
 use jmespath::ast::Ast;
@@ -43,14 +44,18 @@ pub(crate) use value::count::converted;
 pub use value::{compare_numbers, measure_within};
 pub use value::{from_json, from_value, into_value, kind, null, to_value, truthy};
 
-/// A parsed expression.
+/// A parsed expression, shared: cheap to clone.
 #[derive(Debug, Clone)]
-pub struct Expression {
-    source: String,
+pub struct Expression(Arc<Parsed>);
+
+#[derive(Debug)]
+struct Parsed {
+    source: Box<str>,
     ast: Ast,
-    roots: BTreeSet<Root>,
+    /// Ascending.
+    roots: Box<[Root]>,
     params: ParamNames,
-    path: Option<(Root, Vec<Segment>)>,
+    path: Option<(Root, Box<[Segment]>)>,
     offsets: Offsets,
 }
 
@@ -64,14 +69,14 @@ impl Expression {
         let negation = |not, dot| negated(source, offsets.source(not), offsets.source(dot));
         let analyzed = analysis::analyze(&ast, NodeScope::Root, &negation);
         let mut analyzed = analyzed.map_err(|error| offsets.back(error))?;
-        Ok(Self {
+        Ok(Self(Arc::new(Parsed {
             path: analysis::path(&ast),
-            roots: std::mem::take(&mut analyzed.roots),
+            roots: std::mem::take(&mut analyzed.roots).into_iter().collect(),
             params: std::mem::take(&mut analyzed.params),
-            source: source.to_owned(),
+            source: source.into(),
             ast,
             offsets,
-        })
+        })))
     }
 
     /// Parses an expression that is evaluated on an element (`map`, `filter`, `sort`,
@@ -80,56 +85,56 @@ impl Expression {
         let (ast, offsets) = lexical::parse(source)?;
         analysis::analyze(&ast, NodeScope::Element, &|_, _| None)
             .map_err(|error| offsets.back(error))?;
-        Ok(Self {
-            source: source.to_owned(),
+        Ok(Self(Arc::new(Parsed {
+            source: source.into(),
             ast,
-            roots: BTreeSet::new(),
+            roots: Box::default(),
             params: ParamNames::default(),
             path: None,
             offsets,
-        })
+        })))
     }
 
     /// The text as written.
     pub fn source(&self) -> &str {
-        &self.source
+        &self.0.source
     }
 
     /// The syntax tree.
     pub fn ast(&self) -> &Ast {
-        &self.ast
+        &self.0.ast
     }
 
     /// What is said of a path whose first part is negated: see [`negated()`].
     pub fn negated(&self, not: usize, dot: usize) -> Option<NegatedPath> {
-        let place = |offset| self.offsets.source(offset);
-        negated(&self.source, place(not), place(dot))
+        let place = |offset| self.0.offsets.source(offset);
+        negated(&self.0.source, place(not), place(dot))
     }
 
     /// Where an offset of the syntax tree stands in the text as written.
     pub fn source_offset(&self, offset: usize) -> usize {
-        self.offsets.source(offset)
+        self.0.offsets.source(offset)
     }
 
     /// Where a name stands for the first time in the text as written.
     pub fn offset_of(&self, name: &str) -> Option<usize> {
-        lexical::identifier(&self.source, name)
+        lexical::identifier(&self.0.source, name)
     }
 
-    /// The names at the root.
-    pub fn roots(&self) -> &BTreeSet<Root> {
-        &self.roots
+    /// The names at the root, ascending.
+    pub fn roots(&self) -> &[Root] {
+        &self.0.roots
     }
 
     /// The params it looks at.
     pub fn params(&self) -> &ParamNames {
-        &self.params
+        &self.0.params
     }
 
     /// The name and the JSON pointer below it, when the expression is only fields and
     /// non-negative indexes.
     pub fn as_path(&self) -> Option<(Root, String)> {
-        let (root, segments) = self.path.as_ref()?;
+        let (root, segments) = self.0.path.as_ref()?;
         let pointer = segments.iter().map(Segment::to_pointer).collect();
         Some((root.clone(), pointer))
     }
@@ -172,7 +177,7 @@ impl Expression {
         element: &V,
         evaluator: &mut Evaluator<'_, V>,
     ) -> Result<V, EvaluationError> {
-        let value = evaluator.run(element, &self.ast)?;
+        let value = evaluator.run(element, &self.0.ast)?;
         evaluator.finish(value)
     }
 
@@ -181,7 +186,7 @@ impl Expression {
         &self,
         names: &dyn NameLookup<V>,
     ) -> Option<Result<V, V::Provenance>> {
-        let (root, segments) = self.path.as_ref()?;
+        let (root, segments) = self.0.path.as_ref()?;
         let Some(mut at) = names.get(root) else {
             return Some(Err(V::Provenance::default()));
         };
@@ -203,7 +208,7 @@ impl Expression {
         let mut object = BTreeMap::new();
         let mut env = BTreeMap::new();
         let mut steps = BTreeMap::new();
-        for root in &self.roots {
+        for root in self.roots() {
             let Some(value) = names.get(root) else {
                 continue;
             };

@@ -85,12 +85,7 @@ fn a_tracked_value_knows_its_sources_and_what_chose_it() {
 }
 
 fn roots(source: &str) -> Vec<Root> {
-    Expression::parse(source)
-        .unwrap()
-        .roots()
-        .iter()
-        .cloned()
-        .collect()
+    Expression::parse(source).unwrap().roots().to_vec()
 }
 
 #[test]

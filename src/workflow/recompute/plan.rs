@@ -1,6 +1,7 @@
 //! The definition of a recompute: one fan-out for each agent step, over the inputs of its tasks.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{
     AgentFile, AgentPlan, FORMAT, FanOut, Plan, Policy, StepPlan, StepWork, Variable, Visibility,
@@ -153,7 +154,7 @@ struct RecomputeParts {
     env: Vec<Variable>,
     policy: Policy,
     steps: Vec<StepPlan>,
-    agents: BTreeMap<String, AgentFile>,
+    agents: BTreeMap<String, Arc<AgentFile>>,
     params: Value,
     values: BTreeMap<String, EnvValue>,
     of: Option<RecomputeOf>,
@@ -184,7 +185,7 @@ impl RecomputeParts {
             agents: self.agents,
             format: FORMAT,
             root: self.root.clone(),
-            workflows: BTreeMap::from([(self.root, workflow)]),
+            workflows: BTreeMap::from([(self.root, Arc::new(workflow))]),
         });
         let definition = definition.map_err(|faults| {
             let first = faults.into_iter().next();

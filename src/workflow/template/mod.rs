@@ -30,7 +30,8 @@ use tree::{Part, TemplateNode, pointer_to};
 #[derive(Debug, Clone)]
 pub struct Template {
     node: TemplateNode,
-    roots: BTreeSet<Root>,
+    /// Ascending.
+    roots: Box<[Root]>,
 }
 
 /// A template with its expressions evaluated.
@@ -52,7 +53,10 @@ impl Template {
     pub fn from_value(tree: &Value) -> Result<Self, TemplateError> {
         let mut roots = BTreeSet::new();
         let node = TemplateNode::parse(tree, &mut String::new(), &mut roots)?;
-        Ok(Self { node, roots })
+        Ok(Self {
+            node,
+            roots: roots.into_iter().collect(),
+        })
     }
 
     /// A template of one string.
@@ -60,8 +64,8 @@ impl Template {
         Self::from_value(&Value::String(source.to_owned()))
     }
 
-    /// The names its expressions mention.
-    pub fn roots(&self) -> &BTreeSet<Root> {
+    /// The names its expressions mention, ascending.
+    pub fn roots(&self) -> &[Root] {
         &self.roots
     }
 
@@ -72,7 +76,7 @@ impl Template {
             TemplateNode::Literal(_) | TemplateNode::List(_) | TemplateNode::Map(_) => &[],
         };
         parts.iter().filter_map(|part| match part {
-            Part::Expression(expression) => Some(expression.as_ref()),
+            Part::Expression(expression) => Some(expression),
             Part::Literal(_) => None,
         })
     }

@@ -84,7 +84,7 @@ impl<V: EvaluatedValue> Render<'_, V> {
                 LeafSource::Path { root, pointer }
             }
             Some(_) | None => LeafSource::Computed {
-                roots: expression.roots().iter().cloned().collect(),
+                roots: expression.roots().to_vec(),
             },
         };
         Ok((value, source))

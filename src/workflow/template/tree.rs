@@ -70,7 +70,7 @@ pub(super) struct Text {
 #[derive(Debug, Clone)]
 pub(super) enum Part {
     Literal(String),
-    Expression(Box<Expression>),
+    Expression(Expression),
 }
 
 impl TemplateNode {
@@ -170,7 +170,7 @@ fn parse_text(
         if open > done {
             parts.push(Part::Literal(source[done..open].to_owned()));
         }
-        parts.push(Part::Expression(Box::new(expression)));
+        parts.push(Part::Expression(expression));
         done = close + 2;
     }
     if parts.is_empty() {

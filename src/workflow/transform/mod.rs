@@ -27,8 +27,8 @@ pub const OPS: [&str; 6] = ["deduplicate", "filter", "flatten", "map", "merge", 
 /// A transform step with its expressions parsed.
 #[derive(Debug, Clone)]
 pub struct CompiledTransform {
-    inputs: Vec<Expression>,
-    ops: Vec<CompiledOp>,
+    inputs: Box<[Expression]>,
+    ops: Box<[CompiledOp]>,
 }
 
 #[derive(Debug, Clone)]
@@ -37,7 +37,7 @@ enum CompiledOp {
     Filter(Expression),
     Flatten,
     Map(Expression),
-    Merge(Vec<Expression>),
+    Merge(Box<[Expression]>),
     Sort { field: Expression, descending: bool },
 }
 
@@ -73,7 +73,10 @@ impl CompiledTransform {
             ops.extend(CompiledOp::compile(n, op, &mut parse));
         }
         if faults.is_empty() {
-            Ok(Self { inputs, ops })
+            Ok(Self {
+                inputs: inputs.into(),
+                ops: ops.into(),
+            })
         } else {
             Err(faults)
         }
@@ -94,7 +97,7 @@ impl CompiledTransform {
         let inputs = inputs.map(|(n, input)| (format!("/inputs/{n}"), input));
         let merged = self.ops.iter().enumerate().flat_map(|(n, op)| {
             let from = match op {
-                CompiledOp::Merge(from) => from.as_slice(),
+                CompiledOp::Merge(from) => from.as_ref(),
                 CompiledOp::Deduplicate(_)
                 | CompiledOp::Filter(_)
                 | CompiledOp::Flatten

@@ -117,6 +117,16 @@ impl InferenceBudget {
         self.left.set(left.saturating_sub(u64::from(made.size)));
     }
 
+    /// Pays for work that was done elsewhere.
+    pub fn charge(&self, work: u64) {
+        self.left.set(self.left.get().saturating_sub(work));
+    }
+
+    /// What has been spent of a kit's budget.
+    pub fn spent(&self) -> u64 {
+        MAX_EFFORT.saturating_sub(self.left.get())
+    }
+
     /// Whether nothing is left.
     pub fn is_spent(&self) -> bool {
         self.left.get() == 0

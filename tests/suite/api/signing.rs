@@ -37,7 +37,7 @@ fn changed(change: impl FnOnce(&mut Plan)) -> Arc<Definition> {
 
 fn with_a_variable_of_the_child(plan: &mut Plan) {
     let child = plan.workflows.get_mut("workflows/inner.workflow.yaml");
-    let child = child.unwrap();
+    let child = Arc::make_mut(child.unwrap());
     child.env.push(Variable {
         default: None,
         name: "KEY".to_owned(),
@@ -81,13 +81,13 @@ fn a_definition_that_no_kit_could_have_is_refused() {
         with_a_variable_of_the_child(plan);
         let child = plan.workflows["workflows/inner.workflow.yaml"].env.clone();
         let root = plan.workflows.get_mut("workflows/outer.workflow.yaml");
-        root.unwrap().env.extend(child);
+        Arc::make_mut(root.unwrap()).env.extend(child);
     });
     let refusal = both.refusal().unwrap();
     assert!(refusal.contains("inner.workflow.yaml"), "{refusal}");
     let reserved = changed(|plan| {
         let root = plan.workflows.get_mut("workflows/outer.workflow.yaml");
-        root.unwrap().output = Some(OutputPlan {
+        Arc::make_mut(root.unwrap()).output = Some(OutputPlan {
             map: Some(CanonicalJson::from_value(&json!({"ktsu_flags": []})).unwrap()),
             schema: None,
         });

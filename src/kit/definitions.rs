@@ -1,0 +1,108 @@
+//! From what was read and checked to the definitions of a kit.
+//!
+//! ```text
+//! drafts ──▶ plans, one a file ──what a root reaches──▶ definition, one a workflow of the kit
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use ktsu_config::fault::{Fault, FaultCode};
+use ktsu_config::yaml::SourceSpan;
+use ktsu_ledger::event::plan::{AgentFile, FORMAT, Plan, WorkflowPlan};
+use ktsu_workflow::definition::Definition;
+
+use super::kit::KitWorkflow;
+use super::links;
+use super::loader::Loader;
+use super::parallel;
+use super::servers::ServerUse;
+
+/// The plans of the files of a kit, shared by every definition that reaches them.
+pub(super) struct Plans {
+    workflows: BTreeMap<String, Arc<WorkflowPlan>>,
+    agents: BTreeMap<String, Arc<AgentFile>>,
+}
+
+impl Plans {
+    /// Takes the plans out of the drafts of a kit without errors.
+    pub(super) fn take(loader: &mut Loader, uses: &BTreeMap<String, Vec<ServerUse>>) -> Self {
+        let paths: Vec<String> = loader.drafts.keys().cloned().collect();
+        let workflows = paths.into_iter().filter_map(|path| {
+            let plan = links::plan(loader, &path)?;
+            Some((path, Arc::new(plan)))
+        });
+        Self {
+            workflows: workflows.collect(),
+            agents: agents(loader, uses),
+        }
+    }
+
+    /// The definitions of some workflows, or what is wrong with them, in the order of their paths.
+    pub(super) fn compile(&self, roots: &[String]) -> Vec<Result<Option<KitWorkflow>, Vec<Fault>>> {
+        parallel::map(roots, |root| {
+            let plan = self.reached(root);
+            plan.map(compile).transpose()
+        })
+    }
+
+    /// A workflow and everything it reaches.
+    fn reached(&self, root: &str) -> Option<Plan> {
+        let mut workflows = BTreeMap::new();
+        let mut waiting = BTreeSet::from([root.to_owned()]);
+        while let Some(path) = waiting.pop_first() {
+            let plan = self.workflows.get(&path)?;
+            waiting.extend(links::children(plan).filter(|child| !workflows.contains_key(child)));
+            workflows.insert(path, Arc::clone(plan));
+        }
+        let mut agents = BTreeMap::new();
+        for path in workflows.values().flat_map(|plan| links::agents(plan)) {
+            let agent = self.agents.get(&path)?;
+            agents.insert(path, Arc::clone(agent));
+        }
+        Some(Plan {
+            agents,
+            format: FORMAT,
+            root: root.to_owned(),
+            workflows,
+        })
+    }
+}
+
+/// The agents, each with the servers it uses; not one whose server is broken.
+fn agents(
+    loader: &mut Loader,
+    uses: &BTreeMap<String, Vec<ServerUse>>,
+) -> BTreeMap<String, Arc<AgentFile>> {
+    let (agents, servers) = (std::mem::take(&mut loader.agents), &loader.servers);
+    let whole = agents.into_iter().filter_map(|(path, draft)| {
+        let mut agent = draft?.plan;
+        for one in uses.get(&path).into_iter().flatten() {
+            let server = servers.get(&one.server)?.as_ref()?;
+            agent.servers.push(one.plan(&server.server));
+        }
+        Some((path, Arc::new(agent)))
+    });
+    whole.collect()
+}
+
+fn compile(plan: Plan) -> Result<KitWorkflow, Vec<Fault>> {
+    let path = plan.root.clone();
+    match Definition::compile(plan) {
+        Ok(definition) => Ok(KitWorkflow {
+            visibility: definition.outline.root().plan.visibility,
+            path,
+            definition: Arc::new(definition.at_rest()),
+            lock: None,
+        }),
+        Err(found) => {
+            let worded = found.into_iter().map(|(place, words)| {
+                let words = format!("{place}: {words}");
+                Fault::new(FaultCode::BadValue, SourceSpan::default(), words)
+                    .in_file(Path::new(&path))
+            });
+            Err(worded.collect())
+        }
+    }
+}
