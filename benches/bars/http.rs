@@ -121,9 +121,9 @@ pub(crate) fn pure_steps(effort: Effort, table: &mut Table) {
 }
 
 /// What clients saw.
-struct Load {
+pub(crate) struct Load {
     /// How long each run took, from the request to the whole reply.
-    times: Vec<Duration>,
+    pub(crate) times: Vec<Duration>,
     /// Runs per second.
     rate: f64,
     /// Time of processor that the program took for a run.
@@ -151,7 +151,7 @@ fn rounds(mut load: impl FnMut() -> Load) -> Load {
 }
 
 /// A chain of steps of one kind.
-fn workflow(kind: &str, steps: usize) -> String {
+pub(crate) fn workflow(kind: &str, steps: usize) -> String {
     let mut text = format!(
         "kind: workflow\nname: {kind}\nversion: '1.0.0'\n\
          params: {{schema: {{type: object, required: [msg], properties: {{msg: {{type: string}}}}}}}}\n\
@@ -182,14 +182,16 @@ fn workflow(kind: &str, steps: usize) -> String {
 }
 
 /// `ktsu start` with its kit, and the receiver and provider it calls. Killed when dropped.
-struct Program {
+pub(crate) struct Program {
     child: Child,
     address: String,
+    /// From the call to ready.
+    pub(crate) started_in: Duration,
     _folder: tempfile::TempDir,
 }
 
 impl Program {
-    fn start(workflows: &[(String, String)]) -> Self {
+    pub(crate) fn start(workflows: &[(String, String)]) -> Self {
         let folder = disk::folder();
         let world = world();
         let gateway = format!(
@@ -209,6 +211,7 @@ impl Program {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         }
+        let started = Instant::now();
         let mut child = command(folder.path()).spawn().unwrap();
         let mut out = BufReader::new(child.stdout.take().unwrap()).lines();
         let address = loop {
@@ -221,12 +224,18 @@ impl Program {
         Self {
             child,
             address,
+            started_in: started.elapsed(),
             _folder: folder,
         }
     }
 
+    /// The number of the process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Starts runs from some clients for some seconds, each as soon as its last one has ended.
-    fn load(&self, workflow: &str, clients: usize, seconds: u64) -> Load {
+    pub(crate) fn load(&self, workflow: &str, clients: usize, seconds: u64) -> Load {
         let over = AtomicBool::new(false);
         let before = processor_time(self.child.id());
         let started = Instant::now();

@@ -21,6 +21,7 @@ mod engine;
 mod fold;
 mod http;
 mod looking;
+mod memory;
 mod metrics;
 mod plans;
 mod start;
@@ -49,7 +50,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 26] = [
+const PARTS: [(&str, Part); 28] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -70,6 +71,8 @@ const PARTS: [(&str, Part); 26] = [
     ("http-agents", http::agents),
     ("http-webhooks", http::webhooks),
     ("http-pure", http::pure_steps),
+    ("memory-idle", memory::idle),
+    ("memory-busy", memory::busy),
     ("admit", admit::measure),
     ("waiting", waiting::measure),
     ("metrics", metrics::measure),
