@@ -14,6 +14,7 @@ mod approval;
 pub mod approval_checks;
 pub mod builtin;
 mod calls;
+mod checked;
 mod definitions;
 mod dependencies;
 mod env_isolation;

@@ -11,11 +11,13 @@ use super::files::{
     AGENT_SUFFIX, CENTRAL, FileKind, GATEWAY, KitFile, SERVER_SUFFIX, WORKFLOW_SUFFIX, file_names,
 };
 use super::kit::Kit;
-use super::loader::Loader;
+use super::loader::{FileRead, Loader};
+use super::parallel;
 use super::read::{self, KitReader};
 use super::server;
 use super::servers::{self, ServerUse};
 use super::shape::kit::KIT as KIT_SHAPE;
+use super::types;
 use super::workflow;
 use super::{builtin, calls, reference, server_registry};
 use ktsu_config::fault::{Fault, FaultCode, Faults};
@@ -51,6 +53,26 @@ impl Loader {
             self.fault("workflows", fault);
         }
         paths
+    }
+
+    /// Reads some workflows at once, and checks the types of those that call nothing.
+    pub(super) fn read_workflows(&mut self, paths: &[String]) {
+        let read = parallel::map(paths, |path| {
+            let mut file = FileRead::new(&self.root, path, workflow::read);
+            let parts = (&file.text, &file.made, file.node.take());
+            let (Some(text), Some(draft), Some(node)) = parts else {
+                return (file, None);
+            };
+            let checked = types::check_alone(path, text, draft, &node);
+            file.node = checked.is_none().then_some(node);
+            (file, checked)
+        });
+        for (path, (file, checked)) in paths.iter().zip(read) {
+            let draft = self.take(path, file);
+            self.drafts.insert(path.clone(), draft);
+            self.checked
+                .extend(checked.map(|checked| (path.clone(), checked)));
+        }
     }
 
     fn read_workflow(&mut self, path: &str) {

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::agent::AgentDraft;
 use super::builtin;
+use super::checked::CheckedAlone;
 use super::parallel;
 use super::read::KitReader;
 use super::server::ServerDraft;
@@ -76,27 +77,7 @@ impl Loader {
         taken.map(|(path, read)| self.take(path, read)).collect()
     }
 
-    /// Reads some workflows at once, and checks the types of those that call nothing.
-    pub(super) fn read_workflows(&mut self, paths: &[String]) {
-        let read = parallel::map(paths, |path| {
-            let mut file = FileRead::new(&self.root, path, workflow::read);
-            let parts = (&file.text, &file.made, file.node.take());
-            let (Some(text), Some(draft), Some(node)) = parts else {
-                return (file, None);
-            };
-            let checked = types::check_alone(path, text, draft, &node);
-            file.node = checked.is_none().then_some(node);
-            (file, checked)
-        });
-        for (path, (file, checked)) in paths.iter().zip(read) {
-            let draft = self.take(path, file);
-            self.drafts.insert(path.clone(), draft);
-            self.checked
-                .extend(checked.map(|checked| (path.clone(), checked)));
-        }
-    }
-
-    fn take<T>(&mut self, path: &str, read: FileRead<T>) -> Option<T> {
+    pub(super) fn take<T>(&mut self, path: &str, read: FileRead<T>) -> Option<T> {
         read.faults
             .into_iter()
             .for_each(|fault| self.faults.add(fault));
@@ -134,16 +115,16 @@ impl Loader {
 }
 
 /// A file of the kit, or one that comes with ktsu, and what was made of it.
-struct FileRead<T> {
+pub(super) struct FileRead<T> {
     /// Kept for reports.
-    text: Option<String>,
-    node: Option<yaml::YamlNode>,
+    pub(super) text: Option<String>,
+    pub(super) node: Option<yaml::YamlNode>,
     faults: Vec<Fault>,
-    made: Option<T>,
+    pub(super) made: Option<T>,
 }
 
 impl<T> FileRead<T> {
-    fn new(
+    pub(super) fn new(
         root: &Path,
         path: &str,
         read: impl FnOnce(&mut KitReader<'_>, &yaml::YamlNode) -> Option<T>,

@@ -30,7 +30,8 @@ impl DtoSchema {
     pub(super) fn check(&self, body: &Value) -> Vec<FieldViolation> {
         let compiled = self.compiled.get_or_init(|| {
             let mut whole = self.schema();
-            whole["components"] = super::openapi_document()["components"].clone();
+            let all = &super::openapi_document()["components"]["schemas"];
+            whole["components"] = json!({"schemas": referred_to(&whole, all)});
             Schema::of_value(&whole).ok()
         });
         let found = compiled.as_ref().map(|schema| schema.check(body));
@@ -54,6 +55,30 @@ impl DtoSchema {
 }
 
 const SHAPES: &str = "#/components/schemas/";
+
+/// Those of all shapes that one refers to, however many steps away: a compiled schema keeps its
+/// document, and that of all shapes is a megabyte.
+fn referred_to(schema: &Value, all: &Value) -> Map<String, Value> {
+    let mut found = Map::new();
+    let mut open = vec![schema];
+    while let Some(value) = open.pop() {
+        match value {
+            Value::Object(members) => {
+                let reference = members.get("$ref").and_then(Value::as_str);
+                let name = reference.and_then(|reference| reference.strip_prefix(SHAPES));
+                let shape = name.and_then(|name| Some((name, all.get(name)?)));
+                if let Some((name, shape)) = shape.filter(|(name, _)| !found.contains_key(*name)) {
+                    found.insert(name.to_owned(), shape.clone());
+                    open.push(shape);
+                }
+                open.extend(members.values());
+            }
+            Value::Array(items) => open.extend(items),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+        }
+    }
+    found
+}
 
 /// The first thing a body breaks, and how many more there are.
 pub(super) fn in_words(found: &[FieldViolation]) -> String {
@@ -330,5 +355,41 @@ fn walk(value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(walk),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shape_brings_what_it_refers_to_at_any_distance_and_nothing_else() {
+        let reference = |name: &str| json!({"$ref": format!("{SHAPES}{name}")});
+        let all = json!({
+            "A": {"properties": {"b": {"items": reference("B")}}},
+            "B": {"anyOf": [reference("C"), reference("A")]},
+            "C": {"type": "string"},
+            "D": {"type": "object"},
+        });
+        let found = referred_to(&reference("A"), &all);
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["A", "B", "C"]);
+        assert!(referred_to(&reference("E"), &all).is_empty());
+    }
+
+    #[test]
+    fn every_reference_of_a_shape_leads_to_a_shape_that_is_brought_along() {
+        let all = &crate::routes::openapi_document()["components"]["schemas"];
+        for name in all.as_object().unwrap().keys() {
+            let whole = json!({"$ref": format!("{SHAPES}{name}")});
+            let brought = referred_to(&whole, all);
+            let text = Value::Object(brought.clone()).to_string();
+            for rest in text.split("\"#/").skip(1) {
+                let name = rest.split('"').next().unwrap();
+                let name = name.strip_prefix("components/schemas/").unwrap();
+                assert!(brought.contains_key(name), "{name}");
+            }
+            let whole = json!({"$ref": whole["$ref"], "components": {"schemas": brought}});
+            assert!(Schema::of_value(&whole).is_ok(), "{name}");
+        }
     }
 }

@@ -9,7 +9,8 @@
 use granit_parser::{Event, Parser, ScalarStyle, Span, StrInput};
 use serde_json::Number;
 
-use super::{SourceSpan, YamlKey, YamlNode, YamlValue, limits};
+use super::limits;
+use super::node::{SourceSpan, YamlKey, YamlNode, YamlValue};
 
 /// Fewer levels than this are read here. They fit on any stack.
 const MAX_DEPTH: usize = limits::MAX_DEPTH / 2;

@@ -15,6 +15,7 @@ mod workflow;
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use super::checked::CheckedAlone;
 use super::loader::Loader;
 use super::workflow::WorkflowDraft;
 use known::KitTypes;
@@ -29,6 +30,29 @@ pub(super) struct CheckedAlone {
     output: ValueType,
     faults: Vec<Fault>,
     effort: u64,
+}
+
+/// Checks a workflow that calls neither agents nor workflows, so that its tree is no longer needed;
+/// nothing if it calls some.
+pub(super) fn check_alone(
+    path: &str,
+    text: &str,
+    draft: &WorkflowDraft,
+    node: &YamlNode,
+) -> Option<CheckedAlone> {
+    let calls = |step: &super::step::StepDraft| step.agent.is_some() || step.child.is_some();
+    if draft.steps.iter().any(calls) {
+        return None;
+    }
+    let (loader, nodes) = (Loader::default(), BTreeMap::new());
+    let mut kit = KitTypes::new(&loader, &nodes);
+    kit.add_params(path, draft);
+    let (output, faults) = workflow::check(&kit, path, text, draft, node);
+    Some(CheckedAlone {
+        output,
+        faults,
+        effort: kit.effort.spent(),
+    })
 }
 
 /// Checks a workflow that calls neither agents nor workflows, so that its tree is no longer needed;
