@@ -9,8 +9,7 @@ use super::checked::CheckedAlone;
 use super::parallel;
 use super::read::KitReader;
 use super::server::ServerDraft;
-use super::types::{self, CheckedAlone};
-use super::workflow::{self, WorkflowDraft};
+use super::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::yaml::{self, SourceSpan};
 

@@ -22,38 +22,6 @@ use known::KitTypes;
 use ktsu_config::fault::Fault;
 use ktsu_config::yaml::{self, YamlNode};
 use ktsu_workflow::graph::order_or_as_given;
-use ktsu_workflow::types::ValueType;
-
-/// What was found in a workflow without the rest of its kit.
-pub(super) struct CheckedAlone {
-    /// What it gives where it is called.
-    output: ValueType,
-    faults: Vec<Fault>,
-    effort: u64,
-}
-
-/// Checks a workflow that calls neither agents nor workflows, so that its tree is no longer needed;
-/// nothing if it calls some.
-pub(super) fn check_alone(
-    path: &str,
-    text: &str,
-    draft: &WorkflowDraft,
-    node: &YamlNode,
-) -> Option<CheckedAlone> {
-    let calls = |step: &super::step::StepDraft| step.agent.is_some() || step.child.is_some();
-    if draft.steps.iter().any(calls) {
-        return None;
-    }
-    let (loader, nodes) = (Loader::default(), BTreeMap::new());
-    let mut kit = KitTypes::new(&loader, &nodes);
-    kit.add_params(path, draft);
-    let (output, faults) = workflow::check(&kit, path, text, draft, node);
-    Some(CheckedAlone {
-        output,
-        faults,
-        effort: kit.effort.spent(),
-    })
-}
 
 /// Checks a workflow that calls neither agents nor workflows, so that its tree is no longer needed;
 /// nothing if it calls some.
