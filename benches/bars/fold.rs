@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use ktsu_ledger::event::ContinueReason;
 use ktsu_ledger::{Frame, Hash, Record};
+use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::{Lineage, RunState};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::turn;
@@ -54,6 +55,43 @@ pub(crate) fn measure(effort: Effort, table: &mut Table) {
         });
     }
     trace(&recorded, table);
+}
+
+/// The envelope of a run that has just ended, in JSON: from the state that its task holds, and from
+/// its frames.
+pub(crate) fn envelope(effort: Effort, table: &mut Table) {
+    const STEPS: u32 = 100;
+    const BAR: Duration = Duration::from_micros(150);
+    let recorded = plans::record(&plans::chain(STEPS, None), usize::MAX);
+    let frames: Vec<Frame> = recorded
+        .sealed
+        .iter()
+        .map(|one| one.frame.clone())
+        .collect();
+    let live = || serde_json::to_vec(&recorded.details.envelope(&recorded.state)).unwrap();
+    let folded = || {
+        let fold = EnvelopeFold::of(&frames).unwrap();
+        serde_json::to_vec(&fold.envelope("")).unwrap()
+    };
+    assert_eq!(live(), folded());
+    let rounds = effort.of(200, 50);
+    let middle = |work: &dyn Fn()| {
+        let mut times: Vec<Duration> = (0..rounds).map(|_| timed(work)).collect();
+        median(&mut times)
+    };
+    let from_state = middle(&|| drop(std::hint::black_box(live())));
+    let from_frames = middle(&|| drop(std::hint::black_box(folded())));
+    table.add(Row {
+        what: format!("envelope of a run of {STEPS} transforms that has just ended, in JSON"),
+        figure: ms(from_state),
+        bare: format!("by folding its frames: {}", ms(from_frames)),
+        ratio: format!(
+            "{:.2}",
+            from_state.as_secs_f64() / from_frames.as_secs_f64()
+        ),
+        bar: format!("≤ {}", ms(BAR)),
+        met: Some(from_state <= BAR),
+    });
 }
 
 fn timed(work: &dyn Fn()) -> Duration {

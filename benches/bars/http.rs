@@ -120,6 +120,70 @@ pub(crate) fn pure_steps(effort: Effort, table: &mut Table) {
     });
 }
 
+/// How long the 202 takes, whatever the run has to do.
+pub(crate) fn accept(effort: Effort, table: &mut Table) {
+    const LONG: usize = 1_000;
+    const BEYOND: Duration = Duration::from_micros(1_500);
+    let kinds = [("none", 0), ("long", LONG)];
+    let workflows = kinds.map(|(name, steps)| (name.to_owned(), named(name, "pure", steps)));
+    let program = Program::start(&workflows);
+    let mut bare = disk::Bare::new();
+    let rounds = effort.of(100, 30);
+    let mut times = kinds.map(|_| Vec::new());
+    let mut connection = program.connection();
+    // In turn, so that both meet the same disk; the first ones warm up.
+    for round in 0..rounds + 5 {
+        for ((name, steps), times) in kinds.iter().zip(&mut times) {
+            let time = program
+                .asks(&mut connection, &format!("/invoke/{name}"), 202)
+                .0;
+            if round >= 5 {
+                times.push(time);
+            }
+            // The rest of the run is not in the next one's way.
+            thread::sleep(Duration::from_millis(if *steps > 0 { 60 } else { 5 }));
+        }
+    }
+    let [none, long] = &mut times;
+    let (none, long) = (median(none), median(long));
+    let sync = bare.sync(16 * 1024, 200);
+    table.add(Row {
+        what: format!("202 for a pipeline of {LONG} transforms, over HTTP, median of {rounds}"),
+        figure: ms(long),
+        bare: format!(
+            "sync of 16 KiB: {}; for a pipeline without steps: {}",
+            ms(sync),
+            ms(none)
+        ),
+        ratio: format!("{} more", ms(long.saturating_sub(none))),
+        bar: format!("≤ {} more", ms(BEYOND)),
+        met: Some(long <= none + BEYOND),
+    });
+}
+
+/// A branch of a run that has ended.
+pub(crate) fn fork(effort: Effort, table: &mut Table) {
+    let program = Program::start(&[("pure".to_owned(), workflow("pure", PURE))]);
+    let mut bare = disk::Bare::new();
+    let rounds = effort.of(300, 100);
+    let mut connection = program.connection();
+    let (_, envelope) = program.asks(&mut connection, "/invoke/pure?wait=60", 200);
+    let envelope: Value = serde_json::from_slice(&envelope).unwrap();
+    let path = format!("/runs/{}/fork", envelope["run_id"].as_str().unwrap());
+    let forks = (0..rounds).map(|_| program.asks(&mut connection, &path, 201).0);
+    let mut times: Vec<Duration> = forks.collect();
+    let sync = bare.sync(4096, 200);
+    let (time, bar) = (median(&mut times), 2 * sync + Duration::from_micros(300));
+    table.add(Row {
+        what: format!("fork, over HTTP, median of {rounds}"),
+        figure: ms(time),
+        bare: format!("sync of 4 KiB: {}", ms(sync)),
+        ratio: format!("{:.1} syncs", time.as_secs_f64() / sync.as_secs_f64()),
+        bar: format!("≤ 2 syncs + 0.30 ms = {}", ms(bar)),
+        met: Some(time <= bar),
+    });
+}
+
 /// What clients saw.
 struct Load {
     /// How long each run took, from the request to the whole reply.
@@ -152,10 +216,15 @@ fn rounds(mut load: impl FnMut() -> Load) -> Load {
 
 /// A chain of steps of one kind.
 fn workflow(kind: &str, steps: usize) -> String {
+    named(kind, kind, steps)
+}
+
+fn named(name: &str, kind: &str, steps: usize) -> String {
     let mut text = format!(
-        "kind: workflow\nname: {kind}\nversion: '1.0.0'\n\
+        "kind: workflow\nname: {name}\nversion: '1.0.0'\n\
          params: {{schema: {{type: object, required: [msg], properties: {{msg: {{type: string}}}}}}}}\n\
-         pipeline:\n"
+         pipeline:{}\n",
+        if steps == 0 { " []" } else { "" }
     );
     for step in 0..steps {
         let work = match (kind, step) {
@@ -250,23 +319,39 @@ impl Program {
         }
     }
 
-    /// One client with a connection of its own.
-    fn client(&self, workflow: &str, over: &AtomicBool) -> Vec<Duration> {
-        let mut connection = Connection::to(TcpStream::connect(&self.address).unwrap());
-        let body = json!({"msg": "The printer on the third floor"}).to_string();
+    fn connection(&self) -> Connection {
+        Connection::to(TcpStream::connect(&self.address).unwrap())
+    }
+
+    /// Starts a run, or posts to one; how long the answer took, and its body.
+    fn asks(&self, connection: &mut Connection, path: &str, status: u16) -> (Duration, Vec<u8>) {
+        let body = match path.starts_with("/invoke/") {
+            true => json!({"msg": "The printer on the third floor"}),
+            false => json!({}),
+        };
+        let body = body.to_string();
         let request = format!(
-            "POST /invoke/{workflow}?wait=600 HTTP/1.1\r\nhost: {}\r\n\
+            "POST {path} HTTP/1.1\r\nhost: {}\r\n\
              content-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
             self.address,
             body.len()
         );
+        let started = Instant::now();
+        connection.stream.write_all(request.as_bytes()).unwrap();
+        let (head, answer) = connection.read().unwrap();
+        let took = started.elapsed();
+        assert!(head.starts_with(&format!("HTTP/1.1 {status}")), "{head}");
+        (took, answer)
+    }
+
+    /// One client with a connection of its own.
+    fn client(&self, workflow: &str, over: &AtomicBool) -> Vec<Duration> {
+        let mut connection = self.connection();
+        let path = format!("/invoke/{workflow}?wait=600");
         let mut times = Vec::new();
         while !over.load(Ordering::Relaxed) {
-            let started = Instant::now();
-            connection.stream.write_all(request.as_bytes()).unwrap();
-            let (head, envelope) = connection.read().unwrap();
-            times.push(started.elapsed());
-            assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+            let (took, envelope) = self.asks(&mut connection, &path, 200);
+            times.push(took);
             let complete = br#""status":"complete""#;
             assert!(
                 envelope

@@ -49,12 +49,13 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 26] = [
+const PARTS: [(&str, Part); 29] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
+    ("envelope", fold::envelope),
     ("looking", looking::measure),
     ("of", back::of),
     ("fork", back::fork),
@@ -70,6 +71,8 @@ const PARTS: [(&str, Part); 26] = [
     ("http-agents", http::agents),
     ("http-webhooks", http::webhooks),
     ("http-pure", http::pure_steps),
+    ("http-accept", http::accept),
+    ("http-fork", http::fork),
     ("admit", admit::measure),
     ("waiting", waiting::measure),
     ("metrics", metrics::measure),

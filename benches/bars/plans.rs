@@ -12,6 +12,7 @@ use ktsu_ledger::event::plan::{
 use ktsu_ledger::event::{ContinueReason, Limits, Principal, RunEvent};
 use ktsu_ledger::{CanonicalJson, Event, Sealed, StreamId, Timestamp};
 use ktsu_projections::RunState;
+use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails};
 use ktsu_workflow::admit::{self, Invocation};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
@@ -126,6 +127,8 @@ pub(crate) fn kit(definitions: &[(&str, &Arc<Definition>)]) -> Arc<Kit> {
 pub(crate) struct Recorded {
     /// Where it stands.
     pub(crate) state: RunState,
+    /// What was noted beside that, as for a caller who waits for the end.
+    pub(crate) details: EnvelopeDetails,
     /// What it holds of values.
     pub(crate) memo: Memo,
     /// All of its frames.
@@ -165,15 +168,21 @@ fn decide(definition: &Definition, frames: usize, limits: Limits) -> Recorded {
     let name = format!("run_{}", uuid::Uuid::now_v7().simple());
     let stream = StreamId::run(&name).unwrap();
     let memo = Memo::default();
-    let (mut state, mut turn) = turn::begin(definition, stream, created, at, &memo).unwrap();
+    let accepted = turn::accept(definition, stream, created, at, &memo);
+    let (mut state, mut details, mut turn) = accepted.unwrap();
     let mut sealed = turn.sealed;
     while turn.more && sealed.len() < frames {
         let input = turn::continuation(&state, ContinueReason::Bound);
-        turn = turn::apply_input(definition, &mut state, input, at, &memo).unwrap();
+        let mut run = DetailedRun {
+            state: &mut state,
+            details: &mut details,
+        };
+        turn = turn::apply_report(definition, &mut run, vec![input], at, &memo).unwrap();
         sealed.append(&mut turn.sealed);
     }
     Recorded {
         state,
+        details,
         memo,
         sealed,
     }
