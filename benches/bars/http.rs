@@ -216,6 +216,10 @@ fn rounds(mut load: impl FnMut() -> Load) -> Load {
 
 /// A chain of steps of one kind.
 pub(crate) fn workflow(kind: &str, steps: usize) -> String {
+    named(kind, kind, steps)
+}
+
+fn named(name: &str, kind: &str, steps: usize) -> String {
     let mut text = format!(
         "kind: workflow\nname: {name}\nversion: '1.0.0'\n\
          params: {{schema: {{type: object, required: [msg], properties: {{msg: {{type: string}}}}}}}}\n\

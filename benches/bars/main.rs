@@ -50,7 +50,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 28] = [
+const PARTS: [(&str, Part); 31] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -72,6 +72,8 @@ const PARTS: [(&str, Part); 28] = [
     ("http-agents", http::agents),
     ("http-webhooks", http::webhooks),
     ("http-pure", http::pure_steps),
+    ("http-accept", http::accept),
+    ("http-fork", http::fork),
     ("memory-idle", memory::idle),
     ("memory-busy", memory::busy),
     ("admit", admit::measure),
