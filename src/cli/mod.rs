@@ -210,6 +210,7 @@ fn in_runtime(
 ) -> Result<ExitCode, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
+        .worker_threads(worker_threads())
         // The ledger is read on threads of its own (`ktsu_readers`).
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build();
@@ -217,6 +218,13 @@ fn in_runtime(
         Ok(runtime) => runtime.block_on(command),
         Err(error) => Err(Failure::could_not_run(format!("cannot start: {error}"))),
     }
+}
+
+/// One fewer than there are processors: the appender is a thread of its own, and as busy. On two
+/// processors a second worker costs more in threads that wake each other than it does.
+fn worker_threads() -> usize {
+    let processors = std::thread::available_parallelism();
+    processors.map_or(1, |processors| processors.get().saturating_sub(1).max(1))
 }
 
 fn parsed() -> Arguments {

@@ -36,6 +36,8 @@ const MAX_WAITING_BYTES: usize = 64 * 1024 * 1024;
 const MAX_UNSIGNED_FRAMES: u64 = 1_000;
 /// The least time between two checkpoints: what ends in between is covered by one.
 const MIN_CHECKPOINT_INTERVAL: Duration = Duration::from_millis(100);
+/// How long it leaves alone what is appended, so that not every append wakes a thread.
+const BATCH_INTERVAL: Duration = Duration::from_millis(10);
 /// How many heads one entry holds: far below what a transaction holds.
 const MAX_HEADS_PER_ENTRY: usize = 1_000;
 /// How many frames one look at the ledger reads.
@@ -191,6 +193,9 @@ impl Notary {
     pub fn finish(&self) {
         self.begin();
         let _ = self.sender.send(NotaryMessage::Finish);
+        if let Some(thread) = &*self.thread.lock() {
+            thread.thread().unpark();
+        }
         self.join();
     }
 
@@ -251,6 +256,10 @@ impl NotaryWorker {
                 && let Err(why) = self.sign()
             {
                 self.failed(&why);
+            }
+            if !self.finish {
+                // Ended early by whoever ends the notary.
+                std::thread::park_timeout(BATCH_INTERVAL);
             }
         }
         if let Some(witness) = &mut self.parts.witness {
