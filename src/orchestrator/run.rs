@@ -177,6 +177,8 @@ pub(super) struct RunTask {
     observed: ClockReading,
     /// Logs and counts durable frames.
     observer: RunObserver,
+    /// Whether the caller is answered before the run goes on.
+    replies_first: bool,
     /// The caller who waits for the end, if one does.
     awaited: Option<EnvelopeForCaller>,
 }
@@ -214,6 +216,7 @@ impl RunTask {
             report_is_due: false,
             armed: None,
             observed,
+            replies_first: false,
             awaited: None,
         };
         (task, durable)
@@ -227,6 +230,7 @@ impl RunTask {
     /// Submits the first turn and spawns the task. Returns the number of the turn's last frame.
     pub(super) fn start(mut self, first: Turn) -> u64 {
         let last = first.sealed.last().map_or(0, |sealed| sealed.record.seq);
+        self.replies_first = self.awaited.is_none();
         self.register();
         self.submit_turn(first);
         tokio::spawn(self.live());
@@ -283,7 +287,7 @@ impl RunTask {
                 continue;
             }
             self.send();
-            if self.more && self.mailbox.is_empty() {
+            if self.more && self.mailbox.is_empty() && !self.holds_for_reply() {
                 // Yields to other runs first.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {
@@ -326,7 +330,13 @@ impl RunTask {
         let settled = self.is_at_rest() || self.state.status().is_terminal();
         let mut announced = self.state.announced(self.effects_begun_up_to + 1..);
         let announced = announced.any(|(seq, _)| !self.begun_early.contains(&seq));
-        settled || announced || self.observer.is_urgent()
+        settled || announced || self.observer.is_urgent() || self.holds_for_reply()
+    }
+
+    /// Whether the run goes on only once its first turn is durable: its caller waits for that, and
+    /// for nothing else.
+    fn holds_for_reply(&self) -> bool {
+        self.more && self.replies_first && self.durable.borrow().durable.is_none()
     }
 
     /// Whether only a person can move the run.
