@@ -277,7 +277,7 @@ pub(super) fn outcome(turn: &[Sealed], origin: ReportOrigin) -> ReportOutcome {
     let Some(first) = frames.clone().next() else {
         return ReportOutcome::Stale;
     };
-    let last = frames.clone().last().map_or(0, |frame| frame.seq);
+    let last = frames.clone().next_back().map_or(0, |frame| frame.seq);
     let Event::Agent(event) = &first.event else {
         return ReportOutcome::Stale;
     };

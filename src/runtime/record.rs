@@ -17,7 +17,7 @@ use ktsu_contract::runtime::InvokeAgent;
 /// Who records a task.
 pub(super) enum TaskRecorder {
     /// An orchestrator that takes reports.
-    Reported(Reporter),
+    Reported(Box<Reporter>),
     /// Nobody: the orchestrator knows the end alone.
     Local(Box<LocalRecorder>),
 }
@@ -46,7 +46,7 @@ impl TaskRecorder {
     /// The record of a task.
     pub(super) fn of(task: &InvokeAgent, callbacks: Callbacks) -> Self {
         match &task.report_url {
-            Some(url) => Self::Reported(Reporter {
+            Some(url) => Self::Reported(Box::new(Reporter {
                 callbacks,
                 silence: UnreachableWarning::default(),
                 url: url.clone(),
@@ -54,7 +54,7 @@ impl TaskRecorder {
                 step_id: task.step_id.clone(),
                 attempt: task.attempt,
                 sent: AtomicU32::new(0),
-            }),
+            })),
             None => Self::Local(Box::new(LocalRecorder::new(task, callbacks))),
         }
     }
