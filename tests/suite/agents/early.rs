@@ -46,8 +46,10 @@ async fn a_step_costs_one_append_and_its_model_is_asked_once_that_is_durable() {
     let model = Model::scripted(|call| Said::answer(&call.user())).await;
     let workflow = format!("{MSG}{CHAIN}");
     let kit = model::kit(&model, &[("chain", &workflow)]);
-    let (options, mut gate) = gated();
+    let (options, gate) = gated();
     let within = Within::new(kit.load(), MemoryStore::new(), options, &[KEY], None).await;
+    // Dropped before the engine, whose appender waits for it.
+    let mut gate = gate;
     let client = within.client.clone();
     let run = async move { client.run("chain", json!({"msg": "hello"})).await };
     let mut run = std::pin::pin!(run);
