@@ -36,6 +36,8 @@ mod evidence;
 mod exports;
 #[path = "suite/far_away.rs"]
 mod far_away;
+#[path = "suite/first_turn.rs"]
+mod first_turn;
 #[path = "suite/fork.rs"]
 mod fork;
 #[path = "suite/full_disk.rs"]

@@ -46,13 +46,21 @@ impl TaskAddress {
 
     /// The event of a frame, if it is about this task and its agent.
     fn event_of<'f>(&self, frame: &'f Frame) -> Option<&'f AgentEvent> {
-        let Event::Agent(event) = &frame.event else {
-            return None;
-        };
-        let own =
-            frame.scope == self.scope && event.step() == self.step && event.item() == self.item;
-        own.then_some(event)
+        event_about(frame, &self.scope, (&self.step, self.item))
     }
+}
+
+/// The event of a frame, if it is about the agent of a task.
+fn event_about<'f>(
+    frame: &'f Frame,
+    scope: &str,
+    task: (&str, Option<u32>),
+) -> Option<&'f AgentEvent> {
+    let Event::Agent(event) = &frame.event else {
+        return None;
+    };
+    let own = frame.scope == scope && (event.step(), event.item()) == task;
+    own.then_some(event)
 }
 
 impl Orchestrator {
@@ -263,7 +271,7 @@ pub(super) fn next_is_due(report: &ReportMessage) -> bool {
 }
 
 /// Whether the process is left once these events are recorded: they announce a call.
-pub(super) fn leads_outside(events: &[AgentEvent]) -> bool {
+fn leads_outside(events: &[AgentEvent]) -> bool {
     let announces =
         |event: &AgentEvent| matches!(event, AgentEvent::Request(_) | AgentEvent::ToolCalled(_));
     events.iter().any(announces)
@@ -272,8 +280,8 @@ pub(super) fn leads_outside(events: &[AgentEvent]) -> bool {
 /// What became of a report that was taken, from the frames of its turn. Which of them are about its
 /// task, the first says.
 pub(super) fn outcome(turn: &[Sealed], origin: ReportOrigin) -> ReportOutcome {
-    let about = |sealed: &&Sealed| matches!(sealed.frame.event, Event::Agent(_));
-    let frames = turn.iter().filter(about).map(|sealed| &sealed.frame);
+    let frames = turn.iter().map(|sealed| &sealed.frame);
+    let frames = frames.filter(|frame| matches!(frame.event, Event::Agent(_)));
     let Some(first) = frames.clone().next() else {
         return ReportOutcome::Stale;
     };
@@ -282,16 +290,11 @@ pub(super) fn outcome(turn: &[Sealed], origin: ReportOrigin) -> ReportOutcome {
         return ReportOutcome::Stale;
     };
     let n = event.report().map_or(0, |report| report.n);
-    let (step, item) = (event.step(), event.item());
-    let own = |frame: &&Frame| {
-        let Event::Agent(event) = &frame.event else {
-            return false;
-        };
-        frame.scope == first.scope && event.step() == step && event.item() == item
-    };
+    let task = (event.step(), event.item());
+    let about = |frame: &&Frame| event_about(frame, &first.scope, task).is_some();
     let ends = |frame: &Frame| matches!(frame.event, Event::Agent(AgentEvent::Finished(_)));
-    let lists = origin == ReportOrigin::Socket || !frames.clone().filter(own).any(ends);
-    let ack = Box::new(answer(n, frames.filter(|frame| lists && own(frame))));
+    let lists = origin == ReportOrigin::Socket || !frames.clone().filter(about).any(ends);
+    let ack = Box::new(answer(n, frames.filter(|frame| lists && about(frame))));
     ReportOutcome::New { last, ack }
 }
 
@@ -319,16 +322,13 @@ fn from(task: &TaskAddress, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
     found
 }
 
+/// As [`answer`], of a report whose frames begin there.
 fn answer_from(n: u32, task: &TaskAddress, frames: Vec<Frame>, first: u64) -> ReportAck {
-    let frames = from(task, frames, first);
-    answer(
-        n,
-        frames.iter().filter(|frame| task.event_of(frame).is_some()),
-    )
+    answer(n, from(task, frames, first).iter())
 }
 
 /// What is recorded of a report, and what was decided about its task, from the frames of both.
-pub(super) fn answer<'f>(n: u32, frames: impl Iterator<Item = &'f Frame>) -> ReportAck {
+fn answer<'f>(n: u32, frames: impl Iterator<Item = &'f Frame>) -> ReportAck {
     let mut answer = ReportAck {
         n,
         events: Vec::new(),

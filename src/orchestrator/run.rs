@@ -273,13 +273,8 @@ impl RunTask {
             if self.has_ended() {
                 break;
             }
-            if self.unsent.bytes < MAX_UNSENT_BYTES
-                && let Ok(message) = self.mailbox.try_recv()
-            {
-                if let Err(broken) = self.take_message(*message) {
-                    return self.give_up(&broken.to_string());
-                }
-                continue;
+            if let Err(broken) = self.take_waiting() {
+                return self.give_up(&broken.to_string());
             }
             if std::mem::take(&mut self.report_is_due) {
                 // It goes to the appender together with what it follows.
@@ -324,6 +319,23 @@ impl RunTask {
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }
+    }
+
+    /// Takes the messages that wait, and those that come meanwhile: as many as the mailbox holds, so
+    /// that a flood of them does not keep the run from its timers.
+    fn take_waiting(&mut self) -> Result<(), InvariantViolation> {
+        for _ in 0..MAX_MAILBOX_MESSAGES {
+            if self.unsent.bytes >= MAX_UNSENT_BYTES {
+                break;
+            }
+            let Ok(message) = self.mailbox.try_recv() else {
+                break;
+            };
+            // Effects of what was durable before the message had started by then.
+            self.begin_effects();
+            self.take_message(*message)?;
+        }
+        Ok(())
     }
 
     fn waits_for_commit(&self) -> bool {

@@ -7,6 +7,7 @@
 #![allow(dead_code, clippy::unwrap_used, clippy::print_stderr)]
 
 pub(crate) mod client;
+pub(crate) mod gate;
 #[path = "../../ledger/tests/support/late.rs"]
 pub(crate) mod late;
 pub(crate) mod ledgers;

@@ -1,13 +1,11 @@
 //! A task whose runtime is of the same process begins before its dispatch is durable. What it asks a
 //! model for goes to the ledger with the dispatch, and to the model after that.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
-
-use ktsu_ledger::appender::{Commit, Options};
 use ktsu_ledger::store::MemoryStore;
 use serde_json::json;
 
 use super::MSG;
+use crate::support::gate::gated;
 use crate::support::model::{self, KEY, Model, Said};
 use crate::support::{Within, by_bytes};
 
@@ -17,29 +15,6 @@ pipeline:
   - {id: b, depends_on: [a], agent: ./agents/echo.agent.yaml, params: {msg: "{{ step.a.answer }}"}}
   - {id: c, depends_on: [b], agent: ./agents/reflects.agent.yaml, params: {msg: "{{ step.b.answer }}"}}
 "#;
-
-/// What is appended, and the word that lets each append be known.
-struct Gate {
-    appended: tokio::sync::mpsc::UnboundedReceiver<Vec<String>>,
-    open: Sender<()>,
-}
-
-fn gated() -> (Options, Gate) {
-    let (told, appended) = tokio::sync::mpsc::unbounded_channel();
-    let (open, opened): (Sender<()>, Receiver<()>) = channel();
-    let on_commit = move |commit: Commit| {
-        let frames = commit.entries.iter().flat_map(|entry| entry.records());
-        let kinds = frames.map(|record| record.decode_bare().unwrap().event.kind().to_owned());
-        // The test may be over.
-        let _ = told.send(kinds.collect());
-        let _ = opened.recv();
-    };
-    let options = Options {
-        on_commit: Some(Box::new(on_commit)),
-        ..Options::default()
-    };
-    (options, Gate { appended, open })
-}
 
 #[tokio::test]
 async fn a_step_costs_one_append_and_its_model_is_asked_once_that_is_durable() {
