@@ -66,3 +66,45 @@ fn requests(appends: &[Vec<String>]) -> usize {
     let kinds = appends.iter().flatten();
     kinds.filter(|kind| *kind == "llm.request").count()
 }
+
+const WITH_TOOLS: &str = r#"
+name: looks
+version: 1.0.0
+model: std
+prompt: {system: s, user: u}
+output: {schema: {type: object}}
+servers: [{name: files, path: ../servers/files.server.yaml, access: {allowlist: ["*"]}}]
+"#;
+
+#[tokio::test]
+async fn a_tool_server_hears_nothing_before_the_dispatch_of_the_task_is_durable() {
+    let server = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", server.local_addr().unwrap());
+    let model = Model::echo().await;
+    let looks = "pipeline: [{id: a, agent: ./agents/looks.agent.yaml}]\n";
+    let kit = model::kit(&model, &[("looks", looks)])
+        .with("agents/looks.agent.yaml", WITH_TOOLS)
+        .with(
+            "servers/files.server.yaml",
+            &format!("name: files\nversion: 1.0.0\nurl: {url}\n"),
+        );
+    let (options, gate) = gated();
+    let within = Within::new(kit.load(), MemoryStore::new(), options, &[KEY], None).await;
+    // Dropped before the engine, whose appender waits for it.
+    let mut gate = gate;
+    let client = within.client.clone();
+    let reply = tokio::spawn(async move { client.post("/invoke/looks", "{}").await.status });
+    let kinds = gate.appended.recv().await.unwrap();
+    assert_eq!(kinds.last().unwrap(), "worker.dispatched");
+    for _ in 0..500 {
+        let session = tokio::select! {
+            biased;
+            session = server.accept() => Some(session.unwrap()),
+            () = tokio::task::yield_now() => None,
+        };
+        assert!(session.is_none());
+    }
+    gate.open.send(()).unwrap();
+    server.accept().await.unwrap();
+    assert_eq!(reply.await.unwrap(), 202);
+}
