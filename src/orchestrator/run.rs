@@ -270,11 +270,12 @@ impl RunTask {
         let mut stop = self.shared.runs.stopping();
         loop {
             self.begin_effects();
-            if self.has_ended() {
-                break;
-            }
             if let Err(broken) = self.take_waiting() {
                 return self.give_up(&broken.to_string());
+            }
+            // After the messages: what became durable meanwhile is not announced again.
+            if self.has_ended() {
+                break;
             }
             if std::mem::take(&mut self.report_is_due) {
                 // It goes to the appender together with what it follows.
