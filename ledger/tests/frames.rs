@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod support;
+#[path = "support/worlds.rs"]
+mod worlds;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -330,6 +332,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         events.push(Event::Webhook(WebhookEvent::Failed(answer(full))));
         events.extend(samples_of_agents(text, value, full));
     }
+    events.extend(worlds::world_samples(text, value));
     events
 }
 

@@ -175,6 +175,7 @@ fn describe(event: &Event) -> String {
         Event::Store(StoreEvent::Recovered(found)) => {
             format!("{} unfinished runs", found.unfinished)
         }
+        Event::World(event) => describe_world(event),
         Event::Foreign { .. } => String::new(),
     }
 }

@@ -127,6 +127,7 @@ pub fn starts_work(event: &Event) -> bool {
         Event::Agent(event) => is_agent_request(event),
         Event::Recompute(_)
         | Event::Person(_)
+        | Event::World(_)
         | Event::Kv(_)
         | Event::Store(_)
         | Event::Foreign { .. } => false,

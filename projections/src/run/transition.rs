@@ -164,6 +164,7 @@ impl RunState {
                 self.require(allowed, frame, &set.step, state.status.as_str())?;
                 Ok(TransitionTarget::Step { scope, step })
             }
+            Event::World(_) => self.check_world(frame),
             Event::Foreign { .. } if frame.event.is_known() => Ok(TransitionTarget::Nothing),
             Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
                 Err(TransitionError::Unknown(frame.event.kind().to_owned()))
