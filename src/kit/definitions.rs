@@ -66,6 +66,7 @@ impl Plans {
             format: FORMAT,
             root: root.to_owned(),
             workflows,
+            worlds: BTreeMap::new(),
         })
     }
 }

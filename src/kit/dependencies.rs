@@ -155,7 +155,7 @@ fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, Sour
             Root::Item | Root::ItemIndex if !fan_out || mention.usage != NameUsage::Value => {
                 outside(reader, mention.place);
             }
-            Root::Item | Root::ItemIndex | Root::Params | Root::Env(_) => {}
+            Root::Item | Root::ItemIndex | Root::Params | Root::Env(_) | Root::Name(_) => {}
         }
     }
     wanted
@@ -189,7 +189,7 @@ pub(super) fn check_output(reader: &mut KitReader<'_>, mentions: &[Mention], ids
         match &mention.root {
             Root::Step(id) if !ids.contains(id) => unknown_step(reader, id, mention.place, ids),
             Root::Item | Root::ItemIndex => outside(reader, mention.place),
-            Root::Step(_) | Root::Params | Root::Env(_) => {}
+            Root::Step(_) | Root::Params | Root::Env(_) | Root::Name(_) => {}
         }
     }
 }

@@ -141,7 +141,9 @@ impl KitReader<'_> {
                         .collect()
                 }
                 Root::Params => vec![mention("params", Vec::new())],
-                Root::Env(name) | Root::Step(name) => vec![mention(name, Vec::new())],
+                Root::Env(name) | Root::Step(name) | Root::Name(name) => {
+                    vec![mention(name, Vec::new())]
+                }
                 Root::Item => vec![mention("item", Vec::new())],
                 Root::ItemIndex => vec![mention("item_index", Vec::new())],
             };

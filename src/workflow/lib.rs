@@ -28,6 +28,7 @@ pub mod timers;
 pub mod transform;
 pub mod turn;
 pub mod types;
+pub mod world;
 
 pub use effects::effects_due;
 

@@ -123,6 +123,7 @@ impl NameLookup for ScopedNames<'_> {
                 items.as_array()?.get(item as usize).cloned()
             }
             Root::ItemIndex => self.item.map(|(_, item)| from_value(&Value::from(item))),
+            Root::Name(_) => None,
         }
     }
 }
@@ -237,7 +238,7 @@ impl<'a> ScopedNames<'a> {
                 }
             }
             Root::Item => self.item_place(pointer),
-            Root::ItemIndex => None,
+            Root::ItemIndex | Root::Name(_) => None,
         }
     }
 
@@ -278,6 +279,7 @@ impl<'a> ScopedNames<'a> {
                 let (step, _) = self.item?;
                 scope.steps.get(step as usize)?.started
             }
+            Root::Name(_) => None,
         }
     }
 }
