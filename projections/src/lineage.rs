@@ -11,6 +11,8 @@ use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::world::describe::describe_world;
+
 /// The causal graph of one stream.
 #[derive(Debug, Clone, Default)]
 pub struct Lineage {

@@ -156,7 +156,7 @@ pub struct Post {
 /// is what an id is made of, so that ids depend on no frame number (decision F6).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Derivation {
-    /// Position in `emit`, `then` or `goal`.
+    /// Position in `emit` or `then`; among what the goal of a run becomes, of all of its worlds.
     pub entry: u32,
     /// Position in `for_each`, where there is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -164,10 +164,6 @@ pub struct Derivation {
     /// The responder. Absent: the goal of a run made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub responder: Option<String>,
-    /// For the goal of a run: the world whose `goal` has the entry, by its path in the kit. Absent:
-    /// no world has one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub world: Option<String>,
 }
 
 /// `object.created`.
@@ -293,12 +289,11 @@ pub struct Posted {
 impl Posted {
     /// Reads the content of a posted event.
     pub fn of(event: &super::Event) -> Option<Self> {
-        match event {
-            super::Event::Foreign { kind, data } if kind.starts_with("x.") => {
-                serde_json::from_str(data.as_str()).ok()
-            }
-            _ => None,
-        }
+        let super::Event::Foreign { kind, data } = event else {
+            return None;
+        };
+        let data = data.as_str();
+        kind.starts_with("x.").then(|| serde_json::from_str(data).ok())?
     }
 }
 

@@ -22,7 +22,6 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         entry: 1,
         item: Some(2),
         responder: Some(name()),
-        world: Some(name()),
     };
     let events = [
         WorldEvent::ObjectCreated(ObjectCreated {

@@ -60,6 +60,12 @@ pub enum TransitionError {
     /// The definition a branch goes on with is none.
     #[error(transparent)]
     Definition(#[from] PlanError),
+    /// An event about a world, and the definition has none.
+    #[error("the run loads no worlds")]
+    NoWorlds,
+    /// An event about a world that does not follow.
+    #[error(transparent)]
+    World(#[from] crate::world::responding::WorldRefusal),
     /// A type this version does not know; the stream is read-only here.
     #[error("{0} is unknown to this version of ktsu, for which the stream is read-only")]
     Unknown(String),
@@ -164,7 +170,7 @@ impl RunState {
                 self.require(allowed, frame, &set.step, state.status.as_str())?;
                 Ok(TransitionTarget::Step { scope, step })
             }
-            Event::World(_) => self.check_world(frame),
+            Event::World(event) => self.check_world(frame, event),
             Event::Foreign { .. } if frame.event.is_known() => Ok(TransitionTarget::Nothing),
             Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
                 Err(TransitionError::Unknown(frame.event.kind().to_owned()))
@@ -388,7 +394,7 @@ impl RunState {
         found.ok_or_else(|| TransitionError::Step(step.to_string()))
     }
 
-    fn require(
+    pub(super) fn require(
         &self,
         allowed: bool,
         frame: &Frame,

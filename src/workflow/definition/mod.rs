@@ -2,7 +2,6 @@
 //! every edge checked. Compiled from a plan, either freshly read from files or recorded in a blob.
 
 mod agent;
-mod candidates;
 mod responder;
 mod server;
 mod step;

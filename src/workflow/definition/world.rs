@@ -8,8 +8,8 @@ use ktsu_ledger::event::plan::world::{
     EntryPlan, IfExists, MakePlan, RelationType, ResponderPlan, WorldBudget, WorldPlan,
 };
 use ktsu_ledger::{CanonicalJson, event::plan::world::ResponderWork};
+use ktsu_projections::world::candidates::CandidateIndex;
 
-use super::candidates::CandidateIndex;
 use super::responder::{self, CompiledEntry, CompiledResponder};
 use super::{CompileErrors, collect_error};
 use crate::airlock::Schema;

@@ -6,7 +6,7 @@ use ktsu_ledger::event::plan::world::ResponderPlan;
 
 /// The responders of a run by event and by type of object or relation.
 #[derive(Debug, Default)]
-pub(super) struct CandidateIndex {
+pub struct CandidateIndex {
     by_event: BTreeMap<String, CandidatesOfEvent>,
     /// Of events that nobody names: those that react to every event.
     otherwise: CandidatesOfEvent,
@@ -24,7 +24,8 @@ struct CandidatesOfEvent {
 const EVERY: &str = "*";
 
 impl CandidateIndex {
-    pub(super) fn of<'p>(plans: impl Iterator<Item = &'p ResponderPlan> + Clone) -> Self {
+    /// Of responders in the order in which they act.
+    pub fn of<'p>(plans: impl Iterator<Item = &'p ResponderPlan> + Clone) -> Self {
         let events = plans.clone().flat_map(|plan| &plan.on);
         let events: BTreeSet<&String> = events.filter(|event| *event != EVERY).collect();
         let by_event = events.into_iter().map(|event| {
@@ -37,7 +38,8 @@ impl CandidateIndex {
         }
     }
 
-    pub(super) fn find(&self, event: &str, kind: Option<&str>) -> &[u32] {
+    /// Which of them react to an event about an object or a relation of this type, ascending.
+    pub fn find(&self, event: &str, kind: Option<&str>) -> &[u32] {
         let of_event = self.by_event.get(event).unwrap_or(&self.otherwise);
         let of_type = kind.and_then(|kind| of_event.by_type.get(kind));
         of_type.unwrap_or(&of_event.otherwise)

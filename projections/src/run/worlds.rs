@@ -1,0 +1,83 @@
+//! The worlds of a run, if it loads any: see [`crate::world`].
+
+use ktsu_ledger::event::{PersonEvent, StepEvent, WorldEvent};
+use ktsu_ledger::{Event, Frame};
+
+use super::transition::{TransitionError, TransitionTarget};
+use super::{Effective, Outline, RunState, RunStatus};
+use crate::world::{Reactions, Responding};
+
+impl RunState {
+    /// What its responders react to, and the world. Nothing: the run loads no worlds.
+    pub fn responding(&self) -> Option<&Responding> {
+        self.responding.as_deref()
+    }
+
+    /// After a first frame.
+    pub(super) fn unseen_worlds(outline: &Outline, frame: &Frame) -> Option<Box<Responding>> {
+        let worlds = outline.worlds();
+        if worlds.is_empty() {
+            return None;
+        }
+        let mut responding = Responding::new(Reactions::of(worlds));
+        responding.apply(frame);
+        Some(Box::new(responding))
+    }
+
+    /// The definition changes: its worlds are the ones from here on.
+    pub(super) fn redefine_worlds(&mut self, frame: &Frame) {
+        let worlds = self.outline.worlds();
+        match &mut self.responding {
+            Some(responding) if !worlds.is_empty() => responding.redefine(Reactions::of(worlds)),
+            other => *other = Self::unseen_worlds(&self.outline, frame),
+        }
+    }
+
+    /// An event about a world: of the run itself, and only where it loads worlds.
+    pub(super) fn check_world(
+        &self,
+        frame: &Frame,
+        event: &WorldEvent,
+    ) -> Result<TransitionTarget, TransitionError> {
+        let responding = self
+            .responding
+            .as_deref()
+            .ok_or(TransitionError::NoWorlds)?;
+        if !frame.scope.is_empty() {
+            return Err(TransitionError::Scope(frame.scope.clone()));
+        }
+        let status = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
+        let raises = matches!(event, WorldEvent::BudgetRaised(_));
+        let open = status == RunStatus::Running && !self.is_parked();
+        let allowed = raises || (open && self.failing().is_none());
+        self.require(allowed, frame, "the run", status.as_str())?;
+        responding.check(frame, event)?;
+        Ok(TransitionTarget::Nothing)
+    }
+
+    /// Takes any frame, behind everything else that takes it.
+    pub(super) fn apply_to_worlds(&mut self, frame: &Frame) {
+        // Without worlds this is all that they cost.
+        let Some(mut responding) = self.responding.take() else {
+            return;
+        };
+        responding.apply(frame);
+        if frame.scope.is_empty() {
+            self.apply_steps_to_worlds(frame, &mut responding);
+        }
+        self.responding = Some(responding);
+    }
+
+    /// Completed steps stand in the world as objects.
+    fn apply_steps_to_worlds(&self, frame: &Frame, responding: &mut Responding) {
+        if let Event::Step(StepEvent::Completed(done)) = &frame.event {
+            let root = self.scope(0);
+            let position = root.and_then(|root| root.shape.position(&done.step));
+            if let Some(Effective::Output(held)) = position.map(|at| self.effective(0, at)) {
+                responding.complete_step(frame, &done.step, &held.json);
+            }
+        } else if let Event::Person(PersonEvent::OverlaySet(set)) = &frame.event {
+            responding.overlay_step(frame, &set.step, (&set.field, &set.value));
+        }
+    }
+}
