@@ -21,6 +21,7 @@ pub mod recompute;
 mod redecide;
 pub mod replay;
 pub mod reserved;
+pub mod respond;
 pub mod rules;
 pub mod simulate;
 pub mod template;

@@ -293,7 +293,8 @@ impl Posted {
             return None;
         };
         let data = data.as_str();
-        kind.starts_with("x.").then(|| serde_json::from_str(data).ok())?
+        kind.starts_with("x.")
+            .then(|| serde_json::from_str(data).ok())?
     }
 }
 

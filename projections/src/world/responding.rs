@@ -56,6 +56,8 @@ pub struct Responding {
     step_ordinal: u64,
     has_fired: bool,
     is_loaded: bool,
+    /// Entries of the goal before this one are made, or make nothing.
+    next_of_goal: u32,
 }
 
 /// A frame that the cursor has not passed.
@@ -111,6 +113,7 @@ impl Responding {
             step_ordinal: 0,
             has_fired: false,
             is_loaded: false,
+            next_of_goal: 0,
         }
     }
 
@@ -181,6 +184,11 @@ impl Responding {
     /// Who reacts to what.
     pub fn reactions(&self) -> &Arc<Reactions> {
         &self.reactions
+    }
+
+    /// The next entry of what the goal of the run becomes. Nothing: responders have begun to react.
+    pub fn next_of_goal(&self) -> Option<u32> {
+        (!self.has_fired).then_some(self.next_of_goal)
     }
 
     /// The number that the next post has.
@@ -293,7 +301,33 @@ impl Responding {
         self.reactions = reactions;
     }
 
+    /// A decision about the trigger behind the current one says that the rest of this makes nothing.
+    fn reach(&mut self, frame: &Frame) {
+        if !is_about(self.current.as_ref(), frame) && self.may_be_done() {
+            self.close();
+            self.advance();
+        }
+    }
+
+    /// Whether what is left of the current trigger may make nothing: of a reply, its responder says
+    /// when it is done.
+    fn may_be_done(&self) -> bool {
+        let reply = self
+            .current
+            .as_deref()
+            .is_some_and(|trigger| matches!(trigger.subject, TriggerSubject::Reply { .. }));
+        self.firing.is_some() && !reply
+    }
+
     fn apply_world(&mut self, frame: &Frame, event: &WorldEvent) {
+        let posted = event.by().is_some();
+        let of_trigger = !matches!(
+            event,
+            WorldEvent::Loaded(_) | WorldEvent::BudgetExhausted(_)
+        );
+        if of_trigger && !posted {
+            self.reach(frame);
+        }
         match event {
             WorldEvent::Fired(fired) => self.fire(frame, &fired.candidates),
             WorldEvent::Completed(done) => {
@@ -432,11 +466,6 @@ impl Responding {
     /// A trigger's candidates were evaluated.
     fn fire(&mut self, frame: &Frame, candidates: &[Candidate]) {
         self.has_fired = true;
-        if self.firing.is_some() {
-            // The rest of the trigger before it makes nothing.
-            self.close();
-            self.advance();
-        }
         let Some(trigger) = self
             .current
             .clone()
@@ -481,6 +510,7 @@ impl Responding {
     /// An output of the current trigger was made.
     fn pass_output(&mut self, frame: &Frame, derived: &Derivation) {
         let Some(responder) = &derived.responder else {
+            self.next_of_goal = derived.entry.saturating_add(1);
             return;
         };
         if !is_about(self.current.as_ref(), frame) {

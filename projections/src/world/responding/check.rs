@@ -1,11 +1,15 @@
 //! Which frame about a world may follow.
 
+use std::borrow::Cow;
+use std::sync::Arc;
+
 use ktsu_ledger::event::{Candidate, WorldEvent};
 use ktsu_ledger::{Actor, Frame};
 
+use super::firing::Firing;
 use super::{Responding, is_about};
 use crate::world::steps::is_step_object;
-use crate::world::trigger::TriggerSubject;
+use crate::world::trigger::{Trigger, TriggerSubject};
 
 /// Why a frame about a world does not follow.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -79,30 +83,21 @@ impl Responding {
             WorldEvent::Fired(fired) => self.check_fired(frame, &fired.candidates),
             WorldEvent::Completed(done) => {
                 self.check_actor(frame, Some(&done.responder))?;
-                let current = self
-                    .current
-                    .as_ref()
-                    .filter(|_| is_about(self.current.as_ref(), frame));
-                let ended = current.is_some_and(|trigger| match &trigger.subject {
-                    TriggerSubject::Reply { task, .. } => {
-                        *task.address == *done.address && *task.responder == *done.responder
-                    }
-                    TriggerSubject::Object { .. }
-                    | TriggerSubject::Relation(_)
-                    | TriggerSubject::Posted(_) => false,
-                });
-                ended
-                    .then_some(())
-                    .ok_or_else(|| WorldRefusal::Task(done.address.clone()))
+                self.check_ended(frame, &done.address, &done.responder)
             }
             WorldEvent::Failed(failed) => {
                 self.check_actor(frame, Some(&failed.responder))?;
                 match &failed.address {
-                    Some(address) => match self.tasks.get(address) {
-                        Some(task) if *task.context.responder == *failed.responder => Ok(()),
-                        _ => Err(WorldRefusal::Task(address.clone())),
-                    },
-                    None => self.check_under_way(frame, &failed.responder),
+                    Some(address) => self.check_ended(frame, address, &failed.responder),
+                    None if failed.responder == GOAL_ACTOR && !self.has_fired => Ok(()),
+                    None => {
+                        let (_, firing) = self.at(frame).ok_or(WorldRefusal::Trigger)?;
+                        let firing = firing.ok_or(WorldRefusal::Trigger)?;
+                        match firing.is_under_way(&failed.responder) {
+                            true => Ok(()),
+                            false => Err(WorldRefusal::Trigger),
+                        }
+                    }
                 }
             }
             WorldEvent::Loaded(_) => match self.is_loaded || self.has_fired {
@@ -138,15 +133,13 @@ impl Responding {
                 self.check_actor(frame, responder)?;
                 let Some(responder) = responder else {
                     // What the goal makes comes before everything else.
-                    return match self.has_fired {
-                        true => Err(WorldRefusal::Output),
-                        false => Ok(()),
+                    let next = self.next_of_goal();
+                    return match next.is_some_and(|next| derived.entry >= next) {
+                        true => Ok(()),
+                        false => Err(WorldRefusal::Output),
                     };
                 };
-                if !is_about(self.current.as_ref(), frame) {
-                    return Err(WorldRefusal::Trigger);
-                }
-                let firing = self.firing.as_ref();
+                let (_, firing) = self.at(frame).ok_or(WorldRefusal::Trigger)?;
                 let place =
                     firing.and_then(|one| one.place(responder, derived.item, derived.entry));
                 place.map(|_| ()).ok_or(WorldRefusal::Output)
@@ -168,16 +161,8 @@ impl Responding {
         if frame.actor != Actor::Orchestrator {
             return Err(WorldRefusal::Actor);
         }
-        let next;
-        let trigger = match (&self.current, &self.firing) {
-            (Some(current), None) => current,
-            (Some(current), Some(_)) if !is_reply(&current.subject) => {
-                next = self.after_current().ok_or(WorldRefusal::Trigger)?.0;
-                &next
-            }
-            _ => return Err(WorldRefusal::Trigger),
-        };
-        if is_reply(&trigger.subject) || !is_about(Some(trigger), frame) {
+        let (trigger, firing) = self.at(frame).ok_or(WorldRefusal::Trigger)?;
+        if firing.is_some() {
             return Err(WorldRefusal::Trigger);
         }
         let names = trigger.candidates.iter().map(|at| self.reactions.name(*at));
@@ -188,18 +173,47 @@ impl Responding {
         }
     }
 
-    fn check_under_way(&self, frame: &Frame, responder: &str) -> Result<(), WorldRefusal> {
-        let firing = self.firing.as_ref();
-        let under_way = firing.is_some_and(|firing| firing.is_under_way(responder));
-        match under_way && is_about(self.current.as_ref(), frame) {
+    /// Whether what was asked or run has ended, and its responder reacts to that.
+    fn check_ended(
+        &self,
+        frame: &Frame,
+        address: &str,
+        responder: &str,
+    ) -> Result<(), WorldRefusal> {
+        let (trigger, _) = self.at(frame).ok_or(WorldRefusal::Trigger)?;
+        let ended = match &trigger.subject {
+            TriggerSubject::Reply { task, .. } => {
+                *task.address == *address && *task.responder == *responder
+            }
+            TriggerSubject::Object { .. }
+            | TriggerSubject::Relation(_)
+            | TriggerSubject::Posted(_) => false,
+        };
+        match ended {
             true => Ok(()),
-            false => Err(WorldRefusal::Trigger),
+            false => Err(WorldRefusal::Task(address.to_owned())),
         }
     }
-}
 
-fn is_reply(subject: &TriggerSubject) -> bool {
-    matches!(subject, TriggerSubject::Reply { .. })
+    /// The trigger that a decision is about, and what is left of it: the current one, or the one
+    /// behind it if what is left of that may make nothing.
+    fn at(&self, frame: &Frame) -> Option<(Arc<Trigger>, Option<Cow<'_, Firing>>)> {
+        if is_about(self.current.as_ref(), frame) {
+            let firing = self.firing.as_ref().map(Cow::Borrowed);
+            return Some((Arc::clone(self.current.as_ref()?), firing));
+        }
+        if !self.may_be_done() {
+            return None;
+        }
+        let (next, _) = self.after_current()?;
+        let firing = match &next.subject {
+            TriggerSubject::Reply { task, .. } => Some(Cow::Owned(Firing::reply(&task.responder))),
+            TriggerSubject::Object { .. }
+            | TriggerSubject::Relation(_)
+            | TriggerSubject::Posted(_) => None,
+        };
+        is_about(Some(&next), frame).then_some((next, firing))
+    }
 }
 
 /// The name of the actor of what the goal of a run becomes.
