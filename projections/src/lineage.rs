@@ -207,6 +207,7 @@ fn describe_run(event: &RunEvent) -> String {
         RunEvent::Started(started) => started.plan.clone().unwrap_or_default(),
         RunEvent::Continued(continued) => match continued.why {
             ktsu_ledger::event::ContinueReason::Bound => "the turn before was full".to_owned(),
+            ktsu_ledger::event::ContinueReason::Idle => "as nothing is due".to_owned(),
             ktsu_ledger::event::ContinueReason::Restart => "after a restart".to_owned(),
         },
         RunEvent::Resumed(resumed) => {

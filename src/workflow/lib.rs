@@ -41,3 +41,5 @@ mod cases;
 mod driven_tests;
 #[cfg(test)]
 mod plans_tests;
+#[cfg(test)]
+mod world_run_tests;

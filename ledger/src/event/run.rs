@@ -144,6 +144,8 @@ pub struct Continued {
 pub enum ContinueReason {
     /// The turn before reached its bound.
     Bound,
+    /// Nothing is due in a run that loads worlds: unless something was by then, it ends.
+    Idle,
     /// The orchestrator was started again.
     Restart,
 }

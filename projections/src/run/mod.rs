@@ -200,6 +200,8 @@ pub struct RunState {
     compared: Option<Sameness>,
     /// If it loads worlds.
     responding: Option<Box<crate::world::Responding>>,
+    /// The last frame that says that it ends unless something is due.
+    idle: Option<u64>,
 }
 
 /// What takes the frames of a run as they are decided: its state, and what is folded beside it.
@@ -293,6 +295,7 @@ impl RunState {
             deadline_from: frame.at,
             compared: None,
             responding: Self::unseen_worlds(&outline, frame),
+            idle: None,
             outline,
         }
     }

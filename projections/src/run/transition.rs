@@ -5,7 +5,7 @@
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalDecided, Decision, ItemEvent, PersonEvent, RecomputeEvent, RunEvent,
+    AgentEvent, ApprovalDecided, ContinueReason, Decision, ItemEvent, PersonEvent, RecomputeEvent, RunEvent,
     SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame};
@@ -244,12 +244,18 @@ impl RunState {
             }
             RunEvent::Branched(branch) => self.may_branch(frame, branch),
             RunEvent::Started(_) => scope.status == RunStatus::Pending && scope.parent.is_none(),
+            RunEvent::Continued(again) if again.why == ContinueReason::Idle => {
+                live && scope.parent.is_none() && self.worlds_are_idle()
+            }
             RunEvent::Continued(_) => live && scope.parent.is_none(),
             RunEvent::ClockJumped(jumped) => {
                 let since = frame.at.millis_since(self.at());
                 live && scope.parent.is_none() && jumped.forward_ms.is_none_or(|by| by <= since)
             }
-            RunEvent::Completed(_) => is_open(scope) && scope.unsettled == 0 && !failing,
+            RunEvent::Completed(_) => {
+                let ends = scope.parent.is_some() || self.responding().is_none() || self.is_ending();
+                is_open(scope) && scope.unsettled == 0 && !failing && ends
+            }
             // A run that a person ends has no end of its own.
             RunEvent::Failed(_) => {
                 let ends = self.stopped().is_none() || scope.parent.is_some();

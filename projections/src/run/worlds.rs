@@ -1,16 +1,32 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
+use ktsu_ledger::event::plan::world::OnError;
 use ktsu_ledger::event::{PersonEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame};
 
 use super::transition::{TransitionError, TransitionTarget};
-use super::{Effective, Outline, RunState, RunStatus};
+use super::{Effective, Outline, RunFailure, RunState, RunStatus, Todo};
 use crate::world::{Reactions, Responding};
 
 impl RunState {
     /// What its responders react to, and the world. Nothing: the run loads no worlds.
     pub fn responding(&self) -> Option<&Responding> {
         self.responding.as_deref()
+    }
+
+    /// Whether nothing is due in a run that loads worlds: it ends, unless something comes.
+    pub fn worlds_are_idle(&self) -> bool {
+        let Some(responding) = self.responding() else {
+            return false;
+        };
+        let settled = self.todo() == Some(Todo::End { scope: 0 });
+        let stopped = self.failing().is_some() || self.is_parked() || self.paused().is_some();
+        settled && !stopped && responding.is_idle() && responding.tasks().next().is_none()
+    }
+
+    /// Whether its last frame says that it ends now.
+    pub fn is_ending(&self) -> bool {
+        self.idle.is_some() && self.idle == self.next_seq.checked_sub(1)
     }
 
     /// After a first frame.
@@ -66,6 +82,43 @@ impl RunState {
             self.apply_steps_to_worlds(frame, &mut responding);
         }
         self.responding = Some(responding);
+        self.fail_by_worlds(frame);
+    }
+
+    /// A responder that fails ends the run unless it says otherwise (seed 000, invariant 11), and so
+    /// does a budget that is used up.
+    fn fail_by_worlds(&mut self, frame: &Frame) {
+        let (code, message) = match &frame.event {
+            Event::World(WorldEvent::Failed(failed)) if !self.goes_on(&failed.responder) => {
+                let message = format!("responder {}: {}", failed.responder, failed.message);
+                (failed.code.clone(), message)
+            }
+            Event::World(WorldEvent::BudgetExhausted(exhausted)) => {
+                let reasons = exhausted.reasons.join(", ");
+                let message = format!("the budget of the world is used up: {reasons}");
+                ("budget_exhausted".to_owned(), message)
+            }
+            _ => return,
+        };
+        if self.failing().is_none() {
+            self.fail(RunFailure {
+                seq: frame.seq,
+                scope: 0,
+                step: None,
+                code,
+                message,
+            });
+        }
+    }
+
+    /// Whether the run goes on after a failure of this responder.
+    fn goes_on(&self, responder: &str) -> bool {
+        let mut all = self.outline.worlds().values();
+        let plan = all.find_map(|world| {
+            let mut responders = world.all_responders();
+            responders.find(|one| one.name == responder)
+        });
+        plan.is_some_and(|plan| plan.on_error == OnError::Continue)
     }
 
     /// Completed steps stand in the world as objects.

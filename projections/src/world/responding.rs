@@ -148,6 +148,11 @@ impl Responding {
         self.queued_triggers
     }
 
+    /// Whether `kit.loaded` is recorded.
+    pub fn is_loaded(&self) -> bool {
+        self.is_loaded
+    }
+
     /// Whether responders have seen all frames, and nothing is left to make of them. What they asked
     /// may be under way.
     pub fn is_idle(&self) -> bool {

@@ -11,6 +11,7 @@ use ktsu_projections::run::{Effective, RunState};
 use serde_json::Value;
 
 use super::task::TaskSpec;
+use crate::respond::ResponderMemo;
 use crate::expression::{NameLookup, Root, from_json, from_value};
 use crate::template::{Leaf, LeafSource, RenderedTemplate};
 
@@ -21,6 +22,8 @@ pub struct Memo {
     kept: Cell<bool>,
     /// What was decided on last: a task, with its scope and step.
     task: RefCell<Option<(u32, u32, TaskSpec)>>,
+    /// What was evaluated of the trigger that responders are at.
+    pub(super) responders: RefCell<ResponderMemo>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -40,12 +43,14 @@ impl Memo {
             self.values = RefCell::default();
         }
         self.task = RefCell::default();
+        self.responders = RefCell::default();
     }
 
     /// Lets go of everything: a person changed what was converted.
     pub fn invalidate(&self) {
         self.values.borrow_mut().clear();
         self.task.replace(None);
+        self.responders.replace(ResponderMemo::default());
     }
 
     /// Keeps what a runtime is told of a task until that is dispatched, which is soon.

@@ -81,8 +81,9 @@ pub struct ResponderMemo {
     candidates: BTreeMap<u32, Evaluation>,
     /// Of the item under way.
     made: Option<ItemMemo>,
-    /// Outputs before this one make nothing.
+    /// Outputs before this one make nothing, as long as the run has no more frames than this.
     passed: Option<OutputPlace>,
+    frames: u64,
 }
 
 /// What entries of an item made.
@@ -233,10 +234,19 @@ struct Stage<'a> {
 }
 
 impl ResponderMemo {
+    /// The run has so many frames. What made nothing before the last of them might make something now.
+    pub fn at(&mut self, frames: u64) {
+        if self.frames != frames {
+            self.frames = frames;
+            self.passed = None;
+        }
+    }
+
     fn begin(&mut self, trigger: u64) {
         if self.trigger != Some(trigger) {
             *self = Self {
                 trigger: Some(trigger),
+                frames: self.frames,
                 ..Self::default()
             };
         }
@@ -290,7 +300,9 @@ impl<'a> Stage<'a> {
             .with_item(item, at.item);
         let maker = self.maker(&responder.plan.name);
         let of = (at.candidate, at.item);
-        let known = memo.made.take().filter(|known| known.of == of);
+        // The same output may be asked for again, where a bound ended a turn before it.
+        let again = |known: &ItemMemo| known.of == of && known.next <= at.entry;
+        let known = memo.made.take().filter(again);
         let ItemMemo {
             mut made, mut next, ..
         } = known.unwrap_or_default();
