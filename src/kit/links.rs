@@ -33,10 +33,10 @@ pub(super) fn check(loader: &mut Loader) {
             }
             let child = loader.children.get(&(path.clone(), position));
             let child = child.and_then(|child| loader.drafts.get(child)?.as_ref());
-            if let (Some(said), Some(child)) = (&step.child, child) {
-                if let StepWork::Workflow(plan) = &step.plan.work {
-                    self::child(plan, said, child, "the step", &mut faults);
-                }
+            if let (Some(said), Some(child)) = (&step.child, child)
+                && let StepWork::Workflow(plan) = &step.plan.work
+            {
+                self::child(plan, said, child, "the step", &mut faults);
             }
             found.extend(
                 faults
