@@ -1,5 +1,7 @@
 //! Runs that load worlds: what happens in them, however their logs are cut.
 
+use ktsu_ledger::Event;
+use ktsu_ledger::event::WorldEvent;
 use ktsu_projections::world::activity::is_world_frame;
 use serde_json::{Value, json};
 
@@ -126,4 +128,56 @@ fn an_output_that_breaks_the_schema_of_its_type_is_refused_and_fails_the_run_unl
     let goes_on = run_of(json!({"on_error": "continue"}));
     assert_eq!(goes_on.kinds().last().unwrap(), "run.completed");
     goes_on.holds_together();
+}
+
+/// Every object makes another one.
+fn endless(budget: Value) -> Driven {
+    let again = emits(json!([object("Topic", json!({"text": "again"}))]));
+    let responders = json!([responder("again", "object.created", "Topic", again)]);
+    let mut world = world(json!({"responders": responders}));
+    merge(&mut world["budget"], budget);
+    run(json!([]), world)
+}
+
+#[test]
+fn a_world_that_goes_on_for_ever_ends_with_its_budget_and_every_reason_is_named() {
+    let depths = |run: &Driven| -> Vec<u32> {
+        let activity = run.state.responding().unwrap().activity();
+        let frames = run.frames.iter().filter(|frame| is_world_frame(frame));
+        frames.filter_map(|frame| activity.depth_of(frame.seq)).collect()
+    };
+    for (budget, events, reasons) in [
+        (json!({"max_events": 5}), 5, vec!["max_events=5"]),
+        (json!({"max_recursion_depth": 2}), 3, vec!["max_recursion_depth=2"]),
+        (
+            json!({"max_events": 3, "max_recursion_depth": 2}),
+            3,
+            vec!["max_events=3", "max_recursion_depth=2"],
+        ),
+    ] {
+        let run = endless(budget);
+        assert_eq!(depths(&run), Vec::from_iter(0..events));
+        let kinds = run.kinds();
+        let ends = &kinds[kinds.len() - 2..];
+        assert_eq!(ends, ["budget.exhausted", "run.failed"]);
+        let Event::World(WorldEvent::BudgetExhausted(told)) = &run.frames[kinds.len() - 2].event
+        else {
+            panic!("{kinds:?}");
+        };
+        assert_eq!(told.reasons, reasons);
+        assert_eq!(told.event_count, u64::from(events));
+        assert_eq!(run.state.failing().unwrap().code, "budget_exhausted");
+        run.holds_together();
+    }
+}
+
+#[test]
+fn a_budget_that_fits_exactly_is_not_exhausted() {
+    let run = run(
+        json!([]),
+        world(json!({"budget": {"max_events": 10, "max_llm_cost_micro_usd": 1,
+            "max_recursion_depth": 2, "max_wall_ms": 100_000}})),
+    );
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    assert_eq!(world_frames(&run).len(), 10);
 }

@@ -78,7 +78,12 @@ impl Activity {
 /// objects and relations, notes and what kits post, and the calls of models and tools that
 /// responders started.
 pub fn is_world_frame(frame: &Frame) -> bool {
-    match &frame.event {
+    is_world_event(&frame.event, &frame.scope)
+}
+
+/// As [`is_world_frame`], of an event in a scope that has no frame yet.
+pub fn is_world_event(event: &Event, scope: &str) -> bool {
+    match event {
         Event::World(event) => match event {
             WorldEvent::ObjectCreated(_)
             | WorldEvent::ObjectPatched(_)
@@ -102,7 +107,7 @@ pub fn is_world_frame(frame: &Frame) -> bool {
                     | AgentEvent::ToolCalled(_)
                     | AgentEvent::ToolReturned(_)
             );
-            calls && (is_address(&frame.scope) || is_address(event.step()))
+            calls && (is_address(scope) || is_address(event.step()))
         }
         Event::Run(_)
         | Event::Recompute(_)

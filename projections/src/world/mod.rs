@@ -15,6 +15,7 @@
 //! [`responding`] the queue; [`steps`] completed steps as objects.
 
 pub mod activity;
+mod budget;
 pub mod candidates;
 pub mod derivation;
 pub mod describe;

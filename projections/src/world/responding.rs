@@ -18,6 +18,7 @@ mod firing;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{
     AgentEvent, Candidate, Derivation, FiringVerdict, Posted, RunEvent, TaskKind, WorkerEvent,
     WorldEvent,
@@ -28,6 +29,7 @@ pub use check::{GOAL_ACTOR, WorldRefusal};
 pub use firing::{Firing, OutputPlace};
 
 use super::activity::{Activity, is_address};
+use super::budget::RaisedLimits;
 use super::derivation::TriggerKey;
 use super::graph::{World, WorldChange};
 use super::reactions::Reactions;
@@ -58,6 +60,8 @@ pub struct Responding {
     is_loaded: bool,
     /// Entries of the goal before this one are made, or make nothing.
     next_of_goal: u32,
+    /// Limits that people raised.
+    raised: RaisedLimits,
 }
 
 /// A frame that the cursor has not passed.
@@ -114,6 +118,7 @@ impl Responding {
             has_fired: false,
             is_loaded: false,
             next_of_goal: 0,
+            raised: RaisedLimits::default(),
         }
     }
 
@@ -184,6 +189,11 @@ impl Responding {
     /// Depth and counts of world frames.
     pub fn activity(&self) -> &Activity {
         &self.activity
+    }
+
+    /// The limits in force: those of the worlds, and what people raised.
+    pub fn budget(&self, of_worlds: WorldBudget) -> WorldBudget {
+        self.raised.over(of_worlds)
     }
 
     /// Who reacts to what.
@@ -360,6 +370,9 @@ impl Responding {
             | WorldEvent::Noted(_)
             | WorldEvent::BudgetExhausted(_)
             | WorldEvent::BudgetRaised(_) => {
+                if let WorldEvent::BudgetRaised(raised) = event {
+                    self.raised.take(raised);
+                }
                 let change = self.head.apply_event(frame.seq, event);
                 let subject = if let WorldEvent::ObjectPatched(patched) = event {
                     let patch = Some(patched.patch.clone());
