@@ -208,7 +208,13 @@ fn the_goldens_cover_what_can_happen() {
         let of_the_ledger = ["store.", "signing_key.", "checkpoint.", "run.head", "kv."];
         // No recorded run loads worlds yet.
         let of_worlds = [
-            "object.", "relation.", "responder.", "note", "output.", "kit.", "budget.raised",
+            "object.",
+            "relation.",
+            "responder.",
+            "note",
+            "output.",
+            "kit.",
+            "budget.raised",
         ];
         let elsewhere = of_the_ledger.iter().any(|group| kind.starts_with(group))
             || of_worlds.iter().any(|group| kind.starts_with(group))
