@@ -9,6 +9,7 @@
 use std::collections::BTreeSet;
 
 use jmespath::ast::{Ast, Comparator};
+use ktsu_ledger::id::is_name;
 
 use crate::expression::Expression;
 
@@ -136,7 +137,8 @@ pub fn is_kit_event(event: &str) -> bool {
     let mut parts = event.split('.');
     let of_kit = parts.next() == Some("x");
     let names: Vec<&str> = parts.collect();
-    of_kit && names.len() == 2 && names.into_iter().all(is_identifier)
+    let is_part = |name: &str| is_name(name) && !name.contains('.');
+    of_kit && names.len() == 2 && names.into_iter().all(is_part)
 }
 
 /// The names of which a guard wants that there is nothing: `!x`, `x == 0`, `length(x) == 0`, alone or
@@ -183,7 +185,7 @@ mod tests {
     #[test]
     fn an_event_of_a_kit_has_the_name_of_the_kit_and_its_own() {
         assert!(is_kit_event("x.incidents.alert-raised"));
-        for event in ["x", "x.a", "x.a.b.c", "x.a.", "x..b", "y.a.b", "x.1.b"] {
+        for event in ["x", "x.a", "x.a.b.c", "x.a.", "x..b", "y.a.b", "x.-a.b"] {
             assert!(!is_kit_event(event), "{event}");
             assert_eq!(TriggerKind::of(event), None, "{event}");
         }

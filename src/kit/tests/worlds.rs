@@ -341,3 +341,11 @@ fn worlds_are_bounded() {
         );
     }
 }
+
+#[test]
+fn a_goal_that_no_world_takes_up_is_an_object_that_responders_may_name() {
+    assert_eq!(
+        said("- {name: a, on: object.created, type: Goal, emit: []}"),
+        Vec::<String>::new()
+    );
+}

@@ -7,7 +7,7 @@ use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::event::plan::world::{ObjectType, RelationType};
-use ktsu_workflow::world::STEP_OBJECT;
+use ktsu_workflow::world::{GOAL_OBJECT, STEP_OBJECT};
 
 use super::draft::{TypeKind, Worlds};
 use super::reach;
@@ -90,13 +90,15 @@ fn declared_alike(worlds: &Worlds<'_>, found: &mut Vec<Fault>) {
 fn types(worlds: &Worlds<'_>, found: &mut Vec<Fault>) {
     let declared = worlds.iter().flat_map(|(_, draft)| draft.declared.keys());
     let declared: Vec<&(TypeKind, String)> = declared.collect();
+    let no_goal = worlds.iter().all(|(_, draft)| draft.plan.goal.is_none());
     for (path, draft) in worlds {
         for mention in &draft.types {
             let kind = mention.kind;
             let of_kind = declared.iter().filter(|(other, _)| kind.takes(*other));
             let known: Vec<&str> = of_kind.map(|(_, name)| name.as_str()).collect();
-            let is_step = mention.name == STEP_OBJECT && kind != TypeKind::Relation;
-            if is_step || known.contains(&mention.name.as_str()) {
+            let name = mention.name.as_str();
+            let is_built_in = name == STEP_OBJECT || (name == GOAL_OBJECT && no_goal);
+            if (is_built_in && kind != TypeKind::Relation) || known.contains(&name) {
                 continue;
             }
             let words = format!("there is no type of {} {:?}", kind.words(), mention.name);

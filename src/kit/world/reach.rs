@@ -10,7 +10,7 @@ use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::event::plan::world::{EntryPlan, MakePlan, ResponderPlan};
 use ktsu_workflow::expression::{Expression, Vocabulary};
 use ktsu_workflow::graph;
-use ktsu_workflow::world::{STEP_OBJECT, TriggerKind, names_wanted_absent};
+use ktsu_workflow::world::{GOAL_OBJECT, STEP_OBJECT, TriggerKind, names_wanted_absent};
 use serde_json::Value;
 
 use super::draft::{ResponderDraft, Worlds};
@@ -37,6 +37,7 @@ pub(super) fn check(loader: &Loader, worlds: &Worlds<'_>, kit: &str, found: &mut
         .flatten()
         .any(|draft| draft.plan.visibility == Visibility::Root && !draft.steps.is_empty());
     let mut made: BTreeSet<&str> = BTreeSet::new();
+    made.insert(GOAL_OBJECT);
     for (_, draft) in worlds {
         let goal = draft.plan.goal.iter().flatten();
         made.extend(goal.filter_map(created));
