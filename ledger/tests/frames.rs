@@ -209,11 +209,13 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         Event::Run(RunEvent::Completed(RunCompleted {
             output: Some(value.clone()),
             output_from: Some(reference()),
+            world: Some(name()),
         })),
         Event::Run(RunEvent::Failed(RunFailed {
             code: name(),
             message: name(),
             step: Some(name()),
+            world: Some(name()),
         })),
         Event::Run(RunEvent::TimerFired(TimerFired {
             step: Some(name()),

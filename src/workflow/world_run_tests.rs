@@ -96,7 +96,10 @@ fn two_runs_of_the_same_goal_make_the_same_objects_and_end_with_the_same_world()
 
 #[test]
 fn responders_react_to_completed_steps_which_stand_in_the_world() {
-    let seen = emits(json!([object("Note", json!({"about": "{{ object.data.result }}"}))]));
+    let seen = emits(json!([object(
+        "Note",
+        json!({"about": "{{ object.data.result }}"})
+    )]));
     let reacts = json!({"responders": [responder("sees", "step.completed", "Step", seen)]});
     let mut sees = reacts["responders"][0].clone();
     sees.as_object_mut().unwrap().remove("type");
@@ -144,11 +147,17 @@ fn a_world_that_goes_on_for_ever_ends_with_its_budget_and_every_reason_is_named(
     let depths = |run: &Driven| -> Vec<u32> {
         let activity = run.state.responding().unwrap().activity();
         let frames = run.frames.iter().filter(|frame| is_world_frame(frame));
-        frames.filter_map(|frame| activity.depth_of(frame.seq)).collect()
+        frames
+            .filter_map(|frame| activity.depth_of(frame.seq))
+            .collect()
     };
     for (budget, events, reasons) in [
         (json!({"max_events": 5}), 5, vec!["max_events=5"]),
-        (json!({"max_recursion_depth": 2}), 3, vec!["max_recursion_depth=2"]),
+        (
+            json!({"max_recursion_depth": 2}),
+            3,
+            vec!["max_recursion_depth=2"],
+        ),
         (
             json!({"max_events": 3, "max_recursion_depth": 2}),
             3,
@@ -175,8 +184,10 @@ fn a_world_that_goes_on_for_ever_ends_with_its_budget_and_every_reason_is_named(
 fn a_budget_that_fits_exactly_is_not_exhausted() {
     let run = run(
         json!([]),
-        world(json!({"budget": {"max_events": 10, "max_llm_cost_micro_usd": 1,
-            "max_recursion_depth": 2, "max_wall_ms": 100_000}})),
+        world(
+            json!({"budget": {"max_events": 10, "max_llm_cost_micro_usd": 1,
+            "max_recursion_depth": 2, "max_wall_ms": 100_000}}),
+        ),
     );
     assert_eq!(run.kinds().last().unwrap(), "run.completed");
     assert_eq!(world_frames(&run).len(), 10);

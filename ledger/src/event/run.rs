@@ -187,6 +187,9 @@ pub struct RunCompleted {
     /// The location of the output, if in another frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_from: Option<Reference>,
+    /// The hash of the world, in a run that loads worlds (seed 002).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<String>,
 }
 
 /// `run.failed`.
@@ -199,6 +202,9 @@ pub struct RunFailed {
     /// The step that failed, by path from this run: `call/inner`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
+    /// The hash of the world, in a run that loads worlds (seed 002).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<String>,
 }
 
 /// `timer.fired`.

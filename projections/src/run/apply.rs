@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{RetryOn, StepWork, WebhookPlan, Webhooks};
 use ktsu_ledger::event::{
-    ContinueReason, PersonEvent, RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed, RunStarted,
-    SkipReason, StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
+    ContinueReason, PersonEvent, RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed,
+    RunStarted, SkipReason, StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 

@@ -134,6 +134,7 @@ fn failed_run() -> Event {
         code: "x".to_owned(),
         message: String::new(),
         step: None,
+        world: None,
     }))
 }
 

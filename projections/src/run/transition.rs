@@ -5,8 +5,8 @@
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalDecided, ContinueReason, Decision, ItemEvent, PersonEvent, RecomputeEvent, RunEvent,
-    SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
+    AgentEvent, ApprovalDecided, ContinueReason, Decision, ItemEvent, PersonEvent, RecomputeEvent,
+    RunEvent, SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
@@ -253,7 +253,8 @@ impl RunState {
                 live && scope.parent.is_none() && jumped.forward_ms.is_none_or(|by| by <= since)
             }
             RunEvent::Completed(_) => {
-                let ends = scope.parent.is_some() || self.responding().is_none() || self.is_ending();
+                let ends =
+                    scope.parent.is_some() || self.responding().is_none() || self.is_ending();
                 is_open(scope) && scope.unsettled == 0 && !failing && ends
             }
             // A run that a person ends has no end of its own.

@@ -11,8 +11,8 @@ use ktsu_projections::run::{Effective, RunState};
 use serde_json::Value;
 
 use super::task::TaskSpec;
-use crate::respond::ResponderMemo;
 use crate::expression::{NameLookup, Root, from_json, from_value};
+use crate::respond::ResponderMemo;
 use crate::template::{Leaf, LeafSource, RenderedTemplate};
 
 /// Values in the form expressions want, converted once and kept while a run is deciding.

@@ -52,6 +52,13 @@ pub(super) fn respond(
     }
 }
 
+/// The hash of the world that the end of a run names; nothing at the end of a child, and where no
+/// worlds are loaded.
+pub(super) fn world_hash(state: &RunState, scope: &str) -> Option<String> {
+    let responding = state.responding().filter(|_| scope.is_empty())?;
+    Some(responding.head().hash())
+}
+
 /// `kit.loaded`.
 fn loaded(worlds: &CompiledWorlds, state: &RunState, started: u64) -> Vec<Draft> {
     let loaded = worlds.worlds().iter().map(|(path, world)| LoadedWorld {
@@ -86,7 +93,10 @@ fn exhausted(
         reasons.push(format!("max_events={}", budget.max_events));
     }
     if depth > budget.max_recursion_depth {
-        reasons.push(format!("max_recursion_depth={}", budget.max_recursion_depth));
+        reasons.push(format!(
+            "max_recursion_depth={}",
+            budget.max_recursion_depth
+        ));
     }
     if reasons.is_empty() {
         return None;
@@ -103,7 +113,9 @@ fn exhausted(
         event_count: activity.events(),
         reasons,
     });
-    let last = activity.last().or(state.scope(0).and_then(|root| root.started));
+    let last = activity
+        .last()
+        .or(state.scope(0).and_then(|root| root.started));
     let mut unit = DecisionBatch::new(state, "");
     unit.push(Event::World(event), last.into_iter().collect());
     Some(unit.drafts)
