@@ -59,6 +59,7 @@ pub(super) fn check_variables(
                 | NameUsage::Condition
                 | NameUsage::ForEach
                 | NameUsage::Output
+                | NameUsage::Responder
                 | NameUsage::Transform),
             ) if one.secret => {
                 let words = format!("the secret {name:?} cannot be used in {}", usage.words());
@@ -76,6 +77,7 @@ pub(super) fn check_params(
     reader: &mut KitReader<'_>,
     mentions: &[Mention],
     schema: Option<&CanonicalJson>,
+    what: &str,
 ) {
     let schema = schema.and_then(|schema| ParamsSchema::compile(schema).ok());
     let Some(schema) = schema.filter(ParamsSchema::is_closed) else {
@@ -85,7 +87,7 @@ pub(super) fn check_params(
     for mention in mentions {
         let unknown = mention.params.iter();
         for name in unknown.filter(|name| !known.contains(&name.as_str())) {
-            let words = format!("this workflow cannot have a param {name:?}");
+            let words = format!("{what} cannot have a param {name:?}");
             let fault = Fault::new(FaultCode::UnknownParam, mention.place, words);
             reader.fault(fault.suggest_or(
                 name,

@@ -1,6 +1,18 @@
 //! What the parts of a world file may be called and how large they may be: the rules that its reader
 //! and its compiler share.
 
+#![expect(
+    clippy::wildcard_enum_match_arm,
+    reason = "a guard against a second one is made of a few kinds of nodes"
+)]
+
+use std::collections::BTreeSet;
+
+use jmespath::ast::{Ast, Comparator};
+use ktsu_ledger::id::is_name;
+
+use crate::expression::Expression;
+
 /// The most responders of all worlds of a run.
 pub const MAX_RESPONDERS: usize = 1_000;
 /// The most types of objects and of relations of a world, each.
@@ -125,7 +137,45 @@ pub fn is_kit_event(event: &str) -> bool {
     let mut parts = event.split('.');
     let of_kit = parts.next() == Some("x");
     let names: Vec<&str> = parts.collect();
-    of_kit && names.len() == 2 && names.into_iter().all(is_identifier)
+    let is_part = |name: &str| is_name(name) && !name.contains('.');
+    of_kit && names.len() == 2 && names.into_iter().all(is_part)
+}
+
+/// The names of which a guard wants that there is nothing: `!x`, `x == 0`, `length(x) == 0`, alone or
+/// beside other conditions.
+pub fn names_wanted_absent(guard: &Expression) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    let mut open = vec![guard.ast()];
+    while let Some(ast) = open.pop() {
+        match ast {
+            Ast::And { lhs, rhs, .. } | Ast::Or { lhs, rhs, .. } => open.extend([&**lhs, &**rhs]),
+            Ast::Not { node, .. } => names.extend(counted_name(node)),
+            Ast::Comparison {
+                comparator: Comparator::Equal,
+                lhs,
+                rhs,
+                ..
+            } if is_zero(rhs) => names.extend(counted_name(lhs)),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// The name that stands alone, or whose length is taken.
+fn counted_name(ast: &Ast) -> Option<String> {
+    match ast {
+        Ast::Field { name, .. } => Some(name.clone()),
+        Ast::Function { name, args, .. } if name == "length" => match args.as_slice() {
+            [Ast::Field { name, .. }] => Some(name.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+fn is_zero(ast: &Ast) -> bool {
+    matches!(ast, Ast::Literal { value, .. } if value.as_number() == Some(0.0))
 }
 
 #[cfg(test)]
@@ -135,7 +185,7 @@ mod tests {
     #[test]
     fn an_event_of_a_kit_has_the_name_of_the_kit_and_its_own() {
         assert!(is_kit_event("x.incidents.alert-raised"));
-        for event in ["x", "x.a", "x.a.b.c", "x.a.", "x..b", "y.a.b", "x.1.b"] {
+        for event in ["x", "x.a", "x.a.b.c", "x.a.", "x..b", "y.a.b", "x.-a.b"] {
             assert!(!is_kit_event(event), "{event}");
             assert_eq!(TriggerKind::of(event), None, "{event}");
         }
@@ -147,6 +197,19 @@ mod tests {
             assert!(TriggerKind::of(event).is_some(), "{event}");
         }
         assert_eq!(TriggerKind::of("llm.response"), None);
+    }
+
+    #[test]
+    fn a_guard_that_wants_nothing_there_is_known_by_its_negation() {
+        use crate::expression::Vocabulary;
+        for (guard, names) in [
+            ("a && !b && length(c) == `0`", vec!["b", "c"]),
+            ("d == `0` || !(e.f)", vec!["d"]),
+            ("a && b != `0`", vec![]),
+        ] {
+            let guard = Expression::parse_with(guard, Vocabulary::Responder).unwrap();
+            assert_eq!(Vec::from_iter(names_wanted_absent(&guard)), names);
+        }
     }
 
     #[test]

@@ -279,17 +279,23 @@ fn references(plans: &BTreeMap<String, Arc<WorldPlan>>, faults: &mut CompileErro
         let unknown = named
             .objects
             .into_iter()
-            .filter(|name| !objects.keys().any(|known| *known == name) && name != STEP_OBJECT);
+            .filter(|name| !objects.contains_key(name) && !is_built_in(name, plans));
         for name in unknown {
             let words = format!("there is no type of objects {name:?}");
             faults.push((path.clone(), words));
         }
         let unknown = named.relations.into_iter();
-        for name in unknown.filter(|name| !relations.keys().any(|known| *known == name)) {
+        for name in unknown.filter(|name| !relations.contains_key(name)) {
             let words = format!("there is no type of relations {name:?}");
             faults.push((path.clone(), words));
         }
     }
+}
+
+/// Whether a type of objects is one that no world declares: what stands for a step, and what a goal
+/// becomes where no world says otherwise.
+fn is_built_in(name: &str, plans: &BTreeMap<String, Arc<WorldPlan>>) -> bool {
+    name == STEP_OBJECT || name == GOAL_OBJECT && plans.values().all(|plan| plan.goal.is_none())
 }
 
 /// The types that a world names, but for those in the triggers of its responders: an event may be

@@ -107,6 +107,15 @@ fn the_lowest_of_each_limit_counts_and_a_goal_becomes_one_object_unless_a_world_
         worlds.object("Goal").map(|schema| schema.is_some()),
         Some(false)
     );
+    let reads = json!({"with": [{"name": "g", "find": {"first": {"type": "Goal"}}}]});
+    let reads = json!({"responders": [responder("r", "object.created", reads)]});
+    assert!(compile(json!({"w": world(reads.clone())})).is_ok());
+    let mut silent = reads;
+    silent["goal"] = json!([]);
+    assert!(
+        compile(json!({"w": world(silent)})).is_err(),
+        "nothing makes a Goal"
+    );
     let silent = compile(json!({"w": world(json!({"goal": []}))})).unwrap();
     let worlds = silent.worlds().unwrap();
     assert!(worlds.goal().is_empty());

@@ -154,6 +154,32 @@ pub enum ResponderWork {
     Run(ChildPlan),
 }
 
+impl ResponderWork {
+    /// The workflow it runs.
+    pub fn child(&self) -> Option<&ChildPlan> {
+        match self {
+            Self::Run(child) => Some(child),
+            Self::Ask(_) | Self::Emit(_) => None,
+        }
+    }
+
+    /// As [`ResponderWork::child`], to be changed.
+    pub fn child_mut(&mut self) -> Option<&mut ChildPlan> {
+        match self {
+            Self::Run(child) => Some(child),
+            Self::Ask(_) | Self::Emit(_) => None,
+        }
+    }
+
+    /// What it makes, without what it makes of a reply.
+    pub fn entries(&self) -> &[EntryPlan] {
+        match self {
+            Self::Emit(entries) => entries,
+            Self::Ask(_) | Self::Run(_) => &[],
+        }
+    }
+}
+
 /// What the failure of a responder means for its run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -421,10 +447,8 @@ impl WorldPlan {
     ///
     /// [`Plan::workflows`]: super::Plan::workflows
     pub fn workflows(&self) -> impl Iterator<Item = &str> {
-        self.all_responders().filter_map(|one| match &one.work {
-            ResponderWork::Run(child) => Some(child.workflow.as_str()),
-            ResponderWork::Ask(_) | ResponderWork::Emit(_) => None,
-        })
+        let children = self.all_responders().filter_map(|one| one.work.child());
+        children.map(|child| child.workflow.as_str())
     }
 
     /// The model groups that its responders ask.
