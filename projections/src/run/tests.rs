@@ -15,6 +15,7 @@ use super::*;
 mod agents_tests;
 mod person_tests;
 mod steer_tests;
+mod worlds_tests;
 
 /// A run given by its frames.
 struct Given {

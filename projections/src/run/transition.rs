@@ -171,7 +171,7 @@ impl RunState {
                 Ok(TransitionTarget::Step { scope, step })
             }
             Event::World(event) => self.check_world(frame, event),
-            Event::Foreign { .. } if frame.event.is_known() => Ok(TransitionTarget::Nothing),
+            Event::Foreign { .. } if frame.event.is_known() => self.check_kit_event(frame),
             Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
                 Err(TransitionError::Unknown(frame.event.kind().to_owned()))
             }

@@ -1,7 +1,7 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
 use ktsu_ledger::event::plan::world::OnError;
-use ktsu_ledger::event::{PersonEvent, StepEvent, WorldEvent};
+use ktsu_ledger::event::{PersonEvent, Posted, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame};
 
 use super::transition::{TransitionError, TransitionTarget};
@@ -68,6 +68,20 @@ impl RunState {
         let allowed = raises || (open && self.failing().is_none());
         self.require(allowed, frame, "the run", status.as_str())?;
         responding.check(frame, event)?;
+        Ok(TransitionTarget::Nothing)
+    }
+
+    /// An event of a kit's own. It is legal anywhere; where worlds are loaded, what is posted has its
+    /// number.
+    pub(super) fn check_kit_event(
+        &self,
+        frame: &Frame,
+    ) -> Result<TransitionTarget, TransitionError> {
+        if let Some(responding) = self.responding.as_deref()
+            && let Some(posted) = Posted::of(&frame.event)
+        {
+            responding.check_post(frame, &posted.by, &posted.post)?;
+        }
         Ok(TransitionTarget::Nothing)
     }
 

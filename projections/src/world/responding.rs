@@ -174,16 +174,21 @@ impl Responding {
         self.tasks.get(address)
     }
 
-    /// Tasks that are not announced, and whose turn it is: all that precedes them is made. `passed`
-    /// are candidates of the firing under way that make nothing more, beside those that made
-    /// everything.
-    pub fn due_tasks(&self, passed: Option<u32>) -> impl Iterator<Item = &Arc<TaskContext>> {
+    /// Tasks that are not announced, and whose turn it is, since all that precedes them is made: of
+    /// each responder the first, in the order in which they were decided on. Candidates of the trigger
+    /// under way before `passed` make nothing more.
+    pub fn due_tasks(&self, passed: Option<u32>) -> Vec<&Arc<TaskContext>> {
         let end = self.firing.as_ref().zip(self.current.as_ref());
         let end = end.map(|(firing, trigger)| {
             let at = firing.next().map_or(u32::MAX, |place| place.candidate);
             (trigger.seq, at.max(passed.unwrap_or_default()), 0)
         });
         self.tasks.waiting_until(end)
+    }
+
+    /// How many tasks of a responder are announced and have not ended.
+    pub fn announced_tasks(&self, responder: &str) -> u32 {
+        self.tasks.announced(responder)
     }
 
     /// Depth and counts of world frames.

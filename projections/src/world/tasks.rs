@@ -38,14 +38,23 @@ pub(super) type TaskOrder = (u64, u32, u32);
 pub(super) struct Tasks {
     all: BTreeMap<TaskOrder, WorldTask>,
     by_address: HashMap<Arc<str>, TaskOrder>,
+    by_responder: BTreeMap<Arc<str>, TasksOfResponder>,
+}
+
+/// What one responder has asked or run.
+#[derive(Debug, Clone, Default)]
+struct TasksOfResponder {
     waiting: BTreeMap<TaskOrder, Arc<TaskContext>>,
+    announced: u32,
 }
 
 impl Tasks {
     pub(super) fn add(&mut self, order: TaskOrder, context: TaskContext) {
         let context = Arc::new(context);
         self.by_address.insert(Arc::clone(&context.address), order);
-        self.waiting.insert(order, Arc::clone(&context));
+        let responder = Arc::clone(&context.responder);
+        let of_responder = self.by_responder.entry(responder).or_default();
+        of_responder.waiting.insert(order, Arc::clone(&context));
         let phase = TaskPhase::Waiting;
         self.all.insert(order, WorldTask { context, phase });
     }
@@ -59,40 +68,55 @@ impl Tasks {
         self.all.values()
     }
 
-    /// Those that are not announced, up to a place.
-    pub(super) fn waiting_until(
-        &self,
-        end: Option<TaskOrder>,
-    ) -> impl Iterator<Item = &Arc<TaskContext>> {
-        let before = move |order: &TaskOrder| end.is_none_or(|end| *order < end);
-        let waiting = self.waiting.iter();
-        waiting
-            .take_while(move |(order, _)| before(order))
-            .map(|(_, task)| task)
+    /// Of each responder the first one that is not announced, up to a place, in the order in which
+    /// they were decided on.
+    pub(super) fn waiting_until(&self, end: Option<TaskOrder>) -> Vec<&Arc<TaskContext>> {
+        let responders = self.by_responder.values();
+        let first = responders.filter_map(|one| one.waiting.first_key_value());
+        let mut first: Vec<_> = first
+            .filter(|(order, _)| end.is_none_or(|end| **order < end))
+            .collect();
+        first.sort_unstable_by_key(|(order, _)| **order);
+        first.into_iter().map(|(_, task)| task).collect()
+    }
+
+    /// How many tasks of a responder are announced and have not ended.
+    pub(super) fn announced(&self, responder: &str) -> u32 {
+        let found = self.by_responder.get(responder);
+        found.map_or(0, |one| one.announced)
     }
 
     pub(super) fn announce(&mut self, address: &str, seq: u64) {
-        let Some(order) = self.by_address.get(address) else {
-            return;
-        };
-        self.waiting.remove(order);
-        if let Some(task) = self.all.get_mut(order) {
-            task.phase = TaskPhase::Announced { seq };
-        }
+        self.change(address, TaskPhase::Announced { seq });
     }
 
     pub(super) fn end(&mut self, address: &str, seq: u64) -> Option<Arc<TaskContext>> {
-        let order = self.by_address.get(address)?;
-        self.waiting.remove(order);
-        let task = self.all.get_mut(order)?;
-        task.phase = TaskPhase::Ended { seq };
-        Some(Arc::clone(&task.context))
+        self.change(address, TaskPhase::Ended { seq })
     }
 
     pub(super) fn forget(&mut self, address: &str) {
+        if self.change(address, TaskPhase::Ended { seq: 0 }).is_none() {
+            return;
+        }
         if let Some(order) = self.by_address.remove(address) {
             self.all.remove(&order);
-            self.waiting.remove(&order);
         }
+    }
+
+    fn change(&mut self, address: &str, phase: TaskPhase) -> Option<Arc<TaskContext>> {
+        let order = self.by_address.get(address)?;
+        let task = self.all.get_mut(order)?;
+        let before = std::mem::replace(&mut task.phase, phase);
+        let responder = &task.context.responder;
+        if let Some(one) = self.by_responder.get_mut(responder) {
+            let was = u32::from(matches!(before, TaskPhase::Announced { .. }));
+            let is = u32::from(matches!(phase, TaskPhase::Announced { .. }));
+            one.announced = (one.announced + is).saturating_sub(was);
+            one.waiting.remove(order);
+            if one.waiting.is_empty() && one.announced == 0 {
+                self.by_responder.remove(responder);
+            }
+        }
+        Some(Arc::clone(&task.context))
     }
 }

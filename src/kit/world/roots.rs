@@ -4,8 +4,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::world::WorldPlan;
 use ktsu_ledger::event::plan::{Policy, Variable, Visibility, Webhooks, WorkflowPlan};
+
+use serde_json::json;
 
 use crate::files::{WORKFLOW_SUFFIX, WORLD_SUFFIX};
 use crate::loader::Loader;
@@ -43,7 +46,7 @@ impl WorldRoots {
                     invoke: None,
                     name,
                     output: None,
-                    params: draft.params,
+                    params: draft.params.or_else(only_a_goal),
                     policy: Policy::default(),
                     steps: Vec::new(),
                     version: draft.plan.version.clone(),
@@ -77,6 +80,12 @@ impl WorldRoots {
         plan.env.extend(more);
         Arc::new(plan)
     }
+}
+
+/// The params of a world that declares none: what its run is for, if that is told.
+fn only_a_goal() -> Option<CanonicalJson> {
+    let schema = json!({"type": "object", "properties": {"goal": {"type": "string"}}});
+    CanonicalJson::from_value(&schema).ok()
 }
 
 /// The name of a world by its path.

@@ -204,6 +204,23 @@ impl Definition {
         compiled.as_ref()
     }
 
+    /// What responders of its worlds do that no run does yet, in words.
+    pub fn not_runnable(&self) -> Option<String> {
+        let worlds = self.plan.worlds.values();
+        let mut all = worlds.flat_map(|world| world.all_responders().map(move |one| (world, one)));
+        all.find_map(|(world, responder)| {
+            let what = match &responder.work {
+                ResponderWork::Ask(_) => "asks a model",
+                ResponderWork::Run(_) => "runs a workflow",
+                ResponderWork::Emit(_) if responder.publish.is_some() => "publishes",
+                ResponderWork::Emit(_) if responder.after_ms.is_some() => "waits before it reacts",
+                ResponderWork::Emit(_) => return None,
+            };
+            let (name, world) = (&responder.name, &world.name);
+            Some(format!("the responder {name} of the world {world} {what}, which this version of ktsu cannot do"))
+        })
+    }
+
     /// The first responder that asks a model, by world and name.
     pub fn first_ask(&self) -> Option<String> {
         self.plan.worlds.values().find_map(|world| {

@@ -30,7 +30,7 @@ use ktsu_ledger::event::{EnvValue, ResponderFired, TaskKind, WorldEvent};
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
 use ktsu_projections::world::responding::{GOAL_ACTOR, OutputPlace};
 use ktsu_projections::world::{
-    ResponderTaskPhase, Responding, TaskContext, Trigger, TriggerKey, TriggerSubject, World,
+    Responding, TaskContext, Trigger, TriggerKey, TriggerSubject, World,
 };
 use serde_json::Value;
 
@@ -122,19 +122,13 @@ pub fn due_task(
     responding: &Responding,
     passed: Option<u32>,
 ) -> Option<Arc<TaskContext>> {
-    let mut due = responding.due_tasks(passed);
-    due.find(|task| {
+    let may_start = |task: &&Arc<TaskContext>| {
         let responder = worlds.responder(&task.responder);
         let limit = responder.and_then(|(_, responder)| responder.plan.concurrency);
-        limit.is_none_or(|limit| {
-            let running = responding.tasks().filter(|other| {
-                let announced = matches!(other.phase, ResponderTaskPhase::Announced { .. });
-                announced && other.context.responder == task.responder
-            });
-            running.count() < limit as usize
-        })
-    })
-    .cloned()
+        limit.is_none_or(|limit| responding.announced_tasks(&task.responder) < limit)
+    };
+    let due = responding.due_tasks(passed);
+    due.into_iter().find(may_start).cloned()
 }
 
 /// The next frame of the trigger at the cursor, or of the one behind it.

@@ -463,3 +463,39 @@ fn a_large_firing_takes_time_in_proportion_to_its_outputs() {
     assert_eq!(cut.world().hash(), run.world().hash());
     assert!(crate::expression::converted() - before < 2_000 * 20);
 }
+
+#[test]
+fn a_responder_has_no_more_questions_under_way_than_it_may() {
+    let ask = json!({"ask": {"group": "fast", "max_tokens": 9,
+        "messages": [{"role": "user", "content": "{{ item }} of {{ object.data.n }}"}]}});
+    let made = thing(json!({"n": "{{ item }}"}));
+    let definition = definition(&[&world(
+        "w",
+        json!([on_start(
+            "asks",
+            json!({"concurrency": 2, "for_each": {"items": [1, 2, 3]},
+            "work": ask, "then": [made]})
+        )]),
+    )]);
+    let mut run = Loop::new(&definition, "go");
+    run.run();
+    assert_eq!(
+        run.world_frames(),
+        ["object.created", "llm.request", "llm.request"]
+    );
+    let second = run.open_tasks()[1].clone();
+    run.reply(&second, "later");
+    run.run();
+    assert_eq!(
+        run.world_frames()[3..],
+        ["llm.response", "llm.request", "object.created"]
+    );
+    answer_all(&mut run);
+    let mut things: Vec<_> = run
+        .world()
+        .of_type("Thing")
+        .map(|one| one.data.to_value())
+        .collect();
+    things.sort_by_key(|one| one["n"].as_u64());
+    assert_eq!(things, [json!({"n": 1}), json!({"n": 2}), json!({"n": 3})]);
+}

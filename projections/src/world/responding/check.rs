@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Candidate, WorldEvent};
+use ktsu_ledger::event::{Candidate, Post, Principal, WorldEvent};
 use ktsu_ledger::{Actor, Frame};
 
 use super::firing::Firing;
@@ -108,6 +108,29 @@ impl Responding {
         }
     }
 
+    /// Whether an event may come with a post: the next one, or the last, whose events are one input.
+    ///
+    /// # Errors
+    /// [`WorldRefusal`] says why not.
+    pub fn check_post(
+        &self,
+        frame: &Frame,
+        by: &Principal,
+        post: &Post,
+    ) -> Result<(), WorldRefusal> {
+        if frame.actor != Actor::Principal(by.id.clone()) {
+            return Err(WorldRefusal::Actor);
+        }
+        if self.head.is_exhausted() {
+            return Err(WorldRefusal::Exhausted);
+        }
+        let (expected, got) = (self.next_post(), post.n);
+        match got == expected || (got == self.post.0 && got > 0) {
+            true => Ok(()),
+            false => Err(WorldRefusal::Post { expected, got }),
+        }
+    }
+
     fn check_object(&self, id: &str) -> Result<(), WorldRefusal> {
         match is_step_object(id) {
             true => Err(WorldRefusal::StepObject(id.to_owned())),
@@ -118,16 +141,7 @@ impl Responding {
     /// Posted by somebody, or an output that is left.
     fn check_origin(&self, frame: &Frame, event: &WorldEvent) -> Result<(), WorldRefusal> {
         match (event.by(), event.post(), event.derived()) {
-            (Some(by), Some(post), None) => {
-                if frame.actor != Actor::Principal(by.id.clone()) {
-                    return Err(WorldRefusal::Actor);
-                }
-                let (expected, got) = (self.next_post(), post.n);
-                match got == expected || (got == self.post.0 && got > 0) {
-                    true => Ok(()),
-                    false => Err(WorldRefusal::Post { expected, got }),
-                }
-            }
+            (Some(by), Some(post), None) => self.check_post(frame, by, post),
             (None, None, Some(derived)) => {
                 let responder = derived.responder.as_deref();
                 self.check_actor(frame, responder)?;
