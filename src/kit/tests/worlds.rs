@@ -25,6 +25,10 @@ fn a_kit_of_a_world_alone_has_a_root_without_steps() {
         let root = definition.root_plan().unwrap();
         assert_eq!((root.name.as_str(), root.version.as_str()), (name, "1.0.0"));
         assert!(root.steps.is_empty());
+        let params = root.params.as_ref().unwrap().to_value();
+        let goal =
+            serde_json::json!({"properties": {"goal": {"type": "string"}}, "type": "object"});
+        assert_eq!(params, goal, "what `--goal` gives");
         let worlds = definition.worlds().unwrap();
         assert_eq!(worlds.budget, WorldBudget::default());
         assert_eq!(Vec::from_iter(definition.groups()), ["fast"]);
@@ -79,6 +83,13 @@ edges:
     emit: [{object: {type: Note, data: {a: '{{ source.id }}', where: '{{ env.REGION }}'}}}]
 responders:
   - {name: look, on: object.created, type: Claim, run: {workflow: workflows/look.workflow.yaml, params: {x: '{{ object.id }}'}}, then: [{patch: {id: '{{ object.id }}', data: {seen: '{{ result }}'}}}]}
+";
+const PLAIN: &str = "kind: world
+name: plain
+version: 1.0.0
+params: {schema: {type: object, required: [x], additionalProperties: false, properties: {x: {type: string}}}}
+responders:
+  - {name: r, on: object.created, type: Goal, when: params.x && params.goal, emit: []}
 ";
 const AUDIT: &str = "kind: world
 name: audit
@@ -136,6 +147,18 @@ fn every_run_of_a_root_loads_all_worlds_and_reaches_what_they_run() {
     let audit = &kit.workflows["audit"];
     assert!(audit.is_world() && audit.definition.plan.worlds.len() == 2);
     assert_eq!(audit.definition.root_plan().unwrap().version, "2.0.0");
+}
+
+#[test]
+fn a_world_with_params_takes_a_goal_beside_them() {
+    let dir = kit(&[("worlds/plain.world.yaml", PLAIN)]);
+    let kit = load(dir.path()).unwrap_or_else(|faults| panic!("{faults}"));
+    let root = kit.workflows["plain"].definition.root().unwrap();
+    let schema = root.params.as_ref().unwrap();
+    assert_eq!(Vec::from_iter(schema.properties()), ["goal", "x"]);
+    let given = serde_json::json!({"x": "a", "goal": "b"});
+    let resolved = ktsu_workflow::params::resolve(Some(schema), given, DecisionRules::NEWEST);
+    assert!(resolved.is_ok());
 }
 
 #[test]

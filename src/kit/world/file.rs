@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::variables::declared;
 use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::world::{
     EntryPlan, ObjectType, RelationType, ResponderPlan, WorldBudget, WorldPlan,
 };
 use ktsu_ledger::event::plan::{Variable, Visibility};
 use ktsu_workflow::world::{MAX_RESPONDERS, MAX_WORLD_TYPES, STEP_OBJECT};
+use serde_json::{Value, json};
 
 use super::draft::{ResponderDraft, TypeKind, TypeMention, WorldDraft};
 use super::entries::{self, EntryList};
@@ -46,6 +48,7 @@ pub(crate) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<WorldD
         secret_flow::check(reader, schema, Visibility::Root);
         reader.params_schema(schema)
     });
+    let params = takes_goal(params.as_ref());
     let mut gathered = Gathered::default();
     let mut places = BTreeMap::new();
     let objects = fields
@@ -80,6 +83,24 @@ pub(crate) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<WorldD
         types: gathered.types,
         declared: places,
     })
+}
+
+/// The schema of the params of a world that runs on its own. The goal of a run is its param `goal`, so
+/// that whatever starts runs can give one.
+fn takes_goal(declared: Option<&CanonicalJson>) -> Option<CanonicalJson> {
+    let mut schema = match declared.map(CanonicalJson::to_value) {
+        None => json!({"type": "object"}),
+        Some(Value::Object(schema)) => Value::Object(schema),
+        // Anything goes already.
+        Some(_) => return declared.cloned(),
+    };
+    let members = schema.as_object_mut()?;
+    let properties = members.entry("properties").or_insert_with(|| json!({}));
+    if let Some(properties) = properties.as_object_mut() {
+        let text = || json!({"type": "string"});
+        properties.entry("goal").or_insert_with(text);
+    }
+    CanonicalJson::from_value(&schema).ok()
 }
 
 fn kind(reader: &mut KitReader<'_>, fields: &Fields<'_>) {
@@ -184,7 +205,7 @@ fn objects(
     read.collect()
 }
 
-fn schema(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<ktsu_ledger::CanonicalJson> {
+fn schema(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<CanonicalJson> {
     let node = fields.get("schema")?;
     let schema = reader.plain_schema(node)?;
     let kind = crate::read::member(Some(node), "type");

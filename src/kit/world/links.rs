@@ -1,6 +1,6 @@
 //! Checks of worlds against the rest of their kit: other worlds, workflows, variables.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ktsu_config::fault::{Fault, FaultCode};
@@ -89,21 +89,26 @@ fn declared_alike(worlds: &Worlds<'_>, found: &mut Vec<Fault>) {
 /// Every type that is named is declared by one of the worlds.
 fn types(worlds: &Worlds<'_>, found: &mut Vec<Fault>) {
     let declared = worlds.iter().flat_map(|(_, draft)| draft.declared.keys());
-    let declared: Vec<&(TypeKind, String)> = declared.collect();
+    let declared: BTreeSet<(TypeKind, &str)> = declared
+        .map(|(kind, name)| (*kind, name.as_str()))
+        .collect();
+    let kinds = [TypeKind::Object, TypeKind::Relation];
     let no_goal = worlds.iter().all(|(_, draft)| draft.plan.goal.is_none());
     for (path, draft) in worlds {
         for mention in &draft.types {
-            let kind = mention.kind;
-            let of_kind = declared.iter().filter(|(other, _)| kind.takes(*other));
-            let known: Vec<&str> = of_kind.map(|(_, name)| name.as_str()).collect();
-            let name = mention.name.as_str();
+            let (kind, name) = (mention.kind, mention.name.as_str());
             let is_built_in = name == STEP_OBJECT || (name == GOAL_OBJECT && no_goal);
-            if (is_built_in && kind != TypeKind::Relation) || known.contains(&name) {
+            let mut taken = kinds.into_iter().filter(|other| kind.takes(*other));
+            if (is_built_in && kind != TypeKind::Relation)
+                || taken.any(|other| declared.contains(&(other, name)))
+            {
                 continue;
             }
+            let of_kind = declared.iter().filter(|(other, _)| kind.takes(*other));
+            let known: Vec<&str> = of_kind.map(|(_, name)| *name).collect();
             let words = format!("there is no type of {} {:?}", kind.words(), mention.name);
             let fault = Fault::new(FaultCode::UnknownType, mention.place, words);
-            let is_other = declared.iter().any(|(_, name)| *name == mention.name);
+            let is_other = kinds.iter().any(|other| declared.contains(&(*other, name)));
             let fault = match (is_other, kind) {
                 (true, TypeKind::Object) => fault.hint("it is a type of relations"),
                 (true, TypeKind::Relation) => fault.hint("it is a type of objects"),

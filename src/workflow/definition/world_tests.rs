@@ -1,5 +1,6 @@
 //! Worlds of a definition: what compiles, who reacts to what, and what is refused.
 
+use ktsu_projections::run::{Outline, PlanError};
 use serde_json::{Value, json};
 
 use super::{CompileErrors, Definition};
@@ -190,6 +191,24 @@ fn secrets_unknown_types_and_workflows_that_are_not_there_are_refused() {
     ] {
         assert_eq!(refused(responder("r", "object.created", more)), [words]);
     }
+}
+
+#[test]
+fn the_outline_of_a_recorded_definition_has_its_worlds_and_every_workflow_they_run() {
+    let run = |workflow: &str| {
+        let run = json!({"run": {"webhooks": "execute", "workflow": workflow}});
+        let responders = json!([responder("r", "object.created", json!({"work": run}))]);
+        let mut plan = plan(json!({"main": workflow_of("main"), "other": workflow_of("other")}));
+        plan["worlds"] = json!({"w": world(json!({"responders": responders}))});
+        Outline::of(serde_json::from_value(plan).unwrap())
+    };
+    let outline = run("other").unwrap();
+    assert_eq!(Vec::from_iter(outline.worlds().keys()), ["w"]);
+    assert_eq!(run("no").unwrap_err(), PlanError::Missing("no".to_owned()));
+}
+
+fn workflow_of(name: &str) -> Value {
+    workflow(name, json!([]))
 }
 
 #[test]

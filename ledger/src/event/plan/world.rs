@@ -20,8 +20,9 @@ pub struct WorldPlan {
     /// Responders to `relation.created`, which come before all others of a run, in file order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub edges: Vec<ResponderPlan>,
-    /// What the goal of a run becomes, in its first turn. Absent: this world makes nothing of it. A
-    /// run none of whose worlds has this makes one object `Goal {goal}`.
+    /// What the goal of a run, its param `goal`, becomes in its first turn; a run without a goal makes
+    /// nothing of this. Absent: this world makes nothing of it. A run none of whose worlds has this
+    /// makes one object `Goal {goal}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goal: Option<Vec<EntryPlan>>,
     /// The name, equal to the file's name without `.world.yaml`.
