@@ -25,6 +25,9 @@ use serde_json::{Value, json};
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TriggerKey(Arc<str>);
 
+/// The name of the actor of what the goal of a run becomes.
+pub const GOAL_ACTOR: &str = "goal";
+
 /// How many digits an id has.
 const ID_DIGITS: usize = 16;
 

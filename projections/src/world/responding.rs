@@ -14,26 +14,28 @@
 
 mod check;
 mod firing;
+mod queue;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{
-    AgentEvent, Candidate, Derivation, FiringVerdict, Posted, RunEvent, TaskKind, WorkerEvent,
-    WorldEvent,
+    AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
+    WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
-pub use check::{GOAL_ACTOR, WorldRefusal};
+pub use check::WorldRefusal;
 pub use firing::{Firing, OutputPlace};
+
+use queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger, subject_of, take};
 
 use super::activity::{Activity, is_address};
 use super::budget::RaisedLimits;
-use super::derivation::TriggerKey;
+use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::graph::{World, WorldChange};
 use super::reactions::Reactions;
-use super::steps::changed_object;
 use super::tasks::{TaskOrder, Tasks, WorldTask};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
 
@@ -58,45 +60,12 @@ pub struct Responding {
     step_ordinal: u64,
     has_fired: bool,
     is_loaded: bool,
+    /// What was rejected, until its responder has failed with it.
+    rejected: Option<Box<OutputRejected>>,
     /// Entries of the goal before this one are made, or make nothing.
     next_of_goal: u32,
     /// Limits that people raised.
     raised: RaisedLimits,
-}
-
-/// A frame that the cursor has not passed.
-#[derive(Debug, Clone)]
-struct QueuedFrame {
-    change: WorldChange,
-    /// If somebody reacts to it.
-    trigger: Option<Box<QueuedTrigger>>,
-}
-
-#[derive(Debug, Clone)]
-struct QueuedTrigger {
-    seq: u64,
-    kind: String,
-    actor: String,
-    key: KeySource,
-    subject: QueuedSubject,
-    candidates: Vec<u32>,
-}
-
-#[derive(Debug, Clone)]
-enum QueuedSubject {
-    /// What the change says; with what was patched.
-    Change {
-        patch: Option<CanonicalJson>,
-    },
-    Posted(CanonicalJson),
-    Reply(Arc<TaskContext>, CanonicalJson),
-}
-
-/// What a key is made of, when it is needed.
-#[derive(Debug, Clone)]
-enum KeySource {
-    Root(TriggerKey),
-    Output(TriggerKey, Derivation),
 }
 
 impl Responding {
@@ -117,6 +86,7 @@ impl Responding {
             step_ordinal: 0,
             has_fired: false,
             is_loaded: false,
+            rejected: None,
             next_of_goal: 0,
             raised: RaisedLimits::default(),
         }
@@ -209,6 +179,11 @@ impl Responding {
     /// The next entry of what the goal of the run becomes. Nothing: responders have begun to react.
     pub fn next_of_goal(&self) -> Option<u32> {
         (!self.has_fired).then_some(self.next_of_goal)
+    }
+
+    /// An output that was rejected: `responder.failed` comes next.
+    pub fn rejected(&self) -> Option<&OutputRejected> {
+        self.rejected.as_deref()
     }
 
     /// The number that the next post has.
@@ -355,8 +330,12 @@ impl Responding {
                 self.close();
             }
             WorldEvent::Failed(failed) => {
+                self.rejected = None;
                 if let Some(address) = &failed.address {
                     self.tasks.forget(address);
+                }
+                if failed.responder == GOAL_ACTOR && !self.has_fired {
+                    self.next_of_goal = u32::MAX;
                 }
                 let firing = self
                     .firing
@@ -367,7 +346,9 @@ impl Responding {
                 }
             }
             WorldEvent::Loaded(_) => self.is_loaded = true,
-            WorldEvent::Rejected(_) => {}
+            WorldEvent::Rejected(rejected) => {
+                self.rejected = Some(Box::new(rejected.clone()));
+            }
             WorldEvent::ObjectCreated(_)
             | WorldEvent::ObjectPatched(_)
             | WorldEvent::RelationCreated(_)
@@ -548,68 +529,7 @@ impl Responding {
     }
 }
 
-/// The type of the object or the relation that a queued frame is about, and what is patched.
-fn subject_of<'q>(
-    subject: &'q QueuedSubject,
-    change: &'q WorldChange,
-) -> (Option<&'q str>, Option<&'q CanonicalJson>) {
-    match (subject, change) {
-        (QueuedSubject::Change { patch }, WorldChange::Object(object)) => {
-            (Some(&*object.kind), patch.as_ref())
-        }
-        (
-            QueuedSubject::Change { .. },
-            WorldChange::Relation(relation) | WorldChange::Removed(relation),
-        ) => (Some(&*relation.kind), None),
-        (QueuedSubject::Change { .. }, _)
-        | (QueuedSubject::Posted(_) | QueuedSubject::Reply(..), _) => (None, None),
-    }
-}
-
 /// Whether a frame's first cause is this trigger.
 fn is_about(trigger: Option<&Arc<Trigger>>, frame: &Frame) -> bool {
     trigger.is_some_and(|trigger| frame.cause.first() == Some(&Cause::Here(trigger.seq)))
-}
-
-/// Moves a world past a frame. Gives the trigger that it is, if it is one.
-fn take(world: &mut World, queued: &QueuedFrame) -> Option<Trigger> {
-    let before =
-        changed_object(&queued.change).and_then(|object| world.object(&object.id).cloned());
-    world.follow(&queued.change);
-    let trigger = queued.trigger.as_deref()?;
-    let subject = match (&trigger.subject, &queued.change) {
-        (QueuedSubject::Posted(data), _) => TriggerSubject::Posted(data.clone()),
-        (QueuedSubject::Reply(task, outcome), _) => TriggerSubject::Reply {
-            task: Arc::clone(task),
-            outcome: outcome.clone(),
-        },
-        (QueuedSubject::Change { patch }, WorldChange::Object(object)) => TriggerSubject::Object {
-            object: Arc::clone(object),
-            before: before.filter(|_| patch.is_some()),
-            patch: patch.clone(),
-        },
-        (
-            QueuedSubject::Change { .. },
-            WorldChange::Relation(relation) | WorldChange::Removed(relation),
-        ) => TriggerSubject::Relation(Arc::clone(relation)),
-        (
-            QueuedSubject::Change { .. },
-            WorldChange::Nothing | WorldChange::Exhausted | WorldChange::Raised,
-        ) => return None,
-    };
-    let key = match &trigger.key {
-        KeySource::Root(key) => key.clone(),
-        KeySource::Output(parent, derived) => {
-            let responder = derived.responder.as_deref().unwrap_or_default();
-            parent.output(responder, derived.item, derived.entry)
-        }
-    };
-    Some(Trigger {
-        seq: trigger.seq,
-        kind: trigger.kind.clone(),
-        actor: trigger.actor.clone(),
-        key,
-        subject,
-        candidates: trigger.candidates.clone(),
-    })
 }

@@ -26,9 +26,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jmespath::Rcvar;
-use ktsu_ledger::event::{EnvValue, ResponderFired, TaskKind, WorldEvent};
+use ktsu_ledger::event::{EnvValue, ResponderFailed, ResponderFired, TaskKind, WorldEvent};
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
-use ktsu_projections::world::responding::{GOAL_ACTOR, OutputPlace};
+use ktsu_projections::world::derivation::GOAL_ACTOR;
+use ktsu_projections::world::responding::OutputPlace;
 use ktsu_projections::world::{
     Responding, TaskContext, Trigger, TriggerKey, TriggerSubject, World,
 };
@@ -109,10 +110,39 @@ pub fn next(
         return None;
     }
     let task = |passed| due_task(context.worlds, responding, passed).map(Response::Announce);
-    next_of_goal(context, responding)
+    failed(responding)
+        .or_else(|| next_of_goal(context, responding))
         .or_else(|| task(None))
         .or_else(|| next_output(context, responding, memo))
         .or_else(|| task(Some(u32::MAX)))
+}
+
+/// `responder.failed` behind an `output.rejected` that a log ends with.
+fn failed(responding: &Responding) -> Option<Response> {
+    let rejected = responding.rejected()?;
+    let current = responding.current();
+    let task = current.map(|(trigger, _)| match &trigger.subject {
+        TriggerSubject::Reply { task, .. } => (trigger.seq, Some(task)),
+        TriggerSubject::Object { .. } | TriggerSubject::Relation(_) | TriggerSubject::Posted(_) => {
+            (trigger.seq, None)
+        }
+    });
+    let responder = rejected.derived.responder.as_deref();
+    let (trigger, task) = task.filter(|_| responder.is_some()).unzip();
+    let failed = ResponderFailed {
+        address: task.flatten().map(|task| task.address.to_string()),
+        code: rejected.code.clone(),
+        entry: Some(rejected.derived.entry),
+        item: rejected.derived.item,
+        message: rejected.message.clone(),
+        responder: responder.unwrap_or(GOAL_ACTOR).to_owned(),
+    };
+    Some(Response::Failed(Box::new(Draft {
+        scope: String::new(),
+        actor: actor(responder),
+        cause: trigger.map(Cause::Here).into_iter().collect(),
+        event: Event::World(WorldEvent::Failed(failed)),
+    })))
 }
 
 /// The next task to announce: its turn has come, and its responder has not as many under way as it

@@ -7,8 +7,7 @@ use ktsu_ledger::event::{
     ResponderFailed, Violation, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event};
-use ktsu_projections::world::derivation::relation_id;
-use ktsu_projections::world::responding::GOAL_ACTOR;
+use ktsu_projections::world::derivation::{GOAL_ACTOR, relation_id};
 use ktsu_projections::world::steps::is_step_object;
 use ktsu_projections::world::{TriggerKey, World, object};
 use serde_json::{Map, Value};

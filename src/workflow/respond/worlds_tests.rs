@@ -1,5 +1,6 @@
 //! The worlds of Kando's kits, and what responders promise, in a small loop.
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::loop_tests::{Loop, definition};
@@ -498,4 +499,53 @@ fn a_responder_has_no_more_questions_under_way_than_it_may() {
         .collect();
     things.sort_by_key(|one| one["n"].as_u64());
     assert_eq!(things, [json!({"n": 1}), json!({"n": 2}), json!({"n": 3})]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    /// Replies and posts come at any moment, also inside of firings.
+    #[test]
+    fn whatever_comes_when_a_cut_behind_the_last_input_changes_nothing(
+        moves in prop::collection::vec((0..12usize, 0..4usize, any::<prop::sample::Index>()), 0..12),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let definition = definition(&[&kit("research"), &kit("diligence")]);
+        let mut run = Loop::new(&definition, "Acme");
+        let mut last_input = 0;
+        for (steps, input, which) in moves {
+            for _ in 0..steps {
+                run.step();
+            }
+            let tasks = run.open_tasks();
+            let ids: Vec<String> = run.world().objects().iter().map(|one| one.id.to_string()).collect();
+            match input {
+                0 | 1 if !tasks.is_empty() => run.reply(&tasks[which.index(tasks.len())], "reply"),
+                2 if !ids.is_empty() => run.post_patch(&ids[which.index(ids.len())], &json!({"text": "hers"})),
+                3 if !ids.is_empty() => {
+                    let id = format!("e{}", run.frames.len());
+                    run.post(&id, "Evidence", &json!({"claim_id": ids[which.index(ids.len())]}));
+                }
+                _ => continue,
+            }
+            last_input = run.frames.len();
+        }
+        run.run();
+        let length = last_input + cut.index(run.frames.len() - last_input + 1);
+        // What the loop records as a task's request is an input, too.
+        let dispatched = |frame: &ktsu_ledger::Frame| frame.event.kind() == "worker.dispatched";
+        let after = length > 0 && dispatched(&run.frames[length - 1]);
+        let length = length + usize::from(after);
+        let mut again = run.restarted(&run.frames[..length]);
+        again.run();
+        let same = |run: &Loop<'_>| -> Vec<String> {
+            let frames = run.frames.iter();
+            frames.map(|frame| format!("{} {}", frame.actor, frame.event.data())).collect()
+        };
+        let (a, b) = (same(&again), same(&run));
+        let first = a.iter().zip(&b).position(|(a, b)| a != b);
+        let at = |all: &[String]| first.and_then(|at| all.get(at).cloned());
+        prop_assert_eq!((length, first, at(&a), a.len()), (length, None, at(&b), b.len()));
+        prop_assert_eq!(again.world().hash(), run.world().hash());
+    }
 }

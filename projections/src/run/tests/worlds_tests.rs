@@ -1,8 +1,8 @@
 //! Frames about worlds: where they are legal, in what order, and what they leave to react to.
 
 use ktsu_ledger::event::{
-    Candidate, Derivation, FiringVerdict, ObjectCreated, ObjectPatched, OverlaySet, PersonEvent,
-    Post, RelationCreated, ResponderFired, WorldEvent,
+    Candidate, ContinueReason, Continued, Derivation, FiringVerdict, ObjectCreated, ObjectPatched,
+    OverlaySet, PersonEvent, Post, RelationCreated, ResponderFired, WorldEvent,
 };
 
 use super::*;
@@ -150,6 +150,11 @@ impl Given {
     }
 }
 
+fn idle() -> Event {
+    let why = ContinueReason::Idle;
+    Event::Run(RunEvent::Continued(Continued { why }))
+}
+
 #[test]
 fn a_run_that_loads_no_worlds_takes_no_events_about_them() {
     let run = Given::a_run(two_transforms());
@@ -165,12 +170,19 @@ fn a_run_that_loads_no_worlds_takes_no_events_about_them() {
     sealed.frame.scope = "child".to_owned();
     let refused = run.state.check(&sealed.frame);
     assert_eq!(refused, Err(TransitionError::Scope("child".to_owned())));
-    let ended = run
+    let steps = run
         .then(started("a"))
         .then(completed("a"))
         .then(started("b"))
-        .then(completed("b"))
-        .then(completed_run());
+        .then(completed("b"));
+    let last = steps.state.next_seq() - 1;
+    let seen = fired(&[("after", 0)]);
+    let ended = steps.then_world(seen.clone(), Some(last - 2));
+    assert!(ended.state.check(&ended.seal("", idle()).frame).is_err());
+    let ended = ended.then_world(seen, Some(last));
+    let too_soon = ended.state.check(&ended.seal("", completed_run()).frame);
+    assert!(too_soon.is_err(), "it ends once nothing is due");
+    let ended = ended.then(idle()).then(completed_run());
     let sealed = ended.seal_world(thing("t", None, Some(1)), None);
     let refused = ended.state.check(&sealed.frame);
     assert!(

@@ -8,6 +8,7 @@ use ktsu_ledger::{Actor, Frame};
 
 use super::firing::Firing;
 use super::{Responding, is_about};
+use crate::world::derivation::GOAL_ACTOR;
 use crate::world::steps::is_step_object;
 use crate::world::trigger::{Trigger, TriggerSubject};
 
@@ -63,6 +64,13 @@ impl Responding {
     pub fn check(&self, frame: &Frame, event: &WorldEvent) -> Result<(), WorldRefusal> {
         if self.head.is_exhausted() && !matches!(event, WorldEvent::BudgetRaised(_)) {
             return Err(WorldRefusal::Exhausted);
+        }
+        let fails = matches!(
+            event,
+            WorldEvent::Failed(_) | WorldEvent::BudgetExhausted(_)
+        );
+        if self.rejected.is_some() && event.by().is_none() && !fails {
+            return Err(WorldRefusal::Output);
         }
         match event {
             WorldEvent::ObjectCreated(created) => {
@@ -229,6 +237,3 @@ impl Responding {
         is_about(Some(&next), frame).then_some((next, firing))
     }
 }
-
-/// The name of the actor of what the goal of a run becomes.
-pub const GOAL_ACTOR: &str = "goal";
