@@ -102,17 +102,20 @@ impl RunState {
     /// A responder that fails ends the run unless it says otherwise (seed 000, invariant 11), and so
     /// does a budget that is used up.
     fn fail_by_worlds(&mut self, frame: &Frame) {
-        let (code, message) = match &frame.event {
-            Event::World(WorldEvent::Failed(failed)) if !self.goes_on(&failed.responder) => {
-                let message = format!("responder {}: {}", failed.responder, failed.message);
-                (failed.code.clone(), message)
-            }
-            Event::World(WorldEvent::BudgetExhausted(exhausted)) => {
-                let reasons = exhausted.reasons.join(", ");
-                let message = format!("the budget of the world is used up: {reasons}");
-                ("budget_exhausted".to_owned(), message)
-            }
-            _ => return,
+        let Event::World(event) = &frame.event else {
+            return;
+        };
+        let (code, message) = if let WorldEvent::Failed(failed) = event
+            && !self.goes_on(&failed.responder)
+        {
+            let message = format!("responder {}: {}", failed.responder, failed.message);
+            (failed.code.clone(), message)
+        } else if let WorldEvent::BudgetExhausted(exhausted) = event {
+            let reasons = exhausted.reasons.join(", ");
+            let message = format!("the budget of the world is used up: {reasons}");
+            ("budget_exhausted".to_owned(), message)
+        } else {
+            return;
         };
         if self.failing().is_none() {
             self.fail(RunFailure {
