@@ -29,7 +29,10 @@ const JUSTIFIED: [(&str, Justified); 3] = [
             ),
             ("projections", &["run/mod.rs"]),
             ("src/schema", &["lib.rs"]),
-            ("src/workflow", &["definition/mod.rs", "next/mod.rs"]),
+            (
+                "src/workflow",
+                &["definition/mod.rs", "next/mod.rs", "respond/mod.rs"],
+            ),
             ("src/egress", &["lib.rs"]),
             ("src/secret", &["lib.rs"]),
             ("src/tools", &["lib.rs", "transport.rs"]),

@@ -100,6 +100,7 @@ pub(crate) fn chain_as(name: &str, transforms: u32, url: Option<&str>) -> Arc<De
         format: FORMAT,
         root: name.to_owned(),
         workflows: BTreeMap::from([(name.to_owned(), Arc::new(workflow))]),
+        worlds: BTreeMap::new(),
     };
     Arc::new(Definition::compile(plan).unwrap())
 }

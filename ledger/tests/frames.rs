@@ -3,6 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod support;
+#[path = "support/worlds.rs"]
+mod worlds;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -207,11 +209,13 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         Event::Run(RunEvent::Completed(RunCompleted {
             output: Some(value.clone()),
             output_from: Some(reference()),
+            world: Some(name()),
         })),
         Event::Run(RunEvent::Failed(RunFailed {
             code: name(),
             message: name(),
             step: Some(name()),
+            world: Some(name()),
         })),
         Event::Run(RunEvent::TimerFired(TimerFired {
             step: Some(name()),
@@ -330,6 +334,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         events.push(Event::Webhook(WebhookEvent::Failed(answer(full))));
         events.extend(samples_of_agents(text, value, full));
     }
+    events.extend(worlds::world_samples(text, value));
     events
 }
 

@@ -114,6 +114,7 @@ impl CallHistory {
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
+            | Event::World(_)
             | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}

@@ -17,6 +17,7 @@ pub mod run;
 pub mod step_name;
 pub mod usage;
 pub mod value_diff;
+pub mod world;
 
 pub use envelope::Envelope;
 pub use lineage::Lineage;

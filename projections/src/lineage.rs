@@ -11,6 +11,8 @@ use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use crate::world::describe::describe_world;
+
 /// The causal graph of one stream.
 #[derive(Debug, Clone, Default)]
 pub struct Lineage {
@@ -175,6 +177,7 @@ fn describe(event: &Event) -> String {
         Event::Store(StoreEvent::Recovered(found)) => {
             format!("{} unfinished runs", found.unfinished)
         }
+        Event::World(event) => describe_world(event),
         Event::Foreign { .. } => String::new(),
     }
 }
@@ -204,6 +207,7 @@ fn describe_run(event: &RunEvent) -> String {
         RunEvent::Started(started) => started.plan.clone().unwrap_or_default(),
         RunEvent::Continued(continued) => match continued.why {
             ktsu_ledger::event::ContinueReason::Bound => "the turn before was full".to_owned(),
+            ktsu_ledger::event::ContinueReason::Idle => "as nothing is due".to_owned(),
             ktsu_ledger::event::ContinueReason::Restart => "after a restart".to_owned(),
         },
         RunEvent::Resumed(resumed) => {

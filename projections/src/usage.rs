@@ -53,6 +53,7 @@ impl Usage {
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
+            | Event::World(_)
             | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}

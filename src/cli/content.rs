@@ -28,6 +28,7 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
         | Event::Item(_)
         | Event::Worker(_)
         | Event::Person(_)
+        | Event::World(_)
         | Event::Kv(_)
         | Event::Store(_)
         | Event::Foreign { .. } => return,

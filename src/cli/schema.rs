@@ -12,7 +12,7 @@ use ktsu_config::shape::json::document;
 use ktsu_environment::shape::ENVIRONMENT;
 use ktsu_gateway as gateway;
 use ktsu_kit::lock::shape::LOCK;
-use ktsu_kit::shape::{agent, kit, server, workflow};
+use ktsu_kit::shape::{agent, kit, server, workflow, world};
 
 /// What `schema` takes.
 #[derive(Debug, clap::Args)]
@@ -42,6 +42,8 @@ enum SchemaKind {
     Servers,
     /// workflows/NAME.workflow.yaml
     Workflow,
+    /// worlds/NAME.world.yaml
+    World,
 }
 
 impl SchemaKind {
@@ -56,6 +58,7 @@ impl SchemaKind {
             Self::Server => ("A tool server of ktsu", &server::SERVER),
             Self::Servers => ("servers.yaml of ktsu", &server::SERVERS),
             Self::Workflow => ("A workflow of ktsu", &workflow::WORKFLOW),
+            Self::World => ("A world of ktsu", &world::WORLD),
         }
     }
 

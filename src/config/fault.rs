@@ -75,6 +75,8 @@ fault_codes! {
     EnvInServer = "env-in-server",
     /// A sub-workflow declares or uses variables.
     EnvInSubWorkflow = "env-in-sub-workflow",
+    /// Responders set each other off without a guard (a warning).
+    EndlessResponders = "endless-responders",
     /// A file is larger than 1 MiB.
     FileTooLarge = "file-too-large",
     /// A file cannot be read.
@@ -91,8 +93,12 @@ fault_codes! {
     LockFormat = "lock-format",
     /// The kit must be as locked, and has no lock.
     LockMissing = "lock-missing",
+    /// A guard against a second object that two triggers in a row pass (a warning).
+    MadeTwice = "made-twice",
     /// A key on a step of another kind.
     MisplacedKey = "misplaced-key",
+    /// A look-up of objects to whose arrival nothing reacts (a warning).
+    MissedLater = "missed-later",
     /// A required key is absent.
     MissingKey = "missing-key",
     /// A required param of a child workflow or an agent is not given.
@@ -159,12 +165,16 @@ fault_codes! {
     UndeclaredVariable = "undeclared-variable",
     /// `default` names no workflow.
     UnknownDefault = "unknown-default",
+    /// An event that no responder can react to.
+    UnknownEvent = "unknown-event",
     /// A field that a value cannot have.
     UnknownField = "unknown-field",
     /// A model group that the gateway does not have.
     UnknownGroup = "unknown-group",
     /// A key that does not exist.
     UnknownKey = "unknown-key",
+    /// A name that a responder does not have.
+    UnknownName = "unknown-name",
     /// A transform operation that does not exist.
     UnknownOp = "unknown-op",
     /// A param that the child workflow or the agent does not take.
@@ -179,12 +189,16 @@ fault_codes! {
     UnknownServer = "unknown-server",
     /// A step that does not exist.
     UnknownStep = "unknown-step",
+    /// A type of objects or relations that no world declares.
+    UnknownType = "unknown-type",
     /// A workflow has a budget, and a model that it may ask has no price (a warning).
     UnpricedModel = "unpriced-model",
     /// The step wants another version of its agent.
     VersionMismatch = "version-mismatch",
     /// An agent file says nothing of its version (a warning).
     VersionMissing = "version-missing",
+    /// A responder none of whose events can happen (a warning).
+    UnreachableResponder = "unreachable-responder",
     /// Parent and child do not agree on webhooks (a warning).
     WebhooksNotAgreed = "webhooks-not-agreed",
     /// Workflow files call one another.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::SourceSpan;
-use ktsu_ledger::event::plan::{AgentFile, FORMAT, Plan, WorkflowPlan};
+use ktsu_ledger::event::plan::{AgentFile, FORMAT, Plan, Visibility, WorkflowPlan};
 use ktsu_workflow::definition::Definition;
 
 use super::kit::KitWorkflow;
@@ -18,16 +18,19 @@ use super::links;
 use super::loader::Loader;
 use super::parallel;
 use super::servers::ServerUse;
+use super::world::WorldRoots;
 
 /// The plans of the files of a kit, shared by every definition that reaches them.
 pub(super) struct Plans {
     workflows: BTreeMap<String, Arc<WorkflowPlan>>,
     agents: BTreeMap<String, Arc<AgentFile>>,
+    roots: WorldRoots,
 }
 
 impl Plans {
     /// Takes the plans out of the drafts of a kit without errors.
     pub(super) fn take(loader: &mut Loader, uses: &BTreeMap<String, Vec<ServerUse>>) -> Self {
+        let roots = WorldRoots::take(loader);
         let paths: Vec<String> = loader.drafts.keys().cloned().collect();
         let workflows = paths.into_iter().filter_map(|path| {
             let plan = links::plan(loader, &path)?;
@@ -36,7 +39,13 @@ impl Plans {
         Self {
             workflows: workflows.collect(),
             agents: agents(loader, uses),
+            roots,
         }
+    }
+
+    /// The worlds that can be run on their own.
+    pub(super) fn worlds(&self) -> impl Iterator<Item = String> + '_ {
+        self.roots.implicit.keys().cloned()
     }
 
     /// The definitions of some workflows, or what is wrong with them, in the order of their paths.
@@ -47,10 +56,24 @@ impl Plans {
         })
     }
 
-    /// A workflow and everything it reaches.
+    /// A workflow and everything it reaches; of a root also the worlds of the kit, and what these
+    /// reach.
     fn reached(&self, root: &str) -> Option<Plan> {
-        let mut workflows = BTreeMap::new();
-        let mut waiting = BTreeSet::from([root.to_owned()]);
+        let plan = self.workflows.get(root);
+        let plan = plan.or_else(|| self.roots.implicit.get(root))?;
+        let worlds = match plan.visibility {
+            Visibility::Root => self.roots.worlds.clone(),
+            Visibility::SubWorkflow => BTreeMap::new(),
+        };
+        let own = match worlds.is_empty() {
+            true => Arc::clone(plan),
+            false => self.roots.root(plan),
+        };
+        let mut waiting: BTreeSet<String> = links::children(&own).collect();
+        let run = worlds.values().flat_map(|world| world.workflows());
+        waiting.extend(run.map(str::to_owned));
+        waiting.remove(root);
+        let mut workflows = BTreeMap::from([(root.to_owned(), own)]);
         while let Some(path) = waiting.pop_first() {
             let plan = self.workflows.get(&path)?;
             waiting.extend(links::children(plan).filter(|child| !workflows.contains_key(child)));
@@ -66,6 +89,7 @@ impl Plans {
             format: FORMAT,
             root: root.to_owned(),
             workflows,
+            worlds,
         })
     }
 }

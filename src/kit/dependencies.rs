@@ -59,6 +59,7 @@ pub(super) fn check_variables(
                 | NameUsage::Condition
                 | NameUsage::ForEach
                 | NameUsage::Output
+                | NameUsage::Responder
                 | NameUsage::Transform),
             ) if one.secret => {
                 let words = format!("the secret {name:?} cannot be used in {}", usage.words());
@@ -76,6 +77,7 @@ pub(super) fn check_params(
     reader: &mut KitReader<'_>,
     mentions: &[Mention],
     schema: Option<&CanonicalJson>,
+    what: &str,
 ) {
     let schema = schema.and_then(|schema| ParamsSchema::compile(schema).ok());
     let Some(schema) = schema.filter(ParamsSchema::is_closed) else {
@@ -85,7 +87,7 @@ pub(super) fn check_params(
     for mention in mentions {
         let unknown = mention.params.iter();
         for name in unknown.filter(|name| !known.contains(&name.as_str())) {
-            let words = format!("this workflow cannot have a param {name:?}");
+            let words = format!("{what} cannot have a param {name:?}");
             let fault = Fault::new(FaultCode::UnknownParam, mention.place, words);
             reader.fault(fault.suggest_or(
                 name,
@@ -155,7 +157,7 @@ fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, Sour
             Root::Item | Root::ItemIndex if !fan_out || mention.usage != NameUsage::Value => {
                 outside(reader, mention.place);
             }
-            Root::Item | Root::ItemIndex | Root::Params | Root::Env(_) => {}
+            Root::Item | Root::ItemIndex | Root::Params | Root::Env(_) | Root::Name(_) => {}
         }
     }
     wanted
@@ -189,7 +191,7 @@ pub(super) fn check_output(reader: &mut KitReader<'_>, mentions: &[Mention], ids
         match &mention.root {
             Root::Step(id) if !ids.contains(id) => unknown_step(reader, id, mention.place, ids),
             Root::Item | Root::ItemIndex => outside(reader, mention.place),
-            Root::Step(_) | Root::Params | Root::Env(_) => {}
+            Root::Step(_) | Root::Params | Root::Env(_) | Root::Name(_) => {}
         }
     }
 }

@@ -11,6 +11,9 @@ pub(super) const AGENT_SUFFIX: &str = ".agent.yaml";
 /// How the names of server files end.
 pub(super) const SERVER_SUFFIX: &str = ".server.yaml";
 
+/// How the names of world files end.
+pub(super) const WORLD_SUFFIX: &str = ".world.yaml";
+
 /// The version of a file that has none (decision K2).
 pub(super) const NO_VERSION: &str = "0.0.0";
 
@@ -55,6 +58,8 @@ pub enum FileKind {
     Agent,
     /// `*.server.yaml`
     Server,
+    /// `*.world.yaml`
+    World,
 }
 
 impl FileKind {
@@ -64,6 +69,7 @@ impl FileKind {
             Self::Workflow => "workflow",
             Self::Agent => "agent",
             Self::Server => "server",
+            Self::World => "world",
         }
     }
 }

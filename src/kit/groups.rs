@@ -53,6 +53,12 @@ pub(super) fn check(loader: &mut Loader) {
             }
         }
     }
+    for (file, draft) in &loader.worlds {
+        let responders = draft.iter().flat_map(|draft| &draft.responders);
+        for (group, place) in responders.filter_map(|one| one.group.as_ref()) {
+            judge(file, group, *place);
+        }
+    }
     faults
         .into_iter()
         .for_each(|fault| loader.faults.add(fault));

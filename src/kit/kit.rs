@@ -9,7 +9,7 @@ use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_workflow::definition::Definition;
 
-use super::files::KitFile;
+use super::files::{KitFile, WORLD_SUFFIX};
 use super::lock::LockStatus;
 use super::server::KitServer;
 use super::servers::ServerUse;
@@ -70,6 +70,13 @@ pub struct KitWorkflow {
     pub lock: Option<CanonicalJson>,
 }
 
+impl KitWorkflow {
+    /// Whether it is a world that runs on its own: its workflow has no file and no steps.
+    pub fn is_world(&self) -> bool {
+        self.path.ends_with(WORLD_SUFFIX)
+    }
+}
+
 impl Kit {
     /// The text of one of [`Kit::files`], as it was read: whatever became of it since, this is what
     /// was checked.
@@ -78,16 +85,19 @@ impl Kit {
         text.map(String::as_str)
     }
 
-    /// The workflow that runs when none is named: the default, or the only root (decision C3).
+    /// The workflow that runs when none is named: the default, or the only root (decision C3). A
+    /// world on its own counts only where there is no root workflow.
     pub fn default_root(&self) -> Option<&str> {
         if let Some(name) = &self.default_workflow {
             return Some(name);
         }
-        let mut roots = self
-            .workflows
-            .iter()
-            .filter(|(_, one)| one.visibility == Visibility::Root);
-        let (name, _) = roots.next()?;
-        roots.next().is_none().then_some(name)
+        let roots = self.workflows.iter();
+        let roots = roots.filter(|(_, one)| one.visibility == Visibility::Root);
+        let (worlds, files): (Vec<_>, Vec<_>) = roots.partition(|(_, one)| one.is_world());
+        let roots = if files.is_empty() { worlds } else { files };
+        match roots.as_slice() {
+            [(name, _)] => Some(name),
+            _ => None,
+        }
     }
 }

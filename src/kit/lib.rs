@@ -43,6 +43,7 @@ pub mod tree;
 mod types;
 mod webhook;
 pub(crate) mod workflow;
+mod world;
 
 use std::path::Path;
 
@@ -83,12 +84,15 @@ fn read(
     let settings = loader.settings();
     let top = loader.top_level();
     loader.read_workflows(&top);
+    loader.read_worlds();
     loader.follow_children();
     loader.read_agents();
     loader.read_servers();
     loader.check_default(settings.default.as_ref());
     servers::check(&mut loader);
     links::check(&mut loader);
+    let name = settings.name(&loader.root);
+    world::check(&mut loader, &name);
     types::check(&mut loader);
     loader.check_gateway();
     groups::check(&mut loader);

@@ -2,14 +2,14 @@
 
 use std::path::Path;
 
-use ktsu_ledger::event::plan::{StepWork, Visibility, Webhooks, WorkflowPlan};
+use ktsu_ledger::event::plan::{ChildPlan, StepWork, Visibility, Webhooks, WorkflowPlan};
 use serde_json::Value;
 
 use super::calls;
 use super::loader::Loader;
 use super::reference;
 use super::schemas::{missing_params, undeclared_param};
-use super::step::{ChildDraft, StepDraft};
+use super::step::ChildDraft;
 use super::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_workflow::graph::{self, Expansion, MAX_LEVELS, MAX_SCOPES};
@@ -33,12 +33,10 @@ pub(super) fn check(loader: &mut Loader) {
             }
             let child = loader.children.get(&(path.clone(), position));
             let child = child.and_then(|child| loader.drafts.get(child)?.as_ref());
-            if let (Some(said), Some(child)) = (&step.child, child) {
-                version(said, child, &mut faults);
-                variables(said, child, &mut faults);
-                params(said, child, &mut faults);
-                literals(step, said, child, &mut faults);
-                webhooks(step, said, child, &mut faults);
+            if let (Some(said), Some(child)) = (&step.child, child)
+                && let StepWork::Workflow(plan) = &step.plan.work
+            {
+                self::child(plan, said, child, "the step", &mut faults);
             }
             found.extend(
                 faults
@@ -51,10 +49,21 @@ pub(super) fn check(loader: &mut Loader) {
     found.into_iter().for_each(|fault| loader.faults.add(fault));
 }
 
-fn version(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
+/// What a workflow is called with fits it. `what` calls it: `the step`.
+pub(super) fn child(
+    plan: &ChildPlan,
+    said: &ChildDraft,
+    child: &WorkflowDraft,
+    what: &str,
+    faults: &mut Vec<Fault>,
+) {
     let version = &child.plan.version;
     let reference = said.reference();
-    faults.extend(reference::version(&reference, version, true, "the step"));
+    faults.extend(reference::version(&reference, version, true, what));
+    variables(said, child, faults);
+    params(said, child, faults);
+    literals(plan, said, child, faults);
+    webhooks(plan, said, child, faults);
 }
 
 /// Only the root of a run is given values for variables, so no other workflow declares any, whatever
@@ -94,8 +103,8 @@ fn params(said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
 }
 
 /// What is written out is checked before any run.
-fn literals(step: &StepDraft, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
-    let (StepWork::Workflow(plan), Some(schema)) = (&step.plan.work, &child.plan.params) else {
+fn literals(plan: &ChildPlan, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
+    let Some(schema) = &child.plan.params else {
         return;
     };
     let (Ok(schema), Some(given)) = (ParamsSchema::compile(schema), &plan.params) else {
@@ -123,10 +132,7 @@ fn is_written_out(value: &Value) -> bool {
 }
 
 /// Both sides must say `execute`; otherwise nothing is sent (decision S7).
-fn webhooks(step: &StepDraft, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
-    let StepWork::Workflow(plan) = &step.plan.work else {
-        return;
-    };
+fn webhooks(plan: &ChildPlan, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
     if plan.webhooks == Webhooks::Execute && child.plan.webhooks == Webhooks::Suppress {
         let words = format!(
             "{:?} suppresses its webhooks, so none will be sent",

@@ -1,6 +1,7 @@
 //! Loads the files of a kit, one after another, until no new file is referred to.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::id::is_name;
@@ -8,7 +9,8 @@ use ktsu_ledger::id::is_name;
 use super::agent;
 use super::definitions::Plans;
 use super::files::{
-    AGENT_SUFFIX, CENTRAL, FileKind, GATEWAY, KitFile, SERVER_SUFFIX, WORKFLOW_SUFFIX, file_names,
+    AGENT_SUFFIX, CENTRAL, FileKind, GATEWAY, KitFile, SERVER_SUFFIX, WORKFLOW_SUFFIX,
+    WORLD_SUFFIX, file_names,
 };
 use super::kit::Kit;
 use super::loader::{FileRead, Loader};
@@ -19,6 +21,7 @@ use super::servers::{self, ServerUse};
 use super::shape::kit::KIT as KIT_SHAPE;
 use super::types;
 use super::workflow;
+use super::world;
 use super::{builtin, calls, reference, server_registry};
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::yaml::{self, SourceSpan};
@@ -28,6 +31,16 @@ use ktsu_config::yaml::{self, SourceSpan};
 pub(super) struct Settings {
     name: Option<String>,
     pub(super) default: Option<(String, SourceSpan)>,
+}
+
+impl Settings {
+    /// The name of the kit: its own, or that of its folder.
+    pub(super) fn name(&self, root: &Path) -> String {
+        let folder = root.file_name();
+        let folder = folder.map(|name| name.to_string_lossy().into_owned());
+        let name = self.name.clone().or(folder);
+        name.unwrap_or_else(|| "kit".to_owned())
+    }
 }
 
 const KIT: &str = "kit.yaml";
@@ -47,7 +60,7 @@ impl Loader {
             .into_iter()
             .filter(|name| name.ends_with(WORKFLOW_SUFFIX));
         let paths: Vec<String> = names.map(|name| format!("workflows/{name}")).collect();
-        if paths.is_empty() {
+        if paths.is_empty() && self.world_files().is_empty() {
             let words = format!("there is no workflows/NAME{WORKFLOW_SUFFIX}");
             let fault = Fault::new(FaultCode::NoWorkflows, SourceSpan::default(), words);
             self.fault("workflows", fault);
@@ -72,6 +85,37 @@ impl Loader {
             self.drafts.insert(path.clone(), draft);
             self.checked
                 .extend(checked.map(|checked| (path.clone(), checked)));
+        }
+    }
+
+    /// The paths of the world files.
+    fn world_files(&self) -> Vec<String> {
+        let names = self.file_names("worlds").into_iter();
+        let names = names.filter(|name| name.ends_with(WORLD_SUFFIX));
+        names.map(|name| format!("worlds/{name}")).collect()
+    }
+
+    /// Reads the worlds, and every workflow that a responder runs.
+    pub(super) fn read_worlds(&mut self) {
+        let paths = self.world_files();
+        for (path, draft) in paths.iter().zip(self.read_all(&paths, world::read)) {
+            let responders = draft.iter().flat_map(|draft| &draft.responders);
+            let runs = responders.enumerate().filter_map(|(position, responder)| {
+                let reference = responder.run.as_ref()?.reference();
+                let found = reference::resolve(&self.root, path, &reference);
+                Some((position, found))
+            });
+            let runs: Vec<_> = runs.collect();
+            for (position, run) in runs {
+                match run {
+                    Ok(run) => {
+                        self.read_workflow(&run);
+                        self.runs.insert((path.clone(), position), run);
+                    }
+                    Err(fault) => self.fault(path, fault),
+                }
+            }
+            self.worlds.insert(path.clone(), draft);
         }
     }
 
@@ -216,14 +260,19 @@ impl Loader {
             return;
         };
         let path = format!("workflows/{name}{WORKFLOW_SUFFIX}");
+        let world = self
+            .worlds
+            .contains_key(&format!("worlds/{name}{WORLD_SUFFIX}"));
         let visibility = match self.drafts.get(&path) {
             Some(Some(draft)) => draft.plan.visibility,
             // Its own faults were reported already.
             Some(None) => return,
+            None if world => return,
             None => Visibility::SubWorkflow,
         };
         if visibility != Visibility::Root {
-            let words = format!("the default {name:?} is not a root workflow of this kit");
+            let words =
+                format!("the default {name:?} is neither a root workflow nor a world of this kit");
             self.fault(KIT, Fault::new(FaultCode::UnknownDefault, *place, words));
         }
     }
@@ -252,7 +301,8 @@ impl Loader {
         let files = self.files();
         if !self.faults.has_errors() {
             let plans = Plans::take(&mut self, &uses);
-            for (path, compiled) in top.iter().zip(plans.compile(top)) {
+            let top: Vec<String> = top.iter().cloned().chain(plans.worlds()).collect();
+            for (path, compiled) in top.iter().zip(plans.compile(&top)) {
                 match compiled {
                     Ok(one) => workflows.extend(one.map(|one| (invoke_name(path).to_owned(), one))),
                     Err(faults) => faults.into_iter().for_each(|fault| self.faults.add(fault)),
@@ -265,10 +315,6 @@ impl Loader {
         }
         let servers = std::mem::take(&mut self.servers).into_iter();
         let servers = servers.filter_map(|(key, draft)| Some((key, draft?.server)));
-        let folder = self
-            .root
-            .file_name()
-            .map(|name| name.to_string_lossy().into_owned());
         let examples = self.file_names("examples").into_iter().filter_map(|file| {
             let name = file.strip_suffix(".json")?.to_owned();
             let path = self.root.join("examples").join(&file);
@@ -276,7 +322,7 @@ impl Loader {
         });
         let examples: BTreeMap<_, _> = examples.collect();
         Ok(Kit {
-            name: settings.name.or(folder).unwrap_or_else(|| "kit".to_owned()),
+            name: settings.name(&self.root),
             default_workflow: settings.default.map(|(name, _)| name),
             examples,
             files,
@@ -308,7 +354,12 @@ impl Loader {
             let version = &draft.as_ref()?.server.version;
             Some(file(FileKind::Server, path, version))
         });
-        let mut files: Vec<KitFile> = workflows.chain(agents).chain(servers).collect();
+        let worlds = self.worlds.iter().filter_map(|(path, draft)| {
+            let version = &draft.as_ref()?.plan.version;
+            Some(file(FileKind::World, path, version))
+        });
+        let all = workflows.chain(agents).chain(servers).chain(worlds);
+        let mut files: Vec<KitFile> = all.collect();
         files.sort();
         files
     }
@@ -331,7 +382,8 @@ impl Loader {
 
 fn invoke_name(path: &str) -> &str {
     let file = path.rsplit('/').next().unwrap_or(path);
-    file.strip_suffix(WORKFLOW_SUFFIX).unwrap_or(file)
+    let workflow = file.strip_suffix(WORKFLOW_SUFFIX);
+    workflow.unwrap_or_else(|| world::name_of(path))
 }
 
 fn read_settings(reader: &mut KitReader<'_>, node: &yaml::YamlNode) -> Option<Settings> {

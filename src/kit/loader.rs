@@ -10,6 +10,7 @@ use super::parallel;
 use super::read::KitReader;
 use super::server::ServerDraft;
 use super::workflow::WorkflowDraft;
+use super::world::WorldDraft;
 use ktsu_config::fault::{Fault, FaultCode, Faults};
 use ktsu_config::yaml::{self, SourceSpan};
 
@@ -33,6 +34,10 @@ pub(super) struct Loader {
     pub(super) servers: BTreeMap<String, Option<ServerDraft>>,
     /// (agent, position among its servers) to the key of the server.
     pub(super) uses: BTreeMap<(String, usize), String>,
+    /// By path relative to the kit; nothing where a file is broken.
+    pub(super) worlds: BTreeMap<String, Option<WorldDraft>>,
+    /// (world, position of the responder, edges first) to the path of the workflow it runs.
+    pub(super) runs: BTreeMap<(String, usize), String>,
     /// (agent, param): a param that must be secret and is not marked, which is told.
     pub(super) unmarked: BTreeSet<(String, String)>,
 }

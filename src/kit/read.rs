@@ -7,7 +7,7 @@ use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read;
 pub(crate) use ktsu_config::read::*;
 use ktsu_config::yaml::{SourceSpan, YamlKey, YamlNode, YamlValue};
-use ktsu_workflow::expression::Root;
+use ktsu_workflow::expression::{Root, Vocabulary};
 
 use super::files::NO_VERSION;
 
@@ -37,6 +37,8 @@ pub(super) enum NameUsage {
     Output,
     Transform,
     Value,
+    /// What a responder of a world sees, none of which is a secret.
+    Responder,
     /// What a caller of the workflow has to know.
     Secret,
     /// What a webhook is signed with.
@@ -44,6 +46,21 @@ pub(super) enum NameUsage {
 }
 
 impl NameUsage {
+    /// The names that expressions of this use have.
+    pub(super) fn vocabulary(self) -> Vocabulary {
+        match self {
+            Self::Responder => Vocabulary::Responder,
+            Self::Child
+            | Self::Condition
+            | Self::ForEach
+            | Self::Output
+            | Self::Transform
+            | Self::Value
+            | Self::Secret
+            | Self::Signing => Vocabulary::Workflow,
+        }
+    }
+
     pub(super) fn words(self) -> &'static str {
         match self {
             Self::Child => "the params of a child workflow",
@@ -52,6 +69,7 @@ impl NameUsage {
             Self::Output => "the output",
             Self::Transform => "a transform",
             Self::Value => "a value",
+            Self::Responder => "a responder",
             Self::Secret => "auth.secret",
             Self::Signing => "webhook.secret",
         }

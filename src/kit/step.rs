@@ -281,7 +281,7 @@ fn given_params(node: &YamlNode) -> Vec<AgentArgument> {
         let roots = || template.iter().flat_map(|one| one.roots());
         let variables = roots().filter_map(|root| match root {
             Root::Env(name) => Some(name.clone()),
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
         });
         AgentArgument {
             name: key.text.clone(),
@@ -307,7 +307,15 @@ fn only_variable(template: &Template) -> Option<String> {
     };
     match one.as_path()? {
         (Root::Env(name), pointer) if pointer.is_empty() => Some(name),
-        (Root::Env(_) | Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex, _) => None,
+        (
+            Root::Env(_)
+            | Root::Params
+            | Root::Step(_)
+            | Root::Item
+            | Root::ItemIndex
+            | Root::Name(_),
+            _,
+        ) => None,
     }
 }
 

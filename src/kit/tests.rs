@@ -1,4 +1,5 @@
 mod servers;
+mod worlds;
 
 use std::fs;
 

@@ -30,6 +30,11 @@ impl KitReader<'_> {
         self.schema_with(node, |json| Schema::compile_output(json).map(drop))
     }
 
+    /// As [`Self::schema`], of data in which no field is for the engine.
+    pub(super) fn plain_schema(&mut self, node: &YamlNode) -> Option<CanonicalJson> {
+        self.schema_with(node, |json| Schema::compile(json).map(drop))
+    }
+
     pub(super) fn params_schema(&mut self, node: &YamlNode) -> Option<CanonicalJson> {
         if let YamlValue::Bool(false) = node.data {
             let words = "nothing fits this schema, so nothing could be called with it";
@@ -84,7 +89,7 @@ impl KitReader<'_> {
     /// A tree of templates.
     pub(super) fn template(&mut self, node: &YamlNode, usage: NameUsage) -> Option<CanonicalJson> {
         let json = self.tree(node)?;
-        match Template::parse(&json) {
+        match Template::parse_with(&json.to_value(), usage.vocabulary()) {
             Ok(_) => {
                 self.mention(node, usage);
                 Some(json)
@@ -109,7 +114,8 @@ impl KitReader<'_> {
     fn mention(&mut self, node: &YamlNode, usage: NameUsage) {
         match &node.data {
             YamlValue::Text(text) => {
-                let template = Template::text(text);
+                let text_of = serde_json::Value::from(text.as_str());
+                let template = Template::parse_with(&text_of, usage.vocabulary());
                 let starts = located(text).0;
                 let starts = starts.into_iter().map(|(start, _)| start);
                 let expressions = template.iter().flat_map(Template::expressions);
@@ -141,7 +147,9 @@ impl KitReader<'_> {
                         .collect()
                 }
                 Root::Params => vec![mention("params", Vec::new())],
-                Root::Env(name) | Root::Step(name) => vec![mention(name, Vec::new())],
+                Root::Env(name) | Root::Step(name) | Root::Name(name) => {
+                    vec![mention(name, Vec::new())]
+                }
                 Root::Item => vec![mention("item", Vec::new())],
                 Root::ItemIndex => vec![mention("item_index", Vec::new())],
             };
@@ -173,7 +181,7 @@ impl KitReader<'_> {
         usage: NameUsage,
     ) -> Option<String> {
         let (source, start) = bare(self.string(node, what)?);
-        match Expression::parse(source) {
+        match Expression::parse_with(source, usage.vocabulary()) {
             Ok(expression) => {
                 self.note(&expression, node, start, usage);
                 Some(source.to_owned())

@@ -74,7 +74,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
     }
     mentions.extend(output_mentions.iter().cloned());
     dependencies::check_variables(reader, &mentions, &env, visibility);
-    dependencies::check_params(reader, &mentions, params.as_ref());
+    dependencies::check_params(reader, &mentions, params.as_ref(), "this workflow");
     dependencies::check_ids(reader, &steps);
     let ids = dependencies::ids(&fields);
     dependencies::resolve_edges(reader, &mut steps, &ids);

@@ -295,6 +295,17 @@ impl RunTask {
                 }
                 continue;
             }
+            if self.state.worlds_are_idle() && self.mailbox.is_empty() {
+                // What comes meanwhile is before the end, or takes the run up again.
+                tokio::task::yield_now().await;
+                if self.mailbox.is_empty() {
+                    let input = turn::continuation(&self.state, ContinueReason::Idle);
+                    if let Err(broken) = self.handle_message(input) {
+                        return self.give_up(&broken.to_string());
+                    }
+                }
+                continue;
+            }
             if !self.more {
                 self.memo.clear();
             }

@@ -226,6 +226,7 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
         Event::Webhook(event) => Some(webhook(frame, event)),
         Event::Step(_)
         | Event::Item(_)
+        | Event::World(_)
         | Event::Kv(_)
         | Event::Store(_)
         | Event::Foreign { .. } => None,

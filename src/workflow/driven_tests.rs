@@ -156,6 +156,8 @@ impl Driven {
         assert!(self.frames.len() < TOO_MANY, "the run decides for ever");
         if turn.more {
             self.input(continuation(&self.state, ContinueReason::Bound));
+        } else if self.state.worlds_are_idle() {
+            self.input(continuation(&self.state, ContinueReason::Idle));
         } else {
             let more = next(&self.definition, &self.state, &self.memo);
             assert!(more.is_none(), "a turn ended before the fixpoint");

@@ -21,6 +21,7 @@ pub mod recompute;
 mod redecide;
 pub mod replay;
 pub mod reserved;
+pub mod respond;
 pub mod rules;
 pub mod simulate;
 pub mod template;
@@ -28,6 +29,7 @@ pub mod timers;
 pub mod transform;
 pub mod turn;
 pub mod types;
+pub mod world;
 
 pub use effects::effects_due;
 
@@ -39,3 +41,5 @@ mod cases;
 mod driven_tests;
 #[cfg(test)]
 mod plans_tests;
+#[cfg(test)]
+mod world_run_tests;

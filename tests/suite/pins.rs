@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use ktsu_ledger::Event;
-use ktsu_ledger::event::{AgentEvent, Role};
+use ktsu_ledger::event::{AgentEvent, Role, WorldEvent};
 use serde_json::{Value, json};
 
 use crate::support::{KitDir, Lab, Sink};
@@ -146,7 +146,14 @@ fn recorded_frames_have_the_members_the_document_names() {
                 Event::Agent(AgentEvent::Finished(end)) if end.report.is_none())
                 || matches!(&frame.event,
                     Event::Agent(AgentEvent::ToolInDoubt(doubt)) if doubt.report.is_none());
-            let told = if by_engine { "decision" } else { role.as_str() };
+            let by_engine =
+                by_engine || matches!(&frame.event, Event::World(WorldEvent::BudgetExhausted(_)));
+            let is_posted = matches!(&frame.event, Event::World(one) if one.post().is_some());
+            let told = match (by_engine, is_posted) {
+                (true, _) => "decision",
+                (_, true) => "input",
+                _ => role.as_str(),
+            };
             assert_eq!(told, expected, "{}", frame.event.kind());
             let mut members = members;
             if members.contains("webhook.delivered") {

@@ -54,6 +54,8 @@ pub enum Kind {
     Server,
     /// `NAME.workflow.yaml`.
     Workflow,
+    /// `NAME.world.yaml`.
+    World,
 }
 
 impl Kind {
@@ -63,6 +65,7 @@ impl Kind {
             Self::Agent => "agent",
             Self::Server => "server",
             Self::Workflow => "workflow",
+            Self::World => "world",
         }
     }
 }

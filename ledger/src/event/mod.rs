@@ -22,6 +22,7 @@ mod store;
 mod tool;
 mod webhook;
 mod worker;
+mod world;
 
 pub use agent::{
     AgentDecided, AgentEvent, AgentFinished, BudgetExhausted, CallAttempt, CallError, CallUsage,
@@ -52,6 +53,12 @@ pub use tool::{
 };
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};
+pub use world::{
+    BudgetRaised, Candidate, Derivation, Dropped, FiringVerdict, KitLoaded, LoadedWorld, Note,
+    ObjectCreated, ObjectPatched, OutputRejected, Post, Posted, RelationCreated, RelationRemoved,
+    ResponderCompleted, ResponderFailed, ResponderFired, SkippedEntry, TaskKind,
+    WorldBudgetExhausted, WorldEvent,
+};
 
 use serde::{Deserialize as _, Serialize};
 
@@ -81,6 +88,8 @@ pub enum Event {
     Webhook(WebhookEvent),
     /// An intervention of a person in a recorded run.
     Person(PersonEvent),
+    /// About objects, relations and responders.
+    World(WorldEvent),
     /// About what agents keep between runs.
     Kv(KvEvent),
     /// About the ledger as a whole.
@@ -114,6 +123,7 @@ impl Event {
             Self::Agent(event) => event.role(),
             Self::Worker(event) => event.role(),
             Self::Webhook(event) => event.role(),
+            Self::World(event) => event.role(),
             Self::Person(_) | Self::Kv(_) | Self::Store(_) | Self::Foreign { .. } => Role::Input,
         }
     }
@@ -129,6 +139,7 @@ impl Event {
             Self::Person(PersonEvent::OverlaySet(set)) => Some((&set.step, None)),
             Self::Run(_)
             | Self::Recompute(_)
+            | Self::World(_)
             | Self::Kv(_)
             | Self::Store(_)
             | Self::Foreign { .. } => None,
@@ -148,6 +159,7 @@ impl Event {
             | Self::Worker(_)
             | Self::Webhook(_)
             | Self::Person(_)
+            | Self::World(_)
             | Self::Kv(_)
             | Self::Store(_)
             | Self::Foreign { .. } => None,
@@ -215,6 +227,7 @@ impl Event {
             | Self::Worker(_)
             | Self::Webhook(_)
             | Self::Person(_)
+            | Self::World(_)
             | Self::Kv(_)
             | Self::Store(_) => true,
         }
@@ -230,6 +243,26 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
+/// The one type that two subjects share.
+const BUDGET_EXHAUSTED: &str = "budget.exhausted";
+
+/// The two shapes of [`BUDGET_EXHAUSTED`]. A task of a step has a report, a world has reasons.
+#[derive(serde::Deserialize)]
+#[serde(untagged)]
+enum AnyBudgetExhausted {
+    World(WorldBudgetExhausted),
+    Task(BudgetExhausted),
+}
+
+impl From<AnyBudgetExhausted> for Event {
+    fn from(any: AnyBudgetExhausted) -> Self {
+        match any {
+            AnyBudgetExhausted::World(data) => Self::World(WorldEvent::BudgetExhausted(data)),
+            AnyBudgetExhausted::Task(data) => Self::Agent(AgentEvent::BudgetExhausted(data)),
+        }
+    }
+}
+
 /// Ties the variants of the subject enums to their persisted names: `kind()`, the writing of
 /// `data`, and the reading of it, each one table.
 macro_rules! event_types {
@@ -239,6 +272,7 @@ macro_rules! event_types {
             pub fn kind(&self) -> &str {
                 match self {
                     $(Self::$subject($group::$variant(_)) => $name,)*
+                    Self::World(WorldEvent::BudgetExhausted(_)) => BUDGET_EXHAUSTED,
                     Self::Foreign { kind, .. } => kind,
                 }
             }
@@ -250,6 +284,7 @@ macro_rules! event_types {
             ) -> Result<S::Ok, S::Error> {
                 match self {
                     $(Self::$subject($group::$variant(data)) => data.serialize(serializer),)*
+                    Self::World(WorldEvent::BudgetExhausted(data)) => data.serialize(serializer),
                     Self::Foreign { data, .. } => data.serialize(serializer),
                 }
             }
@@ -260,6 +295,9 @@ macro_rules! event_types {
                 deserializer: D,
             ) -> Result<Self, D::Error> {
                 use serde::Deserialize;
+                if kind == BUDGET_EXHAUSTED {
+                    return AnyBudgetExhausted::deserialize(deserializer).map(Self::from);
+                }
                 match kind {
                     $($name => Deserialize::deserialize(deserializer)
                         .map(|data| Self::$subject($group::$variant(data))),)*
@@ -318,6 +356,17 @@ event_types! {
     "webhook.failed" => Webhook::WebhookEvent::Failed,
     "webhook.dead" => Webhook::WebhookEvent::Dead,
     "overlay.set" => Person::PersonEvent::OverlaySet,
+    "object.created" => World::WorldEvent::ObjectCreated,
+    "object.patched" => World::WorldEvent::ObjectPatched,
+    "relation.created" => World::WorldEvent::RelationCreated,
+    "relation.removed" => World::WorldEvent::RelationRemoved,
+    "note" => World::WorldEvent::Noted,
+    "responder.fired" => World::WorldEvent::Fired,
+    "responder.completed" => World::WorldEvent::Completed,
+    "responder.failed" => World::WorldEvent::Failed,
+    "output.rejected" => World::WorldEvent::Rejected,
+    "kit.loaded" => World::WorldEvent::Loaded,
+    "budget.raised" => World::WorldEvent::BudgetRaised,
     "kv.set" => Kv::KvEvent::Set,
     "kv.deleted" => Kv::KvEvent::Deleted,
     "store.opened" => Store::StoreEvent::Opened,

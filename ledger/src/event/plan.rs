@@ -7,12 +7,17 @@
 //!
 //! Format 1: as declared here. Optional members are absent when empty.
 
+mod child;
+pub mod world;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::CanonicalJson;
+pub use child::{ChildPlan, Webhooks};
+use world::WorldPlan;
 
 /// The version of this format.
 pub const FORMAT: u32 = 1;
@@ -31,6 +36,13 @@ pub struct Plan {
     ///
     /// Shared: everything that is made from a definition holds these, and copies none of them.
     pub workflows: BTreeMap<String, Arc<WorkflowPlan>>,
+    /// The worlds that a run of this definition loads, by path relative to the kit folder, which is
+    /// also their order.
+    ///
+    /// A definition with worlds has a root workflow like any other: that of a file, or, where worlds
+    /// run on their own, one without steps that has the path, name and version of a world.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub worlds: BTreeMap<String, Arc<WorldPlan>>,
 }
 
 /// One workflow file (`spec` A2).
@@ -71,16 +83,6 @@ pub enum Visibility {
     Root,
     /// Only a workflow step reaches it (seed 000, invariant 30).
     SubWorkflow,
-}
-
-/// Whether webhooks of a child workflow are sent.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Webhooks {
-    /// Sent, if the parent or the child agrees as well.
-    Execute,
-    /// Skipped, never failed.
-    Suppress,
 }
 
 /// A declared environment variable.
@@ -304,18 +306,6 @@ pub enum RetryOn {
     Timeout,
     /// No connection, or one that broke before an answer.
     Unreachable,
-}
-
-/// A workflow step: another workflow, inline (seed 000, invariant 29).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChildPlan {
-    /// An object of templates.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub params: Option<CanonicalJson>,
-    /// The parent's half of the dual opt-in (seed 000, invariant 31).
-    pub webhooks: Webhooks,
-    /// A key of [`Plan::workflows`].
-    pub workflow: String,
 }
 
 /// An agent step.

@@ -144,6 +144,8 @@ pub struct Continued {
 pub enum ContinueReason {
     /// The turn before reached its bound.
     Bound,
+    /// Nothing is due in a run that loads worlds: unless something was by then, it ends.
+    Idle,
     /// The orchestrator was started again.
     Restart,
 }
@@ -185,6 +187,9 @@ pub struct RunCompleted {
     /// The location of the output, if in another frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_from: Option<Reference>,
+    /// The hash of the world, in a run that loads worlds (seed 002).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<String>,
 }
 
 /// `run.failed`.
@@ -197,6 +202,9 @@ pub struct RunFailed {
     /// The step that failed, by path from this run: `call/inner`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
+    /// The hash of the world, in a run that loads worlds (seed 002).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world: Option<String>,
 }
 
 /// `timer.fired`.

@@ -123,6 +123,7 @@ impl EnvelopeDetails {
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
+            | Event::World(_)
             | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{RetryOn, StepWork, WebhookPlan, Webhooks};
 use ktsu_ledger::event::{
-    PersonEvent, RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed, RunStarted,
-    SkipReason, StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
+    ContinueReason, PersonEvent, RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed,
+    RunStarted, SkipReason, StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 
@@ -66,6 +66,7 @@ impl RunState {
             _ => {}
         }
         self.end_if_stopped(frame);
+        self.apply_to_worlds(frame);
         self.next_seq = frame.seq + 1;
         self.head = frame.hash;
         self.at = frame.at;
@@ -96,6 +97,9 @@ impl RunState {
             RunEvent::Branched(branch) => self.apply_branch(frame, branch),
             RunEvent::ClockJumped(jumped) => {
                 self.postpone(jumped.forward_ms.unwrap_or_default());
+            }
+            RunEvent::Continued(again) if again.why == ContinueReason::Idle => {
+                self.idle = Some(frame.seq);
             }
             RunEvent::Created(_) | RunEvent::Continued(_) | RunEvent::TimerFired(_) => {}
         }

@@ -219,6 +219,7 @@ impl RunState {
             Outline::from_definition(definition).ok()
         }) {
             self.redefine(outline, branch.digest.clone());
+            self.redefine_worlds(frame);
         }
     }
 

@@ -25,6 +25,7 @@ pub mod task;
 pub mod tasks;
 mod transition;
 pub mod waits;
+mod worlds;
 
 pub use announced::{AnnouncedEffect, StepAddress};
 pub use interventions::{ForkPoint, OverlayValue};
@@ -197,6 +198,10 @@ pub struct RunState {
     /// What the run's time counts from (decision F3).
     deadline_from: Timestamp,
     compared: Option<Sameness>,
+    /// If it loads worlds.
+    responding: Option<Box<crate::world::Responding>>,
+    /// The last frame that says that it ends unless something is due.
+    idle: Option<u64>,
 }
 
 /// What takes the frames of a run as they are decided: its state, and what is folded beside it.
@@ -289,6 +294,8 @@ impl RunState {
             resumed: 0,
             deadline_from: frame.at,
             compared: None,
+            responding: Self::unseen_worlds(&outline, frame),
+            idle: None,
             outline,
         }
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{
-    AgentFile, Plan, ServerPlan, StepPlan, StepWork, Webhooks, WorkflowPlan,
+    AgentFile, Plan, ServerPlan, StepPlan, StepWork, Webhooks, WorkflowPlan, world::WorldPlan,
 };
 use ktsu_ledger::{CanonicalJson, Frame};
 
@@ -18,6 +18,7 @@ pub struct Outline {
     root: Arc<WorkflowShape>,
     workflows: BTreeMap<String, Arc<WorkflowShape>>,
     agents: BTreeMap<String, AgentShape>,
+    worlds: BTreeMap<String, Arc<WorldPlan>>,
 }
 
 /// What the state of a run needs to know of an agent.
@@ -104,6 +105,10 @@ impl Outline {
             }
             workflows.insert(key.clone(), Arc::new(WorkflowShape::of(key, workflow)?));
         }
+        let run = plan.worlds.values().flat_map(|world| world.workflows());
+        if let Some(missing) = { run }.find(|key| !known.contains(*key)) {
+            return Err(PlanError::Missing(missing.to_owned()));
+        }
         let agents = plan.agents.into_iter();
         let agents = agents.map(|(key, file)| (key, AgentShape::of(&file)));
         let root = workflows.get(&plan.root).cloned();
@@ -115,12 +120,18 @@ impl Outline {
             root,
             workflows,
             agents: agents.collect(),
+            worlds: plan.worlds,
         }))
     }
 
     /// The workflow that was invoked.
     pub fn root(&self) -> &Arc<WorkflowShape> {
         &self.root
+    }
+
+    /// The worlds that a run of it loads, by path, in their order; most have none.
+    pub fn worlds(&self) -> &BTreeMap<String, Arc<WorldPlan>> {
+        &self.worlds
     }
 
     /// An agent by its key.

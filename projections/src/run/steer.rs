@@ -4,7 +4,7 @@
 //! recorded; what follows from them waits. The time of the run stops at `run.paused`.
 
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, RunCommand, RunEvent, StepEvent, WebhookEvent, WorkerEvent,
+    AgentEvent, ItemEvent, RunCommand, RunEvent, StepEvent, WebhookEvent, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{Event, Frame, Timestamp};
 
@@ -125,6 +125,7 @@ pub fn starts_work(event: &Event) -> bool {
         Event::Worker(event) => matches!(event, WorkerEvent::Dispatched(_)),
         Event::Webhook(event) => matches!(event, WebhookEvent::Sent(_)),
         Event::Agent(event) => is_agent_request(event),
+        Event::World(event) => matches!(event, WorldEvent::Fired(_)),
         Event::Recompute(_)
         | Event::Person(_)
         | Event::Kv(_)

@@ -15,6 +15,7 @@ use super::*;
 mod agents_tests;
 mod person_tests;
 mod steer_tests;
+mod worlds_tests;
 
 /// A run given by its frames.
 struct Given {
@@ -134,6 +135,7 @@ fn failed_run() -> Event {
         code: "x".to_owned(),
         message: String::new(),
         step: None,
+        world: None,
     }))
 }
 

@@ -5,8 +5,8 @@
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    AgentEvent, ApprovalDecided, Decision, ItemEvent, PersonEvent, RecomputeEvent, RunEvent,
-    SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
+    AgentEvent, ApprovalDecided, ContinueReason, Decision, ItemEvent, PersonEvent, RecomputeEvent,
+    RunEvent, SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
@@ -60,6 +60,12 @@ pub enum TransitionError {
     /// The definition a branch goes on with is none.
     #[error(transparent)]
     Definition(#[from] PlanError),
+    /// An event about a world, and the definition has none.
+    #[error("the run loads no worlds")]
+    NoWorlds,
+    /// An event about a world that does not follow.
+    #[error(transparent)]
+    World(#[from] crate::world::responding::WorldRefusal),
     /// A type this version does not know; the stream is read-only here.
     #[error("{0} is unknown to this version of ktsu, for which the stream is read-only")]
     Unknown(String),
@@ -164,7 +170,8 @@ impl RunState {
                 self.require(allowed, frame, &set.step, state.status.as_str())?;
                 Ok(TransitionTarget::Step { scope, step })
             }
-            Event::Foreign { .. } if frame.event.is_known() => Ok(TransitionTarget::Nothing),
+            Event::World(event) => self.check_world(frame, event),
+            Event::Foreign { .. } if frame.event.is_known() => self.check_kit_event(frame),
             Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
                 Err(TransitionError::Unknown(frame.event.kind().to_owned()))
             }
@@ -237,12 +244,19 @@ impl RunState {
             }
             RunEvent::Branched(branch) => self.may_branch(frame, branch),
             RunEvent::Started(_) => scope.status == RunStatus::Pending && scope.parent.is_none(),
+            RunEvent::Continued(again) if again.why == ContinueReason::Idle => {
+                live && scope.parent.is_none() && self.worlds_are_idle()
+            }
             RunEvent::Continued(_) => live && scope.parent.is_none(),
             RunEvent::ClockJumped(jumped) => {
                 let since = frame.at.millis_since(self.at());
                 live && scope.parent.is_none() && jumped.forward_ms.is_none_or(|by| by <= since)
             }
-            RunEvent::Completed(_) => is_open(scope) && scope.unsettled == 0 && !failing,
+            RunEvent::Completed(_) => {
+                let ends =
+                    scope.parent.is_some() || self.responding().is_none() || self.is_ending();
+                is_open(scope) && scope.unsettled == 0 && !failing && ends
+            }
             // A run that a person ends has no end of its own.
             RunEvent::Failed(_) => {
                 let ends = self.stopped().is_none() || scope.parent.is_some();
@@ -387,7 +401,7 @@ impl RunState {
         found.ok_or_else(|| TransitionError::Step(step.to_string()))
     }
 
-    fn require(
+    pub(super) fn require(
         &self,
         allowed: bool,
         frame: &Frame,

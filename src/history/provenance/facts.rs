@@ -159,6 +159,7 @@ impl RunFacts {
             | Event::Recompute(_)
             | Event::Webhook(WebhookEvent::Dead(_))
             | Event::Worker(_)
+            | Event::World(_)
             | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}

@@ -42,6 +42,7 @@ impl NameLookup<Tracked> for ScopeNames<'_> {
                 let index = self.item.as_ref().map(|(_, index)| *index)?;
                 Some(Tracked::literal(from_value(&Value::from(index))))
             }
+            Root::Name(_) => None,
         }
     }
 }

@@ -71,6 +71,7 @@ impl LockDrift {
             }
             Some(Kind::Agent) => plan.agents.contains_key(&self.path),
             Some(Kind::Workflow) => plan.workflows.contains_key(&self.path),
+            Some(Kind::World) => plan.worlds.contains_key(&self.path),
             None => false,
         }
     }

@@ -151,10 +151,11 @@ fn prices(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Prices> {
 }
 
 fn entry(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<(Entry, EntryPlaces)> {
-    const KINDS: [(&str, Kind); 3] = [
+    const KINDS: [(&str, Kind); 4] = [
         ("agent", Kind::Agent),
         ("server", Kind::Server),
         ("workflow", Kind::Workflow),
+        ("world", Kind::World),
     ];
     let fields = reader.shaped(node, &ENTRY)?;
     let kind = fields.read("kind", |node| reader.keyword(node, "kind", &KINDS));

@@ -81,6 +81,7 @@ fn entry(kit: &Kit, file: &KitFile) -> Option<Entry> {
             FileKind::Agent => Kind::Agent,
             FileKind::Server => Kind::Server,
             FileKind::Workflow => Kind::Workflow,
+            FileKind::World => Kind::World,
         },
         path: file.path.clone(),
         tools: Default::default(),

@@ -22,7 +22,7 @@ pub(super) const ENTRY: MapShape = MapShape::new(
     &[
         optional("definition", DIGEST).doc("What a root workflow resolves to"),
         required("digest", DIGEST).doc("BLAKE3 of the file"),
-        required("kind", Keywords(&["agent", "server", "workflow"])).doc("What it is"),
+        required("kind", Keywords(&["agent", "server", "workflow", "world"])).doc("What it is"),
         required("path", Text).doc("From the kit's folder"),
         optional("tools", Each(&DIGEST)).doc("Digests of a server's tools, where known"),
         required("version", VERSION).doc("As the file says"),

@@ -7,7 +7,7 @@ use super::{MapShape, NAME, VERSION, optional};
 pub const KIT: MapShape = MapShape::new(
     "kit.yaml",
     &[
-        optional("default", Text).doc("The workflow that runs when none is named"),
+        optional("default", Text).doc("The workflow or world that runs when none is named"),
         optional("description", Note).doc("For readers"),
         optional("name", NAME).doc("The kit's name; otherwise that of its folder"),
         optional("version", VERSION).doc("Semantic version, in quotes"),

@@ -4,5 +4,6 @@ pub mod agent;
 pub mod kit;
 pub mod server;
 pub mod workflow;
+pub mod world;
 
 pub(crate) use ktsu_config::shape::*;

@@ -7,6 +7,7 @@ use super::expressions::Expressions;
 use crate::read::{KitReader, items, member, members};
 use ktsu_config::fault::Fault;
 use ktsu_config::yaml::YamlNode;
+use ktsu_workflow::expression::Vocabulary;
 use ktsu_workflow::types::ValueType;
 use ktsu_workflow::types::infer::{InferenceBudget, NameTypes};
 
@@ -27,6 +28,7 @@ pub(super) fn check(
             steps: BTreeMap::new(),
         },
         effort,
+        vocabulary: Vocabulary::Workflow,
     };
     let prompt = member(Some(root), "prompt");
     for name in ["user", "reflect"] {

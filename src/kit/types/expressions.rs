@@ -4,7 +4,7 @@ use crate::read::KitReader;
 use crate::text::bare;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{YamlNode, YamlValue};
-use ktsu_workflow::expression::Expression;
+use ktsu_workflow::expression::{Expression, Vocabulary};
 use ktsu_workflow::template::located;
 use ktsu_workflow::types::ValueType;
 use ktsu_workflow::types::infer::{
@@ -16,6 +16,8 @@ pub(super) struct Expressions<'a> {
     pub(super) reader: KitReader<'a>,
     pub(super) names: NameTypes,
     pub(super) effort: &'a InferenceBudget,
+    /// Whose names they are. Those of a responder stand among the steps of `names`.
+    pub(super) vocabulary: Vocabulary,
 }
 
 impl Expressions<'_> {
@@ -87,7 +89,7 @@ impl Expressions<'_> {
     }
 
     fn over_names(&mut self, node: &YamlNode, source: &str, start: usize) -> ValueType {
-        let Ok(expression) = Expression::parse(source) else {
+        let Ok(expression) = Expression::parse_with(source, self.vocabulary) else {
             return ValueType::any();
         };
         let (found, findings) = infer(&expression, &self.names, self.effort);

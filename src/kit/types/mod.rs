@@ -11,6 +11,8 @@ mod agent;
 mod expressions;
 mod known;
 mod workflow;
+mod world;
+mod world_types;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,6 +24,7 @@ use known::KitTypes;
 use ktsu_config::fault::Fault;
 use ktsu_config::yaml::{self, YamlNode};
 use ktsu_workflow::graph::order_or_as_given;
+use world_types::WorldTypes;
 
 /// Checks a workflow that calls neither agents nor workflows, so that its tree is no longer needed;
 /// nothing if it calls some.
@@ -82,6 +85,7 @@ fn find(
         kit.workflow(&path);
     }
     kit.agents();
+    kit.worlds();
     (!(known && kit.effort.is_spent())).then_some(kit.faults)
 }
 
@@ -95,6 +99,19 @@ impl KitTypes<'_> {
             self.outputs.insert(path.to_owned(), output);
             self.faults.extend(faults);
         }
+    }
+
+    fn worlds(&mut self) {
+        let types = WorldTypes::of(self.loader);
+        let mut found = Vec::new();
+        for (path, draft) in &self.loader.worlds {
+            let text = self.loader.faults.sources.get(Path::new(path));
+            let node = self.nodes.get(path);
+            if let (Some(draft), Some(text), Some(node)) = (draft, text, node) {
+                found.extend(world::check(self, &types, (path, text), draft, node));
+            }
+        }
+        self.faults.extend(found);
     }
 
     fn agents(&mut self) {

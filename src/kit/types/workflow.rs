@@ -14,6 +14,7 @@ use crate::step::StepDraft;
 use crate::workflow::WorkflowDraft;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
+use ktsu_workflow::expression::Vocabulary;
 use ktsu_workflow::graph::order_or_as_given;
 use ktsu_workflow::params::ParamsSchema;
 use ktsu_workflow::types::infer::NameTypes;
@@ -43,6 +44,7 @@ pub(super) fn check(
                 steps: BTreeMap::new(),
             },
             effort: &kit.effort,
+            vocabulary: Vocabulary::Workflow,
         },
         outputs: BTreeMap::new(),
         skips: BTreeSet::new(),

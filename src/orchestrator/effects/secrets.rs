@@ -46,7 +46,7 @@ impl<'a> SecretValues<'a> {
                 let lacked = self.names.is_secret(&name) && self.secret(&name).is_none();
                 lacked.then_some(name)
             }
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
         };
         roots.into_iter().find_map(lacks)
     }

@@ -2,14 +2,17 @@
 //! every edge checked. Compiled from a plan, either freshly read from files or recorded in a blob.
 
 mod agent;
+mod responder;
 mod server;
 mod step;
 mod validation;
+mod world;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::world::ResponderWork;
 use ktsu_ledger::event::plan::{FORMAT, Plan, StepPlan, StepWork, Variable, WorkflowPlan};
 use ktsu_projections::run::Outline;
 
@@ -19,8 +22,13 @@ use super::graph;
 use super::params::ParamsSchema;
 use super::template::{Template, TemplateError};
 pub use agent::CompiledAgent;
+pub use responder::{
+    CompiledAsk, CompiledEntry, CompiledFind, CompiledForEach, CompiledLookup, CompiledMake,
+    CompiledMatch, CompiledPublish, CompiledQuery, CompiledResponder, CompiledResponse,
+};
 pub use server::{CompiledServer, ServerParamError, ServerParamValues};
 pub use step::{CompiledStep, CompiledWork};
+pub use world::{CompiledRelation, CompiledWorld, CompiledWorlds};
 
 /// The root workflow and everything it reaches, compiled.
 #[derive(Debug)]
@@ -39,6 +47,8 @@ pub struct Definition {
     mentioned: BTreeSet<String>,
     /// By the keys of [`Plan::agents`].
     pub agents: BTreeMap<String, CompiledAgent>,
+    /// See [`Definition::at_rest`].
+    worlds: OnceLock<Option<CompiledWorlds>>,
 }
 
 /// One workflow, compiled.
@@ -86,6 +96,14 @@ impl Definition {
             let compiled = CompiledAgent::compile(file, path, &mut faults);
             agents.extend(compiled.map(|agent| (path.clone(), agent)));
         }
+        let worlds = CompiledWorlds::compile(&plan.worlds, &mut faults);
+        mentioned.extend(
+            worlds
+                .iter()
+                .flat_map(CompiledWorlds::variables)
+                .map(str::to_owned),
+        );
+        responders(&plan, worlds.as_ref(), &mut faults);
         reach(&plan, &mut faults);
         if !faults.is_empty() {
             return Err(faults);
@@ -105,6 +123,7 @@ impl Definition {
             workflows,
             mentioned,
             agents,
+            worlds: OnceLock::from(worlds),
         })
     }
 
@@ -115,6 +134,7 @@ impl Definition {
         self.workflows
             .values_mut()
             .for_each(|compiled| *compiled = OnceLock::new());
+        self.worlds = OnceLock::new();
         self
     }
 
@@ -132,7 +152,7 @@ impl Definition {
         })
     }
 
-    /// Every model group its agents may be sent to, after the root's policy had its say.
+    /// Every model group its agents and responders may be sent to, after the root's policy had its say.
     pub fn groups(&self) -> BTreeSet<String> {
         let steps = self.plan.workflows.values().flat_map(|one| &one.steps);
         let agents = steps.filter_map(|step| match &step.work {
@@ -145,7 +165,9 @@ impl Definition {
             let wanted = wanted.or_else(|| Some(&self.agents.get(&agent.file)?.file.group))?;
             Some(policy.group(wanted).to_owned())
         });
-        groups.collect()
+        let asked = self.plan.worlds.values().flat_map(|world| world.groups());
+        let asked = asked.map(|group| policy.group(group).to_owned());
+        groups.chain(asked).collect()
     }
 
     /// Every variable of the environment that the root declares or an expression anywhere mentions.
@@ -174,6 +196,40 @@ impl Definition {
         compiled.as_ref()
     }
 
+    /// The worlds that a run of it loads, if there are any.
+    pub fn worlds(&self) -> Option<&CompiledWorlds> {
+        let compiled = self
+            .worlds
+            .get_or_init(|| CompiledWorlds::compile(&self.plan.worlds, &mut CompileErrors::new()));
+        compiled.as_ref()
+    }
+
+    /// What responders of its worlds do that no run does yet, in words.
+    pub fn not_runnable(&self) -> Option<String> {
+        let worlds = self.plan.worlds.values();
+        let mut all = worlds.flat_map(|world| world.all_responders().map(move |one| (world, one)));
+        all.find_map(|(world, responder)| {
+            let what = match &responder.work {
+                ResponderWork::Ask(_) => "asks a model",
+                ResponderWork::Run(_) => "runs a workflow",
+                ResponderWork::Emit(_) if responder.publish.is_some() => "publishes",
+                ResponderWork::Emit(_) if responder.after_ms.is_some() => "waits before it reacts",
+                ResponderWork::Emit(_) => return None,
+            };
+            let (name, world) = (&responder.name, &world.name);
+            Some(format!("the responder {name} of the world {world} {what}, which this version of ktsu cannot do"))
+        })
+    }
+
+    /// The first responder that asks a model, by world and name.
+    pub fn first_ask(&self) -> Option<String> {
+        self.plan.worlds.values().find_map(|world| {
+            let mut responders = world.all_responders();
+            let asks = responders.find(|one| matches!(one.work, ResponderWork::Ask(_)));
+            asks.map(|one| format!("{}/{}", world.name, one.name))
+        })
+    }
+
     /// Every workflow, with its key.
     pub fn workflows(&self) -> impl Iterator<Item = (&str, &CompiledWorkflow)> {
         let paths = self.workflows.keys();
@@ -200,6 +256,29 @@ fn children(plan: &Plan, path: &str, workflow: &WorkflowPlan, faults: &mut Compi
     }
 }
 
+/// What responders run is in the plan, and what they see is no secret.
+fn responders(plan: &Plan, worlds: Option<&CompiledWorlds>, faults: &mut CompileErrors) {
+    for (path, world) in &plan.worlds {
+        for missing in world
+            .workflows()
+            .filter(|key| !plan.workflows.contains_key(*key))
+        {
+            faults.push((path.clone(), format!("{missing} is not in the plan")));
+        }
+    }
+    let root = plan.workflows.get(&plan.root);
+    let secrets = root
+        .iter()
+        .flat_map(|root| &root.env)
+        .filter(|one| one.secret);
+    let secrets: BTreeSet<&str> = secrets.map(|one| one.name.as_str()).collect();
+    let mentioned = worlds.into_iter().flat_map(CompiledWorlds::variables);
+    for name in mentioned.filter(|name| secrets.contains(name)) {
+        let words = format!("a responder sees env.{name}, which is a secret");
+        faults.push(("worlds".to_owned(), words));
+    }
+}
+
 /// Workflow files are a graph too: one that comes back to itself would run without end, and one
 /// that spreads too far would not fit into a run.
 fn reach(plan: &Plan, faults: &mut CompileErrors) {
@@ -217,11 +296,17 @@ fn reach(plan: &Plan, faults: &mut CompileErrors) {
             format!("workflows call one another: {}", names.join(" -> ")),
         ));
     }
-    let root = place(&plan.root);
-    let sizes = graph::expansions(&needs);
-    if let Some(size) = sizes.and_then(|sizes| sizes.get(root).copied())
-        && size.is_too_large()
-    {
+    let run = plan.worlds.values().flat_map(|world| world.workflows());
+    let opened: BTreeSet<&str> = run.chain([plan.root.as_str()]).collect();
+    let sizes = graph::expansions(&needs).unwrap_or_default();
+    for path in opened {
+        let size = paths.iter().position(|other| *other == path);
+        let Some(size) = size.and_then(|place| sizes.get(place)) else {
+            continue;
+        };
+        if !size.is_too_large() {
+            continue;
+        }
         let words = format!(
             "{} levels of children and {} scopes are more than {} and {}",
             size.levels,
@@ -229,7 +314,7 @@ fn reach(plan: &Plan, faults: &mut CompileErrors) {
             graph::MAX_LEVELS,
             graph::MAX_SCOPES,
         );
-        faults.push((plan.root.clone(), words));
+        faults.push((path.to_owned(), words));
     }
 }
 
@@ -313,7 +398,7 @@ impl CompiledWorkflow {
         let roots = self.roots().into_iter();
         let names = roots.filter_map(|root| match root {
             Root::Env(name) => Some(name),
-            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex => None,
+            Root::Params | Root::Step(_) | Root::Item | Root::ItemIndex | Root::Name(_) => None,
         });
         names.collect()
     }
@@ -422,6 +507,9 @@ impl Worded for super::airlock::SchemaError {
         &self.pointer
     }
 }
+
+#[cfg(test)]
+mod world_tests;
 
 #[cfg(test)]
 mod tests {

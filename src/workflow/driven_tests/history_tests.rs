@@ -76,6 +76,8 @@ impl Driven {
             .collect();
         seen.iter_mut().for_each(strip_times);
         seen.sort_by_key(|envelope| envelope["run_id"].to_string());
+        let responding = self.state.responding();
+        seen.extend(responding.map(|responding| responding.head().to_value()));
         seen
     }
 
@@ -89,6 +91,9 @@ impl Driven {
         for (scope, news) in losses(&self.state) {
             let draft = lost(&self.state, &scope, news);
             self.input(draft.expect("a restart's losses are news"));
+        }
+        if self.state.worlds_are_idle() {
+            self.input(continuation(&self.state, ContinueReason::Idle));
         }
     }
 

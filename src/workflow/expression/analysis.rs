@@ -11,7 +11,7 @@ use jmespath::ast::Ast;
 
 use super::error::ExpressionError;
 use super::functions::Signature;
-use super::names::{ParamNames, Root};
+use super::names::{ParamNames, Root, Vocabulary};
 use super::negated::NegatedPath;
 use super::value::measure;
 
@@ -55,6 +55,7 @@ const MAX_SLICE_STEP: i32 = 1 << 20;
 pub(super) struct Analysis<'j> {
     pub(super) roots: BTreeSet<Root>,
     pub(super) params: ParamNames,
+    vocabulary: Vocabulary,
     depth: usize,
     /// What is said of a negated path, by the places of the `!` and of the dot.
     negated: &'j dyn Fn(usize, usize) -> Option<NegatedPath>,
@@ -63,11 +64,13 @@ pub(super) struct Analysis<'j> {
 pub(super) fn analyze<'j>(
     ast: &Ast,
     scope: NodeScope,
+    vocabulary: Vocabulary,
     negated: &'j dyn Fn(usize, usize) -> Option<NegatedPath>,
 ) -> Result<Analysis<'j>, ExpressionError> {
     let mut judged = Analysis {
         roots: BTreeSet::new(),
         params: ParamNames::default(),
+        vocabulary,
         depth: 0,
         negated,
     };
@@ -84,9 +87,15 @@ fn refuse<T>(offset: usize, message: impl Into<String>, hint: &str) -> Result<T,
     })
 }
 
-const WHOLE: &str = "name something: params.x, step.ID.x, env.NAME";
-
 impl Analysis<'_> {
+    /// What may be written instead of all names at once.
+    fn example(&self) -> &'static str {
+        match self.vocabulary {
+            Vocabulary::Workflow => "name something: params.x, step.ID.x, env.NAME",
+            Vocabulary::Responder => "name something: object.data.x, params.x, env.NAME",
+        }
+    }
+
     fn node(&mut self, ast: &Ast, scope: NodeScope) -> Result<(), ExpressionError> {
         self.depth += 1;
         if self.depth > MAX_SYNTAX_DEPTH {
@@ -102,15 +111,17 @@ impl Analysis<'_> {
             Ast::Field { offset, name } => self.name(*offset, name, scope),
             Ast::Subexpr { offset, lhs, rhs } => self.below(*offset, lhs, rhs, scope),
             Ast::Identity { offset } => match scope {
-                NodeScope::Root | NodeScope::Steps | NodeScope::Env => {
-                    refuse(*offset, "the names cannot be taken as a whole", WHOLE)
-                }
+                NodeScope::Root | NodeScope::Steps | NodeScope::Env => refuse(
+                    *offset,
+                    "the names cannot be taken as a whole",
+                    self.example(),
+                ),
                 NodeScope::Element => Ok(()),
             },
             Ast::Index { offset, .. } if scope != NodeScope::Element => {
-                refuse(*offset, "there is nothing to index here", WHOLE)
+                refuse(*offset, "there is nothing to index here", self.example())
             }
-            Ast::Slice { offset, step, .. } => slice(*offset, *step, scope),
+            Ast::Slice { offset, step, .. } => slice(*offset, *step, scope, self.example()),
             // What no result may be would fail in every run.
             Ast::Literal { offset, value } => match measure(value) {
                 Ok(_) => Ok(()),
@@ -158,7 +169,7 @@ impl Analysis<'_> {
             (NodeScope::Element, _) | (NodeScope::Root, "null") => return Ok(()),
             (NodeScope::Steps, id) => Root::Step(id.to_owned()),
             (NodeScope::Env, name) => Root::Env(name.to_owned()),
-            (NodeScope::Root, "step") => {
+            (NodeScope::Root, "step") if self.vocabulary == Vocabulary::Workflow => {
                 return refuse(offset, "`step` needs a step id", "step.ID");
             }
             (NodeScope::Root, "env") => {
@@ -170,7 +181,7 @@ impl Analysis<'_> {
             }
             (NodeScope::Root, "item") => Root::Item,
             (NodeScope::Root, "item_index") => Root::ItemIndex,
-            (NodeScope::Root, id) => Root::Step(id.to_owned()),
+            (NodeScope::Root, name) => named(self.vocabulary, name),
         };
         self.roots.insert(root);
         Ok(())
@@ -184,7 +195,7 @@ impl Analysis<'_> {
         rhs: &Ast,
         scope: NodeScope,
     ) -> Result<(), ExpressionError> {
-        if let (NodeScope::Root, Some(not)) = (scope, negated_space(lhs))
+        if let (NodeScope::Root, Some(not)) = (scope, negated_space(lhs, self.vocabulary))
             && let Some(found) = (self.negated)(not, dot)
         {
             return Err(ExpressionError {
@@ -198,7 +209,9 @@ impl Analysis<'_> {
             && let Ast::Field { name, .. } = lhs
         {
             match name.as_str() {
-                "step" => return self.node(rhs, NodeScope::Steps),
+                "step" if self.vocabulary == Vocabulary::Workflow => {
+                    return self.node(rhs, NodeScope::Steps);
+                }
                 "env" => return self.node(rhs, NodeScope::Env),
                 "params" => {
                     self.roots.insert(Root::Params);
@@ -246,9 +259,9 @@ impl Analysis<'_> {
     }
 }
 
-fn slice(offset: usize, step: i32, scope: NodeScope) -> Result<(), ExpressionError> {
+fn slice(offset: usize, step: i32, scope: NodeScope, example: &str) -> Result<(), ExpressionError> {
     if scope != NodeScope::Element {
-        return refuse(offset, "there is nothing to slice here", WHOLE);
+        return refuse(offset, "there is nothing to slice here", example);
     }
     if step == 0 {
         return refuse(offset, "a slice cannot have step 0", "");
@@ -268,8 +281,9 @@ fn leading(ast: &Ast) -> Option<&str> {
     }
 }
 
-/// Where `!step` or `!env` stands, which alone is nothing.
-fn negated_space(ast: &Ast) -> Option<usize> {
+/// Where `!step` or `!env` stands, which alone is nothing; for a responder, any negated name: what
+/// it is about is never true or false as a whole.
+fn negated_space(ast: &Ast, vocabulary: Vocabulary) -> Option<usize> {
     let Ast::Not { offset, node } = ast else {
         return None;
     };
@@ -278,8 +292,17 @@ fn negated_space(ast: &Ast) -> Option<usize> {
         inner = node;
     }
     match &**inner {
+        Ast::Field { .. } if vocabulary == Vocabulary::Responder => Some(*offset),
         Ast::Field { name, .. } if name == "step" || name == "env" => Some(*offset),
         _ => None,
+    }
+}
+
+/// What a name at the root is that has no other meaning.
+fn named(vocabulary: Vocabulary, name: &str) -> Root {
+    match vocabulary {
+        Vocabulary::Workflow => Root::Step(name.to_owned()),
+        Vocabulary::Responder => Root::Name(name.to_owned()),
     }
 }
 
@@ -292,7 +315,7 @@ fn spaced(space: &str, name: &str) -> Option<Root> {
 }
 
 /// The expression as a path, if it is one.
-pub(super) fn path(ast: &Ast) -> Option<(Root, Box<[Segment]>)> {
+pub(super) fn path(ast: &Ast, vocabulary: Vocabulary) -> Option<(Root, Box<[Segment]>)> {
     let mut segments = Vec::new();
     flatten(ast, &mut segments)?;
     let mut segments = segments.into_iter();
@@ -304,11 +327,12 @@ pub(super) fn path(ast: &Ast) -> Option<(Root, Box<[Segment]>)> {
         "params" => Root::Params,
         "item" => Root::Item,
         "item_index" => Root::ItemIndex,
+        "step" if vocabulary == Vocabulary::Responder => Root::Name(first),
         "step" | "env" => match segments.next()? {
             Segment::Field(name) => spaced(&first, &name)?,
             Segment::Index(_) => return None,
         },
-        _ => Root::Step(first),
+        _ => named(vocabulary, &first),
     };
     Some((root, segments.collect()))
 }

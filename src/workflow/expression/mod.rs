@@ -36,7 +36,7 @@ pub use evaluator::{Evaluator, MAX_BYTES, Tracker};
 pub(crate) use interpret::flatten;
 use lexical::Offsets;
 pub use lexical::skip_quoted;
-pub use names::{NameLookup, ParamNames, Root};
+pub use names::{NameLookup, ParamNames, Root, Vocabulary};
 pub use negated::{NegatedPath, negated};
 use provenance::Tracked;
 #[cfg(test)]
@@ -65,12 +65,17 @@ impl Expression {
     /// Refuses what is not JMESPath, is too long or too deep, calls a function that does not exist
     /// or with the wrong arguments, and what looks at the root as a whole (`@`, `*`, bare `step`).
     pub fn parse(source: &str) -> Result<Self, ExpressionError> {
+        Self::parse_with(source, Vocabulary::Workflow)
+    }
+
+    /// As [`Expression::parse`], over the names of a workflow or of a responder.
+    pub fn parse_with(source: &str, vocabulary: Vocabulary) -> Result<Self, ExpressionError> {
         let (ast, offsets) = lexical::parse(source)?;
         let negation = |not, dot| negated(source, offsets.source(not), offsets.source(dot));
-        let analyzed = analysis::analyze(&ast, NodeScope::Root, &negation);
+        let analyzed = analysis::analyze(&ast, NodeScope::Root, vocabulary, &negation);
         let mut analyzed = analyzed.map_err(|error| offsets.back(error))?;
         Ok(Self(Arc::new(Parsed {
-            path: analysis::path(&ast),
+            path: analysis::path(&ast, vocabulary),
             roots: std::mem::take(&mut analyzed.roots).into_iter().collect(),
             params: std::mem::take(&mut analyzed.params),
             source: source.into(),
@@ -83,7 +88,8 @@ impl Expression {
     /// `deduplicate`): `@` is the element, and there are no root names.
     pub fn parse_element(source: &str) -> Result<Self, ExpressionError> {
         let (ast, offsets) = lexical::parse(source)?;
-        analysis::analyze(&ast, NodeScope::Element, &|_, _| None)
+        let vocabulary = Vocabulary::Workflow;
+        analysis::analyze(&ast, NodeScope::Element, vocabulary, &|_, _| None)
             .map_err(|error| offsets.back(error))?;
         Ok(Self(Arc::new(Parsed {
             source: source.into(),
@@ -217,6 +223,7 @@ impl Expression {
                 Root::Item => drop(object.insert("item".to_owned(), value)),
                 Root::ItemIndex => drop(object.insert("item_index".to_owned(), value)),
                 Root::Env(name) => drop(env.insert(name.clone(), value)),
+                Root::Name(name) => drop(object.insert(name.clone(), value)),
                 Root::Step(id) => {
                     // A bare `null` stays null even if a step has that name (decision T4).
                     if id != "null" {
@@ -228,7 +235,9 @@ impl Expression {
         }
         let map = |members| V::map(members, V::Provenance::default());
         object.insert("env".to_owned(), map(env));
-        object.insert("step".to_owned(), map(steps));
+        object
+            .entry("step".to_owned())
+            .or_insert_with(|| map(steps));
         map(object)
     }
 }

@@ -17,6 +17,19 @@ pub enum Root {
     Item,
     /// `item_index`, inside a fan-out.
     ItemIndex,
+    /// A name of a responder: `object`, `event`, a look-up of its own. Never in a workflow.
+    Name(String),
+}
+
+/// Which names expressions have at their root.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Vocabulary {
+    /// Those of a workflow: a step has its id, with or without `step.`.
+    #[default]
+    Workflow,
+    /// Those of a responder of a world: what is neither `params`, `env.NAME`, `item` nor
+    /// `item_index` is a [`Root::Name`], `step` included.
+    Responder,
 }
 
 /// What an expression takes of `params`.

@@ -12,6 +12,7 @@ use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::names::computed;
+use super::world::world_hash;
 use super::{DecisionBatch, Memo, StepContext, StepDecision, WorkOutcome, clipped};
 use crate::defaults::segment;
 use crate::definition::{CompiledStep, CompiledWork, Definition};
@@ -190,6 +191,7 @@ impl StepContext<'_> {
                 let event = RunEvent::Completed(RunCompleted {
                     output,
                     output_from,
+                    world: world_hash(self.state, &self.scope.path),
                 });
                 unit.push(Event::Run(event), cause);
             }
@@ -198,6 +200,7 @@ impl StepContext<'_> {
                     code: code.to_owned(),
                     message: clipped(message),
                     step: None,
+                    world: world_hash(self.state, &self.scope.path),
                 });
                 unit.push(Event::Run(event), cause);
             }

@@ -15,6 +15,7 @@ use ktsu_projections::run::{RunFailure, RunState, Scope, Step, StepStatus};
 
 use super::DecisionBatch;
 use super::settle::{STOPPED_ELSEWHERE, stop_items};
+use super::world::world_hash;
 
 /// All that is left to record, in one unit that no bound divides.
 pub(super) fn close(state: &RunState) -> Vec<Draft> {
@@ -136,12 +137,14 @@ fn scope_failed(state: &RunState, failing: &RunFailure, scope: &Scope, around: b
             code: "stopped".to_owned(),
             message: stopped_words(state.stopped()),
             step: None,
+            world: None,
         };
     }
     RunFailed {
         code: failing.code.clone(),
         message: failing.message.clone(),
         step: failed_path(state, failing, scope),
+        world: world_hash(state, &scope.path),
     }
 }
 

@@ -15,6 +15,7 @@ mod settle;
 mod task;
 mod transform;
 mod webhook;
+mod world;
 
 pub use agent::task_spec;
 pub use child::output_now;
@@ -58,7 +59,16 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     if let Some(notice) = notice::announce(definition, state, memo) {
         return Some(notice);
     }
+    match state.todo() {
+        None | Some(Todo::Step { .. } | Todo::End { .. }) => {
+            if let Some(unit) = world::respond(definition, state, memo) {
+                return Some(unit);
+            }
+        }
+        Some(Todo::Start | Todo::Effect { .. }) => {}
+    }
     match state.todo()? {
+        Todo::End { scope: 0 } if state.responding().is_some() && !state.is_ending() => None,
         Todo::Start => {
             let mut unit = DecisionBatch::new(state, "");
             unit.push(

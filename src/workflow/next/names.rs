@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::task::TaskSpec;
 use crate::expression::{NameLookup, Root, from_json, from_value};
+use crate::respond::ResponderMemo;
 use crate::template::{Leaf, LeafSource, RenderedTemplate};
 
 /// Values in the form expressions want, converted once and kept while a run is deciding.
@@ -21,6 +22,8 @@ pub struct Memo {
     kept: Cell<bool>,
     /// What was decided on last: a task, with its scope and step.
     task: RefCell<Option<(u32, u32, TaskSpec)>>,
+    /// What was evaluated of the trigger that responders are at.
+    pub(super) responders: RefCell<ResponderMemo>,
 }
 
 #[derive(PartialEq, Eq, Hash)]
@@ -40,12 +43,14 @@ impl Memo {
             self.values = RefCell::default();
         }
         self.task = RefCell::default();
+        self.responders = RefCell::default();
     }
 
     /// Lets go of everything: a person changed what was converted.
     pub fn invalidate(&self) {
         self.values.borrow_mut().clear();
         self.task.replace(None);
+        self.responders.replace(ResponderMemo::default());
     }
 
     /// Keeps what a runtime is told of a task until that is dispatched, which is soon.
@@ -123,6 +128,7 @@ impl NameLookup for ScopedNames<'_> {
                 items.as_array()?.get(item as usize).cloned()
             }
             Root::ItemIndex => self.item.map(|(_, item)| from_value(&Value::from(item))),
+            Root::Name(_) => None,
         }
     }
 }
@@ -237,7 +243,7 @@ impl<'a> ScopedNames<'a> {
                 }
             }
             Root::Item => self.item_place(pointer),
-            Root::ItemIndex => None,
+            Root::ItemIndex | Root::Name(_) => None,
         }
     }
 
@@ -278,6 +284,7 @@ impl<'a> ScopedNames<'a> {
                 let (step, _) = self.item?;
                 scope.steps.get(step as usize)?.started
             }
+            Root::Name(_) => None,
         }
     }
 }

@@ -186,6 +186,7 @@ impl RecomputeParts {
             format: FORMAT,
             root: self.root.clone(),
             workflows: BTreeMap::from([(self.root, Arc::new(workflow))]),
+            worlds: BTreeMap::new(),
         });
         let definition = definition.map_err(|faults| {
             let first = faults.into_iter().next();

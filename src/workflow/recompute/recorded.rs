@@ -223,6 +223,7 @@ impl RecordedRunFold<'_> {
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
+            | Event::World(_)
             | Event::Kv(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}

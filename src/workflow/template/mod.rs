@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use super::expression::provenance::Tracked;
 use super::expression::{
-    EvaluatedValue, EvaluationError, Evaluator, Expression, NameLookup, Root, Tracker, into_value,
-    to_value,
+    EvaluatedValue, EvaluationError, Evaluator, Expression, NameLookup, Root, Tracker, Vocabulary,
+    into_value, to_value,
 };
 use super::rules::DecisionRules;
 use render::Render;
@@ -51,8 +51,13 @@ impl Template {
 
     /// As [`Template::parse`], from a value.
     pub fn from_value(tree: &Value) -> Result<Self, TemplateError> {
+        Self::parse_with(tree, Vocabulary::Workflow)
+    }
+
+    /// As [`Template::from_value`], over the names of a workflow or of a responder.
+    pub fn parse_with(tree: &Value, vocabulary: Vocabulary) -> Result<Self, TemplateError> {
         let mut roots = BTreeSet::new();
-        let node = TemplateNode::parse(tree, &mut String::new(), &mut roots)?;
+        let node = TemplateNode::parse(tree, vocabulary, &mut String::new(), &mut roots)?;
         Ok(Self {
             node,
             roots: roots.into_iter().collect(),

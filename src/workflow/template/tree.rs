@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jmespath::Rcvar;
 use serde_json::Value;
 
-use crate::expression::{Expression, Root, from_value, skip_quoted};
+use crate::expression::{Expression, Root, Vocabulary, from_value, skip_quoted};
 
 /// A place in a rendered value that an expression filled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,25 +76,28 @@ pub(super) enum Part {
 impl TemplateNode {
     pub(super) fn parse(
         tree: &Value,
+        vocabulary: Vocabulary,
         at: &mut String,
         roots: &mut BTreeSet<Root>,
     ) -> Result<Self, TemplateError> {
         let node = match tree {
             Value::String(source) => {
-                return match parse_text(source, at, roots)? {
+                return match parse_text(source, vocabulary, at, roots)? {
                     Some(text) => Ok(Self::Text(text)),
                     None => Ok(Self::Literal(from_value(tree))),
                 };
             }
             Value::Array(items) => {
                 let items = items.iter().enumerate().map(|(index, item)| {
-                    below(at, &index.to_string(), |at| Self::parse(item, at, roots))
+                    below(at, &index.to_string(), |at| {
+                        Self::parse(item, vocabulary, at, roots)
+                    })
                 });
                 Self::List(items.collect::<Result<_, _>>()?)
             }
             Value::Object(members) => {
                 let members = members.iter().map(|(key, member)| {
-                    let node = below(at, key, |at| Self::parse(member, at, roots))?;
+                    let node = below(at, key, |at| Self::parse(member, vocabulary, at, roots))?;
                     Ok((key.clone(), node))
                 });
                 Self::Map(members.collect::<Result<_, _>>()?)
@@ -136,6 +139,7 @@ pub(super) fn below<T>(at: &mut String, segment: &str, then: impl FnOnce(&mut St
 /// The parts of a string, or nothing when it is literal.
 fn parse_text(
     source: &str,
+    vocabulary: Vocabulary,
     at: &str,
     roots: &mut BTreeSet<Root>,
 ) -> Result<Option<Text>, TemplateError> {
@@ -162,7 +166,8 @@ fn parse_text(
             ));
         }
         let lead = inner.len() - inner.trim_start().len();
-        let expression = Expression::parse(inner.trim()).map_err(|error| TemplateError {
+        let expression = Expression::parse_with(inner.trim(), vocabulary);
+        let expression = expression.map_err(|error| TemplateError {
             negated_path: error.negated_path,
             ..fail(open + 2 + lead + error.offset, &error.message, error.hint)
         })?;

@@ -14,7 +14,7 @@ use super::Desk;
 use crate::support::campaign;
 
 /// A kit that uses every key there is; `{}` stands for what a later test puts there.
-const FILES: [(&str, &str, &str); 9] = [
+const FILES: [(&str, &str, &str); 10] = [
     (
         "kit",
         "kit.yaml",
@@ -206,6 +206,89 @@ rules:
 default: {reply: {}, delay_ms: 0, usage: {tokens_in: 1}}
 "#,
     ),
+    (
+        "world",
+        "worlds/x.world.yaml",
+        r#"
+kind: world
+name: x
+version: 1.0.0
+description: d
+budget: {max_events: 10, max_llm_cost_usd: 1.5, max_wall_seconds: 60, max_recursion_depth: 5}
+env: [{name: ZONE, default: eu, description: d, secret: false}]
+params: {schema: {type: object}}
+goal:
+  - object: {type: Claim, data: {text: "{{ goal }}"}}
+    as: first
+    key: "{{ goal }}"
+    if_exists: patch
+  - relation: {type: about, from: "{{ first.id }}", to: "{{ first.id }}", id: one, data: {a: 1}}
+  - patch: {id: a, data: {text: b}}
+  - remove: {relation: c}
+objects:
+  Claim: {description: d, schema: {type: object}}
+relations:
+  about: {description: d, from: Claim, to: [Claim], schema: {type: object}}
+edges:
+  - name: edge
+    description: d
+    type: about
+    after: 1s
+    concurrency: 2
+    on_error: continue
+    when: source
+    with: {near: {object: "{{ target.id }}"}}
+    for_each: {items: [a, "{{ near.id }}"]}
+    ask:
+      model: fast
+      max_tokens: 10
+      temperature: 0.5
+      messages: [{role: user, content: "{{ item }}"}]
+      output: {schema: {type: object}}
+    then:
+      - object: {type: Claim, data: {text: "{{ reply.text }}"}}
+        as: made
+        key: "{{ relation.id }}"
+        if_exists: keep
+        when: reply.output
+      - relation: {type: about, from: "{{ made.id }}", to: "{{ source.id }}", id: two, data: {b: 1}}
+      - patch: {id: "{{ made.id }}", data: {c: 1}}
+      - remove: {relation: "{{ relation.id }}"}
+    publish: {topic: t, payload: {a: "{{ reply.text }}"}}
+  - {name: edge-emits, type: about, when: source, emit: [{object: {type: Claim, data: {a: 1}}, as: a, key: k, if_exists: keep}, {relation: {type: about, from: a, to: b, id: c, data: {d: 1}}}, {patch: {id: a, data: {a: 1}}}, {remove: {relation: a}}]}
+  - {name: edge-runs, type: about, when: source, for_each: {from: source.data.list}, with: {a: {objects: Claim, where: {a: b, c: {in: "{{ [source.id] }}"}}, without: {objects: Claim, where: {d: "{{ item.id }}", e: {in: []}}}}, b: {first: Claim}, c: {count: Claim}}, run: {workflow: workflows/sub.workflow.yaml, params: {x: 1}, webhooks: execute}}
+responders:
+  - name: asks
+    description: d
+    on: [object.patched, x.everything.event]
+    type: [Claim]
+    changed: [text]
+    after: 1s
+    concurrency: 2
+    on_error: fail
+    when: object
+    with: {near: {object: "{{ object.id }}"}}
+    for_each: {items: [a]}
+    ask:
+      model: fast
+      max_tokens: 10
+      temperature: 0.5
+      messages: [{role: system, content: a}]
+      output: {schema: {type: object}}
+    then:
+      - object: {type: Claim, data: {text: "{{ reply.text }}"}}
+        as: made
+        key: "{{ near.id }}"
+        if_exists: keep
+        when: reply.output
+      - relation: {type: about, from: "{{ made.id }}", to: "{{ near.id }}", id: two, data: {b: 1}}
+      - patch: {id: "{{ made.id }}", data: {c: 1}}
+      - remove: {relation: a}
+    publish: {topic: t, payload: {a: "{{ reply.text }}"}}
+  - {name: emits, on: object.created, type: Claim, when: object, emit: [{object: {type: Claim, data: {a: 1}}, as: a, key: k, if_exists: keep}, {relation: {type: about, from: a, to: b, id: c, data: {d: 1}}}, {patch: {id: a, data: {a: 1}}}, {remove: {relation: a}}]}
+  - {name: runs, on: object.created, type: Claim, when: object, for_each: {from: object.data.list}, with: {a: {objects: Claim, where: {a: b, c: {in: [a]}}, without: {objects: Claim, where: {d: "{{ item.id }}", e: {in: []}}}}, b: {first: Claim}, c: {count: Claim}}, run: {workflow: workflows/sub.workflow.yaml, params: {x: 1}, webhooks: execute}}
+"#,
+    ),
 ];
 
 /// What the files above need beside themselves.
@@ -338,6 +421,7 @@ fn shipped_files_pass_their_schemas() {
                 _ if name.ends_with(".agent.yaml") => "agent",
                 _ if name.ends_with(".server.yaml") => "server",
                 _ if name.ends_with(".workflow.yaml") => "workflow",
+                _ if name.ends_with(".world.yaml") => "world",
                 _ if path.parent().is_some_and(|dir| dir.ends_with("scripted")) => "rules",
                 _ => continue,
             };

@@ -1,0 +1,28 @@
+//! A workflow that another part of a definition runs inline.
+
+use serde::{Deserialize, Serialize};
+
+use crate::canonical::CanonicalJson;
+
+/// Another workflow, inline (seed 000, invariant 29): what a workflow step does, and what a
+/// responder of a world may do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChildPlan {
+    /// An object of templates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub params: Option<CanonicalJson>,
+    /// The parent's half of the dual opt-in (seed 000, invariant 31).
+    pub webhooks: Webhooks,
+    /// A key of [`Plan::workflows`](super::Plan::workflows).
+    pub workflow: String,
+}
+
+/// Whether webhooks of a child workflow are sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Webhooks {
+    /// Sent, if the parent or the child agrees as well.
+    Execute,
+    /// Skipped, never failed.
+    Suppress,
+}

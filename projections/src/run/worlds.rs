@@ -1,0 +1,153 @@
+//! The worlds of a run, if it loads any: see [`crate::world`].
+
+use ktsu_ledger::event::plan::world::OnError;
+use ktsu_ledger::event::{PersonEvent, Posted, StepEvent, WorldEvent};
+use ktsu_ledger::{Event, Frame};
+
+use super::transition::{TransitionError, TransitionTarget};
+use super::{Effective, Outline, RunFailure, RunState, RunStatus, Todo};
+use crate::world::{Reactions, Responding};
+
+impl RunState {
+    /// What its responders react to, and the world. Nothing: the run loads no worlds.
+    pub fn responding(&self) -> Option<&Responding> {
+        self.responding.as_deref()
+    }
+
+    /// Whether nothing is due in a run that loads worlds: it ends, unless something comes.
+    pub fn worlds_are_idle(&self) -> bool {
+        let Some(responding) = self.responding() else {
+            return false;
+        };
+        let settled = self.todo() == Some(Todo::End { scope: 0 });
+        let stopped = self.failing().is_some() || self.is_parked() || self.paused().is_some();
+        settled && !stopped && responding.is_idle() && responding.tasks().next().is_none()
+    }
+
+    /// Whether its last frame says that it ends now.
+    pub fn is_ending(&self) -> bool {
+        self.idle.is_some() && self.idle == self.next_seq.checked_sub(1)
+    }
+
+    /// After a first frame.
+    pub(super) fn unseen_worlds(outline: &Outline, frame: &Frame) -> Option<Box<Responding>> {
+        let worlds = outline.worlds();
+        if worlds.is_empty() {
+            return None;
+        }
+        let mut responding = Responding::new(Reactions::of(worlds));
+        responding.apply(frame);
+        Some(Box::new(responding))
+    }
+
+    /// The definition changes: its worlds are the ones from here on.
+    pub(super) fn redefine_worlds(&mut self, frame: &Frame) {
+        let worlds = self.outline.worlds();
+        match &mut self.responding {
+            Some(responding) if !worlds.is_empty() => responding.redefine(Reactions::of(worlds)),
+            other => *other = Self::unseen_worlds(&self.outline, frame),
+        }
+    }
+
+    /// An event about a world: of the run itself, and only where it loads worlds.
+    pub(super) fn check_world(
+        &self,
+        frame: &Frame,
+        event: &WorldEvent,
+    ) -> Result<TransitionTarget, TransitionError> {
+        let responding = self
+            .responding
+            .as_deref()
+            .ok_or(TransitionError::NoWorlds)?;
+        if !frame.scope.is_empty() {
+            return Err(TransitionError::Scope(frame.scope.clone()));
+        }
+        let status = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
+        let raises = matches!(event, WorldEvent::BudgetRaised(_));
+        let open = status == RunStatus::Running && !self.is_parked();
+        let allowed = raises || (open && self.failing().is_none());
+        self.require(allowed, frame, "the run", status.as_str())?;
+        responding.check(frame, event)?;
+        Ok(TransitionTarget::Nothing)
+    }
+
+    /// An event of a kit's own. It is legal anywhere; where worlds are loaded, what is posted has its
+    /// number.
+    pub(super) fn check_kit_event(
+        &self,
+        frame: &Frame,
+    ) -> Result<TransitionTarget, TransitionError> {
+        if let Some(responding) = self.responding.as_deref()
+            && let Some(posted) = Posted::of(&frame.event)
+        {
+            responding.check_post(frame, &posted.by, &posted.post)?;
+        }
+        Ok(TransitionTarget::Nothing)
+    }
+
+    /// Takes any frame, behind everything else that takes it.
+    pub(super) fn apply_to_worlds(&mut self, frame: &Frame) {
+        // Without worlds this is all that they cost.
+        let Some(mut responding) = self.responding.take() else {
+            return;
+        };
+        responding.apply(frame);
+        if frame.scope.is_empty() {
+            self.apply_steps_to_worlds(frame, &mut responding);
+        }
+        self.responding = Some(responding);
+        self.fail_by_worlds(frame);
+    }
+
+    /// A responder that fails ends the run unless it says otherwise (seed 000, invariant 11), and so
+    /// does a budget that is used up.
+    fn fail_by_worlds(&mut self, frame: &Frame) {
+        let Event::World(event) = &frame.event else {
+            return;
+        };
+        let (code, message) = if let WorldEvent::Failed(failed) = event
+            && !self.goes_on(&failed.responder)
+        {
+            let message = format!("responder {}: {}", failed.responder, failed.message);
+            (failed.code.clone(), message)
+        } else if let WorldEvent::BudgetExhausted(exhausted) = event {
+            let reasons = exhausted.reasons.join(", ");
+            let message = format!("the budget of the world is used up: {reasons}");
+            ("budget_exhausted".to_owned(), message)
+        } else {
+            return;
+        };
+        if self.failing().is_none() {
+            self.fail(RunFailure {
+                seq: frame.seq,
+                scope: 0,
+                step: None,
+                code,
+                message,
+            });
+        }
+    }
+
+    /// Whether the run goes on after a failure of this responder.
+    fn goes_on(&self, responder: &str) -> bool {
+        let mut all = self.outline.worlds().values();
+        let plan = all.find_map(|world| {
+            let mut responders = world.all_responders();
+            responders.find(|one| one.name == responder)
+        });
+        plan.is_some_and(|plan| plan.on_error == OnError::Continue)
+    }
+
+    /// Completed steps stand in the world as objects.
+    fn apply_steps_to_worlds(&self, frame: &Frame, responding: &mut Responding) {
+        if let Event::Step(StepEvent::Completed(done)) = &frame.event {
+            let root = self.scope(0);
+            let position = root.and_then(|root| root.shape.position(&done.step));
+            if let Some(Effective::Output(held)) = position.map(|at| self.effective(0, at)) {
+                responding.complete_step(frame, &done.step, &held.json);
+            }
+        } else if let Event::Person(PersonEvent::OverlaySet(set)) = &frame.event {
+            responding.overlay_step(frame, &set.step, (&set.field, &set.value));
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Events of worlds in a few words.
+
+use ktsu_ledger::event::{FiringVerdict, WorldEvent};
+
+/// The content of an event, for people.
+pub fn describe_world(event: &WorldEvent) -> String {
+    let by = event
+        .by()
+        .map_or_else(String::new, |by| format!(" by {}", by.id));
+    match event {
+        WorldEvent::ObjectCreated(event) => format!("{}{by}", event.id),
+        WorldEvent::ObjectPatched(event) => format!("{}{by}", event.id),
+        WorldEvent::RelationCreated(event) => format!(
+            "{} from {} to {}{by}",
+            event.kind, event.source_id, event.target_id
+        ),
+        WorldEvent::RelationRemoved(event) => format!("{}{by}", event.id),
+        WorldEvent::Noted(_) => by.trim_start().to_owned(),
+        WorldEvent::Fired(event) => {
+            let candidates = event.candidates.iter().map(|candidate| {
+                let verdict = match candidate.verdict {
+                    FiringVerdict::Failed => ": could not be evaluated",
+                    FiringVerdict::False => ": no",
+                    FiringVerdict::Fired => "",
+                    FiringVerdict::Postponed => ": later",
+                };
+                format!("{}{verdict}", candidate.responder)
+            });
+            candidates.collect::<Vec<_>>().join(", ")
+        }
+        WorldEvent::Completed(event) => event.address.clone(),
+        WorldEvent::Failed(event) => format!("{}: {}", event.code, event.message),
+        WorldEvent::Rejected(event) => format!("{}: {}", event.kind, event.message),
+        WorldEvent::Loaded(event) => {
+            let worlds = event.worlds.iter();
+            let worlds = worlds.map(|world| format!("{} {}", world.name, world.version));
+            worlds.collect::<Vec<_>>().join(", ")
+        }
+        WorldEvent::BudgetExhausted(event) => event.reasons.join(", "),
+        WorldEvent::BudgetRaised(event) => {
+            by.trim_start().to_owned()
+                + &event
+                    .reason
+                    .iter()
+                    .map(|why| format!(": {why}"))
+                    .collect::<String>()
+        }
+    }
+}

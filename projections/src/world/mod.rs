@@ -1,0 +1,47 @@
+//! What a run knows: objects and typed relations, projected from frames (seed 002).
+//!
+//! ```text
+//! World::default() ──apply(frame)*──▶ World: objects, relations, indexes
+//! Responding: a world at the head, and one as of the trigger that responders look at
+//! ```
+//!
+//! A [`World`] shares structure with its clones: a snapshot costs a few pointers, and stays what it
+//! was. [`Responding`] is the part of a run's state that says which frames responders have not seen
+//! yet, which trigger is under way and what is asked; it is folded from frames alone.
+//!
+//! Pieces: [`graph`] the world and its rules; [`object`] what it holds; `index` and [`find`]
+//! look-ups whose cost does not grow with it; [`hash`] and [`diff`] its identity and its
+//! differences; [`derivation`] keys and ids; [`activity`] depth and counts of world frames;
+//! [`responding`] the queue; [`steps`] completed steps as objects.
+
+pub mod activity;
+mod budget;
+pub mod candidates;
+pub mod derivation;
+pub mod describe;
+pub mod diff;
+pub mod find;
+pub mod graph;
+pub mod hash;
+mod index;
+pub mod object;
+pub mod reactions;
+pub mod responding;
+pub mod steps;
+mod tasks;
+pub mod trigger;
+
+pub use activity::Activity;
+pub use derivation::TriggerKey;
+pub use diff::WorldDiff;
+pub use find::Condition;
+pub use graph::World;
+pub use index::{IndexValue, IndexedFields};
+pub use object::{WorldObject, WorldRelation};
+pub use reactions::Reactions;
+pub use responding::Responding;
+pub use tasks::{TaskPhase as ResponderTaskPhase, WorldTask};
+pub use trigger::{TaskContext, Trigger, TriggerSubject};
+
+#[cfg(test)]
+mod fold_tests;

@@ -1,0 +1,77 @@
+//! Who reacts to what.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::world::{ResponderPlan, WorldPlan};
+
+use super::candidates::CandidateIndex;
+use super::index::IndexedFields;
+use super::object;
+
+/// What the state of a run needs to know of the responders of its worlds.
+#[derive(Debug, Default)]
+pub struct Reactions {
+    /// In the order in which they act: the edges of all worlds, then the others, each in the order
+    /// of worlds and of their files.
+    responders: Vec<ReactingResponder>,
+    index: CandidateIndex,
+    fields: Arc<IndexedFields>,
+}
+
+/// A responder.
+#[derive(Debug)]
+struct ReactingResponder {
+    name: Arc<str>,
+    changed: Vec<String>,
+}
+
+impl Reactions {
+    /// From the worlds of a definition, by path.
+    pub fn of(worlds: &BTreeMap<String, Arc<WorldPlan>>) -> Arc<Self> {
+        let edges = worlds.values().flat_map(|world| &world.edges);
+        let others = worlds.values().flat_map(|world| &world.responders);
+        let all: Vec<&ResponderPlan> = edges.chain(others).collect();
+        let responders = all.iter().map(|plan| ReactingResponder {
+            name: plan.name.as_str().into(),
+            changed: plan.changed.clone(),
+        });
+        Arc::new(Self {
+            responders: responders.collect(),
+            index: CandidateIndex::of(all.into_iter()),
+            fields: IndexedFields::of_plans(worlds.values().map(Arc::as_ref)),
+        })
+    }
+
+    /// The fields that are looked up.
+    pub fn fields(&self) -> &Arc<IndexedFields> {
+        &self.fields
+    }
+
+    /// Positions of the responders that react to an event, ascending. `kind` is the type of the
+    /// object or the relation it is about; `patch` what it replaces in an object.
+    pub fn candidates(
+        &self,
+        event: &str,
+        kind: Option<&str>,
+        patch: Option<&CanonicalJson>,
+    ) -> Vec<u32> {
+        let found = self.index.find(event, kind).iter().copied();
+        let Some(patch) = patch else {
+            return found.collect();
+        };
+        let members = object::members(patch);
+        let reacts = |place: &u32| {
+            let responder = self.responders.get(*place as usize);
+            let changed = responder.map_or(&[][..], |responder| &responder.changed);
+            changed.is_empty() || changed.iter().any(|field| members.contains_key(field))
+        };
+        found.filter(reacts).collect()
+    }
+
+    /// The name of a responder.
+    pub fn name(&self, place: u32) -> Option<&Arc<str>> {
+        Some(&self.responders.get(place as usize)?.name)
+    }
+}

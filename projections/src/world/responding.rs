@@ -1,0 +1,535 @@
+//! The queue of a run's responders: a cursor into its stream, folded from frames alone.
+//!
+//! ```text
+//! frames ──▶ head: the world after the last of them
+//!    └─▶ queue: what responders have not seen yet
+//!          └─▶ current: the trigger at the cursor, and the world as of it
+//!                └─▶ firing: what is left to make of it ──▶ frames
+//! ```
+//!
+//! A trigger is taken when the one before it is done: all of its outputs were made, or the next
+//! trigger's `responder.fired` says that the rest of them makes nothing. Responders see the world as
+//! of the trigger ([`Responding::current`]); what they make is checked against the head
+//! ([`Responding::head`]). A log that is cut after any frame gives the same queue, cursor and output.
+
+mod check;
+mod firing;
+mod queue;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::world::WorldBudget;
+use ktsu_ledger::event::{
+    AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
+    WorkerEvent, WorldEvent,
+};
+use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
+
+pub use check::WorldRefusal;
+pub use firing::{Firing, OutputPlace};
+
+use queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger, subject_of, take};
+
+use super::activity::{Activity, is_address};
+use super::budget::RaisedLimits;
+use super::derivation::{GOAL_ACTOR, TriggerKey};
+use super::graph::{World, WorldChange};
+use super::reactions::Reactions;
+use super::tasks::{TaskOrder, Tasks, WorldTask};
+use super::trigger::{TaskContext, Trigger, TriggerSubject};
+
+/// See the module documentation.
+#[derive(Debug, Clone)]
+pub struct Responding {
+    reactions: Arc<Reactions>,
+    head: World,
+    /// As of the current trigger; without one, of the cursor.
+    seen: World,
+    queue: VecDeque<QueuedFrame>,
+    /// How many frames in the queue are triggers.
+    queued_triggers: u64,
+    current: Option<Arc<Trigger>>,
+    /// Of the current trigger, once its candidates are evaluated; of a reply from the beginning.
+    firing: Option<Firing>,
+    tasks: Tasks,
+    activity: Activity,
+    /// The last post, and how many events of it were taken.
+    post: (u64, u32),
+    /// How often steps completed or were overlaid.
+    step_ordinal: u64,
+    has_fired: bool,
+    is_loaded: bool,
+    /// What was rejected, until its responder has failed with it.
+    rejected: Option<Box<OutputRejected>>,
+    /// Entries of the goal before this one are made, or make nothing.
+    next_of_goal: u32,
+    /// Limits that people raised.
+    raised: RaisedLimits,
+}
+
+impl Responding {
+    /// Before the first frame of a run that loads these worlds.
+    pub fn new(reactions: Arc<Reactions>) -> Self {
+        let world = World::new(Arc::clone(reactions.fields()));
+        Self {
+            reactions,
+            head: world.clone(),
+            seen: world,
+            queue: VecDeque::new(),
+            queued_triggers: 0,
+            current: None,
+            firing: None,
+            tasks: Tasks::default(),
+            activity: Activity::default(),
+            post: (0, 0),
+            step_ordinal: 0,
+            has_fired: false,
+            is_loaded: false,
+            rejected: None,
+            next_of_goal: 0,
+            raised: RaisedLimits::default(),
+        }
+    }
+
+    /// The world after the last frame: outputs are checked against it.
+    pub fn head(&self) -> &World {
+        &self.head
+    }
+
+    /// The trigger at the cursor, and the world as of it. Nothing: responders have seen everything.
+    pub fn current(&self) -> Option<(&Arc<Trigger>, &World)> {
+        self.current.as_ref().map(|trigger| (trigger, &self.seen))
+    }
+
+    /// What is left of the current trigger. Nothing: its candidates are not evaluated yet.
+    pub fn firing(&self) -> Option<&Firing> {
+        self.firing.as_ref()
+    }
+
+    /// The trigger behind the current one, and the world as of it: what is next if the rest of the
+    /// current one makes nothing. Costs as much as the frames between the two.
+    pub fn after_current(&self) -> Option<(Arc<Trigger>, World)> {
+        let mut world = self.seen.clone();
+        let queue = self.queue.iter();
+        queue.into_iter().find_map(|queued| {
+            let trigger = take(&mut world, queued)?;
+            Some((Arc::new(trigger), world.clone()))
+        })
+    }
+
+    /// How many triggers are behind the current one.
+    pub fn queued_triggers(&self) -> u64 {
+        self.queued_triggers
+    }
+
+    /// Whether `kit.loaded` is recorded.
+    pub fn is_loaded(&self) -> bool {
+        self.is_loaded
+    }
+
+    /// Whether responders have seen all frames, and nothing is left to make of them. What they asked
+    /// may be under way.
+    pub fn is_idle(&self) -> bool {
+        self.current.is_none()
+    }
+
+    /// What is asked or run and has not ended, in the order in which it was decided on.
+    pub fn tasks(&self) -> impl Iterator<Item = &WorldTask> {
+        self.tasks.all()
+    }
+
+    /// A task by its address.
+    pub fn task(&self, address: &str) -> Option<&WorldTask> {
+        self.tasks.get(address)
+    }
+
+    /// Tasks that are not announced, and whose turn it is, since all that precedes them is made: of
+    /// each responder the first, in the order in which they were decided on. Candidates of the trigger
+    /// under way before `passed` make nothing more.
+    pub fn due_tasks(&self, passed: Option<u32>) -> Vec<&Arc<TaskContext>> {
+        let end = self.firing.as_ref().zip(self.current.as_ref());
+        let end = end.map(|(firing, trigger)| {
+            let at = firing.next().map_or(u32::MAX, |place| place.candidate);
+            (trigger.seq, at.max(passed.unwrap_or_default()), 0)
+        });
+        self.tasks.waiting_until(end)
+    }
+
+    /// How many tasks of a responder are announced and have not ended.
+    pub fn announced_tasks(&self, responder: &str) -> u32 {
+        self.tasks.announced(responder)
+    }
+
+    /// Depth and counts of world frames.
+    pub fn activity(&self) -> &Activity {
+        &self.activity
+    }
+
+    /// The limits in force: those of the worlds, and what people raised.
+    pub fn budget(&self, of_worlds: WorldBudget) -> WorldBudget {
+        self.raised.over(of_worlds)
+    }
+
+    /// Who reacts to what.
+    pub fn reactions(&self) -> &Arc<Reactions> {
+        &self.reactions
+    }
+
+    /// The next entry of what the goal of the run becomes. Nothing: responders have begun to react.
+    pub fn next_of_goal(&self) -> Option<u32> {
+        (!self.has_fired).then_some(self.next_of_goal)
+    }
+
+    /// An output that was rejected: `responder.failed` comes next.
+    pub fn rejected(&self) -> Option<&OutputRejected> {
+        self.rejected.as_deref()
+    }
+
+    /// The number that the next post has.
+    pub fn next_post(&self) -> u64 {
+        self.post.0 + 1
+    }
+
+    /// Takes a frame that [`Responding::check`] allows, whatever it is about.
+    pub fn apply(&mut self, frame: &Frame) {
+        self.activity.apply(frame);
+        match &frame.event {
+            Event::World(event) => self.apply_world(frame, event),
+            Event::Foreign { kind, .. } => {
+                if let Some(posted) = Posted::of(&frame.event) {
+                    let key = KeySource::Root(self.post_key(posted.post.n));
+                    let queued = (key, QueuedSubject::Posted(posted.data), None);
+                    self.enqueue(frame, kind, WorldChange::Nothing, queued);
+                }
+            }
+            Event::Worker(WorkerEvent::Dispatched(sent)) if is_address(&sent.step) => {
+                self.tasks.announce(&sent.step, frame.seq);
+            }
+            Event::Run(RunEvent::Started(_)) if is_address(&frame.scope) => {
+                self.tasks.announce(&frame.scope, frame.seq);
+            }
+            Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
+                self.end_task(frame, &end.step, end.outcome.clone());
+            }
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::Kv(_)
+            | Event::Store(_) => {}
+        }
+        self.advance();
+    }
+
+    /// A step of the run itself completed with this output. Called behind [`Responding::apply`] of
+    /// its frame by the state of the run, which knows outputs that stand in other frames.
+    pub fn complete_step(&mut self, frame: &Frame, step: &str, output: &CanonicalJson) {
+        let change = self.head.complete_step(frame.seq, step, output);
+        let queued = (
+            self.step_key(frame, step),
+            QueuedSubject::Change { patch: None },
+            None,
+        );
+        self.enqueue(frame, "step.completed", change, queued);
+        self.advance();
+    }
+
+    /// A person replaced a field of the output of a step of the run itself. Called as
+    /// [`Responding::complete_step`].
+    pub fn overlay_step(&mut self, frame: &Frame, step: &str, field: (&str, &CanonicalJson)) {
+        let (change, patch) = self.head.overlay_step(frame.seq, step, field);
+        let patch = Some(patch);
+        let queued = (
+            self.step_key(frame, step),
+            QueuedSubject::Change { patch },
+            None,
+        );
+        self.enqueue(frame, "object.patched", change, queued);
+        self.advance();
+    }
+
+    /// What a responder asked or ran has ended with this outcome, `{output}` or `{error}`: its
+    /// responder reacts to it.
+    pub fn end_task(&mut self, frame: &Frame, address: &str, outcome: CanonicalJson) {
+        if let Some(task) = self.tasks.end(address, frame.seq) {
+            let key = KeySource::Root(TriggerKey::reply(address));
+            let subject = QueuedSubject::Reply(task, outcome);
+            let queued = (key, subject, Some(Vec::new()));
+            self.enqueue(frame, frame.event.kind(), WorldChange::Nothing, queued);
+            self.advance();
+        }
+    }
+
+    /// Other worlds are in force from here on: for the triggers that are queued, too, but for the one
+    /// under way.
+    pub fn redefine(&mut self, reactions: Arc<Reactions>) {
+        let fields = reactions.fields();
+        self.head = self.head.reindexed(fields);
+        self.seen = self.seen.reindexed(fields);
+        for queued in &mut self.queue {
+            queued.change = queued.change.reindexed(fields);
+            if let Some(trigger) = &mut queued.trigger {
+                let (about, patch) = subject_of(&trigger.subject, &queued.change);
+                let is_reply = matches!(trigger.subject, QueuedSubject::Reply(..));
+                if !is_reply {
+                    trigger.candidates = reactions.candidates(&trigger.kind, about, patch);
+                }
+            }
+        }
+        if let (Some(current), None) = (&self.current, &self.firing) {
+            let mut trigger = Trigger::clone(current);
+            let patch = match &trigger.subject {
+                TriggerSubject::Object { patch, .. } => patch.as_ref(),
+                TriggerSubject::Relation(_)
+                | TriggerSubject::Posted(_)
+                | TriggerSubject::Reply { .. } => None,
+            };
+            let kind = trigger.kind.as_str();
+            trigger.candidates = reactions.candidates(kind, trigger.subject_type(), patch);
+            self.current = Some(Arc::new(trigger));
+        }
+        self.reactions = reactions;
+    }
+
+    /// A decision about the trigger behind the current one says that the rest of this makes nothing.
+    fn reach(&mut self, frame: &Frame) {
+        if !is_about(self.current.as_ref(), frame) && self.may_be_done() {
+            self.close();
+            self.advance();
+        }
+    }
+
+    /// Whether what is left of the current trigger may make nothing: of a reply, its responder says
+    /// when it is done.
+    fn may_be_done(&self) -> bool {
+        let reply = self
+            .current
+            .as_deref()
+            .is_some_and(|trigger| matches!(trigger.subject, TriggerSubject::Reply { .. }));
+        self.firing.is_some() && !reply
+    }
+
+    fn apply_world(&mut self, frame: &Frame, event: &WorldEvent) {
+        let posted = event.by().is_some();
+        let of_trigger = !matches!(
+            event,
+            WorldEvent::Loaded(_) | WorldEvent::BudgetExhausted(_)
+        );
+        if of_trigger && !posted {
+            self.reach(frame);
+        }
+        match event {
+            WorldEvent::Fired(fired) => self.fire(frame, &fired.candidates),
+            WorldEvent::Completed(done) => {
+                self.tasks.forget(&done.address);
+                self.close();
+            }
+            WorldEvent::Failed(failed) => {
+                self.rejected = None;
+                if let Some(address) = &failed.address {
+                    self.tasks.forget(address);
+                }
+                if failed.responder == GOAL_ACTOR && !self.has_fired {
+                    self.next_of_goal = u32::MAX;
+                }
+                let firing = self
+                    .firing
+                    .as_mut()
+                    .filter(|_| is_about(self.current.as_ref(), frame));
+                if firing.is_some_and(|firing| firing.abandon(&failed.responder)) {
+                    self.close();
+                }
+            }
+            WorldEvent::Loaded(_) => self.is_loaded = true,
+            WorldEvent::Rejected(rejected) => {
+                self.rejected = Some(Box::new(rejected.clone()));
+            }
+            WorldEvent::ObjectCreated(_)
+            | WorldEvent::ObjectPatched(_)
+            | WorldEvent::RelationCreated(_)
+            | WorldEvent::RelationRemoved(_)
+            | WorldEvent::Noted(_)
+            | WorldEvent::BudgetExhausted(_)
+            | WorldEvent::BudgetRaised(_) => {
+                if let WorldEvent::BudgetRaised(raised) = event {
+                    self.raised.take(raised);
+                }
+                let change = self.head.apply_event(frame.seq, event);
+                let subject = if let WorldEvent::ObjectPatched(patched) = event {
+                    let patch = Some(patched.patch.clone());
+                    QueuedSubject::Change { patch }
+                } else if let WorldEvent::Noted(note) = event {
+                    QueuedSubject::Posted(note.data.clone())
+                } else {
+                    QueuedSubject::Change { patch: None }
+                };
+                let key = self.key_of(frame, event);
+                self.enqueue(frame, frame.event.kind(), change, (key, subject, None));
+                if let Some(derived) = event.derived() {
+                    self.pass_output(frame, derived);
+                }
+            }
+        }
+    }
+
+    /// What a key of this event is made of.
+    fn key_of(&mut self, frame: &Frame, event: &WorldEvent) -> KeySource {
+        if let WorldEvent::ObjectCreated(created) = event
+            && let Some(key) = &created.key
+        {
+            return KeySource::Root(TriggerKey::keyed(&created.kind, key));
+        }
+        match (event.post(), event.derived(), &self.current) {
+            (Some(post), ..) => KeySource::Root(self.post_key(post.n)),
+            (None, Some(derived), Some(current)) if derived.responder.is_some() => {
+                KeySource::Output(current.key.clone(), derived.clone())
+            }
+            (None, Some(derived), _) => KeySource::Root(TriggerKey::goal(derived.entry)),
+            (None, None, _) => KeySource::Root(TriggerKey::step("", "", frame.seq)),
+        }
+    }
+
+    fn post_key(&mut self, n: u64) -> TriggerKey {
+        self.post = match self.post {
+            (same, taken) if same == n => (n, taken.saturating_add(1)),
+            _ => (n, 0),
+        };
+        TriggerKey::post(self.post.0, self.post.1)
+    }
+
+    fn step_key(&mut self, frame: &Frame, step: &str) -> KeySource {
+        self.step_ordinal += 1;
+        KeySource::Root(TriggerKey::step(&frame.scope, step, self.step_ordinal))
+    }
+
+    /// Puts a frame behind the cursor.
+    fn enqueue(
+        &mut self,
+        frame: &Frame,
+        kind: &str,
+        change: WorldChange,
+        (key, subject, candidates): (KeySource, QueuedSubject, Option<Vec<u32>>),
+    ) {
+        let is_change = matches!(subject, QueuedSubject::Change { .. });
+        let (about, patch) = subject_of(&subject, &change);
+        if is_change && about.is_none() {
+            // Nothing has happened that anybody could react to.
+            if change != WorldChange::Nothing {
+                let trigger = None;
+                self.queue.push_back(QueuedFrame { change, trigger });
+            }
+            return;
+        }
+        let is_reply = candidates.is_some();
+        let candidates =
+            candidates.unwrap_or_else(|| self.reactions.candidates(kind, about, patch));
+        let trigger = (is_reply || !candidates.is_empty()).then(|| {
+            Box::new(QueuedTrigger {
+                seq: frame.seq,
+                kind: kind.to_owned(),
+                actor: frame.actor.to_string(),
+                key,
+                subject,
+                candidates,
+            })
+        });
+        self.queued_triggers += u64::from(trigger.is_some());
+        if trigger.is_some() || change != WorldChange::Nothing {
+            self.queue.push_back(QueuedFrame { change, trigger });
+        }
+    }
+
+    /// Moves the cursor to the next trigger, unless there is one at it.
+    fn advance(&mut self) {
+        while self.current.is_none() {
+            let Some(queued) = self.queue.pop_front() else {
+                return;
+            };
+            let Some(trigger) = take(&mut self.seen, &queued) else {
+                continue;
+            };
+            self.queued_triggers = self.queued_triggers.saturating_sub(1);
+            if let TriggerSubject::Reply { task, .. } = &trigger.subject {
+                self.firing = Some(Firing::reply(&task.responder));
+            }
+            self.current = Some(Arc::new(trigger));
+        }
+    }
+
+    /// The current trigger is done.
+    fn close(&mut self) {
+        self.current = None;
+        self.firing = None;
+    }
+
+    /// A trigger's candidates were evaluated.
+    fn fire(&mut self, frame: &Frame, candidates: &[Candidate]) {
+        self.has_fired = true;
+        let Some(trigger) = self
+            .current
+            .clone()
+            .filter(|_| is_about(self.current.as_ref(), frame))
+        else {
+            return;
+        };
+        for (at, candidate) in (0u32..).zip(candidates) {
+            if let (FiringVerdict::Fired, Some(kind)) = (candidate.verdict, candidate.task) {
+                self.add_tasks(&trigger, (at, candidate), kind);
+            }
+        }
+        let firing = Firing::of(candidates);
+        match firing.next() {
+            Some(_) => self.firing = Some(firing),
+            None => self.close(),
+        }
+    }
+
+    fn add_tasks(
+        &mut self,
+        trigger: &Arc<Trigger>,
+        (at, candidate): (u32, &Candidate),
+        kind: TaskKind,
+    ) {
+        let responder: Arc<str> = candidate.responder.as_str().into();
+        for count in 0..candidate.items.unwrap_or(1) {
+            let item = candidate.items.map(|_| count);
+            let order: TaskOrder = (trigger.seq, at, count);
+            let context = TaskContext {
+                address: trigger.key.address(&responder, item).into(),
+                responder: Arc::clone(&responder),
+                item,
+                kind,
+                trigger: Arc::clone(trigger),
+                world: self.seen.clone(),
+            };
+            self.tasks.add(order, context);
+        }
+    }
+
+    /// An output of the current trigger was made.
+    fn pass_output(&mut self, frame: &Frame, derived: &Derivation) {
+        let Some(responder) = &derived.responder else {
+            self.next_of_goal = derived.entry.saturating_add(1);
+            return;
+        };
+        if !is_about(self.current.as_ref(), frame) {
+            return;
+        }
+        if let Some(firing) = &mut self.firing {
+            firing.pass(responder, derived.item, derived.entry);
+            if firing.next().is_none() {
+                self.close();
+            }
+        }
+    }
+}
+
+/// Whether a frame's first cause is this trigger.
+fn is_about(trigger: Option<&Arc<Trigger>>, frame: &Frame) -> bool {
+    trigger.is_some_and(|trigger| frame.cause.first() == Some(&Cause::Here(trigger.seq)))
+}

@@ -1,0 +1,82 @@
+//! What responders react to.
+
+use std::sync::Arc;
+
+use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::TaskKind;
+
+use super::derivation::TriggerKey;
+use super::graph::World;
+use super::object::{WorldObject, WorldRelation};
+
+/// A frame that responders react to, and what they see of it.
+#[derive(Debug, Clone)]
+pub struct Trigger {
+    /// The frame.
+    pub seq: u64,
+    /// The type of the event: `event.type`.
+    pub kind: String,
+    /// Who appended it: `event.actor`.
+    pub actor: String,
+    /// What ids of its outputs are made from.
+    pub key: TriggerKey,
+    /// What it is about.
+    pub subject: TriggerSubject,
+    /// Who reacts: positions among all responders, ascending. A reply has none: whoever asked
+    /// reacts to it.
+    pub candidates: Vec<u32>,
+}
+
+/// What a trigger is about.
+#[derive(Debug, Clone)]
+pub enum TriggerSubject {
+    /// An object.
+    Object {
+        /// As of the trigger.
+        object: Arc<WorldObject>,
+        /// As it was before, if it is patched.
+        before: Option<Arc<WorldObject>>,
+        /// What was replaced, if it is patched.
+        patch: Option<CanonicalJson>,
+    },
+    /// A relation; if it was removed, as it was.
+    Relation(Arc<WorldRelation>),
+    /// What was posted: `event.data`.
+    Posted(CanonicalJson),
+    /// The end of what a responder asked or ran.
+    Reply {
+        /// What it was.
+        task: Arc<TaskContext>,
+        /// Its outcome: `{output}` or `{error}`.
+        outcome: CanonicalJson,
+    },
+}
+
+/// What a responder asked or ran. It keeps the world as of its trigger, so that it can be made again after a
+/// restart.
+#[derive(Debug, Clone)]
+pub struct TaskContext {
+    /// `@NAME.KEY`: its step or its scope.
+    pub address: Arc<str>,
+    /// Who started it.
+    pub responder: Arc<str>,
+    /// The item it is for, where there is a `for_each`.
+    pub item: Option<u32>,
+    /// What it is.
+    pub kind: TaskKind,
+    /// What its responder reacted to.
+    pub trigger: Arc<Trigger>,
+    /// As of that trigger.
+    pub world: World,
+}
+
+impl Trigger {
+    /// The type of the object or the relation it is about.
+    pub fn subject_type(&self) -> Option<&str> {
+        match &self.subject {
+            TriggerSubject::Object { object, .. } => Some(&object.kind),
+            TriggerSubject::Relation(relation) => Some(&relation.kind),
+            TriggerSubject::Posted(_) | TriggerSubject::Reply { .. } => None,
+        }
+    }
+}

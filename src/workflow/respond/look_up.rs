@@ -1,0 +1,143 @@
+//! The names of `with`: look-ups in the world, by id or by indexed fields.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jmespath::{Rcvar, Variable};
+use ktsu_projections::world::{Condition, IndexValue, World, WorldObject};
+use serde_json::Value;
+
+use super::names::{ResponderNames, shown_object};
+use crate::definition::{CompiledFind, CompiledMatch, CompiledQuery, CompiledResponder};
+use crate::expression::{EvaluationError, from_value, null};
+use crate::rules::DecisionRules;
+use crate::template::Template;
+
+/// The most objects that one look-up gives.
+const MAX_FOUND: usize = 10_000;
+
+/// Evaluates the look-ups of a responder in order; each sees those before it.
+pub(super) fn look_up(
+    responder: &CompiledResponder,
+    names: &ResponderNames<'_>,
+    world: &World,
+    rules: DecisionRules,
+) -> Result<BTreeMap<String, Rcvar>, EvaluationError> {
+    let mut found = BTreeMap::new();
+    for lookup in &responder.lookups {
+        let finder = Finder {
+            names: names.with_locals(&found),
+            world,
+            rules,
+        };
+        let value = finder.find(&lookup.find)?;
+        found.insert(lookup.name.clone(), value);
+    }
+    Ok(found)
+}
+
+struct Finder<'a> {
+    names: ResponderNames<'a>,
+    world: &'a World,
+    rules: DecisionRules,
+}
+
+impl Finder<'_> {
+    fn find(&self, find: &CompiledFind) -> Result<Rcvar, EvaluationError> {
+        Ok(match find {
+            CompiledFind::Object(id) => {
+                let id = self.render(id, &self.names)?;
+                let object = id.as_str().and_then(|id| self.world.object(id));
+                object.map_or_else(null, |object| shown_object(object))
+            }
+            CompiledFind::Objects(query) => {
+                let objects = self.matching(query)?.take(MAX_FOUND + 1);
+                let mut shown = Vec::new();
+                for object in objects {
+                    shown.push(shown_object(object?));
+                }
+                if shown.len() > MAX_FOUND {
+                    return Err(EvaluationError {
+                        code: "expression_cost",
+                        message: format!("the look-up finds more than {MAX_FOUND} objects"),
+                    });
+                }
+                Rcvar::new(Variable::Array(shown))
+            }
+            CompiledFind::First(query) => match self.matching(query)?.next() {
+                Some(object) => shown_object(object?),
+                None => null(),
+            },
+            CompiledFind::Count(query) => {
+                let count = match &query.without {
+                    None => {
+                        let conditions = self.conditions(&query.fields, &self.names)?;
+                        self.world.count(&query.kind, &conditions)
+                    }
+                    Some(_) => {
+                        let mut count = 0;
+                        for object in self.matching(query)? {
+                            object?;
+                            count += 1;
+                        }
+                        count
+                    }
+                };
+                from_value(&Value::from(count))
+            }
+        })
+    }
+
+    /// The objects of a query, in order of creation; an object for which `without` cannot be
+    /// evaluated is an error in its place.
+    fn matching<'q>(
+        &'q self,
+        query: &'q CompiledQuery,
+    ) -> Result<impl Iterator<Item = Result<&'q WorldObject, EvaluationError>> + 'q, EvaluationError>
+    {
+        let conditions = self.conditions(&query.fields, &self.names)?;
+        let found: Vec<_> = self.world.find(&query.kind, &conditions).collect();
+        Ok(found.into_iter().filter_map(move |object| {
+            let Some((kind, fields)) = &query.without else {
+                return Some(Ok(&**object));
+            };
+            let item = Some(shown_object(object));
+            let names = self.names.clone().with_item(item, 0);
+            match self.conditions(fields, &names) {
+                Err(error) => Some(Err(error)),
+                Ok(conditions) => {
+                    let exists = self.world.find(kind, &conditions).next().is_some();
+                    (!exists).then_some(Ok(&**object))
+                }
+            }
+        }))
+    }
+
+    fn conditions(
+        &self,
+        fields: &[CompiledMatch],
+        names: &ResponderNames<'_>,
+    ) -> Result<Vec<Condition>, EvaluationError> {
+        let conditions = fields.iter().map(|one| {
+            let value = self.render(&one.value, names)?;
+            let values: BTreeSet<IndexValue> = match (&value, one.any) {
+                (Value::Array(values), true) => values.iter().filter_map(IndexValue::of).collect(),
+                (_, true) => BTreeSet::new(),
+                (value, false) => IndexValue::of(value).into_iter().collect(),
+            };
+            Ok(Condition {
+                field: one.field.clone(),
+                values,
+            })
+        });
+        conditions.collect()
+    }
+
+    fn render(
+        &self,
+        template: &Template,
+        names: &ResponderNames<'_>,
+    ) -> Result<Value, EvaluationError> {
+        let rendered = template.render(names, &|name| names.is_secret(name), self.rules)?;
+        Ok(rendered.value)
+    }
+}

@@ -1,0 +1,416 @@
+//! What one entry makes, and whether it is valid.
+
+use jmespath::Rcvar;
+use ktsu_ledger::event::plan::world::IfExists;
+use ktsu_ledger::event::{
+    Derivation, ObjectCreated, ObjectPatched, OutputRejected, RelationCreated, RelationRemoved,
+    ResponderFailed, Violation, WorldEvent,
+};
+use ktsu_ledger::{CanonicalJson, Cause, Draft, Event};
+use ktsu_projections::world::derivation::{GOAL_ACTOR, relation_id};
+use ktsu_projections::world::steps::is_step_object;
+use ktsu_projections::world::{TriggerKey, World, object};
+use serde_json::{Map, Value};
+
+use super::names::{ResponderNames, shown};
+use super::{RespondContext, Response, actor, output_key};
+use crate::airlock::Schema;
+use crate::definition::{CompiledEntry, CompiledMake};
+use crate::expression::{EvaluationError, from_json, truthy};
+use crate::next::violations;
+use crate::template::{Template, text_of};
+
+/// Makes the outputs of one responder for one trigger.
+pub(super) struct Maker<'a> {
+    pub(super) context: RespondContext<'a>,
+    /// What is made is checked against it.
+    pub(super) head: &'a World,
+    /// Nobody: the goal of the run.
+    pub(super) responder: Option<&'a str>,
+    pub(super) cause: Vec<Cause>,
+    /// The trigger's.
+    pub(super) key: Option<&'a TriggerKey>,
+    /// For a reaction to a reply: the frame that the question followed from. What people changed
+    /// behind it stays.
+    pub(super) trigger: Option<u64>,
+}
+
+/// What an entry made.
+pub(super) struct Made {
+    /// Nothing: it is there already.
+    pub(super) event: Option<WorldEvent>,
+    /// What later entries call it.
+    pub(super) shown: Rcvar,
+}
+
+/// Why an entry made nothing, though it should have.
+pub(super) enum Refused {
+    /// It could not be evaluated.
+    Failed(EvaluationError),
+    /// What it made is not valid.
+    Rejected(Box<Rejection>),
+}
+
+/// An output that is not valid.
+pub(super) struct Rejection {
+    code: &'static str,
+    message: String,
+    errors: Vec<Violation>,
+    /// As it would have been.
+    event: WorldEvent,
+}
+
+impl From<EvaluationError> for Refused {
+    fn from(error: EvaluationError) -> Self {
+        Self::Failed(error)
+    }
+}
+
+type At = (Option<u32>, u32);
+
+impl Maker<'_> {
+    /// What an entry makes; nothing if its guard is falsy or cannot be evaluated.
+    pub(super) fn make(
+        &self,
+        entry: &CompiledEntry,
+        at: At,
+        names: &ResponderNames<'_>,
+    ) -> Result<Option<Made>, Refused> {
+        if let Some(when) = &entry.when
+            && !when.evaluate(names).is_ok_and(|value| truthy(&value))
+        {
+            return Ok(None);
+        }
+        let derived = self.derivation(at);
+        let made = match &entry.make {
+            CompiledMake::Object { kind, data } => {
+                let data = self.data(data.as_ref(), names)?;
+                let key = entry.key.as_ref().map(|key| self.key_text(key, names));
+                self.object(
+                    kind,
+                    data,
+                    (key.transpose()?, entry.if_exists),
+                    (derived, at),
+                )?
+            }
+            CompiledMake::Patch { id, data } => {
+                let id = self.text(id, names)?;
+                let patch = self.data(Some(data), names)?;
+                self.patch(id, patch, derived)?
+            }
+            CompiledMake::Relation {
+                kind,
+                from,
+                to,
+                id,
+                data,
+            } => {
+                let (from, to) = (self.text(from, names)?, self.text(to, names)?);
+                let given = id.as_ref().map(|id| self.text(id, names)).transpose()?;
+                let event = RelationCreated {
+                    by: None,
+                    data: self.data(data.as_ref(), names)?,
+                    derived: Some(derived),
+                    id: given.unwrap_or_else(|| relation_id(kind, &from, &to)),
+                    kind: kind.clone(),
+                    post: None,
+                    source_id: from,
+                    target_id: to,
+                };
+                self.relation(event)?
+            }
+            CompiledMake::Remove { relation } => {
+                let id = self.text(relation, names)?;
+                let shown = shown(&id, "", from_json(&CanonicalJson::null()), []);
+                let event = WorldEvent::RelationRemoved(RelationRemoved {
+                    by: None,
+                    derived: Some(derived),
+                    id,
+                    post: None,
+                });
+                let event = Some(event);
+                Made { event, shown }
+            }
+        };
+        Ok(Some(made))
+    }
+
+    /// A draft of an event.
+    pub(super) fn draft(&self, event: WorldEvent) -> Draft {
+        Draft {
+            scope: String::new(),
+            actor: actor(self.responder),
+            cause: self.cause.clone(),
+            event: Event::World(event),
+        }
+    }
+
+    /// What follows from a refusal. `address`: of the task whose reply it was made of.
+    pub(super) fn refuse(&self, at: At, address: Option<&str>, refused: Refused) -> Response {
+        let failed = |code: &str, message: &str| {
+            self.draft(WorldEvent::Failed(ResponderFailed {
+                address: address.map(str::to_owned),
+                code: code.to_owned(),
+                entry: Some(at.1),
+                item: at.0,
+                message: message.to_owned(),
+                responder: self.responder.unwrap_or(GOAL_ACTOR).to_owned(),
+            }))
+        };
+        match &refused {
+            Refused::Failed(error) => {
+                Response::Failed(Box::new(failed("expression_failed", &error.message)))
+            }
+            Refused::Rejected(rejection) => {
+                let failed = failed(rejection.code, &rejection.message);
+                Response::Rejected(Box::new([self.rejection(at, refused), failed]))
+            }
+        }
+    }
+
+    /// `output.rejected`.
+    pub(super) fn rejection(&self, at: At, refused: Refused) -> Draft {
+        let derived = self.derivation(at);
+        let rejected = match refused {
+            Refused::Failed(error) => OutputRejected {
+                code: "expression_failed".to_owned(),
+                derived,
+                errors: Vec::new(),
+                kind: "object.created".to_owned(),
+                message: error.message,
+                output: CanonicalJson::null(),
+            },
+            Refused::Rejected(rejection) => {
+                let event = Event::World(rejection.event);
+                let output = CanonicalJson::from_value(&event.data()).unwrap_or_default();
+                OutputRejected {
+                    code: rejection.code.to_owned(),
+                    derived,
+                    errors: rejection.errors,
+                    kind: event.kind().to_owned(),
+                    message: rejection.message,
+                    output,
+                }
+            }
+        };
+        self.draft(WorldEvent::Rejected(rejected))
+    }
+
+    fn derivation(&self, at: At) -> Derivation {
+        Derivation {
+            entry: at.1,
+            item: at.0,
+            responder: self.responder.map(str::to_owned),
+        }
+    }
+
+    fn object(
+        &self,
+        kind: &str,
+        data: CanonicalJson,
+        (key, if_exists): (Option<String>, IfExists),
+        (derived, at): (Derivation, At),
+    ) -> Result<Made, Refused> {
+        let id = match &key {
+            Some(key) => TriggerKey::keyed(kind, key).object_id(kind),
+            None => output_key(self.key, self.responder, at).object_id(kind),
+        };
+        let shown = shown(&id, kind, from_json(&data), []);
+        // The first one is judged by what is there when it is appended.
+        if key.is_some() && self.head.object(&id).is_some() {
+            return match if_exists {
+                IfExists::Keep => Ok(Made { event: None, shown }),
+                IfExists::Patch => self.patch(id, data, derived),
+            };
+        }
+        let schema = self.context.worlds.object(kind).flatten();
+        let value = data.to_value();
+        let event = WorldEvent::ObjectCreated(ObjectCreated {
+            by: None,
+            data,
+            derived: Some(derived),
+            id,
+            key,
+            kind: kind.to_owned(),
+            post: None,
+        });
+        let event = Some(checked(schema, &value, event)?);
+        Ok(Made { event, shown })
+    }
+
+    fn patch(
+        &self,
+        id: String,
+        patch: CanonicalJson,
+        derived: Derivation,
+    ) -> Result<Made, Refused> {
+        let before = self.head.object(&id).cloned();
+        let (patch, withheld) = match (&before, self.trigger) {
+            (Some(before), Some(since)) => {
+                divide(&patch, |member| before.changed_by_person(member, since))
+            }
+            _ => (patch, CanonicalJson::null()),
+        };
+        let patched = |patch: CanonicalJson| {
+            WorldEvent::ObjectPatched(ObjectPatched {
+                by: None,
+                derived: Some(derived),
+                id: id.clone(),
+                patch,
+                post: None,
+                withheld,
+            })
+        };
+        let Some(before) = before.filter(|_| !is_step_object(&id)) else {
+            let message = match is_step_object(&id) {
+                true => format!("{id:?} stands for a step, which no responder patches"),
+                false => format!("there is no object {id:?}"),
+            };
+            return Err(rejected(
+                "unknown_object",
+                message,
+                Vec::new(),
+                patched(patch),
+            ));
+        };
+        let merged = object::merge(&before.data, &patch);
+        let shown = shown(&id, &before.kind, from_json(&merged), []);
+        let schema = self.context.worlds.object(&before.kind).flatten();
+        let event = Some(checked(schema, &merged.to_value(), patched(patch))?);
+        Ok(Made { event, shown })
+    }
+
+    fn relation(&self, event: RelationCreated) -> Result<Made, Refused> {
+        let ends = [
+            ("source_id", &*event.source_id),
+            ("target_id", &*event.target_id),
+        ];
+        let shown = shown(&event.id, &event.kind, from_json(&event.data), ends);
+        let declared = self.context.worlds.relation(&event.kind);
+        let fits = |id: &str, kinds: &[String]| {
+            // An end need not exist, and may come later.
+            let object = self.head.object(id);
+            object.is_none_or(|object| {
+                kinds.is_empty() || kinds.iter().any(|kind| **kind == *object.kind)
+            })
+        };
+        let plan = declared.map(|declared| &declared.plan);
+        let wrong = plan.and_then(|plan| {
+            let from = !fits(&event.source_id, &plan.from);
+            let to = !fits(&event.target_id, &plan.to);
+            let end = if from {
+                Some(&event.source_id)
+            } else {
+                to.then_some(&event.target_id)
+            };
+            end.map(|id| format!("{:?} does not relate the type of {id:?}", event.kind))
+        });
+        let schema = declared.and_then(|declared| declared.schema.as_ref());
+        let value = event.data.to_value();
+        let event = WorldEvent::RelationCreated(event);
+        if let Some(message) = wrong {
+            return Err(rejected("schema_violation", message, Vec::new(), event));
+        }
+        let event = Some(checked(schema, &value, event)?);
+        Ok(Made { event, shown })
+    }
+
+    /// Data that templates make: an object.
+    fn data(
+        &self,
+        template: Option<&Template>,
+        names: &ResponderNames<'_>,
+    ) -> Result<CanonicalJson, Refused> {
+        let value = match template {
+            None => Value::Object(Map::new()),
+            Some(template) => self.render(template, names)?,
+        };
+        if !value.is_object() {
+            return Err(failed("expression_type", "the data is not an object"));
+        }
+        CanonicalJson::from_value(&value)
+            .map_err(|_| failed("result_depth", "the data is nested too deeply"))
+    }
+
+    /// An id: some text.
+    fn text(&self, template: &Template, names: &ResponderNames<'_>) -> Result<String, Refused> {
+        match self.render(template, names)? {
+            Value::String(text) if !text.is_empty() => Ok(text),
+            _ => Err(failed("expression_type", "an id is not a text")),
+        }
+    }
+
+    /// A key: a scalar, as text.
+    fn key_text(&self, template: &Template, names: &ResponderNames<'_>) -> Result<String, Refused> {
+        match self.render(template, names)? {
+            Value::Null | Value::Array(_) | Value::Object(_) => Err(failed(
+                "expression_type",
+                "a key is neither text nor number",
+            )),
+            value => Ok(text_of(&value, self.context.rules)),
+        }
+    }
+
+    fn render(&self, template: &Template, names: &ResponderNames<'_>) -> Result<Value, Refused> {
+        let secret = |name: &str| names.is_secret(name);
+        Ok(template.render(names, &secret, self.context.rules)?.value)
+    }
+}
+
+fn failed(code: &'static str, message: &str) -> Refused {
+    Refused::Failed(EvaluationError {
+        code,
+        message: message.to_owned(),
+    })
+}
+
+fn rejected(
+    code: &'static str,
+    message: String,
+    errors: Vec<Violation>,
+    event: WorldEvent,
+) -> Refused {
+    Refused::Rejected(Box::new(Rejection {
+        code,
+        message,
+        errors,
+        event,
+    }))
+}
+
+/// The event, if its data fits the schema of its type.
+fn checked(
+    schema: Option<&Schema>,
+    value: &Value,
+    event: WorldEvent,
+) -> Result<WorldEvent, Refused> {
+    let found = schema.map_or_else(Vec::new, |schema| schema.check(value));
+    let Some(first) = found.first() else {
+        return Ok(event);
+    };
+    let message = ktsu_schema::message_at(&first.message, &first.pointer);
+    Err(rejected(
+        "schema_violation",
+        message,
+        violations(found),
+        event,
+    ))
+}
+
+/// The members of a patch that are applied, and those that are withheld: null if there are none.
+fn divide(
+    patch: &CanonicalJson,
+    withhold: impl Fn(&str) -> bool,
+) -> (CanonicalJson, CanonicalJson) {
+    let Value::Object(members) = patch.to_value() else {
+        return (patch.clone(), CanonicalJson::null());
+    };
+    let (withheld, applied): (Map<_, _>, Map<_, _>) = members
+        .into_iter()
+        .partition(|(member, _)| withhold(member));
+    if withheld.is_empty() {
+        return (patch.clone(), CanonicalJson::null());
+    }
+    let text = |members| CanonicalJson::from_value(&Value::Object(members)).unwrap_or_default();
+    (text(applied), text(withheld))
+}

@@ -1,0 +1,126 @@
+//! Which candidates react to a trigger, and how often.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jmespath::Rcvar;
+use ktsu_ledger::event::{Candidate, FiringVerdict, TaskKind};
+
+use super::Stage;
+use super::look_up::look_up;
+use super::names::ResponderNames;
+use crate::definition::{CompiledForEach, CompiledResponder, CompiledResponse};
+use crate::expression::{EvaluationError, from_value, truthy};
+
+/// What a responder found, if it reacts.
+#[derive(Debug)]
+pub(super) struct Evaluation {
+    /// What its look-ups found.
+    pub(super) found: BTreeMap<String, Rcvar>,
+    /// What it goes through, if it has a `for_each`.
+    pub(super) items: Option<Arc<Vec<Rcvar>>>,
+}
+
+/// What a trigger is to a responder.
+#[derive(Debug)]
+pub(super) enum Evaluated {
+    /// It reacts.
+    Fired(Evaluation),
+    /// Its guard is falsy.
+    False,
+    /// Something could not be evaluated: as if its guard were falsy (decision T3).
+    Failed(String),
+    /// It waits first.
+    Postponed,
+}
+
+impl Evaluation {
+    pub(super) fn item(&self, at: u32) -> Option<Rcvar> {
+        self.items.as_ref()?.get(at as usize).cloned()
+    }
+}
+
+impl Evaluated {
+    /// As it is recorded.
+    pub(super) fn candidate(&self, responder: &CompiledResponder) -> Candidate {
+        let mut candidate = Candidate {
+            entries: 0,
+            items: None,
+            reason: None,
+            responder: responder.plan.name.clone(),
+            task: None,
+            verdict: FiringVerdict::False,
+        };
+        match self {
+            Self::Fired(evaluation) => {
+                candidate.verdict = FiringVerdict::Fired;
+                let items = evaluation.items.as_ref();
+                candidate.items = items.map(|items| u32::try_from(items.len()).unwrap_or(u32::MAX));
+                match &responder.work {
+                    CompiledResponse::Emit(entries) => {
+                        candidate.entries = u32::try_from(entries.len()).unwrap_or(u32::MAX);
+                    }
+                    CompiledResponse::Ask(_) => candidate.task = Some(TaskKind::Ask),
+                    CompiledResponse::Run { .. } => candidate.task = Some(TaskKind::Run),
+                }
+            }
+            Self::False => {}
+            Self::Failed(reason) => {
+                candidate.verdict = FiringVerdict::Failed;
+                candidate.reason = Some(reason.clone());
+            }
+            Self::Postponed => candidate.verdict = FiringVerdict::Postponed,
+        }
+        candidate
+    }
+}
+
+/// Evaluates look-ups, guard and items of a responder, in the world as of the trigger.
+pub(super) fn evaluate(stage: &Stage<'_>, responder: &CompiledResponder) -> Evaluated {
+    if responder.plan.after_ms.is_some() {
+        return Evaluated::Postponed;
+    }
+    match try_evaluate(stage, responder) {
+        Ok(Some(evaluation)) => Evaluated::Fired(evaluation),
+        Ok(None) => Evaluated::False,
+        Err(error) => Evaluated::Failed(error.message),
+    }
+}
+
+fn try_evaluate(
+    stage: &Stage<'_>,
+    responder: &CompiledResponder,
+) -> Result<Option<Evaluation>, EvaluationError> {
+    let context = stage.context;
+    let names = ResponderNames::of_trigger(context, stage.trigger, stage.world);
+    let found = look_up(responder, &names, stage.world, context.rules)?;
+    let names = names.with_locals(&found);
+    if let Some(when) = &responder.when
+        && !truthy(&when.evaluate(&names)?)
+    {
+        return Ok(None);
+    }
+    let list = match &responder.for_each {
+        None => None,
+        Some(CompiledForEach::From(from)) => Some(from.evaluate(&names)?),
+        Some(CompiledForEach::Items(items)) => {
+            let secret = |name: &str| names.is_secret(name);
+            let rendered = items.render(&names, &secret, context.rules)?;
+            Some(from_value(&rendered.value))
+        }
+    };
+    let items = match list {
+        None => None,
+        Some(list) if list.is_null() => Some(Arc::default()),
+        Some(list) => match list.as_array() {
+            Some(items) => Some(Arc::new(items.clone())),
+            None => {
+                return Err(EvaluationError {
+                    code: "expression_type",
+                    message: "for_each needs a list".to_owned(),
+                });
+            }
+        },
+    };
+    Ok(Some(Evaluation { found, items }))
+}
