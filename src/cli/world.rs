@@ -14,6 +14,7 @@ use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
+use ktsu_history::report::{GraphFormat, world_graph};
 use ktsu_history::world::{
     self, ObjectView, RecordedWorld, RelationView, WorldReadError, WorldView,
 };
@@ -37,9 +38,19 @@ pub(super) struct Arguments {
         long,
         num_args = 2,
         value_names = ["A", "B"],
-        conflicts_with_all = ["at", "object", "kind"]
+        conflicts_with_all = ["at", "object", "kind", "graph"]
     )]
     diff: Option<Vec<u64>>,
+    /// Draws it as a Mermaid flowchart, or as a graph for Graphviz
+    #[arg(long, value_name = "FORMAT")]
+    graph: Option<Format>,
+}
+
+/// The language of a diagram.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Format {
+    Mermaid,
+    Dot,
 }
 
 /// What differs between two frames, as JSON.
@@ -78,6 +89,9 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     if let Some(id) = &arguments.object {
         let object = find_object(read.world(), id)?;
         let view = read.one(stream.name(), object);
+        if let Some(format) = arguments.graph {
+            return Ok(draw(&view, format));
+        }
         return match common.json {
             true => print_json(&view),
             false => Ok(print_object(&read, &view)),
@@ -96,10 +110,23 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             text::line(kind)
         ));
     }
+    if let Some(format) = arguments.graph {
+        return Ok(draw(&view, format));
+    }
     match common.json {
         true => print_json(&view),
         false => Ok(print_world(&read, &view)),
     }
+}
+
+fn draw(view: &WorldView, format: Format) -> ExitCode {
+    let format = match format {
+        Format::Mermaid => GraphFormat::Mermaid,
+        Format::Dot => GraphFormat::Dot,
+    };
+    let graph = world_graph(view, format);
+    line(&text::clean(&graph));
+    ExitCode::SUCCESS
 }
 
 /// Why there is no world to show.

@@ -76,8 +76,8 @@ async fn a_world_comes_whole_or_in_pages_and_as_any_frame_left_it() {
             let path = format!("/runs/{run}/world?at={last}&from={from}&limit={limit}");
             let page = api.get(&path).await.json();
             assert_eq!(page["world_hash"], world["world_hash"]);
-            let entries = merged(&[page.clone()], "objects").len()
-                + merged(&[page.clone()], "relations").len();
+            let entries = merged(std::slice::from_ref(&page), "objects").len()
+                + merged(std::slice::from_ref(&page), "relations").len();
             assert!((1..=limit).contains(&entries), "{page}");
             from = page["next"].clone();
             pages.push(page);

@@ -164,6 +164,41 @@ fn people_see_tables_and_one_object_in_full() {
 }
 
 #[test]
+fn a_completed_step_beside_a_world_is_an_object_of_it() {
+    let desk = Desk::new();
+    desk.write_file("both/worlds/tides.world.yaml", TIDES);
+    desk.write_kit(
+        "both",
+        "kind: workflow\nname: both\nversion: 1.0.0\npipeline:\n  - id: one\n    transform: \
+         {inputs: [{from: \"{a: `1`}\"}], ops: []}\n",
+    );
+    let said = desk.ktsu(&["run", "both", "both", "--json"]);
+    let run = said.is(0).json()["run_id"].as_str().unwrap().to_owned();
+    desk.ktsu(&["world", &run, "--object", "step/one"])
+        .is(0)
+        .says("step/one step, after frame ")
+        .says("created by frame ")
+        .says("step.completed  orchestrator");
+}
+
+#[test]
+fn a_world_is_drawn() {
+    let (desk, run) = desk("\"tides\" \u{1b}]");
+    let drawn = desk.ktsu(&["world", &run, "--graph", "mermaid"]);
+    let lines: Vec<&str> = drawn.is(0).out.lines().collect();
+    assert_eq!(lines.len(), 1 + 3 + 2, "{drawn:?}");
+    assert_eq!(lines[0], "flowchart LR");
+    assert_eq!(lines[4], "  o2 -->|\"about\"| o1");
+    let drawn = desk.ktsu(&["world", &run, "--object", "Topic-", "--graph", "dot"]);
+    drawn
+        .is(0)
+        .says("digraph world {\n")
+        .says("  o2 -> o1 [label=\"about\"]\n");
+    assert!(!drawn.out.contains('\u{1b}'), "{drawn:?}");
+    desk.ktsu(&["world", &run, "--graph", "png"]).is(2);
+}
+
+#[test]
 fn two_frames_of_a_run_are_compared() {
     let (desk, run) = desk("tides");
     let world = desk.ktsu(&["world", &run, "--json"]).is(0).json();
