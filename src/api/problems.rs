@@ -5,6 +5,7 @@ use ktsu_ledger::event;
 use ktsu_codes::ErrorCode;
 use ktsu_history::RunReadError;
 use ktsu_history::diff::DiffError;
+use ktsu_history::world::WorldReadError;
 use ktsu_orchestrator::recompute::RecomputeStartError;
 use ktsu_orchestrator::{CommandError, InvokeError, ReportError};
 use ktsu_schema::message_at;
@@ -19,6 +20,15 @@ pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
         error => {
             ProblemDetails::new(ErrorCode::Unreadable, error.to_string()).with_hint("ktsu verify")
         }
+    }
+}
+
+pub(crate) fn world_error(error: WorldReadError) -> ProblemDetails {
+    let words = error.to_string();
+    match error {
+        WorldReadError::Run(error) => run_error(error),
+        WorldReadError::NoWorld => ErrorCode::NoWorld.into(),
+        WorldReadError::NoFrame { .. } => ProblemDetails::new(ErrorCode::NotFound, words),
     }
 }
 

@@ -29,6 +29,7 @@ mod steps;
 mod tools;
 mod trace;
 pub mod wire;
+mod world;
 
 pub use in_process::InProcessReports;
 
@@ -126,6 +127,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(steps::step))
         .routes(routes!(frames::frames))
         .routes(routes!(trace::trace))
+        .routes(routes!(world::world))
         .routes(routes!(diff::diff))
         .routes(routes!(replay::replay))
         .routes(routes!(interventions::fork))

@@ -56,6 +56,7 @@ mod transfer;
 mod tree;
 mod validate;
 mod verify;
+mod world;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -159,6 +160,8 @@ enum Command {
     Reject(approvals::Reject),
     /// Lists the recorded frames of a run
     Frames(frames::Arguments),
+    /// Shows the objects and relations that a run's responders made
+    World(world::Arguments),
     /// Compares two runs; exits with 1 if they differ
     Diff(diff::Arguments),
     /// Folds recorded runs, or decides them again, without calling anything outside the ledger
@@ -302,6 +305,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Approve(arguments) => in_runtime(approvals::approve(&common, arguments)),
         Command::Reject(arguments) => in_runtime(approvals::reject(&common, arguments)),
         Command::Frames(arguments) => in_runtime(frames::run(&common, arguments)),
+        Command::World(arguments) => world::run(&common, &arguments),
         Command::Diff(arguments) => diff::run(&common, &arguments),
         Command::Replay(arguments) => replay::run(&common, &arguments),
         Command::Recompute(arguments) => in_runtime(recompute::run(&common, arguments)),

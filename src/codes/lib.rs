@@ -94,6 +94,8 @@ error_codes! {
     NotResumable = "not_resumable", 409, EXIT_COULD_NOT_RUN, "The run cannot be resumed like this";
     /// The command would change nothing: the run has ended or already has the requested state.
     InvalidRunState = "invalid_run_state", 409, EXIT_COULD_NOT_RUN, "The run's state does not allow this";
+    /// Its definition loads no worlds.
+    NoWorld = "no_world", 409, EXIT_COULD_NOT_RUN, "The run loads no worlds";
     /// Only what is complete has an output.
     StepNotComplete = "step_not_complete", 409, EXIT_COULD_NOT_RUN, "The step is not complete";
     /// Neither approved nor rejected.

@@ -21,6 +21,7 @@ mod verification_fold;
 pub mod verify;
 pub mod webhooks;
 pub mod why_not;
+pub mod world;
 
 pub use current_output::fold;
 pub use ktsu_ledger::branch::Blobs;

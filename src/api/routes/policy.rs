@@ -30,7 +30,7 @@ const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 32] = [
+pub const TABLE: [(&str, &str, Policy); 33] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -42,6 +42,7 @@ pub const TABLE: [(&str, &str, Policy); 32] = [
     ("GET", "/runs/{id}/steps/{step}", READ),
     ("GET", "/runs/{id}/frames", RECORD),
     ("GET", "/runs/{id}/trace", READ),
+    ("GET", "/runs/{id}/world", READ),
     ("GET", "/diff", READ),
     ("POST", "/runs/{id}/replay", RECORD),
     ("POST", "/runs/{id}/fork", OPERATE),

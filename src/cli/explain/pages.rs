@@ -86,6 +86,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "no-value",
     "no-workflows",
     "no_models_available",
+    "no_world",
     "nobody-to-approve",
     "not_acceptable",
     "not_an_object",

@@ -106,7 +106,7 @@ impl Chart<'_> {
 }
 
 /// Text as a label: characters with a meaning to Mermaid become entities, control characters spaces.
-fn label(text: &str) -> String {
+pub(super) fn label(text: &str) -> String {
     let mut out = String::new();
     for c in text.chars().take(120) {
         match c {

@@ -2,6 +2,8 @@
 
 mod html;
 mod mermaid;
+mod world_graph;
 
 pub use html::{Text, page, row};
 pub use mermaid::flowchart;
+pub use world_graph::{GraphFormat, world_graph};

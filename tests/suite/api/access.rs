@@ -80,6 +80,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
             | "/runs/{id}/trace",
         ) => Row::Roles(readers, 200),
         ("GET", "/diff") => Row::Roles(readers, 400),
+        ("GET", "/runs/{id}/world") => Row::Roles(readers, 409),
         ("GET", "/runs/{id}/recompute") => Row::Roles(readers, 404),
         ("GET", "/runs/{id}/frames" | "/metrics") | ("POST", "/runs/{id}/replay") => {
             Row::Roles(record, 200)

@@ -163,7 +163,7 @@ fn route_of(path: &str) -> String {
         }
         return match last {
             "cancel" | "envelope" | "fork" | "frames" | "overlay" | "pause" | "recompute"
-            | "replay" | "resume" | "retry" | "terminate" | "trace"
+            | "replay" | "resume" | "retry" | "terminate" | "trace" | "world"
                 if rest.contains('/') =>
             {
                 format!("/runs/{{id}}/{last}")
@@ -205,7 +205,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 49);
+    assert_eq!(found, 52);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/diff", "a"),

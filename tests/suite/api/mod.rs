@@ -20,6 +20,7 @@ mod signing;
 mod steer;
 mod steps;
 mod tour;
+mod world;
 
 use serde_json::json;
 

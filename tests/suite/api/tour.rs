@@ -26,6 +26,7 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     seen.extend(super::steer::all(&api).await);
     seen.extend(super::reports::all(&api).await);
     seen.extend(super::approvals::all(&api).await);
+    seen.extend(super::world::all(&api).await);
     seen.extend(super::access::all(&api).await);
     let described = api.described();
     let missing: Vec<&Case> = described.difference(&seen).collect();
@@ -74,13 +75,14 @@ async fn refusals(api: &Described, run: &str) {
     foreign(api, run).await;
     // Two runs begin alike: their ids begin with the time.
     let prefix = run.get(..8).unwrap();
-    for below in ["", "/envelope", "/frames", "/trace"] {
+    for below in ["", "/envelope", "/frames", "/trace", "/world"] {
         assert_eq!(api.get(&format!("/runs/absent{below}")).await.status, 404);
         let several = api.get(&format!("/runs/{prefix}{below}")).await;
         assert_eq!(several.status, 409);
         assert_eq!(several.json()["code"], "ambiguous_id");
     }
     for (path, words) in [
+        (format!("/runs/{run}/world?at=x"), "at must be an integer"),
         (
             "/runs?colour=red".to_owned(),
             "unknown query parameter colour",
@@ -259,6 +261,7 @@ async fn foreign(api: &Described, run: &str) {
             ("GET", format!("/runs/{run}/envelope")),
             ("GET", format!("/runs/{run}/frames")),
             ("GET", format!("/runs/{run}/trace")),
+            ("GET", format!("/runs/{run}/world")),
         ] {
             let answer = api.call(method, &path, &headers, "{}").await;
             assert_eq!(answer.status, 403, "{method} {path}");

@@ -31,6 +31,7 @@ mod steering;
 mod story;
 mod trace;
 mod triage;
+mod world;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};

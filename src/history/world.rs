@@ -1,0 +1,344 @@
+//! The world of a recorded run, as any of its frames left it.
+
+use std::collections::HashMap;
+
+use ktsu_ledger::event::{StepEvent, WorldEvent};
+use ktsu_ledger::store::StoreError;
+use ktsu_ledger::{CanonicalJson, Event, Frame};
+use ktsu_projections::run::{FoldError, RunState};
+use ktsu_projections::world::steps::STEP_ID_PREFIX;
+use ktsu_projections::world::{World, WorldDiff, WorldObject, WorldRelation};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::RunReadError;
+use super::frame_page::PageLimit;
+
+/// The most objects and relations on a page.
+pub const MAX_ENTRIES: usize = 10_000;
+
+/// Why a recorded run has no world to show.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WorldReadError {
+    /// The run cannot be read.
+    #[error(transparent)]
+    Run(#[from] RunReadError),
+    /// Its definition loads no worlds, or did not yet at that frame.
+    #[error("the run loads no worlds")]
+    NoWorld,
+    /// It has fewer frames.
+    #[error("the run has no frame {at}: its last is frame {last}")]
+    NoFrame {
+        /// The wanted frame.
+        at: u64,
+        /// The last one.
+        last: u64,
+    },
+}
+
+impl From<StoreError> for WorldReadError {
+    fn from(error: StoreError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+impl From<FoldError> for WorldReadError {
+    fn from(error: FoldError) -> Self {
+        Self::Run(error.into())
+    }
+}
+
+/// A world, and where it was read.
+#[derive(Debug, Clone)]
+pub struct RecordedWorld<'f> {
+    frames: &'f [Frame],
+    at: u64,
+    world: World,
+    created: Creations<'f>,
+}
+
+/// The frames that created objects and relations, by id. What was replaced was created by the first
+/// of its frames.
+#[derive(Debug, Clone, Default)]
+struct Creations<'f> {
+    objects: HashMap<&'f str, u64>,
+    steps: HashMap<&'f str, u64>,
+    relations: HashMap<&'f str, u64>,
+}
+
+/// A world, or a part of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorldView {
+    /// `run_…` or `branch_…`.
+    pub run_id: String,
+    /// The frame after which the world was like this.
+    pub at: u64,
+    /// `sha256:` and a digest of all objects and relations, whatever part of them is here.
+    pub world_hash: String,
+    /// Objects, in order of creation.
+    pub objects: Vec<ObjectView>,
+    /// Relations, in order of creation.
+    pub relations: Vec<RelationView>,
+    /// What the run shares beside objects and relations: `budget_exhausted`.
+    #[schema(value_type = Value)]
+    pub context: CanonicalJson,
+    /// Where the next page begins, if there is more.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+}
+
+/// An object.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ObjectView {
+    /// Unique among the objects of the run.
+    pub id: String,
+    /// The type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The data: a JSON object.
+    #[schema(value_type = Value)]
+    pub data: CanonicalJson,
+    /// The frame that created it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created: Option<u64>,
+    /// The last frame that changed it.
+    pub changed: u64,
+}
+
+/// A relation between two objects, which need not exist.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RelationView {
+    /// Unique among the relations of the run.
+    pub id: String,
+    /// The type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// The object it begins at.
+    pub source_id: String,
+    /// The object it ends at.
+    pub target_id: String,
+    /// The data: a JSON object.
+    #[schema(value_type = Value)]
+    pub data: CanonicalJson,
+    /// The frame that created it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub created: Option<u64>,
+    /// The last frame about it.
+    pub changed: u64,
+}
+
+/// An entry of a page: objects and relations share one order.
+enum Entry<'w> {
+    Object(&'w WorldObject),
+    Relation(&'w WorldRelation),
+}
+
+/// What two frames of a run do not have in common.
+///
+/// # Errors
+/// [`WorldReadError`], of either.
+pub fn diff(frames: &[Frame], a: u64, b: u64) -> Result<WorldDiff, WorldReadError> {
+    let a = world_at(frames, Some(a))?.1;
+    let b = world_at(frames, Some(b))?.1;
+    Ok(WorldDiff::between(&a, &b))
+}
+
+impl<'f> RecordedWorld<'f> {
+    /// The world of a run as one of its frames left it; without `at`, as the last one did.
+    ///
+    /// # Errors
+    /// [`WorldReadError`].
+    pub fn of(frames: &'f [Frame], at: Option<u64>) -> Result<Self, WorldReadError> {
+        let (read, world) = world_at(frames, at)?;
+        Ok(Self {
+            frames: read,
+            at: read.last().map_or(0, |frame| frame.seq),
+            world,
+            created: Creations::of(read),
+        })
+    }
+
+    /// The world.
+    pub fn world(&self) -> &World {
+        &self.world
+    }
+
+    /// The frame after which it was like this.
+    pub fn at(&self) -> u64 {
+        self.at
+    }
+
+    /// A frame up to there.
+    pub fn frame(&self, seq: u64) -> Option<&'f Frame> {
+        self.frames.get(usize::try_from(seq).ok()?)
+    }
+
+    /// Everything.
+    pub fn view(&self, run_id: &str) -> WorldView {
+        let unbounded = PageLimit {
+            frames: usize::MAX,
+            bytes: usize::MAX,
+        };
+        self.page(run_id, 0, unbounded)
+    }
+
+    /// What is of a type: objects, or relations.
+    pub fn of_type(&self, run_id: &str, kind: &str) -> WorldView {
+        let objects = self.world.of_type(kind).map(|one| self.object(one));
+        let relations = self.world.relations().into_iter();
+        let relations = relations.filter(|one| *one.kind == *kind);
+        WorldView {
+            objects: objects.collect(),
+            relations: relations.map(|one| self.relation(one)).collect(),
+            ..self.empty(run_id)
+        }
+    }
+
+    /// An object, and the relations that begin or end at it.
+    pub fn one(&self, run_id: &str, object: &WorldObject) -> WorldView {
+        let relations = self.world.relations_of(&object.id, None);
+        WorldView {
+            objects: vec![self.object(object)],
+            relations: relations.map(|one| self.relation(one)).collect(),
+            ..self.empty(run_id)
+        }
+    }
+
+    /// The objects and relations from a place in the order of creation on, as many as the limit
+    /// takes; its `frames` are entries here. At least one is on the page.
+    pub fn page(&self, run_id: &str, from: u64, limit: PageLimit) -> WorldView {
+        let mut view = self.empty(run_id);
+        let mut bytes = 0usize;
+        for (taken, entry) in self.entries(from).into_iter().enumerate() {
+            bytes = bytes.saturating_add(entry.size());
+            if taken > 0 && (taken == limit.frames || bytes > limit.bytes) {
+                view.next = Some(entry.order());
+                return view;
+            }
+            match entry {
+                Entry::Object(object) => view.objects.push(self.object(object)),
+                Entry::Relation(relation) => view.relations.push(self.relation(relation)),
+            }
+        }
+        view
+    }
+
+    /// In order of creation.
+    fn entries(&self, from: u64) -> Vec<Entry<'_>> {
+        let objects = self.world.objects().into_iter();
+        let objects = objects.map(|one| Entry::Object(one));
+        let relations = self.world.relations().into_iter();
+        let relations = relations.map(|one| Entry::Relation(one));
+        let mut entries: Vec<Entry<'_>> = objects.chain(relations).collect();
+        entries.retain(|entry| entry.order() >= from);
+        entries.sort_unstable_by_key(Entry::order);
+        entries
+    }
+
+    fn empty(&self, run_id: &str) -> WorldView {
+        WorldView {
+            run_id: run_id.to_owned(),
+            at: self.at,
+            world_hash: self.world.hash(),
+            objects: Vec::new(),
+            relations: Vec::new(),
+            context: self.world.context(),
+            next: None,
+        }
+    }
+
+    fn object(&self, object: &WorldObject) -> ObjectView {
+        ObjectView {
+            id: object.id.to_string(),
+            kind: object.kind.to_string(),
+            data: object.data.clone(),
+            created: self.created.object(&object.id),
+            changed: object.changed,
+        }
+    }
+
+    fn relation(&self, relation: &WorldRelation) -> RelationView {
+        RelationView {
+            id: relation.id.to_string(),
+            kind: relation.kind.to_string(),
+            source_id: relation.source_id.to_string(),
+            target_id: relation.target_id.to_string(),
+            data: relation.data.clone(),
+            created: self.created.relations.get(&*relation.id).copied(),
+            changed: relation.changed,
+        }
+    }
+}
+
+impl Entry<'_> {
+    fn order(&self) -> u64 {
+        match self {
+            Self::Object(object) => object.order,
+            Self::Relation(relation) => relation.order,
+        }
+    }
+
+    /// About how many bytes it takes.
+    fn size(&self) -> usize {
+        match self {
+            Self::Object(object) => {
+                object.id.len() + object.kind.len() + object.data.as_str().len()
+            }
+            Self::Relation(relation) => {
+                let ends = relation.source_id.len() + relation.target_id.len();
+                relation.id.len() + relation.kind.len() + ends + relation.data.as_str().len()
+            }
+        }
+    }
+}
+
+/// The frames up to a frame, and the world that they make.
+fn world_at(frames: &[Frame], at: Option<u64>) -> Result<(&[Frame], World), WorldReadError> {
+    let last = frames.last().ok_or(FoldError::Empty)?.seq;
+    let at = at.unwrap_or(last);
+    let until = usize::try_from(at).ok().and_then(|at| at.checked_add(1));
+    let read = until.and_then(|until| frames.get(..until));
+    let read = read.ok_or(WorldReadError::NoFrame { at, last })?;
+    let state = RunState::fold(read)?;
+    let responding = state.responding().ok_or(WorldReadError::NoWorld)?;
+    Ok((read, responding.head().clone()))
+}
+
+impl<'f> Creations<'f> {
+    fn of(frames: &'f [Frame]) -> Self {
+        let mut all = Self::default();
+        for frame in frames {
+            all.take(frame);
+        }
+        all
+    }
+
+    fn take(&mut self, frame: &'f Frame) {
+        if let Event::Step(StepEvent::Completed(done)) = &frame.event
+            && frame.scope.is_empty()
+        {
+            self.steps.entry(&done.step).or_insert(frame.seq);
+        }
+        let Event::World(event) = &frame.event else {
+            return;
+        };
+        if let WorldEvent::ObjectCreated(created) = event {
+            self.objects.entry(&created.id).or_insert(frame.seq);
+        } else if let WorldEvent::RelationCreated(created) = event {
+            self.relations.entry(&created.id).or_insert(frame.seq);
+        } else if let WorldEvent::RelationRemoved(removed) = event {
+            self.relations.remove(removed.id.as_str());
+        }
+    }
+
+    fn object(&self, id: &str) -> Option<u64> {
+        let found = match id.strip_prefix(STEP_ID_PREFIX) {
+            Some(step) => self.steps.get(step),
+            None => self.objects.get(id),
+        };
+        found.copied()
+    }
+}

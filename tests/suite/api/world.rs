@@ -1,0 +1,130 @@
+//! The world of a run, as programs read it.
+
+use serde_json::{Value, json};
+
+use super::describe::Described;
+use crate::support::{KitDir, Lab};
+
+const TIDES: &str = r#"
+kind: world
+name: tides
+version: 1.0.0
+goal:
+  - object: {type: Topic, data: {text: "{{ goal }}"}}
+objects:
+  Topic: {schema: {type: object, required: [text], properties: {text: {type: string}}}}
+  Question: {schema: {type: object, properties: {text: {type: string}}}}
+relations:
+  about: {from: Question, to: Topic}
+responders:
+  - name: questions
+    "on": object.created
+    type: Topic
+    for_each: {items: ["What is {{ object.data.text }}?", "Why {{ object.data.text }}?"]}
+    emit:
+      - object: {type: Question, data: {text: "{{ item }}"}}
+        as: question
+      - relation: {type: about, from: "{{ question.id }}", to: "{{ object.id }}"}
+"#;
+const HELLO: &str = "pipeline: []\n";
+
+/// An engine with a kit of that world alone.
+async fn lab() -> (KitDir, Lab) {
+    let kit = KitDir::new(&[]).with("worlds/tides.world.yaml", TIDES);
+    let lab = Lab::new(&kit, &[]).await;
+    (kit, lab)
+}
+
+/// What the route answers with success.
+pub(super) async fn all(api: &Described) -> Vec<super::describe::Case> {
+    let (_kit, lab) = lab().await;
+    let api = api.at(&lab.client);
+    let run = lab.client.run("tides", json!({"goal": "tides"})).await;
+    let run = run["run_id"].as_str().unwrap();
+    let world = api.get(&format!("/runs/{run}/world")).await;
+    assert_eq!(world.status, 200);
+    api.seen().into_iter().collect()
+}
+
+fn merged(pages: &[Value], name: &str) -> Vec<Value> {
+    let lists = pages.iter().map(|page| page[name].as_array().unwrap());
+    lists.flatten().cloned().collect()
+}
+
+#[tokio::test]
+async fn a_world_comes_whole_or_in_pages_and_as_any_frame_left_it() {
+    let (_kit, lab) = lab().await;
+    let api = Described::new(&lab.client).await;
+    let run = lab.client.run("tides", json!({"goal": "tides"})).await;
+    let run = run["run_id"].as_str().unwrap();
+    let world = api.get(&format!("/runs/{run}/world")).await.json();
+    assert_eq!(world["run_id"], run);
+    assert_eq!(world["context"], json!({"budget_exhausted": false}));
+    assert_eq!(world["objects"].as_array().unwrap().len(), 3);
+    assert_eq!(world["relations"].as_array().unwrap().len(), 2);
+    assert!(world.get("next").is_none());
+    let last = world["at"].as_u64().unwrap();
+    let end = api
+        .get(&format!("/runs/{run}/frames?from={last}"))
+        .await
+        .json();
+    assert_eq!(end["frames"][0]["data"]["world"], world["world_hash"]);
+
+    for limit in 1..=6 {
+        let (mut pages, mut from) = (Vec::new(), json!(0));
+        while !from.is_null() {
+            let path = format!("/runs/{run}/world?at={last}&from={from}&limit={limit}");
+            let page = api.get(&path).await.json();
+            assert_eq!(page["world_hash"], world["world_hash"]);
+            let entries = merged(std::slice::from_ref(&page), "objects").len()
+                + merged(std::slice::from_ref(&page), "relations").len();
+            assert!((1..=limit).contains(&entries), "{page}");
+            from = page["next"].clone();
+            pages.push(page);
+        }
+        for name in ["objects", "relations"] {
+            assert_eq!(json!(merged(&pages, name)), world[name], "{limit}");
+        }
+    }
+    let topic = &world["objects"][0]["created"];
+    let then = api
+        .get(&format!("/runs/{run}/world?at={topic}"))
+        .await
+        .json();
+    assert_eq!(then["objects"], json!([world["objects"][0]]));
+    assert_eq!(then["relations"], json!([]));
+    assert_ne!(then["world_hash"], world["world_hash"]);
+}
+
+#[tokio::test]
+async fn what_has_no_world_is_refused() {
+    let (_kit, lab) = lab().await;
+    let api = Described::new(&lab.client).await;
+    let run = lab.client.run("tides", json!({"goal": "tides"})).await;
+    let tides = run["run_id"].as_str().unwrap();
+    for (path, status, code) in [
+        ("/runs/absent/world".to_owned(), 404, "run_not_found"),
+        (format!("/runs/{tides}/world?at=9999"), 404, "not_found"),
+        (format!("/runs/{tides}/world?at=last"), 400, "invalid_query"),
+        (format!("/runs/{tides}/world?limit=0"), 400, "invalid_query"),
+        (
+            format!("/runs/{tides}/world?limit=10001"),
+            400,
+            "invalid_query",
+        ),
+    ] {
+        let answer = api.get(&path).await;
+        assert_eq!(answer.status, status, "{path}: {}", answer.text());
+        assert_eq!(answer.json()["code"], code, "{path}");
+    }
+    let kit = KitDir::new(&[("hello", HELLO)]);
+    let lab = Lab::new(&kit, &[]).await;
+    let api = api.at(&lab.client);
+    let run = lab.client.run("hello", json!({})).await;
+    let run = run["run_id"].as_str().unwrap();
+    let answer = api.get(&format!("/runs/{run}/world")).await;
+    assert_eq!(
+        (answer.status, answer.json()["code"].as_str()),
+        (409, Some("no_world"))
+    );
+}
