@@ -19,7 +19,7 @@ const KEEPER: &str = "name: keeper\nversion: 1.0.0\nmodel: std\n\
     prompt: {system: You keep things., user: Keep it.}\n\
     servers: [{name: ktsu/kv, access: {allowlist: [{name: kv-set, require_approval: {on_reject: recover}}]}}]\n\
     output: {schema: {type: object}}\n";
-const GATED: [(&str, &str); 4] = [
+const KITS: [(&str, &str); 5] = [
     (
         "gated/workflows/gated.workflow.yaml",
         "kind: workflow\nname: gated\nversion: 1.0.0\n\
@@ -36,9 +36,13 @@ const GATED: [(&str, &str); 4] = [
         "rules:\n  - when: {turn: 1}\n    tool_calls: [{name: kv-set, arguments: {key: k, value: 1}}]\n\
          default:\n  reply: {kept: true}\n",
     ),
+    (
+        "seas/worlds/seas.world.yaml",
+        "kind: world\nname: seas\nversion: 1.0.0\n",
+    ),
 ];
 
-/// A folder with two kits, and the commands that were tried in it.
+/// A folder with kits, and the commands that were tried in it.
 struct Desk {
     dir: TempDir,
     tried: BTreeSet<String>,
@@ -47,7 +51,7 @@ struct Desk {
 impl Desk {
     fn new() -> Self {
         let dir = tempfile::tempdir().unwrap();
-        for (path, text) in GATED {
+        for (path, text) in KITS {
             let path = dir.path().join(path);
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
@@ -134,6 +138,8 @@ fn no_command_says_anything_beside_its_json() {
         "invoke demo --kit demo --input @demo/examples/default.json",
     ));
     look_back(&mut desk, &run, &other);
+    let seas = run_id(&desk.says(0, "run seas --goal tides"));
+    desk.says(0, &format!("world {seas}"));
     change(&mut desk, &run);
     steer(&mut desk);
     desk.says(0, "version");
