@@ -56,9 +56,15 @@ async fn every_frame_is_signed_where_answers_are_lost() {
     let remote = Remote::lossy(5);
     let place = LedgerPlace::Backend(Arc::new(remote.clone()));
     let lab = Lab::on(place, kit.load(), &[], None).await;
-    let runs = (0..40).map(|_| lab.client.run("root", json!({})));
-    for envelope in futures_util::future::join_all(runs).await {
-        assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    // Runs at once share appends, so how many answers there are to lose depends on the machine.
+    for _ in 0..100 {
+        let runs = (0..40).map(|_| lab.client.run("root", json!({})));
+        for envelope in futures_util::future::join_all(runs).await {
+            assert_eq!(envelope["status"], "complete", "{envelope:#}");
+        }
+        if remote.unknown() > 0 {
+            break;
+        }
     }
     lab.close().await;
     assert!(remote.unknown() > 0);
