@@ -281,6 +281,9 @@ fn request_digest(request: &LlmRequest, task: &AgentTask) -> Result<String, Stri
         "max_tokens": request.max_tokens,
         "messages": tools::resolved(&request.messages.to_value(), task)?,
     });
+    if let Some(temperature) = request.temperature_millionths {
+        whole["temperature_millionths"] = json!(temperature);
+    }
     if let Some(tools) = &request.tools {
         whole["tools"] = tools.to_value();
     }
