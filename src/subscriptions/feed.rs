@@ -291,3 +291,6 @@ impl Drop for FeedState {
         self.committed.notify_one();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,8 +147,15 @@ impl DeliveryWorker {
                     Some(WorkerCommand::End) | None => break,
                 },
                 Some(done) = sending.join_next() => {
-                    // An attempt that panicked is tried again like any other: by the next start.
-                    let Ok(done) = done else { break };
+                    let done = match done {
+                        Ok(done) => done,
+                        // A defect of ours: the next start tries it again.
+                        Err(error) => {
+                            let id = &self.parts.id;
+                            tracing::error!(subscription = id, "deliveries stop: {error}");
+                            break;
+                        }
+                    };
                     if let Err(why) = self.settle(done).await {
                         let id = &self.parts.id;
                         tracing::warn!(subscription = id, "deliveries stop: {why}");

@@ -52,9 +52,13 @@ pub(super) async fn add(
     CommandBody(body): CommandBody<wire::SubscriptionRequest>,
 ) -> Result<(StatusCode, Json<wire::SubscriptionShown>), ProblemDetails> {
     let new = new(body, caller)?;
-    if orchestrator.redacted(&new.url) != new.url {
-        let words = "the URL contains a secret, and would be recorded as it is";
-        return Err(ProblemDetails::new(ErrorCode::SubscriptionRefused, words));
+    let url = url::Url::parse(&new.url).ok();
+    let is_plain = url.is_some_and(|url| url.username().is_empty() && url.password().is_none());
+    if !is_plain || orchestrator.redacted(&new.url) != new.url {
+        let words = "the URL cannot be parsed, or contains a password or a secret, which would be \
+                     recorded";
+        return Err(ProblemDetails::new(ErrorCode::SubscriptionRefused, words)
+            .with_hint("deliveries are signed: the receiver needs no password"));
     }
     let added = orchestrator.subscriptions().add(new).await;
     let added = shown(added.map_err(problems::subscription_error)?);
