@@ -55,6 +55,7 @@ impl Usage {
             | Event::Person(_)
             | Event::World(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

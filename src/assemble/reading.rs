@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::counted::{ConnectionCounts, ORCHESTRATOR};
-use super::{OpenEngineError, Setup, policy, serve, server_limits, url_of, values};
+use super::{OpenEngineError, Setup, delivery, policy, serve, server_limits, url_of, values};
 use ktsu_api::access::Access;
 use ktsu_api::routes;
 use ktsu_damage::{self as damage, Damage, DamageReportingReader};
@@ -26,6 +26,7 @@ use ktsu_orchestrator::{
 };
 use ktsu_readers::ReaderPool;
 use ktsu_server::{self as server, ServerLimits};
+use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 
 /// How long answers under way may take at the end.
@@ -60,10 +61,19 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     let url = url_of(&listener)?;
     let appender = Appender::stopped(NO_TOKENS_REASON);
     let counted = ConnectionCounts::of(std::iter::empty());
+    let readers = readers(ledger, &damage);
+    let clock = setup.clock.clone().unwrap_or_else(clock::system_clock);
+    let events = EventFeed::polling(readers.clone());
+    // Nothing is sent from here, so a secret may be missing.
+    let declared = delivery::declared(&setup).unwrap_or_default();
+    let subscriptions =
+        delivery::subscriptions(&setup, declared, &events, &appender, &readers, &clock)?;
     let parts = OrchestratorParts {
         telemetry: Telemetry::new(Metrics::default(), &appender, counted.all()),
         appender,
-        readers: readers(ledger, &damage),
+        events,
+        subscriptions,
+        readers,
         kit: setup.kit,
         environment,
         principals: Arc::clone(&principals),
@@ -78,7 +88,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
             tokens: no_tokens()?,
             own_url: url.clone(),
         },
-        clock: setup.clock.unwrap_or_else(clock::system_clock),
+        clock,
         notary: Arc::default(),
         resume_unfinished: false,
         standing: LedgerHealth::reader(damage.clone()),

@@ -355,6 +355,9 @@ pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
         OpenEngineError::Principals(faults) => {
             invalid_file("the principals are not valid", &faults)
         }
+        OpenEngineError::Subscriptions(faults) => {
+            invalid_file("the subscriptions are not valid", &faults)
+        }
         OpenEngineError::Lock(refused) => not_locked_as_owner(&refused),
         OpenEngineError::Store(error) => error.into(),
         other => Failure::could_not_run(chain(&other)),

@@ -228,6 +228,7 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
         | Event::Item(_)
         | Event::World(_)
         | Event::Kv(_)
+        | Event::Delivery(_)
         | Event::Store(_)
         | Event::Foreign { .. } => None,
     }

@@ -205,7 +205,15 @@ fn the_goldens_cover_what_can_happen() {
     for kind in Event::KINDS {
         // A clock that jumps back, facts about the ledger and what agents keep between runs are no
         // part of an undisturbed run.
-        let of_the_ledger = ["store.", "signing_key.", "checkpoint.", "run.head", "kv."];
+        let of_the_ledger = [
+            "store.",
+            "signing_key.",
+            "checkpoint.",
+            "run.head",
+            "kv.",
+            "subscription.",
+            "delivery.",
+        ];
         // No recorded run loads worlds yet.
         let of_worlds = [
             "object.",

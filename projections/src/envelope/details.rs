@@ -125,6 +125,7 @@ impl EnvelopeDetails {
             | Event::Person(_)
             | Event::World(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

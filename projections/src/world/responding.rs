@@ -239,6 +239,7 @@ impl Responding {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_) => {}
         }
         self.advance();

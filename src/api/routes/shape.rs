@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::policy::{self, Policy};
-use super::trace;
+use super::{subscriptions, trace};
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
 
@@ -175,6 +175,13 @@ pub(super) fn refine(document: &mut Value) {
     shapes["Decide"]["then"] =
         json!({"required": ["result"], "properties": {"result": {"type": "string"}}});
     shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
+    for (name, syntax) in [
+        ("pattern", ktsu_delivery::PATTERN_SYNTAX),
+        ("secret", subscriptions::SECRET_SYNTAX),
+        ("url", subscriptions::URL_SYNTAX),
+    ] {
+        shapes["SubscriptionRequest"]["properties"][name]["pattern"] = json!(syntax);
+    }
     refine_messages(shapes);
     let trace = &mut document["paths"]["/runs/{id}/trace"]["get"];
     let chosen = trace::TREE_PARAMETERS.into_iter();

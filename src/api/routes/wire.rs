@@ -7,6 +7,7 @@ mod approvals;
 mod comparison;
 mod home;
 mod interventions;
+mod subscriptions;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,10 @@ pub use comparison::{DiffView, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
     Branch, CommandRecorded, Effects, Fork, Overlay, Resume, Retry, RunCommandView,
+};
+pub use subscriptions::{
+    DeadLetterShown, DeadLetters, DeliveryErrorShown, RedriveAccepted, SubscriptionList,
+    SubscriptionRequest, SubscriptionShown,
 };
 pub use trace::{Placed, Trace};
 
