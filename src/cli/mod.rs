@@ -32,6 +32,7 @@ mod layout;
 mod live;
 mod lock;
 mod logging;
+mod mcp;
 mod origin;
 mod output;
 mod owner;
@@ -185,6 +186,8 @@ enum Command {
     Backup(backup::BackupArguments),
     /// Restores a ledger from a copy, which is verified first
     Restore(backup::RestoreArguments),
+    /// Serves ktsu's tools to other agents: starts, inspects, forks and compares runs (MCP)
+    Mcp(mcp::Arguments),
     /// Explains an error code: its cause, how to check it, and how to fix it
     Explain(explain::Arguments),
     /// Prints a completion script for a shell
@@ -317,6 +320,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Import(arguments) => in_runtime(transfer::import(&common, arguments)),
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
+        Command::Mcp(arguments) => in_runtime(mcp::run(&common, arguments)),
         Command::Explain(arguments) => explain::run(&common, &arguments),
         Command::Completions(arguments) => Ok(completions::run(&common, &arguments)),
         Command::Version => Ok(version(&common)),

@@ -20,7 +20,7 @@ use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::yaml::{self, YamlNode, YamlValue};
 use principals::PrincipalDeclaration;
 pub use resolve::{ResolveError, VariableValues, resolve, resolve_each, resolve_for};
-use settings::{EvidenceSettings, LimitSettings, ListenSettings};
+use settings::{EvidenceSettings, LimitSettings, ListenSettings, McpSettings};
 
 /// One `environments/NAME.env.yaml`.
 #[derive(Clone, PartialEq)]
@@ -52,6 +52,8 @@ pub struct Environment {
     pub egress_allow: Vec<String>,
     /// Who keeps checkpoints elsewhere, and what they are signed with.
     pub evidence: EvidenceSettings,
+    /// What agents may do that use ktsu as a tool server.
+    pub mcp: McpSettings,
     /// What is not wrong enough to refuse the file.
     pub warnings: Faults,
 }
@@ -146,6 +148,7 @@ fn from_node(
         receiver: None,
         egress_allow: Vec::new(),
         evidence: EvidenceSettings::default(),
+        mcp: McpSettings::default(),
         warnings: Faults::default(),
     };
     if matches!(node.data, YamlValue::Null) {
@@ -191,6 +194,9 @@ fn from_node(
     }
     if let Some(node) = fields.get("evidence") {
         environment.evidence = settings::evidence(reader, node, path);
+    }
+    if let Some(node) = fields.get("mcp") {
+        environment.mcp = settings::mcp(reader, node);
     }
     Some(environment)
 }
