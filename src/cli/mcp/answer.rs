@@ -140,14 +140,19 @@ mod tests {
 
     #[test]
     fn whatever_is_too_long_is_cut_until_it_fits_and_says_so() {
-        let long = json!({"a": "x".repeat(1_000_000), "list": vec![json!({"t": "ä".repeat(500)}); 5000]});
+        let long =
+            json!({"a": "x".repeat(1_000_000), "list": vec![json!({"t": "ä".repeat(500)}); 5000]});
         let many: Map<String, Value> = (0..50_000)
             .map(|n| (format!("name-{n}"), json!("x".repeat(50))))
             .collect();
         for answer in [long, json!({"object": many}), Value::Object(many.clone())] {
             let cut = limited(answer);
             assert!(size(&cut) <= MAX_ANSWER_BYTES);
-            assert!(cut["notice"].as_str().is_some_and(|words| words.starts_with("cut")));
+            assert!(
+                cut["notice"]
+                    .as_str()
+                    .is_some_and(|words| words.starts_with("cut"))
+            );
         }
     }
 

@@ -93,7 +93,11 @@ const CATALOG: &[Entry] = &[
                 "The name of a kit under kits/, or a path below the working directory. Dots and \
                  slashes are the same.",
             ),
-            InputSpec::required("goal", InputKind::Text(MAX_GOAL_CHARS), "What the run is for."),
+            InputSpec::required(
+                "goal",
+                InputKind::Text(MAX_GOAL_CHARS),
+                "What the run is for.",
+            ),
             WAIT_SECONDS,
         ],
     },
@@ -186,7 +190,11 @@ const CATALOG: &[Entry] = &[
         description: "Lists the objects and relations that differ between two runs or branches. Of \
                       runs without a world, completed steps are compared, as objects `step/ID`.",
         inputs: &[
-            InputSpec::required("run_a", InputKind::Text(MAX_ID_CHARS), "The first run or branch."),
+            InputSpec::required(
+                "run_a",
+                InputKind::Text(MAX_ID_CHARS),
+                "The first run or branch.",
+            ),
             InputSpec::required(
                 "run_b",
                 InputKind::Text(MAX_ID_CHARS),
@@ -369,7 +377,10 @@ mod tests {
         let hints = |name: &str| {
             let tool = tools().into_iter().find(|tool| tool.name == name).unwrap();
             let hints = tool.annotations.unwrap();
-            (hints.read_only_hint.unwrap(), hints.destructive_hint.unwrap())
+            (
+                hints.read_only_hint.unwrap(),
+                hints.destructive_hint.unwrap(),
+            )
         };
         assert_eq!(hints("query_world"), (true, false));
         assert_eq!(hints("fork_run"), (false, false));

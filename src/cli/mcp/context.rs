@@ -50,6 +50,8 @@ impl ToolContext {
     pub(super) async fn steering(&self, caller: &CallerAccess) -> Result<EngineLink, AnswerError> {
         let purpose = match self.engines.kit().cloned() {
             Some(folder) => {
+                // As `start_run` names it: the same kit is served by the same engine.
+                let folder = folder.canonicalize().unwrap_or(folder);
                 let loaded = tokio::task::spawn_blocking(move || load_kit(&folder)).await;
                 let kit = loaded.map_err(|_| AnswerError::new("loading the kit failed"))??;
                 EnginePurpose::Run(kit)

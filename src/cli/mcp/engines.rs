@@ -23,8 +23,8 @@ use crate::assemble::reading::ReadOnlyEngine;
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
 use crate::cli::Failure;
 use crate::cli::engine::{
-    LedgerLocation, load_environment, open, open_reading, peer_within, process_environment,
-    quoted, receiver,
+    LedgerLocation, load_environment, open, open_reading, peer_within, process_environment, quoted,
+    receiver,
 };
 use crate::cli::owner::{EngineArguments, owner_url};
 use crate::receiver::Receiver;

@@ -214,13 +214,34 @@ mod tests {
             (json!({"goal": ""}), "goal is empty"),
             (json!({"goal": "123456"}), "goal has more than 5 characters"),
             (json!({"goal": 1}), "goal is not a text"),
-            (json!({"goal": "g", "at": 0}), "at is not a whole number from 1 to 10"),
-            (json!({"goal": "g", "at": 11}), "at is not a whole number from 1 to 10"),
-            (json!({"goal": "g", "at": 1.5}), "at is not a whole number from 1 to 10"),
-            (json!({"goal": "g", "at": -1}), "at is not a whole number from 1 to 10"),
-            (json!({"goal": "g", "at": "1"}), "at is not a whole number from 1 to 10"),
-            (json!({"goal": "g", "status": "x"}), "status is none of pending, all"),
-            (json!({"goal": "g", "params": []}), "params is not a JSON object"),
+            (
+                json!({"goal": "g", "at": 0}),
+                "at is not a whole number from 1 to 10",
+            ),
+            (
+                json!({"goal": "g", "at": 11}),
+                "at is not a whole number from 1 to 10",
+            ),
+            (
+                json!({"goal": "g", "at": 1.5}),
+                "at is not a whole number from 1 to 10",
+            ),
+            (
+                json!({"goal": "g", "at": -1}),
+                "at is not a whole number from 1 to 10",
+            ),
+            (
+                json!({"goal": "g", "at": "1"}),
+                "at is not a whole number from 1 to 10",
+            ),
+            (
+                json!({"goal": "g", "status": "x"}),
+                "status is none of pending, all",
+            ),
+            (
+                json!({"goal": "g", "params": []}),
+                "params is not a JSON object",
+            ),
             (
                 json!({"goal": "g", "statuss": 1}),
                 "the tool takes no \"statuss\": did you mean status?",

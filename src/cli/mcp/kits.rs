@@ -132,9 +132,20 @@ mod tests {
         let (dir, root) = project();
         let absolute = dir.path().join("elsewhere").display().to_string();
         let inside = root.join("here").display().to_string();
-        for name in ["../elsewhere", "kits/../../elsewhere", "link", &absolute, &inside, "/", ".."] {
+        for name in [
+            "../elsewhere",
+            "kits/../../elsewhere",
+            "link",
+            &absolute,
+            &inside,
+            "/",
+            "..",
+        ] {
             let error = format!("{:?}", find(&root, name).unwrap_err());
-            assert!(error.contains("below the working directory"), "{name}: {error}");
+            assert!(
+                error.contains("below the working directory"),
+                "{name}: {error}"
+            );
         }
         for name in ["empty", "tide", "", ".", "a\0b"] {
             assert!(find(&root, name).is_err(), "{name}");

@@ -82,16 +82,16 @@ async fn must_serve(peer: &Peer, run: &KitRun) -> Result<(), AnswerError> {
     let root = run.kit.workflows.get(&run.workflow);
     let plan = root.and_then(|one| one.definition.root_plan());
     let version = plan.map(|plan| plan.version.as_str());
-    let is_served = |one: &Value| {
-        one["name"] == run.workflow.as_str() && one["version"].as_str() == version
-    };
+    let is_served =
+        |one: &Value| one["name"] == run.workflow.as_str() && one["version"].as_str() == version;
     if workflows.is_empty() || workflows.iter().any(is_served) {
         return Ok(());
     }
     let folder = quoted(&run.kit.root);
     let words = "the engine that owns the ledger does not serve this kit";
-    Err(AnswerError::new(words)
-        .hint(format!("start one that does: ktsu start --all --kit {folder}")))
+    Err(AnswerError::new(words).hint(format!(
+        "start one that does: ktsu start --all --kit {folder}"
+    )))
 }
 
 /// Starts a run and waits for its end, for a limited time. Gives the envelope as of then.
@@ -102,7 +102,9 @@ async fn invoke(
     key: &str,
     inputs: &ToolInputs,
 ) -> ToolAnswer {
-    let wait = inputs.number("wait_seconds").unwrap_or(DEFAULT_WAIT_SECONDS);
+    let wait = inputs
+        .number("wait_seconds")
+        .unwrap_or(DEFAULT_WAIT_SECONDS);
     let wait = (wait > 0).then(|| wait.to_string());
     let path = format!("/invoke/{}", segment(workflow));
     let path = with_query(&path, &[("wait", wait)]);

@@ -109,7 +109,9 @@ impl AgentToolServer {
         };
         answer.unwrap_or_else(|error| {
             tracing::error!(tool = name, "a call failed unexpectedly: {error}");
-            Err(AnswerError::new("the call failed unexpectedly; the log has more"))
+            Err(AnswerError::new(
+                "the call failed unexpectedly; the log has more",
+            ))
         })
     }
 }
@@ -155,7 +157,11 @@ fn token(headers: &HeaderMap) -> Result<Option<HeaderValue>, AnswerError> {
         Some(token) => Some(token.clone()),
         None => {
             values = bearers.iter();
-            values.next().map(bearer).transpose().map_err(|()| refused())?
+            values
+                .next()
+                .map(bearer)
+                .transpose()
+                .map_err(|()| refused())?
         }
     };
     match values.next() {

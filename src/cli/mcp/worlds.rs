@@ -254,7 +254,10 @@ fn parse_event_id(text: &str) -> Option<(Option<&str>, u64)> {
         None => (None, text),
     };
     let is_number = !seq.is_empty() && seq.bytes().all(|byte| byte.is_ascii_digit());
-    let seq = seq.parse().ok().filter(|seq| is_number && *seq <= MAX_SEQ)?;
+    let seq = seq
+        .parse()
+        .ok()
+        .filter(|seq| is_number && *seq <= MAX_SEQ)?;
     let kinds = ["run:", "branch:", "recompute:"];
     let run = run.map(|run| {
         let bare = kinds.iter().find_map(|kind| run.strip_prefix(kind));
@@ -275,8 +278,7 @@ async fn unknown_event(peer: &Peer, path: &str) -> AnswerError {
     let ids = nodes.iter().filter_map(|node| node["seq"].as_u64());
     let ids = ids.take(MAX_EVENTS_SHOWN).map(|seq| event_id(run_id, seq));
     let ids: Vec<String> = ids.collect();
-    let error = AnswerError::new("the run has no such event")
-        .with("available_events", json!(ids));
+    let error = AnswerError::new("the run has no such event").with("available_events", json!(ids));
     match nodes.len() > MAX_EVENTS_SHOWN {
         true => error.hint(format!(
             "the run has {} events; the first {MAX_EVENTS_SHOWN} are named",
@@ -295,8 +297,19 @@ mod tests {
         assert_eq!(parse_event_id("12"), Some((None, 12)));
         assert_eq!(parse_event_id("run_1#12"), Some((Some("run_1"), 12)));
         assert_eq!(parse_event_id("run:run_1#0"), Some((Some("run_1"), 0)));
-        assert_eq!(parse_event_id("branch:branch_1#3"), Some((Some("branch_1"), 3)));
-        for text in ["", "#", "run_1#", "run_1#-1", "x", "run_1#+1", "99999999999999999999"] {
+        assert_eq!(
+            parse_event_id("branch:branch_1#3"),
+            Some((Some("branch_1"), 3))
+        );
+        for text in [
+            "",
+            "#",
+            "run_1#",
+            "run_1#-1",
+            "x",
+            "run_1#+1",
+            "99999999999999999999",
+        ] {
             assert_eq!(parse_event_id(text), None, "{text}");
         }
     }
@@ -305,11 +318,16 @@ mod tests {
     fn steps_of_two_runs_are_compared_by_their_outputs() {
         let steps = |pairs: &[(&str, i32)]| -> BTreeMap<String, Value> {
             let pairs = pairs.iter();
-            pairs.map(|(id, n)| (format!("step/{id}"), json!(n))).collect()
+            pairs
+                .map(|(id, n)| (format!("step/{id}"), json!(n)))
+                .collect()
         };
         let (a, b) = (steps(&[("x", 1), ("y", 1)]), steps(&[("y", 2), ("z", 1)]));
         let diff = step_diff(&a, &b);
-        assert_eq!(diff.to_string(), "+1 objects, -1 objects, ~1 objects patched");
+        assert_eq!(
+            diff.to_string(),
+            "+1 objects, -1 objects, ~1 objects patched"
+        );
         assert_eq!(diff.patched_objects, ["step/y"]);
         assert!(step_diff(&a, &a).is_empty());
     }

@@ -51,7 +51,10 @@ async fn deciding_is_off_unless_the_environment_turns_it_on() {
         let project = project(environment);
         let agent = project.agent(&["--kit", "kits/gated"]).await;
         let started = agent
-            .call("invoke_workflow", json!({"workflow": "gated", "wait_seconds": 0}))
+            .call(
+                "invoke_workflow",
+                json!({"workflow": "gated", "wait_seconds": 0}),
+            )
             .await;
         assert!(started["note"].is_string(), "{started}");
         let record = waiting(&agent).await;
@@ -59,7 +62,13 @@ async fn deciding_is_off_unless_the_environment_turns_it_on() {
         let error = agent
             .refused("decide_approval", decision(&record, "approved"))
             .await;
-        assert!(error["hint"].as_str().unwrap().contains("mcp: {decide: true}"), "{error}");
+        assert!(
+            error["hint"]
+                .as_str()
+                .unwrap()
+                .contains("mcp: {decide: true}"),
+            "{error}"
+        );
         assert_eq!(waiting(&agent).await["status"], "pending");
         agent.close().await;
     }
@@ -73,7 +82,10 @@ async fn an_agent_decides_about_the_run_of_a_person() {
     let record = waiting(&agent).await;
     let mut other = decision(&record, "approved");
     other["digest"] = json!("0".repeat(64));
-    assert_eq!(agent.refused("decide_approval", other).await["code"], "approval_refused");
+    assert_eq!(
+        agent.refused("decide_approval", other).await["code"],
+        "approval_refused"
+    );
     let decided = agent
         .call("decide_approval", decision(&record, "approved"))
         .await;
@@ -104,14 +116,20 @@ async fn an_agent_does_not_decide_about_a_run_that_an_agent_started() {
     let error = agent
         .refused("decide_approval", decision(&record, "approved"))
         .await;
-    assert!(error["error"].as_str().unwrap().contains("started"), "{error}");
+    assert!(
+        error["error"].as_str().unwrap().contains("started"),
+        "{error}"
+    );
     agent.close().await;
 
     let another = project.agent(&["--kit", "kits/gated"]).await;
     let error = another
         .refused("decide_approval", decision(&record, "approved"))
         .await;
-    assert!(error["error"].as_str().unwrap().contains("started"), "{error}");
+    assert!(
+        error["error"].as_str().unwrap().contains("started"),
+        "{error}"
+    );
     let pending = another.call("list_approvals", json!({})).await;
     assert_eq!(pending["approvals"][0]["status"], "pending");
     another.close().await;
@@ -128,12 +146,17 @@ async fn an_agent_does_not_decide_about_a_branch_that_an_agent_made() {
     let branch = agent.call("fork_run", arguments).await;
     let listed = agent.call("list_approvals", json!({})).await;
     let listed = listed["approvals"].as_array().unwrap();
-    let own = listed.iter().find(|one| one["run_id"] == branch["branch_id"]);
+    let own = listed
+        .iter()
+        .find(|one| one["run_id"] == branch["branch_id"]);
     let own = own.unwrap_or_else(|| panic!("{listed:?}"));
     let error = agent
         .refused("decide_approval", decision(own, "approved"))
         .await;
-    assert!(error["error"].as_str().unwrap().contains("started"), "{error}");
+    assert!(
+        error["error"].as_str().unwrap().contains("started"),
+        "{error}"
+    );
     agent
         .call("decide_approval", decision(&record, "rejected"))
         .await;
@@ -149,26 +172,46 @@ async fn with_principals_a_run_is_decided_on_by_another_principal() {
          - {name: bob, token: {env: BOB}, roles: [approver]}\n",
     );
     let mut command = project.command(&["start", "--json", "--port", "0", "--all"]);
-    command.args(["--runtime-port", "0", "--gateway-port", "0", "--kit", "kits/gated"]);
+    command.args([
+        "--runtime-port",
+        "0",
+        "--gateway-port",
+        "0",
+        "--kit",
+        "kits/gated",
+    ]);
     let _owner = Process::spawn(command);
-    let ada = project.agent_with(&[], &[("KTSU_TOKEN", "token-of-ada")]).await;
-    ada.call("invoke_workflow", json!({"workflow": "gated", "wait_seconds": 0}))
+    let ada = project
+        .agent_with(&[], &[("KTSU_TOKEN", "token-of-ada")])
         .await;
+    ada.call(
+        "invoke_workflow",
+        json!({"workflow": "gated", "wait_seconds": 0}),
+    )
+    .await;
     let record = waiting(&ada).await;
     assert_eq!(record["proposer"], "ada");
     let error = ada
         .refused("decide_approval", decision(&record, "approved"))
         .await;
-    assert!(error["error"].as_str().unwrap().contains("started"), "{error}");
+    assert!(
+        error["error"].as_str().unwrap().contains("started"),
+        "{error}"
+    );
     let nobody = project.agent(&[]).await;
     let error = nobody
         .refused("decide_approval", decision(&record, "approved"))
         .await;
     assert_eq!(error["code"], "unauthorized");
-    let bob = project.agent_with(&[], &[("KTSU_TOKEN", "token-of-bob")]).await;
+    let bob = project
+        .agent_with(&[], &[("KTSU_TOKEN", "token-of-bob")])
+        .await;
     let decided = bob
         .call("decide_approval", decision(&record, "approved"))
         .await;
     let vote = &decided["approval"]["votes"][0];
-    assert_eq!((&vote["by"], &vote["independent"]), (&json!("bob"), &json!(true)));
+    assert_eq!(
+        (&vote["by"], &vote["independent"]),
+        (&json!("bob"), &json!(true))
+    );
 }

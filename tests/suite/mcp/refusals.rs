@@ -9,7 +9,9 @@ async fn what_does_not_exist_is_an_error_value() {
     let project = Project::new();
     let agent = project.agent(&[]).await;
     // Before there is a ledger.
-    let error = agent.refused("query_world", json!({"run_id": "run_x"})).await;
+    let error = agent
+        .refused("query_world", json!({"run_id": "run_x"}))
+        .await;
     assert!(error["hint"].is_string(), "{error}");
     let started = agent
         .call("start_run", json!({"kit": "harbour", "goal": "g"}))
@@ -17,16 +19,28 @@ async fn what_does_not_exist_is_an_error_value() {
     let run = started["run_id"].as_str().unwrap();
 
     let error = agent.refused("format_disk", json!({"force": true})).await;
-    assert!(error["error"].as_str().unwrap().contains("format_disk"), "{error}");
+    assert!(
+        error["error"].as_str().unwrap().contains("format_disk"),
+        "{error}"
+    );
     let error = agent.refused("start_rum", json!({})).await;
     assert_eq!(error["hint"], "did you mean start_run?");
     for (tool, arguments) in [
         ("query_world", json!({"run_id": "run_nobody"})),
         ("get_envelope", json!({"run_id": "run_nobody"})),
         ("fork_run", json!({"run_id": "run_nobody", "fork_at": 1})),
-        ("diff_branches", json!({"run_a": run, "run_b": "run_nobody"})),
-        ("explain_trace", json!({"event_id": "0", "run_id": "run_nobody"})),
-        ("explain_trace", json!({"event_id": "x", "run_id": "run_nobody"})),
+        (
+            "diff_branches",
+            json!({"run_a": run, "run_b": "run_nobody"}),
+        ),
+        (
+            "explain_trace",
+            json!({"event_id": "0", "run_id": "run_nobody"}),
+        ),
+        (
+            "explain_trace",
+            json!({"event_id": "x", "run_id": "run_nobody"}),
+        ),
         ("verify_run", json!({"run_id": "run_nobody"})),
     ] {
         let error = agent.refused(tool, arguments).await;
@@ -35,7 +49,12 @@ async fn what_does_not_exist_is_an_error_value() {
     let frames = project.frames(run).len();
     let known: Vec<String> = (0..frames).map(|seq| format!("{run}#{seq}")).collect();
     let beyond = format!("{run}#{frames}");
-    for id in [beyond.as_str(), "evt_1", "run_other#0", "99999999999999999999"] {
+    for id in [
+        beyond.as_str(),
+        "evt_1",
+        "run_other#0",
+        "99999999999999999999",
+    ] {
         let arguments = json!({"event_id": id, "run_id": run});
         let error = agent.refused("explain_trace", arguments).await;
         assert_eq!(texts(&error["available_events"]), known, "{id}");
@@ -71,7 +90,10 @@ async fn what_does_not_fit_the_schema_is_an_error_value() {
         (json!({}), "kit is missing"),
         (json!({"kit": "harbour"}), "goal is missing"),
         (json!({"kit": 1, "goal": "g"}), "kit is not a text"),
-        (json!({"kit": "harbour", "goal": ["g"]}), "goal is not a text"),
+        (
+            json!({"kit": "harbour", "goal": ["g"]}),
+            "goal is not a text",
+        ),
         (json!({"kit": "harbour", "goal": ""}), "goal is empty"),
         (
             json!({"kit": "harbour", "goal": "g", "wait_seconds": 601}),
@@ -102,7 +124,9 @@ async fn what_does_not_fit_the_schema_is_an_error_value() {
     let error = agent_with_kit.refused("invoke_workflow", arguments).await;
     assert_eq!(error["code"], "body_too_large");
     assert!(agent_with_kit.close().await.success());
-    let error = agent.refused("invoke_workflow", json!({"workflow": "plain"})).await;
+    let error = agent
+        .refused("invoke_workflow", json!({"workflow": "plain"}))
+        .await;
     assert!(error["hint"].as_str().unwrap().contains("--kit"), "{error}");
     assert!(agent.close().await.success());
 }
@@ -110,13 +134,19 @@ async fn what_does_not_fit_the_schema_is_an_error_value() {
 #[tokio::test]
 async fn a_kit_that_is_not_valid_is_an_error_value_with_its_faults() {
     let project = Project::new();
-    project.write("kits/broken/worlds/broken.world.yaml", "kind: world\nnmae: broken\n");
+    project.write(
+        "kits/broken/worlds/broken.world.yaml",
+        "kind: world\nnmae: broken\n",
+    );
     let agent = project.agent(&[]).await;
     let error = agent
         .refused("start_run", json!({"kit": "broken", "goal": "g"}))
         .await;
     let words = error["error"].as_str().unwrap();
-    assert!(words.contains("the kit is not valid") && words.contains("nmae"), "{words}");
+    assert!(
+        words.contains("the kit is not valid") && words.contains("nmae"),
+        "{words}"
+    );
     // Nothing was started, and the next kit runs.
     agent
         .call("start_run", json!({"kit": "harbour", "goal": "g"}))
@@ -139,18 +169,23 @@ async fn an_owner_with_principals_refuses_who_shows_no_token() {
     command.args(["--kit", "kits/harbour", "--env", "closed.env.yaml"]);
     let _owner = crate::support::process::Process::spawn(command);
     let run = json!({"kit": "harbour", "goal": "g"});
-    let as_token = async |token: &'static str| {
-        project.agent_with(&[], &[("KTSU_TOKEN", token)]).await
-    };
+    let as_token =
+        async |token: &'static str| project.agent_with(&[], &[("KTSU_TOKEN", token)]).await;
 
     let nobody = project.agent(&[]).await;
     let error = nobody.refused("start_run", run.clone()).await;
     assert_eq!(error["code"], "unauthorized");
-    assert!(error["hint"].as_str().unwrap().contains("KTSU_TOKEN"), "{error}");
+    assert!(
+        error["hint"].as_str().unwrap().contains("KTSU_TOKEN"),
+        "{error}"
+    );
     let ada = as_token("token-of-ada").await;
     let started = ada.call("start_run", run.clone()).await;
     let id = &started["run_id"];
-    assert_eq!(project.frames(id.as_str().unwrap())[0]["data"]["principal"]["id"], "ada");
+    assert_eq!(
+        project.frames(id.as_str().unwrap())[0]["data"]["principal"]["id"],
+        "ada"
+    );
     let vic = as_token("token-of-vic").await;
     assert_eq!(vic.refused("start_run", run).await["code"], "forbidden");
     let world = vic.call("query_world", json!({"run_id": id})).await;
@@ -160,11 +195,18 @@ async fn an_owner_with_principals_refuses_who_shows_no_token() {
         if tool == "fork_run" {
             arguments["fork_at"] = Value::from(1);
         }
-        assert_eq!(vic.refused(tool, arguments).await["code"], "forbidden", "{tool}");
+        assert_eq!(
+            vic.refused(tool, arguments).await["code"],
+            "forbidden",
+            "{tool}"
+        );
     }
     // The owner serves one kit.
     let error = ada
         .refused("start_run", json!({"kit": "plain", "goal": "g"}))
         .await;
-    assert!(error["hint"].as_str().unwrap().contains("ktsu start"), "{error}");
+    assert!(
+        error["hint"].as_str().unwrap().contains("ktsu start"),
+        "{error}"
+    );
 }

@@ -62,13 +62,24 @@ async fn a_run_is_started_looked_at_forked_compared_explained_and_verified() {
     );
     let run = started["run_id"].as_str().unwrap();
     assert_eq!(started["ledger"], format!("run:{run}"));
-    assert_eq!((&started["status"], &started["note"]), (&json!("complete"), &Value::Null));
+    assert_eq!(
+        (&started["status"], &started["note"]),
+        (&json!("complete"), &Value::Null)
+    );
     let world = project.json(&["world", run]);
     let shown = |one: &Value| json!({"id": one["id"], "type": one["type"], "data": one["data"]});
-    let objects: Vec<Value> = world["objects"].as_array().unwrap().iter().map(shown).collect();
+    let objects: Vec<Value> = world["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(shown)
+        .collect();
     assert_eq!(started["objects"], json!(objects));
     assert_eq!(objects.len(), 3);
-    assert_eq!(objects[0]["data"], json!({"text": "the quay", "state": "asked"}));
+    assert_eq!(
+        objects[0]["data"],
+        json!({"text": "the quay", "state": "asked"})
+    );
     let relations = world["relations"].as_array().unwrap().iter();
     let relations: Vec<&Value> = relations.map(|one| &one["id"]).collect();
     assert_eq!(started["relations"], json!(relations));
@@ -81,10 +92,16 @@ async fn a_run_is_started_looked_at_forked_compared_explained_and_verified() {
         let seq = id.strip_prefix(&format!("{run}#")).unwrap();
         let frame = &frames[seq.parse::<usize>().unwrap()];
         let kind = frame["type"].as_str().unwrap();
-        assert!(kind.starts_with("object.") || kind.starts_with("relation."), "{frame}");
+        assert!(
+            kind.starts_with("object.") || kind.starts_with("relation."),
+            "{frame}"
+        );
     }
     let asked = agent.call("query_world", json!({"run_id": run})).await;
-    assert_eq!(members(&asked), ["event_count", "objects", "relations", "run_id"]);
+    assert_eq!(
+        members(&asked),
+        ["event_count", "objects", "relations", "run_id"]
+    );
     for name in members(&asked) {
         assert_eq!(asked[name], started[name], "{name}");
     }
@@ -94,14 +111,23 @@ async fn a_run_is_started_looked_at_forked_compared_explained_and_verified() {
     let explained = agent.call("explain_trace", arguments).await;
     assert_eq!(members(&explained), ["causal_chain", "event_id", "run_id"]);
     let chain = explained["causal_chain"].as_array().unwrap();
-    assert_eq!((&chain[0]["id"], &chain[0]["type"]), (&json!(last), &json!("object.patched")));
+    assert_eq!(
+        (&chain[0]["id"], &chain[0]["type"]),
+        (&json!(last), &json!("object.patched"))
+    );
     assert_eq!(chain[0]["actor"], "responder:close");
     for link in chain {
         assert_eq!(members(link), ["actor", "cause", "id", "is_root", "type"]);
-        assert_eq!(link["is_root"], link["cause"].as_array().unwrap().is_empty());
+        assert_eq!(
+            link["is_root"],
+            link["cause"].as_array().unwrap().is_empty()
+        );
     }
     let end = chain.last().unwrap();
-    assert_eq!((&end["type"], &end["is_root"]), (&json!("run.created"), &json!(true)));
+    assert_eq!(
+        (&end["type"], &end["is_root"]),
+        (&json!("run.created"), &json!(true))
+    );
     // By its number alone, and by the id that the command line shows.
     let seq = last.rsplit('#').next().unwrap();
     for id in [seq.to_owned(), format!("run:{last}")] {
@@ -114,7 +140,12 @@ async fn a_run_is_started_looked_at_forked_compared_explained_and_verified() {
     let branch = agent.call("fork_run", arguments).await;
     assert_eq!(
         members(&branch),
-        ["branch_id", "fork_position", "parent_run_id", "shared_prefix_events"]
+        [
+            "branch_id",
+            "fork_position",
+            "parent_run_id",
+            "shared_prefix_events"
+        ]
     );
     assert_eq!(branch["fork_position"], fork_at);
     assert_eq!(branch["shared_prefix_events"], fork_at);
@@ -138,20 +169,41 @@ async fn a_run_is_started_looked_at_forked_compared_explained_and_verified() {
             "summary"
         ]
     );
-    assert_eq!(diff["summary"], "+2 objects, ~1 objects patched, +2 relations");
+    assert_eq!(
+        diff["summary"],
+        "+2 objects, ~1 objects patched, +2 relations"
+    );
     assert_eq!(diff["has_changes"], true);
-    assert_eq!(texts(&diff["patched_objects"]), [objects[0]["id"].as_str().unwrap()]);
+    assert_eq!(
+        texts(&diff["patched_objects"]),
+        [objects[0]["id"].as_str().unwrap()]
+    );
     let same = agent
         .call("diff_branches", json!({"run_a": run, "run_b": run}))
         .await;
-    assert_eq!((&same["summary"], &same["has_changes"]), (&json!("no changes"), &json!(false)));
+    assert_eq!(
+        (&same["summary"], &same["has_changes"]),
+        (&json!("no changes"), &json!(false))
+    );
 
     let verified = agent.call("verify_run", json!({"run_id": run})).await;
     assert_eq!(
         members(&verified),
-        ["frames", "head", "not_covered", "problems", "replay", "run_id", "sound", "verified"]
+        [
+            "frames",
+            "head",
+            "not_covered",
+            "problems",
+            "replay",
+            "run_id",
+            "sound",
+            "verified"
+        ]
     );
-    assert_eq!((&verified["verified"], &verified["replay"]), (&json!(true), &json!("ok")));
+    assert_eq!(
+        (&verified["verified"], &verified["replay"]),
+        (&json!(true), &json!("ok"))
+    );
     assert_eq!(verified["frames"], frames.len());
     assert_eq!(verified["head"], frames.last().unwrap()["hash"]);
 
@@ -165,20 +217,32 @@ async fn workflows_without_a_world_run_and_are_compared_by_their_steps() {
     let project = Project::new();
     let agent = project.agent(&["--kit", "kits/plain"]).await;
     let first = agent
-        .call("invoke_workflow", json!({"workflow": "plain", "params": {"goal": "x"}}))
+        .call(
+            "invoke_workflow",
+            json!({"workflow": "plain", "params": {"goal": "x"}}),
+        )
         .await;
-    assert_eq!(members(&first), ["failure", "note", "output", "run_id", "status"]);
+    assert_eq!(
+        members(&first),
+        ["failure", "note", "output", "run_id", "status"]
+    );
     assert_eq!(first["output"], json!({"goal": "x"}));
     assert_eq!(first["status"], "complete");
     let keyed = json!({"workflow": "plain", "params": {}, "idempotency_key": "k1"});
     let second = agent.call("invoke_workflow", keyed.clone()).await;
-    assert_eq!(agent.call("invoke_workflow", keyed).await["run_id"], second["run_id"]);
+    assert_eq!(
+        agent.call("invoke_workflow", keyed).await["run_id"],
+        second["run_id"]
+    );
 
     let started = agent
         .call("start_run", json!({"kit": "plain", "goal": "x"}))
         .await;
     assert_eq!(started["event_count"], 0);
-    assert!(started["note"].as_str().unwrap().contains("no world"), "{started}");
+    assert!(
+        started["note"].as_str().unwrap().contains("no world"),
+        "{started}"
+    );
     let run = started["run_id"].as_str().unwrap();
     let step = agent
         .call("get_envelope", json!({"run_id": run, "step_id": "one"}))
@@ -210,7 +274,10 @@ async fn the_ledger_is_free_again_when_nothing_runs() {
     let lock = project.path().join(".ktsu/ledger.db");
     let begun = std::time::Instant::now();
     while ktsu_ledger::lock::holder(&lock).is_some() {
-        assert!(begun.elapsed() < crate::support::GUARD, "the ledger is still owned");
+        assert!(
+            begun.elapsed() < crate::support::GUARD,
+            "the ledger is still owned"
+        );
         tokio::task::yield_now().await;
     }
     let run = project.json(&["run", "kits/harbour", "--goal", "x"]);
