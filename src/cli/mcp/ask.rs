@@ -1,9 +1,11 @@
 //! Requests to the engine: the routes that commands use, with the same access rules.
 
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::http::{Method, Request, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde::Deserialize;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::answer::AnswerError;
 use crate::cli::Failure;
@@ -20,6 +22,30 @@ pub(super) struct EngineResponse {
     pub(super) body: Value,
     /// The cursor of the next page, from the header `Link`.
     pub(super) next: Option<String>,
+}
+
+/// A page of frames.
+pub(super) struct FrameTexts {
+    /// Each as it is stored: only its own bytes can be read as a frame.
+    pub(super) frames: Vec<Box<RawValue>>,
+    /// Where the next page begins, if there is one.
+    pub(super) next: Option<u64>,
+}
+
+/// Reads a page of frames.
+///
+/// # Errors
+/// As of [`get`].
+pub(super) async fn get_frames(peer: &Peer, path: &str) -> Result<FrameTexts, AnswerError> {
+    #[derive(Deserialize)]
+    struct Page {
+        frames: Vec<Box<RawValue>>,
+        next: Option<u64>,
+    }
+    let (bytes, _) = send_for_bytes(peer, Method::GET, path, &[], Body::empty()).await?;
+    let page: Page = serde_json::from_slice(&bytes).map_err(Failure::of)?;
+    let Page { frames, next } = page;
+    Ok(FrameTexts { frames, next })
 }
 
 /// Reads something.
@@ -61,6 +87,19 @@ async fn send(
     headers: &[(&str, &str)],
     body: Body,
 ) -> Result<EngineResponse, AnswerError> {
+    let (bytes, next) = send_for_bytes(peer, method, path, headers, body).await?;
+    let body = serde_json::from_slice(&bytes).unwrap_or_default();
+    Ok(EngineResponse { body, next })
+}
+
+/// The body of a response, and the cursor of the next page.
+async fn send_for_bytes(
+    peer: &Peer,
+    method: Method,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Body,
+) -> Result<(Bytes, Option<String>), AnswerError> {
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
         request = request.header(*name, *value);
@@ -80,10 +119,12 @@ async fn send(
         }
         Err(error) => return Err(AnswerError::new(format!("the response broke off: {error}"))),
     };
-    let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
     match status.is_success() {
-        true => Ok(EngineResponse { body, next }),
-        false => Err(problem(status.as_u16(), &body).into()),
+        true => Ok((bytes, next)),
+        false => {
+            let body = serde_json::from_slice(&bytes).unwrap_or_default();
+            Err(problem(status.as_u16(), &body).into())
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::answer::{AnswerError, ToolAnswer};
-use super::ask::{get, post, run_path, segment, with_query};
+use super::ask::{get, get_frames, post, run_path, segment, with_query};
 use super::context::{KEY_PREFIX, ToolContext};
 use super::engines::{CallerAccess, EnginePurpose};
 use super::inputs::ToolInputs;
@@ -187,10 +187,10 @@ async fn world_event_ids(
             ("from", Some(first.to_string())),
             ("limit", Some(FRAMES_AT_A_TIME.to_string())),
         ];
-        let page = get(peer, &with_query(&path, &pairs)).await?;
-        from = page["next"].as_u64();
-        for frame in page["frames"].as_array().into_iter().flatten() {
-            let frame = Frame::from_json(&frame.to_string()).map_err(Failure::of)?;
+        let page = get_frames(peer, &with_query(&path, &pairs)).await?;
+        from = page.next;
+        for frame in &page.frames {
+            let frame = Frame::from_json(frame.get()).map_err(Failure::of)?;
             if frame.seq <= last && is_world_frame(&frame) {
                 ids.push(event_id(run_id, frame.seq));
             }

@@ -144,14 +144,21 @@ async fn an_agent_does_not_decide_about_a_branch_that_an_agent_made() {
     let asked = record["request"].as_u64().unwrap();
     let arguments = json!({"run_id": record["run_id"], "fork_at": asked + 1});
     let branch = agent.call("fork_run", arguments).await;
-    let listed = agent.call("list_approvals", json!({})).await;
-    let listed = listed["approvals"].as_array().unwrap();
-    let own = listed
-        .iter()
-        .find(|one| one["run_id"] == branch["branch_id"]);
-    let own = own.unwrap_or_else(|| panic!("{listed:?}"));
+    // A person lets the branch go on, which asks again.
+    let id = branch["branch_id"].as_str().unwrap();
+    let mut resume = project.command(&["resume", id, "--json"]);
+    let mut resumed = resume.stdout(Stdio::null()).spawn().unwrap();
+    let begun = std::time::Instant::now();
+    let own = loop {
+        assert!(begun.elapsed() < GUARD, "the branch does not ask");
+        let listed = agent.call("list_approvals", json!({})).await;
+        let mut listed = listed["approvals"].as_array().unwrap().iter();
+        if let Some(own) = listed.find(|one| one["run_id"] == id) {
+            break own.clone();
+        }
+    };
     let error = agent
-        .refused("decide_approval", decision(own, "approved"))
+        .refused("decide_approval", decision(&own, "approved"))
         .await;
     assert!(
         error["error"].as_str().unwrap().contains("started"),
@@ -160,7 +167,9 @@ async fn an_agent_does_not_decide_about_a_branch_that_an_agent_made() {
     agent
         .call("decide_approval", decision(&record, "rejected"))
         .await;
+    // The owner of the ledger ends with its run, and the branch waits on.
     run.wait().unwrap();
+    resumed.wait().unwrap();
     agent.close().await;
 }
 

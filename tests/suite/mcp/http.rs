@@ -1,5 +1,8 @@
 //! Over Streamable HTTP: no sessions, the token of each request, and none from foreign pages.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
 use serde_json::{Value, json};
 
 use super::Project;
@@ -121,13 +124,25 @@ async fn pages_of_other_sites_are_refused() {
     for header in [
         ("origin", "https://evil.example"),
         ("origin", "null"),
-        ("host", "evil.example"),
         ("sec-fetch-site", "cross-site"),
     ] {
         let answer = post(&client, &[header], list.clone()).await;
         assert_eq!(answer.status, 403, "{header:?}");
         assert_eq!(answer.json()["code"], "foreign_origin");
     }
+    // A name that its owner has pointed at this machine.
+    let address = server.url.strip_prefix("http://").unwrap();
+    let mut stream = TcpStream::connect(address.strip_suffix("/mcp").unwrap()).unwrap();
+    let head = "POST /mcp HTTP/1.1\r\nhost: evil.example\r\nconnection: close\r\n\
+        content-type: application/json\r\naccept: application/json, text/event-stream\r\n";
+    let length = list.len();
+    write!(stream, "{head}content-length: {length}\r\n\r\n{list}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(
+        answer.starts_with("HTTP/1.1 403 ") && answer.contains("foreign_origin"),
+        "{answer}"
+    );
 }
 
 #[test]

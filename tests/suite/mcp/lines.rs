@@ -151,7 +151,10 @@ fn nothing_but_the_protocol_is_printed_whatever_is_logged() {
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(0));
     let log = String::from_utf8_lossy(&output.stderr);
-    assert!(log.contains("retention") && log.contains("DEBUG"), "{log}");
+    assert!(
+        log.contains("retention") && log.contains("run accepted"),
+        "{log}"
+    );
 }
 
 #[test]

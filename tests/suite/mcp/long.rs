@@ -54,11 +54,6 @@ async fn a_world_that_is_too_long_for_an_answer_comes_in_pages() {
 #[tokio::test]
 async fn a_run_that_does_not_end_in_time_goes_on() {
     let project = Project::new();
-    // The same approval, in a kit that takes a goal.
-    let workflow = "kind: workflow\nname: gated\nversion: 1.0.0\n\
-        params: {schema: {type: object, properties: {goal: {type: string}}}}\n\
-        pipeline: [{id: a, agent: ./agents/keeper.agent.yaml}]\n";
-    project.write("kits/gated/workflows/gated.workflow.yaml", workflow);
     let agent = project.agent(&[]).await;
     let started = agent
         .call(

@@ -54,18 +54,20 @@ const PLAIN: &str = "kind: workflow\nname: plain\nversion: 1.0.0\n\
     pipeline:\n  - id: one\n    transform: {inputs: [{from: \"{a: `1`}\"}], ops: []}\n\
     output: {map: {goal: \"{{ params.goal }}\"}}\n";
 
-/// An agent whose one tool call needs approval.
+/// An agent whose one tool call needs approval, in branches, too: its server keeps nothing.
 const GATED: [(&str, &str); 4] = [
     (
         "kits/gated/workflows/gated.workflow.yaml",
         "kind: workflow\nname: gated\nversion: 1.0.0\n\
-         pipeline: [{id: a, agent: ./agents/keeper.agent.yaml}]\n",
+         params: {schema: {type: object, properties: {goal: {type: string}}}}\n\
+         pipeline:\n  - id: before\n    transform: {inputs: [{from: \"{a: `1`}\"}], ops: []}\n  \
+         - {id: a, depends_on: [before], agent: ./agents/reader.agent.yaml}\n",
     ),
     (
-        "kits/gated/agents/keeper.agent.yaml",
-        "name: keeper\nversion: 1.0.0\nmodel: std\n\
-         prompt: {system: You keep things., user: Keep it.}\n\
-         servers: [{name: ktsu/kv, access: {allowlist: [{name: kv-set, require_approval: {on_reject: recover}}]}}]\n\
+        "kits/gated/agents/reader.agent.yaml",
+        "name: reader\nversion: 1.0.0\nmodel: std\n\
+         prompt: {system: You read., user: Read it.}\n\
+         servers: [{name: ktsu/envelope, access: {allowlist: [{name: envelope-get, require_approval: {on_reject: recover}}]}}]\n\
          output: {schema: {type: object}}\n",
     ),
     (
@@ -75,7 +77,7 @@ const GATED: [(&str, &str); 4] = [
     ),
     (
         "kits/gated/rules.yaml",
-        "rules:\n  - when: {turn: 1}\n    tool_calls: [{name: kv-set, arguments: {key: k, value: 1}}]\n\
+        "rules:\n  - when: {turn: 1}\n    tool_calls: [{name: envelope-get, arguments: {step: before}}]\n\
          default:\n  reply: {kept: true}\n",
     ),
 ];
