@@ -137,6 +137,7 @@ egress: {allow: [desk.internal]}
 limits: {active_runs: 5, connections: 5, body_bytes: 2048}
 retention: {complete_days: 5, failed_days: 5}
 evidence: {witness: "file:x", signing_key: x.key}
+mcp: {decide: true}
 "#,
     ),
     (
