@@ -14,7 +14,7 @@ use ktsu_projections::RunState;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::RunStatus;
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
-use ktsu_workflow::rules::RULES;
+use ktsu_workflow::rules::RULES_WITHOUT_WORLDS;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -82,7 +82,7 @@ async fn record_what_is_missing() {
         Err(_) => BTreeMap::new(),
     };
     for scenario in scenarios::all() {
-        let name = format!("v{RULES}-{}", scenario.name);
+        let name = format!("v{RULES_WITHOUT_WORLDS}-{}", scenario.name);
         if manifest.contains_key(&name) {
             continue;
         }
@@ -91,7 +91,7 @@ async fn record_what_is_missing() {
         manifest.insert(name, pinned(&played.recorded));
     }
     for acting in scenarios::tools::all() {
-        let name = format!("v{RULES}-{}", acting.name);
+        let name = format!("v{RULES_WITHOUT_WORLDS}-{}", acting.name);
         if manifest.contains_key(&name) {
             continue;
         }
@@ -184,7 +184,7 @@ fn every_golden_ledger_follows_from_its_inputs_byte_for_byte() {
         assert_eq!(state.next_seq(), frames.len() as u64, "{name}");
         *replayed.entry(rules(&frames)).or_insert(0) += 1;
     }
-    for rules in 1..=RULES {
+    for rules in 1..=RULES_WITHOUT_WORLDS {
         assert!(replayed[&rules] >= 40, "rules {rules}: {replayed:?}");
     }
 }
