@@ -11,6 +11,7 @@ mod ledger;
 mod notary;
 pub mod reading;
 pub mod servers;
+pub mod tool_server;
 pub mod values;
 
 pub use ktsu_ledger::LedgerPlace;

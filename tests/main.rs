@@ -54,6 +54,8 @@ mod growing;
 mod locked;
 #[path = "suite/long.rs"]
 mod long;
+#[path = "suite/mcp/mod.rs"]
+mod mcp;
 #[path = "suite/mutations/mod.rs"]
 mod mutations;
 #[path = "suite/origins.rs"]

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use ktsu_ledger::Ledger;
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::store::{Reader, StoreError};
@@ -39,6 +40,8 @@ const NO_TOKENS_REASON: &str = "this engine was started with --read-only";
 pub struct ReadOnlyEngine {
     /// Where it listens.
     pub url: String,
+    /// Its routes, for calls within the process.
+    pub router: Router,
     /// Damage known at the start, if any.
     pub damaged: Option<String>,
     serving: JoinHandle<()>,
@@ -98,12 +101,13 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     let (orchestrator, _) = Orchestrator::start(parts)
         .await
         .map_err(OpenEngineError::Other)?;
-    let access = Access {
+    let access = |within| Access {
         principals: Arc::<Principals>::clone(&principals),
-        within: false,
+        within,
         body_bytes: limits.body_bytes,
     };
-    let router = routes::router_for(orchestrator, access);
+    let router = routes::router_for(orchestrator.clone(), access(true));
+    let open = routes::router_for(orchestrator, access(false));
     let stop = watch::Sender::new(false);
     // Followers of a run that another engine continues do not delay the shutdown.
     let most = ServerLimits {
@@ -113,7 +117,8 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     Ok(ReadOnlyEngine {
         url,
         damaged: damage.reason().map(str::to_owned),
-        serving: serve(listener, router, most, &stop),
+        router,
+        serving: serve(listener, open, most, &stop),
         stop,
     })
 }

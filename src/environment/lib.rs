@@ -21,7 +21,7 @@ use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::yaml::{self, YamlNode, YamlValue};
 use principals::PrincipalDeclaration;
 pub use resolve::{ResolveError, VariableValues, resolve, resolve_each, resolve_for};
-use settings::{EvidenceSettings, LimitSettings, ListenSettings};
+use settings::{EvidenceSettings, LimitSettings, ListenSettings, McpSettings};
 use subscriptions::SubscriptionDeclaration;
 
 /// One `environments/NAME.env.yaml`.
@@ -56,6 +56,8 @@ pub struct Environment {
     pub subscriptions: Vec<SubscriptionDeclaration>,
     /// Who keeps checkpoints elsewhere, and what they are signed with.
     pub evidence: EvidenceSettings,
+    /// What agents may do that use ktsu as a tool server.
+    pub mcp: McpSettings,
     /// What is not wrong enough to refuse the file.
     pub warnings: Faults,
 }
@@ -151,6 +153,7 @@ fn from_node(
         egress_allow: Vec::new(),
         subscriptions: Vec::new(),
         evidence: EvidenceSettings::default(),
+        mcp: McpSettings::default(),
         warnings: Faults::default(),
     };
     if matches!(node.data, YamlValue::Null) {
@@ -199,6 +202,9 @@ fn from_node(
     }
     if let Some(node) = fields.get("evidence") {
         environment.evidence = settings::evidence(reader, node, path);
+    }
+    if let Some(node) = fields.get("mcp") {
+        environment.mcp = settings::mcp(reader, node);
     }
     Some(environment)
 }

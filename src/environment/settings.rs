@@ -1,5 +1,5 @@
 //! The other settings of an environment file: `listen`, `servers`, `egress`, `limits`, `retention`,
-//! `evidence`.
+//! `evidence`, `mcp`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,6 +53,24 @@ pub struct EvidenceSettings {
     pub witness: Option<String>,
     /// The file that holds the key.
     pub signing_key: Option<PathBuf>,
+}
+
+/// What agents may do that use ktsu as a tool server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct McpSettings {
+    /// Whether they may decide on approvals, of runs that they did not start.
+    pub decide: bool,
+}
+
+/// `{decide}`.
+pub(super) fn mcp(reader: &mut ConfigReader<'_>, node: &YamlNode) -> McpSettings {
+    let Some(fields) = reader.shaped(node, &shape::MCP) else {
+        return McpSettings::default();
+    };
+    let decide = fields.read("decide", |node| reader.flag(node, "mcp.decide"));
+    McpSettings {
+        decide: decide.unwrap_or(false),
+    }
 }
 
 /// `{orchestrator, runtime, gateway}`, each `ADDRESS:PORT`. `open`: whether whoever asks must say

@@ -2,7 +2,7 @@
 
 use super::settings::{MAX_ACTIVE_RUNS, MAX_BODY_BYTES, MAX_CONNECTIONS};
 use ktsu_config::shape::FieldType::{
-    Any, Each, Either, Integer, Keywords, List, Map, Pattern, Text,
+    Any, Each, Either, Flag, Integer, Keywords, List, Map, Pattern, Text,
 };
 use ktsu_config::shape::{DURATION, FieldType, MapShape, NAME, VARIABLE, optional, required};
 use ktsu_delivery::retry::MAX_ATTEMPTS;
@@ -16,6 +16,7 @@ pub const ENVIRONMENT: MapShape = MapShape::new(
         optional("ledger", Text).doc("Path of the ledger"),
         optional("limits", Map(&LIMITS)).doc("How much an engine takes on"),
         optional("listen", Map(&LISTEN)).doc("Where services listen"),
+        optional("mcp", Map(&MCP)).doc("What ktsu mcp lets other agents do"),
         optional("name", Text).doc("Otherwise that of the file"),
         optional("principals", List(&Map(&PRINCIPAL))).doc("Who may ask, and what"),
         optional("providers", List(&Each(&Any))).doc("Replace providers of gateway.yaml by name"),
@@ -60,6 +61,11 @@ pub(super) const LISTEN: MapShape = MapShape::new(
         optional("orchestrator", ADDRESS).doc("ADDRESS:PORT; beyond loopback with principals only"),
         optional("runtime", ADDRESS).doc("ADDRESS:PORT, on loopback"),
     ],
+);
+
+pub(super) const MCP: MapShape = MapShape::new(
+    "mcp",
+    &[optional("decide", Flag).doc("Whether they may decide on approvals; false if absent")],
 );
 
 /// A secret, named and never written out.

@@ -140,6 +140,7 @@ evidence: {witness: "file:x", signing_key: x.key}
 subscriptions:
   - {name: one, pattern: [run.completed, object.*], url: "https://example.com/x", secret: {env: ADA}, attempts: 5, backoff: 2s}
   - {name: two, pattern: "*", url: "http://127.0.0.1:9", secret: "{{ env.ADA }}"}
+mcp: {decide: true}
 "#,
     ),
     (
