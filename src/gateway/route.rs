@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::{Value, json};
+
 use super::config::{Group, ProviderModel, Strategy};
 
 /// A group with its turn.
@@ -33,6 +35,23 @@ impl Route {
             order,
             calls: AtomicUsize::new(0),
         }
+    }
+
+    /// What decides which model answers, and how, given where each provider is.
+    pub(super) fn describe(&self, place: impl Fn(&str) -> Option<String>) -> Value {
+        let models = self.order.iter().map(|model| {
+            json!({"id": model.id, "place": place(&model.provider), "provider": model.provider})
+        });
+        let strategy = match self.group.strategy {
+            Strategy::RoundRobin => "round_robin",
+            Strategy::Fallback => "fallback",
+            Strategy::CostOptimized => "cost_optimized",
+        };
+        json!({
+            "models": models.collect::<Vec<_>>(),
+            "strategy": strategy,
+            "temperature": self.group.temperature,
+        })
     }
 
     /// The turn of the next call.

@@ -111,6 +111,7 @@ impl Driven {
             env: Default::default(),
             idempotency: None,
             lock: None,
+            no_cache: false,
             principal: Principal {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),
@@ -254,6 +255,7 @@ impl Driven {
                 messages: CanonicalJson::parse(br#"[{"role":"user","content":"hi"}]"#).unwrap(),
                 purpose,
                 report: report.clone(),
+                routing: None,
                 step: step.clone(),
                 tools,
             })
@@ -281,8 +283,10 @@ impl Driven {
                     output_hash: String::new(),
                     prices: String::new(),
                     provider: "scripted".to_owned(),
-                    report: report.clone(),
+                    repeats: None,
+                    report: Some(report.clone()),
                     request: task.open_call.as_ref().map_or(0, |call| call.seq),
+                    saved: None,
                     step: step.clone(),
                     tokens_cached: 0,
                     tokens_in: 10,

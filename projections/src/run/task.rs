@@ -5,6 +5,7 @@
 //! step has one task; a fan-out has one for each item that was started.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ktsu_ledger::event::{
     AgentEvent, LostReason, Purpose, Report, StepInput, ToolReturned, WorkerEvent,
@@ -13,6 +14,7 @@ use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
 
 use super::calls::{ForcedFailure, RequestedCalls};
+use super::reply_cache::{CachedReply, RequestKey};
 use super::recorded_results::TaskResults;
 use super::reserved;
 
@@ -134,6 +136,10 @@ pub struct ModelCall {
     pub digest: String,
     /// The model group it asks.
     pub group: String,
+    /// What identical requests have in common with it, if it takes part in the cache.
+    pub key: Option<RequestKey>,
+    /// The recorded reply that answers it, if one did when it was asked.
+    pub reply: Option<Arc<CachedReply>>,
 }
 
 /// A report that was taken.
@@ -265,10 +271,7 @@ impl AgentTask {
                     && purposed
                     && self.has_results()
             }
-            AgentEvent::Response(answer) => {
-                let open = self.open_call.as_ref();
-                live && reported && open.is_some_and(|call| call.seq == answer.request)
-            }
+            AgentEvent::Response(answer) => self.accepts_reply(answer, live && reported),
             AgentEvent::Decided(decided) => {
                 let fits = match decided.draft {
                     Some(_) => self.draft.is_none() && self.has_results(),
@@ -367,6 +370,8 @@ impl AgentTask {
                     seq,
                     digest: request.digest.clone(),
                     group: request.group.clone(),
+                    key: None,
+                    reply: None,
                 };
                 if let Some(record) = &mut self.recorded_results {
                     record.set_offered_tools(request.tools.as_ref());

@@ -321,7 +321,12 @@ impl RunState {
                     && self.spend().cost_micro_usd == spent.cost_micro_usd
                     && spent.cost_micro_usd >= spent.limit_micro_usd
             }
-            AgentEvent::Request(_) => self.may_call_model(),
+            // A request that a recorded reply answers costs nothing.
+            AgentEvent::Request(request) => {
+                let repeats = request.routing.is_some();
+                (self.may_call_model() || self.has_reply(request))
+                    && (!repeats || (request.attempt == 1 && self.repeats_replies()))
+            }
             AgentEvent::Response(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::servers::{self, ServerSetup};
 use crate::Shared;
-use crate::recorded::recorded;
+use crate::recorded::{recorded, with_repeated_text};
 use crate::run::{Message, ReportMessage, ReportOrigin};
 use crate::supervise::WatchRequest;
 use crate::token::TaskName;
@@ -115,6 +115,7 @@ pub(crate) fn prepare(
         confidence_threshold: spec.threshold.map(|most| f64::from(most) / 1_000_000.0),
         max_turns: spec.max_turns,
         model: ModelSettings {
+            cache: state.task_repeats_replies(place) && shared.peers.routing(&spec.group).is_some(),
             group: spec.group,
             max_tokens: spec.max_tokens,
             priced_only: state.uses_priced_models_only(),
@@ -189,7 +190,8 @@ impl Dispatch {
                 && event.item() == self.invoke.item
                 && !forgotten.contains(&frame.seq)
         };
-        frames.iter().filter(about).map(recorded).collect()
+        let own = frames.iter().filter(about).map(recorded);
+        own.map(|frame| with_repeated_text(frame, frames)).collect()
     }
 
     /// Gives the task to the runtime, wherever that is.
