@@ -41,6 +41,7 @@ use ktsu_evidence::notary::{Feed, Notary, NotaryParts as Notarial};
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::Kit;
+use ktsu_ledger::CanonicalJson;
 use ktsu_orchestrator::{
     LedgerHealth, MAX_ACTIVE, MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered,
     clock, rebuild_index,
@@ -50,7 +51,6 @@ use ktsu_runtime::{self as runtime, Callbacks, GatewayLink, LocalOrchestrator, R
 use ktsu_server::{self as server, BindError, ServerLimits};
 use ktsu_telemetry::{Metrics, Telemetry};
 use ktsu_tools::McpClient;
-use ktsu_ledger::CanonicalJson;
 use ktsu_workflow::admit::{ENGINE, report::sha256};
 
 /// Frames are made on one thread and freed on another, some hundred small pieces a step. The

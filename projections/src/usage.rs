@@ -8,7 +8,7 @@ use serde::Serialize;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
     /// Model calls that an earlier reply of the run answered; among [`Usage::llm_calls`] too.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub cached_calls: u64,
     /// Cost in millionths of a US dollar (decision E3).
     pub cost_micro_usd: u64,
@@ -21,13 +21,13 @@ pub struct Usage {
     /// Model calls that looked at a draft once more; among [`Usage::llm_calls`] too.
     pub reflect_calls: u64,
     /// What the replies that were repeated had cost, in millionths of a US dollar.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub saved_micro_usd: u64,
     /// Tokens sent to models, for the replies that were repeated.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub saved_tokens_in: u64,
     /// Tokens received from models, for the replies that were repeated.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::is_default")]
     pub saved_tokens_out: u64,
     /// Tokens sent to models.
     pub tokens_in: u64,
@@ -152,14 +152,6 @@ impl Usage {
             | AgentEvent::ApprovalExpired(_) => {}
         }
     }
-}
-
-#[expect(
-    clippy::trivially_copy_pass_by_ref,
-    reason = "serde passes a reference"
-)]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// Whether a whole run ends here.

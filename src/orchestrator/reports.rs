@@ -353,7 +353,9 @@ fn from<'f>(task: &TaskAddress, frames: &'f [Frame], first: u64) -> Vec<&'f Fram
 fn answer_from(n: u32, task: &TaskAddress, frames: &[Frame], first: u64) -> ReportAck {
     let mut answer = answer(n, from(task, frames, first).into_iter());
     let events = answer.events.into_iter();
-    answer.events = events.map(|event| with_repeated_text(event, frames)).collect();
+    answer.events = events
+        .map(|event| with_repeated_text(event, frames))
+        .collect();
     answer
 }
 

@@ -255,7 +255,8 @@ impl Driven {
                 messages: CanonicalJson::parse(br#"[{"role":"user","content":"hi"}]"#).unwrap(),
                 purpose,
                 report: report.clone(),
-                routing: None,
+                // As the orchestrator has it of every group; whether it counts is for admission to say.
+                routing: Some("routed".to_owned()),
                 step: step.clone(),
                 tools,
             })

@@ -60,8 +60,8 @@ pub struct CachedReply {
 }
 
 impl CachedReply {
-    /// A reply; an error is none.
-    fn of(seq: u64, answer: &LlmResponse) -> Option<Self> {
+    /// A reply that a runtime reported; an error is none.
+    pub fn of(seq: u64, answer: &LlmResponse) -> Option<Self> {
         let fits = answer.error.is_none() && answer.repeats.is_none();
         fits.then(|| Self {
             seq,
@@ -180,7 +180,12 @@ impl ReplyCache {
     }
 
     /// A task's call is not under way any more.
-    pub(super) fn end(&mut self, at: StepAddress, call: &ModelCall, end: Option<(u64, &LlmResponse)>) {
+    pub(super) fn end(
+        &mut self,
+        at: StepAddress,
+        call: &ModelCall,
+        end: Option<(u64, &LlmResponse)>,
+    ) {
         self.due.remove(&at);
         let Some(key) = &call.key else {
             return;
@@ -214,14 +219,14 @@ impl RunState {
     }
 
     /// Whether an earlier reply may answer the next request of a task, and its reply later ones: its
-    /// step declares that, and this is the task's first attempt. A later one asks again because
-    /// something went wrong, or because a person wants it to.
+    /// step declares that, and the task is tried for the first time. It is tried again because
+    /// something went wrong, or because a person wants other replies.
     pub fn task_repeats_replies(&self, at: StepAddress) -> bool {
         let declared = self
             .agent_plan(at.scope, at.step)
             .is_some_and(|plan| plan.cache);
         let task = self.task(at.scope, at.step, at.item);
-        declared && self.repeats_replies() && task.is_some_and(|task| task.attempt == 1)
+        declared && self.repeats_replies() && task.is_some_and(AgentTask::is_first_try)
     }
 
     /// Whether a recorded reply answers a request.

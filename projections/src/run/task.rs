@@ -14,8 +14,8 @@ use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
 
 use super::calls::{ForcedFailure, RequestedCalls};
-use super::reply_cache::{CachedReply, RequestKey};
 use super::recorded_results::TaskResults;
+use super::reply_cache::{CachedReply, RequestKey};
 use super::reserved;
 
 /// How often a lost task is sent out again, those that a restart of the orchestrator cost not
@@ -60,6 +60,8 @@ pub struct AgentTask {
     /// What the item gave, once it is settled.
     pub ended: Option<ItemEnd>,
     losses: u32,
+    /// Whether its step had begun before, and was begun again.
+    begun_again: bool,
 }
 
 /// How far a task is.
@@ -171,6 +173,7 @@ impl AgentTask {
             input,
             last,
             attempt,
+            begun_again: attempt > 0,
             ..Self::default()
         }
     }
@@ -178,6 +181,13 @@ impl AgentTask {
     /// Whether a runtime may report about it.
     pub fn is_live(&self) -> bool {
         matches!(self.phase, TaskPhase::Dispatched | TaskPhase::Drafted)
+    }
+
+    /// Whether an earlier reply may answer its requests: neither did a person begin its step again, nor
+    /// did a runtime lose it. Restarts of the orchestrator do not count, as a run that is cut off goes
+    /// on like one that is not; nor do the dispatches after an approval.
+    pub fn is_first_try(&self) -> bool {
+        !self.begun_again && self.losses == 0
     }
 
     /// Whether it has been sent out and has not ended.

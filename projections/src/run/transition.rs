@@ -323,9 +323,9 @@ impl RunState {
             }
             // A request that a recorded reply answers costs nothing.
             AgentEvent::Request(request) => {
-                let repeats = request.routing.is_some();
+                let first = || task.is_some_and(AgentTask::is_first_try) && self.repeats_replies();
                 (self.may_call_model() || self.has_reply(request))
-                    && (!repeats || (request.attempt == 1 && self.repeats_replies()))
+                    && (request.routing.is_none() || first())
             }
             AgentEvent::Response(_)
             | AgentEvent::Decided(_)
