@@ -560,7 +560,7 @@ async fn note_parts(facts: &Arc<StoreStream>, event: StoreEvent) -> Result<(), O
 
 /// The digest of how a gateway routes the calls of each group: SHA-256 over RFC 8785 text (decision
 /// F7).
-fn routing_digests(gateway: &Gateway) -> BTreeMap<String, String> {
+pub fn routing_digests(gateway: &Gateway) -> BTreeMap<String, String> {
     let routes = gateway.routes().into_iter();
     let digests = routes.filter_map(|(group, route)| {
         let route = CanonicalJson::from_value(&route).ok()?;

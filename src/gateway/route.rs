@@ -152,4 +152,28 @@ mod tests {
         );
         assert_eq!(cheap(&[]), ["a/1 b/2 c/x/y"]);
     }
+
+    /// Requests to routes that are described alike may have one reply.
+    #[test]
+    fn a_description_changes_with_models_places_strategy_and_temperature_and_nothing_else() {
+        let place = |name: &str| Some(format!("openai http://{name}/v1"));
+        let plain = || route(Strategy::Fallback, &[]);
+        let mut hot = plain();
+        hot.group.temperature = Some(0.5);
+        let mut fewer = plain().group;
+        fewer.models.pop();
+        let mut patient = plain().group;
+        patient.deadline = Some(std::time::Duration::from_secs(1));
+        let others = [
+            hot.describe(place),
+            Route::new(fewer).describe(place),
+            route(Strategy::RoundRobin, &[]).describe(place),
+            route(Strategy::CostOptimized, &[("2", 1, 1)]).describe(place),
+            plain().describe(|_| Some("scripted".to_owned())),
+        ];
+        for other in others {
+            assert_ne!(other, plain().describe(place));
+        }
+        assert_eq!(Route::new(patient).describe(place), plain().describe(place));
+    }
 }

@@ -83,6 +83,17 @@ fn a_reply_is_told_by_its_numbers_and_not_by_its_words() {
     );
 }
 
+/// Nobody was called, so that metrics of calls say nothing of it.
+#[test]
+fn a_repeated_reply_is_told_and_not_counted() {
+    let mut event = response(None);
+    if let Event::Agent(AgentEvent::Response(answer)) = &mut event {
+        answer.repeats = Some(2);
+    }
+    let told = milestone(&frame("child", event)).unwrap();
+    assert_eq!((told.words, told.count), ("model reply repeated", None));
+}
+
 #[test]
 fn a_code_that_is_none_is_not_shown() {
     let error = |code: &str| {

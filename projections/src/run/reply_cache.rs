@@ -313,3 +313,55 @@ impl AgentTask {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> RequestKey {
+        RequestKey(number.to_string().into())
+    }
+
+    fn reply(seq: u64, calls: usize) -> CachedReply {
+        CachedReply {
+            seq,
+            model: String::new(),
+            provider: String::new(),
+            output_hash: String::new(),
+            tool_calls: (calls > 0).then(|| CanonicalJson::string(&"x".repeat(calls - 2))),
+            used: CallUsage::default(),
+        }
+    }
+
+    #[test]
+    fn the_oldest_replies_are_forgotten_and_one_that_is_renewed_is_not_old() {
+        let mut cache = ReplyCache::default();
+        let most = MAX_CACHED_REPLIES as u64;
+        for seq in 0..most {
+            cache.remember(key(seq), reply(seq, 0));
+        }
+        cache.remember(key(0), reply(most, 0));
+        assert_eq!(cache.known.len(), MAX_CACHED_REPLIES);
+        cache.remember(key(most), reply(most + 1, 0));
+        assert_eq!(cache.known.len(), MAX_CACHED_REPLIES);
+        assert_eq!(cache.known.get(&key(0)).map(|one| one.seq), Some(most));
+        assert!(!cache.known.contains_key(&key(1)));
+        assert_eq!(cache.known.len(), cache.by_frame.len());
+    }
+
+    #[test]
+    fn the_tool_calls_of_all_replies_together_are_bounded() {
+        let mut cache = ReplyCache::default();
+        cache.remember(key(0), reply(0, MAX_CACHED_CALL_BYTES + 1));
+        assert!(
+            cache.known.is_empty(),
+            "one that is too large alone is not kept"
+        );
+        cache.remember(key(1), reply(1, MAX_CACHED_CALL_BYTES / 2));
+        cache.remember(key(2), reply(2, MAX_CACHED_CALL_BYTES / 2));
+        assert_eq!(cache.known.len(), 2);
+        cache.remember(key(3), reply(3, 3));
+        assert!(!cache.known.contains_key(&key(1)));
+        assert_eq!(cache.call_bytes, MAX_CACHED_CALL_BYTES / 2 + 3);
+    }
+}

@@ -179,7 +179,7 @@ pipeline:
     let run = run_id(&envelope);
     assert_eq!(model.users(), ["one", "two"]);
     let branch = async |msg: &str| {
-        let body = json!({"before": "b", "set": {"msg": msg}});
+        let body = json!({"before": "b", "set": {"params.msg": msg}});
         let made = lab
             .client
             .post(&format!("/runs/{run}/fork"), body.to_string())
