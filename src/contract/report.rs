@@ -52,7 +52,7 @@ pub enum ReportEvent {
 }
 
 /// `llm.request`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LlmRequest {
     /// Whether the runtime takes an earlier reply of the run from the answer to this report, if the
     /// orchestrator has one: the answer then lists an `llm.response` behind the `llm.request`, and no
@@ -70,6 +70,9 @@ pub struct LlmRequest {
     pub messages: Vec<RequestMessage>,
     /// `turn`, `repair` or `reflect`.
     pub purpose: Purpose,
+    /// The temperature that was asked for; absent: the group's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
     /// The tools the model is told of; absent: those of the base, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<OfferedTool>>,

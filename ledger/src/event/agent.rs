@@ -163,7 +163,11 @@ pub struct LlmRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub routing: Option<String>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
+    /// The temperature that was asked for, in millionths; absent: the group's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_millionths: Option<u32>,
     /// The tools offered to the model, if they differ from those of the base (without a base: from
     /// none): a list of `{server, tool, name, description, input_schema, digest}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -220,6 +224,7 @@ pub struct LlmResponse {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub saved: Option<CallUsage>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
     /// How many of the tokens sent the provider had read before.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -302,6 +307,7 @@ pub struct AgentDecided {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<u64>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 
@@ -314,6 +320,7 @@ pub struct ReflectStarted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 
@@ -332,6 +339,7 @@ pub struct BudgetExhausted {
     /// The report that requested it.
     pub report: Report,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 
@@ -390,6 +398,7 @@ pub struct AgentFinished {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 

@@ -255,7 +255,7 @@ impl RunState {
     fn asks(&self, at: StepAddress, such: impl Fn(&ModelCall) -> bool) -> bool {
         let scope = self.scope(at.scope);
         let step = scope.filter(|scope| !scope.abandoned);
-        let step = step.and_then(|scope| scope.steps.get(at.step as usize));
+        let step = step.and_then(|_| self.step(at.scope, at.step));
         let task = self.task(at.scope, at.step, at.item);
         step.is_some_and(|step| step.status == StepStatus::Running)
             && task.is_some_and(|task| {

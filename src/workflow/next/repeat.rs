@@ -11,7 +11,7 @@ use super::DecisionBatch;
 pub(super) fn repeat(state: &RunState) -> Option<Vec<Draft>> {
     let (at, call, reply) = state.reply_due()?;
     let scope = state.scope(at.scope)?;
-    let step = &scope.shape.step(at.step)?.id;
+    let step = state.step_id(at.scope, at.step)?;
     let attempt = state.task(at.scope, at.step, at.item)?.attempt;
     let response = reply.repeated(call, (step, at.item), attempt);
     let mut unit = DecisionBatch::new(state, &scope.path);
