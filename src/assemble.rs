@@ -43,6 +43,7 @@ use ktsu_evidence::notary::{Feed, Notary, NotaryParts as Notarial};
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::Kit;
+use ktsu_ledger::CanonicalJson;
 use ktsu_orchestrator::{
     LedgerHealth, MAX_ACTIVE, MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered,
     clock, rebuild_index,
@@ -53,7 +54,7 @@ use ktsu_server::{self as server, BindError, ServerLimits};
 use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 use ktsu_tools::McpClient;
-use ktsu_workflow::admit::ENGINE;
+use ktsu_workflow::admit::{ENGINE, report::sha256};
 
 /// Frames are made on one thread and freed on another, some hundred small pieces a step. The
 /// system's allocator spends a quarter of a step's time on that.
@@ -209,8 +210,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let declared = delivery::declared(&setup)?;
     values::shows_none_of(&environment, &provider_keys)?;
     let here = matches!(setup.agents, Agents::Here { .. });
-    let groups = gateway.group_names().map(str::to_owned);
-    let groups = here.then(|| groups.collect());
+    let groups = here.then(|| routing_digests(&gateway));
     let ledger::OpenedLedger {
         mut lock,
         mut store,
@@ -579,4 +579,15 @@ async fn note_parts(facts: &Arc<StoreStream>, event: StoreEvent) -> Result<(), O
     let noted = tokio::task::spawn_blocking(move || facts.append(vec![(Vec::new(), event)]));
     let noted = noted.await.map_err(other)?;
     noted.map(drop).map_err(OpenEngineError::Other)
+}
+
+/// The digest of how a gateway routes the calls of each group: SHA-256 over RFC 8785 text (decision
+/// F7).
+pub fn routing_digests(gateway: &Gateway) -> BTreeMap<String, String> {
+    let routes = gateway.routes().into_iter();
+    let digests = routes.filter_map(|(group, route)| {
+        let route = CanonicalJson::from_value(&route).ok()?;
+        Some((group, sha256(&route)))
+    });
+    digests.collect()
 }

@@ -192,7 +192,12 @@ fn describe_created(created: &RunCreated) -> String {
         ..
     } = created;
     let locked = if lock.is_some() { ", locked" } else { "" };
-    format!("{workflow} {version} by {}{locked}", principal.id)
+    let uncached = if created.no_cache {
+        ", without cache"
+    } else {
+        ""
+    };
+    format!("{workflow} {version} by {}{locked}{uncached}", principal.id)
 }
 
 fn describe_recompute(event: &RecomputeEvent) -> String {
@@ -383,6 +388,16 @@ fn describe_end(finished: &AgentFinished) -> String {
 }
 
 fn describe_response(response: &LlmResponse) -> String {
+    if let (Some(seq), Some(saved)) = (response.repeats, &response.saved) {
+        return format!(
+            "{}/{} from the cache, as in frame {seq}: {}+{} tokens, {} saved",
+            response.provider,
+            response.model,
+            saved.tokens_in,
+            saved.tokens_out,
+            dollars(saved.cost_micro_usd)
+        );
+    }
     let used = format!(
         "{}+{} tokens, {}",
         response.tokens_in,

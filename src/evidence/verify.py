@@ -24,10 +24,10 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "8736500591860a64e9abb359ad15922fd270e5c5c2bfa53850969911992a65a7",
-    "verify_outputs.py": "0c23a4f52e5c4e48d9242c0c23699f3e0ccd2d4a9e77aef4848b6940ab65ed6a",
+    "verify_outputs.py": "529a827b0e5d867add26c4eb55ca6316dfa1c6a14b36ba0026a14f596c2889fb",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "eced784082761aefb0f627cb6d87c1eb60003a3bf8a14924142b9ce0e5686c68",
-    "verify_repeated.py": "af1af8923abdaa10de92cd36d35e71af041dd8f05fd90c0e371b26c44f211716",
+    "verify_calls.py": "fc670f63c8e095cdeaca44225163783cc8140eda13820fe111d097a0fd597f84",
+    "verify_repeated.py": "7d4c134b5ddfe65a4a9d9ae231154cd2f07eca3efd1d3c63fe102dbc6c0648f3",
 }
 FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64
 # How much is read at once, of a file that is read whole, and of the frames that are kept at hand.

@@ -147,6 +147,8 @@ pub struct InvokeRequest {
     pub body: Value,
     /// The client's `Idempotency-Key`.
     pub idempotency_key: Option<String>,
+    /// Whether every model call is to be made, although an earlier reply of the run may answer it.
+    pub no_cache: bool,
     /// The caller.
     pub principal: Principal,
 }
@@ -278,7 +280,7 @@ impl Orchestrator {
             return self.create(&definition, request, None, reply).await;
         };
         let key = shared.secrets.redactor.redact_text(key);
-        let digest = digest_of(&request.workflow, &request.body);
+        let digest = digest_of(&request);
         let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
         let claim = shared.runs.keys.claim(&shared.readers, &scoped, &digest);
         match claim.await? {
@@ -331,6 +333,7 @@ impl Orchestrator {
             lock: in_kit.and_then(|workflow| workflow.lock.clone()),
             body: request.body,
             idempotency,
+            no_cache: request.no_cache,
             principal: request.principal,
         };
         let created = admit::invocation(definition, invocation).map_err(InvokeError::from)?;
@@ -520,9 +523,14 @@ async fn wait_for(
     }
 }
 
-fn digest_of(workflow: &str, body: &Value) -> String {
-    let body = CanonicalJson::from_value(body).unwrap_or_default();
-    ktsu_ledger::Hash::of(format!("{workflow}\n{body}").as_bytes()).to_string()
+/// What a request asks for, to tell a repeated one from another under the same key.
+fn digest_of(request: &InvokeRequest) -> String {
+    let body = CanonicalJson::from_value(&request.body).unwrap_or_default();
+    let mut text = format!("{}\n{body}", request.workflow);
+    if request.no_cache {
+        text.push_str("\nno_cache");
+    }
+    ktsu_ledger::Hash::of(text.as_bytes()).to_string()
 }
 
 impl From<InvocationError> for InvokeError {

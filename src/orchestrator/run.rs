@@ -162,8 +162,8 @@ pub(super) struct RunTask {
     begun_early: BTreeSet<u64>,
     /// The last frame of an earlier process; 0 if there was none.
     inherited: u64,
-    /// Reports that wait for the budget to allow their model calls (decision F4), or for a paused
-    /// run to continue (decision P1).
+    /// Reports that wait for the budget to allow their model calls (decision F4), for the reply to an
+    /// identical request, or for a paused run to continue (decision P1).
     held: VecDeque<ReportMessage>,
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,

@@ -273,6 +273,9 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
             fields.cost_micro_usd = Some(response.cost_micro_usd);
             fields.tokens_in = Some(response.tokens_in);
             fields.tokens_out = Some(response.tokens_out);
+            if response.repeats.is_some() {
+                return Some(debug("model reply repeated", fields, None));
+            }
             let count = Count::Model {
                 tokens_cached: response.tokens_cached,
                 tokens_reasoning: response.tokens_reasoning,

@@ -114,6 +114,7 @@ impl Driven {
             env: Default::default(),
             idempotency: None,
             lock: None,
+            no_cache: false,
             principal: Principal {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),
@@ -264,6 +265,8 @@ impl Driven {
                 messages: CanonicalJson::parse(br#"[{"role":"user","content":"hi"}]"#).unwrap(),
                 purpose,
                 report: report.clone(),
+                // As the orchestrator has it of every group; whether it counts is for admission to say.
+                routing: Some("routed".to_owned()),
                 step: step.clone(),
                 temperature_millionths: None,
                 tools,
@@ -292,8 +295,10 @@ impl Driven {
                     output_hash: String::new(),
                     prices: String::new(),
                     provider: "scripted".to_owned(),
-                    report: report.clone(),
+                    repeats: None,
+                    report: Some(report.clone()),
                     request: task.open_call.as_ref().map_or(0, |call| call.seq),
+                    saved: None,
                     step: step.clone(),
                     tokens_cached: 0,
                     tokens_in: 10,

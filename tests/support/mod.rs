@@ -378,6 +378,7 @@ impl Within {
             false => Gateway::empty(),
         };
         let provider_keys = models.secrets().to_vec();
+        let groups = file.is_file().then(|| assemble::routing_digests(&models));
         let way_back = Arc::new(OnceLock::new());
         let runtime = Runtime::new(runtime::RuntimeParts {
             gateway: match by_bytes() {
@@ -402,7 +403,7 @@ impl Within {
                 runtime: Some(Peer::Local(runtime.router())),
                 runtime_here: (!by_bytes()).then(|| Arc::new(runtime.clone()) as _),
                 gateway: None,
-                groups: None,
+                groups,
                 tool_servers: Default::default(),
                 tokens: TokenKey::new([7; 32]),
                 own_url: "http://127.0.0.1:5050".to_owned(),

@@ -286,10 +286,12 @@ impl RunState {
     }
 }
 
-/// What a responder asks, as an agent's plan: one without a file, params or items.
+/// What a responder asks, as an agent's plan: one without a file, params or items. An identical
+/// question of the run is answered by an earlier reply.
 fn agent_plan(ask: &AskPlan) -> AgentPlan {
     AgentPlan {
         agent: String::new(),
+        cache: true,
         confidence_threshold_millionths: None,
         file: String::new(),
         for_each: None,

@@ -39,6 +39,8 @@ pub struct Invocation {
     pub idempotency: Option<(String, String)>,
     /// The lock of the kit, where the workflow's files are those it names.
     pub lock: Option<CanonicalJson>,
+    /// Whether every model call is to be made, although an earlier reply of the run may answer it.
+    pub no_cache: bool,
     /// Who asks.
     pub principal: Principal,
 }
@@ -91,6 +93,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, I
         idempotency_key: key,
         limits: Limits::default(),
         lock: asked.lock,
+        no_cache: asked.no_cache,
         of: None,
         params: CanonicalJson::from_value(&resolved).map_err(too_deep)?,
         principal: asked.principal,

@@ -11,6 +11,7 @@ mod child;
 mod close;
 mod names;
 mod notice;
+mod repeat;
 mod servers;
 mod settle;
 mod task;
@@ -56,6 +57,9 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     }
     if state.failing().is_some() {
         return Some(close::close(state));
+    }
+    if let Some(reply) = repeat::repeat(state) {
+        return Some(reply);
     }
     if let Some(notice) = notice::announce(definition, state, memo) {
         return Some(notice);

@@ -202,6 +202,7 @@ impl RecomputeParts {
             idempotency_key: None,
             limits: Limits::default(),
             lock: None,
+            no_cache: false,
             of: self.of,
             params: tree(&json!({ "steps": self.params }))?,
             principal: principal.clone(),
