@@ -245,10 +245,7 @@ impl WorldRun {
         self.more = turn.more;
         self.sealed.extend(turn.sealed);
         while self.more {
-            self.inputs(vec![turn::continuation(
-                &self.state,
-                ContinueReason::Bound,
-            )]);
+            self.inputs(vec![turn::continuation(&self.state, ContinueReason::Bound)]);
         }
     }
 
