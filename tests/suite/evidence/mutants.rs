@@ -24,13 +24,13 @@ struct Mutant {
     run: Recorded,
 }
 
-fn bodies(run: &Recorded) -> Vec<Value> {
+pub(super) fn bodies(run: &Recorded) -> Vec<Value> {
     let body = |record: &Record| serde_json::from_str(&record.body).unwrap();
     run.records.iter().map(body).collect()
 }
 
 /// The run with these frames, the chain made whole.
-fn with(run: &Recorded, bodies: &[Value]) -> Recorded {
+pub(super) fn with(run: &Recorded, bodies: &[Value]) -> Recorded {
     let mut run = run.clone();
     let bodies = (0..).zip(bodies);
     run.records = bodies.map(|(seq, body)| written(seq, body)).collect();
