@@ -21,7 +21,7 @@ use ktsu_workflow::replay::Definitions;
 
 use super::content::too_large;
 use super::reading::EvidenceArchive;
-use super::world_outputs::{FiredCandidate, Outputs, judge_candidates};
+use super::world_outputs::{Outputs, ReactingCandidate, judge_candidates};
 use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 
 impl EvidenceArchive {
@@ -40,7 +40,7 @@ impl EvidenceArchive {
                 unknown.get_or_insert_with(|| too_large(stream));
                 continue;
             }
-            let mut run = WorldCheck::new(&mut definitions);
+            let mut run = RunWorldCheck::new(&mut definitions);
             if let Some(why) = run.read(self, stream, last)? {
                 unknown.get_or_insert(format!("{stream}: {why}"));
             }
@@ -53,16 +53,13 @@ impl EvidenceArchive {
     }
 }
 
-/// Why a frame does not hold.
-pub(super) type Wrong = String;
-
 /// A run, frame by frame.
-struct WorldCheck<'d> {
+struct RunWorldCheck<'d> {
     definitions: &'d mut Definitions,
     definition: Option<Arc<Definition>>,
     state: Option<RunState>,
     /// The candidates of the trigger under way that react.
-    fired: Vec<FiredCandidate>,
+    fired: Vec<ReactingCandidate>,
     /// `output.rejected`, until its responder fails.
     rejected: Option<ResponderFailed>,
     /// The last posted frame, who posted it, and its post.
@@ -70,7 +67,7 @@ struct WorldCheck<'d> {
     judged: u64,
 }
 
-impl<'d> WorldCheck<'d> {
+impl<'d> RunWorldCheck<'d> {
     fn new(definitions: &'d mut Definitions) -> Self {
         Self {
             definitions,
@@ -127,7 +124,7 @@ impl<'d> WorldCheck<'d> {
         Ok(None)
     }
 
-    fn take(&mut self, frame: &Frame) -> Result<Option<String>, Wrong> {
+    fn take(&mut self, frame: &Frame) -> Result<Option<String>, String> {
         let introduced = match self.definitions.introduced_by(frame) {
             Ok(definition) => definition,
             Err(unusable) => return Ok(Some(unusable.to_string())),
@@ -170,7 +167,7 @@ impl<'d> WorldCheck<'d> {
     }
 
     /// A run ends once its responders have seen everything, and nothing is left that they must make.
-    fn may_end(&self, frame: &Frame) -> Result<(), Wrong> {
+    fn may_end(&self, frame: &Frame) -> Result<(), String> {
         let ends = match &frame.event {
             Event::Run(RunEvent::Continued(again)) => again.why == ContinueReason::Idle,
             Event::Run(RunEvent::Completed(_)) => frame.scope.is_empty(),
@@ -213,7 +210,7 @@ impl<'d> WorldCheck<'d> {
     }
 
     /// What the fold of a run does not ask, since whoever decides cannot do otherwise.
-    fn judge(&mut self, frame: &Frame) -> Result<(), Wrong> {
+    fn judge(&mut self, frame: &Frame) -> Result<(), String> {
         let posted = posted(frame);
         if let Some((by, post)) = &posted {
             self.follows_post(frame, by, post)?;
@@ -289,7 +286,9 @@ impl<'d> WorldCheck<'d> {
                 }
             }
         }
-        self.post = posted.map(|(by, post)| (frame.seq, by, post));
+        if let Some((by, post)) = posted {
+            self.post = Some((frame.seq, by, post));
+        }
         Ok(())
     }
 
@@ -299,7 +298,7 @@ impl<'d> WorldCheck<'d> {
         frame: &Frame,
         event: &WorldEvent,
         responding: &Responding,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), String> {
         let state = self.state.as_ref();
         let started = state.and_then(|state| state.scope(0)?.started);
         let by_engine = matches!(
@@ -327,7 +326,7 @@ impl<'d> WorldCheck<'d> {
     }
 
     /// The events of a post are one input: nothing comes between them.
-    fn follows_post(&self, frame: &Frame, by: &Principal, post: &Post) -> Result<(), Wrong> {
+    fn follows_post(&self, frame: &Frame, by: &Principal, post: &Post) -> Result<(), String> {
         let Some((seq, before, last)) = self.post.as_ref() else {
             return Ok(());
         };
@@ -353,7 +352,7 @@ fn first_cause(frame: &Frame) -> Option<u64> {
     }
 }
 
-pub(super) fn wrong_if(condition: bool, words: &str) -> Result<(), Wrong> {
+pub(super) fn wrong_if(condition: bool, words: &str) -> Result<(), String> {
     match condition {
         true => Err(words.to_owned()),
         false => Ok(()),
@@ -366,7 +365,7 @@ fn within_budget(
     worlds: &CompiledWorlds,
     responding: &Responding,
     frame: &Frame,
-) -> Result<(), Wrong> {
+) -> Result<(), String> {
     if matches!(frame.event, Event::Agent(_)) {
         return Ok(());
     }
@@ -384,7 +383,7 @@ fn judge_exhausted(
     worlds: &CompiledWorlds,
     responding: &Responding,
     told: &WorldBudgetExhausted,
-) -> Result<(), Wrong> {
+) -> Result<(), String> {
     let budget = responding.budget(worlds.budget);
     let activity = responding.activity();
     let (events, depth) = (budget.max_events, budget.max_recursion_depth);
@@ -414,7 +413,7 @@ fn judge_exhausted(
     wrong_if(!right, "its numbers are not those of the frames before it")
 }
 
-fn judge_raised(frame: &Frame, raised: &BudgetRaised) -> Result<(), Wrong> {
+fn judge_raised(frame: &Frame, raised: &BudgetRaised) -> Result<(), String> {
     let words = "the actor is not the one it is from";
     wrong_if(frame.actor != Actor::Principal(raised.by.id.clone()), words)?;
     let limits = [

@@ -12,10 +12,10 @@ use ktsu_workflow::definition::{
     CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse, CompiledWorlds,
 };
 
-use super::world::{Wrong, wrong_if};
+use super::world::wrong_if;
 
 /// A candidate that reacts.
-pub(super) struct FiredCandidate {
+pub(super) struct ReactingCandidate {
     /// Position among all candidates of the trigger.
     at: u32,
     responder: String,
@@ -27,14 +27,14 @@ pub(super) struct Outputs<'a> {
     pub(super) worlds: &'a CompiledWorlds,
     /// Before the frame that is looked at.
     pub(super) responding: &'a Responding,
-    pub(super) fired: &'a [FiredCandidate],
+    pub(super) fired: &'a [ReactingCandidate],
 }
 
 /// Whether verdicts are such as the definition of their responders allows; those that react.
 pub(super) fn judge_candidates(
     worlds: &CompiledWorlds,
     candidates: &[Candidate],
-) -> Result<Vec<FiredCandidate>, Wrong> {
+) -> Result<Vec<ReactingCandidate>, String> {
     let mut fired = Vec::new();
     for (at, told) in (0u32..).zip(candidates) {
         let found = worlds.responder(&told.responder);
@@ -58,7 +58,7 @@ pub(super) fn judge_candidates(
         let right = right && reason && postponed;
         wrong_if(!right, "a verdict is not one that its responder can have")?;
         if reacts {
-            fired.push(FiredCandidate {
+            fired.push(ReactingCandidate {
                 at,
                 responder: told.responder.clone(),
                 items: told.items,
@@ -99,7 +99,7 @@ impl Outputs<'_> {
     }
 
     /// Whether what is left of the goal may make nothing.
-    pub(super) fn goal_may_be_over(&self, has_goal: bool) -> Result<(), Wrong> {
+    pub(super) fn goal_may_be_over(&self, has_goal: bool) -> Result<(), String> {
         let Some(next) = self.responding.next_of_goal().filter(|_| has_goal) else {
             return Ok(());
         };
@@ -109,7 +109,7 @@ impl Outputs<'_> {
     }
 
     /// Whether what is left of the trigger under way may make nothing.
-    pub(super) fn rest_may_make_nothing(&self) -> Result<(), Wrong> {
+    pub(super) fn rest_may_make_nothing(&self) -> Result<(), String> {
         match self.responding.current() {
             Some((trigger, _)) => self.skips(trigger, None),
             None => Ok(()),
@@ -117,7 +117,7 @@ impl Outputs<'_> {
     }
 
     /// Whether outputs from the next one on may make nothing, up to a place or the last.
-    fn skips(&self, trigger: &Trigger, to: Option<OutputPlace>) -> Result<(), Wrong> {
+    fn skips(&self, trigger: &Trigger, to: Option<OutputPlace>) -> Result<(), String> {
         let Some(from) = self.responding.firing().and_then(|firing| firing.next()) else {
             return Ok(());
         };
@@ -154,7 +154,7 @@ impl Outputs<'_> {
     }
 
     /// What may be wrong with the data of an object or a relation, whoever made it.
-    pub(super) fn judge_schema(&self, event: &WorldEvent) -> Result<(), Wrong> {
+    pub(super) fn judge_schema(&self, event: &WorldEvent) -> Result<(), String> {
         let head = self.responding.head();
         let (schema, data) = match event {
             WorldEvent::ObjectCreated(event) => (
@@ -207,7 +207,7 @@ impl Outputs<'_> {
         event: &WorldEvent,
         derived: &Derivation,
         has_goal: bool,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), String> {
         let (entry, key) = match &derived.responder {
             None => {
                 wrong_if(!has_goal, "the run has no goal")?;
@@ -265,7 +265,7 @@ impl Outputs<'_> {
         trigger: &Trigger,
         responder: &str,
         derived: &Derivation,
-    ) -> Result<(), Wrong> {
+    ) -> Result<(), String> {
         if self.is_of_next(frame) {
             // Of what is behind the current trigger, a reply alone needs no responder.fired.
             self.rest_may_make_nothing()?;
@@ -289,7 +289,7 @@ impl Outputs<'_> {
         &self,
         frame: &Frame,
         rejected: &OutputRejected,
-    ) -> Result<Option<String>, Wrong> {
+    ) -> Result<Option<String>, String> {
         let derived = &rejected.derived;
         let mut address = None;
         let entry = match &derived.responder {
@@ -321,7 +321,7 @@ impl Outputs<'_> {
 
     /// Whether a responder may fail here: outputs before the one that fails are made, or may make
     /// nothing.
-    pub(super) fn may_fail(&self, frame: &Frame, failed: &ResponderFailed) -> Result<(), Wrong> {
+    pub(super) fn may_fail(&self, frame: &Frame, failed: &ResponderFailed) -> Result<(), String> {
         if failed.address.is_some() || failed.responder == GOAL_ACTOR {
             return Ok(());
         }
@@ -347,7 +347,7 @@ impl Outputs<'_> {
         self.follows(frame, &trigger, &failed.responder, &derived)
     }
 
-    fn responder(&self, name: &str) -> Result<&CompiledResponder, Wrong> {
+    fn responder(&self, name: &str) -> Result<&CompiledResponder, String> {
         let found = self.worlds.responder(name);
         let (_, responder) = found.ok_or("it names an unknown responder")?;
         Ok(responder)

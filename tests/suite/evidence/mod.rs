@@ -14,6 +14,7 @@ mod parts;
 mod people;
 mod repeated;
 mod transfer;
+mod verified;
 mod worlds;
 
 use std::collections::BTreeMap;
