@@ -27,8 +27,8 @@ PARTS = {
     "verify_outputs.py": "0c23a4f52e5c4e48d9242c0c23699f3e0ccd2d4a9e77aef4848b6940ab65ed6a",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "eced784082761aefb0f627cb6d87c1eb60003a3bf8a14924142b9ce0e5686c68",
-    "verify_world.py": "86e462bbc45fe7431d412e414b38f32f8c90695dc3e31ad5273f082689c2edc2",
-    "verify_queue.py": "68478029bb1ab3bd90540f074dc99cfc97030f5d71cd9eb0e43b3ae261d9c829",
+    "verify_world.py": "3f75cda41695812e4bb283191f03e579eae0b5172c7038aad45a33ca7de27059",
+    "verify_queue.py": "2cb3f7c927f365b90531c25c8164373c50f3f501dd9cfdc0debd9240bb11ebbf",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "af1af8923abdaa10de92cd36d35e71af041dd8f05fd90c0e371b26c44f211716",
 }

@@ -60,7 +60,7 @@ class Queue:
         """Before anything happened in a world."""
         self.objects, self.relations, self.size = {}, {}, 0
         self.queue, self.current, self.firing, self.next = deque(), None, None, None
-        self.base, self.below, self.events, self.last = base, [], 0, None
+        self.base, self.below, self.events, self.last, self.deepest = base, [], 0, None, 0
         self.post, self.places, self.ordinal, self.overlaid = None, (0, 0), 0, set()
         self.loaded = self.fired = self.exhausted = False
         self.rejected, self.goal_next, self.raised = None, 0, {}
@@ -89,7 +89,9 @@ class Queue:
 
     def deepen(self, frame, counts):
         below = self.depth(frame.cause)
-        if counts: self.events, self.last, below = self.events + 1, frame.seq, below + 1
+        if counts:
+            self.deepest = max(self.deepest, below)
+            self.events, self.last, below = self.events + 1, frame.seq, below + 1
         self.below.append(below)
 
     def limit(self, name): return self.raised.get(name, self.plan.budget[name])

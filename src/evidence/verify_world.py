@@ -348,24 +348,27 @@ class World(object if MISSING else QUEUE.Queue):
         self.follows(frame, name, item, entry)
 
     def judge_exhausted(self, frame, data):
-        """The reasons that depend on the time and on what models cost, only ktsu compares."""
+        """What an event would exceed that follows from a trigger. The reasons that depend on
+        the time and on what models cost, only ktsu compares."""
         self.by_engine(frame, self.started if self.last is None else self.last)
         limits = {name: self.limit(name) for name in ("max_events", "max_recursion_depth")}
-        exceeded = {"max_events": self.events >= limits["max_events"],
-                    "max_recursion_depth": data["depth"] > limits["max_recursion_depth"]}
-        reasons = ["%s=%d" % (name, limits[name]) for name in limits if exceeded[name]]
         told = [one for one in data["reasons"] if one.split("=")[0] in limits]
-        right = told == reasons and data["reasons"]
-        wrong_if(not right, "no such limit would be exceeded")
         at = [one.seq for one in [self.current] + list(self.queue)[:1] if one is not None]
-        deep = not reasons or any(self.depth([seq]) == data["depth"] for seq in at)
-        deep = deep or data["depth"] == 0 and not self.fired
+        depths = [None] + ([] if self.fired else [0]) + [self.depth([seq]) for seq in at]
+        def exceeds(depth):
+            deepest = self.deepest if depth is None else max(self.deepest, depth)
+            over = {"max_events": self.events + (depth is not None) > limits["max_events"],
+                    "max_recursion_depth": deepest > limits["max_recursion_depth"]}
+            reasons = ["%s=%d" % (name, limits[name]) for name in limits if over[name]]
+            return told == reasons and data["depth"] == (deepest if depth is None else depth)
+        right = data["reasons"] and any(map(exceeds, depths))
+        wrong_if(not right, "no such limit would be exceeded")
         left = 0
         for one in self.firing or ():
             if self.next and one.at >= self.next[0]:
                 left += one.entries * (1 if one.items is None else one.items)
                 if one.at == self.next[0]: left -= self.next[1] * one.entries + self.next[2]
-        right = deep and data["event_count"] == self.events
+        right = data["event_count"] == self.events
         right = right and data["dropped"] == {"outputs": left, "triggers": len(self.queue)}
         wrong_if(not right, "its numbers are not those of the frames before it")
 

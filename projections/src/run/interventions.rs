@@ -11,6 +11,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 
 use super::outline::Outline;
+use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::transition::TransitionError;
 use super::{Phase, RunHeader, RunState, RunStatus, Scope, Step, StepStatus, StoredOutput, Todo};
 
@@ -211,6 +212,7 @@ impl RunState {
             for step in running.map(|(at, _)| at).collect::<Vec<_>>() {
                 self.reset(frame, 0, step);
             }
+            self.restart_responder_tasks(frame);
         } else {
             self.reset_in_flight_work(frame);
         }
@@ -316,7 +318,9 @@ impl RunState {
             })
         });
         for scope in &mut self.scopes {
-            if let Some((0, step)) = &mut scope.parent {
+            if let Some((0, step)) = &mut scope.parent
+                && *step < FIRST_RESPONDER_TASK
+            {
                 *step = moved.get(step).copied().unwrap_or(u32::MAX);
             }
         }
@@ -331,8 +335,15 @@ impl RunState {
             let root = self.scopes.first()?;
             root.shape.position(from)
         });
-        if self.parked || self.status().is_terminal() {
+        let ended = self.status().is_terminal();
+        if self.parked || ended {
             self.deadline_from = frame.at;
+        }
+        if ended {
+            self.restart_responder_tasks(frame);
+        }
+        if let Some(responding) = &mut self.responding {
+            responding.take_up();
         }
         self.postpone(resumed.paused_ms.unwrap_or_default());
         (self.parked, self.paused) = (false, None);
@@ -376,7 +387,7 @@ impl RunState {
     }
 
     /// An inline child of a step that begins again, and all inside it, is of no consequence.
-    fn abandon(&mut self, frame: &Frame, at: u32) {
+    pub(super) fn abandon(&mut self, frame: &Frame, at: u32) {
         // A scope is opened after the one around it, so one pass in order finds all inside.
         let mut inside = BTreeSet::from([at]);
         for (child, scope) in (0u32..).zip(&self.scopes).skip(at as usize) {

@@ -1,6 +1,5 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
-use ktsu_ledger::event::plan::world::OnError;
 use ktsu_ledger::event::{PersonEvent, Posted, RunEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame};
 
@@ -22,7 +21,7 @@ impl RunState {
         };
         let settled = self.todo() == Some(Todo::End { scope: 0 });
         let stopped = self.failing().is_some() || self.is_parked() || self.paused().is_some();
-        settled && !stopped && responding.is_idle() && responding.tasks().next().is_none()
+        settled && !stopped && responding.is_idle() && !responding.has_open_tasks()
     }
 
     /// Whether its last frame says that it ends now.
@@ -150,6 +149,7 @@ impl RunState {
             self.apply_steps_to_worlds(frame, &mut responding);
         }
         self.responding = Some(responding);
+        self.apply_to_responder_tasks(frame);
         self.fail_by_worlds(frame);
     }
 
@@ -159,8 +159,12 @@ impl RunState {
         let Event::World(event) = &frame.event else {
             return;
         };
+        let goes_on = |responder: &str| {
+            let responding = self.responding();
+            responding.is_some_and(|all| all.reactions().goes_on(responder))
+        };
         let (code, message) = if let WorldEvent::Failed(failed) = event
-            && !self.goes_on(&failed.responder)
+            && !goes_on(&failed.responder)
         {
             let message = format!("responder {}: {}", failed.responder, failed.message);
             (failed.code.clone(), message)
@@ -180,16 +184,6 @@ impl RunState {
                 message,
             });
         }
-    }
-
-    /// Whether the run goes on after a failure of this responder.
-    fn goes_on(&self, responder: &str) -> bool {
-        let mut all = self.outline.worlds().values();
-        let plan = all.find_map(|world| {
-            let mut responders = world.all_responders();
-            responders.find(|one| one.name == responder)
-        });
-        plan.is_some_and(|plan| plan.on_error == OnError::Continue)
     }
 
     /// Completed steps stand in the world as objects.

@@ -378,7 +378,8 @@ fn within_budget(
     )
 }
 
-/// The reasons that depend on the time and on what models cost are compared by `replay` alone.
+/// What is exceeded is exceeded already, by what a model replied, or would be by an event that follows
+/// from a trigger. The reasons that depend on the time and on costs are compared by `replay` alone.
 fn judge_exhausted(
     worlds: &CompiledWorlds,
     responding: &Responding,
@@ -386,28 +387,38 @@ fn judge_exhausted(
 ) -> Result<(), String> {
     let budget = responding.budget(worlds.budget);
     let activity = responding.activity();
-    let (events, depth) = (budget.max_events, budget.max_recursion_depth);
-    let mut reasons = Vec::new();
-    if activity.events() >= events {
-        reasons.push(format!("max_events={events}"));
-    }
-    if told.depth > depth {
-        reasons.push(format!("max_recursion_depth={depth}"));
-    }
+    let triggers = [
+        responding.current().map(|(current, _)| current.seq),
+        responding.after_current().map(|(next, _)| next.seq),
+    ];
+    let asked = responding.tasks().map(|task| task.context.trigger.seq);
+    let follows = triggers.into_iter().flatten().chain(asked);
+    let mut depths: Vec<_> = follows
+        .map(|seq| Some(activity.depth_below(&[Cause::Here(seq)])))
+        .collect();
+    depths.push(None);
+    // What the goal becomes follows from nothing.
+    depths.extend(responding.next_of_goal().map(|_| Some(0)));
     let counted = |reason: &&String| {
         let name = reason.split('=').next();
         matches!(name, Some("max_events" | "max_recursion_depth"))
     };
-    let exceeds = told.reasons.iter().filter(counted).eq(&reasons) && !told.reasons.is_empty();
-    wrong_if(!exceeds, "no such limit would be exceeded")?;
-    let next = responding.after_current().map(|(next, _)| next.seq);
-    let current = responding.current().map(|(current, _)| current.seq);
-    let mut depths = [current, next].into_iter().flatten();
-    let deep = depths.any(|seq| activity.depth_below(&[Cause::Here(seq)]) == told.depth);
-    let of_goal = told.depth == 0 && responding.next_of_goal().is_some();
+    let (events, depth) = (budget.max_events, budget.max_recursion_depth);
+    let exceeds = depths.into_iter().any(|next| {
+        let deepest = activity.deepest().max(next).unwrap_or_default();
+        let mut reasons = Vec::new();
+        if activity.events() + u64::from(next.is_some()) > events {
+            reasons.push(format!("max_events={events}"));
+        }
+        if deepest > depth {
+            reasons.push(format!("max_recursion_depth={depth}"));
+        }
+        told.depth == next.unwrap_or(deepest) && told.reasons.iter().filter(counted).eq(&reasons)
+    });
+    let words = "no such limit would be exceeded";
+    wrong_if(!exceeds || told.reasons.is_empty(), words)?;
     let dropped = responding.firing().map_or(0, Firing::left);
     let right = told.event_count == activity.events()
-        && (deep || of_goal || reasons.is_empty())
         && told.dropped.outputs == dropped
         && told.dropped.triggers == responding.queued_triggers();
     wrong_if(!right, "its numbers are not those of the frames before it")

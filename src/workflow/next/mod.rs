@@ -6,6 +6,7 @@
 //! unit, it returns the rest of the same unit. Recovery needs nothing else.
 
 mod agent;
+mod ask;
 mod child;
 mod close;
 mod names;
@@ -36,7 +37,7 @@ use ktsu_ledger::event::{
     StepFailed, StepInput, StepReset, StepSkipped, StepStarted, Violation,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
-use ktsu_projections::run::{Phase, RunState, Scope, StepStatus, Todo};
+use ktsu_projections::run::{FIRST_RESPONDER_TASK, Phase, RunState, Scope, StepStatus, Todo};
 use serde_json::Value;
 
 use super::airlock::SchemaViolation;
@@ -67,8 +68,13 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
         }
         Some(Todo::Start | Todo::Effect { .. }) => {}
     }
-    match state.todo()? {
-        Todo::End { scope: 0 } if state.responding().is_some() && !state.is_ending() => None,
+    // A run that loads worlds ends when its responders say so.
+    let goes_on = state.responding().is_some() && !state.is_ending();
+    let todo = match goes_on {
+        true => state.todo_before_end(),
+        false => state.todo(),
+    };
+    match todo? {
         Todo::Start => {
             let mut unit = DecisionBatch::new(state, "");
             unit.push(
@@ -78,6 +84,11 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
             Some(unit.drafts)
         }
         Todo::End { scope } => StepContext::new(definition, state, memo, scope, None)?.end(),
+        Todo::Effect { scope: 0, step } | Todo::Step { scope: 0, step }
+            if step >= FIRST_RESPONDER_TASK =>
+        {
+            ask::advance(definition, state, memo, step)
+        }
         Todo::Effect { scope, step } | Todo::Step { scope, step } => {
             StepContext::new(definition, state, memo, scope, Some(step))?.step()
         }

@@ -1,14 +1,18 @@
 //! What responders make of what happened, in runs that load worlds (seed 002).
 
-use ktsu_ledger::event::{Dropped, KitLoaded, LoadedWorld, WorldBudgetExhausted, WorldEvent};
-use ktsu_ledger::{Draft, Event};
+use std::sync::Arc;
+
+use ktsu_ledger::event::plan::world::WorldBudget;
+use ktsu_ledger::event::{
+    Dropped, KitLoaded, LoadedWorld, TaskKind, WorldBudgetExhausted, WorldEvent,
+};
+use ktsu_ledger::{Cause, Draft, Event};
 use ktsu_projections::run::{RunState, RunStatus};
-use ktsu_projections::world::Responding;
 use ktsu_projections::world::activity::is_world_event;
 use ktsu_projections::world::responding::Firing;
-use serde_json::Value;
+use ktsu_projections::world::{Responding, Trigger, TriggerSubject};
 
-use super::{DecisionBatch, Memo};
+use super::{DecisionBatch, Memo, ask};
 use crate::definition::{CompiledWorlds, Definition};
 use crate::respond::{RespondContext, Response, next};
 use crate::rules::DecisionRules;
@@ -29,27 +33,72 @@ pub(super) fn respond(
     if !responding.is_loaded() {
         return Some(loaded(worlds, state, root.started?));
     }
-    let created = state.created();
-    let params = created.params.to_value();
-    let context = RespondContext {
-        worlds,
-        goal: params.get("goal").and_then(Value::as_str),
-        params: &created.params,
-        env: &created.env,
-        rules: DecisionRules::of(state),
+    let budget = Budget {
+        limits: responding.budget(worlds.budget),
+        state,
+        responding,
     };
-    let mut memo = memo.responders.borrow_mut();
-    memo.at(state.next_seq());
-    match next(context, responding, &mut memo)? {
-        Response::Frame(draft) => Some(match exhausted(worlds, state, responding, &draft) {
-            Some(exhausted) => exhausted,
-            None => vec![*draft],
-        }),
-        Response::Failed(draft) => Some(vec![*draft]),
-        Response::Rejected(drafts) => Some(Vec::from(*drafts)),
-        // No run loads worlds that ask or run anything: `admit::invocation` refuses them.
-        Response::Announce(_) => None,
+    // A reply is recorded whatever it costs.
+    if let Some(exhausted) = budget.exhausted(None) {
+        return Some(exhausted);
     }
+    let response = with_context(definition, state, memo, |context| {
+        let mut memo = memo.responders.borrow_mut();
+        memo.at(state.next_seq());
+        next(context, responding, &mut memo)
+    })??;
+    let checked = |drafts: Vec<Draft>| {
+        let reacts = drafts.first().and_then(|draft| draft.cause.first());
+        let check = reply(responding, reacts)
+            .and_then(|trigger| ask::check_reply(definition, state, &trigger));
+        Some(check.unwrap_or(drafts))
+    };
+    match response {
+        Response::Frame(draft) if is_world_event(&draft.event, &draft.scope) => {
+            let exhausted = budget.exhausted(Some(&draft.cause));
+            exhausted.or_else(|| checked(vec![*draft]))
+        }
+        Response::Frame(draft) | Response::Failed(draft) => checked(vec![*draft]),
+        Response::Rejected(drafts) => checked(Vec::from(*drafts)),
+        Response::Announce(task) => {
+            // The request of a question counts; what a workflow does counts where it ends.
+            let cause = [Cause::Here(task.trigger.seq)];
+            let counts = task.kind == TaskKind::Ask;
+            let exhausted = budget.exhausted(counts.then_some(&cause));
+            exhausted.or_else(|| ask::announce(definition, state, memo, &task))
+        }
+    }
+}
+
+/// The trigger at the cursor or behind it, if a decision is a reaction to it and it is the end of
+/// what a responder asked or ran.
+fn reply(responding: &Responding, cause: Option<&Cause>) -> Option<Arc<Trigger>> {
+    let is_reply = |trigger: &Arc<Trigger>| {
+        let about = cause == Some(&Cause::Here(trigger.seq));
+        about && matches!(trigger.subject, TriggerSubject::Reply { .. })
+    };
+    let (current, _) = responding.current()?;
+    if cause == Some(&Cause::Here(current.seq)) {
+        return Some(Arc::clone(current)).filter(is_reply);
+    }
+    let (next, _) = responding.after_current()?;
+    Some(next).filter(is_reply)
+}
+
+/// Calls a function with what responders see of the run.
+pub(super) fn with_context<T>(
+    definition: &Definition,
+    state: &RunState,
+    memo: &Memo,
+    evaluate: impl FnOnce(RespondContext<'_>) -> T,
+) -> Option<T> {
+    let params = memo.params(state, 0)?;
+    Some(evaluate(RespondContext {
+        worlds: definition.worlds()?,
+        params: &params,
+        env: &state.created().env,
+        rules: DecisionRules::of(state),
+    }))
 }
 
 /// The hash of the world that the end of a run names; nothing at the end of a child, and where no
@@ -74,49 +123,47 @@ fn loaded(worlds: &CompiledWorlds, state: &RunState, started: u64) -> Vec<Draft>
     unit.drafts
 }
 
-/// `budget.exhausted` in the place of an event that would exceed a limit; an exact fit does not. It
-/// names every limit that the event would exceed.
-fn exhausted(
-    worlds: &CompiledWorlds,
-    state: &RunState,
-    responding: &Responding,
-    next: &Draft,
-) -> Option<Vec<Draft>> {
-    if !is_world_event(&next.event, &next.scope) {
-        return None;
+/// What responders may use, and what they have used.
+struct Budget<'a> {
+    limits: WorldBudget,
+    state: &'a RunState,
+    responding: &'a Responding,
+}
+
+impl Budget<'_> {
+    /// `budget.exhausted` where a limit is exceeded, or would be by one more event with these causes;
+    /// an exact fit exceeds nothing. It names every such limit.
+    fn exhausted(&self, next: Option<&[Cause]>) -> Option<Vec<Draft>> {
+        let activity = self.responding.activity();
+        let depth = next.map(|causes| activity.depth_below(causes));
+        let events = activity.events() + u64::from(next.is_some());
+        let deepest = activity.deepest().max(depth).unwrap_or_default();
+        let (max_events, max_depth) = (self.limits.max_events, self.limits.max_recursion_depth);
+        let mut reasons = Vec::new();
+        if events > max_events {
+            reasons.push(format!("max_events={max_events}"));
+        }
+        if deepest > max_depth {
+            reasons.push(format!("max_recursion_depth={max_depth}"));
+        }
+        if reasons.is_empty() {
+            return None;
+        }
+        let event = WorldEvent::BudgetExhausted(WorldBudgetExhausted {
+            cost_micro_usd: self.state.spend().cost_micro_usd,
+            depth: depth.unwrap_or(deepest),
+            dropped: Dropped {
+                outputs: self.responding.firing().map_or(0, Firing::left),
+                triggers: self.responding.queued_triggers(),
+            },
+            elapsed_ms: self.state.at().millis_since(self.state.created().at),
+            event_count: activity.events(),
+            reasons,
+        });
+        let started = self.state.scope(0).and_then(|root| root.started);
+        let last = activity.last().or(started);
+        let mut unit = DecisionBatch::new(self.state, "");
+        unit.push(Event::World(event), last.into_iter().collect());
+        Some(unit.drafts)
     }
-    let budget = responding.budget(worlds.budget);
-    let activity = responding.activity();
-    let depth = activity.depth_below(&next.cause);
-    let mut reasons = Vec::new();
-    if activity.events() >= budget.max_events {
-        reasons.push(format!("max_events={}", budget.max_events));
-    }
-    if depth > budget.max_recursion_depth {
-        reasons.push(format!(
-            "max_recursion_depth={}",
-            budget.max_recursion_depth
-        ));
-    }
-    if reasons.is_empty() {
-        return None;
-    }
-    let created = state.created();
-    let event = WorldEvent::BudgetExhausted(WorldBudgetExhausted {
-        cost_micro_usd: 0,
-        depth,
-        dropped: Dropped {
-            outputs: responding.firing().map_or(0, Firing::left),
-            triggers: responding.queued_triggers(),
-        },
-        elapsed_ms: state.at().millis_since(created.at),
-        event_count: activity.events(),
-        reasons,
-    });
-    let last = activity
-        .last()
-        .or(state.scope(0).and_then(|root| root.started));
-    let mut unit = DecisionBatch::new(state, "");
-    unit.push(Event::World(event), last.into_iter().collect());
-    Some(unit.drafts)
 }
