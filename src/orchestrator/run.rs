@@ -295,7 +295,7 @@ impl RunTask {
                 }
                 continue;
             }
-            if self.state.worlds_are_idle() && self.mailbox.is_empty() {
+            if !self.more && self.state.worlds_are_idle() && self.mailbox.is_empty() {
                 // What comes meanwhile is before the end, or takes the run up again.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {

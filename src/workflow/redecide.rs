@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ktsu_ledger::event::{Posted, Report};
 use ktsu_ledger::{Draft, Event, Frame, Timestamp};
 use ktsu_projections::run::RunState;
 
@@ -45,23 +46,61 @@ impl Redecider {
     }
 }
 
-/// The first input of recorded frames, and what follows it: the frames of a report are one input.
+/// The first input of recorded frames, and what follows it: the frames of a report are one input, and
+/// so are those of a post.
 pub(crate) fn split_input(recorded: &[Frame]) -> (&[Frame], &[Frame]) {
-    let report = |frame: &Frame| match &frame.event {
-        Event::Agent(event) => event.report().map(|report| {
-            let task = (event.step().to_owned(), event.item(), event.attempt());
-            (frame.scope.clone(), task, report.clone())
-        }),
-        _ => None,
-    };
-    let length = match recorded.first().and_then(report) {
+    let length = match recorded.first().and_then(InputGroup::of) {
         None => recorded.len().min(1),
         first => recorded
             .iter()
-            .take_while(|frame| report(frame) == first)
+            .take_while(|frame| InputGroup::of(frame) == first)
             .count(),
     };
     recorded.split_at(length)
+}
+
+/// What frames have in common that are one input.
+#[derive(PartialEq)]
+enum InputGroup<'f> {
+    /// Of an attempt of a task: scope, step, item, attempt, report.
+    Report(&'f str, &'f str, Option<u32>, u32, &'f Report),
+    /// Its number and its digest.
+    Post(u64, String),
+}
+
+impl<'f> InputGroup<'f> {
+    fn of(frame: &'f Frame) -> Option<Self> {
+        match &frame.event {
+            Event::Agent(event) => {
+                let (step, item) = (event.step(), event.item());
+                let report = event.report()?;
+                Some(Self::Report(
+                    &frame.scope,
+                    step,
+                    item,
+                    event.attempt(),
+                    report,
+                ))
+            }
+            Event::World(event) => {
+                let post = event.post()?;
+                Some(Self::Post(post.n, post.digest.clone()))
+            }
+            Event::Foreign { .. } => {
+                let post = Posted::of(&frame.event)?.post;
+                Some(Self::Post(post.n, post.digest))
+            }
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::Kv(_)
+            | Event::Store(_) => None,
+        }
+    }
 }
 
 /// A recorded input, as it was before it had a place.
