@@ -77,6 +77,7 @@ impl Usage {
             frame.event,
             Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
         );
+        let began = began || (self.is_over && frame.event.is_world_input());
         // Nobody waits for what has ended, nor did a branch before it was made.
         let was_over = self.is_over || matches!(frame.event, Event::Run(RunEvent::Branched(_)));
         match (began, was_over) {

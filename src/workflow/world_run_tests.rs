@@ -1,5 +1,7 @@
 //! Runs that load worlds: what happens in them, however their logs are cut.
 
+mod posts_tests;
+
 use ktsu_ledger::Event;
 use ktsu_ledger::event::WorldEvent;
 use ktsu_projections::world::activity::is_world_frame;

@@ -137,12 +137,7 @@ impl RunState {
                 open.extend(root.shape.dependants(step));
             }
         }
-        for (at, step) in (0u32..).zip(&root.steps) {
-            let unrun = step.skipped == Some(SkipReason::RunFailed);
-            if unrun || step.stopped {
-                found.insert(at);
-            }
-        }
+        found.extend(root.closed_steps());
         let begun = |at: &u32| {
             let step = root.steps.get(*at as usize);
             step.is_some_and(|step| step.status != StepStatus::Pending)
@@ -338,9 +333,24 @@ impl RunState {
         (self.parked, self.paused) = (false, None);
         self.resumed = frame.seq;
         let Some(from) = from else { return };
-        self.stopped = None;
-        self.resetting = self.restarted_with(from);
-        self.failing = None;
+        self.go_on(self.restarted_with(from));
+    }
+
+    /// A run that had ended goes on because of what somebody posted, or with a raised budget. Steps
+    /// that the end of the budget stopped, or kept from running, begin again.
+    pub(super) fn reopen(&mut self, frame: &Frame) {
+        (self.parked, self.resumed) = (false, frame.seq);
+        self.deadline_from = frame.at;
+        let failed = self.failing.is_some();
+        let root = self.scopes.first().filter(|_| failed);
+        let closed = root.into_iter().flat_map(Scope::closed_steps);
+        self.go_on(closed.collect());
+    }
+
+    /// The run goes on, and these of its steps begin again.
+    fn go_on(&mut self, resetting: BTreeSet<u32>) {
+        (self.stopped, self.failing) = (None, None);
+        self.resetting = resetting;
         if let Some(root) = self.scopes.first_mut()
             && root.status.is_terminal()
         {
@@ -512,6 +522,20 @@ impl StoredOutput {
             }),
             None => Some(within(&self.location, pointer)),
         }
+    }
+}
+
+impl Scope {
+    /// Steps that ended only because the run did: they were stopped, or never ran.
+    fn closed_steps(&self) -> impl Iterator<Item = u32> {
+        let steps = (0u32..).zip(&self.steps);
+        let closed = |step: &Step| {
+            let unrun = step.skipped == Some(SkipReason::RunFailed);
+            unrun || step.stopped
+        };
+        steps
+            .filter(move |(_, step)| closed(step))
+            .map(|(at, _)| at)
     }
 }
 

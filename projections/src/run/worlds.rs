@@ -1,7 +1,7 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
 use ktsu_ledger::event::plan::world::OnError;
-use ktsu_ledger::event::{PersonEvent, Posted, StepEvent, WorldEvent};
+use ktsu_ledger::event::{PersonEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame};
 
 use super::transition::{TransitionError, TransitionTarget};
@@ -27,6 +27,31 @@ impl RunState {
     /// Whether its last frame says that it ends now.
     pub fn is_ending(&self) -> bool {
         self.idle.is_some() && self.idle == self.next_seq.checked_sub(1)
+    }
+
+    /// Whether somebody may post to the run: it loads worlds and goes on by itself, or it is complete
+    /// and goes on with what is posted.
+    pub fn takes_posts(&self) -> bool {
+        self.responding.is_some()
+            && match self.scope(0).map(|root| root.status) {
+                Some(RunStatus::Running) => self.failing().is_none() && !self.is_parked(),
+                Some(RunStatus::Complete) => true,
+                _ => false,
+            }
+    }
+
+    /// Whether a person may raise the budget of the run's worlds: it goes on, has completed, or failed
+    /// because the budget is used up.
+    pub fn may_raise_budget(&self) -> bool {
+        let Some(responding) = self.responding() else {
+            return false;
+        };
+        match self.scope(0).map(|root| root.status) {
+            Some(RunStatus::Running) => self.failing().is_none(),
+            Some(RunStatus::Complete) => true,
+            Some(RunStatus::Failed) => responding.exhausted().is_some(),
+            _ => false,
+        }
     }
 
     /// After a first frame.
@@ -63,9 +88,12 @@ impl RunState {
             return Err(TransitionError::Scope(frame.scope.clone()));
         }
         let status = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
-        let raises = matches!(event, WorldEvent::BudgetRaised(_));
         let open = status == RunStatus::Running && !self.is_parked();
-        let allowed = raises || (open && self.failing().is_none());
+        let allowed = match event {
+            WorldEvent::BudgetRaised(_) => self.may_raise_budget(),
+            event if event.post().is_some() => self.takes_posts(),
+            _ => open && self.failing().is_none(),
+        };
         self.require(allowed, frame, "the run", status.as_str())?;
         responding.check(frame, event)?;
         Ok(TransitionTarget::Nothing)
@@ -78,9 +106,11 @@ impl RunState {
         frame: &Frame,
     ) -> Result<TransitionTarget, TransitionError> {
         if let Some(responding) = self.responding.as_deref()
-            && let Some(posted) = Posted::of(&frame.event)
+            && let Some((by, post)) = frame.event.posted()
         {
-            responding.check_post(frame, &posted.by, &posted.post)?;
+            let status = self.status().as_str();
+            self.require(self.takes_posts(), frame, "the run", status)?;
+            responding.check_post(frame, &by, &post)?;
         }
         Ok(TransitionTarget::Nothing)
     }
@@ -97,6 +127,9 @@ impl RunState {
         }
         self.responding = Some(responding);
         self.fail_by_worlds(frame);
+        if self.status().is_terminal() && frame.event.is_world_input() {
+            self.reopen(frame);
+        }
     }
 
     /// A responder that fails ends the run unless it says otherwise (seed 000, invariant 11), and so

@@ -12,7 +12,7 @@
 //! Pieces: [`graph`] the world and its rules; [`object`] what it holds; `index` and [`find`]
 //! look-ups whose cost does not grow with it; [`hash`] and [`diff`] its identity and its
 //! differences; [`derivation`] keys and ids; [`activity`] depth and counts of world frames;
-//! [`responding`] the queue; [`steps`] completed steps as objects.
+//! [`responding`] the queue; `posts` what people posted; [`steps`] completed steps as objects.
 
 pub mod activity;
 mod budget;
@@ -25,6 +25,7 @@ pub mod graph;
 pub mod hash;
 mod index;
 pub mod object;
+mod posts;
 pub mod reactions;
 pub mod responding;
 pub mod steps;
@@ -38,6 +39,7 @@ pub use find::Condition;
 pub use graph::World;
 pub use index::{IndexValue, IndexedFields};
 pub use object::{WorldObject, WorldRelation};
+pub use posts::PostRecord;
 pub use reactions::Reactions;
 pub use responding::Responding;
 pub use tasks::{TaskPhase as ResponderTaskPhase, WorldTask};

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{
     AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
-    WorkerEvent, WorldEvent,
+    WorkerEvent, WorldBudgetExhausted, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
@@ -35,6 +35,7 @@ use super::activity::{Activity, is_address};
 use super::budget::RaisedLimits;
 use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::graph::{World, WorldChange};
+use super::posts::{PostRecord, Posts};
 use super::reactions::Reactions;
 use super::tasks::{TaskOrder, Tasks, WorldTask};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
@@ -54,8 +55,7 @@ pub struct Responding {
     firing: Option<Firing>,
     tasks: Tasks,
     activity: Activity,
-    /// The last post, and how many events of it were taken.
-    post: (u64, u32),
+    posts: Posts,
     /// How often steps completed or were overlaid.
     step_ordinal: u64,
     has_fired: bool,
@@ -66,6 +66,8 @@ pub struct Responding {
     next_of_goal: u32,
     /// Limits that people raised.
     raised: RaisedLimits,
+    /// The end of the budget, until limits are raised.
+    exhausted: Option<Box<WorldBudgetExhausted>>,
 }
 
 impl Responding {
@@ -82,13 +84,14 @@ impl Responding {
             firing: None,
             tasks: Tasks::default(),
             activity: Activity::default(),
-            post: (0, 0),
+            posts: Posts::default(),
             step_ordinal: 0,
             has_fired: false,
             is_loaded: false,
             rejected: None,
             next_of_goal: 0,
             raised: RaisedLimits::default(),
+            exhausted: None,
         }
     }
 
@@ -188,7 +191,17 @@ impl Responding {
 
     /// The number that the next post has.
     pub fn next_post(&self) -> u64 {
-        self.post.0 + 1
+        self.posts.next()
+    }
+
+    /// What a principal posted to this run, or to this branch itself, with an idempotency key.
+    pub fn post_with_key(&self, principal: &str, key: &str) -> Option<&PostRecord> {
+        self.posts.with_key(principal, key)
+    }
+
+    /// The end of the budget, unless limits were raised since.
+    pub fn exhausted(&self) -> Option<&WorldBudgetExhausted> {
+        self.exhausted.as_deref()
     }
 
     /// Takes a frame that [`Responding::check`] allows, whatever it is about.
@@ -198,7 +211,7 @@ impl Responding {
             Event::World(event) => self.apply_world(frame, event),
             Event::Foreign { kind, .. } => {
                 if let Some(posted) = Posted::of(&frame.event) {
-                    let key = KeySource::Root(self.post_key(posted.post.n));
+                    let key = KeySource::Root(self.posts.take(frame, &posted.by, &posted.post));
                     let queued = (key, QueuedSubject::Posted(posted.data), None);
                     self.enqueue(frame, kind, WorldChange::Nothing, queued);
                 }
@@ -209,6 +222,7 @@ impl Responding {
             Event::Run(RunEvent::Started(_)) if is_address(&frame.scope) => {
                 self.tasks.announce(&frame.scope, frame.seq);
             }
+            Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
             Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
                 self.end_task(frame, &end.step, end.outcome.clone());
             }
@@ -358,6 +372,9 @@ impl Responding {
             | WorldEvent::BudgetRaised(_) => {
                 if let WorldEvent::BudgetRaised(raised) = event {
                     self.raised.take(raised);
+                    self.exhausted = None;
+                } else if let WorldEvent::BudgetExhausted(exhausted) = event {
+                    self.exhausted = Some(Box::new(exhausted.clone()));
                 }
                 let change = self.head.apply_event(frame.seq, event);
                 let subject = if let WorldEvent::ObjectPatched(patched) = event {
@@ -379,27 +396,23 @@ impl Responding {
 
     /// What a key of this event is made of.
     fn key_of(&mut self, frame: &Frame, event: &WorldEvent) -> KeySource {
+        let posted = event.by().zip(event.post());
+        let posted = posted.map(|(by, post)| self.posts.take(frame, by, post));
         if let WorldEvent::ObjectCreated(created) = event
             && let Some(key) = &created.key
         {
             return KeySource::Root(TriggerKey::keyed(&created.kind, key));
         }
-        match (event.post(), event.derived(), &self.current) {
-            (Some(post), ..) => KeySource::Root(self.post_key(post.n)),
-            (None, Some(derived), Some(current)) if derived.responder.is_some() => {
+        if let Some(key) = posted {
+            return KeySource::Root(key);
+        }
+        match (event.derived(), &self.current) {
+            (Some(derived), Some(current)) if derived.responder.is_some() => {
                 KeySource::Output(current.key.clone(), derived.clone())
             }
-            (None, Some(derived), _) => KeySource::Root(TriggerKey::goal(derived.entry)),
-            (None, None, _) => KeySource::Root(TriggerKey::step("", "", frame.seq)),
+            (Some(derived), _) => KeySource::Root(TriggerKey::goal(derived.entry)),
+            (None, _) => KeySource::Root(TriggerKey::step("", "", frame.seq)),
         }
-    }
-
-    fn post_key(&mut self, n: u64) -> TriggerKey {
-        self.post = match self.post {
-            (same, taken) if same == n => (n, taken.saturating_add(1)),
-            _ => (n, 0),
-        };
-        TriggerKey::post(self.post.0, self.post.1)
     }
 
     fn step_key(&mut self, frame: &Frame, step: &str) -> KeySource {

@@ -124,7 +124,7 @@ async fn continue_run(
 impl CommandTarget {
     /// Rejects changes that would use another principal's secrets: a run acts with the secrets of
     /// the principal that started it, and a foreign definition could send them anywhere.
-    async fn must_not_use_keys_of_others(
+    pub(super) async fn must_not_use_keys_of_others(
         &self,
         definition: Option<&Definition>,
     ) -> Result<(), ProblemDetails> {

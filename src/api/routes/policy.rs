@@ -30,7 +30,7 @@ const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 33] = [
+pub const TABLE: [(&str, &str, Policy); 34] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -53,6 +53,7 @@ pub const TABLE: [(&str, &str, Policy); 33] = [
     ("POST", "/runs/{id}/cancel", READ),
     ("POST", "/runs/{id}/terminate", OPERATE),
     ("POST", "/runs/{id}/pause", OPERATE),
+    ("POST", "/runs/{id}/events", OPERATE),
     ("POST", "/runs/{id}/recompute", OPERATE),
     ("GET", "/runs/{id}/recompute", READ),
     ("GET", "/approvals", READ),

@@ -11,6 +11,7 @@ use super::policy::{self, Policy};
 use super::trace;
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
+use ktsu_workflow::admit::post::MAX_POST_EVENTS;
 
 /// The schema of a type, as `/openapi.json` describes it.
 pub(super) struct DtoSchema {
@@ -175,6 +176,9 @@ pub(super) fn refine(document: &mut Value) {
     shapes["Decide"]["then"] =
         json!({"required": ["result"], "properties": {"result": {"type": "string"}}});
     shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
+    let several = &mut shapes["EventPosts"]["anyOf"][1];
+    several["minItems"] = json!(1);
+    several["maxItems"] = json!(MAX_POST_EVENTS);
     refine_messages(shapes);
     let trace = &mut document["paths"]["/runs/{id}/trace"]["get"];
     let chosen = trace::TREE_PARAMETERS.into_iter();

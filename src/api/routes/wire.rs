@@ -7,6 +7,7 @@ mod approvals;
 mod comparison;
 mod home;
 mod interventions;
+mod posts;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -27,6 +28,11 @@ pub use comparison::{DiffView, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
     Branch, CommandRecorded, Effects, Fork, Overlay, Resume, Retry, RunCommandView,
+};
+pub use posts::{
+    EventPost, EventPosts, KitEventPost, NotePost, ObjectPatchPost, ObjectPost, PatchedObject,
+    PostRecorded, PostedObject, PostedRelation, RecordedEvent, RelationPost, RelationRemovalPost,
+    RemovedRelation,
 };
 pub use trace::{Placed, Trace};
 

@@ -1,5 +1,6 @@
 //! Handling of messages: answers, reports and commands are validated and taken as inputs.
 
+use ktsu_ledger::Timestamp;
 use ktsu_ledger::event::WorkerLost;
 use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::StopKind;
@@ -11,6 +12,7 @@ use crate::tools;
 use ktsu_workflow::admit;
 use ktsu_workflow::admit::approval::ApprovalDecisionError;
 use ktsu_workflow::admit::intervention::InterventionError;
+use ktsu_workflow::admit::post::{self, PostAdmission, PostCommand};
 use ktsu_workflow::admit::report::{self, ReportAdmission};
 use ktsu_workflow::admit::{approval, intervention, steer};
 use ktsu_workflow::timers;
@@ -85,10 +87,15 @@ impl RunTask {
         if let Some(expected) = expected.filter(|expected| *expected != actual) {
             return Ok(Err(CommandError::Stale { expected, actual }));
         }
-        command.redact(&self.shared.secrets.redactor_for(&self.definition));
+        let redactor = self.shared.secrets.redactor_for(&self.definition);
+        if command.names_secret(&redactor) {
+            return Ok(Err(CommandError::SecretInName));
+        }
+        command.redact(&redactor);
         let sets_going = command.may_wake_run();
         let now = self.now();
         let input = match command {
+            HumanCommand::Post(command) => return self.take_post(command, now),
             HumanCommand::Overlay(overlay) => {
                 intervention::overlay(&self.definition, &self.state, overlay)
             }
@@ -127,9 +134,37 @@ impl RunTask {
                     seq,
                     last: self.state.next_seq().saturating_sub(1),
                     status: self.state.status(),
+                    post: None,
                 }))
             }
         }
+    }
+
+    /// All events of a post are one input, and with what follows from it one append.
+    fn take_post(
+        &mut self,
+        command: PostCommand,
+        now: Timestamp,
+    ) -> Result<Result<CommandReceipt, CommandError>, InvariantViolation> {
+        let (seq, n) = match post::post(&self.definition, &self.state, command) {
+            Err(refused) => return Ok(Err(refused.into())),
+            Ok(PostAdmission::Repeated { n, first }) => (first, n),
+            Ok(PostAdmission::New { n, drafts }) => {
+                if let Err(lacks) = self.shared.can_run(&self.definition) {
+                    return Ok(Err(lacks));
+                }
+                let first = self.state.next_seq();
+                let turn = self.decide(drafts, now)?;
+                self.submit_turn(turn);
+                (first, n)
+            }
+        };
+        Ok(Ok(CommandReceipt {
+            seq,
+            last: self.state.next_seq().saturating_sub(1),
+            status: self.state.status(),
+            post: Some(n),
+        }))
     }
 
     /// Replies to a command that was not needed.
@@ -139,6 +174,7 @@ impl RunTask {
             seq: last,
             last,
             status: self.state.status(),
+            post: None,
         };
         // The caller may be gone.
         let _ = reply.send((last, self.durable.clone(), Ok(receipt)));

@@ -4,6 +4,7 @@
 pub mod approval;
 pub mod fields;
 pub mod intervention;
+pub mod post;
 pub mod report;
 pub mod steer;
 pub mod tools;

@@ -103,6 +103,14 @@ impl Driven {
         let mut at = 0;
         while let Some(frame) = history.get(at) {
             at += 1;
+            if frame.event.is_world_input() {
+                let same = |other: &&Frame| other.event.posted() == frame.event.posted();
+                let more = history[at..].iter().take_while(same);
+                let frames: Vec<&Frame> = std::iter::once(frame).chain(more).collect();
+                at += frames.len() - 1;
+                self.posts_again(&frames);
+                continue;
+            }
             if frame.event.role() != Role::Input || self.state.status().is_terminal() {
                 continue;
             }

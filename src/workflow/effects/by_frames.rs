@@ -103,6 +103,7 @@ impl ByFrames {
             Event::Recompute(event) => {
                 self.to_compare = matches!(event, RecomputeEvent::Created(_));
             }
+            event if event.is_world_input() => (self.failing, self.ended) = (false, None),
             _ => {}
         }
     }

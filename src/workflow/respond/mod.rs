@@ -41,6 +41,7 @@ use crate::rules::DecisionRules;
 use crate::template::Template;
 use names::ResponderNames;
 use output::Maker;
+pub(crate) use output::misfit;
 use verdict::{Evaluated, Evaluation};
 
 /// What holds for all responders of a run.
