@@ -129,6 +129,9 @@ pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
     }
 }
 
+/// The hint for a budget of worlds that is used up.
+const RAISE_THE_BUDGET: &str = "to raise it: ktsu resume RUN --raise max_events=N";
+
 fn post_error(refused: PostError) -> ProblemDetails {
     let words = refused.to_string();
     let problem = |code| ProblemDetails::new(code, words);
@@ -136,8 +139,7 @@ fn post_error(refused: PostError) -> ProblemDetails {
         PostError::NoWorlds => ErrorCode::NoWorld.into(),
         PostError::NotOpen(_) => problem(ErrorCode::InvalidRunState)
             .with_hint("post to a run that goes on or is complete, or fork this one"),
-        PostError::Exhausted(_) => problem(ErrorCode::BudgetExhausted)
-            .with_hint("to raise it: ktsu resume RUN --raise max_events=N"),
+        PostError::Exhausted(_) => problem(ErrorCode::BudgetExhausted).with_hint(RAISE_THE_BUDGET),
         PostError::KeyReused => ErrorCode::IdempotencyConflict.into(),
         PostError::Stale { actual, .. } => {
             let stale = problem(ErrorCode::StaleRevision);
@@ -176,6 +178,13 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
             violated(ErrorCode::OverlayRefused, violations)
         }
         InterventionError::Params(found) => violated(ErrorCode::InvalidParams, found),
+        InterventionError::NoWorlds => problem(ErrorCode::NoWorld),
+        InterventionError::UsedUp(_) => {
+            problem(ErrorCode::BudgetExhausted).with_hint(RAISE_THE_BUDGET)
+        }
+        InterventionError::NothingRaised | InterventionError::NotHigher(_) => {
+            problem(ErrorCode::InvalidRequest).with_hint(RAISE_THE_BUDGET)
+        }
         InterventionError::Rules(_) => {
             problem(ErrorCode::NotResumable).with_hint("use the ktsu version that recorded it")
         }
@@ -183,6 +192,7 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         InterventionError::NotYours => problem(ErrorCode::Forbidden)
             .with_hint("only the principal that started the run or an operator may do this"),
         InterventionError::NotResumable(_)
+        | InterventionError::NotRaisable(_)
         | InterventionError::Paused
         | InterventionError::IsRecompute
         | InterventionError::EndedWithoutFrom

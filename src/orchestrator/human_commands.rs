@@ -21,6 +21,7 @@ use super::run::{Message, Progress};
 use super::{InvokeError, Orchestrator, Shared, startup, wait_for};
 use ktsu_secret::Redactor;
 use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
+use ktsu_workflow::admit::budget::RaisedBudget;
 use ktsu_workflow::admit::intervention::{InterventionError, OverlayCommand};
 use ktsu_workflow::admit::post::{PostCommand, PostError, PostedEvent};
 use ktsu_workflow::admit::steer::RunControl;
@@ -35,6 +36,8 @@ pub enum HumanCommand {
     Resume {
         /// The step to begin again with.
         from: Option<String>,
+        /// Limits of the world's budget that are raised.
+        raise: Option<RaisedBudget>,
         /// Who.
         by: Principal,
         /// Why.

@@ -1,8 +1,8 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
-use ktsu_ledger::event::plan::world::OnError;
+use ktsu_ledger::event::plan::world::{OnError, WorldBudget};
 use ktsu_ledger::event::{PersonEvent, StepEvent, WorldEvent};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::{Event, Frame, Timestamp};
 
 use super::transition::{TransitionError, TransitionTarget};
 use super::{Effective, Outline, RunFailure, RunState, RunStatus, Todo};
@@ -61,6 +61,7 @@ impl RunState {
             return None;
         }
         let mut responding = Responding::new(Reactions::of(worlds));
+        responding.apply_time(frame, false);
         responding.apply(frame);
         Some(Box::new(responding))
     }
@@ -115,12 +116,31 @@ impl RunState {
         Ok(TransitionTarget::Nothing)
     }
 
-    /// Takes any frame, behind everything else that takes it.
-    pub(super) fn apply_to_worlds(&mut self, frame: &Frame) {
+    /// The limits of the run's worlds in force: the lowest of each, unless a person raised it.
+    pub fn world_budget(&self) -> Option<WorldBudget> {
+        let responding = self.responding()?;
+        let worlds = self.outline.worlds().values();
+        let lowest = worlds.map(|world| world.budget).reduce(WorldBudget::lowest);
+        lowest.map(|budget| responding.budget(budget))
+    }
+
+    /// Whether the time of the world's budget is used up at a moment.
+    pub fn is_world_time_up(&self, at: Timestamp) -> bool {
+        let limit = self.world_budget().and_then(|budget| {
+            let responding = self.responding()?;
+            responding.time_limit(budget.max_wall_ms)
+        });
+        limit.is_some_and(|(until, _)| until <= at)
+    }
+
+    /// Takes any frame, behind everything else that takes it. `still`: whether only people could move
+    /// the run until then.
+    pub(super) fn apply_to_worlds(&mut self, frame: &Frame, still: bool) {
         // Without worlds this is all that they cost.
         let Some(mut responding) = self.responding.take() else {
             return;
         };
+        responding.apply_time(frame, still);
         responding.apply(frame);
         if frame.scope.is_empty() {
             self.apply_steps_to_worlds(frame, &mut responding);

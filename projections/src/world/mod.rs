@@ -12,7 +12,8 @@
 //! Pieces: [`graph`] the world and its rules; [`object`] what it holds; `index` and [`find`]
 //! look-ups whose cost does not grow with it; [`hash`] and [`diff`] its identity and its
 //! differences; [`derivation`] keys and ids; [`activity`] depth and counts of world frames;
-//! [`responding`] the queue; `posts` what people posted; [`steps`] completed steps as objects.
+//! [`responding`] the queue; `posts` what people posted; `budget`
+//! and `wall_time` limits and the time used up; [`steps`] completed steps as objects.
 
 pub mod activity;
 mod budget;
@@ -31,6 +32,7 @@ pub mod responding;
 pub mod steps;
 mod tasks;
 pub mod trigger;
+mod wall_time;
 
 pub use activity::Activity;
 pub use derivation::TriggerKey;

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{
     AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
-    WorkerEvent, WorldBudgetExhausted, WorldEvent,
+    TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
 };
-use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
+use ktsu_ledger::{CanonicalJson, Cause, Event, Frame, Timestamp};
 
 pub use check::WorldRefusal;
 pub use firing::{Firing, OutputPlace};
@@ -39,6 +39,7 @@ use super::posts::{PostRecord, Posts};
 use super::reactions::Reactions;
 use super::tasks::{TaskOrder, Tasks, WorldTask};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
+use super::wall_time::WallTime;
 
 /// See the module documentation.
 #[derive(Debug, Clone)]
@@ -68,6 +69,9 @@ pub struct Responding {
     raised: RaisedLimits,
     /// The end of the budget, until limits are raised.
     exhausted: Option<Box<WorldBudgetExhausted>>,
+    wall: WallTime,
+    /// Whether the timer of the budget fired, until limits are raised.
+    is_time_up: bool,
 }
 
 impl Responding {
@@ -92,6 +96,8 @@ impl Responding {
             next_of_goal: 0,
             raised: RaisedLimits::default(),
             exhausted: None,
+            wall: WallTime::default(),
+            is_time_up: false,
         }
     }
 
@@ -174,6 +180,23 @@ impl Responding {
         self.raised.over(of_worlds)
     }
 
+    /// The time that the run has used up as of its last frame, in milliseconds: over all restarts and
+    /// resumptions, without waiting for people, pauses, and what came after its end.
+    pub fn used_ms(&self) -> u64 {
+        self.wall.millis()
+    }
+
+    /// When so much time is used up if the run goes on without a break, and how many milliseconds of
+    /// it are left.
+    pub fn time_limit(&self, limit_ms: u64) -> Option<(Timestamp, u64)> {
+        self.wall.deadline(limit_ms)
+    }
+
+    /// Whether the timer of the budget fired, and limits were not raised since.
+    pub fn is_time_up(&self) -> bool {
+        self.is_time_up
+    }
+
     /// Who reacts to what.
     pub fn reactions(&self) -> &Arc<Reactions> {
         &self.reactions
@@ -204,6 +227,11 @@ impl Responding {
         self.exhausted.as_deref()
     }
 
+    /// Takes the time of a frame. `still`: whether only people could move the run until then.
+    pub fn apply_time(&mut self, frame: &Frame, still: bool) {
+        self.wall.apply(frame, still);
+    }
+
     /// Takes a frame that [`Responding::check`] allows, whatever it is about.
     pub fn apply(&mut self, frame: &Frame) {
         self.activity.apply(frame);
@@ -223,6 +251,9 @@ impl Responding {
                 self.tasks.announce(&frame.scope, frame.seq);
             }
             Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
+            Event::Run(RunEvent::TimerFired(fired)) => {
+                self.is_time_up |= fired.timer == TimerKind::WorldBudget;
+            }
             Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
                 self.end_task(frame, &end.step, end.outcome.clone());
             }
@@ -372,7 +403,7 @@ impl Responding {
             | WorldEvent::BudgetRaised(_) => {
                 if let WorldEvent::BudgetRaised(raised) = event {
                     self.raised.take(raised);
-                    self.exhausted = None;
+                    (self.exhausted, self.is_time_up) = (None, false);
                 } else if let WorldEvent::BudgetExhausted(exhausted) = event {
                     self.exhausted = Some(Box::new(exhausted.clone()));
                 }

@@ -172,6 +172,7 @@ pub(super) fn refine(document: &mut Value) {
         "pattern": r"^(params(\.[^.]+)+|step\.[^.]+\.(output\.)?[^.]+)$",
         "not": {"pattern": r"^step\..*\.output$"},
     });
+    shapes["Resume"]["not"] = json!({"anyOf": [both("from", "raise")]});
     shapes["Decide"]["if"] = json!({"properties": {"decision": {"const": "happened"}}});
     shapes["Decide"]["then"] =
         json!({"required": ["result"], "properties": {"result": {"type": "string"}}});

@@ -27,7 +27,7 @@ pub use approvals::{Decide, Decision, ToolMessage, ToolMessages};
 pub use comparison::{DiffView, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
-    Branch, CommandRecorded, Effects, Fork, Overlay, Resume, Retry, RunCommandView,
+    Branch, CommandRecorded, Effects, Fork, Overlay, RaisedLimits, Resume, Retry, RunCommandView,
 };
 pub use posts::{
     EventPost, EventPosts, KitEventPost, NotePost, ObjectPatchPost, ObjectPost, PatchedObject,

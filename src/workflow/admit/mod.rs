@@ -2,6 +2,7 @@
 //! writes nothing.
 
 pub mod approval;
+pub mod budget;
 pub mod fields;
 pub mod intervention;
 pub mod post;

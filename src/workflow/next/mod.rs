@@ -26,6 +26,9 @@ pub use task::TaskSpec;
 pub use webhook::{
     REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, notice_id, webhook_preview,
 };
+pub(crate) use world::{
+    MAX_COST_LIMIT, MAX_DEPTH_LIMIT, MAX_EVENTS_LIMIT, MAX_TIME_LIMIT, limit_text,
+};
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
@@ -55,6 +58,9 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     }
     if state.failing().is_some() {
         return Some(close::close(state));
+    }
+    if let Some(exhausted) = world::over_budget(definition, state) {
+        return Some(exhausted);
     }
     if let Some(notice) = notice::announce(definition, state, memo) {
         return Some(notice);

@@ -1,10 +1,12 @@
 //! What responders make of what happened, in runs that load worlds (seed 002).
 
-use ktsu_ledger::event::{Dropped, KitLoaded, LoadedWorld, WorldBudgetExhausted, WorldEvent};
+use ktsu_ledger::event::{
+    Dropped, KitLoaded, LoadedWorld, WorkerEvent, WorldBudgetExhausted, WorldEvent,
+};
 use ktsu_ledger::{Draft, Event};
 use ktsu_projections::run::{RunState, RunStatus};
 use ktsu_projections::world::Responding;
-use ktsu_projections::world::activity::is_world_event;
+use ktsu_projections::world::activity::{is_address, is_world_event};
 use ktsu_projections::world::responding::Firing;
 use serde_json::Value;
 
@@ -41,7 +43,7 @@ pub(super) fn respond(
     let mut memo = memo.responders.borrow_mut();
     memo.at(state.next_seq());
     match next(context, responding, &mut memo)? {
-        Response::Frame(draft) => Some(match exhausted(worlds, state, responding, &draft) {
+        Response::Frame(draft) => Some(match exhausted(worlds, state, responding, Some(&draft)) {
             Some(exhausted) => exhausted,
             None => vec![*draft],
         }),
@@ -74,44 +76,85 @@ fn loaded(worlds: &CompiledWorlds, state: &RunState, started: u64) -> Vec<Draft>
     unit.drafts
 }
 
-/// `budget.exhausted` in the place of an event that would exceed a limit; an exact fit does not. It
-/// names every limit that the event would exceed.
+/// The names of the limits, as world files and the reasons of `budget.exhausted` have them.
+pub(crate) const MAX_EVENTS_LIMIT: &str = "max_events";
+pub(crate) const MAX_COST_LIMIT: &str = "max_llm_cost_usd";
+pub(crate) const MAX_DEPTH_LIMIT: &str = "max_recursion_depth";
+pub(crate) const MAX_TIME_LIMIT: &str = "max_wall_seconds";
+
+/// `budget.exhausted` where a limit is exceeded whatever comes next: by what a reply that came in
+/// cost or added, or because the time is up. Runs without worlds pay one comparison.
+pub(super) fn over_budget(definition: &Definition, state: &RunState) -> Option<Vec<Draft>> {
+    let responding = state.responding()?;
+    let worlds = definition.worlds()?;
+    let runs = state.scope(0)?.status == RunStatus::Running;
+    if !runs || !responding.is_loaded() || responding.exhausted().is_some() {
+        return None;
+    }
+    exhausted(worlds, state, responding, None)
+}
+
+/// `budget.exhausted` in the place of what would exceed a limit; an exact fit does not. Without a
+/// next frame, if a limit is exceeded already. It names every limit that is reached.
+///
+/// What starts a call of a model is refused once the recorded cost has reached its limit, as it is
+/// under the budget of a workflow (decision F4).
 fn exhausted(
     worlds: &CompiledWorlds,
     state: &RunState,
     responding: &Responding,
-    next: &Draft,
+    next: Option<&Draft>,
 ) -> Option<Vec<Draft>> {
-    if !is_world_event(&next.event, &next.scope) {
+    let counts = next.is_some_and(|next| is_world_event(&next.event, &next.scope));
+    let calls = next.is_some_and(starts_call);
+    if next.is_some() && !counts && !calls {
         return None;
     }
     let budget = responding.budget(worlds.budget);
     let activity = responding.activity();
-    let depth = activity.depth_below(&next.cause);
-    let mut reasons = Vec::new();
-    if activity.events() >= budget.max_events {
-        reasons.push(format!("max_events={}", budget.max_events));
-    }
-    if depth > budget.max_recursion_depth {
-        reasons.push(format!(
-            "max_recursion_depth={}",
-            budget.max_recursion_depth
-        ));
-    }
-    if reasons.is_empty() {
+    let events = activity.events() + u64::from(counts);
+    let depth = match next {
+        Some(next) => activity.depth_below(&next.cause),
+        None => activity.deepest().unwrap_or_default(),
+    };
+    let cost = state.spend().cost_micro_usd;
+    let elapsed_ms = responding.used_ms();
+    let is_over = [
+        events > budget.max_events,
+        depth > budget.max_recursion_depth,
+        cost > budget.max_llm_cost_micro_usd || (calls && cost == budget.max_llm_cost_micro_usd),
+        responding.is_time_up(),
+    ];
+    if is_over == [false; 4] {
         return None;
     }
-    let created = state.created();
+    // The timer may be late; its limit is reached all the same.
+    let reached = [
+        is_over[0],
+        is_over[1],
+        is_over[2],
+        is_over[3] || elapsed_ms >= budget.max_wall_ms,
+    ];
+    let limits = [
+        (MAX_EVENTS_LIMIT, budget.max_events),
+        (MAX_DEPTH_LIMIT, budget.max_recursion_depth.into()),
+        (MAX_COST_LIMIT, budget.max_llm_cost_micro_usd),
+        (MAX_TIME_LIMIT, budget.max_wall_ms),
+    ];
+    let reasons = limits.into_iter().zip(reached);
+    let reasons = reasons.filter(|(_, reached)| *reached);
     let event = WorldEvent::BudgetExhausted(WorldBudgetExhausted {
-        cost_micro_usd: 0,
+        cost_micro_usd: cost,
         depth,
         dropped: Dropped {
             outputs: responding.firing().map_or(0, Firing::left),
             triggers: responding.queued_triggers(),
         },
-        elapsed_ms: state.at().millis_since(created.at),
+        elapsed_ms,
         event_count: activity.events(),
-        reasons,
+        reasons: reasons
+            .map(|((name, limit), _)| limit_text(name, limit))
+            .collect(),
     });
     let last = activity
         .last()
@@ -119,4 +162,21 @@ fn exhausted(
     let mut unit = DecisionBatch::new(state, "");
     unit.push(Event::World(event), last.into_iter().collect());
     Some(unit.drafts)
+}
+
+/// Whether a frame announces that a responder's question goes to a model.
+fn starts_call(next: &Draft) -> bool {
+    matches!(&next.event, Event::Worker(WorkerEvent::Dispatched(sent)) if is_address(&sent.step))
+}
+
+/// `NAME=LIMIT`, in the units of world files.
+pub(crate) fn limit_text(name: &str, limit: u64) -> String {
+    let (unit, digits) = match name {
+        MAX_COST_LIMIT => (1_000_000, 6),
+        MAX_TIME_LIMIT => (1_000, 3),
+        _ => return format!("{name}={limit}"),
+    };
+    let text = format!("{}.{:0digits$}", limit / unit, limit % unit);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{name}={text}")
 }
