@@ -11,7 +11,7 @@ use super::output::{exit_code, line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
-use super::{Common, Failure, files, text};
+use super::{Common, Failure, files, json, text};
 
 /// What it takes.
 #[derive(Debug, clap::Args)]
@@ -82,7 +82,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
 /// A line for each event: its frame, its type, and what it is about.
 fn print(common: &Common, receipt: &Value) {
     if common.json {
-        line(&receipt.to_string());
+        line(&json::compact(&receipt.to_string()));
         return;
     }
     let run = text::line(receipt["run_id"].as_str().unwrap_or_default()).into_owned();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{
     AgentEvent, Decision, DoubtReason, RecomputeEvent, RunEvent, StepEvent, TimerKind,
-    WebhookEvent, WorkerEvent,
+    WebhookEvent, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::RunState;
@@ -103,6 +103,7 @@ impl ByFrames {
             Event::Recompute(event) => {
                 self.to_compare = matches!(event, RecomputeEvent::Created(_));
             }
+            Event::World(WorldEvent::BudgetExhausted(_)) => self.failing = true,
             event if event.is_world_input() => (self.failing, self.ended) = (false, None),
             _ => {}
         }
