@@ -103,7 +103,7 @@ async fn acme(client: &Client) -> String {
 
 /// Every status of the route, once.
 pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
-    let kit = kit().with("workflows/idle.workflow.yaml", "kind: workflow\nname: idle\nversion: 1.0.0\npipeline: []\n");
+    let kit = kit();
     let store = MemoryStore::new();
     let within = Within::new(kit.load(), store.clone(), Options::default(), &[], None).await;
     let api = described.at(&within.client);
@@ -116,6 +116,17 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     assert_eq!(answer.status, 200, "{}", answer.text());
     let mut seen = api.seen();
     seen.extend(unable(described, &kit, &recorded).await);
+    let kit = KitDir::new(&[("hello", "pipeline: []\n")]);
+    let lab = Lab::new(&kit, &[]).await;
+    let api = described.at(&lab.client);
+    let hello = lab.client.run("hello", json!({})).await;
+    let hello = hello["run_id"].as_str().unwrap();
+    let answer = api.post(&format!("/runs/{hello}/events"), NOTE).await;
+    assert_eq!(
+        (answer.status, answer.json()["code"].as_str()),
+        (409, Some("no_world"))
+    );
+    seen.extend(api.seen());
     seen
 }
 
@@ -134,9 +145,19 @@ async fn refused(api: &Described, run: &str) {
         (path.clone(), "[]", 422, "invalid_request"),
         (path.clone(), many.as_str(), 422, "invalid_request"),
         (path.clone(), long.as_str(), 422, "invalid_request"),
-        (path.clone(), r#"{"type": "run.paused"}"#, 422, "invalid_request"),
+        (
+            path.clone(),
+            r#"{"type": "run.paused"}"#,
+            422,
+            "invalid_request",
+        ),
         (path.clone(), r#"{"type": "x.one"}"#, 422, "invalid_request"),
-        (path.clone(), r#"{"type": "note", "by": "me"}"#, 422, "invalid_request"),
+        (
+            path.clone(),
+            r#"{"type": "note", "by": "me"}"#,
+            422,
+            "invalid_request",
+        ),
         (
             path.clone(),
             r#"[{"type": "note"}, {"type": "object.patched", "data": {"id": "a"}}]"#,
@@ -165,13 +186,6 @@ async fn refused(api: &Described, run: &str) {
         let answer = api.call("POST", &path, &[(name, value)], NOTE).await;
         assert_eq!(answer.json()["code"], code, "{name}: {value}");
     }
-    let idle = api.client.run("idle", json!({})).await;
-    let idle = idle["run_id"].as_str().unwrap();
-    let answer = api.post(&format!("/runs/{idle}/events"), NOTE).await;
-    assert_eq!(
-        (answer.status, answer.json()["code"].as_str()),
-        (409, Some("no_world"))
-    );
 }
 
 /// 507 from a disk that is nearly full, 503 where another owner took the ledger.
@@ -209,8 +223,16 @@ async fn what_is_added_to_a_finished_run_is_related_if_it_names_what_is_there() 
     let posts = json!([
         object("Evidence", "e1", json!({"claim_id": claim})),
         object("Evidence", "e2", json!({"claim_id": "unknown"})),
-        object("Contradiction", "x1", json!({"claim_a_id": claim, "claim_b_id": claim})),
-        object("Contradiction", "x2", json!({"claim_a_id": claim, "claim_b_id": "no"})),
+        object(
+            "Contradiction",
+            "x1",
+            json!({"claim_a_id": claim, "claim_b_id": claim})
+        ),
+        object(
+            "Contradiction",
+            "x2",
+            json!({"claim_a_id": claim, "claim_b_id": "no"})
+        ),
         object("Report", "r1", json!({"company_id": company})),
         object("Report", "r2", json!({})),
     ]);
@@ -292,14 +314,129 @@ async fn a_repeated_request_gets_the_same_answer_and_a_stale_one_none() {
     assert_eq!(patched.status, 200, "{}", patched.text());
 }
 
-#[tokio::test]
-async fn nothing_is_posted_to_a_run_that_failed_or_was_cancelled() {
-    let kit = kit().with("worlds/endless.world.yaml", &format!("{ENDLESS}budget: {{max_events: 5}}\n"));
-    // Both worlds make what the goal becomes; the budget is the lowest.
-    let lab = Lab::new(&kit.with("kit.yaml", "name: kit\n"), &[]).await;
+/// A run of the endless world, under a budget.
+async fn endless(budget: &str) -> (Lab, Described, String) {
+    let text = format!("{ENDLESS}budget: {{{budget}}}\n");
+    let kit = KitDir::new(&[]).with("worlds/endless.world.yaml", &text);
+    let lab = Lab::new(&kit, &[]).await;
     let api = Described::new(&lab.client).await;
-    let workflows = lab.engine.workflows();
-    let _ = (api, workflows);
+    let run = lab.client.run("endless", json!({"goal": "more"})).await;
+    let run = run["run_id"].as_str().unwrap().to_owned();
+    (lab, api, run)
+}
+
+async fn exhausted(client: &Client, run: &str) -> Value {
+    let frames = client.frames(run).await;
+    let found = frames
+        .iter()
+        .rfind(|frame| frame["type"] == "budget.exhausted");
+    found.unwrap()["data"].clone()
+}
+
+#[tokio::test]
+async fn a_run_whose_budget_is_used_up_goes_on_once_what_is_used_up_is_raised() {
+    let (lab, api, run) = endless("max_events: 5, max_recursion_depth: 50").await;
+    let envelope = lab.client.ended(&run).await;
+    assert_eq!(envelope["error"]["code"], "budget_exhausted");
+    let resume = format!("/runs/{run}/resume");
+    let frames = lab.client.frames(&run).await.len();
+    for (path, body, status, code) in [
+        (resume.as_str(), "{}", 409, "budget_exhausted"),
+        (
+            resume.as_str(),
+            r#"{"raise": {"max_recursion_depth": 60}}"#,
+            409,
+            "budget_exhausted",
+        ),
+        (
+            resume.as_str(),
+            r#"{"raise": {"max_events": 5}}"#,
+            422,
+            "invalid_request",
+        ),
+        (resume.as_str(), r#"{"raise": {}}"#, 422, "invalid_request"),
+        (
+            resume.as_str(),
+            r#"{"raise": {"max_llm_cost_usd": -1}}"#,
+            422,
+            "invalid_request",
+        ),
+        (
+            resume.as_str(),
+            r#"{"raise": {"max_events": 9}, "from": "a"}"#,
+            422,
+            "invalid_request",
+        ),
+        (
+            &format!("/runs/{run}/events"),
+            NOTE,
+            409,
+            "budget_exhausted",
+        ),
+    ] {
+        let answer = api.post(path, body).await;
+        assert_eq!(answer.status, status, "{body}: {}", answer.text());
+        assert_eq!(answer.json()["code"], code, "{body}");
+    }
+    assert_eq!(lab.client.frames(&run).await.len(), frames);
+    let body = r#"{"raise": {"max_events": 8, "max_wall_seconds": 4000.5}, "reason": "seen"}"#;
+    let answer = api.post(&resume, body).await;
+    assert_eq!(answer.status, 202, "{}", answer.text());
+    lab.client.ended(&run).await;
+    let raised = &lab.client.frames(&run).await[frames];
+    assert_eq!(raised["type"], "budget.raised");
+    assert_eq!(raised["actor"], "principal:local");
+    assert_eq!(raised["data"]["max_events"], 8);
+    assert_eq!(raised["data"]["max_wall_ms"], 4_000_500);
+    assert_eq!(raised["data"]["reason"], "seen");
+    let told = exhausted(&lab.client, &run).await;
+    assert_eq!(told["reasons"], json!(["max_events=8"]));
+    assert_eq!(told["event_count"], 8);
+    let replay = api.post(&format!("/runs/{run}/replay"), r#"{"strict": true}"#);
+    assert_eq!(replay.await.json()["verdict"], "ok");
+}
+
+#[tokio::test]
+async fn a_world_that_never_rests_ends_with_its_time() {
+    let (lab, _, run) =
+        endless("max_events: 1000000000, max_recursion_depth: 1000000, max_wall_seconds: 0.2")
+            .await;
+    let told = exhausted(&lab.client, &run).await;
+    assert_eq!(told["reasons"], json!(["max_wall_seconds=0.2"]));
+    assert!(told["elapsed_ms"].as_u64() >= Some(200));
+}
+
+#[tokio::test]
+async fn time_ends_a_run_that_waits_for_an_answer_and_cancelled_runs_take_no_posts() {
+    let sink = Sink::scripted(|_| Reply::Never).await;
+    let sends = "env: [{name: SINK}]\npipeline: [{id: send, webhook: {url: \"{{ env.SINK }}\"}}]\n";
+    let of = |seconds: &str| {
+        let text = format!("{DILIGENCE}\n").replace(
+            "max_events",
+            &format!("max_wall_seconds: {seconds}, max_events"),
+        );
+        KitDir::new(&[("sends", sends)]).with("worlds/diligence.world.yaml", &text)
+    };
+    let lab = Lab::new(&of("0.2"), &[("SINK", &sink.url)]).await;
+    let run = lab.client.invoke("sends", json!({})).await;
+    let envelope = lab.client.ended(&run).await;
+    assert_eq!(envelope["error"]["code"], "budget_exhausted");
+    assert_eq!(envelope["steps"][0]["status"], "failed");
+    let told = exhausted(&lab.client, &run).await;
+    assert_eq!(told["reasons"], json!(["max_wall_seconds=0.2"]));
+
+    let lab = Lab::new(&of("3600"), &[("SINK", &sink.url)]).await;
+    let api = Described::new(&lab.client).await;
+    let run = lab.client.invoke("sends", json!({})).await;
+    sink.until(|heard| heard.len() == 2).await;
+    // A run under way takes posts, and goes on.
+    let path = format!("/runs/{run}/events");
+    assert_eq!(api.post(&path, NOTE).await.status, 200);
+    api.post(&format!("/runs/{run}/cancel"), "{}").await;
+    lab.client.ended(&run).await;
+    let answer = api.post(&path, NOTE).await;
+    assert_eq!(answer.status, 409);
+    assert_eq!(answer.json()["code"], "invalid_run_state");
 }
 
 /// How many posts race: 500 in every run of the tests.
@@ -351,7 +488,9 @@ async fn posts_that_race_the_end_of_their_run_are_neither_lost_nor_doubled() {
     let envelope = lab.client.ended(&run).await;
     assert_eq!(envelope["status"], "complete");
     let frames = lab.client.frames(&run).await;
-    let posted = frames.iter().filter(|frame| !frame["data"]["post"].is_null());
+    let posted = frames
+        .iter()
+        .filter(|frame| !frame["data"]["post"].is_null());
     let mut numbers = Vec::new();
     for frame in posted {
         let seq = frame["seq"].as_u64().unwrap();
@@ -366,6 +505,8 @@ async fn posts_that_race_the_end_of_their_run_are_neither_lost_nor_doubled() {
     assert!((1..=posts + 1).contains(&count("run.completed")));
     let after = world(&lab.client, &run).await;
     assert_eq!(last["data"]["world"], after["world_hash"]);
-    let replay = lab.client.post(&format!("/runs/{run}/replay"), r#"{"strict": true}"#);
+    let replay = lab
+        .client
+        .post(&format!("/runs/{run}/replay"), r#"{"strict": true}"#);
     assert_eq!(replay.await.json()["verdict"], "ok");
 }
