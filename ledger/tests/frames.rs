@@ -143,6 +143,13 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         Event::Recompute(RecomputeEvent::Compared(compared(text, value))),
         Event::Run(RunEvent::Started(RunStarted::default())),
         Event::Run(RunEvent::Started(RunStarted {
+            input: BTreeMap::from([(
+                "/params/x".to_owned(),
+                StepInput::Value {
+                    from: vec![1],
+                    value: value.clone(),
+                },
+            )]),
             plan: Some(name()),
             webhooks: Some(Webhooks::Suppress),
         })),
@@ -421,7 +428,8 @@ fn samples_of_agents(text: &str, value: &CanonicalJson, full: bool) -> Vec<Event
                 Purpose::Turn
             },
             report: report(),
-            step: name(),
+            step: if full { "@asks.0a".to_owned() } else { name() },
+            temperature_millionths: full.then_some(700_000),
             tools: full.then(|| value.clone()),
         })),
         Event::Agent(AgentEvent::Response(Box::new(LlmResponse {

@@ -1,6 +1,8 @@
 //! How people name a step, or an item of a fan-out: `triage`, `call/inner` in an inline child,
 //! `classify.8` for an item, each with or without `step.` before it.
 
+use ktsu_ledger::event::is_address;
+
 /// The path of a step, or of an item, from the run: below the path of its scope.
 pub fn path_in(scope: &str, step: &str) -> String {
     match scope {
@@ -27,10 +29,13 @@ pub struct StepName {
 }
 
 impl StepName {
-    /// Reads a name. Ids of steps have no dot, so what follows one is an item where it is a number.
+    /// Reads a name. Ids of steps have no dot, so what follows one is an item where it is a number;
+    /// but for the addresses of what responders ask, which have no items.
     pub fn parse(text: &str) -> Self {
         let text = text.strip_prefix("step.").unwrap_or(text);
-        let item = text.rsplit_once('.').and_then(|(path, item)| {
+        let last = text.rsplit('/').next().unwrap_or(text);
+        let item = text.rsplit_once('.').filter(|_| !is_address(last));
+        let item = item.and_then(|(path, item)| {
             let digits = item.bytes().all(|byte| byte.is_ascii_digit());
             let item = item.parse().ok().filter(|_| digits)?;
             Some((path.to_owned(), item))

@@ -28,7 +28,10 @@ impl RunPath {
             None => (text, None),
         };
         let scope_fits = scope.is_none_or(|scope| {
-            scope.split('/').count() <= MAX_SCOPE && scope.split('/').all(is_step)
+            scope.split('/').count() <= MAX_SCOPE
+                && scope
+                    .split('/')
+                    .all(|part| is_step(part) || is_address(part))
         });
         (is_name(run) && scope_fits).then(|| Self {
             run: run.to_owned(),
@@ -57,8 +60,12 @@ pub fn name(text: &str) -> Option<&str> {
     is_name(text).then_some(text)
 }
 
-/// A step id, or one item of a fan-out, `ID.INDEX` (decision H1).
+/// A step id, or one item of a fan-out, `ID.INDEX` (decision H1); or the address of what a responder
+/// asks, `@NAME.KEY`.
 pub fn step(text: &str) -> Option<(&str, Option<u32>)> {
+    if text.starts_with('@') {
+        return is_address(text).then_some((text, None));
+    }
     match text.split_once('.') {
         None => is_step(text).then_some((text, None)),
         Some((id, index)) => {
@@ -67,6 +74,13 @@ pub fn step(text: &str) -> Option<(&str, Option<u32>)> {
             (plain && is_step(id)).then_some((id, Some(index)))
         }
     }
+}
+
+/// `@NAME.KEY`: a responder, and 16 hexadecimal digits.
+fn is_address(text: &str) -> bool {
+    let parts = text.strip_prefix('@').and_then(|text| text.split_once('.'));
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    parts.is_some_and(|(name, key)| is_step(name) && key.len() == 16 && key.bytes().all(is_digit))
 }
 
 /// Step ids may start with an underscore, other names may not (decision S1).
@@ -89,6 +103,11 @@ mod tests {
             ("R/call", "R", "call"),
             ("R/call/inner", "R", "call/inner"),
             ("R/_private", "R", "_private"),
+            (
+                "R/@digs.0123456789abcdef/look",
+                "R",
+                "@digs.0123456789abcdef/look",
+            ),
         ] {
             let path = RunPath::parse(text);
             assert_eq!(path.as_ref().map(|path| path.run.as_str()), Some(run));
@@ -128,6 +147,22 @@ mod tests {
         }
         let deep = format!("R{}", "/a".repeat(MAX_SCOPE + 1));
         assert_eq!(RunPath::parse(&deep), None);
+    }
+
+    #[test]
+    fn what_a_responder_asks_is_addressed_as_a_whole() {
+        let address = "@write-claim.0000000000000012";
+        assert_eq!(step(address), Some((address, None)));
+        for text in [
+            "@",
+            "@a",
+            "@a.12",
+            "@.0123456789abcdef",
+            "@a.0123456789ABCDEF",
+            "@a/b.0123456789abcdef",
+        ] {
+            assert_eq!(step(text), None, "{text:?}");
+        }
     }
 
     #[test]

@@ -52,7 +52,7 @@ pub enum ReportEvent {
 }
 
 /// `llm.request`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LlmRequest {
     /// The number of the request this one goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -65,6 +65,9 @@ pub struct LlmRequest {
     pub messages: Vec<RequestMessage>,
     /// `turn`, `repair` or `reflect`.
     pub purpose: Purpose,
+    /// The temperature that was asked for; absent: the group's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
     /// The tools the model is told of; absent: those of the base, or none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tools: Option<Vec<OfferedTool>>,

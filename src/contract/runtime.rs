@@ -26,6 +26,13 @@ pub struct InvokeAgent {
     pub system: String,
     /// The user message, rendered.
     pub user_message: String,
+    /// What a responder of a world asks: all messages of the request, rendered, in order. Where there
+    /// are some, `system` and `user_message` say the same in fewer parts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub messages: Vec<PromptMessage>,
+    /// The output is the text of the reply, as a JSON string, and not the JSON object in it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub text_reply: bool,
     /// The prompt of the reflection, rendered; absent if the agent does not reflect.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reflect: Option<String>,
@@ -125,14 +132,26 @@ impl std::fmt::Debug for ToolServer {
     }
 }
 
-/// What to ask the gateway for.
+/// A message of a prompt.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PromptMessage {
+    /// `system`, `user` or `assistant`.
+    pub role: String,
+    /// The text.
+    pub content: String,
+}
+
+/// What to ask the gateway for.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct ModelSettings {
     /// The model group.
     pub group: String,
     /// The most tokens of a reply.
     #[serde(default = "tokens")]
     pub max_tokens: u32,
+    /// Between 0 and 2; absent: the group's. Goes into every call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature: Option<f64>,
     /// The run has a budget: only models whose price is known may be asked. Goes into every call.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub priced_only: bool,

@@ -19,13 +19,18 @@ use super::record::{RecordError, TaskRecorder};
 use super::tools::ToolClient;
 use super::tools::catalogue::Catalogue;
 use super::tools::sessions::{OutgoingCall, Sessions};
-use ktsu_contract::report::{Decided, Finished, ReportAck, ReportEvent};
+use ktsu_contract::report::{
+    Decided, FailureDetails, Finished, LlmResponse, ReportAck, ReportEvent,
+};
 use ktsu_contract::runtime::InvokeAgent;
 
 pub(super) use model_call::name;
 
 /// The time of a task that names none.
 const DEFAULT_TASK_TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// What the gateway says of a model group that it does not know.
+const UNKNOWN_GROUP: &str = "unknown_group";
 
 /// How long the end of a task whose time is over is reported.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(60);
@@ -144,6 +149,7 @@ impl TaskContext {
     async fn converse(&self) -> Result<(), HaltError> {
         let terms = ConversationLimits {
             max_turns: self.invoke.max_turns,
+            text_reply: self.invoke.text_reply,
             people: self.record.takes_reports(),
         };
         let prompt = AgentPrompt::of(&self.invoke);
@@ -191,6 +197,10 @@ impl TaskContext {
             Action::Call(call) => self.time.within(self.announce(*call)).await??,
             Action::Ask(asking) => {
                 let response = self.time.within(self.ask(*asking)).await?;
+                if let Some(error) = self.unanswered(&response) {
+                    self.finish(conversation::refused(error)).await?;
+                    return Ok(LoopOutcome::Ended);
+                }
                 let then = conversation.after(&response);
                 let over = matches!(then, Some(ReportEvent::Finished(_)));
                 // A request may be held, and then stands alone (decision F4).
@@ -241,6 +251,14 @@ impl TaskContext {
             }
         };
         Ok(LoopOutcome::Recorded(answer))
+    }
+
+    /// Why a question of a responder has no reply at all: there is nobody to ask. It stays open, and
+    /// is asked again when the run is taken up.
+    fn unanswered(&self, response: &LlmResponse) -> Option<FailureDetails> {
+        let is_question = !self.invoke.messages.is_empty();
+        let error = response.error.clone().filter(|_| is_question)?;
+        (error.code == UNKNOWN_GROUP).then_some(error)
     }
 
     /// The name of a tool call: the orchestrator's, which outlives the attempt; or one of our own

@@ -16,7 +16,8 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails, EnvelopeFold};
 use ktsu_projections::lineage::item_name;
-use ktsu_projections::run::{AgentTask, RunState, StepStatus};
+use ktsu_projections::run::{AgentTask, RunState, StepStatus, Todo};
+use ktsu_projections::world::Responding;
 use serde_json::{Value, json};
 
 use super::admit::report::{ReportAdmission, losses, lost, report};
@@ -91,6 +92,7 @@ pub(super) fn error(code: &str, message: &str) -> Say {
 pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
     let (scope, rest) = task.rsplit_once('/').unwrap_or(("", task));
     let (step, item) = match rest.split_once('.') {
+        Some(_) if rest.starts_with('@') => (rest, None),
         Some((step, item)) => (step, Some(item.parse().unwrap())),
         None => (rest, None),
     };
@@ -163,7 +165,15 @@ impl Driven {
             assert!(more.is_none(), "a turn ended before the fixpoint");
             let stuck = self.state.todo();
             let over = self.state.status().is_terminal() || self.state.is_parked();
-            assert!(over || stuck.is_none(), "nothing comes of {stuck:?}");
+            let waits = matches!(stuck, Some(Todo::End { scope: 0 }))
+                && self
+                    .state
+                    .responding()
+                    .is_some_and(Responding::has_open_tasks);
+            assert!(
+                over || waits || stuck.is_none(),
+                "nothing comes of {stuck:?}"
+            );
         }
     }
 
@@ -201,9 +211,8 @@ impl Driven {
 
     pub(super) fn task(&self, name: &str) -> &AgentTask {
         let (scope, step, item) = place(name);
-        let scope = self.state.scope_at(&scope).unwrap();
-        let position = self.state.scope(scope).unwrap().shape.position(&step);
-        let task = self.state.task(scope, position.unwrap(), item);
+        let at = self.state.step_at(&scope, &step);
+        let task = at.and_then(|(scope, step)| self.state.task(scope, step, item));
         task.unwrap_or_else(|| panic!("no task {name}"))
     }
 
@@ -255,6 +264,7 @@ impl Driven {
                 purpose,
                 report: report.clone(),
                 step: step.clone(),
+                temperature_millionths: None,
                 tools,
             })
         };

@@ -81,10 +81,8 @@ pub fn tasks_due(state: &RunState) -> impl Iterator<Item = StepAddress> {
 
 /// Whether a runtime has a task, or is to have it.
 pub fn task_is_due(state: &RunState, scope: &str, step: &str, item: Option<u32>) -> bool {
-    let task = state.scope_at(scope).and_then(|at| {
-        let step = state.scope(at)?.shape.position(step)?;
-        state.task(at, step, item)
-    });
+    let at = state.step_at(scope, step);
+    let task = at.and_then(|(scope, step)| state.task(scope, step, item));
     state.failing().is_none() && task.is_some_and(|task| task.dispatched.is_some())
 }
 

@@ -16,6 +16,7 @@ pub mod effects;
 pub mod expression;
 pub mod graph;
 pub mod next;
+mod outcome;
 pub mod params;
 pub mod recompute;
 mod redecide;
@@ -41,5 +42,7 @@ mod cases;
 mod driven_tests;
 #[cfg(test)]
 mod plans_tests;
+#[cfg(test)]
+mod world_ask_tests;
 #[cfg(test)]
 mod world_run_tests;

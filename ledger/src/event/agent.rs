@@ -158,7 +158,11 @@ pub struct LlmRequest {
     /// The report.
     pub report: Report,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
+    /// The temperature that was asked for, in millionths; absent: the group's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub temperature_millionths: Option<u32>,
     /// The tools offered to the model, if they differ from those of the base (without a base: from
     /// none): a list of `{server, tool, name, description, input_schema, digest}`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -207,6 +211,7 @@ pub struct LlmResponse {
     /// The request this answers.
     pub request: u64,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
     /// How many of the tokens sent the provider had read before.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -289,6 +294,7 @@ pub struct AgentDecided {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub response: Option<u64>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 
@@ -301,6 +307,7 @@ pub struct ReflectStarted {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 
@@ -319,6 +326,7 @@ pub struct BudgetExhausted {
     /// The report that requested it.
     pub report: Report,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 
@@ -377,6 +385,7 @@ pub struct AgentFinished {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub report: Option<Report>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 

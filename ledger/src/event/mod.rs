@@ -57,10 +57,13 @@ pub use world::{
     BudgetRaised, Candidate, Derivation, Dropped, FiringVerdict, KitLoaded, LoadedWorld, Note,
     ObjectCreated, ObjectPatched, OutputRejected, Post, Posted, RelationCreated, RelationRemoved,
     ResponderCompleted, ResponderFailed, ResponderFired, SkippedEntry, TaskKind,
-    WorldBudgetExhausted, WorldEvent,
+    WorldBudgetExhausted, WorldEvent, is_address,
 };
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize as _, Serialize};
+use serde_json::value::RawValue;
 
 use crate::canonical::CanonicalJson;
 
@@ -209,6 +212,35 @@ impl Event {
         }
     }
 
+    /// Writes `data`.
+    pub(crate) fn serialize_data<S: serde::Serializer>(
+        &self,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        match self.task() {
+            Some((step, _)) if is_address(step) => self.with_responder()?.serialize(serializer),
+            Some(_) | None => self.serialize_as_step(serializer),
+        }
+    }
+
+    /// The members of `data` of an event about what a responder asks: its address is the member
+    /// `responder`, and there is no step.
+    fn with_responder<E: serde::ser::Error>(&self) -> Result<BTreeMap<String, Box<RawValue>>, E> {
+        struct AsStep<'a>(&'a Event);
+        impl Serialize for AsStep<'_> {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                self.0.serialize_as_step(serializer)
+            }
+        }
+        let text = serde_json::to_string(&AsStep(self)).map_err(E::custom)?;
+        let members: Result<BTreeMap<String, Box<RawValue>>, _> = serde_json::from_str(&text);
+        let mut members = members.map_err(E::custom)?;
+        if let Some(address) = members.remove("step") {
+            members.insert("responder".to_owned(), address);
+        }
+        Ok(members)
+    }
+
     /// `data` as a tree, blobs in their places.
     pub fn data(&self) -> serde_json::Value {
         let tree = self.serialize_data(serde_json::value::Serializer);
@@ -277,8 +309,8 @@ macro_rules! event_types {
                 }
             }
 
-            /// Writes `data`.
-            pub(crate) fn serialize_data<S: serde::Serializer>(
+            /// Writes `data`, with the address of a responder's task as if it were a step.
+            fn serialize_as_step<S: serde::Serializer>(
                 &self,
                 serializer: S,
             ) -> Result<S::Ok, S::Error> {

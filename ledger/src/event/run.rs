@@ -14,7 +14,7 @@ use super::branch::BranchCreated;
 use super::plan::Webhooks;
 use super::recorded::{RecomputeOf, RecordedResult};
 use super::start::{EnvValue, Limits, Principal};
-use super::step::Reference;
+use super::step::{Reference, StepInput};
 use crate::canonical::CanonicalJson;
 use crate::time::Timestamp;
 
@@ -123,6 +123,9 @@ pub struct RunCreated {
 /// `run.started`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunStarted {
+    /// Of what a responder runs: its params, as in [`StepStarted`](super::StepStarted).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub input: BTreeMap<String, StepInput>,
     /// For a child: its key in the definition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,

@@ -119,6 +119,7 @@ pub struct OutputChecked {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
     /// The verdict.
     pub valid: bool,
@@ -135,6 +136,7 @@ pub struct ReservedEvaluated {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
     /// The value from the agent; null if a required field is missing.
     #[serde(default)]

@@ -51,6 +51,7 @@ pub struct WorkerDispatched {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<u32>,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }
 
@@ -79,5 +80,6 @@ pub struct WorkerLost {
     /// Whether a runtime was alive then.
     pub runtime_alive: bool,
     /// The step.
+    #[serde(alias = "responder")]
     pub step: String,
 }

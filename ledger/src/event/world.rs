@@ -522,3 +522,9 @@ pub struct BudgetRaised {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }
+
+/// Whether this is the address of what a responder asks or runs, or a scope within it. No step is
+/// called like this.
+pub fn is_address(name: &str) -> bool {
+    name.starts_with('@')
+}

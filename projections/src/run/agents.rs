@@ -8,7 +8,8 @@ use ktsu_ledger::event::{AgentEvent, ItemEvent, Reference, StepCompleted, Worker
 
 use super::task::{AgentTask, Hint, TaskPhase, output_without_reserved_fields};
 use super::{
-    AnnouncedEffect, ItemEnd, RunState, StepAddress, StepStatus, StoredOutput, Tasks, Todo,
+    AnnouncedEffect, ItemEnd, RunState, StepAddress, StepStatus, StoredOutput, TaskAction, Tasks,
+    Todo,
 };
 
 impl Tasks {
@@ -39,8 +40,7 @@ impl Tasks {
 impl RunState {
     /// A task.
     pub fn task(&self, scope: u32, step: u32, item: Option<u32>) -> Option<&AgentTask> {
-        let step = self.scope(scope)?.steps.get(step as usize)?;
-        step.tasks.as_ref()?.get(item)
+        self.step(scope, step)?.tasks.as_ref()?.get(item)
     }
 
     /// The tasks that a runtime has, or will have again: of its own, or once people have decided.
@@ -68,6 +68,10 @@ impl RunState {
                 let live = (0u32..).zip(&tasks.list).filter(|(_, task)| holds(task));
                 found.extend(live.map(|(index, _)| (scope, at, tasks.item(index))));
             }
+        }
+        for (at, tasks) in self.open_asks() {
+            let live = tasks.list.iter().any(&holds);
+            found.extend(live.then_some((0, at, None)));
         }
         found
     }
@@ -254,12 +258,18 @@ impl RunState {
         self.update_todo(scope, at);
     }
 
+    fn is_reply(&self, scope: u32, step: u32, due: TaskAction) -> bool {
+        matches!(due, TaskAction::Settle(_)) && self.responder_task(scope, step).is_some()
+    }
+
     /// Puts an agent step where it belongs among the things to decide.
     pub(super) fn update_todo(&mut self, scope: u32, step: u32) {
         let due = self.agent_plan(scope, step).and_then(|plan| {
-            let held = self.scope(scope)?.steps.get(step as usize)?;
+            let held = self.step(scope, step)?;
             let running = held.status == StepStatus::Running;
-            held.tasks.as_ref().filter(|_| running)?.next_action(plan)
+            let due = held.tasks.as_ref().filter(|_| running)?.next_action(plan);
+            // What a responder makes of a reply is due with everything else that responders do.
+            due.filter(|due| !self.is_reply(scope, step, *due))
         });
         self.todo.remove(&Todo::Effect { scope, step });
         self.todo.remove(&Todo::Step { scope, step });

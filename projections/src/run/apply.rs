@@ -6,9 +6,11 @@ use ktsu_ledger::event::plan::{RetryOn, StepWork, WebhookPlan, Webhooks};
 use ktsu_ledger::event::{
     ContinueReason, PersonEvent, RecomputeEvent, Reference, RunCompleted, RunEvent, RunFailed,
     RunStarted, SkipReason, StepEvent, TimerKind, Verdict, WebhookAnswer, WebhookEvent,
+    WorkerEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 
+use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::steer::StopKind;
 use super::tasks::Tasks;
 use super::transition::{TransitionError, TransitionTarget};
@@ -31,6 +33,16 @@ impl RunState {
             }
             (Event::Run(RunEvent::Started(started)), TransitionTarget::Opens { scope, step }) => {
                 self.open_child(frame, scope, step, started);
+            }
+            (Event::Worker(WorkerEvent::Dispatched(sent)), TransitionTarget::ResponderTask) => {
+                if let Some(step) = self.begin_ask(frame, sent) {
+                    self.apply_worker(frame, 0, step, &WorkerEvent::Dispatched(sent.clone()));
+                }
+            }
+            (Event::Run(RunEvent::Started(started)), TransitionTarget::ResponderTask) => {
+                if let Some(step) = self.begin_responder_run(frame, started) {
+                    self.open_child(frame, 0, step, started);
+                }
             }
             (Event::Recompute(RecomputeEvent::Compared(compared)), _) => {
                 self.compared = Some(compared.status);
@@ -149,7 +161,9 @@ impl RunState {
             completed.output_from.as_ref(),
         );
         self.end_scope(frame, at, RunStatus::Complete, output);
-        if let Some((scope, step)) = self.scope(at).and_then(|scope| scope.parent) {
+        if let Some((scope, step)) = self.scope(at).and_then(|scope| scope.parent)
+            && self.responder_task(scope, step).is_none()
+        {
             self.todo.insert(Todo::Step { scope, step });
         }
     }
@@ -455,6 +469,10 @@ impl RunState {
     }
 
     pub(super) fn step_mut(&mut self, scope: u32, step: u32) -> Option<&mut Step> {
+        if scope == 0 && step >= FIRST_RESPONDER_TASK {
+            let task = self.responder_tasks.get_mut(step);
+            return task.map(|task| &mut task.step);
+        }
         self.scopes
             .get_mut(scope as usize)?
             .steps
@@ -462,6 +480,9 @@ impl RunState {
     }
 
     pub(super) fn work(&self, scope: u32, step: u32) -> Option<&StepWork> {
+        if let Some(task) = self.responder_task(scope, step) {
+            return Some(&task.work);
+        }
         Some(&self.scope(scope)?.shape.step(step)?.work)
     }
 }

@@ -11,6 +11,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 
 use super::outline::Outline;
+use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::transition::TransitionError;
 use super::{Phase, RunHeader, RunState, RunStatus, Scope, Step, StepStatus, StoredOutput, Todo};
 
@@ -206,6 +207,7 @@ impl RunState {
             for step in running.map(|(at, _)| at).collect::<Vec<_>>() {
                 self.reset(frame, 0, step);
             }
+            self.restart_responder_tasks(frame);
         } else {
             self.reset_in_flight_work(frame);
         }
@@ -311,7 +313,9 @@ impl RunState {
             })
         });
         for scope in &mut self.scopes {
-            if let Some((0, step)) = &mut scope.parent {
+            if let Some((0, step)) = &mut scope.parent
+                && *step < FIRST_RESPONDER_TASK
+            {
                 *step = moved.get(step).copied().unwrap_or(u32::MAX);
             }
         }
@@ -326,8 +330,15 @@ impl RunState {
             let root = self.scopes.first()?;
             root.shape.position(from)
         });
-        if self.parked || self.status().is_terminal() {
+        let ended = self.status().is_terminal();
+        if self.parked || ended {
             self.deadline_from = frame.at;
+        }
+        if ended {
+            self.restart_responder_tasks(frame);
+        }
+        if let Some(responding) = &mut self.responding {
+            responding.take_up();
         }
         self.postpone(resumed.paused_ms.unwrap_or_default());
         (self.parked, self.paused) = (false, None);
@@ -336,19 +347,8 @@ impl RunState {
         self.go_on(self.restarted_with(from));
     }
 
-    /// A run that had ended goes on because of what somebody posted, or with a raised budget. Steps
-    /// that the end of the budget stopped, or kept from running, begin again.
-    pub(super) fn reopen(&mut self, frame: &Frame) {
-        (self.parked, self.resumed) = (false, frame.seq);
-        self.deadline_from = frame.at;
-        let failed = self.failing.is_some();
-        let root = self.scopes.first().filter(|_| failed);
-        let closed = root.into_iter().flat_map(Scope::closed_steps);
-        self.go_on(closed.collect());
-    }
-
     /// The run goes on, and these of its steps begin again.
-    fn go_on(&mut self, resetting: BTreeSet<u32>) {
+    pub(super) fn go_on(&mut self, resetting: BTreeSet<u32>) {
         (self.stopped, self.failing) = (None, None);
         self.resetting = resetting;
         if let Some(root) = self.scopes.first_mut()
@@ -386,7 +386,7 @@ impl RunState {
     }
 
     /// An inline child of a step that begins again, and all inside it, is of no consequence.
-    fn abandon(&mut self, frame: &Frame, at: u32) {
+    pub(super) fn abandon(&mut self, frame: &Frame, at: u32) {
         // A scope is opened after the one around it, so one pass in order finds all inside.
         let mut inside = BTreeSet::from([at]);
         for (child, scope) in (0u32..).zip(&self.scopes).skip(at as usize) {
@@ -527,7 +527,7 @@ impl StoredOutput {
 
 impl Scope {
     /// Steps that ended only because the run did: they were stopped, or never ran.
-    fn closed_steps(&self) -> impl Iterator<Item = u32> {
+    pub(super) fn closed_steps(&self) -> impl Iterator<Item = u32> {
         let steps = (0u32..).zip(&self.steps);
         let closed = |step: &Step| {
             let unrun = step.skipped == Some(SkipReason::RunFailed);

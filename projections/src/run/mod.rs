@@ -18,6 +18,7 @@ mod outline;
 mod pins;
 pub mod recorded_results;
 pub mod reserved;
+mod responder_tasks;
 mod scope;
 mod spend;
 pub mod steer;
@@ -32,6 +33,7 @@ pub use interventions::{ForkPoint, OverlayValue};
 pub use outline::{AgentShape, Outline, PlanError, WorkflowShape};
 pub use pins::Pins;
 pub use recorded_results::{RecomputeResults, TaskResults};
+pub use responder_tasks::FIRST_RESPONDER_TASK;
 pub use scope::{Effective, Phase, Scope, ScopeEnd, Step, StepStatus, StoredOutput};
 pub use spend::{Affordability, RESERVING_RULES, Spend};
 pub use task::{AcceptedReport, AgentTask, Hint, ItemEnd, Reflection, TaskPhase};
@@ -42,11 +44,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    EnvValue, Limits, Principal, RecomputeOf, Reference, RunEvent, Sameness, StepInput,
+    EnvValue, Limits, Principal, RecomputeOf, Reference, RunEvent, Sameness, StepInput, is_address,
 };
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
 use serde_json::Value;
+
+use responder_tasks::ResponderTasks;
 
 /// Where a run stands (decision E1).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -200,6 +204,8 @@ pub struct RunState {
     compared: Option<Sameness>,
     /// If it loads worlds.
     responding: Option<Box<crate::world::Responding>>,
+    /// What its responders ask or run, once it has begun.
+    responder_tasks: ResponderTasks,
     /// The last frame that says that it ends unless something is due.
     idle: Option<u64>,
 }
@@ -295,6 +301,7 @@ impl RunState {
             deadline_from: frame.at,
             compared: None,
             responding: Self::unseen_worlds(&outline, frame),
+            responder_tasks: ResponderTasks::default(),
             idle: None,
             outline,
         }
@@ -397,13 +404,20 @@ impl RunState {
         self.by_path.get(path).copied()
     }
 
-    /// A step by its scope and its position there.
+    /// A step by its scope and its position there, or what a responder asked or ran, as if it were one.
     pub fn step(&self, scope: u32, step: u32) -> Option<&Step> {
+        if let Some(task) = self.responder_task(scope, step) {
+            return Some(&task.step);
+        }
         self.scope(scope)?.steps.get(step as usize)
     }
 
-    /// The scope and the position of a step by the path of its scope and its id.
+    /// The scope and the position of a step by the path of its scope and its id; or of what a
+    /// responder asked or ran, by its address.
     pub fn step_at(&self, path: &str, id: &str) -> Option<(u32, u32)> {
+        if path.is_empty() && is_address(id) {
+            return Some((0, self.responder_task_at(id)?));
+        }
         let scope = self.scope_at(path)?;
         Some((scope, self.scope(scope)?.shape.position(id)?))
     }
@@ -411,6 +425,12 @@ impl RunState {
     /// The first thing to decide, if there is any.
     pub fn todo(&self) -> Option<Todo> {
         self.todo.first().copied()
+    }
+
+    /// The first thing to decide but for the end of the run itself, if there is any.
+    pub fn todo_before_end(&self) -> Option<Todo> {
+        let mut todo = self.todo.iter().copied();
+        todo.find(|todo| *todo != Todo::End { scope: 0 })
     }
 
     /// Why the run is failing, if it is.
@@ -518,8 +538,9 @@ impl RunState {
             .split_once("/value/value")?;
         let key = unescape(key);
         let steps = self.scopes.iter().flat_map(|scope| &scope.steps);
+        let runs = self.responder_tasks.iter().map(|(_, task)| &task.step);
         let held = steps
-            .into_iter()
+            .chain(runs)
             .find(|step| step.started == Some(reference.frame))?;
         match held.input.get(&key)? {
             StepInput::Value { value, .. } => value.pointer(rest),

@@ -331,6 +331,7 @@ fn a_child_opens_once_under_the_step_that_names_it() {
         json!([{"id": "call", "work": {"workflow": {"workflow": "c", "webhooks": "execute"}}}]);
     let open = || {
         Event::Run(RunEvent::Started(RunStarted {
+            input: BTreeMap::new(),
             plan: Some("c".to_owned()),
             webhooks: None,
         }))

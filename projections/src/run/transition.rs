@@ -6,7 +6,7 @@
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     AgentEvent, ApprovalDecided, ContinueReason, Decision, ItemEvent, PersonEvent, RecomputeEvent,
-    RunEvent, SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent,
+    RunEvent, SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent, WorkerEvent, is_address,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
@@ -78,8 +78,10 @@ pub(super) enum TransitionTarget {
     Scope(u32),
     /// To a scope that begins with it, held by a step.
     Opens { scope: u32, step: u32 },
-    /// To a step.
+    /// To a step, or to what a responder asked.
     Step { scope: u32, step: u32 },
+    /// To what a responder asks or runs, which begins with it.
+    ResponderTask,
     /// To nothing that is folded here.
     Nothing,
 }
@@ -140,6 +142,11 @@ impl RunState {
                 Ok(TransitionTarget::Step { scope, step })
             }
             Event::Worker(event) => {
+                if let WorkerEvent::Dispatched(sent) = event
+                    && let Some(begins) = self.check_ask(frame, sent)?
+                {
+                    return Ok(begins);
+                }
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, _) = self.step_state(scope, step)?;
                 let task = task_of(state, event.item());
@@ -281,6 +288,9 @@ impl RunState {
         frame: &Frame,
         plan: Option<&str>,
     ) -> Result<TransitionTarget, TransitionError> {
+        if is_address(&frame.scope) && !frame.scope.contains('/') {
+            return self.check_responder_run(frame, plan);
+        }
         let unknown = || TransitionError::Scope(frame.scope.clone());
         let (parent, id) = frame.scope.rsplit_once('/').unwrap_or(("", &frame.scope));
         let scope = self.scope_at(parent).ok_or_else(unknown)?;
@@ -396,12 +406,18 @@ impl RunState {
     fn find(&self, frame: &Frame, id: &str) -> Result<(u32, u32), TransitionError> {
         let scope = self.scope_at(&frame.scope);
         let scope = scope.ok_or_else(|| TransitionError::Scope(frame.scope.clone()))?;
-        let step = scope_of(self, scope).and_then(|scope| scope.shape.position(id));
-        let step = step.ok_or_else(|| TransitionError::Step(id.to_owned()))?;
+        let found = match scope == 0 && is_address(id) {
+            true => self.responder_task_at(id),
+            false => scope_of(self, scope).and_then(|scope| scope.shape.position(id)),
+        };
+        let step = found.ok_or_else(|| TransitionError::Step(id.to_owned()))?;
         Ok((scope, step))
     }
 
     fn step_state(&self, scope: u32, step: u32) -> Result<(&Step, &StepWork), TransitionError> {
+        if let Some(task) = self.responder_task(scope, step) {
+            return Ok((&task.step, &task.work));
+        }
         let found = scope_of(self, scope).and_then(|scope| {
             let plan = scope.shape.step(step)?;
             Some((scope.steps.get(step as usize)?, &plan.work))

@@ -1,9 +1,10 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
-use ktsu_ledger::event::plan::world::{OnError, WorldBudget};
+use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{PersonEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 
+use super::scope::Scope;
 use super::transition::{TransitionError, TransitionTarget};
 use super::{Effective, Outline, RunFailure, RunState, RunStatus, Todo};
 use crate::world::{Reactions, Responding};
@@ -21,7 +22,7 @@ impl RunState {
         };
         let settled = self.todo() == Some(Todo::End { scope: 0 });
         let stopped = self.failing().is_some() || self.is_parked() || self.paused().is_some();
-        settled && !stopped && responding.is_idle() && responding.tasks().next().is_none()
+        settled && !stopped && responding.is_idle() && !responding.has_open_tasks()
     }
 
     /// Whether its last frame says that it ends now.
@@ -146,10 +147,28 @@ impl RunState {
             self.apply_steps_to_worlds(frame, &mut responding);
         }
         self.responding = Some(responding);
+        self.apply_to_responder_tasks(frame);
         self.fail_by_worlds(frame);
         if self.status().is_terminal() && frame.event.is_world_input() {
             self.reopen(frame);
         }
+    }
+
+    /// A run that had ended goes on because of what somebody posted, or with a raised budget. Steps
+    /// that the end of the budget stopped, or kept from running, begin again.
+    fn reopen(&mut self, frame: &Frame) {
+        (self.parked, self.resumed) = (false, frame.seq);
+        self.deadline_from = frame.at;
+        let failed = self.failing.is_some();
+        if failed {
+            self.restart_responder_tasks(frame);
+        }
+        if let (None, Some(responding)) = (frame.event.posted(), &mut self.responding) {
+            responding.take_up();
+        }
+        let root = self.scopes.first().filter(|_| failed);
+        let closed = root.into_iter().flat_map(Scope::closed_steps);
+        self.go_on(closed.collect());
     }
 
     /// A responder that fails ends the run unless it says otherwise (seed 000, invariant 11), and so
@@ -158,8 +177,12 @@ impl RunState {
         let Event::World(event) = &frame.event else {
             return;
         };
+        let goes_on = |responder: &str| {
+            let responding = self.responding();
+            responding.is_some_and(|all| all.reactions().goes_on(responder))
+        };
         let (code, message) = if let WorldEvent::Failed(failed) = event
-            && !self.goes_on(&failed.responder)
+            && !goes_on(&failed.responder)
         {
             let message = format!("responder {}: {}", failed.responder, failed.message);
             (failed.code.clone(), message)
@@ -179,16 +202,6 @@ impl RunState {
                 message,
             });
         }
-    }
-
-    /// Whether the run goes on after a failure of this responder.
-    fn goes_on(&self, responder: &str) -> bool {
-        let mut all = self.outline.worlds().values();
-        let plan = all.find_map(|world| {
-            let mut responders = world.all_responders();
-            responders.find(|one| one.name == responder)
-        });
-        plan.is_some_and(|plan| plan.on_error == OnError::Continue)
     }
 
     /// Completed steps stand in the world as objects.

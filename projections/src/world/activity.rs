@@ -1,5 +1,6 @@
 //! How much responders did: which frames count, and how deep they are (decision F5).
 
+pub use ktsu_ledger::event::is_address;
 use ktsu_ledger::event::{AgentEvent, WorldEvent};
 use ktsu_ledger::{Cause, Event, Frame};
 
@@ -119,9 +120,4 @@ pub fn is_world_event(event: &Event, scope: &str) -> bool {
         | Event::Kv(_)
         | Event::Store(_) => false,
     }
-}
-
-/// Whether this is what a responder asked or ran, or a scope within it. No step is called like this.
-pub fn is_address(name: &str) -> bool {
-    name.starts_with('@')
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::world::{ResponderPlan, WorldPlan};
+use ktsu_ledger::event::plan::world::{OnError, ResponderPlan, WorldPlan};
 
 use super::candidates::CandidateIndex;
 use super::index::IndexedFields;
@@ -25,6 +25,7 @@ pub struct Reactions {
 struct ReactingResponder {
     name: Arc<str>,
     changed: Vec<String>,
+    goes_on: bool,
 }
 
 impl Reactions {
@@ -36,6 +37,7 @@ impl Reactions {
         let responders = all.iter().map(|plan| ReactingResponder {
             name: plan.name.as_str().into(),
             changed: plan.changed.clone(),
+            goes_on: plan.on_error == OnError::Continue,
         });
         Arc::new(Self {
             responders: responders.collect(),
@@ -68,6 +70,12 @@ impl Reactions {
             changed.is_empty() || changed.iter().any(|field| members.contains_key(field))
         };
         found.filter(reacts).collect()
+    }
+
+    /// Whether a run goes on when this responder fails.
+    pub fn goes_on(&self, responder: &str) -> bool {
+        let mut all = self.responders.iter();
+        all.any(|one| one.goes_on && *one.name == *responder)
     }
 
     /// The name of a responder.

@@ -14,17 +14,17 @@
 
 mod check;
 mod firing;
+mod limits;
 mod queue;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{
-    AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
-    TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
+    AgentEvent, AgentFinished, Candidate, Derivation, FinishReason, FiringVerdict, OutputRejected,
+    Posted, RunEvent, TaskKind, TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
 };
-use ktsu_ledger::{CanonicalJson, Cause, Event, Frame, Timestamp};
+use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
 pub use check::WorldRefusal;
 pub use firing::{Firing, OutputPlace};
@@ -35,11 +35,14 @@ use super::activity::{Activity, is_address};
 use super::budget::RaisedLimits;
 use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::graph::{World, WorldChange};
-use super::posts::{PostRecord, Posts};
+use super::posts::Posts;
 use super::reactions::Reactions;
-use super::tasks::{TaskOrder, Tasks, WorldTask};
+use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
 use super::wall_time::WallTime;
+
+/// What a gateway says of a model group that it does not know.
+const UNKNOWN_GROUP: &str = "unknown_group";
 
 /// See the module documentation.
 #[derive(Debug, Clone)]
@@ -148,6 +151,12 @@ impl Responding {
         self.tasks.all()
     }
 
+    /// Whether something that was asked or run is still to end.
+    pub fn has_open_tasks(&self) -> bool {
+        let mut phases = self.tasks.all().map(|task| task.phase);
+        phases.any(|phase| phase != TaskPhase::SetAside)
+    }
+
     /// A task by its address.
     pub fn task(&self, address: &str) -> Option<&WorldTask> {
         self.tasks.get(address)
@@ -175,28 +184,6 @@ impl Responding {
         &self.activity
     }
 
-    /// The limits in force: those of the worlds, and what people raised.
-    pub fn budget(&self, of_worlds: WorldBudget) -> WorldBudget {
-        self.raised.over(of_worlds)
-    }
-
-    /// The time that the run has used up as of its last frame, in milliseconds: over all restarts and
-    /// resumptions, without waiting for people, pauses, and what came after its end.
-    pub fn used_ms(&self) -> u64 {
-        self.wall.millis()
-    }
-
-    /// When so much time is used up if the run goes on without a break, and how many milliseconds of
-    /// it are left.
-    pub fn time_limit(&self, limit_ms: u64) -> Option<(Timestamp, u64)> {
-        self.wall.deadline(limit_ms)
-    }
-
-    /// Whether the timer of the budget fired, and limits were not raised since.
-    pub fn is_time_up(&self) -> bool {
-        self.is_time_up
-    }
-
     /// Who reacts to what.
     pub fn reactions(&self) -> &Arc<Reactions> {
         &self.reactions
@@ -212,26 +199,6 @@ impl Responding {
         self.rejected.as_deref()
     }
 
-    /// The number that the next post has.
-    pub fn next_post(&self) -> u64 {
-        self.posts.next()
-    }
-
-    /// What a principal posted to this run, or to this branch itself, with an idempotency key.
-    pub fn post_with_key(&self, principal: &str, key: &str) -> Option<&PostRecord> {
-        self.posts.with_key(principal, key)
-    }
-
-    /// The end of the budget, unless limits were raised since.
-    pub fn exhausted(&self) -> Option<&WorldBudgetExhausted> {
-        self.exhausted.as_deref()
-    }
-
-    /// Takes the time of a frame. `still`: whether only people could move the run until then.
-    pub fn apply_time(&mut self, frame: &Frame, still: bool) {
-        self.wall.apply(frame, still);
-    }
-
     /// Takes a frame that [`Responding::check`] allows, whatever it is about.
     pub fn apply(&mut self, frame: &Frame) {
         self.activity.apply(frame);
@@ -245,10 +212,19 @@ impl Responding {
                 }
             }
             Event::Worker(WorkerEvent::Dispatched(sent)) if is_address(&sent.step) => {
-                self.tasks.announce(&sent.step, frame.seq);
+                let attempt = Some(sent.attempt);
+                self.tasks.announce(&sent.step, frame.seq, attempt);
             }
             Event::Run(RunEvent::Started(_)) if is_address(&frame.scope) => {
-                self.tasks.announce(&frame.scope, frame.seq);
+                self.tasks.announce(&frame.scope, frame.seq, None);
+            }
+            Event::Run(RunEvent::Failed(_)) if is_address(&frame.scope) => {
+                self.tasks.set_aside(&frame.scope);
+            }
+            Event::Agent(AgentEvent::Finished(end))
+                if is_address(&end.step) && came_to_nothing(end) =>
+            {
+                self.tasks.set_aside(&end.step);
             }
             Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
             Event::Run(RunEvent::TimerFired(fired)) => {
@@ -310,6 +286,17 @@ impl Responding {
         }
     }
 
+    /// A person takes the run up again: what was set aside is asked or run again.
+    pub fn take_up(&mut self) {
+        self.tasks.wait_again(|phase| phase == TaskPhase::SetAside);
+    }
+
+    /// What has begun and not ended begins anew.
+    pub fn restart_tasks(&mut self) {
+        let begun = |phase| matches!(phase, TaskPhase::Announced { .. });
+        self.tasks.wait_again(begun);
+    }
+
     /// Other worlds are in force from here on: for the triggers that are queued, too, but for the one
     /// under way.
     pub fn redefine(&mut self, reactions: Arc<Reactions>) {
@@ -349,6 +336,12 @@ impl Responding {
         }
     }
 
+    /// Whether something that was asked or run has not begun.
+    fn is_waiting(&self, address: Option<&str>) -> bool {
+        let task = address.and_then(|address| self.tasks.get(address));
+        task.is_some_and(|task| task.phase == TaskPhase::Waiting)
+    }
+
     /// Whether what is left of the current trigger may make nothing: of a reply, its responder says
     /// when it is done.
     fn may_be_done(&self) -> bool {
@@ -361,10 +354,20 @@ impl Responding {
 
     fn apply_world(&mut self, frame: &Frame, event: &WorldEvent) {
         let posted = event.by().is_some();
-        let of_trigger = !matches!(
-            event,
-            WorldEvent::Loaded(_) | WorldEvent::BudgetExhausted(_)
-        );
+        let of_trigger = match event {
+            WorldEvent::Loaded(_) | WorldEvent::BudgetExhausted(_) => false,
+            // What could not begin is of a trigger that may be long past.
+            WorldEvent::Failed(failed) => !self.is_waiting(failed.address.as_deref()),
+            WorldEvent::ObjectCreated(_)
+            | WorldEvent::ObjectPatched(_)
+            | WorldEvent::RelationCreated(_)
+            | WorldEvent::RelationRemoved(_)
+            | WorldEvent::Noted(_)
+            | WorldEvent::Rejected(_)
+            | WorldEvent::Fired(_)
+            | WorldEvent::Completed(_)
+            | WorldEvent::BudgetRaised(_) => true,
+        };
         if of_trigger && !posted {
             self.reach(frame);
         }
@@ -377,7 +380,10 @@ impl Responding {
             WorldEvent::Failed(failed) => {
                 self.rejected = None;
                 if let Some(address) = &failed.address {
-                    self.tasks.forget(address);
+                    match self.reactions.goes_on(&failed.responder) {
+                        true => self.tasks.forget(address),
+                        false => self.tasks.set_aside(address),
+                    }
                 }
                 if failed.responder == GOAL_ACTOR && !self.has_fired {
                     self.next_of_goal = u32::MAX;
@@ -571,6 +577,14 @@ impl Responding {
             }
         }
     }
+}
+
+/// Whether a model was not asked in the end, or nobody waited for it: the run was ended, or no gateway
+/// knows the model group.
+fn came_to_nothing(end: &AgentFinished) -> bool {
+    let stopped = matches!(end.reason, FinishReason::Stopped | FinishReason::Timeout);
+    let code = end.outcome.pointer("/error/code");
+    (end.report.is_none() && stopped) || code.is_some_and(|code| code == UNKNOWN_GROUP)
 }
 
 /// Whether a frame's first cause is this trigger.

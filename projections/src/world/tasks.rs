@@ -12,6 +12,8 @@ pub struct WorldTask {
     pub context: Arc<TaskContext>,
     /// Where it stands.
     pub phase: TaskPhase,
+    /// How often it was begun.
+    pub attempts: u32,
 }
 
 /// Where a task stands. It is forgotten when its responder has reacted to its end.
@@ -29,6 +31,21 @@ pub enum TaskPhase {
         /// Its number.
         seq: u64,
     },
+    /// It came to nothing, and is asked or run again when a person takes the run up again: no gateway
+    /// knows its model group, the run ended meanwhile, or its responder failed.
+    SetAside,
+}
+
+impl TaskPhase {
+    /// As messages call it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Announced { .. } => "running",
+            Self::Ended { .. } => "ended",
+            Self::SetAside => "set aside",
+        }
+    }
 }
 
 /// The place of a task: its trigger, its responder among the candidates, its item.
@@ -56,7 +73,12 @@ impl Tasks {
         let of_responder = self.by_responder.entry(responder).or_default();
         of_responder.waiting.insert(order, Arc::clone(&context));
         let phase = TaskPhase::Waiting;
-        self.all.insert(order, WorldTask { context, phase });
+        let task = WorldTask {
+            context,
+            phase,
+            attempts: 0,
+        };
+        self.all.insert(order, task);
     }
 
     pub(super) fn get(&self, address: &str) -> Option<&WorldTask> {
@@ -86,8 +108,26 @@ impl Tasks {
         found.map_or(0, |one| one.announced)
     }
 
-    pub(super) fn announce(&mut self, address: &str, seq: u64) {
+    /// It begins, for the first time or again: as attempt `attempt`, or as the next one.
+    pub(super) fn announce(&mut self, address: &str, seq: u64, attempt: Option<u32>) {
         self.change(address, TaskPhase::Announced { seq });
+        let order = self.by_address.get(address);
+        if let Some(task) = order.and_then(|order| self.all.get_mut(order)) {
+            task.attempts = attempt.unwrap_or(task.attempts + 1);
+        }
+    }
+
+    pub(super) fn set_aside(&mut self, address: &str) {
+        self.change(address, TaskPhase::SetAside);
+    }
+
+    /// Those that are at such a phase wait to begin anew.
+    pub(super) fn wait_again(&mut self, holds: impl Fn(TaskPhase) -> bool) {
+        let again = self.all.values().filter(|task| holds(task.phase));
+        let again: Vec<_> = again.map(|task| task.context.address.clone()).collect();
+        for address in again {
+            self.change(&address, TaskPhase::Waiting);
+        }
     }
 
     pub(super) fn end(&mut self, address: &str, seq: u64) -> Option<Arc<TaskContext>> {
@@ -108,14 +148,18 @@ impl Tasks {
         let task = self.all.get_mut(order)?;
         let before = std::mem::replace(&mut task.phase, phase);
         let responder = &task.context.responder;
-        if let Some(one) = self.by_responder.get_mut(responder) {
-            let was = u32::from(matches!(before, TaskPhase::Announced { .. }));
-            let is = u32::from(matches!(phase, TaskPhase::Announced { .. }));
-            one.announced = (one.announced + is).saturating_sub(was);
-            one.waiting.remove(order);
-            if one.waiting.is_empty() && one.announced == 0 {
-                self.by_responder.remove(responder);
+        let one = self.by_responder.entry(Arc::clone(responder)).or_default();
+        let was = u32::from(matches!(before, TaskPhase::Announced { .. }));
+        let is = u32::from(matches!(phase, TaskPhase::Announced { .. }));
+        one.announced = (one.announced + is).saturating_sub(was);
+        match phase {
+            TaskPhase::Waiting => drop(one.waiting.insert(*order, Arc::clone(&task.context))),
+            TaskPhase::Announced { .. } | TaskPhase::Ended { .. } | TaskPhase::SetAside => {
+                one.waiting.remove(order);
             }
+        }
+        if one.waiting.is_empty() && one.announced == 0 {
+            self.by_responder.remove(responder);
         }
         Some(Arc::clone(&task.context))
     }

@@ -24,7 +24,7 @@ use crate::supervise::WatchRequest;
 use crate::token::TaskName;
 use ktsu_contract::in_process::AgentRuntime;
 use ktsu_contract::runtime::{
-    InvokeAgent, ModelSettings, RecordedFrame, TaskAccepted, TaskRefused,
+    InvokeAgent, ModelSettings, PromptMessage, RecordedFrame, TaskAccepted, TaskRefused,
 };
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{Memo, missing_value_code, task_spec};
@@ -56,13 +56,13 @@ pub(crate) fn watch(
     mailbox: &mpsc::Sender<Box<Message>>,
 ) -> Option<()> {
     let scope = state.scope(place.scope)?;
-    let step = &scope.shape.step(place.step)?.id;
+    let step = state.step_id(place.scope, place.step)?;
     let task = state.task(place.scope, place.step, place.item)?;
     let name = TaskName::new(state.stream().name(), &scope.path, step, place.item);
     let task = WatchRequest {
         attempt: task.attempt,
         scope: scope.path.clone(),
-        step: step.clone(),
+        step: step.to_owned(),
         item: place.item,
         mailbox: mailbox.downgrade(),
     };
@@ -84,8 +84,8 @@ pub(crate) fn prepare(
         return None;
     }
     let scope = state.scope(place.scope)?;
-    let step = &scope.shape.step(place.step)?.id;
-    let held = scope.steps.get(place.step as usize)?;
+    let step = state.step_id(place.scope, place.step)?;
+    let held = state.step(place.scope, place.step)?;
     let spec = task_spec(definition, state, memo, place.scope, place.step, place.item)?;
     let (servers, hopeless) =
         match servers::server_setup(shared, state, definition, memo, place, spec.servers) {
@@ -111,16 +111,25 @@ pub(crate) fn prepare(
         agent_name: spec.agent,
         system: spec.system,
         user_message: spec.user,
+        text_reply: spec.schema.is_none(),
+        messages: spec
+            .messages
+            .into_iter()
+            .map(|(role, content)| PromptMessage { role, content })
+            .collect(),
         reflect: spec.reflect,
         confidence_threshold: spec.threshold.map(|most| f64::from(most) / 1_000_000.0),
         max_turns: spec.max_turns,
         model: ModelSettings {
             group: spec.group,
             max_tokens: spec.max_tokens,
+            temperature: spec
+                .temperature_millionths
+                .map(|one| f64::from(one) / 1_000_000.0),
             priced_only: state.uses_priced_models_only(),
         },
         tool_servers: servers,
-        output_schema: Some(spec.schema.to_value()),
+        output_schema: spec.schema.as_ref().map(CanonicalJson::to_value),
         callback_url: url("complete"),
         report_url: Some(url("report")),
         history: Vec::new(),
@@ -129,7 +138,7 @@ pub(crate) fn prepare(
     Some(Dispatch {
         name,
         scope: scope.path.clone(),
-        step: step.clone(),
+        step: step.to_owned(),
         since: held.started?,
         invoke,
         hopeless,

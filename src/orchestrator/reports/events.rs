@@ -50,6 +50,7 @@ impl ReportContext<'_> {
                 },
                 report: self.report.clone(),
                 step: self.step.to_owned(),
+                temperature_millionths: request.temperature.map(millionths),
                 tools: request
                     .tools
                     .map(|tools| self.json(json!(tools)))
@@ -266,6 +267,11 @@ fn micro_usd(usd: f64) -> u64 {
         true => micro as u64,
         false => 0,
     }
+}
+
+/// Millionths of a temperature, rounded half up; 0 if it is not a valid one.
+fn millionths(temperature: f64) -> u32 {
+    u32::try_from(micro_usd(temperature)).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -58,6 +58,8 @@ pub(crate) struct ModelCallRequest {
 pub(crate) struct ConversationLimits {
     /// Turns of the loop; 0 stands for ten.
     pub(crate) max_turns: u32,
+    /// Whether the output is the text of the reply.
+    pub(crate) text_reply: bool,
     /// Whether people can be asked.
     pub(crate) people: bool,
 }

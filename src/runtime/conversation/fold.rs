@@ -66,7 +66,7 @@ impl Conversation {
                         self.requests.replied(seq, &text, round.asked());
                         ConversationStage::Calling(round)
                     }
-                    Some(_) | None => replied(request, purpose, text),
+                    Some(_) | None => self.replied(request, purpose, text),
                 }
             }
         };
@@ -115,8 +115,23 @@ impl Conversation {
     }
 }
 
-/// Where a reply without calls leads to.
-pub(super) fn replied(request: u64, purpose: Purpose, text: String) -> ConversationStage {
+impl Conversation {
+    /// Where a reply without calls leads to.
+    pub(super) fn replied(
+        &self,
+        request: u64,
+        purpose: Purpose,
+        text: String,
+    ) -> ConversationStage {
+        match self.terms.text_reply {
+            true => ConversationStage::Ended(end::completed(&Value::String(text))),
+            false => draft_of(request, purpose, text),
+        }
+    }
+}
+
+/// Where a reply leads to that should be a JSON object.
+fn draft_of(request: u64, purpose: Purpose, text: String) -> ConversationStage {
     match (purpose, reply::object(&text)) {
         (Purpose::Turn | Purpose::Repair, Some(draft)) => ConversationStage::Draft(draft),
         (Purpose::Reflect, Some(output)) => ConversationStage::Ended(end::completed(&output)),

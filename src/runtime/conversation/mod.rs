@@ -191,7 +191,7 @@ impl Conversation {
         }
         let stage = match &response.error {
             Some(error) => ConversationStage::Ended(refused(error.clone())),
-            None => fold::replied(seq, purpose, response.content.clone().unwrap_or_default()),
+            None => self.replied(seq, purpose, response.content.clone().unwrap_or_default()),
         };
         match stage {
             ConversationStage::Ended(end) => Some(ReportEvent::Finished(end)),

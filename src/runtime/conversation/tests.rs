@@ -55,6 +55,7 @@ fn record(log: &mut Vec<RecordedFrame>, event: &ReportEvent) -> RecordedFrame {
 fn terms(max_turns: u32) -> ConversationLimits {
     ConversationLimits {
         max_turns,
+        text_reply: false,
         people: true,
     }
 }
@@ -93,6 +94,7 @@ fn live(world: &World, history: &[RecordedFrame]) -> Life {
                 max_tokens: 9,
                 messages: call.messages,
                 purpose: call.purpose,
+                temperature: None,
                 tools: call.tools,
             }),
             Action::Ask(asking) => {

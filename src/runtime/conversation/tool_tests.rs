@@ -320,6 +320,7 @@ fn several_people_have_to_approve_where_the_policy_says_so_and_one_rejection_is_
         }
         let terms = ConversationLimits {
             max_turns: 10,
+            text_reply: false,
             people: true,
         };
         Conversation::new(prompt(), terms, &world.log).next(&catalogue())
@@ -349,6 +350,7 @@ fn many_calls_of_one_reply_go_out_a_few_at_a_time() {
 fn where_nobody_can_be_asked_a_gated_call_ends_the_task_and_a_doubt_is_an_error() {
     let alone = ConversationLimits {
         max_turns: 10,
+        text_reply: false,
         people: false,
     };
     for kind in [Kind::Gated("approved"), Kind::Doubtful("approved")] {

@@ -20,6 +20,7 @@ impl TaskContext {
             max_tokens: self.invoke.model.max_tokens,
             messages: call.messages,
             purpose: call.purpose,
+            temperature: self.invoke.model.temperature,
             tools: call.tools,
         };
         self.record.add(vec![ReportEvent::Request(request)]).await
@@ -35,7 +36,7 @@ impl TaskContext {
             group: self.invoke.model.group.clone(),
             messages: asking.messages,
             max_tokens: self.invoke.model.max_tokens,
-            temperature: None,
+            temperature: self.invoke.model.temperature,
             tools: asking.tools,
             priced_only: self.invoke.model.priced_only,
         };

@@ -239,10 +239,8 @@ fn task_of<'a>(
     step: &str,
     item: Option<u32>,
 ) -> Option<((u32, u32), &'a AgentTask, bool)> {
-    let at = state.scope_at(scope)?;
-    let held = state.scope(at)?;
-    let position = held.shape.position(step)?;
-    let running = held.steps.get(position as usize)?.status == StepStatus::Running;
+    let (at, position) = state.step_at(scope, step)?;
+    let running = state.step(at, position)?.status == StepStatus::Running;
     Some(((at, position), state.task(at, position, item)?, running))
 }
 
@@ -283,6 +281,9 @@ fn request_digest(request: &LlmRequest, task: &AgentTask) -> Result<String, Stri
         "max_tokens": request.max_tokens,
         "messages": tools::resolved(&request.messages.to_value(), task)?,
     });
+    if let Some(temperature) = request.temperature_millionths {
+        whole["temperature_millionths"] = json!(temperature);
+    }
     if let Some(tools) = &request.tools {
         whole["tools"] = tools.to_value();
     }
@@ -334,7 +335,7 @@ pub fn losses(state: &RunState) -> Vec<(String, WorkerLost)> {
             item: at.item,
             reason: LostReason::Restart,
             runtime_alive: true,
-            step: held.shape.step(at.step)?.id.clone(),
+            step: state.step_id(at.scope, at.step)?.to_owned(),
         };
         Some((held.path.clone(), lost))
     };

@@ -210,23 +210,14 @@ impl Definition {
         let mut all = worlds.flat_map(|world| world.all_responders().map(move |one| (world, one)));
         all.find_map(|(world, responder)| {
             let what = match &responder.work {
-                ResponderWork::Ask(_) => "asks a model",
-                ResponderWork::Run(_) => "runs a workflow",
-                ResponderWork::Emit(_) if responder.publish.is_some() => "publishes",
-                ResponderWork::Emit(_) if responder.after_ms.is_some() => "waits before it reacts",
-                ResponderWork::Emit(_) => return None,
+                _ if responder.publish.is_some() => "publishes",
+                _ if responder.after_ms.is_some() => "waits before it reacts",
+                ResponderWork::Ask(_) | ResponderWork::Run(_) | ResponderWork::Emit(_) => {
+                    return None;
+                }
             };
             let (name, world) = (&responder.name, &world.name);
             Some(format!("the responder {name} of the world {world} {what}, which this version of ktsu cannot do"))
-        })
-    }
-
-    /// The first responder that asks a model, by world and name.
-    pub fn first_ask(&self) -> Option<String> {
-        self.plan.worlds.values().find_map(|world| {
-            let mut responders = world.all_responders();
-            let asks = responders.find(|one| matches!(one.work, ResponderWork::Ask(_)));
-            asks.map(|one| format!("{}/{}", world.name, one.name))
         })
     }
 

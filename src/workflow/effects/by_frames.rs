@@ -100,6 +100,7 @@ impl ByFrames {
             }
             Event::Step(event) => self.step(&frame.scope, event),
             Event::Run(event) => self.run(frame, event),
+            Event::World(WorldEvent::BudgetExhausted(_)) => self.failing = true,
             Event::Recompute(event) => {
                 self.to_compare = matches!(event, RecomputeEvent::Created(_));
             }
@@ -195,7 +196,7 @@ impl ByFrames {
 fn subjects(state: &RunState, due: &[Effect]) -> BTreeMap<u64, Subject> {
     let name = |scope: u32, step: u32, item: Option<u32>, request: Option<u64>| {
         let held = state.scope(scope).unwrap();
-        let step = held.shape.step(step).unwrap().id.clone();
+        let step = state.step_id(scope, step).unwrap().to_owned();
         (held.path.clone(), step, item, request)
     };
     let subject = |effect: &Effect| match effect.kind {

@@ -9,9 +9,12 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::calls::SentCall;
-use ktsu_projections::run::{AgentTask, RunState, Step as StepState, TaskAction, TaskPhase};
+use ktsu_projections::run::{
+    AgentTask, FIRST_RESPONDER_TASK, RunState, Step as StepState, TaskAction, TaskPhase,
+};
 use serde_json::{Value, json};
 
+use super::ask;
 use super::names::{FAN_OUT_INPUT, computed};
 use super::servers;
 use super::task::TaskSpec;
@@ -34,6 +37,9 @@ pub fn task_spec(
         && let Some(task) = memo.take_task(scope, step)
     {
         return Some(task);
+    }
+    if scope == 0 && step >= FIRST_RESPONDER_TASK {
+        return ask::spec(definition, state, memo, step);
     }
     let at = StepContext::new(definition, state, memo, scope, Some(step))?;
     let compiled = at.workflow.steps.get(step as usize)?;
@@ -302,12 +308,14 @@ impl StepContext<'_> {
                 agent: agent.file.name.clone(),
                 system: agent.file.prompt.system.clone(),
                 user: prompts.user,
+                messages: Vec::new(),
+                temperature_millionths: None,
                 reflect: prompts.reflect,
                 group: self.group(plan, agent),
                 max_tokens: plan.max_tokens,
                 max_turns: agent.file.max_turns,
                 threshold: plan.confidence_threshold_millionths,
-                schema: agent.file.output.clone(),
+                schema: Some(agent.file.output.clone()),
                 servers,
             },
         })

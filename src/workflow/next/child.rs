@@ -46,6 +46,7 @@ impl StepDecision<'_> {
             && plan.webhooks == Webhooks::Execute
             && child.is_some_and(|child| child.sends_webhooks());
         let event = RunEvent::Started(RunStarted {
+            input: BTreeMap::new(),
             plan: Some(plan.workflow.clone()),
             webhooks: Some(if sends {
                 Webhooks::Execute

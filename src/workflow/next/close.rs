@@ -48,6 +48,9 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
                 cause = seq;
             }
         }
+        if scope.path.is_empty() {
+            stop_asks(&mut unit, state, failing);
+        }
         if around && state.stopped().is_some() {
             continue;
         }
@@ -64,6 +67,23 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
     unit.drafts
 }
 
+/// Stops what responders asked.
+fn stop_asks(unit: &mut DecisionBatch, state: &RunState, failing: &RunFailure) {
+    for (position, tasks) in state.open_asks() {
+        let address = state.step_id(0, position).unwrap_or_default();
+        let why = stopped_words(state.stopped());
+        stop_items(unit, "", address, tasks, (stop_reason(failing), &why));
+    }
+}
+
+/// As what a task ends that a failing run stops.
+fn stop_reason(failing: &RunFailure) -> FinishReason {
+    match failing.step.is_none() && failing.code == "run_timeout" {
+        true => FinishReason::Timeout,
+        false => FinishReason::Stopped,
+    }
+}
+
 /// What is to be known to close a step.
 struct Closing<'a> {
     state: &'a RunState,
@@ -78,12 +98,8 @@ impl Closing<'_> {
     /// Closes a step; tells the number of its end where later scopes fail because of it.
     fn step(&self, unit: &mut DecisionBatch, scope: &Scope, at: u32, step: &Step) -> Option<u64> {
         let failing = self.failing;
-        let timed_out = failing.step.is_none() && failing.code == "run_timeout";
         if let (StepStatus::Running, Some(tasks)) = (step.status, &step.tasks) {
-            let reason = match timed_out {
-                true => FinishReason::Timeout,
-                false => FinishReason::Stopped,
-            };
+            let reason = stop_reason(failing);
             let id = scope.shape.step(at).map_or("", |step| step.id.as_str());
             let why = stopped_words(self.state.stopped());
             stop_items(unit, &scope.path, id, tasks, (reason, &why));

@@ -6,6 +6,8 @@
 //! unit, it returns the rest of the same unit. Recovery needs nothing else.
 
 mod agent;
+mod ask;
+mod budget;
 mod child;
 mod close;
 mod names;
@@ -18,6 +20,9 @@ mod webhook;
 mod world;
 
 pub use agent::task_spec;
+pub(crate) use budget::{
+    MAX_COST_LIMIT, MAX_DEPTH_LIMIT, MAX_EVENTS_LIMIT, MAX_TIME_LIMIT, limit_text,
+};
 pub use child::output_now;
 pub use names::{Memo, ScopedNames};
 pub use notice::notice_body;
@@ -25,9 +30,6 @@ pub use servers::{ServerSpec, missing_value_code, secret_values};
 pub use task::TaskSpec;
 pub use webhook::{
     REQUEST_HEADERS, SIGNATURE_HEADERS, WebhookPreview, delivery_id, notice_id, webhook_preview,
-};
-pub(crate) use world::{
-    MAX_COST_LIMIT, MAX_DEPTH_LIMIT, MAX_EVENTS_LIMIT, MAX_TIME_LIMIT, limit_text,
 };
 
 use std::collections::BTreeMap;
@@ -39,7 +41,7 @@ use ktsu_ledger::event::{
     StepFailed, StepInput, StepReset, StepSkipped, StepStarted, Violation,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
-use ktsu_projections::run::{Phase, RunState, Scope, StepStatus, Todo};
+use ktsu_projections::run::{FIRST_RESPONDER_TASK, Phase, RunState, Scope, StepStatus, Todo};
 use serde_json::Value;
 
 use super::airlock::SchemaViolation;
@@ -59,7 +61,7 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     if state.failing().is_some() {
         return Some(close::close(state));
     }
-    if let Some(exhausted) = world::over_budget(definition, state) {
+    if let Some(exhausted) = budget::over_budget(definition, state) {
         return Some(exhausted);
     }
     if let Some(notice) = notice::announce(definition, state, memo) {
@@ -73,8 +75,13 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
         }
         Some(Todo::Start | Todo::Effect { .. }) => {}
     }
-    match state.todo()? {
-        Todo::End { scope: 0 } if state.responding().is_some() && !state.is_ending() => None,
+    // A run that loads worlds ends when its responders say so.
+    let goes_on = state.responding().is_some() && !state.is_ending();
+    let todo = match goes_on {
+        true => state.todo_before_end(),
+        false => state.todo(),
+    };
+    match todo? {
         Todo::Start => {
             let mut unit = DecisionBatch::new(state, "");
             unit.push(
@@ -84,6 +91,11 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
             Some(unit.drafts)
         }
         Todo::End { scope } => StepContext::new(definition, state, memo, scope, None)?.end(),
+        Todo::Effect { scope: 0, step } | Todo::Step { scope: 0, step }
+            if step >= FIRST_RESPONDER_TASK =>
+        {
+            ask::advance(definition, state, memo, step)
+        }
         Todo::Effect { scope, step } | Todo::Step { scope, step } => {
             StepContext::new(definition, state, memo, scope, Some(step))?.step()
         }

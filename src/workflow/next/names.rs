@@ -69,6 +69,13 @@ impl Memo {
         self.kept.set(more);
     }
 
+    /// The params of a scope.
+    pub(super) fn params(&self, state: &RunState, scope: u32) -> Option<Rcvar> {
+        self.get(scope, MemoKey::Params, || {
+            Some(from_value(&state.params(scope)))
+        })
+    }
+
     fn get(&self, scope: u32, key: MemoKey, make: impl FnOnce() -> Option<Rcvar>) -> Option<Rcvar> {
         if let Some(value) = self.values.borrow().get(&(scope, key.copy())) {
             return Some(value.clone());
@@ -101,9 +108,7 @@ pub struct ScopedNames<'a> {
 impl NameLookup for ScopedNames<'_> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         match root {
-            Root::Params => self.memo.get(self.scope, MemoKey::Params, || {
-                Some(from_value(&self.state.params(self.scope)))
-            }),
+            Root::Params => self.memo.params(self.state, self.scope),
             Root::Env(name) => match self.state.created().env.get(name)? {
                 EnvValue::Value(value) if self.scope == 0 => {
                     Some(from_value(&Value::from(value.as_str())))

@@ -14,17 +14,12 @@ use serde_json::{Value, json};
 use super::agent::AgentEnd;
 use super::{DecisionBatch, StepDecision, WorkOutcome, violations};
 use crate::definition::CompiledStep;
+use crate::outcome;
 use crate::reserved::{self, ReservedEnd, ReservedEvaluation};
 use ktsu_schema::message_at;
 
 /// More ends than this are not all named as causes: a frame has its bounds.
 const MAX_CAUSES: usize = 4096;
-
-/// The longest error code that is taken from a runtime.
-const MAX_CODE: usize = 64;
-
-/// The most commands that are named.
-const MAX_COMMANDS: usize = 16;
 
 /// What became of a task.
 enum TaskVerdict {
@@ -278,67 +273,12 @@ impl StepDecision<'_> {
 
 /// Why an outcome has no output to check.
 fn rejected_outcome(outcome: &Value) -> Option<TaskVerdict> {
-    let fail = |code: &str, words: String, raw: &'static str| {
-        let raw = outcome
-            .pointer(raw.trim_start_matches("/outcome"))
-            .map(|_| raw);
-        Some(TaskVerdict::Fail {
-            failed: WorkOutcome::failed(code, words),
-            raw,
-        })
-    };
-    if let Some(error) = outcome.get("error").filter(|error| !error.is_null()) {
-        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        let code = match text("code") {
-            code if is_code(code) => code,
-            _ => "agent_failed",
-        };
-        let message = match error.as_str().unwrap_or_else(|| text("message")) {
-            "" => "the agent failed".to_owned(),
-            message => message.to_owned(),
-        };
-        return fail(code, message, "/outcome/raw_output");
-    }
-    if let Some(words) = unsupported_commands(outcome.get("commands").unwrap_or(&Value::Null)) {
-        return fail("command_not_supported", words, "/outcome/output");
-    }
-    match outcome.get("output") {
-        Some(Value::Object(_)) => None,
-        _ => {
-            let words = "the output is no JSON object".to_owned();
-            fail("output_invalid", words, "/outcome/output")
-        }
-    }
-}
-
-/// Whether a text can be an error code.
-fn is_code(text: &str) -> bool {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    (1..=MAX_CODE).contains(&text.len()) && text.bytes().all(plain)
-}
-
-/// What is commanded, if anything is: nothing executes commands yet (decision W5).
-fn unsupported_commands(commands: &Value) -> Option<String> {
-    let list = match commands {
-        Value::Null => return None,
-        Value::Array(list) if list.is_empty() => return None,
-        Value::Array(list) => list,
-        _ => return Some("the commands of the outcome are no list".to_owned()),
-    };
-    let kind = |one: &Value| match one.get("type").and_then(Value::as_str) {
-        Some(kind) => kind.to_owned(),
-        None => "?".to_owned(),
-    };
-    let kinds: Vec<String> = list.iter().take(MAX_COMMANDS).map(kind).collect();
-    let more = if list.len() > MAX_COMMANDS {
-        ", …"
-    } else {
-        ""
-    };
-    let kinds = kinds.join(", ");
-    Some(format!(
-        "the outcome has commands that nothing executes: {kinds}{more}"
-    ))
+    let refused = outcome::refusal(outcome, Value::is_object)?;
+    let raw = refused.raw;
+    Some(TaskVerdict::Fail {
+        failed: WorkOutcome::failed(&refused.code, refused.message),
+        raw,
+    })
 }
 
 /// What the air-lock says of the first place that breaks a schema.

@@ -1,16 +1,15 @@
 //! What responders make of what happened, in runs that load worlds (seed 002).
 
-use ktsu_ledger::event::{
-    Dropped, KitLoaded, LoadedWorld, WorkerEvent, WorldBudgetExhausted, WorldEvent,
-};
-use ktsu_ledger::{Draft, Event};
-use ktsu_projections::run::{RunState, RunStatus};
-use ktsu_projections::world::Responding;
-use ktsu_projections::world::activity::{is_address, is_world_event};
-use ktsu_projections::world::responding::Firing;
-use serde_json::Value;
+use std::sync::Arc;
 
-use super::{DecisionBatch, Memo};
+use ktsu_ledger::event::{KitLoaded, LoadedWorld, TaskKind, WorldEvent};
+use ktsu_ledger::{Cause, Draft, Event};
+use ktsu_projections::run::{RunState, RunStatus};
+use ktsu_projections::world::activity::is_world_event;
+use ktsu_projections::world::{Responding, Trigger, TriggerSubject};
+
+use super::budget::{NextEvent, WorldUsage};
+use super::{DecisionBatch, Memo, ask};
 use crate::definition::{CompiledWorlds, Definition};
 use crate::respond::{RespondContext, Response, next};
 use crate::rules::DecisionRules;
@@ -31,27 +30,71 @@ pub(super) fn respond(
     if !responding.is_loaded() {
         return Some(loaded(worlds, state, root.started?));
     }
-    let created = state.created();
-    let params = created.params.to_value();
-    let context = RespondContext {
-        worlds,
-        goal: params.get("goal").and_then(Value::as_str),
-        params: &created.params,
-        env: &created.env,
-        rules: DecisionRules::of(state),
+    let usage = WorldUsage::of(worlds.budget, state, responding);
+    let response = with_context(definition, state, memo, |context| {
+        let mut memo = memo.responders.borrow_mut();
+        memo.at(state.next_seq());
+        next(context, responding, &mut memo)
+    })??;
+    let checked = |drafts: Vec<Draft>| {
+        let reacts = drafts.first().and_then(|draft| draft.cause.first());
+        let check = reply(responding, reacts)
+            .and_then(|trigger| ask::check_reply(definition, state, &trigger));
+        Some(check.unwrap_or(drafts))
     };
-    let mut memo = memo.responders.borrow_mut();
-    memo.at(state.next_seq());
-    match next(context, responding, &mut memo)? {
-        Response::Frame(draft) => Some(match exhausted(worlds, state, responding, Some(&draft)) {
-            Some(exhausted) => exhausted,
-            None => vec![*draft],
-        }),
-        Response::Failed(draft) => Some(vec![*draft]),
-        Response::Rejected(drafts) => Some(Vec::from(*drafts)),
-        // No run loads worlds that ask or run anything: `admit::invocation` refuses them.
-        Response::Announce(_) => None,
+    match response {
+        Response::Frame(draft) if is_world_event(&draft.event, &draft.scope) => {
+            let exhausted = usage.exhausted(Some(NextEvent {
+                causes: &draft.cause,
+                asks: false,
+            }));
+            exhausted.or_else(|| checked(vec![*draft]))
+        }
+        Response::Frame(draft) | Response::Failed(draft) => checked(vec![*draft]),
+        Response::Rejected(drafts) => checked(Vec::from(*drafts)),
+        Response::Announce(task) => {
+            // The request of a question counts; what a workflow does counts where it ends.
+            let causes = [Cause::Here(task.trigger.seq)];
+            let request = NextEvent {
+                causes: &causes,
+                asks: true,
+            };
+            let counts = task.kind == TaskKind::Ask;
+            let exhausted = usage.exhausted(counts.then_some(request));
+            exhausted.or_else(|| ask::announce(definition, state, memo, &task))
+        }
     }
+}
+
+/// The trigger at the cursor or behind it, if a decision is a reaction to it and it is the end of
+/// what a responder asked or ran.
+fn reply(responding: &Responding, cause: Option<&Cause>) -> Option<Arc<Trigger>> {
+    let is_reply = |trigger: &Arc<Trigger>| {
+        let about = cause == Some(&Cause::Here(trigger.seq));
+        about && matches!(trigger.subject, TriggerSubject::Reply { .. })
+    };
+    let (current, _) = responding.current()?;
+    if cause == Some(&Cause::Here(current.seq)) {
+        return Some(Arc::clone(current)).filter(is_reply);
+    }
+    let (next, _) = responding.after_current()?;
+    Some(next).filter(is_reply)
+}
+
+/// Calls a function with what responders see of the run.
+pub(super) fn with_context<T>(
+    definition: &Definition,
+    state: &RunState,
+    memo: &Memo,
+    evaluate: impl FnOnce(RespondContext<'_>) -> T,
+) -> Option<T> {
+    let params = memo.params(state, 0)?;
+    Some(evaluate(RespondContext {
+        worlds: definition.worlds()?,
+        params: &params,
+        env: &state.created().env,
+        rules: DecisionRules::of(state),
+    }))
 }
 
 /// The hash of the world that the end of a run names; nothing at the end of a child, and where no
@@ -74,109 +117,4 @@ fn loaded(worlds: &CompiledWorlds, state: &RunState, started: u64) -> Vec<Draft>
     });
     unit.push(Event::World(event), vec![started]);
     unit.drafts
-}
-
-/// The names of the limits, as world files and the reasons of `budget.exhausted` have them.
-pub(crate) const MAX_EVENTS_LIMIT: &str = "max_events";
-pub(crate) const MAX_COST_LIMIT: &str = "max_llm_cost_usd";
-pub(crate) const MAX_DEPTH_LIMIT: &str = "max_recursion_depth";
-pub(crate) const MAX_TIME_LIMIT: &str = "max_wall_seconds";
-
-/// `budget.exhausted` where a limit is exceeded whatever comes next: by what a reply that came in
-/// cost or added, or because the time is up. Runs without worlds pay one comparison.
-pub(super) fn over_budget(definition: &Definition, state: &RunState) -> Option<Vec<Draft>> {
-    let responding = state.responding()?;
-    let worlds = definition.worlds()?;
-    let runs = state.scope(0)?.status == RunStatus::Running;
-    if !runs || !responding.is_loaded() || responding.exhausted().is_some() {
-        return None;
-    }
-    exhausted(worlds, state, responding, None)
-}
-
-/// `budget.exhausted` in the place of what would exceed a limit; an exact fit does not. Without a
-/// next frame, if a limit is exceeded already. It names every limit that is reached.
-///
-/// What starts a call of a model is refused once the recorded cost has reached its limit, as it is
-/// under the budget of a workflow (decision F4).
-fn exhausted(
-    worlds: &CompiledWorlds,
-    state: &RunState,
-    responding: &Responding,
-    next: Option<&Draft>,
-) -> Option<Vec<Draft>> {
-    let counts = next.is_some_and(|next| is_world_event(&next.event, &next.scope));
-    let calls = next.is_some_and(starts_call);
-    if next.is_some() && !counts && !calls {
-        return None;
-    }
-    let budget = responding.budget(worlds.budget);
-    let activity = responding.activity();
-    let events = activity.events() + u64::from(counts);
-    let depth = match next {
-        Some(next) => activity.depth_below(&next.cause),
-        None => activity.deepest().unwrap_or_default(),
-    };
-    let cost = state.spend().cost_micro_usd;
-    let elapsed_ms = responding.used_ms();
-    let is_over = [
-        events > budget.max_events,
-        depth > budget.max_recursion_depth,
-        cost > budget.max_llm_cost_micro_usd || (calls && cost == budget.max_llm_cost_micro_usd),
-        responding.is_time_up(),
-    ];
-    if is_over == [false; 4] {
-        return None;
-    }
-    // The timer may be late; its limit is reached all the same.
-    let reached = [
-        is_over[0],
-        is_over[1],
-        is_over[2],
-        is_over[3] || elapsed_ms >= budget.max_wall_ms,
-    ];
-    let limits = [
-        (MAX_EVENTS_LIMIT, budget.max_events),
-        (MAX_DEPTH_LIMIT, budget.max_recursion_depth.into()),
-        (MAX_COST_LIMIT, budget.max_llm_cost_micro_usd),
-        (MAX_TIME_LIMIT, budget.max_wall_ms),
-    ];
-    let reasons = limits.into_iter().zip(reached);
-    let reasons = reasons.filter(|(_, reached)| *reached);
-    let event = WorldEvent::BudgetExhausted(WorldBudgetExhausted {
-        cost_micro_usd: cost,
-        depth,
-        dropped: Dropped {
-            outputs: responding.firing().map_or(0, Firing::left),
-            triggers: responding.queued_triggers(),
-        },
-        elapsed_ms,
-        event_count: activity.events(),
-        reasons: reasons
-            .map(|((name, limit), _)| limit_text(name, limit))
-            .collect(),
-    });
-    let last = activity
-        .last()
-        .or(state.scope(0).and_then(|root| root.started));
-    let mut unit = DecisionBatch::new(state, "");
-    unit.push(Event::World(event), last.into_iter().collect());
-    Some(unit.drafts)
-}
-
-/// Whether a frame announces that a responder's question goes to a model.
-fn starts_call(next: &Draft) -> bool {
-    matches!(&next.event, Event::Worker(WorkerEvent::Dispatched(sent)) if is_address(&sent.step))
-}
-
-/// `NAME=LIMIT`, in the units of world files.
-pub(crate) fn limit_text(name: &str, limit: u64) -> String {
-    let (unit, digits) = match name {
-        MAX_COST_LIMIT => (1_000_000, 6),
-        MAX_TIME_LIMIT => (1_000, 3),
-        _ => return format!("{name}={limit}"),
-    };
-    let text = format!("{}.{:0digits$}", limit / unit, limit % unit);
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    format!("{name}={text}")
 }

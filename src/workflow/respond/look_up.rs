@@ -15,14 +15,15 @@ use crate::template::Template;
 /// The most objects that one look-up gives.
 const MAX_FOUND: usize = 10_000;
 
-/// Evaluates the look-ups of a responder in order; each sees those before it.
+/// Evaluates the look-ups of a responder in order; each sees those before it. Gives what they found,
+/// and what the responder mentions of its trigger.
 pub(super) fn look_up(
     responder: &CompiledResponder,
     names: &ResponderNames<'_>,
     world: &World,
     rules: DecisionRules,
 ) -> Result<BTreeMap<String, Rcvar>, EvaluationError> {
-    let mut found = BTreeMap::new();
+    let mut found = names.of_trigger_once(responder.roots());
     for lookup in &responder.lookups {
         let finder = Finder {
             names: names.with_locals(&found),
@@ -95,8 +96,8 @@ impl Finder<'_> {
     ) -> Result<impl Iterator<Item = Result<&'q WorldObject, EvaluationError>> + 'q, EvaluationError>
     {
         let conditions = self.conditions(&query.fields, &self.names)?;
-        let found: Vec<_> = self.world.find(&query.kind, &conditions).collect();
-        Ok(found.into_iter().filter_map(move |object| {
+        let found = self.world.find(&query.kind, &conditions);
+        Ok(found.filter_map(move |object| {
             let Some((kind, fields)) = &query.without else {
                 return Some(Ok(&**object));
             };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use jmespath::Rcvar;
 use ktsu_ledger::event::{
     AgentEvent, AgentFinished, FinishReason, LlmRequest, LlmResponse, ObjectCreated, ObjectPatched,
     Post, Principal, Purpose, Report, WorkerDispatched, WorkerEvent, WorldEvent,
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 use super::{RespondContext, ResponderMemo, Response, TaskRequest, next, task_request};
 use crate::definition::Definition;
+use crate::expression::from_value;
 use crate::plans_tests::{plan, workflow};
 use crate::rules::DecisionRules;
 
@@ -31,13 +33,13 @@ pub(super) fn definition(worlds: &[&Value]) -> Definition {
 
 pub(super) struct Loop<'d> {
     definition: &'d Definition,
-    goal: Option<&'static str>,
+    goal: &'static str,
     pub(super) responding: Responding,
     pub(super) frames: Vec<Frame>,
     memo: ResponderMemo,
     /// What responders failed with.
     pub(super) failures: Vec<String>,
-    params: CanonicalJson,
+    params: Rcvar,
     env: BTreeMap<String, ktsu_ledger::event::EnvValue>,
 }
 
@@ -46,19 +48,19 @@ impl<'d> Loop<'d> {
         let worlds = definition.worlds().unwrap();
         Self {
             definition,
-            goal: Some(goal),
+            goal,
             responding: Responding::new(Reactions::of(worlds.worlds())),
             frames: Vec::new(),
             memo: ResponderMemo::default(),
             failures: Vec::new(),
-            params: CanonicalJson::null(),
+            params: from_value(&json!({ "goal": goal })),
             env: BTreeMap::new(),
         }
     }
 
     /// The same run after a restart: nothing but some of its frames is left.
     pub(super) fn restarted(&self, frames: &[Frame]) -> Self {
-        let mut again = Self::new(self.definition, self.goal.unwrap_or_default());
+        let mut again = Self::new(self.definition, self.goal);
         for frame in frames {
             again.take(frame.clone());
         }
@@ -68,7 +70,6 @@ impl<'d> Loop<'d> {
     fn context(&self) -> RespondContext<'_> {
         RespondContext {
             worlds: self.definition.worlds().unwrap(),
-            goal: self.goal,
             params: &self.params,
             env: &self.env,
             rules: DecisionRules::NEWEST,
@@ -156,6 +157,7 @@ impl<'d> Loop<'d> {
             purpose: Purpose::Turn,
             report: report(1),
             step,
+            temperature_millionths: None,
             tools: None,
         }));
         self.append(draft(Actor::Runtime, cause, request));

@@ -13,9 +13,10 @@
 //! them takes time in proportion to their number; it may be thrown away at any moment, and is, when
 //! a process ends.
 //!
-//! Pieces: `names` what expressions see; `look_up` the names of `with`; `verdict` which candidates
+//! Pieces: `ask` what a reply comes to; `names` what expressions see; `look_up` the names of `with`; `verdict` which candidates
 //! react; `output` what an entry makes; `reply` reactions to what was asked.
 
+mod ask;
 mod look_up;
 mod names;
 mod output;
@@ -27,7 +28,7 @@ use std::sync::Arc;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::{EnvValue, ResponderFailed, ResponderFired, TaskKind, WorldEvent};
-use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
+use ktsu_ledger::{Actor, Cause, Draft, Event};
 use ktsu_projections::world::derivation::GOAL_ACTOR;
 use ktsu_projections::world::responding::OutputPlace;
 use ktsu_projections::world::{
@@ -44,15 +45,15 @@ use output::Maker;
 pub(crate) use output::misfit;
 use verdict::{Evaluated, Evaluation};
 
+pub(crate) use ask::evaluate as evaluate_reply;
+
 /// What holds for all responders of a run.
 #[derive(Clone, Copy)]
 pub struct RespondContext<'a> {
     /// The worlds of its definition.
     pub worlds: &'a CompiledWorlds,
-    /// Its goal, if it was given one.
-    pub goal: Option<&'a str>,
-    /// Its params.
-    pub params: &'a CanonicalJson,
+    /// Its params, an object. The goal is one of them, if it was given one.
+    pub params: &'a Rcvar,
     /// Its environment. Secrets are unknown to expressions.
     pub env: &'a BTreeMap<String, EnvValue>,
     /// The rules by which it is decided.
@@ -219,7 +220,7 @@ pub fn next_output(
 /// goal makes nothing of it.
 fn next_of_goal(context: RespondContext<'_>, responding: &Responding) -> Option<Response> {
     let from = responding.next_of_goal()?;
-    context.goal?;
+    context.goal()?;
     let names = ResponderNames::of_goal(context);
     let maker = Maker {
         context,
@@ -256,6 +257,14 @@ struct Stage<'a> {
     trigger: &'a Arc<Trigger>,
     world: &'a World,
     head: &'a World,
+}
+
+impl RespondContext<'_> {
+    /// The goal of the run, if it was given one: its param `goal`.
+    pub fn goal(&self) -> Option<&Rcvar> {
+        let goal = self.params.as_object()?.get("goal")?;
+        goal.is_string().then_some(goal)
+    }
 }
 
 impl ResponderMemo {
@@ -391,6 +400,8 @@ pub enum TaskRequest {
         workflow: String,
         /// An object.
         params: Value,
+        /// The places in it that an expression filled.
+        filled: Vec<String>,
     },
 }
 
@@ -435,10 +446,12 @@ pub fn task_request(
             Ok(Some(TaskRequest::Ask(messages)))
         }
         (CompiledResponse::Run { workflow, params }, TaskKind::Run) => {
-            let params = params.as_ref().map(render).transpose()?;
+            let rendered = params.as_ref().map(render).transpose()?;
+            let filled = params.as_ref().map(Template::expression_pointers);
             Ok(Some(TaskRequest::Run {
                 workflow: workflow.clone(),
-                params: params.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
+                params: rendered.unwrap_or_else(|| Value::Object(serde_json::Map::new())),
+                filled: filled.unwrap_or_default(),
             }))
         }
         _ => Ok(None),

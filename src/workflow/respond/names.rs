@@ -1,6 +1,6 @@
 //! What expressions of responders see (the names of a world file).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jmespath::{Rcvar, Variable};
 use ktsu_ledger::event::EnvValue;
@@ -73,6 +73,17 @@ impl<'a> ResponderNames<'a> {
         self.context.env.get(name) == Some(&EnvValue::Secret)
     }
 
+    /// What a responder mentions of its trigger, converted once: expressions mention it for every
+    /// item and entry.
+    pub(super) fn of_trigger_once(&self, mentioned: &BTreeSet<Root>) -> BTreeMap<String, Rcvar> {
+        let names = mentioned.iter().filter_map(|root| match root {
+            Root::Name(name) | Root::Step(name) => Some(name),
+            Root::Params | Root::Env(_) | Root::Item | Root::ItemIndex => None,
+        });
+        let values = names.filter_map(|name| Some((name.clone(), self.named(name)?)));
+        values.collect()
+    }
+
     fn named(&self, name: &str) -> Option<Rcvar> {
         if let Some(value) = self.locals.iter().rev().find_map(|locals| locals.get(name)) {
             return Some(value.clone());
@@ -81,7 +92,7 @@ impl<'a> ResponderNames<'a> {
             return Some(value.clone());
         }
         if name == "goal" {
-            return self.context.goal.map(|goal| from_value(&Value::from(goal)));
+            return self.context.goal().cloned();
         }
         let (trigger, world) = self.trigger?;
         let end = |id: &str| world.object(id).map(|object| shown_object(object));
@@ -103,7 +114,7 @@ impl<'a> ResponderNames<'a> {
 impl NameLookup for ResponderNames<'_> {
     fn get(&self, root: &Root) -> Option<Rcvar> {
         match root {
-            Root::Params => Some(from_json(self.context.params)),
+            Root::Params => Some(self.context.params.clone()),
             Root::Env(name) => match self.context.env.get(name)? {
                 EnvValue::Value(value) => Some(from_value(&Value::from(value.as_str()))),
                 EnvValue::Secret => None,

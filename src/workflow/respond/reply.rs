@@ -8,6 +8,7 @@ use ktsu_ledger::{CanonicalJson, Cause};
 use ktsu_projections::world::TaskContext;
 use serde_json::Value;
 
+use super::ask::{ReplyEnd, evaluate};
 use super::look_up::look_up;
 use super::names::ResponderNames;
 use super::output::Maker;
@@ -42,10 +43,6 @@ pub(super) fn react(
         }))))
     };
     let outcome = outcome.to_value();
-    if let Some(error) = outcome.get("error").filter(|error| !error.is_null()) {
-        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        return fail(text("code"), text("message"));
-    }
     let found = stage.context.worlds.responder(&task.responder);
     let Some((_, responder)) = found else {
         return fail(
@@ -53,8 +50,26 @@ pub(super) fn react(
             "the responder is not in the definition any more",
         );
     };
-    let output = outcome.get("output").unwrap_or(&Value::Null);
-    match reacted(stage, &maker, (task, responder), output, from) {
+    let end = match &responder.work {
+        CompiledResponse::Ask(ask) => evaluate(ask, &outcome, stage.context.rules).end,
+        CompiledResponse::Run { .. } | CompiledResponse::Emit(_) => {
+            ReplyEnd::Output(outcome.get("output").cloned().unwrap_or_default())
+        }
+    };
+    let output = match end {
+        ReplyEnd::Output(output) => output,
+        ReplyEnd::Failed { code, message } => return fail(&code, &message),
+        ReplyEnd::Skipped(reason) => {
+            let entries = u32::try_from(responder.then.len()).unwrap_or(u32::MAX);
+            let skipped = (0..entries).map(|entry| SkippedEntry {
+                entry,
+                reason: reason.clone(),
+            });
+            let done = completed(task, skipped.collect());
+            return Response::Frame(Box::new(maker.draft(done)));
+        }
+    };
+    match reacted(stage, &maker, (task, responder), &output, from) {
         Ok(response) => response,
         Err(error) => fail("expression_failed", &error.message),
     }
@@ -104,12 +119,17 @@ fn reacted(
         let reason = error.message;
         Some(SkippedEntry { entry, reason })
     });
-    let completed = WorldEvent::Completed(ResponderCompleted {
+    let done = completed(task, skipped.collect());
+    Ok(Response::Frame(Box::new(maker.draft(done))))
+}
+
+/// `responder.completed`.
+fn completed(task: &TaskContext, skipped: Vec<SkippedEntry>) -> WorldEvent {
+    WorldEvent::Completed(ResponderCompleted {
         address: task.address.to_string(),
         responder: task.responder.to_string(),
-        skipped: skipped.collect(),
-    });
-    Ok(Response::Frame(Box::new(maker.draft(completed))))
+        skipped,
+    })
 }
 
 /// `reply {output, text}` of a model, or `result` of a workflow.

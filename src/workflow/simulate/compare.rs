@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use ktsu_ledger::event::{RunEvent, TimerKind};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::normalize::{self, FrameKey, NormalizedFrame};
 use ktsu_projections::run::{FoldError, RunState};
@@ -437,15 +437,21 @@ impl DivergenceCollector {
 }
 
 /// What a runtime gets to know about a task, and the kind of a difference in each part of it.
-fn fields(spec: &TaskSpec) -> [(DivergenceKind, &'static str, Value); 9] {
+fn fields(spec: &TaskSpec) -> [(DivergenceKind, &'static str, Value); 11] {
     [
         (Prompt, "/agent", json!(spec.agent)),
         (Prompt, "/system", json!(spec.system)),
         (Prompt, "/user", json!(spec.user)),
+        (Prompt, "/messages", json!(spec.messages)),
         (Prompt, "/reflect", json!(spec.reflect)),
         // The schema is part of the system prompt, so the model would see it.
-        (Prompt, "/schema", spec.schema.to_value()),
+        (
+            Prompt,
+            "/schema",
+            json!(spec.schema.as_ref().map(CanonicalJson::to_value)),
+        ),
         (Group, "/group", json!(spec.group)),
+        (Limit, "/temperature", json!(spec.temperature_millionths)),
         (Limit, "/max_tokens", json!(spec.max_tokens)),
         (Limit, "/max_turns", json!(spec.max_turns)),
         (Limit, "/threshold", json!(spec.threshold)),

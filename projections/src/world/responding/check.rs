@@ -96,6 +96,9 @@ impl Responding {
             WorldEvent::Failed(failed) => {
                 self.check_actor(frame, Some(&failed.responder))?;
                 match &failed.address {
+                    Some(address) if self.is_waiting(Some(address)) => {
+                        self.check_unbegun(frame, address, &failed.responder)
+                    }
                     Some(address) => self.check_ended(frame, address, &failed.responder),
                     None if failed.responder == GOAL_ACTOR && !self.has_fired => Ok(()),
                     None => {
@@ -192,6 +195,21 @@ impl Responding {
         match names.map(|name| name.map(|name| &**name)).eq(told) {
             true => Ok(()),
             false => Err(WorldRefusal::Candidates),
+        }
+    }
+
+    /// Whether something that a responder wanted to ask or to run waits to begin.
+    fn check_unbegun(
+        &self,
+        frame: &Frame,
+        address: &str,
+        responder: &str,
+    ) -> Result<(), WorldRefusal> {
+        let task = self.tasks.get(address).map(|task| &task.context);
+        let task = task.filter(|task| *task.responder == *responder);
+        match task.is_some_and(|task| is_about(Some(&task.trigger), frame)) {
+            true => Ok(()),
+            false => Err(WorldRefusal::Task(address.to_owned())),
         }
     }
 

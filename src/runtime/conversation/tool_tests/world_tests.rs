@@ -380,6 +380,7 @@ impl World {
         self.began = self.next_seq();
         let terms = ConversationLimits {
             max_turns: self.max_turns,
+            text_reply: false,
             people: true,
         };
         let mut conversation = Conversation::new(prompt(), terms, &self.log);
@@ -393,6 +394,7 @@ impl World {
                         max_tokens: 9,
                         messages: call.messages,
                         purpose: call.purpose,
+                        temperature: None,
                         tools: call.tools,
                     };
                     let event = self.record(&ReportEvent::Request(request));

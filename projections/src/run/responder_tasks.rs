@@ -1,0 +1,300 @@
+//! What the responders of a run ask models or have workflows do, as its state keeps it: each as if
+//! it were a step of the run itself, so that runtimes, supervision and inline children treat it like
+//! any other work.
+//!
+//! ```text
+//! worker.dispatched of `@NAME.KEY` ──▶ agent.finished ──┐
+//! run.started in the scope `@NAME.KEY` ──▶ run.completed ┴─▶ its responder reacts
+//! ```
+//!
+//! When one begins, and what its end means, is known to [`Responding`]; here is what happens between
+//! the two.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ktsu_ledger::event::plan::world::{AskPlan, ResponderPlan, ResponderWork};
+use ktsu_ledger::event::plan::{AgentPlan, StepWork};
+use ktsu_ledger::event::{
+    AgentEvent, ResponderFailed, RunEvent, RunStarted, TaskKind, WorkerDispatched, WorldEvent,
+    is_address,
+};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
+use serde_json::{Value, json};
+
+use super::scope::{Step, StepStatus};
+use super::tasks::{TaskAction, Tasks};
+use super::transition::{TransitionError, TransitionTarget};
+use super::{RunState, RunStatus};
+use crate::world::ResponderTaskPhase as TaskPhase;
+
+/// Positions from here on in the run itself are those of what responders ask or run, in the order in
+/// which it began. No workflow has so many steps.
+pub const FIRST_RESPONDER_TASK: u32 = 1 << 31;
+
+/// What a responder asked or ran, once it has begun.
+#[derive(Debug, Clone)]
+pub(super) struct ResponderTask {
+    /// `@NAME.KEY`.
+    address: String,
+    pub(super) step: Step,
+    pub(super) work: StepWork,
+}
+
+/// All of them.
+#[derive(Debug, Clone, Default)]
+pub(super) struct ResponderTasks {
+    begun: u32,
+    by_position: BTreeMap<u32, ResponderTask>,
+    by_address: HashMap<String, u32>,
+}
+
+impl ResponderTasks {
+    pub(super) fn get(&self, position: u32) -> Option<&ResponderTask> {
+        self.by_position.get(&position)
+    }
+
+    pub(super) fn get_mut(&mut self, position: u32) -> Option<&mut ResponderTask> {
+        self.by_position.get_mut(&position)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (u32, &ResponderTask)> {
+        self.by_position.iter().map(|(at, task)| (*at, task))
+    }
+
+    fn add(&mut self, address: &str, step: Step, work: StepWork) -> u32 {
+        let at = FIRST_RESPONDER_TASK.saturating_add(self.begun);
+        self.begun += 1;
+        let task = ResponderTask {
+            address: address.to_owned(),
+            step,
+            work,
+        };
+        self.by_position.insert(at, task);
+        self.by_address.insert(address.to_owned(), at);
+        at
+    }
+
+    fn remove(&mut self, position: u32) -> Option<ResponderTask> {
+        let task = self.by_position.remove(&position)?;
+        if self.by_address.get(&task.address) == Some(&position) {
+            self.by_address.remove(&task.address);
+        }
+        Some(task)
+    }
+}
+
+impl RunState {
+    /// What a step, or what a responder asked or ran, is called in frames.
+    pub fn step_id(&self, scope: u32, step: u32) -> Option<&str> {
+        match self.responder_task(scope, step) {
+            Some(task) => Some(&task.address),
+            None => Some(&self.scope(scope)?.shape.step(step)?.id),
+        }
+    }
+
+    /// What responders asked models and has neither ended nor been lost for good: positions in the
+    /// run itself.
+    pub fn open_asks(&self) -> impl Iterator<Item = (u32, &Tasks)> {
+        let open = self.responder_tasks.iter();
+        open.filter_map(|(at, task)| Some((at, task.step.tasks.as_deref()?)))
+    }
+
+    /// What is due for what a responder asked, from its plan.
+    pub fn ask_action(&self, position: u32) -> Option<TaskAction> {
+        let plan = self.agent_plan(0, position)?;
+        self.step(0, position)?.tasks.as_deref()?.next_action(plan)
+    }
+
+    pub(super) fn responder_task(&self, scope: u32, step: u32) -> Option<&ResponderTask> {
+        let is_task = scope == 0 && step >= FIRST_RESPONDER_TASK;
+        is_task.then(|| self.responder_tasks.get(step)).flatten()
+    }
+
+    /// The position of what a responder asked or ran.
+    pub(super) fn responder_task_at(&self, address: &str) -> Option<u32> {
+        self.responder_tasks.by_address.get(address).copied()
+    }
+
+    /// The first dispatch of what a responder asks. Nothing: this is about something that has begun,
+    /// or about no responder.
+    pub(super) fn check_ask(
+        &self,
+        frame: &Frame,
+        sent: &WorkerDispatched,
+    ) -> Result<Option<TransitionTarget>, TransitionError> {
+        if !is_address(&sent.step) || self.responder_task_at(&sent.step).is_some() {
+            return Ok(None);
+        }
+        let attempt = self.check_begins(frame, &sent.step, TaskKind::Ask)?;
+        let allowed = frame.scope.is_empty() && sent.item.is_none() && sent.attempt == attempt;
+        self.require(allowed, frame, &sent.step, "waiting")?;
+        Ok(Some(TransitionTarget::ResponderTask))
+    }
+
+    /// The beginning of what a responder has a workflow do.
+    pub(super) fn check_responder_run(
+        &self,
+        frame: &Frame,
+        plan: Option<&str>,
+    ) -> Result<TransitionTarget, TransitionError> {
+        self.check_begins(frame, &frame.scope, TaskKind::Run)?;
+        let responder = self.responder_of(&frame.scope);
+        let child = responder.and_then(|responder| responder.work.child());
+        let allowed = child.is_some_and(|child| plan == Some(&child.workflow));
+        self.require(allowed, frame, &frame.scope, "waiting")?;
+        Ok(TransitionTarget::ResponderTask)
+    }
+
+    /// Whether something that a responder wants waits to begin; gives the number of its next attempt.
+    fn check_begins(
+        &self,
+        frame: &Frame,
+        address: &str,
+        kind: TaskKind,
+    ) -> Result<u32, TransitionError> {
+        let responding = self.responding().ok_or(TransitionError::NoWorlds)?;
+        let task = responding.task(address);
+        let task = task.filter(|task| task.context.kind == kind);
+        let task = task.ok_or_else(|| TransitionError::Step(address.to_owned()))?;
+        let status = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
+        let open = status == RunStatus::Running && !self.is_parked() && self.failing().is_none();
+        let waits = task.phase == TaskPhase::Waiting;
+        self.require(open && waits, frame, address, task.phase.as_str())?;
+        Ok(task.attempts + 1)
+    }
+
+    /// Who wants what has this address.
+    pub(super) fn responder_of(&self, address: &str) -> Option<&ResponderPlan> {
+        let task = self.responding()?.task(address)?;
+        let mut worlds = self.outline.worlds().values();
+        worlds.find_map(|world| {
+            let mut all = world.all_responders();
+            all.find(|one| *one.name == *task.context.responder)
+        })
+    }
+
+    /// What a responder asks is sent out for the first time.
+    pub(super) fn begin_ask(&mut self, frame: &Frame, sent: &WorkerDispatched) -> Option<u32> {
+        let before = sent.attempt.saturating_sub(1);
+        let ResponderWork::Ask(ask) = &self.responder_of(&sent.step)?.work else {
+            return None;
+        };
+        let work = StepWork::Agent(agent_plan(ask));
+        let step = Step {
+            status: StepStatus::Running,
+            attempt: sent.attempt,
+            started: Some(frame.seq),
+            tasks: Some(Box::new(Tasks::begin(None, frame.seq, before))),
+            ..Step::pending(0)
+        };
+        Some(self.responder_tasks.add(&sent.step, step, work))
+    }
+
+    /// What a responder has a workflow do begins: an inline child of its own.
+    pub(super) fn begin_responder_run(
+        &mut self,
+        frame: &Frame,
+        started: &RunStarted,
+    ) -> Option<u32> {
+        let child = self.responder_of(&frame.scope)?.work.child()?.clone();
+        let step = Step {
+            status: StepStatus::Running,
+            attempt: 1,
+            input: started.input.clone(),
+            started: Some(frame.seq),
+            ..Step::pending(0)
+        };
+        let work = StepWork::Workflow(child);
+        Some(self.responder_tasks.add(&frame.scope, step, work))
+    }
+
+    /// A responder has reacted to the end of what it asked, or nobody waits for that any more. What
+    /// a workflow did for one stays: its params are those of an inline child.
+    pub(super) fn end_ask(&mut self, address: &str) {
+        let Some(at) = self.responder_task_at(address) else {
+            return;
+        };
+        let is_ask = self
+            .responder_tasks
+            .get(at)
+            .is_some_and(|task| task.step.tasks.is_some());
+        if is_ask && let Some(task) = self.responder_tasks.remove(at) {
+            self.spend.close_all(&task.step);
+            self.end_announced(&task.step);
+            self.todo.remove(&super::Todo::Step { scope: 0, step: at });
+            self.todo
+                .remove(&super::Todo::Effect { scope: 0, step: at });
+        }
+    }
+
+    /// What responders ask or run begins anew, from the world as of its trigger: the definition
+    /// changed, or a person takes a run up again.
+    pub(super) fn restart_responder_tasks(&mut self, frame: &Frame) {
+        let all: Vec<(u32, String)> = self
+            .responder_tasks
+            .iter()
+            .map(|(at, task)| (at, task.address.clone()))
+            .collect();
+        for (at, address) in all {
+            self.end_ask(&address);
+            let children = (0u32..).zip(&self.scopes);
+            let open = children.filter(|(_, child)| {
+                child.parent == Some((0, at)) && child.status != RunStatus::Complete
+            });
+            for child in open.map(|(child, _)| child).collect::<Vec<_>>() {
+                self.abandon(frame, child);
+            }
+        }
+        if let Some(responding) = &mut self.responding {
+            responding.restart_tasks();
+        }
+    }
+
+    /// Takes what a frame says of what a responder asked or ran, behind [`Responding::apply`].
+    ///
+    /// [`Responding::apply`]: crate::world::Responding::apply
+    pub(super) fn apply_to_responder_tasks(&mut self, frame: &Frame) {
+        match &frame.event {
+            Event::World(WorldEvent::Completed(done)) => self.end_ask(&done.address),
+            Event::World(WorldEvent::Failed(ResponderFailed {
+                address: Some(address),
+                ..
+            })) => self.end_ask(address),
+            Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
+                let task = self.responding().and_then(|all| all.task(&end.step));
+                if task.is_some_and(|task| task.phase == TaskPhase::SetAside) {
+                    self.end_ask(&end.step);
+                }
+            }
+            Event::Run(RunEvent::Completed(_)) if is_address(&frame.scope) => {
+                self.end_responder_run(frame);
+            }
+            _ => {}
+        }
+    }
+
+    /// What a workflow did for a responder has an output.
+    fn end_responder_run(&mut self, frame: &Frame) {
+        let scope = self.scope_at(&frame.scope).and_then(|at| self.scope(at));
+        let ended = scope.and_then(|scope| scope.ended.as_ref());
+        let output = ended.and_then(|ended| ended.output.as_ref());
+        let output = output.map_or(Value::Null, |held| held.json.to_value());
+        let outcome = CanonicalJson::from_value(&json!({ "output": output }));
+        if let (Some(responding), Ok(outcome)) = (&mut self.responding, outcome) {
+            responding.end_task(frame, &frame.scope, outcome);
+        }
+    }
+}
+
+/// What a responder asks, as an agent's plan: one without a file, params or items.
+fn agent_plan(ask: &AskPlan) -> AgentPlan {
+    AgentPlan {
+        agent: String::new(),
+        confidence_threshold_millionths: None,
+        file: String::new(),
+        for_each: None,
+        group: Some(ask.group.clone()),
+        max_tokens: ask.max_tokens,
+        params: None,
+    }
+}

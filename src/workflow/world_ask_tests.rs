@@ -1,0 +1,359 @@
+//! Runs whose responders ask models and have workflows do something.
+
+use ktsu_ledger::event::LostReason;
+use ktsu_projections::world::activity::is_world_frame;
+use serde_json::{Value, json};
+
+use super::driven_tests::{Driven, Say, output};
+use super::plans_tests::{agent, merge, plan, transform, workflow};
+
+/// A goal becomes a topic, about which a model is asked. What it says is put into the topic.
+fn asking(ask: Value, more: Value) -> Value {
+    let mut question = json!({"group": "std", "max_tokens": 10, "messages": [
+        {"role": "system", "content": "You know the sea."},
+        {"role": "user", "content": "What are {{ object.data.text }}?"}]});
+    merge(&mut question, ask);
+    let mut asks = json!({"name": "asks", "on": ["object.created"], "type": ["Topic"],
+        "work": {"ask": question},
+        "then": [{"make": {"patch": {"id": "{{ object.id }}",
+            "data": {"known": "{{ reply.text }}"}}}}]});
+    merge(&mut asks, more);
+    asks
+}
+
+fn world(responders: Value, budget: Value) -> Value {
+    let mut world = json!({
+        "name": "w", "version": "1.0.0",
+        "budget": {"max_events": 1000, "max_llm_cost_micro_usd": 1_000_000,
+            "max_recursion_depth": 50, "max_wall_ms": 100_000},
+        "goal": [{"make": {"object": {"type": "Topic", "data": {"text": "{{ goal }}"}}}}],
+        "objects": {"Topic": {}, "Note": {}},
+        "responders": responders,
+    });
+    merge(&mut world["budget"], budget);
+    world
+}
+
+fn run_of(world: Value, workflows: Value) -> Driven {
+    let mut all = json!({"main": workflow("main", json!([]))});
+    merge(&mut all, workflows);
+    let mut plan = plan(all);
+    plan["worlds"] = json!({"worlds/w.world.yaml": world});
+    Driven::invoke(plan, json!({"goal": "tides", "x": [1]}))
+}
+
+fn run(responders: Value) -> Driven {
+    run_of(world(responders, json!({})), json!({}))
+}
+
+/// Addresses of what is asked and has not ended.
+fn open(run: &Driven) -> Vec<String> {
+    let tasks = run.state.responding().unwrap().tasks();
+    tasks.map(|task| task.context.address.to_string()).collect()
+}
+
+fn the_topic(run: &Driven) -> Value {
+    let head = run.state.responding().unwrap().head();
+    head.of_type("Topic").next().unwrap().data.to_value()
+}
+
+fn world_frames(run: &Driven) -> Vec<&str> {
+    let frames = run.frames.iter().filter(|frame| is_world_frame(frame));
+    frames.map(|frame| frame.event.kind()).collect()
+}
+
+fn ends(run: &Driven, count: usize) -> Vec<String> {
+    let kinds = run.kinds();
+    kinds[kinds.len() - count..].to_vec()
+}
+
+#[test]
+fn a_model_is_asked_and_its_reply_is_reacted_to() {
+    let mut run = run(json!([asking(json!({}), json!({}))]));
+    let [address] = &open(&run)[..] else {
+        panic!("{:?}", run.kinds());
+    };
+    assert!(address.starts_with("@asks."), "{address}");
+    run.does(address, json!("the breath of the sea"));
+    assert_eq!(
+        world_frames(&run),
+        [
+            "object.created",
+            "llm.request",
+            "llm.response",
+            "object.patched"
+        ]
+    );
+    assert_eq!(
+        the_topic(&run),
+        json!({"text": "tides", "known": "the breath of the sea"})
+    );
+    assert_eq!(ends(&run, 3)[0], "responder.completed");
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    run.holds_together();
+}
+
+#[test]
+fn frames_about_what_a_responder_asks_name_the_responder_and_no_step() {
+    let mut run = run(json!([asking(json!({}), json!({}))]));
+    let address = open(&run).remove(0);
+    run.does(&address, json!("yes"));
+    for kind in [
+        "worker.dispatched",
+        "llm.request",
+        "llm.response",
+        "agent.finished",
+    ] {
+        let frame = run.frames.iter().find(|frame| frame.event.kind() == kind);
+        let data = super::driven_tests::data(frame.unwrap());
+        assert_eq!(data["responder"], json!(address), "{data}");
+        assert_eq!(data.get("step"), None);
+    }
+}
+
+#[test]
+fn a_reply_with_a_schema_passes_reserved_fields_and_the_air_lock() {
+    let schema = json!({"output": {"type": "object", "required": ["tide"],
+        "properties": {"tide": {"type": "string"}}}});
+    let then = json!({"then": [{"make": {"patch": {"id": "{{ object.id }}",
+        "data": {"known": "{{ reply.output.tide }}"}}}}]});
+    let asked = || {
+        let run = run(json!([asking(schema.clone(), then.clone())]));
+        let address = open(&run).remove(0);
+        (run, address)
+    };
+    let (mut good, address) = asked();
+    good.does(&address, json!({"tide": "high", "ktsu_flags": ["old"]}));
+    assert_eq!(the_topic(&good)["known"], "high");
+    assert_eq!(
+        good.last(&format!("step.output_checked {address}"))["valid"],
+        true
+    );
+    good.holds_together();
+    let (mut wrong, address) = asked();
+    wrong.does(&address, json!({"tide": 1}));
+    assert_eq!(wrong.last("responder.failed")["code"], "schema_violation");
+    assert_eq!(ends(&wrong, 2), ["responder.failed", "run.failed"]);
+    wrong.holds_together();
+    let (mut fatal, address) = asked();
+    fatal.does(
+        &address,
+        json!({"tide": "high", "ktsu_injection_attempt": true}),
+    );
+    assert_eq!(fatal.last("responder.failed")["code"], "injection_attempt");
+    fatal.holds_together();
+    let (mut skipped, address) = asked();
+    skipped.does(
+        &address,
+        json!({"tide": "high", "ktsu_skip_reason": "too early"}),
+    );
+    assert_eq!(
+        skipped.last("responder.completed")["skipped"][0]["reason"],
+        "too early"
+    );
+    assert_eq!(the_topic(&skipped).get("known"), None);
+    skipped.holds_together();
+}
+
+#[test]
+fn a_failed_question_fails_the_run_unless_its_responder_may_go_on() {
+    let asked = |more: Value| {
+        let mut run = run(json!([asking(json!({}), more)]));
+        let address = open(&run).remove(0);
+        run.errs(&address, "provider_error", "no");
+        run
+    };
+    let failed = asked(json!({}));
+    assert_eq!(failed.state.failing().unwrap().code, "provider_error");
+    failed.holds_together();
+    let goes_on = asked(json!({"on_error": "continue"}));
+    assert_eq!(goes_on.kinds().last().unwrap(), "run.completed");
+    goes_on.holds_together();
+}
+
+#[test]
+fn a_question_for_a_group_that_no_gateway_knows_stays_open_and_the_run_completes() {
+    let mut run = run(json!([asking(json!({}), json!({}))]));
+    let address = open(&run).remove(0);
+    run.asks(&address);
+    run.errs(&address, "unknown_group", "there is no group std");
+    assert_eq!(world_frames(&run), ["object.created", "llm.request"]);
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    run.holds_together();
+}
+
+#[test]
+fn a_lost_question_is_asked_again_with_what_is_recorded_of_it() {
+    let mut run = run(json!([asking(json!({}), json!({}))]));
+    let address = open(&run).remove(0);
+    run.asks(&address);
+    assert!(run.loses(&address, LostReason::Heartbeat, true));
+    assert_eq!(run.task(&address).attempt, 2);
+    run.says(&address, &[Say::Reply { cost: 10 }, output(json!("again"))]);
+    assert_eq!(the_topic(&run)["known"], "again");
+    run.holds_together();
+}
+
+#[test]
+fn a_question_that_cannot_be_evaluated_fails_its_responder() {
+    let ask = json!({"messages": [{"role": "user", "content": "{{ abs(object.data.text) }}"}]});
+    let run = run(json!([asking(ask, json!({}))]));
+    assert_eq!(ends(&run, 2), ["responder.failed", "run.failed"]);
+    assert_eq!(run.last("responder.failed")["code"], "expression_failed");
+    run.holds_together();
+}
+
+#[test]
+fn no_more_is_asked_at_once_than_a_responder_allows() {
+    let more = json!({"concurrency": 1, "for_each": {"from": "[`\"a\"`, `\"b\"`]"}});
+    let then = json!({"then": [{"make": {"object": {"type": "Note",
+        "data": {"item": "{{ item }}", "says": "{{ reply.text }}"}}}}]});
+    let mut asks = asking(json!({}), more);
+    merge(&mut asks, then);
+    let mut run = run(json!([asks]));
+    let dispatched = |run: &Driven| {
+        let kinds = run.kinds();
+        kinds
+            .iter()
+            .filter(|kind| kind.starts_with("worker.dispatched"))
+            .count()
+    };
+    assert_eq!((open(&run).len(), dispatched(&run)), (2, 1));
+    let [first, second] = &open(&run)[..] else {
+        panic!()
+    };
+    run.does(first, json!("one"));
+    assert_eq!(dispatched(&run), 2);
+    run.does(second, json!("two"));
+    let head = run.state.responding().unwrap().head();
+    let notes: Vec<Value> = head
+        .of_type("Note")
+        .map(|note| note.data.to_value())
+        .collect();
+    assert_eq!(
+        notes,
+        [
+            json!({"item": "a", "says": "one"}),
+            json!({"item": "b", "says": "two"})
+        ]
+    );
+    run.holds_together();
+}
+
+#[test]
+fn replies_that_exceed_the_budget_are_recorded_and_end_the_run() {
+    let budget = json!({"max_events": 2});
+    let mut run = run_of(
+        world(json!([asking(json!({}), json!({}))]), budget),
+        json!({}),
+    );
+    let address = open(&run).remove(0);
+    run.asks(&address);
+    run.replies(&address, 5);
+    assert_eq!(
+        world_frames(&run),
+        ["object.created", "llm.request", "llm.response"]
+    );
+    let kinds = ends(&run, 3);
+    assert_eq!(kinds[0], "budget.exhausted");
+    assert!(kinds[1].starts_with("agent.finished @asks."), "{kinds:?}");
+    assert_eq!(kinds[2], "run.failed");
+    run.holds_together();
+}
+
+#[test]
+fn a_question_that_would_exceed_the_budget_is_not_asked() {
+    let budget = json!({"max_events": 1});
+    let run = run_of(
+        world(json!([asking(json!({}), json!({}))]), budget),
+        json!({}),
+    );
+    assert_eq!(ends(&run, 2), ["budget.exhausted", "run.failed"]);
+    assert_eq!(world_frames(&run), ["object.created"]);
+    run.holds_together();
+}
+
+/// A goal becomes a topic, for which a workflow is run.
+fn running(params: Value) -> Value {
+    json!({"name": "digs", "on": ["object.created"], "type": ["Topic"],
+        "work": {"run": {"workflow": "dig", "webhooks": "suppress", "params": params}},
+        "then": [{"make": {"object": {"type": "Note", "data": {"found": "{{ result }}"}}}}]})
+}
+
+#[test]
+fn a_workflow_runs_inline_for_a_responder_which_reacts_to_its_output() {
+    let dig = workflow(
+        "dig",
+        json!([transform("double", json!([]), "params.what")]),
+    );
+    let run = run_of(
+        world(
+            json!([running(json!({"what": ["{{ object.data.text }}"]}))]),
+            json!({}),
+        ),
+        json!({"dig": dig}),
+    );
+    let head = run.state.responding().unwrap().head();
+    let notes: Vec<Value> = head
+        .of_type("Note")
+        .map(|note| note.data.to_value())
+        .collect();
+    assert_eq!(
+        notes,
+        [json!({"found": {"result": ["tides"]}})],
+        "{:?}",
+        run.kinds()
+    );
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    run.holds_together();
+}
+
+#[test]
+fn an_agent_works_in_what_a_responder_runs() {
+    let dig = workflow(
+        "dig",
+        json!([agent(
+            "look",
+            json!([]),
+            "strict",
+            json!({"params": {"msg": "m"}})
+        )]),
+    );
+    let mut run = run_of(
+        world(json!([running(json!({}))]), json!({})),
+        json!({"dig": dig}),
+    );
+    let address = open(&run).remove(0);
+    run.does(
+        &format!("{address}/look"),
+        json!({"v": 1, "ktsu_confidence": 1}),
+    );
+    assert_eq!(
+        run.kinds().last().unwrap(),
+        "run.completed",
+        "{:?}",
+        run.kinds()
+    );
+    run.holds_together();
+}
+
+#[test]
+fn a_failure_in_what_a_responder_runs_fails_the_run() {
+    let dig = workflow(
+        "dig",
+        json!([agent(
+            "look",
+            json!([]),
+            "strict",
+            json!({"params": {"msg": "m"}})
+        )]),
+    );
+    let mut run = run_of(
+        world(json!([running(json!({}))]), json!({})),
+        json!({"dig": dig}),
+    );
+    let address = open(&run).remove(0);
+    run.says(&format!("{address}/look"), &[output(json!({"v": "no"}))]);
+    assert_eq!(run.kinds().last().unwrap(), "run.failed");
+    run.holds_together();
+}
