@@ -236,6 +236,9 @@ fn describe_run(event: &RunEvent) -> String {
         RunEvent::TimerFired(fired) => match fired.timer {
             ktsu_ledger::event::TimerKind::Retry => "time to send again".to_owned(),
             ktsu_ledger::event::TimerKind::RunTimeout => "the run's time is over".to_owned(),
+            ktsu_ledger::event::TimerKind::WorldBudget => {
+                "the time of the world's budget is used up".to_owned()
+            }
         },
         RunEvent::ClockJumped(jump) => match jump.forward_ms {
             Some(by_ms) => format!("the clock went forward by {by_ms} ms that did not pass"),

@@ -20,6 +20,7 @@ mod parameter;
 mod paths;
 mod pointer_errors;
 pub mod policy;
+mod posts;
 mod query;
 mod recompute;
 mod replay;
@@ -140,6 +141,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::terminate))
         .routes(routes!(steer::pause))
+        .routes(routes!(posts::post_events))
         .routes(routes!(recompute::start, recompute::get))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::reviews))

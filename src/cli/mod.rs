@@ -36,6 +36,7 @@ mod mcp;
 mod origin;
 mod output;
 mod owner;
+mod posts;
 mod reading;
 mod recompute;
 mod replay;
@@ -143,9 +144,12 @@ enum Command {
     Trace(trace::Arguments),
     /// Makes a branch of a run: shares its frames up to a point, then continues differently
     Fork(interventions::ForkArguments),
+    /// Posts events to the world of a run, which goes on with them if it is complete
+    Post(posts::Arguments),
     /// Replaces a field of a step's output, in a person's name
     Overlay(interventions::OverlayArguments),
-    /// Continues a paused run, a branch or an unfinished run, or restarts steps of an ended run
+    /// Continues a paused run, a branch, an unfinished run or one whose budget is raised, or restarts
+    /// steps of an ended run
     #[command(visible_alias = "retry")]
     Resume(interventions::ResumeArguments),
     /// Holds a run: nothing new starts and deadlines are suspended until `resume`
@@ -308,6 +312,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
         Command::Fork(arguments) => in_runtime(interventions::fork(&common, arguments)),
+        Command::Post(arguments) => in_runtime(posts::run(&common, arguments)),
         Command::Overlay(arguments) => in_runtime(interventions::overlay(&common, arguments)),
         Command::Resume(arguments) => in_runtime(interventions::resume(&common, arguments)),
         Command::Pause(arguments) => in_runtime(steer::run(&common, RunControl::Pause, arguments)),

@@ -150,9 +150,21 @@ impl EngineHandle {
         body: &Value,
         expected: Option<u64>,
     ) -> Result<Value, Failure> {
+        let expected = expected.map(|seq| ("if-match", seq.to_string()));
+        let headers: Vec<_> = expected.into_iter().collect();
+        self.post_with(path, body, &headers).await
+    }
+
+    /// As [`EngineHandle::post`], with any headers.
+    pub(super) async fn post_with(
+        &self,
+        path: &str,
+        body: &Value,
+        headers: &[(&str, String)],
+    ) -> Result<Value, Failure> {
         let mut request = Request::builder().method(Method::POST).uri(path);
-        if let Some(expected) = expected {
-            request = request.header("if-match", expected);
+        for (name, value) in headers {
+            request = request.header(*name, value);
         }
         let request = request
             .body(Body::from(body.to_string()))

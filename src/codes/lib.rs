@@ -98,6 +98,10 @@ error_codes! {
     InvalidRunState = "invalid_run_state", 409, EXIT_COULD_NOT_RUN, "The run's state does not allow this";
     /// Its definition loads no worlds.
     NoWorld = "no_world", 409, EXIT_COULD_NOT_RUN, "The run loads no worlds";
+    /// The budget of the run's worlds has no room left.
+    BudgetExhausted = "budget_exhausted", 409, EXIT_VERDICT, "The budget of the world is used up";
+    /// A posted event does not fit the worlds of the run.
+    PostRefused = "post_refused", 422, EXIT_COULD_NOT_RUN, "The post does not fit the world";
     /// Only what is complete has an output.
     StepNotComplete = "step_not_complete", 409, EXIT_COULD_NOT_RUN, "The step is not complete";
     /// No subscription of this id, or it was removed.

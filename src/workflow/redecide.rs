@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Posted, Report};
+use ktsu_ledger::event::Report;
 use ktsu_ledger::{Draft, Event, Frame, Timestamp};
 use ktsu_projections::run::RunState;
 
@@ -49,57 +49,34 @@ impl Redecider {
 /// The first input of recorded frames, and what follows it: the frames of a report are one input, and
 /// so are those of a post.
 pub(crate) fn split_input(recorded: &[Frame]) -> (&[Frame], &[Frame]) {
-    let length = match recorded.first().and_then(InputGroup::of) {
+    let length = match recorded.first().and_then(RequestKey::of) {
         None => recorded.len().min(1),
         first => recorded
             .iter()
-            .take_while(|frame| InputGroup::of(frame) == first)
+            .take_while(|frame| RequestKey::of(frame) == first)
             .count(),
     };
     recorded.split_at(length)
 }
 
-/// What frames have in common that are one input.
+/// What the frames of one request have in common.
 #[derive(PartialEq)]
-enum InputGroup<'f> {
-    /// Of an attempt of a task: scope, step, item, attempt, report.
-    Report(&'f str, &'f str, Option<u32>, u32, &'f Report),
-    /// Its number and its digest.
-    Post(u64, String),
+enum RequestKey {
+    /// The task that is reported about, and the report.
+    Report(String, (String, Option<u32>, u32), Report),
+    /// Who posted, the number of the post, and its digest.
+    Post(String, u64, String),
 }
 
-impl<'f> InputGroup<'f> {
-    fn of(frame: &'f Frame) -> Option<Self> {
-        match &frame.event {
-            Event::Agent(event) => {
-                let (step, item) = (event.step(), event.item());
-                let report = event.report()?;
-                Some(Self::Report(
-                    &frame.scope,
-                    step,
-                    item,
-                    event.attempt(),
-                    report,
-                ))
-            }
-            Event::World(event) => {
-                let post = event.post()?;
-                Some(Self::Post(post.n, post.digest.clone()))
-            }
-            Event::Foreign { .. } => {
-                let post = Posted::of(&frame.event)?.post;
-                Some(Self::Post(post.n, post.digest))
-            }
-            Event::Run(_)
-            | Event::Recompute(_)
-            | Event::Step(_)
-            | Event::Item(_)
-            | Event::Worker(_)
-            | Event::Webhook(_)
-            | Event::Person(_)
-            | Event::Kv(_)
-            | Event::Store(_) => None,
+impl RequestKey {
+    fn of(frame: &Frame) -> Option<Self> {
+        if let Event::Agent(event) = &frame.event {
+            let report = event.report()?.clone();
+            let task = (event.step().to_owned(), event.item(), event.attempt());
+            return Some(Self::Report(frame.scope.clone(), task, report));
         }
+        let (by, post) = frame.event.posted()?;
+        Some(Self::Post(by.id, post.n, post.digest))
     }
 }
 

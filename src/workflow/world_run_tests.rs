@@ -1,5 +1,8 @@
 //! Runs that load worlds: what happens in them, however their logs are cut.
 
+mod budget_tests;
+mod posts_tests;
+
 use ktsu_ledger::Event;
 use ktsu_ledger::event::WorldEvent;
 use ktsu_projections::world::activity::is_world_frame;

@@ -222,6 +222,28 @@ impl IfMatch {
     );
 }
 
+/// Requests with the same key and events are one post.
+pub(super) struct PostKey;
+
+impl PostKey {
+    pub(super) const PARAMETER: Parameter = Parameter::new(
+        "Idempotency-Key",
+        Kind::Key,
+        "Requests of a principal with the same key and events are recorded once in a run",
+    );
+}
+
+/// The last frame about something that a client knows of.
+pub(super) struct SubjectIfMatch;
+
+impl SubjectIfMatch {
+    pub(super) const PARAMETER: Parameter = Parameter::new(
+        "If-Match",
+        Kind::Number(0..=MAX_NUMBER),
+        "The number of the last frame known about the object or the relation",
+    );
+}
+
 /// Where a stream of events was left.
 pub(super) struct LastEventId;
 
@@ -243,7 +265,13 @@ macro_rules! headers {
     };
 }
 
-headers!(IdempotencyKey, IfMatch, LastEventId);
+headers!(
+    IdempotencyKey,
+    IfMatch,
+    LastEventId,
+    PostKey,
+    SubjectIfMatch
+);
 
 #[cfg(test)]
 mod tests {

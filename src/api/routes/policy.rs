@@ -31,7 +31,7 @@ const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
 const ADMINISTER: Policy = Policy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 39] = [
+pub const TABLE: [(&str, &str, Policy); 40] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -55,6 +55,7 @@ pub const TABLE: [(&str, &str, Policy); 39] = [
     ("POST", "/runs/{id}/cancel", READ),
     ("POST", "/runs/{id}/terminate", OPERATE),
     ("POST", "/runs/{id}/pause", OPERATE),
+    ("POST", "/runs/{id}/events", OPERATE),
     ("POST", "/runs/{id}/recompute", OPERATE),
     ("GET", "/runs/{id}/recompute", READ),
     ("GET", "/approvals", READ),

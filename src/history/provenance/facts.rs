@@ -155,6 +155,7 @@ impl RunFacts {
             Event::Run(RunEvent::Branched(branch)) => self.branch(branch),
             // It has not ended after all.
             Event::Run(RunEvent::Resumed(_)) => drop(self.scopes.remove("")),
+            event if event.is_world_input() => drop(self.scopes.remove("")),
             Event::Run(_)
             | Event::Recompute(_)
             | Event::Webhook(WebhookEvent::Dead(_))

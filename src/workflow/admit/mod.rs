@@ -2,8 +2,10 @@
 //! writes nothing.
 
 pub mod approval;
+pub mod budget;
 pub mod fields;
 pub mod intervention;
+pub mod post;
 pub mod report;
 pub mod steer;
 pub mod tools;

@@ -104,6 +104,8 @@ impl ByFrames {
             Event::Recompute(event) => {
                 self.to_compare = matches!(event, RecomputeEvent::Created(_));
             }
+            Event::World(WorldEvent::BudgetExhausted(_)) => self.failing = true,
+            event if event.is_world_input() => (self.failing, self.ended) = (false, None),
             _ => {}
         }
     }

@@ -95,6 +95,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
         }
         // And whoever started it; here that is the admin.
         ("POST", "/runs/{id}/cancel") => Row::Roles(operators, 409),
+        ("POST", "/runs/{id}/events") => Row::Roles(operators, 400),
         ("POST", "/runs/{id}/recompute") => Row::Roles(operators, 422),
         ("GET", "/approvals" | "/reviews") => Row::Roles(readers, 200),
         ("GET", "/runs/{id}/steps/{step}/approval") => Row::Roles(readers, 404),

@@ -12,6 +12,7 @@ mod idempotency;
 mod lists;
 mod people;
 mod personal;
+mod posts;
 mod promised;
 mod recompute;
 mod reports;

@@ -140,6 +140,7 @@ fn no_command_says_anything_beside_its_json() {
     look_back(&mut desk, &run, &other);
     let seas = run_id(&desk.says(0, "run seas --goal tides"));
     desk.says(0, &format!("world {seas}"));
+    desk.says(0, &format!(r#"post {seas} {{"type":"note"}}"#));
     change(&mut desk, &run);
     steer(&mut desk);
     desk.says(0, "version");

@@ -148,7 +148,7 @@ impl Responding {
             return Err(WorldRefusal::Exhausted);
         }
         let (expected, got) = (self.next_post(), post.n);
-        match got == expected || (got == self.post.0 && got > 0) {
+        match got == expected || self.posts.continues(frame, by, post) {
             true => Ok(()),
             false => Err(WorldRefusal::Post { expected, got }),
         }
