@@ -14,7 +14,7 @@ use ktsu_projections::RunState;
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::run::RunStatus;
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
-use ktsu_workflow::rules::RULES_WITHOUT_WORLDS;
+use ktsu_workflow::rules::{RULES, RULES_WITHOUT_WORLDS};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 

@@ -361,3 +361,73 @@ fn what_models_cost_counts_against_the_budget_of_the_world_and_every_reason_is_n
         ["max_llm_cost_usd=0.00025", "max_wall_seconds=5"]
     );
 }
+
+/// Two questions about a topic.
+fn asking(cost: u64, more: Value) -> Driven {
+    let ask = json!({"group": "std", "max_tokens": 10,
+        "messages": [{"role": "user", "content": "{{ item }} {{ object.data.text }}?"}]});
+    let note = json!({"make": {"object": {"type": "Note", "data": {"text": "{{ reply.text }}"}}}});
+    let mut asks = json!({"for_each": {"items": ["who", "why"]}, "work": {"ask": ask},
+        "then": [note]});
+    merge(&mut asks, more);
+    let asks = responder("asks", "object.created", "Topic", asks);
+    let mut world = world(budget(json!({"max_llm_cost_micro_usd": cost})));
+    world["responders"] = json!([asks]);
+    run(json!([]), world)
+}
+
+fn open(run: &Driven) -> Vec<String> {
+    let tasks = run.state.responding().unwrap().tasks();
+    tasks.map(|task| task.context.address.to_string()).collect()
+}
+
+fn answers(run: &mut Driven, address: &str, cost: u64) {
+    run.asks(address);
+    run.says(address, &[Say::Reply { cost }, output(json!("the moon"))]);
+}
+
+#[test]
+fn no_model_is_asked_once_the_cost_has_reached_its_limit_and_asked_it_is_once_that_is_raised() {
+    let mut run = asking(250, json!({"concurrency": 1}));
+    let first = open(&run).remove(0);
+    answers(&mut run, &first, 250);
+    assert_eq!(run.reasons(), ["max_llm_cost_usd=0.00025"]);
+    assert_eq!(run.kinds().last().unwrap(), "run.failed");
+    run.holds_together();
+    let enough = RaisedBudget {
+        max_llm_cost_micro_usd: Some(251),
+        ..RaisedBudget::default()
+    };
+    run.raises(enough).unwrap();
+    let second = open(&run).pop().unwrap();
+    assert_ne!(first, second);
+    answers(&mut run, &second, 1);
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    let head = run.state.responding().unwrap().head();
+    assert_eq!(head.of_type("Note").count(), 2);
+    run.is_whole();
+}
+
+#[test]
+fn a_question_under_way_is_stopped_with_the_budget_and_asked_again_once_that_is_raised() {
+    let mut run = asking(250, json!({}));
+    let addresses = open(&run);
+    run.asks(&addresses[1]);
+    answers(&mut run, &addresses[0], 251);
+    let kinds = run.kinds();
+    let stopped = format!("agent.finished {}", addresses[1]);
+    assert!(kinds.contains(&stopped), "{kinds:?}");
+    assert_eq!(kinds.last().unwrap(), "run.failed");
+    run.is_whole();
+    let enough = RaisedBudget {
+        max_llm_cost_micro_usd: Some(1_000),
+        ..RaisedBudget::default()
+    };
+    run.raises(enough).unwrap();
+    assert!(open(&run).contains(&addresses[1]));
+    answers(&mut run, &addresses[1], 1);
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    let head = run.state.responding().unwrap().head();
+    assert_eq!(head.of_type("Note").count(), 2);
+    run.is_whole();
+}

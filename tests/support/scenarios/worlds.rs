@@ -224,6 +224,7 @@ impl WorldRun {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),
             },
+            no_cache: false,
         };
         let created = admit::invocation(&definition, asked).unwrap();
         let stream = StreamId::run(&format!("run_{}", name.replace('-', "_"))).unwrap();
