@@ -30,6 +30,7 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
         | Event::Person(_)
         | Event::World(_)
         | Event::Kv(_)
+        | Event::Delivery(_)
         | Event::Store(_)
         | Event::Foreign { .. } => return,
     };

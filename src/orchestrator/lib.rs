@@ -61,6 +61,7 @@ use ktsu_kit::Kit;
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
 use ktsu_secret::Secret;
+use ktsu_subscriptions::{EventFeed, Subscriptions};
 use ktsu_telemetry::Telemetry;
 use ktsu_workflow::admit::{self, Invocation, InvocationError};
 use ktsu_workflow::definition::Definition;
@@ -80,6 +81,10 @@ pub struct OrchestratorParts {
     pub appender: Appender,
     /// Where they are read from.
     pub readers: ReaderPool,
+    /// The frames of all runs, for those who follow them.
+    pub events: EventFeed,
+    /// Who is sent them.
+    pub subscriptions: Subscriptions,
     /// What may be invoked.
     pub kit: Arc<Kit>,
     /// Values of the environment, per root workflow.
@@ -119,6 +124,8 @@ pub struct Orchestrator {
 pub(crate) struct Shared {
     appender: Appender,
     readers: ReaderPool,
+    events: EventFeed,
+    subscriptions: Subscriptions,
     clock: MicrosClock,
     standing: LedgerHealth,
     notary: ktsu_evidence::notary::SharedStatus,
@@ -214,6 +221,8 @@ impl Orchestrator {
             peers: parts.peers,
             appender: parts.appender,
             readers: parts.readers,
+            events: parts.events,
+            subscriptions: parts.subscriptions,
             clock: parts.clock,
             standing: parts.standing,
             notary: parts.notary,
@@ -366,6 +375,16 @@ impl Orchestrator {
         &self.shared.readers
     }
 
+    /// The frames of all runs as they become durable.
+    pub fn events(&self) -> &EventFeed {
+        &self.shared.events
+    }
+
+    /// Who is sent which frames.
+    pub fn subscriptions(&self) -> &Subscriptions {
+        &self.shared.subscriptions
+    }
+
     /// The values the environment gives a workflow.
     pub fn environment(&self, workflow: &str) -> Option<&VariableValues> {
         self.shared.secrets.environment.get(workflow)
@@ -416,6 +435,7 @@ impl Orchestrator {
     /// resumes at the next start.
     pub fn stop(&self) {
         self.shared.runs.stop();
+        self.shared.events.close();
     }
 }
 

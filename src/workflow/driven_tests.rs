@@ -101,7 +101,8 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 
 impl Driven {
     pub(crate) fn invoke(plan: Value, body: Value) -> Self {
-        Self::invoke_under(crate::rules::RULES, plan, body)
+        let loads_worlds = plan.get("worlds").is_some();
+        Self::invoke_under(crate::rules::of_new_run(loads_worlds), plan, body)
     }
 
     /// A run that records these decision rules.

@@ -231,6 +231,8 @@ pub enum TimerKind {
     Retry,
     /// `model_policy.timeout_s` of the run.
     RunTimeout,
+    /// `max_wall_seconds` of the run's worlds.
+    WorldBudget,
 }
 
 /// `clock.jumped`: at a start the wall clock was before the last frame, or it went forward by more

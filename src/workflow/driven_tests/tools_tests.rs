@@ -104,7 +104,7 @@ impl Driven {
             parent_run_id: "run_test".to_owned(),
             reason: None,
             restarts: false,
-            rules: crate::turn::RULES,
+            rules: crate::rules::RULES_WITHOUT_WORLDS,
             version: None,
             workflow: None,
         })));

@@ -252,6 +252,7 @@ impl<'d> Loop<'d> {
     fn next_post(&self) -> Post {
         Post {
             digest: "d".to_owned(),
+            key: None,
             n: self.responding.next_post(),
         }
     }

@@ -2,7 +2,7 @@
 //! recorded of those that do not.
 
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::store::{MemoryStore, SqliteReader, Store as _};
+use ktsu_ledger::store::{MemoryStore, SqliteReader};
 use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::{Value, json};
 
