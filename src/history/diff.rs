@@ -6,10 +6,9 @@ use ktsu_projections::diff::{self, CompareError, Diff, Side};
 use ktsu_projections::envelope::EnvelopeFold;
 use ktsu_projections::world::WorldDiff;
 use serde::Serialize;
-use utoipa::ToSchema;
 
 /// What differs between two recorded runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunComparison {
     /// Their frames, steps and envelopes.
     #[serde(flatten)]

@@ -1,6 +1,7 @@
 //! The schemas of comparisons: two runs, or a run and its replay.
 
-use ktsu_history::diff::RunComparison;
+use ktsu_projections::diff::Diff;
+use ktsu_projections::world::WorldDiff;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -65,5 +66,9 @@ pub struct DiffView {
     pub same: bool,
     /// The rest.
     #[serde(flatten)]
-    pub diff: RunComparison,
+    pub diff: Diff,
+    /// What differs between their worlds, as their last frames left them; absent unless both load
+    /// worlds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldDiff>,
 }
