@@ -148,6 +148,13 @@ impl Responding {
         phases.any(|phase| phase != TaskPhase::SetAside)
     }
 
+    /// What responders asked and no gateway can answer, since it does not know the model group. It is
+    /// asked again when a person takes the run up again.
+    pub fn unanswered(&self) -> impl Iterator<Item = &Arc<TaskContext>> {
+        let unanswered = self.tasks.all().filter(|task| task.is_unanswered);
+        unanswered.map(|task| &task.context)
+    }
+
     /// A task by its address.
     pub fn task(&self, address: &str) -> Option<&WorldTask> {
         self.tasks.get(address)
@@ -225,7 +232,10 @@ impl Responding {
             Event::Agent(AgentEvent::Finished(end))
                 if is_address(&end.step) && came_to_nothing(end) =>
             {
-                self.tasks.set_aside(&end.step);
+                match has_no_gateway(end) {
+                    true => self.tasks.leave_unanswered(&end.step),
+                    false => self.tasks.set_aside(&end.step),
+                }
             }
             Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
                 self.end_task(frame, &end.step, end.outcome.clone());
@@ -581,8 +591,13 @@ impl Responding {
 /// knows the model group.
 fn came_to_nothing(end: &AgentFinished) -> bool {
     let stopped = matches!(end.reason, FinishReason::Stopped | FinishReason::Timeout);
+    (end.report.is_none() && stopped) || has_no_gateway(end)
+}
+
+/// Whether no gateway knows the model group that was asked.
+fn has_no_gateway(end: &AgentFinished) -> bool {
     let code = end.outcome.pointer("/error/code");
-    (end.report.is_none() && stopped) || code.is_some_and(|code| code == UNKNOWN_GROUP)
+    code.is_some_and(|code| code == UNKNOWN_GROUP)
 }
 
 /// Whether a frame's first cause is this trigger.

@@ -14,6 +14,8 @@ pub struct WorldTask {
     pub phase: TaskPhase,
     /// How often it was begun.
     pub attempts: u32,
+    /// Whether it is set aside because no gateway knows its model group.
+    pub is_unanswered: bool,
 }
 
 /// Where a task stands. It is forgotten when its responder has reacted to its end.
@@ -77,6 +79,7 @@ impl Tasks {
             context,
             phase,
             attempts: 0,
+            is_unanswered: false,
         };
         self.all.insert(order, task);
     }
@@ -121,6 +124,15 @@ impl Tasks {
         self.change(address, TaskPhase::SetAside);
     }
 
+    /// It is set aside, because no gateway knows its model group.
+    pub(super) fn leave_unanswered(&mut self, address: &str) {
+        self.set_aside(address);
+        let order = self.by_address.get(address);
+        if let Some(task) = order.and_then(|order| self.all.get_mut(order)) {
+            task.is_unanswered = true;
+        }
+    }
+
     /// Those that are at such a phase wait to begin anew.
     pub(super) fn wait_again(&mut self, holds: impl Fn(TaskPhase) -> bool) {
         let again = self.all.values().filter(|task| holds(task.phase));
@@ -147,6 +159,7 @@ impl Tasks {
         let order = self.by_address.get(address)?;
         let task = self.all.get_mut(order)?;
         let before = std::mem::replace(&mut task.phase, phase);
+        task.is_unanswered = false;
         let responder = &task.context.responder;
         let one = self.by_responder.entry(Arc::clone(responder)).or_default();
         let was = u32::from(matches!(before, TaskPhase::Announced { .. }));

@@ -8,7 +8,7 @@ use super::*;
 
 fn shipped(name: &str) -> Kit {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/worlds")
+        .join("../../kits")
         .join(name);
     load(&folder).unwrap_or_else(|faults| panic!("{faults}"))
 }
