@@ -303,6 +303,19 @@ fn faults_of_worlds_say_what_to_write_instead() {
             "1:10 endless-responders: \"a\" sets itself off, and only a budget ends it (give one of them a `when`, or its entry a key)",
         ),
         (
+            "- {name: a, on: note, emit: [{object: {type: Note}}]}\n\
+             - {name: b, on: object.created, type: Note, emit: [{relation: {type: about, from: '{{ object.id }}', to: c}}]}\n\
+             - {name: c, on: relation.created, type: about, emit: [{object: {type: Note}}]}\n\
+             - {name: d, on: object.created, type: Claim, emit: [{object: {type: Claim, data: {text: a}}}]}",
+            "2:10 endless-responders: responders set each other off, and only a budget ends it: b -> c -> b (give one of them a `when`, or its entry a key)\n\
+             4:10 endless-responders: \"d\" sets itself off, and only a budget ends it (give one of them a `when`, or its entry a key)",
+        ),
+        (
+            "- {name: a, on: object.created, type: Note, emit: [{object: {type: Note}}, {object: {type: Claim, data: {text: a}}}]}\n\
+             - {name: b, on: object.created, type: Claim, emit: [{object: {type: Note}}]}",
+            "1:10 endless-responders: responders set each other off, and only a budget ends it: a, b (give one of them a `when`, or its entry a key)",
+        ),
+        (
             "- {name: a, on: object.created, type: Note, with: {c: {count: Claim}}, when: 'c == `0`', emit: [{object: {type: Claim, data: {text: a}}}]}",
             "1:78 made-twice: two triggers in a row may both find no Claim in \"c\", and make one each (give the entry a key: it is judged when the object is made)",
         ),
