@@ -223,10 +223,7 @@ mod tests {
         };
         // 0 leads to a pair, the pair to one that leads to itself, and that to nothing.
         let pair_and_one = edges(&[&[1], &[2], &[1, 3], &[3, 4], &[], &[6], &[7], &[5], &[99]]);
-        assert_eq!(
-            circles(&pair_and_one),
-            [vec![1, 2], vec![3], vec![5, 6, 7]]
-        );
+        assert_eq!(circles(&pair_and_one), [vec![1, 2], vec![3], vec![5, 6, 7]]);
         // Two circles with a position in common are one list.
         let joined = edges(&[&[1], &[0, 2], &[1]]);
         assert_eq!(circles(&joined), [vec![0, 1, 2]]);

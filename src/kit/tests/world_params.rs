@@ -37,9 +37,15 @@ fn a_run_of_one_world_takes_and_needs_the_params_of_all() {
         assert!(!takes(json!({"x": "a"})), "the other world needs y");
         assert!(!takes(json!({"y": 1})), "this world needs x");
         assert!(!takes(json!({"x": "a", "y": 1, "z": 1})), "both are closed");
-        assert!(!takes(json!({"x": "a", "y": 1, "goal": ""})), "a goal that is declared stays so");
+        assert!(
+            !takes(json!({"x": "a", "y": 1, "goal": ""})),
+            "a goal that is declared stays so"
+        );
     }
-    let open = both("{properties: {x: {}}, additionalProperties: false}", "{properties: {y: {}}}");
+    let open = both(
+        "{properties: {x: {}}, additionalProperties: false}",
+        "{properties: {y: {}}}",
+    );
     let open = open.unwrap_or_else(|faults| panic!("{faults}"));
     let root = open.workflows["a"].definition.root().unwrap();
     let schema = root.params.as_ref();
@@ -52,22 +58,45 @@ fn params_that_cannot_be_put_together_are_refused_where_they_stand() {
     let said = |a: &str, b: &str| {
         let faults = both(a, b).unwrap_err().faults;
         let faults = faults.iter().map(|fault| {
-            let file = fault.file.file_name().unwrap().to_string_lossy().into_owned();
-            format!("{file}:{} {}: {}", fault.line, fault.code.text(), fault.message)
+            let file = fault
+                .file
+                .file_name()
+                .unwrap()
+                .to_string_lossy()
+                .into_owned();
+            format!(
+                "{file}:{} {}: {}",
+                fault.line,
+                fault.code.text(),
+                fault.message
+            )
         });
         faults.collect::<Vec<_>>()
     };
     assert_eq!(
-        said("{properties: {x: {type: string}}}", "{properties: {x: {type: integer}}}"),
+        said(
+            "{properties: {x: {type: string}}}",
+            "{properties: {x: {type: integer}}}"
+        ),
         ["b.world.yaml:4 duplicate-name: worlds/a.world.yaml declares the param \"x\" otherwise"]
     );
     assert_eq!(
-        said("{properties: {x: {}}}", "{anyOf: [{required: [x]}, {required: [y]}]}"),
-        ["b.world.yaml:4 bad-schema: params of several worlds are put together, which their anyOf does not allow"]
+        said(
+            "{properties: {x: {}}}",
+            "{anyOf: [{required: [x]}, {required: [y]}]}"
+        ),
+        [
+            "b.world.yaml:4 bad-schema: params of several worlds are put together, which their anyOf does not allow"
+        ]
     );
     assert_eq!(
-        said("{additionalProperties: {type: string}}", "{properties: {x: {}}}"),
-        ["a.world.yaml:4 bad-schema: params of several worlds are put together, which their \
-          additionalProperties does not allow"]
+        said(
+            "{additionalProperties: {type: string}}",
+            "{properties: {x: {}}}"
+        ),
+        [
+            "a.world.yaml:4 bad-schema: params of several worlds are put together, which their \
+          additionalProperties does not allow"
+        ]
     );
 }

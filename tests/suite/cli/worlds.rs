@@ -86,7 +86,10 @@ fn diligence_makes_three_world_frames_and_five_where_a_model_answers() {
         world_frames(&desk, id(&envelope)),
         ["object.created", "object.created", "llm.request"]
     );
-    assert_eq!(envelope["world"]["objects"], json!({"Claim": 1, "Company": 1}));
+    assert_eq!(
+        envelope["world"]["objects"],
+        json!({"Claim": 1, "Company": 1})
+    );
     is_decided_again(&desk, id(&envelope));
 
     let envelope = run(&desk, &kit("diligence"), "Evaluate Acme");
@@ -140,7 +143,10 @@ fn research_makes_eighteen_world_frames_and_twenty_five_where_a_model_answers() 
     let parts: Vec<&str> = summary.split("\n\n").collect();
     assert_eq!(parts.len(), 3);
     for (part, begins) in parts.iter().zip(["Facts: ", "Risks: ", "Evidence: "]) {
-        assert!(part.starts_with(begins) && part.contains("Tidal power"), "{summary}");
+        assert!(
+            part.starts_with(begins) && part.contains("Tidal power"),
+            "{summary}"
+        );
     }
 }
 
@@ -259,7 +265,10 @@ fn incidents_deduplicates_investigates_behind_an_approval_and_escalates_what_con
             let found = statuses.iter().find(|one| one["service"] == service);
             found.unwrap()["status"].clone()
         };
-        assert_eq!((status("checkout"), status("search")), (json!("disputed"), Value::Null));
+        assert_eq!(
+            (status("checkout"), status("search")),
+            (json!("disputed"), Value::Null)
+        );
         is_decided_again(&desk, run);
     }
     desk.ktsu(&["verify"]).is(0);
@@ -358,7 +367,8 @@ fn the_kit_that_the_page_on_worlds_builds_runs_as_the_page_says() {
     let fired = frames(&desk, run).into_iter().filter(|frame| {
         let of_rating = |one: &Value| one["responder"] == "verdict-of-last-rating";
         let candidates = frame["data"]["candidates"].as_array();
-        frame["type"] == "responder.fired" && candidates.is_some_and(|all| all.iter().any(of_rating))
+        frame["type"] == "responder.fired"
+            && candidates.is_some_and(|all| all.iter().any(of_rating))
     });
     assert_eq!(fired.count(), 3);
     let verdicts = of_type(&desk, run, "Verdict");
@@ -377,7 +387,10 @@ fn each_mistake_on_the_page_gives_the_error_that_the_page_names() {
         let (code, rest) = block.split_once('\n').unwrap();
         let responder = rest.split("```").next().unwrap();
         let (before, _) = sound.split_once("responders:\n").unwrap();
-        let indented: String = responder.lines().map(|line| format!("  {line}\n")).collect();
+        let indented: String = responder
+            .lines()
+            .map(|line| format!("  {line}\n"))
+            .collect();
         // The responders of the page stay, so that types have somebody who makes them.
         let after = sound.split_once("responders:\n").unwrap().1;
         std::fs::write(&world, format!("{before}responders:\n{indented}{after}")).unwrap();

@@ -54,7 +54,10 @@ async fn a_run_of_a_world_shows_what_it_holds_instead_of_an_empty_table() {
         let (code, screen) = shown(dir.path(), &["runs", "get", &run], columns, "C.UTF-8");
         assert_eq!(code, 0, "{}", screen.text());
         let text = screen.text();
-        assert!(text.contains("ktsu world ") && !text.contains("STEP"), "{text}");
+        assert!(
+            text.contains("ktsu world ") && !text.contains("STEP"),
+            "{text}"
+        );
         compare("runs-get-world", columns, &masked(&screen));
     }
 }
