@@ -26,7 +26,7 @@ impl ScopeDetail {
             }
             RunEvent::Resumed(resumed) => {
                 if resumed.from.is_some() {
-                    (self.ended, self.error, self.world_hash) = (None, None, None);
+                    self.begin_again();
                 }
             }
             RunEvent::Completed(completed) => {
@@ -49,6 +49,11 @@ impl ScopeDetail {
             | RunEvent::TimerFired(_)
             | RunEvent::ClockJumped(_) => {}
         }
+    }
+
+    /// It has not ended after all.
+    pub(super) fn begin_again(&mut self) {
+        (self.ended, self.error, self.world_hash) = (None, None, None);
     }
 
     /// The rest of the run ends in the same moment.
