@@ -318,6 +318,69 @@ fn incidents_ends_by_itself_where_nobody_decides() {
     assert_eq!(agent["frozen"], false);
 }
 
+/// An alert that comes after the end: the second of its service, so that the agent looks into it.
+#[test]
+fn incidents_goes_on_with_an_alert_that_is_posted_after_its_end() {
+    let desk = Desk::new();
+    let envelope = incidents(&desk, "approve");
+    let run = id(&envelope);
+    let alert = json!({"type": "object.created", "data": {"type": "Alert",
+        "data": {"service": "search", "at": "03:05", "says": "queries are slow"}}});
+    let alert = alert.to_string();
+    desk.ktsu(&["post", run, &alert, "--kit", &kit("incidents")])
+        .is(0);
+    let after = desk.ktsu(&["runs", "get", run]).is(0).json();
+    assert_eq!(after["status"], "complete", "{after:#}");
+    assert_eq!(after["world"]["objects"]["Finding"], 4);
+    assert_ne!(
+        after["world"]["world_hash"],
+        envelope["world"]["world_hash"]
+    );
+    let incidents = of_type(&desk, run, "Incident");
+    let search = incidents.iter().find(|one| one["service"] == "search");
+    assert_eq!(search.unwrap()["status"], "explained");
+    is_decided_again(&desk, run);
+}
+
+#[test]
+fn what_is_posted_to_a_finished_diligence_is_connected_with_what_it_is_about() {
+    let desk = Desk::new();
+    let envelope = run(&desk, &kit("diligence"), "Evaluate Acme");
+    let run = id(&envelope);
+    let (all, _) = world(&desk, run);
+    let (company, claim) = (&all[0]["id"], &all[1]["id"]);
+    let made = |kind: &str, data: Value| json!({"type": "object.created", "data": {"type": kind, "data": data}});
+    let mut other = made(
+        "Claim",
+        json!({"text": "Acme makes no profit", "company_id": company, "status": "complete"}),
+    );
+    other["data"]["id"] = json!("Claim-other");
+    let events = json!([
+        other,
+        made(
+            "Evidence",
+            json!({"text": "the report of the year", "claim_id": claim})
+        ),
+        made(
+            "Contradiction",
+            json!({"claim_a_id": claim, "claim_b_id": "Claim-other"})
+        ),
+        made(
+            "Report",
+            json!({"company_id": company, "summary": "undecided"})
+        ),
+    ]);
+    desk.ktsu(&["post", run, &events.to_string(), "--kit", &kit("diligence")])
+        .is(0);
+    let after = desk.ktsu(&["runs", "get", run]).is(0).json();
+    assert_eq!(after["status"], "complete", "{after:#}");
+    assert_eq!(
+        after["world"]["relations"],
+        json!({"contradicts": 1, "depends_on": 1, "sourced_from": 1})
+    );
+    is_decided_again(&desk, run);
+}
+
 /// The page, and the files of the kit that it builds: blocks whose first line is `# PATH`.
 fn page() -> (String, Vec<(String, String)>) {
     let page = std::fs::read_to_string(repository().join("docs/worlds.md")).unwrap();
