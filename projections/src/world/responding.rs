@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, Candidate, Derivation, FinishReason, FiringVerdict, OutputRejected,
-    Posted, RunEvent, TaskKind, TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
+    AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
+    TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
@@ -37,12 +37,9 @@ use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::graph::{World, WorldChange};
 use super::posts::Posts;
 use super::reactions::Reactions;
-use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask};
+use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask, came_to_nothing, has_no_gateway};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
 use super::wall_time::WallTime;
-
-/// What a gateway says of a model group that it does not know.
-const UNKNOWN_GROUP: &str = "unknown_group";
 
 /// See the module documentation.
 #[derive(Debug, Clone)]
@@ -588,19 +585,6 @@ impl Responding {
             }
         }
     }
-}
-
-/// Whether a model was not asked in the end, or nobody waited for it: the run was ended, or no gateway
-/// knows the model group.
-fn came_to_nothing(end: &AgentFinished) -> bool {
-    let stopped = matches!(end.reason, FinishReason::Stopped | FinishReason::Timeout);
-    (end.report.is_none() && stopped) || has_no_gateway(end)
-}
-
-/// Whether no gateway knows the model group that was asked.
-fn has_no_gateway(end: &AgentFinished) -> bool {
-    let code = end.outcome.pointer("/error/code");
-    code.is_some_and(|code| code == UNKNOWN_GROUP)
 }
 
 /// Whether a frame's first cause is this trigger.

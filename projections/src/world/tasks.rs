@@ -3,7 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use ktsu_ledger::event::{AgentFinished, FinishReason};
+
 use super::trigger::TaskContext;
+
+/// What a gateway says of a model group that it does not know.
+const UNKNOWN_GROUP: &str = "unknown_group";
 
 /// A task, and where it stands.
 #[derive(Debug, Clone)]
@@ -176,4 +181,17 @@ impl Tasks {
         }
         Some(Arc::clone(&task.context))
     }
+}
+
+/// Whether a model was not asked in the end, or nobody waited for it: the run was ended, or no gateway
+/// knows the model group.
+pub(super) fn came_to_nothing(end: &AgentFinished) -> bool {
+    let stopped = matches!(end.reason, FinishReason::Stopped | FinishReason::Timeout);
+    (end.report.is_none() && stopped) || has_no_gateway(end)
+}
+
+/// Whether no gateway knows the model group that was asked.
+pub(super) fn has_no_gateway(end: &AgentFinished) -> bool {
+    let code = end.outcome.pointer("/error/code");
+    code.is_some_and(|code| code == UNKNOWN_GROUP)
 }
