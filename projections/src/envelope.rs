@@ -8,9 +8,11 @@ mod lookup;
 mod scope;
 mod view;
 mod wait_time;
+mod world;
 
 pub use details::{DetailedRun, EnvelopeDetails};
 pub use fold::EnvelopeFold;
+pub use world::{EnvelopeWarning, WorldSummary};
 
 use std::collections::BTreeMap;
 
@@ -44,6 +46,10 @@ pub struct Envelope {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,
+    /// What did not stop the run, and somebody should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<EnvelopeWarning>>)]
+    pub warnings: Vec<EnvelopeWarning>,
     /// Validated params, with defaults.
     pub params: Value,
     /// Declared variables; secret ones as `[REDACTED]`.
@@ -54,6 +60,9 @@ pub struct Envelope {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub output: Option<CanonicalJson>,
+    /// How much its world holds, if it loads any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldSummary>,
     /// What all of it used.
     pub totals: UsageView,
     /// When it was accepted or, for a child, begun.

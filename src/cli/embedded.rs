@@ -227,6 +227,10 @@ pub(super) fn finish(
             (format!("ktsu verify{flag}"), "check the ledger"),
         ];
         let read: serde_json::Value = serde_json::from_str(envelope).unwrap_or_default();
+        if !read["world"].is_null() {
+            let world = format!("ktsu world {run_id}{flag}");
+            commands.insert(0, (world, "objects and relations"));
+        }
         if let Some(code) = read["error"]["code"]
             .as_str()
             .filter(|code| explain::knows(code))

@@ -309,6 +309,23 @@ impl World {
         self.relations.size()
     }
 
+    /// How many objects there are of each type. Costs as much as there are types.
+    pub fn objects_by_type(&self) -> BTreeMap<&str, usize> {
+        let types = self.by_type.iter();
+        types
+            .map(|(kind, listing)| (&**kind, listing.size()))
+            .collect()
+    }
+
+    /// How many relations there are of each type.
+    pub fn relations_by_type(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for relation in self.relations.values() {
+            *counts.entry(&*relation.kind).or_default() += 1;
+        }
+        counts
+    }
+
     /// All objects, in order of creation.
     pub fn objects(&self) -> Vec<&Arc<WorldObject>> {
         let mut all: Vec<_> = self.objects.values().collect();

@@ -21,8 +21,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, Candidate, Derivation, FinishReason, FiringVerdict, OutputRejected,
-    Posted, RunEvent, TaskKind, TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
+    AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
+    TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
@@ -37,12 +37,9 @@ use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::graph::{World, WorldChange};
 use super::posts::Posts;
 use super::reactions::Reactions;
-use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask};
+use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask, came_to_nothing, has_no_gateway};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
 use super::wall_time::WallTime;
-
-/// What a gateway says of a model group that it does not know.
-const UNKNOWN_GROUP: &str = "unknown_group";
 
 /// See the module documentation.
 #[derive(Debug, Clone)]
@@ -157,6 +154,13 @@ impl Responding {
         phases.any(|phase| phase != TaskPhase::SetAside)
     }
 
+    /// What responders asked and no gateway can answer, since it does not know the model group. It is
+    /// asked again when a person takes the run up again.
+    pub fn unanswered(&self) -> impl Iterator<Item = &Arc<TaskContext>> {
+        let unanswered = self.tasks.all().filter(|task| task.is_unanswered);
+        unanswered.map(|task| &task.context)
+    }
+
     /// A task by its address.
     pub fn task(&self, address: &str) -> Option<&WorldTask> {
         self.tasks.get(address)
@@ -224,7 +228,10 @@ impl Responding {
             Event::Agent(AgentEvent::Finished(end))
                 if is_address(&end.step) && came_to_nothing(end) =>
             {
-                self.tasks.set_aside(&end.step);
+                match has_no_gateway(end) {
+                    true => self.tasks.leave_unanswered(&end.step),
+                    false => self.tasks.set_aside(&end.step),
+                }
             }
             Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
             Event::Run(RunEvent::TimerFired(fired)) => {
@@ -578,14 +585,6 @@ impl Responding {
             }
         }
     }
-}
-
-/// Whether a model was not asked in the end, or nobody waited for it: the run was ended, or no gateway
-/// knows the model group.
-fn came_to_nothing(end: &AgentFinished) -> bool {
-    let stopped = matches!(end.reason, FinishReason::Stopped | FinishReason::Timeout);
-    let code = end.outcome.pointer("/error/code");
-    (end.report.is_none() && stopped) || code.is_some_and(|code| code == UNKNOWN_GROUP)
 }
 
 /// Whether a frame's first cause is this trigger.

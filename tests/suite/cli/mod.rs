@@ -33,6 +33,7 @@ mod story;
 mod trace;
 mod triage;
 mod world;
+mod worlds;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
