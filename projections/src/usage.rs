@@ -1,6 +1,6 @@
 //! What a run used: calls, tokens, cost, time. Sums only, so the order of frames does not matter.
 
-use ktsu_ledger::event::{AgentEvent, Purpose, WebhookEvent};
+use ktsu_ledger::event::{AgentEvent, CallUsage, Purpose, WebhookEvent};
 use ktsu_ledger::{Event, Frame};
 use serde::Serialize;
 
@@ -9,6 +9,9 @@ use crate::used_time::UsedTime;
 /// What a step or a run used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
+    /// Model calls that an earlier reply of the run answered; among [`Usage::llm_calls`] too.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    pub cached_calls: u64,
     /// Cost in millionths of a US dollar (decision E3).
     pub cost_micro_usd: u64,
     /// From the first frame to the last, in milliseconds.
@@ -19,6 +22,15 @@ pub struct Usage {
     pub repair_calls: u64,
     /// Model calls that looked at a draft once more; among [`Usage::llm_calls`] too.
     pub reflect_calls: u64,
+    /// What the replies that were repeated had cost, in millionths of a US dollar.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    pub saved_micro_usd: u64,
+    /// Tokens sent to models, for the replies that were repeated.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    pub saved_tokens_in: u64,
+    /// Tokens received from models, for the replies that were repeated.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    pub saved_tokens_out: u64,
     /// Tokens sent to models.
     pub tokens_in: u64,
     /// Tokens received from models.
@@ -48,6 +60,7 @@ impl Usage {
             | Event::Person(_)
             | Event::World(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }
@@ -56,6 +69,13 @@ impl Usage {
     /// How long only people could move it, in milliseconds.
     pub fn waited_ms(&self) -> u64 {
         self.time.waited_ms()
+    }
+
+    fn apply_saved(&mut self, saved: &CallUsage) {
+        self.cached_calls += 1;
+        self.saved_micro_usd = self.saved_micro_usd.saturating_add(saved.cost_micro_usd);
+        self.saved_tokens_in = self.saved_tokens_in.saturating_add(saved.tokens_in);
+        self.saved_tokens_out = self.saved_tokens_out.saturating_add(saved.tokens_out);
     }
 
     /// A call counts once, when it is asked for; its tokens and cost when it is answered. A runtime
@@ -71,6 +91,9 @@ impl Usage {
                 self.tokens_in = self.tokens_in.saturating_add(response.tokens_in);
                 self.tokens_out = self.tokens_out.saturating_add(response.tokens_out);
                 self.cost_micro_usd = self.cost_micro_usd.saturating_add(response.cost_micro_usd);
+                if let Some(saved) = &response.saved {
+                    self.apply_saved(saved);
+                }
             }
             AgentEvent::Finished(finished) => {
                 if let Some(claimed) = &finished.metrics {

@@ -3,6 +3,7 @@
 use ktsu_ledger::event;
 
 use ktsu_codes::ErrorCode;
+use ktsu_delivery::PatternError;
 use ktsu_history::RunReadError;
 use ktsu_history::diff::DiffError;
 use ktsu_history::world::WorldReadError;
@@ -10,6 +11,7 @@ use ktsu_orchestrator::recompute::RecomputeStartError;
 use ktsu_orchestrator::{CommandError, InvokeError, ReportError};
 use ktsu_schema::message_at;
 use ktsu_server::ProblemDetails;
+use ktsu_subscriptions::SubscriptionError;
 use ktsu_workflow::admit::approval::ApprovalDecisionError;
 use ktsu_workflow::admit::intervention::InterventionError;
 use ktsu_workflow::admit::post::PostError;
@@ -30,6 +32,39 @@ pub(crate) fn world_error(error: WorldReadError) -> ProblemDetails {
         WorldReadError::Run(error) => run_error(error),
         WorldReadError::NoWorld => ErrorCode::NoWorld.into(),
         WorldReadError::NoFrame { .. } => ProblemDetails::new(ErrorCode::NotFound, words),
+    }
+}
+
+pub(crate) fn pattern_error(error: PatternError) -> ProblemDetails {
+    let words = error.to_string();
+    let (code, hint) = match error {
+        PatternError::Unknown { .. } => {
+            (ErrorCode::UnknownFrameType, "ktsu frames RUN shows types")
+        }
+        PatternError::Empty | PatternError::TooMany | PatternError::Malformed => {
+            (ErrorCode::InvalidQuery, "pattern=run.completed,object.*")
+        }
+    };
+    ProblemDetails::new(code, words).with_hint(hint)
+}
+
+pub(crate) fn subscription_error(error: SubscriptionError) -> ProblemDetails {
+    let words = error.to_string();
+    let problem = |code| ProblemDetails::new(code, words);
+    match error {
+        SubscriptionError::NotFound => {
+            problem(ErrorCode::SubscriptionNotFound).with_hint("GET /subscriptions lists them")
+        }
+        SubscriptionError::Declared => problem(ErrorCode::SubscriptionDeclared)
+            .with_hint("remove it from the environment file and start again"),
+        SubscriptionError::TooMany => problem(ErrorCode::SubscriptionRefused)
+            .with_hint("remove one that is not used: DELETE /subscriptions/{id}"),
+        SubscriptionError::Refused(_) => problem(ErrorCode::SubscriptionRefused)
+            .with_hint("egress.allow of the environment file lists private addresses"),
+        SubscriptionError::NoSecret(_) => problem(ErrorCode::SubscriptionRefused)
+            .with_hint("export it, or set it under variables, and start again"),
+        SubscriptionError::LedgerStopped(_) => problem(ErrorCode::LedgerStopped),
+        SubscriptionError::Store(error) => error.into(),
     }
 }
 

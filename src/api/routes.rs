@@ -7,6 +7,7 @@ mod agents;
 mod approvals;
 mod command;
 mod diff;
+mod events;
 mod frames;
 mod health;
 mod home;
@@ -27,6 +28,7 @@ mod runs;
 mod shape;
 mod steer;
 mod steps;
+mod subscriptions;
 mod tools;
 mod trace;
 pub mod wire;
@@ -127,6 +129,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::envelope))
         .routes(routes!(steps::step))
         .routes(routes!(frames::frames))
+        .routes(routes!(events::events))
         .routes(routes!(trace::trace))
         .routes(routes!(world::world))
         .routes(routes!(diff::diff))
@@ -144,6 +147,10 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(approvals::reviews))
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::decide))
+        .routes(routes!(subscriptions::list, subscriptions::add))
+        .routes(routes!(subscriptions::remove))
+        .routes(routes!(subscriptions::dead))
+        .routes(routes!(subscriptions::redrive))
         .routes(routes!(tools::message))
         .routes(routes!(tools::events::listen))
         .routes(routes!(tools::events::post))

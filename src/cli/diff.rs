@@ -35,17 +35,22 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let (reader, _) = open(common)?;
     let a = find_run(&reader, &arguments.a)?;
     let b = find_run(&reader, &arguments.b)?;
-    let diff = diff::compare_runs(&reader, &a, &b)?;
+    let compared = diff::compare_runs(&reader, &a, &b)?;
+    let diff = &compared.diff;
     if common.json {
         let mut body = json!({"a": name(&a), "b": name(&b), "same": diff.is_empty()});
         if let (Value::Object(body), Ok(Value::Object(rest))) =
-            (&mut body, serde_json::to_value(&diff))
+            (&mut body, serde_json::to_value(&compared))
         {
             body.extend(rest);
         }
         print_json(&body)?;
     } else {
-        DiffPage { width: width() }.print(&name(&a), &name(&b), &diff);
+        DiffPage { width: width() }.print(&name(&a), &name(&b), diff);
+        if let Some(world) = compared.world.filter(|world| !world.is_empty()) {
+            heading("World");
+            line(&format!("  {world}"));
+        }
     }
     Ok(exit_code(diff.is_empty()))
 }

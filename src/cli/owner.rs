@@ -51,7 +51,7 @@ pub(super) struct EngineHandle {
 
 impl EngineArguments {
     /// The environment file of the kit, otherwise of the working directory.
-    fn environment(&self) -> Result<Option<Environment>, Failure> {
+    pub(super) fn environment(&self) -> Result<Option<Environment>, Failure> {
         let kit = self.kit.as_deref().unwrap_or(Path::new("."));
         load_environment(self.env.as_deref(), kit)
     }

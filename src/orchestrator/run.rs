@@ -162,8 +162,8 @@ pub(super) struct RunTask {
     begun_early: BTreeSet<u64>,
     /// The last frame of an earlier process; 0 if there was none.
     inherited: u64,
-    /// Reports that wait for the budget to allow their model calls (decision F4), or for a paused
-    /// run to continue (decision P1).
+    /// Reports that wait for the budget to allow their model calls (decision F4), for the reply to an
+    /// identical request, or for a paused run to continue (decision P1).
     held: VecDeque<ReportMessage>,
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,
@@ -299,7 +299,7 @@ impl RunTask {
                 }
                 continue;
             }
-            if self.state.worlds_are_idle() && self.mailbox.is_empty() {
+            if !self.more && self.state.worlds_are_idle() && self.mailbox.is_empty() {
                 // What comes meanwhile is before the end, or takes the run up again.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {

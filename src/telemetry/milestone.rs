@@ -231,6 +231,7 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
         | Event::Item(_)
         | Event::World(_)
         | Event::Kv(_)
+        | Event::Delivery(_)
         | Event::Store(_)
         | Event::Foreign { .. } => None,
     }
@@ -275,6 +276,9 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
             fields.cost_micro_usd = Some(response.cost_micro_usd);
             fields.tokens_in = Some(response.tokens_in);
             fields.tokens_out = Some(response.tokens_out);
+            if response.repeats.is_some() {
+                return Some(debug("model reply repeated", fields, None));
+            }
             let count = Count::Model {
                 tokens_cached: response.tokens_cached,
                 tokens_reasoning: response.tokens_reasoning,

@@ -19,7 +19,6 @@ use ktsu_projections::run::{RunFold, RunState, TransitionError};
 
 use super::definition::Definition;
 use super::next::{Memo, next};
-pub use super::rules::RULES;
 
 /// What a turn appends.
 #[derive(Debug, Default)]

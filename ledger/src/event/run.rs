@@ -98,6 +98,9 @@ pub struct RunCreated {
     /// always kept as a blob that runs share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<CanonicalJson>,
+    /// Whether every model call is made, although an earlier reply of the run may answer it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_cache: bool,
     /// For a recompute: of what; absent for a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<RecomputeOf>,

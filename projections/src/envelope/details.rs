@@ -130,6 +130,7 @@ impl EnvelopeDetails {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_) => {}
         }
     }

@@ -79,6 +79,7 @@ impl RunState {
             _ => {}
         }
         self.end_if_stopped(frame);
+        self.replies.pass(frame);
         self.apply_to_worlds(frame, still);
         self.next_seq = frame.seq + 1;
         self.head = frame.hash;

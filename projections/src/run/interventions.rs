@@ -69,6 +69,7 @@ impl RunState {
             idempotency_key: None,
             idempotency_digest: None,
             of: None,
+            no_cache: false,
             pins: None,
             results: None,
         };

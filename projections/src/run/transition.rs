@@ -179,7 +179,7 @@ impl RunState {
             }
             Event::World(event) => self.check_world(frame, event),
             Event::Foreign { .. } if frame.event.is_known() => self.check_kit_event(frame),
-            Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
+            Event::Kv(_) | Event::Delivery(_) | Event::Store(_) | Event::Foreign { .. } => {
                 Err(TransitionError::Unknown(frame.event.kind().to_owned()))
             }
         }
@@ -339,7 +339,12 @@ impl RunState {
                     && self.spend().cost_micro_usd == spent.cost_micro_usd
                     && spent.cost_micro_usd >= spent.limit_micro_usd
             }
-            AgentEvent::Request(_) => self.may_call_model(),
+            // A request that a recorded reply answers costs nothing.
+            AgentEvent::Request(request) => {
+                let first = || task.is_some_and(AgentTask::is_first_try) && self.repeats_replies();
+                (self.may_call_model() || self.has_reply(request))
+                    && (request.routing.is_none() || first())
+            }
             AgentEvent::Response(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)

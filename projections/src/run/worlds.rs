@@ -1,12 +1,13 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
 use ktsu_ledger::event::plan::world::WorldBudget;
-use ktsu_ledger::event::{PersonEvent, StepEvent, WorldEvent};
+use ktsu_ledger::event::{PersonEvent, RunEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 use super::scope::Scope;
 use super::transition::{TransitionError, TransitionTarget};
-use super::{Effective, Outline, RunFailure, RunState, RunStatus, Todo};
+use super::{Effective, FoldError, Outline, RunFailure, RunState, RunStatus, Todo};
+use crate::world::responding::WorldRefusal;
 use crate::world::{Reactions, Responding};
 
 impl RunState {
@@ -115,6 +116,60 @@ impl RunState {
             responding.check_post(frame, &by, &post)?;
         }
         Ok(TransitionTarget::Nothing)
+    }
+
+    /// Whether the end of a run names the world that its frames made. To be asked before or after the
+    /// frame is applied, by whoever verifies: it costs as much as the world is large, and whoever
+    /// decides has just made the hash.
+    ///
+    /// # Errors
+    /// [`WorldRefusal::Hash`].
+    pub fn check_world_hash(&self, frame: &Frame) -> Result<(), WorldRefusal> {
+        let named = match &frame.event {
+            Event::Run(RunEvent::Completed(end)) => &end.world,
+            Event::Run(RunEvent::Failed(end)) => &end.world,
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::World(_)
+            | Event::Kv(_)
+            | Event::Delivery(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => return Ok(()),
+        };
+        let responding = self.responding().filter(|_| frame.scope.is_empty());
+        let made = responding.map(|responding| responding.head().hash());
+        match *named == made {
+            true => Ok(()),
+            false => Err(WorldRefusal::Hash {
+                expected: made,
+                got: named.clone(),
+            }),
+        }
+    }
+
+    /// As [`RunState::fold`], and every end names the world that its frames made.
+    ///
+    /// # Errors
+    /// [`FoldError`].
+    pub fn fold_with_world_hashes<'a>(
+        frames: impl IntoIterator<Item = &'a Frame>,
+    ) -> Result<Self, FoldError> {
+        let mut frames = frames.into_iter();
+        let first = frames.next().ok_or(FoldError::Empty)?;
+        let mut state = Self::fold([first])?;
+        for frame in frames {
+            let folded = state.apply(frame);
+            folded
+                .and_then(|()| Ok(state.check_world_hash(frame)?))
+                .map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
+        }
+        Ok(state)
     }
 
     /// The limits of the run's worlds in force: the lowest of each, unless a person raised it.

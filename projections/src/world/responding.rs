@@ -140,10 +140,10 @@ impl Responding {
         self.is_loaded
     }
 
-    /// Whether responders have seen all frames, and nothing is left to make of them. What they asked
-    /// may be under way.
+    /// Whether responders have seen all frames. Outputs of the last trigger may be left whose entries
+    /// make nothing, which only evaluating them shows; what they asked may be under way.
     pub fn is_idle(&self) -> bool {
-        self.current.is_none()
+        self.current.is_none() || (self.may_be_done() && self.queued_triggers == 0)
     }
 
     /// What is asked or run and has not ended, in the order in which it was decided on.
@@ -242,6 +242,7 @@ impl Responding {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_) => {}
         }
         self.advance();

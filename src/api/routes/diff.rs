@@ -61,6 +61,13 @@ pub(super) async fn diff(
         .await
         .map_err(problems::compare_error)?;
     let [a, b] = names;
-    let same = diff.is_empty();
-    Ok(Json(value!(wire::DiffView { a, b, same, diff })))
+    let same = diff.diff.is_empty();
+    let (diff, world) = (diff.diff, diff.world);
+    Ok(Json(value!(wire::DiffView {
+        a,
+        b,
+        same,
+        diff,
+        world
+    })))
 }

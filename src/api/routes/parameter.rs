@@ -13,6 +13,7 @@ use utoipa::openapi::{RefOr, Required, Schema};
 
 use super::query::invalid;
 use crate::ids::RunPath;
+use ktsu_delivery::PATTERN_SYNTAX;
 use ktsu_server::ProblemDetails;
 
 /// The largest integer that every JSON library reads exactly.
@@ -47,6 +48,8 @@ pub(super) enum Kind {
     Cursor,
     /// Visible ASCII characters.
     Key,
+    /// Types of frames.
+    Pattern,
 }
 
 /// A run, and the steps that lead to an inline child.
@@ -57,6 +60,8 @@ const CURSOR: &str =
 static CURSOR_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(CURSOR).expect("the pattern is valid"));
 const KEY: &str = "^[!-~]+$";
+static FRAME_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(PATTERN_SYNTAX).expect("the pattern is valid"));
 
 impl Parameter {
     /// One that may be left out.
@@ -87,6 +92,7 @@ impl Parameter {
             Kind::Flag => matches!(value, "true" | "false"),
             Kind::Run => RunPath::parse(value).is_some(),
             Kind::Cursor => CURSOR_PATTERN.is_match(value),
+            Kind::Pattern => FRAME_PATTERN.is_match(value),
             Kind::Key => {
                 let visible = value.bytes().all(|byte| byte.is_ascii_graphic());
                 visible && (1..=MAX_KEY).contains(&(value.len() as u64))
@@ -108,6 +114,9 @@ impl Parameter {
             Kind::Flag => format!("{name} must be true or false"),
             Kind::Run => format!("{name} must be a run"),
             Kind::Cursor => format!("{name} must be the `next` of another page"),
+            Kind::Pattern => {
+                format!("{name} must be a type of frames, object.*, * or some of these with commas")
+            }
             Kind::Key => {
                 format!("{name} must have 1 to {MAX_KEY} visible ASCII characters and no spaces")
             }
@@ -169,6 +178,7 @@ impl Parameter {
             Kind::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
             Kind::Run => text().pattern(Some(RUN)),
             Kind::Cursor => text().pattern(Some(CURSOR)),
+            Kind::Pattern => text().pattern(Some(PATTERN_SYNTAX)),
             Kind::Key => text()
                 .min_length(Some(1))
                 .max_length(usize::try_from(MAX_KEY).ok())

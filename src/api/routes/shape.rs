@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::policy::{self, Policy};
-use super::trace;
+use super::{subscriptions, trace};
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
 use ktsu_workflow::admit::post::MAX_POST_EVENTS;
@@ -177,6 +177,13 @@ pub(super) fn refine(document: &mut Value) {
     shapes["Decide"]["then"] =
         json!({"required": ["result"], "properties": {"result": {"type": "string"}}});
     shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
+    for (name, syntax) in [
+        ("pattern", ktsu_delivery::PATTERN_SYNTAX),
+        ("secret", subscriptions::SECRET_SYNTAX),
+        ("url", subscriptions::URL_SYNTAX),
+    ] {
+        shapes["SubscriptionRequest"]["properties"][name]["pattern"] = json!(syntax);
+    }
     let several = &mut shapes["EventPosts"]["anyOf"][1];
     several["minItems"] = json!(1);
     several["maxItems"] = json!(MAX_POST_EVENTS);

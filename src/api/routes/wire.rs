@@ -8,6 +8,7 @@ mod comparison;
 mod home;
 mod interventions;
 mod posts;
+mod subscriptions;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -33,6 +34,10 @@ pub use posts::{
     EventPost, EventPosts, KitEventPost, NotePost, ObjectPatchPost, ObjectPost, PatchedObject,
     PostRecorded, PostedObject, PostedRelation, RecordedEvent, RelationPost, RelationRemovalPost,
     RemovedRelation,
+};
+pub use subscriptions::{
+    DeadLetterShown, DeadLetters, DeliveryErrorShown, RedriveAccepted, SubscriptionList,
+    SubscriptionRequest, SubscriptionShown,
 };
 pub use trace::{Placed, Trace};
 

@@ -162,6 +162,7 @@ impl RunFacts {
             | Event::Worker(_)
             | Event::World(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

@@ -223,17 +223,22 @@ impl RunTask {
         Ok(report::has_time(&self.state, now))
     }
 
-    /// What the run has spent, if reports wait for that to change.
-    pub(super) fn spend_if_held(&self) -> Option<Spend> {
-        (!self.held.is_empty()).then(|| self.state.spend().clone())
+    /// What held reports wait for to change, if there are any: what the run has spent, and the
+    /// requests under way.
+    pub(super) fn spend_if_held(&self) -> Option<(Spend, u64)> {
+        let asked = self.state.replies().generation();
+        (!self.held.is_empty()).then(|| (self.state.spend().clone(), asked))
     }
 
-    /// Validates held reports again after a change to the budget they wait for.
+    /// Validates held reports again after a change to the budget they wait for, or after the end of a
+    /// request that may be identical to theirs.
     pub(super) fn release_held_reports(
         &mut self,
-        before: Option<Spend>,
+        before: Option<(Spend, u64)>,
     ) -> Result<(), InvariantViolation> {
-        let same = before.is_none_or(|before| before == *self.state.spend());
+        let same = before.is_none_or(|(spend, asked)| {
+            spend == *self.state.spend() && asked == self.state.replies().generation()
+        });
         if same && self.state.failing().is_none() {
             return Ok(());
         }

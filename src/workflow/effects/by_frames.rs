@@ -100,7 +100,6 @@ impl ByFrames {
             }
             Event::Step(event) => self.step(&frame.scope, event),
             Event::Run(event) => self.run(frame, event),
-            Event::World(WorldEvent::BudgetExhausted(_)) => self.failing = true,
             Event::Recompute(event) => {
                 self.to_compare = matches!(event, RecomputeEvent::Created(_));
             }

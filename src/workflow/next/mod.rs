@@ -12,6 +12,7 @@ mod child;
 mod close;
 mod names;
 mod notice;
+mod repeat;
 mod servers;
 mod settle;
 mod task;
@@ -60,6 +61,9 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     }
     if state.failing().is_some() {
         return Some(close::close(state));
+    }
+    if let Some(reply) = repeat::repeat(state) {
+        return Some(reply);
     }
     if let Some(exhausted) = budget::over_budget(definition, state) {
         return Some(exhausted);

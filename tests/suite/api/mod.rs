@@ -20,6 +20,7 @@ mod secrets;
 mod signing;
 mod steer;
 mod steps;
+mod subscriptions;
 mod tour;
 mod world;
 

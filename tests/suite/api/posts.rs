@@ -269,7 +269,8 @@ async fn what_is_added_to_a_finished_run_is_related_if_it_names_what_is_there() 
     let posted = &frames[first as usize];
     assert_eq!(posted["actor"], "principal:local");
     assert_eq!(posted["data"]["post"]["n"], 1);
-    let replayed = api.post(&format!("/runs/{run}/replay"), r#"{"strict": true}"#);
+    let path = format!("/runs/{run}/replay");
+    let replayed = api.post(&path, r#"{"strict": true}"#);
     assert_eq!(replayed.await.json()["verdict"], "ok");
 }
 
@@ -392,7 +393,8 @@ async fn a_run_whose_budget_is_used_up_goes_on_once_what_is_used_up_is_raised() 
     let told = exhausted(&lab.client, &run).await;
     assert_eq!(told["reasons"], json!(["max_events=8"]));
     assert_eq!(told["event_count"], 8);
-    let replay = api.post(&format!("/runs/{run}/replay"), r#"{"strict": true}"#);
+    let path = format!("/runs/{run}/replay");
+    let replay = api.post(&path, r#"{"strict": true}"#);
     assert_eq!(replay.await.json()["verdict"], "ok");
 }
 
@@ -505,8 +507,7 @@ async fn posts_that_race_the_end_of_their_run_are_neither_lost_nor_doubled() {
     assert!((1..=posts + 1).contains(&count("run.completed")));
     let after = world(&lab.client, &run).await;
     assert_eq!(last["data"]["world"], after["world_hash"]);
-    let replay = lab
-        .client
-        .post(&format!("/runs/{run}/replay"), r#"{"strict": true}"#);
+    let path = format!("/runs/{run}/replay");
+    let replay = lab.client.post(&path, r#"{"strict": true}"#);
     assert_eq!(replay.await.json()["verdict"], "ok");
 }

@@ -236,6 +236,7 @@ fn start(desk: &mut Desk) {
     for (more, says) in [
         ("start --kit demo --port 0", true),
         ("start --kit demo --port 0 -q", true),
+        ("mcp --kit demo --http 127.0.0.1:0", true),
     ] {
         let mut command = desk.command(more);
         let child = command

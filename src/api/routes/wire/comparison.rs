@@ -1,6 +1,7 @@
 //! The schemas of comparisons: two runs, or a run and its replay.
 
 use ktsu_projections::diff::Diff;
+use ktsu_projections::world::WorldDiff;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -66,4 +67,8 @@ pub struct DiffView {
     /// The rest.
     #[serde(flatten)]
     pub diff: Diff,
+    /// What differs between their worlds, as their last frames left them; absent unless both load
+    /// worlds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldDiff>,
 }
