@@ -142,7 +142,7 @@ fn read_trace(
         let answer = provenance::answer(&story()?, scope, path);
         trace.origin = Some(answer.map_err(not_in_run)?);
     } else if let Some(step) = &of.why_not {
-        let answer = why_not::why_not(&story()?, scope, step);
+        let answer = why_not::why_not_of(&story()?, scope, step, None);
         trace.why_not = Some(answer.map_err(not_in_run)?);
     } else if let Some(seq) = of.frame {
         let chain = match of.direction.as_deref() {
