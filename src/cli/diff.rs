@@ -84,6 +84,7 @@ impl DiffPage {
             self.row("", &frame(first.a.as_ref()), &frame(first.b.as_ref()));
         }
         self.steps(diff);
+        self.world(diff);
         self.changes("Envelope", &diff.envelope);
         self.frames(diff);
         self.used(diff);
@@ -97,6 +98,32 @@ impl DiffPage {
         let status = |status: &Option<String>| status.clone().unwrap_or_else(|| "-".to_owned());
         for step in &diff.steps {
             self.row(&text::line(&step.step), &status(&step.a), &status(&step.b));
+        }
+    }
+
+    fn world(&self, diff: &Diff) {
+        let Some(world) = &diff.world else {
+            return;
+        };
+        heading("World");
+        words(&format!("  {}", world.ids()), 4);
+        for (sign, ids) in [
+            ("+", &world.added_objects),
+            ("-", &world.removed_objects),
+            ("+", &world.added_relations),
+            ("-", &world.removed_relations),
+        ] {
+            for id in ids.iter().take(MAX_SHOWN) {
+                words(&format!("  {sign} {}", text::line(id)), 4);
+            }
+            print_more(ids.len());
+        }
+        for entries in [&world.patched_objects, &world.patched_relations] {
+            for one in entries.iter().take(MAX_SHOWN) {
+                words(&format!("  ~ {}", text::line(&one.id)), 4);
+                one.changes.iter().for_each(|change| self.change(change));
+            }
+            print_more(entries.len());
         }
     }
 

@@ -44,6 +44,7 @@ mod schema;
 mod signals;
 mod start;
 mod steer;
+mod step_row;
 mod steps;
 mod symbols;
 mod table;
@@ -57,6 +58,7 @@ mod tree;
 mod validate;
 mod verify;
 mod world;
+mod world_tree;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

@@ -21,6 +21,7 @@ use ktsu_ledger::event::{ContinueReason, EnvValue, Role, RunCreated, RunEvent, W
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash};
 use ktsu_projections::run::{RunState, StepStatus};
+use ktsu_projections::world::activity::is_address;
 use serde_json::{Map, Value};
 
 use super::definition::Definition;
@@ -110,6 +111,7 @@ pub fn simulate(
         }
         stage.feed(&mut waiting, &mut left)?;
     }
+    stage.end_idle_worlds()?;
     left.extend(waiting.into_iter().flatten().cloned());
     Ok(Simulation {
         frames: stage.frames,
@@ -212,6 +214,20 @@ impl Simulator<'_> {
         Ok(())
     }
 
+    /// Ends a run that loads worlds, where nothing is due any more. When its own task found that is no
+    /// guide: another definition may have been idle before, or may not be yet.
+    fn end_idle_worlds(&mut self) -> Result<(), SimulationError> {
+        if !self.run.state.worlds_are_idle() {
+            return Ok(());
+        }
+        let last = self.recorded.last().map(|frame| frame.at);
+        let at = last.unwrap_or_default().max(self.run.state.at());
+        let draft = continuation(&self.run.state, ContinueReason::Idle);
+        let turn = self.run.decide(vec![draft], at);
+        let turn = turn.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
+        self.record_turn(turn)
+    }
+
     /// Whether an input can never fit: what it is about has ended, or is not there.
     fn can_never_apply(&self, input: &[Frame]) -> bool {
         let Some(first) = input.first() else {
@@ -231,6 +247,11 @@ impl Simulator<'_> {
             let Some(held) = self.run.state.scope(held) else {
                 return false;
             };
+            if scope.is_empty() && is_address(step) {
+                // A responder may still ask or run it.
+                scope.push_str(step);
+                continue;
+            }
             let Some(position) = held.shape.position(step) else {
                 return true;
             };
@@ -327,10 +348,7 @@ impl Simulator<'_> {
         let Event::Worker(WorkerEvent::Dispatched(sent)) = &frame.event else {
             return;
         };
-        let place = self.run.state.scope_at(&frame.scope).and_then(|scope| {
-            let position = self.run.state.scope(scope)?.shape.position(&sent.step)?;
-            Some((scope, position))
-        });
+        let place = self.run.state.step_at(&frame.scope, &sent.step);
         let Some((scope, step)) = place else { return };
         let told = task_spec(
             &self.run.definition,

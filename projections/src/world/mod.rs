@@ -17,6 +17,7 @@
 pub mod activity;
 mod budget;
 pub mod candidates;
+pub mod comparison;
 pub mod derivation;
 pub mod describe;
 pub mod diff;
@@ -32,6 +33,7 @@ mod tasks;
 pub mod trigger;
 
 pub use activity::Activity;
+pub use comparison::WorldComparison;
 pub use derivation::TriggerKey;
 pub use diff::WorldDiff;
 pub use find::Condition;

@@ -54,14 +54,14 @@ impl QueryParameters for TraceQuery {
         Parameter::new(
             "of",
             Kind::Text,
-            "A field of the envelope (`params.x`, `step.triage.priority`, `output.x`): where it came \
-             from. Neither `frame` nor `why_not` goes with it.",
+            "A field of the envelope (`params.x`, `step.triage.priority`, `output.x`), or of an object in \
+             the run's world (`OBJECT.FIELD`): where it came from. Neither `frame` nor `why_not` goes with it.",
         ),
         Parameter::new(
             "why_not",
             Kind::Text,
-            "A step, as `id` or `call/id`: why it did not run, or is not done. Neither `frame` nor \
-             `of` goes with it.",
+            "A step, as `id` or `call/id`: why it did not run, or is not done; or a responder: why it did \
+             not react. Neither `frame` nor `of` goes with it.",
         ),
         Parameter::new(
             "step",

@@ -34,5 +34,5 @@ pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, answe
 pub use path::{FieldNotFoundError, FieldPath};
 pub use story::TracedRun;
 pub use track::StepTrack;
-pub(crate) use world_path::{Found, find as find_in_world};
+pub(crate) use world_path::find as find_in_world;
 pub(crate) use path::segments;

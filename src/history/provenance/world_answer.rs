@@ -1,9 +1,9 @@
 //! Where a field of an object or a relation came from: back through what responders made, one frame
 //! after another, to what a person, a model or a workflow gave.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 
-use ktsu_ledger::event::{AgentEvent, Derivation, RunEvent, TaskKind, WorldEvent};
+use ktsu_ledger::event::{AgentEvent, RunEvent, TaskKind, WorldEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::world::activity::is_address;
 use ktsu_projections::world::steps::STEP_ID_PREFIX;
@@ -14,7 +14,6 @@ use ktsu_workflow::definition::{
 use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 use ktsu_workflow::template::Template;
-use serde_json::Value;
 
 use super::answer::{Decider, DeciderRole, FrameCache, Hop, ProvenanceAnswer};
 use super::hops::{self, MAX_HOPS};

@@ -32,6 +32,7 @@ mod story;
 mod trace;
 mod triage;
 mod world;
+mod world_trace;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
