@@ -161,6 +161,7 @@ fn decide(definition: &Definition, frames: usize, limits: Limits) -> Recorded {
             auth: "none".to_owned(),
             id: "local".to_owned(),
         },
+        no_cache: false,
     };
     let mut created = admit::invocation(definition, asked).unwrap();
     if let Event::Run(RunEvent::Created(created)) = &mut created.event {

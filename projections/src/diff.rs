@@ -14,7 +14,6 @@ use crate::envelope::{Envelope, EnvelopeFold};
 use crate::normalize::{self, FrameKey, NormalizedFrame};
 use crate::run::{FoldError, RunState};
 use crate::value_diff::{self, Change};
-use crate::world::WorldComparison;
 
 /// One of the two.
 #[derive(Debug, Clone, Copy)]
@@ -46,9 +45,6 @@ pub struct Diff {
     pub changed: Vec<FrameChange>,
     /// What each used.
     pub used: UsageComparison,
-    /// The worlds, where one of them loads any.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub world: Option<WorldComparison>,
 }
 
 /// Where two runs part.
@@ -166,7 +162,6 @@ impl Diff {
             && self.only_a.is_empty()
             && self.only_b.is_empty()
             && self.changed.is_empty()
-            && self.world.as_ref().is_none_or(WorldComparison::is_empty)
     }
 
     /// The same, seen from the other side.
@@ -205,7 +200,6 @@ impl Diff {
             only_b: self.only_a,
             changed,
             used: UsageComparison::of(self.used.b, self.used.a),
-            world: self.world.map(WorldComparison::inverse),
         }
     }
 }
@@ -253,25 +247,7 @@ pub fn diff_of_folds(
         only_b,
         changed,
         used: UsageComparison::of(UsageTotals::of(&seen_a), UsageTotals::of(&seen_b)),
-        world: worlds((a.scope, fold_a), (b.scope, fold_b)),
     })
-}
-
-/// The worlds of two runs; nothing if neither loads any. An inline child has none of its own.
-fn worlds(
-    (of_a, a): (&str, &EnvelopeFold),
-    (of_b, b): (&str, &EnvelopeFold),
-) -> Option<WorldComparison> {
-    let head = |scope: &str, fold: &EnvelopeFold| {
-        let responding = fold.state().responding().filter(|_| scope.is_empty());
-        responding.map(|responding| responding.head().clone())
-    };
-    let (a, b) = (head(of_a, a), head(of_b, b));
-    if a.is_none() && b.is_none() {
-        return None;
-    }
-    let (a, b) = (a.unwrap_or_default(), b.unwrap_or_default());
-    Some(WorldComparison::between(&a, &b))
 }
 
 fn seen(side: Side<'_>, fold: &EnvelopeFold) -> Result<Envelope, CompareError> {

@@ -249,6 +249,22 @@ pub struct UsageView {
     pub cost_usd: Value,
     /// Millionths of a US dollar.
     pub cost_micro_usd: u64,
+    /// Model calls that an earlier reply of the run answered, at no cost; among `llm_calls` too.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    #[schema(value_type = Option<u64>)]
+    pub cached_calls: u64,
+    /// What those replies had cost, in millionths of a US dollar.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    #[schema(value_type = Option<u64>)]
+    pub saved_micro_usd: u64,
+    /// Tokens sent to models for those replies.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    #[schema(value_type = Option<u64>)]
+    pub saved_tokens_in: u64,
+    /// Tokens received from models for those replies.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    #[schema(value_type = Option<u64>)]
+    pub saved_tokens_out: u64,
     /// Model calls.
     pub llm_calls: u64,
     /// Tool calls.
@@ -278,6 +294,10 @@ impl UsageView {
                 Value::from(dollars)
             },
             cost_micro_usd: micros,
+            cached_calls: usage.cached_calls,
+            saved_micro_usd: usage.saved_micro_usd,
+            saved_tokens_in: usage.saved_tokens_in,
+            saved_tokens_out: usage.saved_tokens_out,
             llm_calls: usage.llm_calls,
             tool_calls: usage.tool_calls,
             reflect_calls: usage.reflect_calls,

@@ -210,6 +210,7 @@ fn about(frame: &Frame, data: &Value, names: &HashMap<u64, String>) -> Option<St
         | Event::Webhook(_)
         | Event::Person(_)
         | Event::Kv(_)
+        | Event::Delivery(_)
         | Event::Store(_)
         | Event::Foreign { .. } => None,
     }

@@ -14,7 +14,7 @@ use super::output::{
 };
 use super::reading::{find_run, open};
 use super::{Common, Failure, text};
-use ktsu_history::diff::{self, DiffError};
+use ktsu_history::diff::{self, DiffError, RunComparison};
 
 /// What `diff` takes.
 #[derive(Debug, clap::Args)]
@@ -35,17 +35,20 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let (reader, _) = open(common)?;
     let a = find_run(&reader, &arguments.a)?;
     let b = find_run(&reader, &arguments.b)?;
-    let diff = diff::compare_runs(&reader, &a, &b)?;
+    let compared = diff::compare_runs(&reader, &a, &b)?;
+    let diff = &compared.diff;
     if common.json {
         let mut body = json!({"a": name(&a), "b": name(&b), "same": diff.is_empty()});
         if let (Value::Object(body), Ok(Value::Object(rest))) =
-            (&mut body, serde_json::to_value(&diff))
+            (&mut body, serde_json::to_value(&compared))
         {
             body.extend(rest);
         }
         print_json(&body)?;
     } else {
-        DiffPage { width: width() }.print(&name(&a), &name(&b), &diff);
+        let page = DiffPage { width: width() };
+        page.print(&name(&a), &name(&b), diff);
+        page.world(&compared);
     }
     Ok(exit_code(diff.is_empty()))
 }
@@ -84,7 +87,6 @@ impl DiffPage {
             self.row("", &frame(first.a.as_ref()), &frame(first.b.as_ref()));
         }
         self.steps(diff);
-        self.world(diff);
         self.changes("Envelope", &diff.envelope);
         self.frames(diff);
         self.used(diff);
@@ -101,12 +103,12 @@ impl DiffPage {
         }
     }
 
-    fn world(&self, diff: &Diff) {
-        let Some(world) = &diff.world else {
+    fn world(&self, compared: &RunComparison) {
+        let Some(world) = &compared.world else {
             return;
         };
         heading("World");
-        words(&format!("  {}", world.ids()), 4);
+        line(&format!("  {world}"));
         for (sign, ids) in [
             ("+", &world.added_objects),
             ("-", &world.removed_objects),
@@ -118,13 +120,11 @@ impl DiffPage {
             }
             print_more(ids.len());
         }
-        for entries in [&world.patched_objects, &world.patched_relations] {
-            for one in entries.iter().take(MAX_SHOWN) {
-                words(&format!("  ~ {}", text::line(&one.id)), 4);
-                one.changes.iter().for_each(|change| self.change(change));
-            }
-            print_more(entries.len());
+        for one in compared.world_changes.iter().take(MAX_SHOWN) {
+            words(&format!("  ~ {}", text::line(&one.id)), 4);
+            one.changes.iter().for_each(|change| self.change(change));
         }
+        print_more(compared.world_changes.len());
     }
 
     fn changes(&self, title: &str, changes: &[Change]) {

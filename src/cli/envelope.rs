@@ -142,8 +142,11 @@ fn calls(metrics: &Value) -> String {
         calls => agents::calls(
             calls,
             (number("tokens_in"), number("tokens_out")),
-            number("reflect_calls"),
-            number("repair_calls"),
+            (
+                number("reflect_calls"),
+                number("repair_calls"),
+                number("cached_calls"),
+            ),
         ),
     }
 }

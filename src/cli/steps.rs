@@ -192,8 +192,11 @@ fn group_row(group: &[ItemTimeline], lines: String) -> Option<StepRow> {
     let calls = agents::calls(
         sum(|used| used.llm_calls),
         tokens,
-        sum(|used| used.reflect_calls),
-        sum(|used| used.repair_calls),
+        (
+            sum(|used| used.reflect_calls),
+            sum(|used| used.repair_calls),
+            sum(|used| used.cached_calls),
+        ),
     );
     let count = u64::try_from(group.len()).unwrap_or(u64::MAX);
     Some(StepRow {
@@ -341,8 +344,7 @@ fn calls_of(used: &UsageView) -> String {
     agents::calls(
         used.llm_calls,
         (used.tokens_in, used.tokens_out),
-        used.reflect_calls,
-        used.repair_calls,
+        (used.reflect_calls, used.repair_calls, used.cached_calls),
     )
 }
 

@@ -133,6 +133,7 @@ impl WorldTimelineBuilder {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_) => {}
         }
     }

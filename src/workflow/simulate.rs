@@ -17,7 +17,9 @@ pub use divergence::{Divergence, DivergenceKind};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent};
+use ktsu_ledger::event::{
+    ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent, WorldEvent,
+};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash};
 use ktsu_projections::run::{RunState, StepStatus};
@@ -97,13 +99,21 @@ pub fn simulate(
     stage.record_turn(turn)?;
     let mut waiting: Vec<&[Frame]> = Vec::new();
     let mut left: Vec<Frame> = Vec::new();
-    let mut rest = rest;
+    let (mut rest, mut ended) = (rest, false);
     while let (input @ [frame, ..], after) = split_input(rest) {
         rest = after;
         match &frame.event {
-            Event::Run(RunEvent::Continued(_)) => continue,
+            Event::Run(RunEvent::Continued(again)) => {
+                if again.why == ContinueReason::Idle {
+                    ended = true;
+                    stage.end_if_idle()?;
+                }
+                continue;
+            }
             event if event.role() == Role::Decision => continue,
-            Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_)) | Event::Person(_) => {
+            Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_))
+            | Event::Person(_)
+            | Event::World(WorldEvent::BudgetRaised(_)) => {
                 let kind = frame.event.kind().to_owned();
                 return Err(SimulationError::Disturbed(frame.seq, kind));
             }
@@ -111,7 +121,13 @@ pub fn simulate(
         }
         stage.feed(&mut waiting, &mut left)?;
     }
-    stage.end_idle_worlds()?;
+    let failed = recorded.iter().any(|frame| {
+        frame.scope.is_empty() && matches!(frame.event, Event::Run(RunEvent::Failed(_)))
+    });
+    if ended || failed {
+        // It may have more to do than it had when it was recorded, or go on where that failed.
+        stage.end_if_idle()?;
+    }
     left.extend(waiting.into_iter().flatten().cloned());
     Ok(Simulation {
         frames: stage.frames,
@@ -214,25 +230,14 @@ impl Simulator<'_> {
         Ok(())
     }
 
-    /// Ends a run that loads worlds, where nothing is due any more. When its own task found that is no
-    /// guide: another definition may have been idle before, or may not be yet.
-    fn end_idle_worlds(&mut self) -> Result<(), SimulationError> {
-        if !self.run.state.worlds_are_idle() {
-            return Ok(());
-        }
-        let last = self.recorded.last().map(|frame| frame.at);
-        let at = last.unwrap_or_default().max(self.run.state.at());
-        let draft = continuation(&self.run.state, ContinueReason::Idle);
-        let turn = self.run.decide(vec![draft], at);
-        let turn = turn.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
-        self.record_turn(turn)
-    }
-
     /// Whether an input can never fit: what it is about has ended, or is not there.
     fn can_never_apply(&self, input: &[Frame]) -> bool {
         let Some(first) = input.first() else {
             return true;
         };
+        if first.event.posted().is_some() {
+            return !self.run.state.takes_posts();
+        }
         if self.run.state.status().is_terminal() {
             return true;
         }
@@ -342,6 +347,16 @@ impl Simulator<'_> {
             let next = self.run.decide(vec![draft], self.run.state.at());
             turn = next.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
         }
+    }
+
+    /// Ends a run that loads worlds, if nothing is due in it.
+    fn end_if_idle(&mut self) -> Result<(), SimulationError> {
+        if !self.run.state.worlds_are_idle() {
+            return Ok(());
+        }
+        let draft = continuation(&self.run.state, ContinueReason::Idle);
+        let turn = self.run.decide(vec![draft], self.run.state.at());
+        self.record_turn(turn.map_err(|broken| SimulationError::Broken(broken.to_string()))?)
     }
 
     fn record_task_spec(&mut self, frame: &Frame) {

@@ -24,7 +24,7 @@ impl ScopeDetail {
             }
             RunEvent::Resumed(resumed) => {
                 if resumed.from.is_some() {
-                    (self.ended, self.error) = (None, None);
+                    self.begin_again();
                 }
             }
             RunEvent::Completed(_) => self.ended = Some(frame.at),
@@ -43,6 +43,11 @@ impl ScopeDetail {
             | RunEvent::TimerFired(_)
             | RunEvent::ClockJumped(_) => {}
         }
+    }
+
+    /// It has not ended after all.
+    pub(super) fn begin_again(&mut self) {
+        (self.ended, self.error) = (None, None);
     }
 
     /// The rest of the run ends in the same moment.

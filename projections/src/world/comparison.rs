@@ -77,26 +77,6 @@ impl WorldComparison {
             patched_relations: ids(&self.patched_relations),
         }
     }
-
-    /// The same, seen from the other side.
-    #[must_use]
-    pub fn inverse(self) -> Self {
-        let turned = |entries: Vec<PatchedEntry>| {
-            let entries = entries.into_iter().map(|one| PatchedEntry {
-                id: one.id,
-                changes: one.changes.into_iter().map(Change::inverse).collect(),
-            });
-            entries.collect()
-        };
-        Self {
-            added_objects: self.removed_objects,
-            removed_objects: self.added_objects,
-            patched_objects: turned(self.patched_objects),
-            added_relations: self.removed_relations,
-            removed_relations: self.added_relations,
-            patched_relations: turned(self.patched_relations),
-        }
-    }
 }
 
 fn entry(id: String, [a, b]: &[Value; 2]) -> PatchedEntry {

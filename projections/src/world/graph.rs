@@ -84,6 +84,7 @@ impl World {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => WorldChange::Nothing,
         }

@@ -12,7 +12,8 @@
 //! Pieces: [`graph`] the world and its rules; [`object`] what it holds; `index` and [`find`]
 //! look-ups whose cost does not grow with it; [`hash`] and [`diff`] its identity and its
 //! differences; [`derivation`] keys and ids; [`activity`] depth and counts of world frames;
-//! [`responding`] the queue; [`steps`] completed steps as objects.
+//! [`responding`] the queue; `posts` what people posted; `budget`
+//! and `wall_time` limits and the time used up; [`steps`] completed steps as objects.
 
 pub mod activity;
 mod budget;
@@ -26,11 +27,13 @@ pub mod graph;
 pub mod hash;
 mod index;
 pub mod object;
+mod posts;
 pub mod reactions;
 pub mod responding;
 pub mod steps;
 mod tasks;
 pub mod trigger;
+mod wall_time;
 
 pub use activity::Activity;
 pub use comparison::WorldComparison;
@@ -40,6 +43,7 @@ pub use find::Condition;
 pub use graph::World;
 pub use index::{IndexValue, IndexedFields};
 pub use object::{WorldObject, WorldRelation};
+pub use posts::PostRecord;
 pub use reactions::Reactions;
 pub use responding::Responding;
 pub use tasks::{TaskPhase as ResponderTaskPhase, WorldTask};

@@ -14,16 +14,16 @@
 
 mod check;
 mod firing;
+mod limits;
 mod pending;
 mod queue;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{
     AgentEvent, AgentFinished, Candidate, Derivation, FinishReason, FiringVerdict, OutputRejected,
-    Posted, RunEvent, TaskKind, WorkerEvent, WorldEvent,
+    Posted, RunEvent, TaskKind, TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
@@ -37,9 +37,11 @@ use super::activity::{Activity, is_address};
 use super::budget::RaisedLimits;
 use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::graph::{World, WorldChange};
+use super::posts::Posts;
 use super::reactions::Reactions;
 use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
+use super::wall_time::WallTime;
 
 /// What a gateway says of a model group that it does not know.
 const UNKNOWN_GROUP: &str = "unknown_group";
@@ -59,8 +61,7 @@ pub struct Responding {
     firing: Option<Firing>,
     tasks: Tasks,
     activity: Activity,
-    /// The last post, and how many events of it were taken.
-    post: (u64, u32),
+    posts: Posts,
     /// How often steps completed or were overlaid.
     step_ordinal: u64,
     has_fired: bool,
@@ -71,6 +72,11 @@ pub struct Responding {
     next_of_goal: u32,
     /// Limits that people raised.
     raised: RaisedLimits,
+    /// The end of the budget, until limits are raised.
+    exhausted: Option<Box<WorldBudgetExhausted>>,
+    wall: WallTime,
+    /// Whether the timer of the budget fired, until limits are raised.
+    is_time_up: bool,
 }
 
 impl Responding {
@@ -87,13 +93,16 @@ impl Responding {
             firing: None,
             tasks: Tasks::default(),
             activity: Activity::default(),
-            post: (0, 0),
+            posts: Posts::default(),
             step_ordinal: 0,
             has_fired: false,
             is_loaded: false,
             rejected: None,
             next_of_goal: 0,
             raised: RaisedLimits::default(),
+            exhausted: None,
+            wall: WallTime::default(),
+            is_time_up: false,
         }
     }
 
@@ -133,10 +142,10 @@ impl Responding {
         self.is_loaded
     }
 
-    /// Whether responders have seen all frames, and nothing is left to make of them. What they asked
-    /// may be under way.
+    /// Whether responders have seen all frames. Outputs of the last trigger may be left whose entries
+    /// make nothing, which only evaluating them shows; what they asked may be under way.
     pub fn is_idle(&self) -> bool {
-        self.current.is_none()
+        self.current.is_none() || (self.may_be_done() && self.queued_triggers == 0)
     }
 
     /// What is asked or run and has not ended, in the order in which it was decided on.
@@ -177,11 +186,6 @@ impl Responding {
         &self.activity
     }
 
-    /// The limits in force: those of the worlds, and what people raised.
-    pub fn budget(&self, of_worlds: WorldBudget) -> WorldBudget {
-        self.raised.over(of_worlds)
-    }
-
     /// Who reacts to what.
     pub fn reactions(&self) -> &Arc<Reactions> {
         &self.reactions
@@ -197,11 +201,6 @@ impl Responding {
         self.rejected.as_deref()
     }
 
-    /// The number that the next post has.
-    pub fn next_post(&self) -> u64 {
-        self.post.0 + 1
-    }
-
     /// Takes a frame that [`Responding::check`] allows, whatever it is about.
     pub fn apply(&mut self, frame: &Frame) {
         self.activity.apply(frame);
@@ -209,7 +208,7 @@ impl Responding {
             Event::World(event) => self.apply_world(frame, event),
             Event::Foreign { kind, .. } => {
                 if let Some(posted) = Posted::of(&frame.event) {
-                    let key = KeySource::Root(self.post_key(posted.post.n));
+                    let key = KeySource::Root(self.posts.take(frame, &posted.by, &posted.post));
                     let queued = (key, QueuedSubject::Posted(posted.data), None);
                     self.enqueue(frame, kind, WorldChange::Nothing, queued);
                 }
@@ -229,6 +228,10 @@ impl Responding {
             {
                 self.tasks.set_aside(&end.step);
             }
+            Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
+            Event::Run(RunEvent::TimerFired(fired)) => {
+                self.is_time_up |= fired.timer == TimerKind::WorldBudget;
+            }
             Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
                 self.end_task(frame, &end.step, end.outcome.clone());
             }
@@ -241,6 +244,7 @@ impl Responding {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_) => {}
         }
         self.advance();
@@ -408,6 +412,9 @@ impl Responding {
             | WorldEvent::BudgetRaised(_) => {
                 if let WorldEvent::BudgetRaised(raised) = event {
                     self.raised.take(raised);
+                    (self.exhausted, self.is_time_up) = (None, false);
+                } else if let WorldEvent::BudgetExhausted(exhausted) = event {
+                    self.exhausted = Some(Box::new(exhausted.clone()));
                 }
                 let change = self.head.apply_event(frame.seq, event);
                 let subject = if let WorldEvent::ObjectPatched(patched) = event {
@@ -429,27 +436,23 @@ impl Responding {
 
     /// What a key of this event is made of.
     fn key_of(&mut self, frame: &Frame, event: &WorldEvent) -> KeySource {
+        let posted = event.by().zip(event.post());
+        let posted = posted.map(|(by, post)| self.posts.take(frame, by, post));
         if let WorldEvent::ObjectCreated(created) = event
             && let Some(key) = &created.key
         {
             return KeySource::Root(TriggerKey::keyed(&created.kind, key));
         }
-        match (event.post(), event.derived(), &self.current) {
-            (Some(post), ..) => KeySource::Root(self.post_key(post.n)),
-            (None, Some(derived), Some(current)) if derived.responder.is_some() => {
+        if let Some(key) = posted {
+            return KeySource::Root(key);
+        }
+        match (event.derived(), &self.current) {
+            (Some(derived), Some(current)) if derived.responder.is_some() => {
                 KeySource::Output(current.key.clone(), derived.clone())
             }
-            (None, Some(derived), _) => KeySource::Root(TriggerKey::goal(derived.entry)),
-            (None, None, _) => KeySource::Root(TriggerKey::step("", "", frame.seq)),
+            (Some(derived), _) => KeySource::Root(TriggerKey::goal(derived.entry)),
+            (None, _) => KeySource::Root(TriggerKey::step("", "", frame.seq)),
         }
-    }
-
-    fn post_key(&mut self, n: u64) -> TriggerKey {
-        self.post = match self.post {
-            (same, taken) if same == n => (n, taken.saturating_add(1)),
-            _ => (n, 0),
-        };
-        TriggerKey::post(self.post.0, self.post.1)
     }
 
     fn step_key(&mut self, frame: &Frame, step: &str) -> KeySource {

@@ -61,6 +61,6 @@ pub(super) async fn diff(
         .await
         .map_err(problems::compare_error)?;
     let [a, b] = names;
-    let same = diff.is_empty();
+    let same = diff.diff.is_empty();
     Ok(Json(value!(wire::DiffView { a, b, same, diff })))
 }

@@ -168,6 +168,7 @@ impl<'s> WorldWalk<'s> {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => None,
         }

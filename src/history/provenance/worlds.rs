@@ -137,6 +137,7 @@ impl WorldFacts {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::World(_)
             | Event::Foreign { .. } => None,

@@ -42,6 +42,7 @@ use crate::rules::DecisionRules;
 use crate::template::Template;
 use names::ResponderNames;
 use output::Maker;
+pub(crate) use output::misfit;
 use verdict::{Evaluated, Evaluation};
 
 pub(crate) use ask::evaluate as evaluate_reply;

@@ -20,6 +20,7 @@ mod locking_tools;
 mod names;
 mod owning;
 mod page;
+mod posts;
 mod principals;
 mod project;
 mod reading;

@@ -137,6 +137,10 @@ egress: {allow: [desk.internal]}
 limits: {active_runs: 5, connections: 5, body_bytes: 2048}
 retention: {complete_days: 5, failed_days: 5}
 evidence: {witness: "file:x", signing_key: x.key}
+subscriptions:
+  - {name: one, pattern: [run.completed, object.*], url: "https://example.com/x", secret: {env: ADA}, attempts: 5, backoff: 2s}
+  - {name: two, pattern: "*", url: "http://127.0.0.1:9", secret: "{{ env.ADA }}"}
+mcp: {decide: true}
 "#,
     ),
     (

@@ -68,9 +68,11 @@ fn two_worlds_are_compared_field_by_field_and_a_changed_kit_names_what_it_would_
     for list in ["added_objects", "removed_objects", "added_relations", "removed_relations"] {
         assert_eq!(world[list], json!([]), "{list}");
     }
-    let patched = world["patched_objects"].as_array().unwrap();
-    assert_eq!(patched.len(), 3);
-    assert_eq!(patched[0]["changes"][0]["path"], "/data/text");
+    assert_eq!(world["patched_objects"].as_array().unwrap().len(), 3);
+    let changes = diff["world_changes"].as_array().unwrap();
+    assert_eq!(changes.len(), 3);
+    assert_eq!(changes[0]["id"], world["patched_objects"][0]);
+    assert_eq!(changes[0]["changes"][0]["path"], "/data/text");
     let same = desk.ktsu(&["diff", &one, &one]);
     assert!(same.is(0).out.contains("no changes"));
     let against = |text: &str| {

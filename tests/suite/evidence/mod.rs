@@ -14,6 +14,8 @@ mod parts;
 mod people;
 mod repeated;
 mod transfer;
+mod verified;
+mod worlds;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -413,6 +415,13 @@ impl Python {
                 // What expressions make of outputs, only ktsu evaluates.
                 ("outputs", _) if ours == ClaimVerdict::Proven => {
                     let theirs = verdict(said, "outputs");
+                    let word = theirs.as_str().unwrap_or_default();
+                    assert!(["proven", "not_covered"].contains(&word), "{told}: {said}");
+                    continue;
+                }
+                // What guards and templates make of triggers, only ktsu evaluates.
+                ("world", _) if ours != ClaimVerdict::Failed => {
+                    let theirs = verdict(said, "world");
                     let word = theirs.as_str().unwrap_or_default();
                     assert!(["proven", "not_covered"].contains(&word), "{told}: {said}");
                     continue;

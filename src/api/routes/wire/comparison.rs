@@ -1,6 +1,6 @@
 //! The schemas of comparisons: two runs, or a run and its replay.
 
-use ktsu_projections::diff::Diff;
+use ktsu_history::diff::RunComparison;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -65,5 +65,5 @@ pub struct DiffView {
     pub same: bool,
     /// The rest.
     #[serde(flatten)]
-    pub diff: Diff,
+    pub diff: RunComparison,
 }
