@@ -15,6 +15,7 @@
 mod check;
 mod firing;
 mod limits;
+mod pending;
 mod queue;
 
 use std::collections::VecDeque;
@@ -28,6 +29,7 @@ use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
 pub use check::WorldRefusal;
 pub use firing::{Firing, OutputPlace};
+pub use pending::PendingTrigger;
 
 use queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger, subject_of, take};
 

@@ -34,6 +34,7 @@ mod trace;
 mod triage;
 mod world;
 mod worlds;
+mod world_trace;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
