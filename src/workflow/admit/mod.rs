@@ -3,6 +3,7 @@
 
 pub mod approval;
 pub mod fields;
+pub mod fork_place;
 pub mod intervention;
 pub mod report;
 pub mod steer;
