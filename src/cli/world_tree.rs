@@ -28,7 +28,12 @@ pub(super) fn rows(world: &WorldTimeline) -> Vec<StepRow> {
             false => (lines.clone(), lines.clone()),
         };
         rows.push(row(entry, here));
-        push_open(&mut open, below.remove(&Some(entry.frame)), &inside, depth + 1);
+        push_open(
+            &mut open,
+            below.remove(&Some(entry.frame)),
+            &inside,
+            depth + 1,
+        );
     }
     rows
 }
@@ -78,7 +83,7 @@ fn row(entry: &WorldEntry, lines: String) -> StepRow {
             0 => String::new(),
             cost => text::cost(cost),
         },
-        note: agents::joined([agents::calls(task.llm_calls, tokens, 0, 0), note]),
+        note: agents::joined([agents::calls(task.llm_calls, tokens, (0, 0, 0)), note]),
         wrong: wrong || task.status == "failed",
     }
 }

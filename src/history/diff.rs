@@ -19,7 +19,6 @@ pub struct RunComparison {
     pub world: Option<WorldDiff>,
     /// What differs in the objects, then in the relations, that both worlds have.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    #[schema(value_type = Option<Vec<PatchedEntry>>)]
     pub world_changes: Vec<PatchedEntry>,
 }
 

@@ -33,8 +33,8 @@ mod story;
 mod trace;
 mod triage;
 mod world;
-mod worlds;
 mod world_trace;
+mod worlds;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};

@@ -2,6 +2,7 @@
 
 use ktsu_projections::diff::Diff;
 use ktsu_projections::world::WorldDiff;
+use ktsu_projections::world::comparison::PatchedEntry;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -71,4 +72,8 @@ pub struct DiffView {
     /// worlds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world: Option<WorldDiff>,
+    /// What differs in the objects, then in the relations, that both worlds have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<PatchedEntry>>)]
+    pub world_changes: Vec<PatchedEntry>,
 }
