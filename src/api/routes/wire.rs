@@ -30,8 +30,8 @@ pub use interventions::{
     Branch, CommandRecorded, Effects, Fork, Overlay, Resume, Retry, RunCommandView,
 };
 pub use subscriptions::{
-    DeadLetterShown, DeadLetters, DeliveryErrorShown, RedriveAccepted, SubscriptionList,
-    SubscriptionRequest, SubscriptionShown,
+    DeadLetterShown, DeadLetters, DeliveryErrorShown, RedriveAccepted, SECRET_SYNTAX,
+    SubscriptionList, SubscriptionRequest, SubscriptionShown, URL_SYNTAX,
 };
 pub use trace::{Placed, Trace};
 
