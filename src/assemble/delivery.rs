@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_egress as egress;
-use ktsu_environment::subscriptions::{
-    self, MAX_SUBSCRIPTIONS, ResolvedSubscription, secret_value,
-};
+use ktsu_environment::subscription_secrets::{self, ResolvedSubscription, secret_value};
+use ktsu_environment::subscriptions::MAX_SUBSCRIPTIONS;
 use ktsu_ledger::appender::Appender;
 use ktsu_orchestrator::MicrosClock;
 use ktsu_readers::ReaderPool;
@@ -20,7 +19,7 @@ const CONNECTIONS_PER_HOST: usize = MAX_SUBSCRIPTIONS * ktsu_delivery::MAX_IN_FL
 
 /// The subscriptions of the environment file, secrets looked up.
 pub(super) fn declared(setup: &Setup) -> Result<Vec<ResolvedSubscription>, OpenEngineError> {
-    let declared = subscriptions::resolve(setup.environment.as_ref(), &setup.process);
+    let declared = subscription_secrets::resolve(setup.environment.as_ref(), &setup.process);
     declared.map_err(OpenEngineError::Subscriptions)
 }
 

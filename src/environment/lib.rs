@@ -6,6 +6,7 @@ pub mod principals;
 mod resolve;
 pub mod settings;
 pub mod shape;
+pub mod subscription_secrets;
 pub mod subscriptions;
 
 use std::collections::BTreeMap;

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use ktsu_delivery::{DeadLetter, DeliveryRetry, FramePattern, SubscriptionState};
 use ktsu_egress::{self as egress, SlotKind};
-use ktsu_environment::subscriptions::{GIVEN_PREFIX, MAX_SUBSCRIPTIONS, ResolvedSubscription};
+use ktsu_environment::subscription_secrets::ResolvedSubscription;
+use ktsu_environment::subscriptions::{GIVEN_PREFIX, MAX_SUBSCRIPTIONS};
 use ktsu_ledger::Actor;
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::{

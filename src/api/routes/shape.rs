@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::policy::{self, Policy};
-use super::{subscriptions, trace};
+use super::{trace, wire};
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
 use ktsu_workflow::admit::post::MAX_POST_EVENTS;
@@ -179,8 +179,8 @@ pub(super) fn refine(document: &mut Value) {
     shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
     for (name, syntax) in [
         ("pattern", ktsu_delivery::PATTERN_SYNTAX),
-        ("secret", subscriptions::SECRET_SYNTAX),
-        ("url", subscriptions::URL_SYNTAX),
+        ("secret", wire::SECRET_SYNTAX),
+        ("url", wire::URL_SYNTAX),
     ] {
         shapes["SubscriptionRequest"]["properties"][name]["pattern"] = json!(syntax);
     }

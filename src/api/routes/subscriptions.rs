@@ -21,11 +21,6 @@ use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
 use ktsu_subscriptions::{NewSubscription, SubscriptionView, named_variable};
 
-/// What the URL of a subscription looks like.
-pub(super) const URL_SYNTAX: &str = "^https?://[!-~]{1,2000}$";
-/// What the template of its secret looks like.
-pub(super) const SECRET_SYNTAX: &str = r"^\{\{ ?env\.[A-Za-z_][A-Za-z0-9_]{0,63} ?\}\}$";
-
 /// All subscriptions, those of the environment file first told apart by `declared`.
 #[utoipa::path(get, path = "/subscriptions",
     responses((status = 200, body = wire::SubscriptionList)))]
@@ -171,8 +166,8 @@ fn known(id: String) -> Result<String, ProblemDetails> {
 /// may have written a secret in the wrong place.
 fn new(body: wire::SubscriptionRequest, caller: Caller) -> Result<NewSubscription, ProblemDetails> {
     static PATTERN: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(PATTERN_SYNTAX).ok());
-    static URL: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(URL_SYNTAX).ok());
-    static SECRET: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(SECRET_SYNTAX).ok());
+    static URL: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(wire::URL_SYNTAX).ok());
+    static SECRET: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(wire::SECRET_SYNTAX).ok());
     let fits = |syntax: &Option<Regex>, text: &str| {
         syntax.as_ref().is_some_and(|syntax| syntax.is_match(text))
     };

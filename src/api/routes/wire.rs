@@ -36,8 +36,8 @@ pub use posts::{
     RemovedRelation,
 };
 pub use subscriptions::{
-    DeadLetterShown, DeadLetters, DeliveryErrorShown, RedriveAccepted, SubscriptionList,
-    SubscriptionRequest, SubscriptionShown,
+    DeadLetterShown, DeadLetters, DeliveryErrorShown, RedriveAccepted, SECRET_SYNTAX,
+    SubscriptionList, SubscriptionRequest, SubscriptionShown, URL_SYNTAX,
 };
 pub use trace::{Placed, Trace};
 

@@ -4,6 +4,11 @@ use ktsu_ledger::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// What the URL of a subscription looks like.
+pub const URL_SYNTAX: &str = "^https?://[!-~]{1,2000}$";
+/// What the template of its secret looks like.
+pub const SECRET_SYNTAX: &str = r"^\{\{ ?env\.[A-Za-z_][A-Za-z0-9_]{0,63} ?\}\}$";
+
 /// Whom to send which frames.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
