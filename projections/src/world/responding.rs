@@ -308,17 +308,6 @@ impl Responding {
         }
     }
 
-    /// A person takes the run up again: what was set aside is asked or run again.
-    pub fn take_up(&mut self) {
-        self.tasks.wait_again(|phase| phase == TaskPhase::SetAside);
-    }
-
-    /// What has begun and not ended begins anew.
-    pub fn restart_tasks(&mut self) {
-        let begun = |phase| matches!(phase, TaskPhase::Announced { .. });
-        self.tasks.wait_again(begun);
-    }
-
     /// Other worlds are in force from here on: for the triggers that are queued, too, but for the one
     /// under way.
     pub fn redefine(&mut self, reactions: Arc<Reactions>) {

@@ -1,4 +1,5 @@
-//! The budget of a run's worlds: its limits, the time used up, and its end; and what was posted.
+//! The budget of a run's worlds: its limits, the time used up, and its end; what was posted, and
+//! what begins anew when a run is taken up again.
 
 use ktsu_ledger::event::WorldBudgetExhausted;
 use ktsu_ledger::event::plan::world::WorldBudget;
@@ -6,6 +7,7 @@ use ktsu_ledger::{Frame, Timestamp};
 
 use super::Responding;
 use crate::world::posts::PostRecord;
+use crate::world::tasks::TaskPhase;
 
 impl Responding {
     /// The number that the next post has.
@@ -48,5 +50,16 @@ impl Responding {
     /// Whether the timer of the budget fired, and limits were not raised since.
     pub fn is_time_up(&self) -> bool {
         self.is_time_up
+    }
+
+    /// A person takes the run up again: what was set aside is asked or run again.
+    pub fn take_up(&mut self) {
+        self.tasks.wait_again(|phase| phase == TaskPhase::SetAside);
+    }
+
+    /// What has begun and not ended begins anew.
+    pub fn restart_tasks(&mut self) {
+        let begun = |phase| matches!(phase, TaskPhase::Announced { .. });
+        self.tasks.wait_again(begun);
     }
 }
