@@ -12,10 +12,10 @@ use super::book::{Act, Book};
 use super::forgeries::claim;
 use super::mutants::{Mutant, arranged, bodies, leaves, others, with};
 use super::{Python, put};
-use crate::golden::goldens;
+use crate::support::Sink;
 use crate::support::campaign;
 use crate::support::ledgers::Recorded;
-use crate::support::scenarios::worlds::{NAMES, record};
+use crate::support::scenarios::worlds::{NAMES, asking, record};
 
 /// The verdicts of `world`, the same from both verifiers, and of `replay`, on each of these runs, signed
 /// by whoever has the key.
@@ -108,14 +108,11 @@ fn honest_runs_that_load_worlds_are_proven() {
 }
 
 /// What a responder asks is an agent's task to every other claim.
-#[test]
-fn a_run_whose_responder_asks_a_model_is_no_forgery() {
-    let mut goldens = goldens().into_iter();
-    let (name, run) = goldens
-        .find(|(name, _)| name.ends_with("-worlds-ask"))
-        .unwrap();
+#[tokio::test]
+async fn a_run_whose_responder_asks_a_model_is_no_forgery() {
+    let run = asking().play(&Sink::new().await).await.recorded;
     let proven = (ClaimVerdict::Proven, ClaimVerdict::Proven);
-    assert_eq!(found(&[(&name, run.clone())]), [proven]);
+    assert_eq!(found(&[("honest", run.clone())]), [proven]);
     let reaction = frame_of(&run, "object.patched", "who is tides");
     let dropped = without(&run, &[reaction]);
     let other = edited(&run, |all| data(all, reaction)["id"] = json!("Topic-0"));
