@@ -86,3 +86,5 @@ mod tools;
 mod trace;
 #[path = "suite/traversal/mod.rs"]
 mod traversal;
+#[path = "suite/worlds/mod.rs"]
+mod worlds;

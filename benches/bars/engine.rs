@@ -12,6 +12,7 @@ use ktsu_kit::Kit;
 use ktsu_ledger::event::Principal;
 use ktsu_ledger::store::{Audit as _, SqliteReader};
 use ktsu_orchestrator::{self as orchestrator, Orchestrator};
+use serde_json::Value;
 use tower::ServiceExt as _;
 
 use crate::plans;
@@ -60,9 +61,14 @@ pub(crate) async fn invoke(orchestrator: &Orchestrator, workflow: &str) -> Strin
 
 /// Asks for a run and its envelope, through the routes.
 pub(crate) async fn reply(engine: &Engine, workflow: &str) {
+    reply_to(engine, workflow, &plans::params()).await;
+}
+
+/// The same with these params.
+pub(crate) async fn reply_to(engine: &Engine, workflow: &str, params: &Value) {
     let request = Request::post(format!("/invoke/{workflow}?wait=600"))
         .header("content-type", "application/json")
-        .body(Body::from(plans::params().to_string()))
+        .body(Body::from(params.to_string()))
         .unwrap();
     let response = engine.router.clone().oneshot(request).await.unwrap();
     assert_eq!(response.status(), StatusCode::OK);

@@ -31,6 +31,7 @@ mod tools;
 mod validate;
 mod waiting;
 mod webhook;
+mod worlds;
 
 use table::Table;
 
@@ -50,13 +51,14 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 31] = [
+const PARTS: [(&str, Part); 33] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
     ("fold", fold::measure),
     ("late", fold::late_steps),
     ("envelope", fold::envelope),
+    ("world-late", worlds::late_frames),
     ("looking", looking::measure),
     ("of", back::of),
     ("fork", back::fork),
@@ -68,6 +70,7 @@ const PARTS: [(&str, Part); 31] = [
     ("agent-runs", agents::many_runs),
     ("tool-step", tools::one_step),
     ("tool-runs", tools::many_runs),
+    ("world-frames", worlds::measure),
     ("many-runs", steps::many_runs),
     ("http-agents", http::agents),
     ("http-webhooks", http::webhooks),

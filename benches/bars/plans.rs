@@ -78,16 +78,23 @@ pub(crate) fn chain(transforms: u32, url: Option<&str>) -> Arc<Definition> {
 pub(crate) fn chain_as(name: &str, transforms: u32, url: Option<&str>) -> Arc<Definition> {
     let mut steps: Vec<StepPlan> = (0..transforms).map(transform).collect();
     steps.extend(url.map(|url| webhook(transforms, url)));
-    let last = steps.last().map_or("s0", |step| step.id.as_str());
-    let output = json!({ "last": format!("{{{{ step.{last} }}}}") });
+    Arc::new(Definition::compile(plan(name, steps)).unwrap())
+}
+
+/// A plan of one workflow of these steps, which gives what the last of them does.
+pub(crate) fn plan(name: &str, steps: Vec<StepPlan>) -> Plan {
+    let output = steps.last().map(|last| {
+        let last = json!({ "last": format!("{{{{ step.{} }}}}", last.id) });
+        OutputPlan {
+            map: Some(CanonicalJson::from_value(&last).unwrap()),
+            schema: None,
+        }
+    });
     let workflow = WorkflowPlan {
         env: Vec::new(),
         invoke: None,
         name: name.to_owned(),
-        output: Some(OutputPlan {
-            map: Some(CanonicalJson::from_value(&output).unwrap()),
-            schema: None,
-        }),
+        output,
         params: None,
         policy: Policy::default(),
         steps,
@@ -95,14 +102,13 @@ pub(crate) fn chain_as(name: &str, transforms: u32, url: Option<&str>) -> Arc<De
         visibility: Visibility::Root,
         webhooks: Webhooks::Execute,
     };
-    let plan = Plan {
+    Plan {
         agents: BTreeMap::new(),
         format: FORMAT,
         root: name.to_owned(),
         workflows: BTreeMap::from([(name.to_owned(), Arc::new(workflow))]),
         worlds: BTreeMap::new(),
-    };
-    Arc::new(Definition::compile(plan).unwrap())
+    }
 }
 
 /// A kit of some definitions by name.
@@ -138,22 +144,32 @@ pub(crate) struct Recorded {
 
 /// Decides a run until it ends, waits for the world, or has so many frames.
 pub(crate) fn record(definition: &Definition, frames: usize) -> Recorded {
-    decide(definition, frames, Limits::default())
+    decide(definition, params(), frames, Limits::default())
+}
+
+/// As [`record`], of a run with these params that ends by itself.
+pub(crate) fn record_with(definition: &Definition, params: Value) -> Recorded {
+    decide(definition, params, usize::MAX, Limits::default())
 }
 
 /// Decides a run with turns of one step each, until so many steps have ended.
 pub(crate) fn record_steps(definition: &Definition, steps: usize) -> Recorded {
+    record_turns(definition, params(), steps * 3)
+}
+
+/// Decides a run with turns of three frames, until there are so many frames.
+pub(crate) fn record_turns(definition: &Definition, params: Value, frames: usize) -> Recorded {
     let one = Limits {
         turn_frames: 3,
         ..Limits::default()
     };
-    decide(definition, steps * 3, one)
+    decide(definition, params, frames, one)
 }
 
-fn decide(definition: &Definition, frames: usize, limits: Limits) -> Recorded {
+fn decide(definition: &Definition, params: Value, frames: usize, limits: Limits) -> Recorded {
     let at = Timestamp::from_micros(1_790_000_000_000_000);
     let asked = Invocation {
-        body: params(),
+        body: params,
         env: BTreeMap::new(),
         idempotency: None,
         lock: None,

@@ -8,8 +8,9 @@ use std::fmt;
 
 use ktsu_ledger::id::is_name;
 
-/// The most levels of child workflows a path may name.
-pub const MAX_SCOPE: usize = 16;
+/// The most segments below a run that a path may name: levels of child workflows, and the address of
+/// what a responder has one of them do.
+pub const MAX_SCOPE: usize = ktsu_workflow::graph::MAX_LEVELS + 1;
 
 /// A run, or a child workflow inside it: `R`, `R/call`, `R/call/inner`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -235,6 +235,10 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         InterventionError::LeavesAFailure { failed, .. } => {
             problem(ErrorCode::NotResumable).with_hint(format!("restart from {failed}"))
         }
+        InterventionError::InsideFiring(inside) => {
+            let nearest = inside.after.unwrap_or(inside.before);
+            problem(ErrorCode::ForkRefused).with_hint(format!("fork it --at {nearest}"))
+        }
         InterventionError::Position { .. }
         | InterventionError::NoValue(_)
         | InterventionError::NotARoot => problem(ErrorCode::ForkRefused),

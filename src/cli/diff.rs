@@ -14,7 +14,7 @@ use super::output::{
 };
 use super::reading::{find_run, open};
 use super::{Common, Failure, text};
-use ktsu_history::diff::{self, DiffError};
+use ktsu_history::diff::{self, DiffError, RunComparison};
 
 /// What `diff` takes.
 #[derive(Debug, clap::Args)]
@@ -46,11 +46,9 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         }
         print_json(&body)?;
     } else {
-        DiffPage { width: width() }.print(&name(&a), &name(&b), diff);
-        if let Some(world) = compared.world.filter(|world| !world.is_empty()) {
-            heading("World");
-            line(&format!("  {world}"));
-        }
+        let page = DiffPage { width: width() };
+        page.print(&name(&a), &name(&b), diff);
+        page.world(&compared);
     }
     Ok(exit_code(diff.is_empty()))
 }
@@ -103,6 +101,30 @@ impl DiffPage {
         for step in &diff.steps {
             self.row(&text::line(&step.step), &status(&step.a), &status(&step.b));
         }
+    }
+
+    fn world(&self, compared: &RunComparison) {
+        let Some(world) = &compared.world else {
+            return;
+        };
+        heading("World");
+        line(&format!("  {world}"));
+        for (sign, ids) in [
+            ("+", &world.added_objects),
+            ("-", &world.removed_objects),
+            ("+", &world.added_relations),
+            ("-", &world.removed_relations),
+        ] {
+            for id in ids.iter().take(MAX_SHOWN) {
+                words(&format!("  {sign} {}", text::line(id)), 4);
+            }
+            print_more(ids.len());
+        }
+        for one in compared.world_changes.iter().take(MAX_SHOWN) {
+            words(&format!("  ~ {}", text::line(&one.id)), 4);
+            one.changes.iter().for_each(|change| self.change(change));
+        }
+        print_more(compared.world_changes.len());
     }
 
     fn changes(&self, title: &str, changes: &[Change]) {

@@ -46,6 +46,7 @@ mod schema;
 mod signals;
 mod start;
 mod steer;
+mod step_row;
 mod steps;
 mod symbols;
 mod table;
@@ -59,6 +60,7 @@ mod tree;
 mod validate;
 mod verify;
 mod world;
+mod world_tree;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;

@@ -27,8 +27,8 @@ PARTS = {
     "verify_outputs.py": "529a827b0e5d867add26c4eb55ca6316dfa1c6a14b36ba0026a14f596c2889fb",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "fc670f63c8e095cdeaca44225163783cc8140eda13820fe111d097a0fd597f84",
-    "verify_world.py": "3f75cda41695812e4bb283191f03e579eae0b5172c7038aad45a33ca7de27059",
-    "verify_queue.py": "2cb3f7c927f365b90531c25c8164373c50f3f501dd9cfdc0debd9240bb11ebbf",
+    "verify_world.py": "a009db96f40912c1565b1368811b2153966d9bc246fa2f3d454740db5028ddc6",
+    "verify_queue.py": "e1fba7b031c48243b452ffe9a38f4ecef9c3b14f69f0a29fe07b38e48f6e5bbb",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "7d4c134b5ddfe65a4a9d9ae231154cd2f07eca3efd1d3c63fe102dbc6c0648f3",
 }
@@ -116,13 +116,11 @@ class Archive:
             unreadable_if(not piece, "the archive became shorter while it was read")
             at, left = at + len(piece), left - len(piece)
             yield piece
-
     def whole(self, name, most=MAX_WHOLE):
         """The bytes of a file, all at once."""
         at, size = self.places[name]
         if size > most: raise TooLarge("%s is larger than what is read at once" % name)
         return self.part(at, size)
-
     def digests(self, name):
         """The length of a file, its SHA-256, and its BLAKE3 where that can be known."""
         if name not in self.known:
@@ -133,7 +131,6 @@ class Archive:
             made = sha256.hexdigest(), blake.hexdigest() if blake else None
             self.known[name] = (self.size(name),) + made
         return self.known[name]
-
     def lines(self, name):
         """Where each line of a file begins, and how long it is."""
         at, begin = self.places[name][0], self.places[name][0]
@@ -277,7 +274,10 @@ class Evidence:
         wrong_if(next(bodies, None) is not None, UNEVEN)
 
     def keep(self, frame, body):
-        """Keeps what a frame says at hand, and lets go of what was not asked for the longest."""
+        """Keeps what a frame says at hand, and lets go of what was not asked for the longest. What
+        a responder asks, `@NAME.KEY`, is read as a step is."""
+        address = body["data"].get("responder")
+        if str(address)[:1] == "@": body["data"].setdefault("step", address)
         self.at_hand[frame.begin] = frame, body
         self.size_at_hand += frame.length
         while self.size_at_hand > AT_HAND and len(self.at_hand) > 1:

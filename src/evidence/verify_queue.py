@@ -40,6 +40,7 @@ class Plan:
             self.goal += plan.get("goal", [])
         if not any("goal" in plan for plan in plans):
             self.goal = [{"make": {"object": {"type": "Goal"}}}]
+            self.objects.setdefault("Goal", {})
         self.budget = {name: min(plan["budget"][name] for plan in plans) for name in LIMITS}
 
     def candidates(self, trigger):

@@ -384,7 +384,8 @@ class World(object if MISSING else QUEUE.Queue):
             value = self.member(frame, "data")
             value = {} if value is None else value
             types = self.plan.objects if kind == "object.created" else self.plan.relations
-            known = types.get(data["type"], {})
+            wrong_if(data["type"] not in types, "its type is not declared")
+            known = types[data["type"]]
             schema = known.get("schema")
             for end, among in (("source_id", "from"), ("target_id", "to")):
                 at = self.objects.get(data.get(end), (None,))[0]

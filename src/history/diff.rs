@@ -4,12 +4,12 @@ use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_projections::diff::{self, CompareError, Diff, Side};
 use ktsu_projections::envelope::EnvelopeFold;
-use ktsu_projections::world::WorldDiff;
+use ktsu_projections::world::comparison::PatchedEntry;
+use ktsu_projections::world::{WorldComparison, WorldDiff};
 use serde::Serialize;
-use utoipa::ToSchema;
 
 /// What differs between two recorded runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RunComparison {
     /// Their frames, steps and envelopes.
     #[serde(flatten)]
@@ -17,6 +17,9 @@ pub struct RunComparison {
     /// Their worlds, as their last frames left them; absent unless both load worlds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world: Option<WorldDiff>,
+    /// What differs in the objects, then in the relations, that both worlds have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub world_changes: Vec<PatchedEntry>,
 }
 
 /// Why two recorded runs cannot be compared.
@@ -50,11 +53,22 @@ pub fn compare_runs(
         true => compare_worlds(&fold_a, &fold_b),
         false => None,
     };
-    Ok(RunComparison { diff, world })
+    let mut world_changes = Vec::new();
+    let world = world.map(|world| {
+        let ids = world.ids();
+        world_changes.extend(world.patched_objects);
+        world_changes.extend(world.patched_relations);
+        ids
+    });
+    Ok(RunComparison {
+        diff,
+        world,
+        world_changes,
+    })
 }
 
-fn compare_worlds(a: &EnvelopeFold, b: &EnvelopeFold) -> Option<WorldDiff> {
+fn compare_worlds(a: &EnvelopeFold, b: &EnvelopeFold) -> Option<WorldComparison> {
     let a = a.state().responding()?;
     let b = b.state().responding()?;
-    Some(WorldDiff::between(a.head(), b.head()))
+    Some(WorldComparison::between(a.head(), b.head()))
 }

@@ -266,7 +266,8 @@ impl Driven {
                 purpose,
                 report: report.clone(),
                 // As the orchestrator has it of every group; whether it counts is for admission to say.
-                routing: Some("routed".to_owned()),
+                // All that responders ask is the same here, and is to be asked.
+                routing: (!step.starts_with('@')).then(|| "routed".to_owned()),
                 step: step.clone(),
                 temperature_millionths: None,
                 tools,

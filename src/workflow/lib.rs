@@ -45,4 +45,6 @@ mod plans_tests;
 #[cfg(test)]
 mod world_ask_tests;
 #[cfg(test)]
+mod world_random_tests;
+#[cfg(test)]
 mod world_run_tests;

@@ -23,6 +23,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash};
 use ktsu_projections::run::{RunState, StepStatus};
+use ktsu_projections::world::activity::is_address;
 use serde_json::{Map, Value};
 
 use super::definition::Definition;
@@ -120,8 +121,11 @@ pub fn simulate(
         }
         stage.feed(&mut waiting, &mut left)?;
     }
-    if ended {
-        // It may have more to do than it had when it was recorded.
+    let failed = recorded.iter().any(|frame| {
+        frame.scope.is_empty() && matches!(frame.event, Event::Run(RunEvent::Failed(_)))
+    });
+    if ended || failed {
+        // It may have more to do than it had when it was recorded, or go on where that failed.
         stage.end_if_idle()?;
     }
     left.extend(waiting.into_iter().flatten().cloned());
@@ -248,6 +252,11 @@ impl Simulator<'_> {
             let Some(held) = self.run.state.scope(held) else {
                 return false;
             };
+            if scope.is_empty() && is_address(step) {
+                // A responder may still ask or run it.
+                scope.push_str(step);
+                continue;
+            }
             let Some(position) = held.shape.position(step) else {
                 return true;
             };
@@ -354,10 +363,7 @@ impl Simulator<'_> {
         let Event::Worker(WorkerEvent::Dispatched(sent)) = &frame.event else {
             return;
         };
-        let place = self.run.state.scope_at(&frame.scope).and_then(|scope| {
-            let position = self.run.state.scope(scope)?.shape.position(&sent.step)?;
-            Some((scope, position))
-        });
+        let place = self.run.state.step_at(&frame.scope, &sent.step);
         let Some((scope, step)) = place else { return };
         let told = task_spec(
             &self.run.definition,

@@ -19,6 +19,7 @@ pub(crate) mod services;
 pub(crate) mod sink;
 pub(crate) mod terminal;
 pub(crate) mod tools;
+pub(crate) mod worlds;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

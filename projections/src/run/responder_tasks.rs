@@ -18,13 +18,13 @@ use ktsu_ledger::event::{
     AgentEvent, RunEvent, RunStarted, TaskKind, WorkerDispatched, WorldEvent, is_address,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
-use serde_json::{Value, json};
 
 use super::scope::{Step, StepStatus};
 use super::tasks::{TaskAction, Tasks};
 use super::transition::{TransitionError, TransitionTarget};
 use super::{RunState, RunStatus};
 use crate::world::ResponderTaskPhase as TaskPhase;
+use crate::world::steps::member;
 
 /// Positions from here on in the run itself are those of what responders ask or run, in the order in
 /// which it began. No workflow has so many steps.
@@ -235,7 +235,11 @@ impl RunState {
             .map(|(at, task)| (at, task.address.clone()))
             .collect();
         for (at, address) in all {
-            self.end_ask(&address);
+            // A reply that is recorded stays one.
+            let task = self.responding().and_then(|all| all.task(&address));
+            if !task.is_some_and(|task| matches!(task.phase, TaskPhase::Ended { .. })) {
+                self.end_ask(&address);
+            }
             let children = (0u32..).zip(&self.scopes);
             let open = children.filter(|(_, child)| {
                 child.parent == Some((0, at)) && child.status != RunStatus::Complete
@@ -278,9 +282,9 @@ impl RunState {
         let scope = self.scope_at(&frame.scope).and_then(|at| self.scope(at));
         let ended = scope.and_then(|scope| scope.ended.as_ref());
         let output = ended.and_then(|ended| ended.output.as_ref());
-        let output = output.map_or(Value::Null, |held| held.json.to_value());
-        let outcome = CanonicalJson::from_value(&json!({ "output": output }));
-        if let (Some(responding), Ok(outcome)) = (&mut self.responding, outcome) {
+        let output = output.map_or_else(CanonicalJson::null, |held| held.json.clone());
+        let outcome = member("output", &output);
+        if let Some(responding) = &mut self.responding {
             responding.end_task(frame, &frame.scope, outcome);
         }
     }

@@ -321,6 +321,33 @@ proptest! {
     }
 
     #[test]
+    fn creations_that_are_folded_again_change_nothing(
+        events in events(),
+        again in prop::collection::vec(any::<prop::sample::Index>(), 0..8),
+    ) {
+        let mut made = BTreeSet::new();
+        let created: Vec<WorldEvent> = events.into_iter().filter(|event| {
+            if let WorldEvent::ObjectCreated(created) = event {
+                return made.insert(created.id.clone());
+            }
+            let mut is_new = |created: &RelationCreated| made.insert(format!("r {}", created.id));
+            matches!(event, WorldEvent::RelationCreated(created) if is_new(created))
+        }).collect();
+        let once = fold(&created);
+        let mut world = fold(&created);
+        let twice = created.iter().chain(again.iter().filter_map(|at| {
+            (!created.is_empty()).then(|| at.get(&created))
+        }));
+        for (seq, event) in (created.len() as u64..).zip(twice) {
+            world.apply_event(seq, event);
+        }
+        prop_assert_eq!(world.hash(), once.hash());
+        prop_assert_eq!(ids(world.find("A", &[])).len(), ids(once.find("A", &[])).len());
+        prop_assert_eq!(world.object_count(), once.object_count());
+        prop_assert_eq!(world.relation_count(), once.relation_count());
+    }
+
+    #[test]
     fn the_order_of_creations_does_not_matter(
         (events, shuffled) in prop::collection::btree_set(0..50u32, 0..12).prop_flat_map(|ids| {
             let made = |id: u32| match id % 3 {

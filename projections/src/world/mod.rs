@@ -18,6 +18,7 @@
 pub mod activity;
 mod budget;
 pub mod candidates;
+pub mod comparison;
 pub mod derivation;
 pub mod describe;
 pub mod diff;
@@ -35,6 +36,7 @@ pub mod trigger;
 mod wall_time;
 
 pub use activity::Activity;
+pub use comparison::WorldComparison;
 pub use derivation::TriggerKey;
 pub use diff::WorldDiff;
 pub use find::Condition;

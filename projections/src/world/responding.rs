@@ -15,6 +15,7 @@
 mod check;
 mod firing;
 mod limits;
+mod pending;
 mod queue;
 
 use std::collections::VecDeque;
@@ -28,6 +29,7 @@ use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
 pub use check::WorldRefusal;
 pub use firing::{Firing, OutputPlace};
+pub use pending::PendingTrigger;
 
 use queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger, subject_of, take};
 
@@ -119,9 +121,12 @@ impl Responding {
     /// The trigger behind the current one, and the world as of it: what is next if the rest of the
     /// current one makes nothing. Costs as much as the frames between the two.
     pub fn after_current(&self) -> Option<(Arc<Trigger>, World)> {
+        // Posts that nobody reacts to may have piled up.
+        if self.queued_triggers == 0 {
+            return None;
+        }
         let mut world = self.seen.clone();
-        let queue = self.queue.iter();
-        queue.into_iter().find_map(|queued| {
+        self.queue.iter().find_map(|queued| {
             let trigger = take(&mut world, queued)?;
             Some((Arc::new(trigger), world.clone()))
         })
@@ -141,6 +146,15 @@ impl Responding {
     /// make nothing, which only evaluating them shows; what they asked may be under way.
     pub fn is_idle(&self) -> bool {
         self.current.is_none() || (self.may_be_done() && self.queued_triggers == 0)
+    }
+
+    /// Whether responders are in the middle of what they make of a trigger: it was decided what that
+    /// is, and some of it is left, or makes nothing. What other responders would make has no place
+    /// there.
+    pub fn is_inside_firing(&self) -> bool {
+        let made = |firing: &Firing| firing.next().is_none_or(|next| next.entry > 0);
+        let is_inside = |firing| self.may_be_done() || made(firing);
+        self.firing.as_ref().is_some_and(is_inside)
     }
 
     /// What is asked or run and has not ended, in the order in which it was decided on.

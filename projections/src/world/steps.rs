@@ -62,8 +62,8 @@ impl World {
     }
 }
 
-/// An object of one member.
-fn member(name: &str, value: &CanonicalJson) -> CanonicalJson {
+/// An object of one member, however deep that is.
+pub(crate) fn member(name: &str, value: &CanonicalJson) -> CanonicalJson {
     let raw = serde_json::from_str::<&RawValue>(value.as_str()).unwrap_or(RawValue::NULL);
     let object = std::collections::BTreeMap::from([(name, raw)]);
     let text = serde_json::value::to_raw_value(&object);

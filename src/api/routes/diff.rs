@@ -62,5 +62,12 @@ pub(super) async fn diff(
         .map_err(problems::compare_error)?;
     let [a, b] = names;
     let same = diff.diff.is_empty();
-    Ok(Json(value!(wire::DiffView { a, b, same, diff })))
+    Ok(Json(value!(wire::DiffView {
+        a,
+        b,
+        same,
+        diff: diff.diff,
+        world: diff.world,
+        world_changes: diff.world_changes,
+    })))
 }

@@ -1,6 +1,6 @@
 //! `start_run`, `invoke_workflow` and `get_envelope`.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use ktsu_ledger::Frame;
@@ -210,8 +210,7 @@ pub(super) async fn invoke_workflow(
 ) -> ToolAnswer {
     let link = context.steering(caller).await?;
     if !link.is_elsewhere && context.engines.kit().is_none() {
-        let path: PathBuf = context.engines.ledger.path.clone();
-        let words = format!("no engine owns {}", path.display());
+        let words = format!("no engine owns {}", context.engines.ledger.path.display());
         return Err(AnswerError::new(words).hint(
             "start this server with a kit: ktsu mcp --kit DIR; or an engine: ktsu start --all \
              --kit DIR; or run a kit: start_run",

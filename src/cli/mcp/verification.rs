@@ -1,6 +1,6 @@
 //! `verify_run`.
 
-use std::path::PathBuf;
+use std::path::Path;
 
 use ktsu_ledger::verify::VerifyOptions;
 use serde_json::{Value, json};
@@ -39,7 +39,7 @@ pub(super) async fn verify_run(
     Ok(answer)
 }
 
-fn verify_file(ledger: &PathBuf, run_id: &str) -> Result<Value, Failure> {
+fn verify_file(ledger: &Path, run_id: &str) -> Result<Value, Failure> {
     let mut report = verify::ledger(ledger, &VerifyOptions::default(), &mut |_| {})?;
     let reader = open_at(ledger)?;
     let (stream, _) = find_run(&reader, run_id)?;

@@ -176,8 +176,7 @@ impl<'d> RunWorldCheck<'d> {
         let Some((responding, worlds)) = self.worlds().filter(|_| ends) else {
             return Ok(());
         };
-        let waits =
-            responding.tasks().next().is_some() || !responding.is_idle() || self.rejected.is_some();
+        let waits = responding.has_open_tasks() || !responding.is_idle() || self.rejected.is_some();
         if waits || !responding.is_loaded() {
             return Err("its responders have not seen everything by then".to_owned());
         }

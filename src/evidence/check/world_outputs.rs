@@ -14,6 +14,8 @@ use ktsu_workflow::definition::{
 
 use super::world::wrong_if;
 
+const UNDECLARED: &str = "its type is not declared";
+
 /// A candidate that reacts.
 pub(super) struct ReactingCandidate {
     /// Position among all candidates of the trigger.
@@ -157,10 +159,10 @@ impl Outputs<'_> {
     pub(super) fn judge_schema(&self, event: &WorldEvent) -> Result<(), String> {
         let head = self.responding.head();
         let (schema, data) = match event {
-            WorldEvent::ObjectCreated(event) => (
-                self.worlds.object(&event.kind).flatten(),
-                event.data.clone(),
-            ),
+            WorldEvent::ObjectCreated(event) => {
+                let declared = self.worlds.object(&event.kind);
+                (declared.ok_or(UNDECLARED)?, event.data.clone())
+            }
             WorldEvent::ObjectPatched(event) => {
                 let before = head.object(&event.id).ok_or("there is no such object")?;
                 let schema = self.worlds.object(&before.kind).flatten();
@@ -168,18 +170,16 @@ impl Outputs<'_> {
             }
             WorldEvent::RelationCreated(event) => {
                 let declared = self.worlds.relation(&event.kind);
+                let declared = declared.ok_or(UNDECLARED)?;
                 let fits = |id: &str, kinds: &[String]| {
                     let found = head.object(id);
                     let known = |kind: &str| kinds.iter().any(|one| one == kind);
                     kinds.is_empty() || found.is_none_or(|found| known(&found.kind))
                 };
-                if let Some(declared) = declared {
-                    let right = fits(&event.source_id, &declared.plan.from)
-                        && fits(&event.target_id, &declared.plan.to);
-                    wrong_if(!right, "its ends are not of the types that it relates")?;
-                }
-                let schema = declared.and_then(|declared| declared.schema.as_ref());
-                (schema, event.data.clone())
+                let right = fits(&event.source_id, &declared.plan.from)
+                    && fits(&event.target_id, &declared.plan.to);
+                wrong_if(!right, "its ends are not of the types that it relates")?;
+                (declared.schema.as_ref(), event.data.clone())
             }
             WorldEvent::RelationRemoved(_)
             | WorldEvent::Noted(_)

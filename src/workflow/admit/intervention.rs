@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::ENGINE;
 use super::fields::{self, UnknownFieldError};
+use super::fork_place::{self, InsideFiringError};
 use crate::definition::{CompiledStep, CompiledWorkflow, Definition};
 use crate::next::{Memo, violations};
 use crate::rules::{self, DecisionRules, UnknownRulesError};
@@ -171,6 +172,9 @@ pub enum InterventionError {
         /// How many frames there are.
         frames: u64,
     },
+    /// The branch changes what responders make, and they are in the middle of it.
+    #[error(transparent)]
+    InsideFiring(InsideFiringError),
     /// The other definition declares a variable the run has no value for.
     #[error("the definition declares {0}, for which the run has no value")]
     NoValue(String),
@@ -407,6 +411,12 @@ pub fn fork(
     rules::check_rules_known(recorded)?;
     let whole = RunState::fold(recorded.get(..shared.len().max(1)).unwrap_or_default())?;
     let branch = branch_created(&whole, definition, &fork)?;
+    if branch.definition.is_some() || branch.params.is_some() {
+        let inside = fork_place::inside_firing(&whole, recorded, fork.position)?;
+        inside.map_or(Ok(()), |inside| {
+            Err(InterventionError::InsideFiring(inside))
+        })?;
+    }
     let draft = Draft {
         scope: String::new(),
         actor: Actor::Principal(fork.request.by.id.clone()),

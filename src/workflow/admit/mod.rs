@@ -4,6 +4,7 @@
 pub mod approval;
 pub mod budget;
 pub mod fields;
+pub mod fork_place;
 pub mod intervention;
 pub mod post;
 pub mod report;

@@ -18,7 +18,7 @@ use super::agent::AgentEnd;
 use super::names::computed;
 use super::task::TaskSpec;
 use super::world::with_context;
-use super::{DecisionBatch, Memo};
+use super::{DecisionBatch, Memo, clipped};
 use crate::defaults::segment;
 use crate::definition::{CompiledResponse, Definition};
 use crate::params;
@@ -90,7 +90,7 @@ fn failed(task: &TaskContext, code: &str, message: &str) -> Draft {
         code: code.to_owned(),
         entry: None,
         item: task.item,
-        message: message.to_owned(),
+        message: clipped(message.to_owned()),
         responder: task.responder.to_string(),
     });
     Draft {

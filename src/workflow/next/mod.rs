@@ -222,7 +222,7 @@ impl WorkOutcome {
 const MAX_MESSAGE: usize = 8 * 1024;
 
 /// A message that fits into a frame.
-pub(super) fn clipped(mut message: String) -> String {
+pub(crate) fn clipped(mut message: String) -> String {
     if message.len() > MAX_MESSAGE {
         let end = (0..=MAX_MESSAGE)
             .rev()

@@ -16,6 +16,7 @@ use super::verdict::{self, Evaluated};
 use super::{Response, Stage};
 use crate::definition::{CompiledAsk, CompiledResponder, CompiledResponse};
 use crate::expression::{EvaluationError, from_value, null};
+use crate::next::clipped;
 
 /// What a responder makes of a reply, from an entry of `then` on; behind the last,
 /// `responder.completed`.
@@ -38,7 +39,7 @@ pub(super) fn react(
             code: code.to_owned(),
             entry: None,
             item: task.item,
-            message: message.to_owned(),
+            message: clipped(message.to_owned()),
             responder: task.responder.to_string(),
         }))))
     };

@@ -12,6 +12,10 @@ use super::names::ResponderNames;
 use crate::definition::{CompiledForEach, CompiledResponder, CompiledResponse};
 use crate::expression::{EvaluationError, from_value, truthy};
 
+/// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
+/// until it ends, with the world as of the trigger.
+const MAX_TASKS: usize = 10_000;
+
 /// What a responder found, if it reacts.
 #[derive(Debug)]
 pub(super) struct Evaluation {
@@ -87,6 +91,14 @@ pub(super) fn evaluate(stage: &Stage<'_>, responder: &CompiledResponder) -> Eval
     }
 }
 
+/// Whether outputs are made of each item at once, and nothing is kept for it.
+fn is_emitted(work: &CompiledResponse) -> bool {
+    match work {
+        CompiledResponse::Emit(_) => true,
+        CompiledResponse::Ask(_) | CompiledResponse::Run { .. } => false,
+    }
+}
+
 fn try_evaluate(
     stage: &Stage<'_>,
     responder: &CompiledResponder,
@@ -113,6 +125,12 @@ fn try_evaluate(
         None => None,
         Some(list) if list.is_null() => Some(Arc::default()),
         Some(list) => match list.as_array() {
+            Some(items) if items.len() > MAX_TASKS && !is_emitted(&responder.work) => {
+                return Err(EvaluationError {
+                    code: "expression_cost",
+                    message: format!("for_each gives more than {MAX_TASKS} items to ask or run"),
+                });
+            }
             Some(items) => Some(Arc::new(items.clone())),
             None => {
                 return Err(EvaluationError {

@@ -33,6 +33,7 @@ mod story;
 mod trace;
 mod triage;
 mod world;
+mod world_trace;
 mod worlds;
 
 use std::io::{BufRead as _, BufReader, Read as _};

@@ -36,7 +36,7 @@ env:
 params: {schema: {type: object, properties: {list: {type: array, default: []}}}}
 invoke: {auth: {header: X-Key, scheme: raw, secret: "{{ env.TOKEN }}"}}
 output: {map: {got: "{{ step.shape.result }}"}, schema: {type: object}}
-model_policy: {cost_budget_usd: 1.5, unpriced: allow, timeout_s: 60, force_group: fast, group_map: {slow: fast}}
+model_policy: {cache: true, cost_budget_usd: 1.5, unpriced: allow, timeout_s: 60, force_group: fast, group_map: {slow: fast}}
 pipeline:
   - id: ask
     description: d

@@ -377,6 +377,15 @@ fn verdict(said: &Value, claim: &str) -> Value {
     found.map(|one| one["verdict"].clone()).unwrap_or_default()
 }
 
+/// Whether it says that it does not judge what responders asked.
+fn asks(said: &Value) -> bool {
+    let mut claims = said["claims"].as_array().into_iter().flatten();
+    claims.any(|one| {
+        let reason = one["reason"].as_str().unwrap_or_default();
+        one["claim"] == "world" && reason.contains("responders ask models")
+    })
+}
+
 /// The independent verifier.
 struct Python {
     program: String,
@@ -419,8 +428,9 @@ impl Python {
                     assert!(["proven", "not_covered"].contains(&word), "{told}: {said}");
                     continue;
                 }
-                // What guards and templates make of triggers, only ktsu evaluates.
-                ("world", _) if ours != ClaimVerdict::Failed => {
+                // What guards and templates make of triggers, only ktsu evaluates; nor does anybody
+                // else judge what follows from a question.
+                ("world", _) if ours != ClaimVerdict::Failed || asks(said) => {
                     let theirs = verdict(said, "world");
                     let word = theirs.as_str().unwrap_or_default();
                     assert!(["proven", "not_covered"].contains(&word), "{told}: {said}");

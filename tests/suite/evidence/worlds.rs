@@ -12,6 +12,7 @@ use super::book::{Act, Book};
 use super::forgeries::claim;
 use super::mutants::{Mutant, arranged, bodies, leaves, others, with};
 use super::{Python, put};
+use crate::golden::goldens;
 use crate::support::campaign;
 use crate::support::ledgers::Recorded;
 use crate::support::scenarios::worlds::{NAMES, record};
@@ -106,6 +107,27 @@ fn honest_runs_that_load_worlds_are_proven() {
     assert_eq!(found(&runs), [proven; 2]);
 }
 
+/// What a responder asks is an agent's task to every other claim.
+#[test]
+fn a_run_whose_responder_asks_a_model_is_no_forgery() {
+    let mut goldens = goldens().into_iter();
+    let (name, run) = goldens
+        .find(|(name, _)| name.ends_with("-worlds-ask"))
+        .unwrap();
+    let proven = (ClaimVerdict::Proven, ClaimVerdict::Proven);
+    assert_eq!(found(&[(&name, run.clone())]), [proven]);
+    let reaction = frame_of(&run, "object.patched", "who is tides");
+    let dropped = without(&run, &[reaction]);
+    let other = edited(&run, |all| data(all, reaction)["id"] = json!("Topic-0"));
+    for (world, replay) in found(&[("a reaction is dropped", dropped), ("another topic", other)]) {
+        // Not judged by verify.py.
+        assert_eq!(
+            (world, replay),
+            (ClaimVerdict::Failed, ClaimVerdict::Failed)
+        );
+    }
+}
+
 /// Who finds a forgery.
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum FoundBy {
@@ -163,6 +185,7 @@ fn what_is_forged_in_a_world_is_found_though_everything_is_made_whole_again() {
     let loaded = of("kit.loaded", "");
     let closed = of("object.patched", "closed");
     let note = of("note", "");
+    let twin = of("relation.created", "\"absent\"");
     let page = of("x.incidents.page", "");
     let rejected = of("output.rejected", "");
     let failed = of("responder.failed", "");
@@ -194,6 +217,11 @@ fn what_is_forged_in_a_world_is_found_though_everything_is_made_whole_again() {
             edited(&run, |all| {
                 data(all, hurt)["patch"]["state"] = json!("gone")
             }),
+        ),
+        (
+            "what is posted is of a type that nobody declares",
+            Both,
+            edited(&run, |all| data(all, twin)["type"] = json!("Twins")),
         ),
         ("an object is dropped", Both, without(&run, &[disk])),
         ("a patch is dropped", Both, without(&run, &[hurt])),
@@ -511,14 +539,13 @@ fn a_budget_that_is_not_used_up_does_not_end_a_run() {
 }
 
 /// What nothing else in the record depends on: whoever writes all of it anew writes what they like.
-const BEYOND: [&str; 13] = [
+const BEYOND: [&str; 12] = [
     "posted /data/by/auth",
     // What was posted is what people say; another text makes another history where nothing follows.
     "posted /data/data/",
     "posted /data/source_id",
     "posted /data/target_id",
     "posted /data/id",
-    "posted /data/type",
     // So is how often and in which order they say it within a post, whose digest nothing shows.
     "posted twice",
     "posted taken out",

@@ -14,7 +14,8 @@ use serde_json::{Value, json};
 
 use super::super::KitDir;
 use super::super::ledgers::Recorded;
-use super::MOMENT;
+use super::agents::{self, GATEWAY};
+use super::{MOMENT, Scenario};
 use crate::golden::written;
 
 /// Alerts become incidents of the service that the goal names. What cannot be made is rejected, and
@@ -128,13 +129,51 @@ responders:
       - object: {type: Topic, data: {text: "{{ object.data.text }} {{ item }}"}}
 "#;
 
+/// About the topic of a goal a model is asked two questions; what it says is put into the topic, and
+/// what has no answer into an object of its own.
+const ASKS: &str = r#"
+kind: world
+name: asks
+version: 1.0.0
+goal:
+  - object: {type: Topic, data: {text: "{{ goal }}"}}
+objects:
+  Topic: {schema: {type: object, required: [text]}}
+  Remark: {}
+responders:
+  - name: ask-about
+    "on": object.created
+    type: Topic
+    for_each: {items: [who, what]}
+    concurrency: 1
+    ask:
+      model: std
+      messages:
+        - {role: system, content: You know the sea.}
+        - {role: user, content: "{{ item }} is {{ object.data.text }}"}
+      output: {schema: {type: object, required: [answer], properties: {answer: {type: string}}}}
+    then:
+      - patch: {id: "{{ object.id }}", data: {known: "{{ reply.output.answer }}"}}
+      - object: {type: Remark, data: {about: "{{ item }}"}}
+        when: reply.output.absent
+"#;
+
+/// A run whose responder asks a model.
+pub(crate) fn asking() -> Scenario {
+    Scenario::new("worlds-ask", "pipeline: []\n")
+        .file("worlds/asks.world.yaml", ASKS)
+        .file("gateway.yaml", GATEWAY)
+        .body(json!({"goal": "tides"}))
+        .script(agents::model)
+}
+
 const STEPS: &str = r#"
 pipeline:
   - id: count
     transform: {inputs: [{from: params.numbers}], ops: [{deduplicate: {field: "@"}}]}
 "#;
 
-/// The names of [`record`], each with the number of posts and raised budgets that people add.
+/// The names of [`record`].
 pub(crate) const NAMES: [&str; 2] = ["worlds", "worlds-exhausted"];
 
 /// A run of a world, decided to its end.

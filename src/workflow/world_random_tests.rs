@@ -1,0 +1,243 @@
+//! Random worlds whose replies come in random order: their runs end, follow from their inputs, and
+//! are the same wherever their logs are cut or forked.
+
+use ktsu_ledger::event::Effects;
+use ktsu_projections::RunState;
+use ktsu_projections::world::World;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use crate::driven_tests::Driven;
+use crate::driven_tests::history_tests::refolded;
+use crate::plans_tests::{plan, transform, workflow};
+
+/// What a random responder does with an object.
+#[derive(Debug, Clone)]
+enum Work {
+    /// Makes an object of this type, and relates it.
+    Make(usize),
+    /// Makes one object of this type for each value of a field.
+    MakeOnce(usize),
+    /// Patches what it reacts to.
+    Patch,
+    /// Asks a model, and makes an object of the reply.
+    Ask(usize),
+    /// Runs a workflow, and makes an object of the result.
+    Run(usize),
+}
+
+#[derive(Debug, Clone)]
+struct Rule {
+    on: usize,
+    items: usize,
+    concurrency: Option<u32>,
+    guarded: bool,
+    work: Work,
+}
+
+const TYPES: [&str; 4] = ["A", "B", "C", "D"];
+
+/// Responders react to one type and make objects of later ones, so that worlds are finite; or of any,
+/// so that only their budget ends them.
+fn rules(endless: bool) -> impl Strategy<Value = Vec<Rule>> {
+    let rule = (
+        0..TYPES.len() - 1,
+        0..4usize,
+        0..3u32,
+        any::<bool>(),
+        0..5usize,
+        0..4usize,
+    );
+    let rule = rule.prop_map(move |(on, items, concurrency, guarded, work, to)| {
+        let to = match endless {
+            true => to,
+            false => (on + 1 + to).min(TYPES.len() - 1),
+        };
+        let work = match work {
+            0 => Work::Make(to),
+            1 => Work::MakeOnce(to),
+            2 => Work::Patch,
+            3 => Work::Ask(to),
+            _ => Work::Run(to),
+        };
+        Rule {
+            on,
+            items,
+            concurrency: (concurrency > 0).then_some(concurrency),
+            guarded,
+            work,
+        }
+    });
+    prop::collection::vec(rule, 1..5)
+}
+
+fn responder(at: usize, rule: &Rule) -> Value {
+    let object = |to: usize, text: &str| {
+        json!({"as": "made", "make": {"object": {"type": TYPES[to],
+            "data": {"text": text, "of": "{{ object.id }}"}}}})
+    };
+    let relation = json!({"make": {"relation":
+        {"type": "from", "from": "{{ made.id }}", "to": "{{ object.id }}"}}});
+    let mut responder = json!({"name": format!("r{at}"), "on": ["object.created"],
+        "type": [TYPES[rule.on]]});
+    if rule.items > 0 {
+        let items: Vec<String> = (0..rule.items).map(|item| format!("i{item}")).collect();
+        responder["for_each"] = json!({"items": items});
+    }
+    if let Some(most) = rule.concurrency {
+        responder["concurrency"] = json!(most);
+    }
+    if rule.guarded {
+        let same = json!({"count": {"type": TYPES[rule.on],
+            "where": {"text": {"equals": "{{ object.data.text }}"}}}});
+        responder["with"] = json!([{"find": same, "name": "same"}]);
+        responder["when"] = json!("same < `3`");
+    }
+    let (work, then) = match rule.work {
+        Work::Make(to) => (
+            json!({"emit": [object(to, "{{ item }}"), relation]}),
+            json!([]),
+        ),
+        Work::MakeOnce(to) => {
+            let mut once = object(to, "once");
+            once["key"] = json!("{{ object.data.text }}");
+            (json!({"emit": [once, relation]}), json!([]))
+        }
+        Work::Patch => {
+            let patch =
+                json!({"make": {"patch": {"id": "{{ object.id }}", "data": {"seen": true}}}});
+            (json!({"emit": [patch]}), json!([]))
+        }
+        Work::Ask(to) => {
+            let messages = json!([{"role": "user", "content": "{{ object.id }}"}]);
+            let ask = json!({"group": "std", "max_tokens": 10, "messages": messages});
+            (
+                json!({"ask": ask}),
+                json!([object(to, "{{ reply.text }}"), relation]),
+            )
+        }
+        Work::Run(to) => {
+            let run = json!({"workflow": "part", "params": {"x": ["{{ object.id }}"]}});
+            (
+                json!({"run": run}),
+                json!([object(to, "{{ result.x }}"), relation]),
+            )
+        }
+    };
+    responder["work"] = work;
+    responder["then"] = then;
+    responder
+}
+
+fn begun(rules: &[Rule], most: u64) -> Driven {
+    let responders = rules.iter().enumerate();
+    let responders: Vec<Value> = responders.map(|(at, rule)| responder(at, rule)).collect();
+    let types = TYPES.map(|name| (name.to_owned(), json!({})));
+    let world = json!({
+        "name": "w", "version": "1.0.0",
+        "budget": {"max_events": most, "max_llm_cost_micro_usd": 1_000_000,
+            "max_recursion_depth": 50, "max_wall_ms": 100_000},
+        "goal": [{"make": {"object": {"type": "A", "data": {"text": "{{ goal }}"}}}}],
+        "objects": serde_json::Map::from_iter(types),
+        "relations": {"from": {}},
+        "responders": responders,
+    });
+    let mut part = workflow("part", json!([transform("t", json!([]), "params.x")]));
+    part["visibility"] = json!("sub-workflow");
+    part["output"] = json!({"map": {"x": "{{ step.t.result[0] }}"}});
+    let mut plan = plan(json!({"main": workflow("main", json!([])), "part": part}));
+    plan["worlds"] = json!({"worlds/w.world.yaml": world});
+    Driven::invoke(plan, json!({"goal": "tides", "x": [1]}))
+}
+
+/// Answers what is asked, in an order that chance decides, until the run ends.
+fn answered(run: &mut Driven, order: &[u8]) {
+    for which in order.iter().cycle() {
+        let open: Vec<String> = run
+            .state
+            .open_asks()
+            .filter_map(|(at, _)| run.state.step_id(0, at).map(str::to_owned))
+            .collect();
+        let Some(address) = open.get(usize::from(*which) % open.len().max(1)) else {
+            return;
+        };
+        run.does(address, json!(format!("{address}!")));
+    }
+}
+
+fn head(state: &RunState) -> Option<&World> {
+    Some(state.responding()?.head())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_world_ends_and_is_the_same_wherever_its_log_is_cut(
+        (rules, most) in any::<bool>().prop_flat_map(|endless| (rules(endless), 4..40u64)),
+        order in prop::collection::vec(any::<u8>(), 1..8),
+    ) {
+        let mut run = begun(&rules, most);
+        answered(&mut run, &order);
+        run.holds_together_every(7);
+    }
+
+    #[test]
+    fn the_order_of_replies_changes_nothing_where_objects_are_only_made(
+        rules in rules(false).prop_map(|rules| {
+            let mut rules = rules;
+            rules.retain(|rule| !matches!(rule.work, Work::MakeOnce(_)));
+            rules.iter_mut().for_each(|rule| (rule.guarded, rule.items) = (false, rule.items.min(2)));
+            rules.truncate(3);
+            rules
+        }),
+        orders in (prop::collection::vec(any::<u8>(), 1..8), prop::collection::vec(any::<u8>(), 1..8)),
+    ) {
+        let [one, other] = [orders.0, orders.1].map(|order| {
+            let mut run = begun(&rules, 100_000);
+            answered(&mut run, &order);
+            run.is_whole();
+            head(&run.state).unwrap().hash()
+        });
+        prop_assert_eq!(one, other);
+    }
+
+    #[test]
+    fn a_world_at_any_frame_is_the_snapshot_that_was_taken_there(
+        (rules, most) in any::<bool>().prop_flat_map(|endless| (rules(endless), 4..40u64)),
+    ) {
+        let mut run = begun(&rules, most);
+        answered(&mut run, &[0]);
+        let mut state = RunState::fold(&run.frames[..1]).unwrap();
+        let mut snapshots = vec![(head(&state).cloned(), head(&state).map(World::hash))];
+        for frame in &run.frames[1..] {
+            state.apply(frame).unwrap();
+            snapshots.push((head(&state).cloned(), head(&state).map(World::hash)));
+        }
+        for (at, (snapshot, hash)) in (1..).zip(snapshots).step_by(5) {
+            let folded = RunState::fold(&run.frames[..at]).unwrap();
+            prop_assert_eq!(head(&folded).map(World::hash), hash.clone(), "{}", at);
+            prop_assert_eq!(snapshot.map(|world| world.hash()), hash, "{}", at);
+        }
+    }
+
+    #[test]
+    fn a_branch_has_the_world_of_its_prefix_and_comes_to_the_world_of_its_run(
+        rules in rules(false).prop_map(|mut rules| { rules.truncate(3); rules }),
+        at in any::<prop::sample::Index>(),
+    ) {
+        let mut run = begun(&rules, 100_000);
+        answered(&mut run, &[0]);
+        run.is_whole();
+        let at = 1 + at.index(run.frames.len() - 1);
+        let (shared, _) = refolded(&run.frames[..at]);
+        let before = head(&shared).unwrap().hash();
+        let mut branch = run.branch(at, Effects::Suppress);
+        prop_assert_eq!(&branch.frames[..at], &run.frames[..at]);
+        answered(&mut branch, &[0]);
+        branch.is_whole();
+        prop_assert_eq!(head(&shared).unwrap().hash(), before);
+        let ended = head(&branch.state).unwrap().hash();
+        prop_assert_eq!(ended, head(&run.state).unwrap().hash());
+    }
+}
