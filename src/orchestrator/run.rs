@@ -169,6 +169,8 @@ pub(super) struct RunTask {
     webhooks: Vec<AbortHandle>,
     indexed: Option<IndexFingerprint>,
     more: bool,
+    /// Whether the first turn ended at a bound that is not recorded.
+    first_is_cut: bool,
     /// Whether a runtime of this process is about to report again.
     report_is_due: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
@@ -213,6 +215,7 @@ impl RunTask {
             webhooks: Vec::new(),
             indexed: None,
             more: false,
+            first_is_cut: false,
             report_is_due: false,
             armed: None,
             observed,
@@ -231,6 +234,7 @@ impl RunTask {
     pub(super) fn start(mut self, first: Turn) -> u64 {
         let last = first.sealed.last().map_or(0, |sealed| sealed.record.seq);
         self.replies_first = self.awaited.is_none();
+        self.first_is_cut = first.more;
         self.register();
         self.submit_turn(first);
         tokio::spawn(self.live());
@@ -289,7 +293,8 @@ impl RunTask {
                 if self.mailbox.is_empty() {
                     // A world that never rests ends with its time, too.
                     let now = self.now();
-                    let used_up = timers::world_time_up(&self.state, now);
+                    let cut = std::mem::take(&mut self.first_is_cut);
+                    let used_up = timers::world_time_up(&self.state, now).filter(|_| !cut);
                     let bound = || turn::continuation(&self.state, ContinueReason::Bound);
                     let input = used_up.unwrap_or_else(bound);
                     self.more = false;
@@ -328,7 +333,9 @@ impl RunTask {
                     }
                 }
                 () = sleep_until(self.armed) => {
-                    if let Err(broken) = self.observe_clock().and_then(|()| self.timer()) {
+                    let whole = self.continue_first_turn();
+                    let taken = whole.and_then(|()| self.observe_clock());
+                    if let Err(broken) = taken.and_then(|()| self.timer()) {
                         return self.give_up(&broken.to_string());
                     }
                 }

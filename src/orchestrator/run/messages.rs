@@ -1,6 +1,6 @@
 //! Handling of messages: answers, reports and commands are validated and taken as inputs.
 
-use ktsu_ledger::event::WorkerLost;
+use ktsu_ledger::event::{ContinueReason, WorkerLost};
 use ktsu_ledger::{Draft, Timestamp};
 use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::StopKind;
@@ -16,10 +16,21 @@ use ktsu_workflow::admit::post::{self, PostAdmission, PostCommand};
 use ktsu_workflow::admit::report::{self, ReportAdmission};
 use ktsu_workflow::admit::{approval, budget, intervention, steer};
 use ktsu_workflow::timers;
-use ktsu_workflow::turn::InvariantViolation;
+use ktsu_workflow::turn::{self, InvariantViolation};
 
 impl RunTask {
+    /// Goes on where the first turn ended early, before any other input. That bound is smaller than the
+    /// one that the run records, and whoever decides the run again knows the recorded one alone.
+    pub(super) fn continue_first_turn(&mut self) -> Result<(), InvariantViolation> {
+        if !std::mem::take(&mut self.first_is_cut) {
+            return Ok(());
+        }
+        let input = turn::continuation(&self.state, ContinueReason::Bound);
+        self.handle_message(input)
+    }
+
     pub(super) fn take_message(&mut self, message: Message) -> Result<(), InvariantViolation> {
+        self.continue_first_turn()?;
         self.observe_clock()?;
         let before = self.spend_if_held();
         let paused = self.state.paused().is_some();

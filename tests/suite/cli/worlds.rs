@@ -73,7 +73,7 @@ fn every_kit_with_a_world_is_sound_and_nothing_in_it_looks_unintended() {
     for name in ["diligence", "research", "incidents"] {
         let said = desk.ktsu(&["validate", &kit(name), "--json"]);
         let found = said.is(0).json();
-        assert_eq!(found["warnings"], json!([]), "{name}: {found:#}");
+        assert_eq!(found["faults"], json!([]), "{name}: {found:#}");
     }
 }
 
@@ -287,6 +287,8 @@ fn incidents_pages_nobody_where_the_agent_finds_what_the_model_guessed() {
     );
     let incident = &of_type(&desk, id(&envelope), "Incident")[0];
     assert_eq!(incident["status"], "explained");
+    // Its first turn ends early, within what a responder runs, while a model is asked already.
+    is_decided_again(&desk, id(&envelope));
 }
 
 /// With nobody there the command ends by itself: an approval that nobody gives is a rejection.
@@ -408,7 +410,7 @@ fn built() -> (Desk, String) {
 fn the_kit_that_the_page_on_worlds_builds_runs_as_the_page_says() {
     let (desk, page) = built();
     let found = desk.ktsu(&["validate", "reviews", "--json"]).is(0).json();
-    assert_eq!(found["warnings"], json!([]), "{found:#}");
+    assert_eq!(found["faults"], json!([]), "{found:#}");
     let said = desk.ktsu(&["run", "reviews", "--goal", "Blue kettle"]);
     let all = format!("{}{}", said.is(0).out, said.err);
     let console = page.split("```console\n$ ktsu run reviews").nth(1).unwrap();
@@ -418,7 +420,7 @@ fn the_kit_that_the_page_on_worlds_builds_runs_as_the_page_says() {
         !line.is_empty() && !changes.iter().any(|word| line.contains(word))
     });
     let lasting: Vec<&str> = lasting.collect();
-    assert!(lasting.len() >= 3, "{console}");
+    assert!(lasting.len() >= 2, "{console}");
     for line in lasting {
         assert!(all.contains(line), "no {line:?} in {all}");
     }
