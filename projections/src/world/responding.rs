@@ -134,19 +134,10 @@ impl Responding {
         self.is_loaded
     }
 
-    /// Whether responders have seen all frames, and nothing is left to make of them. What they asked
-    /// may be under way.
+    /// Whether responders have seen all frames. Outputs of the last trigger may be left whose entries
+    /// make nothing, which only evaluating them shows; what they asked may be under way.
     pub fn is_idle(&self) -> bool {
-        self.current.is_none()
-    }
-
-    /// Whether responders are in the middle of what they make of a trigger: it was decided what that
-    /// is, and some of it is left, or makes nothing. What other responders would make has no place
-    /// there.
-    pub fn is_inside_firing(&self) -> bool {
-        let made = |firing: &Firing| firing.next().is_none_or(|next| next.entry > 0);
-        let is_inside = |firing| self.may_be_done() || made(firing);
-        self.firing.as_ref().is_some_and(is_inside)
+        self.current.is_none() || (self.may_be_done() && self.queued_triggers == 0)
     }
 
     /// What is asked or run and has not ended, in the order in which it was decided on.
