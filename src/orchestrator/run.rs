@@ -169,6 +169,8 @@ pub(super) struct RunTask {
     webhooks: Vec<AbortHandle>,
     indexed: Option<IndexFingerprint>,
     more: bool,
+    /// Whether the first turn was ended early, so that its caller need not wait for all of it.
+    is_cut_short: bool,
     /// Whether a runtime of this process is about to report again.
     report_is_due: bool,
     /// The timer that is set: what it is for by the wall clock, and when it fires.
@@ -213,6 +215,7 @@ impl RunTask {
             webhooks: Vec::new(),
             indexed: None,
             more: false,
+            is_cut_short: false,
             report_is_due: false,
             armed: None,
             observed,
@@ -233,6 +236,7 @@ impl RunTask {
         self.replies_first = self.awaited.is_none();
         self.register();
         self.submit_turn(first);
+        self.is_cut_short = self.more;
         tokio::spawn(self.live());
         last
     }
@@ -295,7 +299,7 @@ impl RunTask {
                 }
                 continue;
             }
-            if self.state.worlds_are_idle() && self.mailbox.is_empty() {
+            if !self.more && self.state.worlds_are_idle() && self.mailbox.is_empty() {
                 // What comes meanwhile is before the end, or takes the run up again.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {
@@ -324,7 +328,7 @@ impl RunTask {
                     }
                 }
                 () = sleep_until(self.armed) => {
-                    if let Err(broken) = self.observe_clock().and_then(|()| self.timer()) {
+                    if let Err(broken) = self.continue_if_cut_short().and_then(|()| self.observe_clock()).and_then(|()| self.timer()) {
                         return self.give_up(&broken.to_string());
                     }
                 }
@@ -470,7 +474,7 @@ impl RunTask {
 
     /// Puts a turn with what is to be appended, and starts what need not wait for that.
     fn submit_turn(&mut self, turn: Turn) {
-        self.more = turn.more;
+        (self.more, self.is_cut_short) = (turn.more, false);
         self.forget_tasks(&turn);
         let frames = turn.sealed.iter().map(|sealed| &sealed.frame);
         self.observer.note(frames, &self.state);

@@ -1,6 +1,6 @@
 //! Handling of messages: answers, reports and commands are validated and taken as inputs.
 
-use ktsu_ledger::event::WorkerLost;
+use ktsu_ledger::event::{ContinueReason, WorkerLost};
 use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::StopKind;
 
@@ -14,10 +14,20 @@ use ktsu_workflow::admit::intervention::InterventionError;
 use ktsu_workflow::admit::report::{self, ReportAdmission};
 use ktsu_workflow::admit::{approval, intervention, steer};
 use ktsu_workflow::timers;
-use ktsu_workflow::turn::InvariantViolation;
+use ktsu_workflow::turn::{self, InvariantViolation};
 
 impl RunTask {
+    /// Goes on with a first turn that was ended early before anything else is taken: no limit of the
+    /// run says where it ended, so that a replay knows it by the frame that continues it alone.
+    pub(super) fn continue_if_cut_short(&mut self) -> Result<(), InvariantViolation> {
+        match self.is_cut_short {
+            true => self.handle_message(turn::continuation(&self.state, ContinueReason::Bound)),
+            false => Ok(()),
+        }
+    }
+
     pub(super) fn take_message(&mut self, message: Message) -> Result<(), InvariantViolation> {
+        self.continue_if_cut_short()?;
         self.observe_clock()?;
         let before = self.spend_if_held();
         let paused = self.state.paused().is_some();
