@@ -256,7 +256,6 @@ async fn what_a_runtime_says_is_bounded_and_never_stops_the_engine() {
         failed(&long, "no"),
         finished(&json!(long)),
         finished(&json!({"no": "text"})),
-        finished(&Value::Null),
         json!({"type": "agent.finished", "data": {"reason": "completed",
             "outcome": {"output": "x", "commands": [{"type": "publish", "name": long}]}}}),
     ];
@@ -277,6 +276,10 @@ async fn what_a_runtime_says_is_bounded_and_never_stops_the_engine() {
             message.len()
         );
     }
+    let run = hand.run().await;
+    let task = hand.task(&run).await;
+    let neither = json!([finished(&Value::Null)]);
+    assert_eq!(task.report(1, &neither).await.status, 422);
     // One that ends its run says it in the envelope, too.
     let hand = ByHand::new(ASKS).await;
     let run = hand.run().await;
