@@ -2,6 +2,7 @@
 
 mod agents;
 mod counted;
+mod delivery;
 mod disk_full;
 pub mod import;
 mod key;
@@ -10,6 +11,7 @@ mod ledger;
 mod notary;
 pub mod reading;
 pub mod servers;
+pub mod tool_server;
 pub mod values;
 
 pub use ktsu_ledger::LedgerPlace;
@@ -24,7 +26,7 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Router;
 use futures_util::future::join_all;
-use ktsu_ledger::appender::{Appender, AppenderThread, Options};
+use ktsu_ledger::appender::{Appender, AppenderThread, OnCommit, Options};
 use ktsu_ledger::event::{StoreEvent, StoreOpened};
 use ktsu_ledger::lock::{LockError, LockHolder, OwnerLock};
 use ktsu_ledger::store::StoreError;
@@ -41,6 +43,7 @@ use ktsu_evidence::notary::{Feed, Notary, NotaryParts as Notarial};
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::Kit;
+use ktsu_ledger::CanonicalJson;
 use ktsu_orchestrator::{
     LedgerHealth, MAX_ACTIVE, MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered,
     clock, rebuild_index,
@@ -48,9 +51,10 @@ use ktsu_orchestrator::{
 use ktsu_peer::Peer;
 use ktsu_runtime::{self as runtime, Callbacks, GatewayLink, LocalOrchestrator, Runtime};
 use ktsu_server::{self as server, BindError, ServerLimits};
+use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 use ktsu_tools::McpClient;
-use ktsu_workflow::admit::ENGINE;
+use ktsu_workflow::admit::{ENGINE, report::sha256};
 
 /// Frames are made on one thread and freed on another, some hundred small pieces a step. The
 /// system's allocator spends a quarter of a step's time on that.
@@ -179,6 +183,9 @@ pub enum OpenEngineError {
     /// The address cannot be listened on.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// Subscriptions of the environment have secrets without usable values.
+    #[error("the subscriptions of the environment are not valid")]
+    Subscriptions(Faults),
     /// The gateway's file, or the environment's providers, have faults.
     #[error("the gateway configuration is not valid")]
     Gateway(Faults),
@@ -200,10 +207,10 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
     let gateway = setup.gateway(&egress)?;
     let provider_keys = gateway.secrets().to_vec();
+    let declared = delivery::declared(&setup)?;
     values::shows_none_of(&environment, &provider_keys)?;
     let here = matches!(setup.agents, Agents::Here { .. });
-    let groups = gateway.group_names().map(str::to_owned);
-    let groups = here.then(|| groups.collect());
+    let groups = here.then(|| routing_digests(&gateway));
     let ledger::OpenedLedger {
         mut lock,
         mut store,
@@ -230,9 +237,10 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let place = notary::place(setup.environment.as_ref(), &setup.process)?;
     let feed = Feed::default();
     let metrics = Metrics::default();
+    let events = EventFeed::new(readers.clone());
     let options = Options {
         disk_space,
-        on_commit: Some(feed.on_commit()),
+        on_commit: Some(noting(feed.on_commit(), events.clone())),
         on_written: Some(metrics.on_written()),
         on_fatal: Some(ledger::on_fatal(&damage)),
         ..Options::default()
@@ -259,6 +267,10 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         witness: place.map(|place| notary::witness(place, &egress)),
     };
     let notary = Arc::new(Notary::start(feed, parts, found.size).map_err(other)?);
+    let subscriptions =
+        delivery::subscriptions(&setup, declared, &events, &appender, &readers, &clock)?;
+    let signing_keys = subscriptions.secrets().await?;
+    values::shows_none_of(&environment, &signing_keys)?;
     let stop = watch::Sender::new(false);
     let way_back = Arc::new(OnceLock::new());
     let agents = agents::agents(&setup.agents, gateway, &way_back, &egress);
@@ -268,6 +280,8 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         telemetry: Telemetry::new(metrics, &appender, counted.all()),
         appender: appender.clone(),
         readers: readers.clone(),
+        events,
+        subscriptions,
         kit: setup.kit,
         environment,
         principals: Arc::clone(&principals),
@@ -291,7 +305,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
             let resolved = environment::resolve(known.0.as_ref(), declared, &known.1).ok();
             resolved?.secrets.remove(&variable.name)
         }),
-        provider_keys,
+        provider_keys: [provider_keys, signing_keys].concat(),
     };
     let started = Orchestrator::start(parts).await;
     if let Some(why) = damage.reason() {
@@ -348,6 +362,14 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         _way_back: way_back,
         stop,
         lock,
+    })
+}
+
+/// Tells followers of every commit, before the notary has it.
+fn noting(mut notary: OnCommit, events: EventFeed) -> OnCommit {
+    Box::new(move |commit| {
+        events.note_commit();
+        notary(commit);
     })
 }
 
@@ -471,6 +493,7 @@ impl Engine {
             runtime.stop();
         }
         self.orchestrator.stop();
+        self.orchestrator.subscriptions().stop().await;
         self.stop.send_replace(true);
         join_all(self.serving).await;
         drop(self.appender);
@@ -556,4 +579,15 @@ async fn note_parts(facts: &Arc<StoreStream>, event: StoreEvent) -> Result<(), O
     let noted = tokio::task::spawn_blocking(move || facts.append(vec![(Vec::new(), event)]));
     let noted = noted.await.map_err(other)?;
     noted.map(drop).map_err(OpenEngineError::Other)
+}
+
+/// The digest of how a gateway routes the calls of each group: SHA-256 over RFC 8785 text (decision
+/// F7).
+pub fn routing_digests(gateway: &Gateway) -> BTreeMap<String, String> {
+    let routes = gateway.routes().into_iter();
+    let digests = routes.filter_map(|(group, route)| {
+        let route = CanonicalJson::from_value(&route).ok()?;
+        Some((group, sha256(&route)))
+    });
+    digests.collect()
 }

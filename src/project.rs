@@ -12,7 +12,7 @@ use crate::assemble;
 use ktsu_config::fault::{Fault, Faults};
 use ktsu_egress as egress;
 use ktsu_environment::principals::PrincipalDeclaration;
-use ktsu_environment::{self as environment, Environment, Principals};
+use ktsu_environment::{self as environment, Environment, Principals, subscriptions};
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::approval_checks::{self, Approvers};
 use ktsu_kit::{self as kit, GATEWAY, Kit};
@@ -177,6 +177,7 @@ fn values(
             .or_insert_with(|| "http://127.0.0.1:9".to_owned());
     }
     let principals = Principals::resolve(environment, &process)?;
+    subscriptions::resolve(environment, &process)?;
     let resolved =
         kit.map(|kit| assemble::values::resolve(kit, &principals, environment, &process));
     let unset = resolved.into_iter().flatten();

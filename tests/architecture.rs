@@ -34,8 +34,9 @@ const FORBIDDEN: [(&str, &[&str]); 6] = [
 ];
 
 /// What the pure crates may depend on.
-const PURE: [(&str, &[&str]); 4] = [
+const PURE: [(&str, &[&str]); 5] = [
     ("codes", &[]),
+    ("delivery", &["codes", "ledger"]),
     ("schema", &["codes", "ledger"]),
     ("projections", &["ledger"]),
     ("workflow", &["codes", "ledger", "projections", "schema"]),

@@ -26,10 +26,14 @@ mod crash;
 mod cut;
 #[path = "suite/damaged.rs"]
 mod damaged;
+#[path = "suite/deliveries/mod.rs"]
+mod deliveries;
 #[path = "suite/durability.rs"]
 mod durability;
 #[path = "suite/effects.rs"]
 mod effects;
+#[path = "suite/events.rs"]
+mod events;
 #[path = "suite/evidence/mod.rs"]
 mod evidence;
 #[path = "suite/exports.rs"]
@@ -50,6 +54,8 @@ mod growing;
 mod locked;
 #[path = "suite/long.rs"]
 mod long;
+#[path = "suite/mcp/mod.rs"]
+mod mcp;
 #[path = "suite/mutations/mod.rs"]
 mod mutations;
 #[path = "suite/origins.rs"]

@@ -54,6 +54,7 @@ pub(crate) async fn invoke(orchestrator: &Orchestrator, workflow: &str) -> Strin
             auth: "none".to_owned(),
             id: "local".to_owned(),
         },
+        no_cache: false,
     };
     orchestrator.invoke(request).await.unwrap().run_id
 }

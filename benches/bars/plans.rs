@@ -177,6 +177,7 @@ fn decide(definition: &Definition, params: Value, frames: usize, limits: Limits)
             auth: "none".to_owned(),
             id: "local".to_owned(),
         },
+        no_cache: false,
     };
     let mut created = admit::invocation(definition, asked).unwrap();
     if let Event::Run(RunEvent::Created(created)) = &mut created.event {

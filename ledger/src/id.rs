@@ -23,7 +23,15 @@ pub fn is_name(text: &str) -> bool {
 pub struct StreamId(Arc<str>);
 
 /// The kinds of stream that have a name of their own after the colon.
-const KINDS: [&str; 5] = ["run", "branch", "eval", "recompute", "kv"];
+const KINDS: [&str; 7] = [
+    "run",
+    "branch",
+    "eval",
+    "recompute",
+    "kv",
+    "subscription",
+    "delivery",
+];
 
 /// What the ids of recomputes begin with: they are addressed as runs are.
 pub const RECOMPUTE: &str = "recompute_";

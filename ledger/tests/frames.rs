@@ -295,6 +295,15 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             idempotency_key: name(),
             key: name(),
         })),
+        Event::Delivery(DeliveryEvent::Removed(SubscriptionRemoved { by: person() })),
+        Event::Delivery(DeliveryEvent::Advanced(DeliveryAdvanced { position: 41 })),
+        Event::Delivery(DeliveryEvent::Redriven(DeliveryRedriven {
+            by: person(),
+            count: 2,
+        })),
+        Event::Delivery(DeliveryEvent::Settled(DeliverySettled {
+            positions: vec![7, 9],
+        })),
         Event::Store(StoreEvent::Opened(StoreOpened {
             engine: name(),
             epoch: 7,
@@ -337,6 +346,24 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         },
     ];
     for full in [false, true] {
+        events.push(Event::Delivery(DeliveryEvent::Added(SubscriptionAdded {
+            attempts: 12,
+            backoff_ms: 1_000,
+            by: full.then(person),
+            from: 3,
+            pattern: name(),
+            secret: name(),
+            url: name(),
+        })));
+        events.push(Event::Delivery(DeliveryEvent::Dead(DeliveryDead {
+            attempts: 12,
+            code: name(),
+            delivery_id: name(),
+            position: 41,
+            seq: 3,
+            status: full.then_some(500),
+            stream: StreamId::store(),
+        })));
         events.push(Event::Webhook(WebhookEvent::Delivered(answer(full))));
         events.push(Event::Webhook(WebhookEvent::Failed(answer(full))));
         events.extend(samples_of_agents(text, value, full));
@@ -428,6 +455,7 @@ fn samples_of_agents(text: &str, value: &CanonicalJson, full: bool) -> Vec<Event
                 Purpose::Turn
             },
             report: report(),
+            routing: full.then(name),
             step: if full { "@asks.0a".to_owned() } else { name() },
             temperature_millionths: full.then_some(700_000),
             tools: full.then(|| value.clone()),
@@ -460,8 +488,10 @@ fn samples_of_agents(text: &str, value: &CanonicalJson, full: bool) -> Vec<Event
             output_hash: name(),
             prices: name(),
             provider: name(),
-            report: report(),
+            repeats: full.then_some(2),
+            report: (!full).then(report),
             request: 4,
+            saved: full.then(CallUsage::default),
             step: name(),
             tokens_cached: if full { 3 } else { 0 },
             tokens_in: 1000,

@@ -116,6 +116,7 @@ impl CallHistory {
             | Event::Person(_)
             | Event::World(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

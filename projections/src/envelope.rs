@@ -8,9 +8,11 @@ mod lookup;
 mod scope;
 mod view;
 mod wait_time;
+mod world;
 
 pub use details::{DetailedRun, EnvelopeDetails};
 pub use fold::EnvelopeFold;
+pub use world::{EnvelopeWarning, WorldSummary};
 
 use std::collections::BTreeMap;
 
@@ -44,6 +46,10 @@ pub struct Envelope {
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorView>,
+    /// What did not stop the run, and somebody should know.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<EnvelopeWarning>>)]
+    pub warnings: Vec<EnvelopeWarning>,
     /// Validated params, with defaults.
     pub params: Value,
     /// Declared variables; secret ones as `[REDACTED]`.
@@ -54,6 +60,9 @@ pub struct Envelope {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub output: Option<CanonicalJson>,
+    /// How much its world holds, if it loads any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldSummary>,
     /// What all of it used.
     pub totals: UsageView,
     /// When it was accepted or, for a child, begun.
@@ -249,6 +258,22 @@ pub struct UsageView {
     pub cost_usd: Value,
     /// Millionths of a US dollar.
     pub cost_micro_usd: u64,
+    /// Model calls that an earlier reply of the run answered, at no cost; among `llm_calls` too.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    #[schema(value_type = Option<u64>)]
+    pub cached_calls: u64,
+    /// What those replies had cost, in millionths of a US dollar.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    #[schema(value_type = Option<u64>)]
+    pub saved_micro_usd: u64,
+    /// Tokens sent to models for those replies.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    #[schema(value_type = Option<u64>)]
+    pub saved_tokens_in: u64,
+    /// Tokens received from models for those replies.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    #[schema(value_type = Option<u64>)]
+    pub saved_tokens_out: u64,
     /// Model calls.
     pub llm_calls: u64,
     /// Tool calls.
@@ -278,6 +303,10 @@ impl UsageView {
                 Value::from(dollars)
             },
             cost_micro_usd: micros,
+            cached_calls: usage.cached_calls,
+            saved_micro_usd: usage.saved_micro_usd,
+            saved_tokens_in: usage.saved_tokens_in,
+            saved_tokens_out: usage.saved_tokens_out,
             llm_calls: usage.llm_calls,
             tool_calls: usage.tool_calls,
             reflect_calls: usage.reflect_calls,

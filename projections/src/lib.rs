@@ -16,6 +16,7 @@ pub mod normalize;
 pub mod run;
 pub mod step_name;
 pub mod usage;
+pub mod used_time;
 pub mod value_diff;
 pub mod world;
 

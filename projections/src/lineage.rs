@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, DoubtReason, ItemEvent, KvEvent, LlmResponse, LostReason,
-    PersonEvent, Purpose, RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent, StoreEvent,
-    ToolReturned, UnsentReason, Verdict, WebhookEvent, WorkerEvent,
+    AgentEvent, AgentFinished, DeliveryEvent, DoubtReason, ItemEvent, KvEvent, LlmResponse,
+    LostReason, PersonEvent, Purpose, RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent,
+    StoreEvent, ToolReturned, UnsentReason, Verdict, WebhookEvent, WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -158,6 +158,7 @@ fn describe(event: &Event) -> String {
         Event::Agent(event) => describe_agent(event),
         Event::Worker(event) => describe_worker(event),
         Event::Webhook(event) => describe_webhook(event),
+        Event::Delivery(event) => describe_delivery(event),
         Event::Kv(KvEvent::Set(set)) => format!("{} is set", set.key),
         Event::Kv(KvEvent::Deleted(deleted)) => format!("{} is deleted", deleted.key),
         Event::Person(PersonEvent::OverlaySet(set)) => {
@@ -191,7 +192,12 @@ fn describe_created(created: &RunCreated) -> String {
         ..
     } = created;
     let locked = if lock.is_some() { ", locked" } else { "" };
-    format!("{workflow} {version} by {}{locked}", principal.id)
+    let uncached = if created.no_cache {
+        ", without cache"
+    } else {
+        ""
+    };
+    format!("{workflow} {version} by {}{locked}{uncached}", principal.id)
 }
 
 fn describe_recompute(event: &RecomputeEvent) -> String {
@@ -230,6 +236,9 @@ fn describe_run(event: &RunEvent) -> String {
         RunEvent::TimerFired(fired) => match fired.timer {
             ktsu_ledger::event::TimerKind::Retry => "time to send again".to_owned(),
             ktsu_ledger::event::TimerKind::RunTimeout => "the run's time is over".to_owned(),
+            ktsu_ledger::event::TimerKind::WorldBudget => {
+                "the time of the world's budget is used up".to_owned()
+            }
         },
         RunEvent::ClockJumped(jump) => match jump.forward_ms {
             Some(by_ms) => format!("the clock went forward by {by_ms} ms that did not pass"),
@@ -382,6 +391,16 @@ fn describe_end(finished: &AgentFinished) -> String {
 }
 
 fn describe_response(response: &LlmResponse) -> String {
+    if let (Some(seq), Some(saved)) = (response.repeats, &response.saved) {
+        return format!(
+            "{}/{} from the cache, as in frame {seq}: {}+{} tokens, {} saved",
+            response.provider,
+            response.model,
+            saved.tokens_in,
+            saved.tokens_out,
+            dollars(saved.cost_micro_usd)
+        );
+    }
     let used = format!(
         "{}+{} tokens, {}",
         response.tokens_in,
@@ -446,6 +465,25 @@ fn describe_webhook(event: &WebhookEvent) -> String {
             format!("{what} after {} ms", answer.duration_ms)
         }
         WebhookEvent::Dead(dead) => format!("given up after {} sendings", dead.sendings),
+    }
+}
+
+fn describe_delivery(event: &DeliveryEvent) -> String {
+    match event {
+        DeliveryEvent::Added(added) => format!("{} to {}", added.pattern, added.url),
+        DeliveryEvent::Removed(removed) => format!("by {}", removed.by.id),
+        DeliveryEvent::Advanced(advanced) => format!("up to frame {}", advanced.position),
+        DeliveryEvent::Dead(dead) => {
+            let (stream, seq) = (&dead.stream, dead.seq);
+            format!(
+                "{stream}#{seq}: {} after {} attempts",
+                dead.code, dead.attempts
+            )
+        }
+        DeliveryEvent::Redriven(redriven) => {
+            format!("{} frames by {}", redriven.count, redriven.by.id)
+        }
+        DeliveryEvent::Settled(settled) => format!("{} frames", settled.positions.len()),
     }
 }
 

@@ -7,7 +7,8 @@
 use std::collections::HashMap;
 use std::fmt;
 
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::event::{ContinueReason, RunEvent, WorldEvent, is_address};
+use ktsu_ledger::{Cause, Event, Frame};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -32,6 +33,10 @@ pub struct FrameKey {
     /// The attempt.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attempt: Option<u64>,
+    /// In a world: the object, the relation or the trigger that it is about, or what a responder asked
+    /// or ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub about: Option<String>,
     /// The type of the frame.
     #[serde(rename = "type")]
     pub kind: String,
@@ -59,6 +64,9 @@ impl fmt::Display for FrameKey {
         match self.location() {
             none if none.is_empty() => {}
             place => write!(f, " {place}")?,
+        }
+        if let Some(about) = &self.about {
+            write!(f, " {about}")?;
         }
         if let Some(attempt) = self.attempt.filter(|attempt| *attempt > 1) {
             write!(f, " attempt {attempt}")?;
@@ -90,11 +98,12 @@ pub fn frames<'a>(recorded: &'a [Frame], scope: &str) -> Vec<NormalizedFrame<'a>
         let mut data = comparable_data(frame);
         let relative = relative(&frame.scope, scope);
         let mut key = key(frame, &data, relative.unwrap_or(&frame.scope));
+        key.about = about(frame, &data, &names);
         let nth = seen.entry(key.clone()).or_default();
         key.nth = *nth;
         *nth += 1;
         names.insert(frame.seq, key.to_string());
-        if relative.is_none() {
+        if relative.is_none() || is_idle(frame) {
             continue;
         }
         name_frames(frame, &mut data, &names);
@@ -176,9 +185,46 @@ fn key(frame: &Frame, data: &Value, scope: &str) -> FrameKey {
         step: step.filter(|_| about).map(str::to_owned),
         item: number("item").filter(|_| about),
         attempt: number("attempt").filter(|_| about),
+        about: None,
         kind: frame.event.kind().to_owned(),
         nth: 0,
     }
+}
+
+/// What a frame of a world is about, whatever its number: replies come in any order.
+fn about(frame: &Frame, data: &Value, names: &HashMap<u64, String>) -> Option<String> {
+    let text = |name: &str| data.get(name).and_then(Value::as_str);
+    match &frame.event {
+        Event::World(WorldEvent::Fired(_)) => match frame.cause.first()? {
+            Cause::Here(seq) => names.get(seq).cloned(),
+            Cause::There(..) => None,
+        },
+        Event::World(event) => event
+            .subject()
+            .or_else(|| text("address"))
+            .map(str::to_owned),
+        Event::Agent(_) | Event::Worker(_) | Event::Step(_) => {
+            let address = text("responder").filter(|address| is_address(address));
+            address.map(str::to_owned)
+        }
+        Event::Run(_)
+        | Event::Recompute(_)
+        | Event::Item(_)
+        | Event::Webhook(_)
+        | Event::Person(_)
+        | Event::Kv(_)
+        | Event::Delivery(_)
+        | Event::Store(_)
+        | Event::Foreign { .. } => None,
+    }
+}
+
+/// Whether a frame only says that nothing was due: how often depends on when inputs came.
+fn is_idle(frame: &Frame) -> bool {
+    let Event::Run(RunEvent::Continued(continued)) = &frame.event else {
+        return false;
+    };
+    continued.why == ContinueReason::Idle
 }
 
 /// The members of `data` that no two runs share, by type.

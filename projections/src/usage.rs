@@ -1,12 +1,17 @@
 //! What a run used: calls, tokens, cost, time. Sums only, so the order of frames does not matter.
 
-use ktsu_ledger::event::{AgentEvent, Purpose, RunEvent, WebhookEvent};
-use ktsu_ledger::{Event, Frame, Timestamp};
+use ktsu_ledger::event::{AgentEvent, CallUsage, Purpose, WebhookEvent};
+use ktsu_ledger::{Event, Frame};
 use serde::Serialize;
+
+use crate::used_time::UsedTime;
 
 /// What a step or a run used so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Usage {
+    /// Model calls that an earlier reply of the run answered; among [`Usage::llm_calls`] too.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    pub cached_calls: u64,
     /// Cost in millionths of a US dollar (decision E3).
     pub cost_micro_usd: u64,
     /// From the first frame to the last, in milliseconds.
@@ -17,6 +22,15 @@ pub struct Usage {
     pub repair_calls: u64,
     /// Model calls that looked at a draft once more; among [`Usage::llm_calls`] too.
     pub reflect_calls: u64,
+    /// What the replies that were repeated had cost, in millionths of a US dollar.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    pub saved_micro_usd: u64,
+    /// Tokens sent to models, for the replies that were repeated.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    pub saved_tokens_in: u64,
+    /// Tokens received from models, for the replies that were repeated.
+    #[serde(skip_serializing_if = "crate::is_default")]
+    pub saved_tokens_out: u64,
     /// Tokens sent to models.
     pub tokens_in: u64,
     /// Tokens received from models.
@@ -26,23 +40,14 @@ pub struct Usage {
     /// Webhook sendings.
     pub webhook_calls: u64,
     #[serde(skip)]
-    first: Option<Timestamp>,
-    /// The last frame, and how long the run stood still before frames that a person's word led to.
-    #[serde(skip)]
-    last: Option<Timestamp>,
-    #[serde(skip)]
-    still_ms: u64,
-    /// How long it had ended before it began again, or before a branch of it was made.
-    #[serde(skip)]
-    over_ms: u64,
-    #[serde(skip)]
-    is_over: bool,
+    time: UsedTime,
 }
 
 impl Usage {
     /// Takes a frame. `still`: whether only people could move what this is about until then.
     pub fn apply(&mut self, frame: &Frame, still: bool) {
-        self.apply_time(frame, still);
+        self.time.apply(frame, still);
+        self.duration_ms = self.time.millis();
         match &frame.event {
             Event::Webhook(WebhookEvent::Sent(_)) => self.webhook_calls += 1,
             Event::Agent(event) => self.apply_agent(event),
@@ -55,6 +60,7 @@ impl Usage {
             | Event::Person(_)
             | Event::World(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }
@@ -62,33 +68,14 @@ impl Usage {
 
     /// How long only people could move it, in milliseconds.
     pub fn waited_ms(&self) -> u64 {
-        self.still_ms
+        self.time.waited_ms()
     }
 
-    /// Waiting for a person is no time of the run's (decision F5), unless something else went on.
-    fn apply_time(&mut self, frame: &Frame, still: bool) {
-        if matches!(frame.event, Event::Person(_)) {
-            return;
-        }
-        let first = *self.first.get_or_insert(frame.at);
-        let last = self.last.replace(frame.at).unwrap_or(frame.at);
-        let since = frame.at.millis_since(last);
-        let began = matches!(
-            frame.event,
-            Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
-        );
-        // Nobody waits for what has ended, nor did a branch before it was made.
-        let was_over = self.is_over || matches!(frame.event, Event::Run(RunEvent::Branched(_)));
-        match (began, was_over) {
-            (true, true) => self.over_ms += since,
-            (true, false) => self.still_ms += since,
-            (false, _) if still && ends_wait_for_people(&frame.event) => self.still_ms += since,
-            (false, _) => {}
-        }
-        self.is_over = !began && (self.is_over || ends(frame));
-        let whole = frame.at.millis_since(first);
-        let whole = whole.saturating_sub(self.still_ms + self.over_ms);
-        self.duration_ms = self.duration_ms.max(whole);
+    fn apply_saved(&mut self, saved: &CallUsage) {
+        self.cached_calls += 1;
+        self.saved_micro_usd = self.saved_micro_usd.saturating_add(saved.cost_micro_usd);
+        self.saved_tokens_in = self.saved_tokens_in.saturating_add(saved.tokens_in);
+        self.saved_tokens_out = self.saved_tokens_out.saturating_add(saved.tokens_out);
     }
 
     /// A call counts once, when it is asked for; its tokens and cost when it is answered. A runtime
@@ -104,6 +91,9 @@ impl Usage {
                 self.tokens_in = self.tokens_in.saturating_add(response.tokens_in);
                 self.tokens_out = self.tokens_out.saturating_add(response.tokens_out);
                 self.cost_micro_usd = self.cost_micro_usd.saturating_add(response.cost_micro_usd);
+                if let Some(saved) = &response.saved {
+                    self.apply_saved(saved);
+                }
             }
             AgentEvent::Finished(finished) => {
                 if let Some(claimed) = &finished.metrics {
@@ -130,27 +120,4 @@ impl Usage {
             | AgentEvent::ApprovalExpired(_) => {}
         }
     }
-}
-
-/// Whether a whole run ends here.
-fn ends(frame: &Frame) -> bool {
-    let by_word = matches!(
-        frame.event,
-        Event::Run(RunEvent::Cancelled(_) | RunEvent::Terminated(_))
-    );
-    let by_itself = matches!(
-        frame.event,
-        Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_))
-    );
-    by_word || (by_itself && frame.scope.is_empty())
-}
-
-/// Whether a wait for people ends here, or part of it: by what they decide, or by a word about the
-/// whole run.
-pub fn ends_wait_for_people(event: &Event) -> bool {
-    matches!(
-        event,
-        Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
-            | Event::Run(RunEvent::Paused(_) | RunEvent::Cancelled(_) | RunEvent::Terminated(_))
-    )
 }

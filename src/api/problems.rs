@@ -3,6 +3,7 @@
 use ktsu_ledger::event;
 
 use ktsu_codes::ErrorCode;
+use ktsu_delivery::PatternError;
 use ktsu_history::RunReadError;
 use ktsu_history::diff::DiffError;
 use ktsu_history::world::WorldReadError;
@@ -10,8 +11,10 @@ use ktsu_orchestrator::recompute::RecomputeStartError;
 use ktsu_orchestrator::{CommandError, InvokeError, ReportError};
 use ktsu_schema::message_at;
 use ktsu_server::ProblemDetails;
+use ktsu_subscriptions::SubscriptionError;
 use ktsu_workflow::admit::approval::ApprovalDecisionError;
 use ktsu_workflow::admit::intervention::InterventionError;
+use ktsu_workflow::admit::post::PostError;
 use ktsu_workflow::recompute::RecomputeError;
 
 pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
@@ -29,6 +32,39 @@ pub(crate) fn world_error(error: WorldReadError) -> ProblemDetails {
         WorldReadError::Run(error) => run_error(error),
         WorldReadError::NoWorld => ErrorCode::NoWorld.into(),
         WorldReadError::NoFrame { .. } => ProblemDetails::new(ErrorCode::NotFound, words),
+    }
+}
+
+pub(crate) fn pattern_error(error: PatternError) -> ProblemDetails {
+    let words = error.to_string();
+    let (code, hint) = match error {
+        PatternError::Unknown { .. } => {
+            (ErrorCode::UnknownFrameType, "ktsu frames RUN shows types")
+        }
+        PatternError::Empty | PatternError::TooMany | PatternError::Malformed => {
+            (ErrorCode::InvalidQuery, "pattern=run.completed,object.*")
+        }
+    };
+    ProblemDetails::new(code, words).with_hint(hint)
+}
+
+pub(crate) fn subscription_error(error: SubscriptionError) -> ProblemDetails {
+    let words = error.to_string();
+    let problem = |code| ProblemDetails::new(code, words);
+    match error {
+        SubscriptionError::NotFound => {
+            problem(ErrorCode::SubscriptionNotFound).with_hint("GET /subscriptions lists them")
+        }
+        SubscriptionError::Declared => problem(ErrorCode::SubscriptionDeclared)
+            .with_hint("remove it from the environment file and start again"),
+        SubscriptionError::TooMany => problem(ErrorCode::SubscriptionRefused)
+            .with_hint("remove one that is not used: DELETE /subscriptions/{id}"),
+        SubscriptionError::Refused(_) => problem(ErrorCode::SubscriptionRefused)
+            .with_hint("egress.allow of the environment file lists private addresses"),
+        SubscriptionError::NoSecret(_) => problem(ErrorCode::SubscriptionRefused)
+            .with_hint("export it, or set it under variables, and start again"),
+        SubscriptionError::LedgerStopped(_) => problem(ErrorCode::LedgerStopped),
+        SubscriptionError::Store(error) => error.into(),
     }
 }
 
@@ -116,11 +152,45 @@ pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
             .with_hint(format!("review the run, then If-Match: {actual}")),
         CommandError::NotSaid(refused) => refused_command(refused),
         CommandError::NotDecided(refused) => decide_error(refused),
+        CommandError::NotPosted(refused) => post_error(refused),
+        CommandError::SecretInName => {
+            problem(ErrorCode::PostRefused).with_hint("use a name without it; data is redacted")
+        }
         CommandError::NotInvoked(refused) => invoke_error(refused),
         CommandError::Unreadable(_) => problem(ErrorCode::Unreadable).with_hint("ktsu verify"),
         CommandError::HoldsSecret => problem(ErrorCode::ForkRefused)
             .with_hint("declare it under env, and use it as {{ env.NAME }}"),
         CommandError::NoGroup(_) => problem(ErrorCode::RuntimeUnconfigured).with_hint(USE_THE_KIT),
+    }
+}
+
+/// The hint for a budget of worlds that is used up.
+const RAISE_THE_BUDGET: &str = "to raise it: ktsu resume RUN --raise max_events=N";
+
+fn post_error(refused: PostError) -> ProblemDetails {
+    let words = refused.to_string();
+    let problem = |code| ProblemDetails::new(code, words);
+    match refused {
+        PostError::NoWorlds => ErrorCode::NoWorld.into(),
+        PostError::NotOpen(_) => problem(ErrorCode::InvalidRunState)
+            .with_hint("post to a run that goes on or is complete, or fork this one"),
+        PostError::Exhausted(_) => problem(ErrorCode::BudgetExhausted).with_hint(RAISE_THE_BUDGET),
+        PostError::KeyReused => ErrorCode::IdempotencyConflict.into(),
+        PostError::Stale { actual, .. } => {
+            let stale = problem(ErrorCode::StaleRevision);
+            match actual {
+                Some(actual) => stale.with_hint(format!("review it, then If-Match: {actual}")),
+                None => stale,
+            }
+        }
+        PostError::NoSubject(_) => problem(ErrorCode::InvalidRequest)
+            .with_hint("post the events about each object on their own"),
+        PostError::Unfit { violations, .. } => {
+            problem(ErrorCode::PostRefused).with_errors(violations)
+        }
+        PostError::Rules(_) => {
+            problem(ErrorCode::InvalidRunState).with_hint("use the ktsu version that recorded it")
+        }
     }
 }
 
@@ -143,6 +213,13 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
             violated(ErrorCode::OverlayRefused, violations)
         }
         InterventionError::Params(found) => violated(ErrorCode::InvalidParams, found),
+        InterventionError::NoWorlds => problem(ErrorCode::NoWorld),
+        InterventionError::UsedUp(_) => {
+            problem(ErrorCode::BudgetExhausted).with_hint(RAISE_THE_BUDGET)
+        }
+        InterventionError::NothingRaised | InterventionError::NotHigher(_) => {
+            problem(ErrorCode::InvalidRequest).with_hint(RAISE_THE_BUDGET)
+        }
         InterventionError::Rules(_) => {
             problem(ErrorCode::NotResumable).with_hint("use the ktsu version that recorded it")
         }
@@ -150,6 +227,7 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         InterventionError::NotYours => problem(ErrorCode::Forbidden)
             .with_hint("only the principal that started the run or an operator may do this"),
         InterventionError::NotResumable(_)
+        | InterventionError::NotRaisable(_)
         | InterventionError::Paused
         | InterventionError::IsRecompute
         | InterventionError::EndedWithoutFrom

@@ -7,6 +7,7 @@ mod agents;
 mod approvals;
 mod command;
 mod diff;
+mod events;
 mod frames;
 mod health;
 mod home;
@@ -19,6 +20,7 @@ mod parameter;
 mod paths;
 mod pointer_errors;
 pub mod policy;
+mod posts;
 mod query;
 mod recompute;
 mod replay;
@@ -26,6 +28,7 @@ mod runs;
 mod shape;
 mod steer;
 mod steps;
+mod subscriptions;
 mod tools;
 mod trace;
 pub mod wire;
@@ -126,6 +129,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::envelope))
         .routes(routes!(steps::step))
         .routes(routes!(frames::frames))
+        .routes(routes!(events::events))
         .routes(routes!(trace::trace))
         .routes(routes!(world::world))
         .routes(routes!(diff::diff))
@@ -137,11 +141,16 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::terminate))
         .routes(routes!(steer::pause))
+        .routes(routes!(posts::post_events))
         .routes(routes!(recompute::start, recompute::get))
         .routes(routes!(approvals::list))
         .routes(routes!(approvals::reviews))
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::decide))
+        .routes(routes!(subscriptions::list, subscriptions::add))
+        .routes(routes!(subscriptions::remove))
+        .routes(routes!(subscriptions::dead))
+        .routes(routes!(subscriptions::redrive))
         .routes(routes!(tools::message))
         .routes(routes!(tools::events::listen))
         .routes(routes!(tools::events::post))

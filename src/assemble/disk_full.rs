@@ -96,6 +96,13 @@ impl DeferredStart {
             let _ = kept.await;
         }
         self.notary.begin();
+        if self.resume_unfinished {
+            let begun = self.orchestrator.subscriptions().begin().await;
+            if let Err(why) = begun {
+                // The ledger has stopped, or cannot be read: runs fail for the same reason.
+                tracing::error!(%why, "nothing is sent to subscribers");
+            }
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use ktsu_ledger::Ledger;
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::store::{Reader, StoreError};
@@ -13,7 +14,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::counted::{ConnectionCounts, ORCHESTRATOR};
-use super::{OpenEngineError, Setup, policy, serve, server_limits, url_of, values};
+use super::{OpenEngineError, Setup, delivery, policy, serve, server_limits, url_of, values};
 use ktsu_api::access::Access;
 use ktsu_api::routes;
 use ktsu_damage::{self as damage, Damage, DamageReportingReader};
@@ -26,6 +27,7 @@ use ktsu_orchestrator::{
 };
 use ktsu_readers::ReaderPool;
 use ktsu_server::{self as server, ServerLimits};
+use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 
 /// How long answers under way may take at the end.
@@ -38,6 +40,8 @@ const NO_TOKENS_REASON: &str = "this engine was started with --read-only";
 pub struct ReadOnlyEngine {
     /// Where it listens.
     pub url: String,
+    /// Its routes, for calls within the process.
+    pub router: Router,
     /// Damage known at the start, if any.
     pub damaged: Option<String>,
     serving: JoinHandle<()>,
@@ -60,10 +64,19 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     let url = url_of(&listener)?;
     let appender = Appender::stopped(NO_TOKENS_REASON);
     let counted = ConnectionCounts::of(std::iter::empty());
+    let readers = readers(ledger, &damage);
+    let clock = setup.clock.clone().unwrap_or_else(clock::system_clock);
+    let events = EventFeed::polling(readers.clone());
+    // Nothing is sent from here, so a secret may be missing.
+    let declared = delivery::declared(&setup).unwrap_or_default();
+    let subscriptions =
+        delivery::subscriptions(&setup, declared, &events, &appender, &readers, &clock)?;
     let parts = OrchestratorParts {
         telemetry: Telemetry::new(Metrics::default(), &appender, counted.all()),
         appender,
-        readers: readers(ledger, &damage),
+        events,
+        subscriptions,
+        readers,
         kit: setup.kit,
         environment,
         principals: Arc::clone(&principals),
@@ -78,7 +91,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
             tokens: no_tokens()?,
             own_url: url.clone(),
         },
-        clock: setup.clock.unwrap_or_else(clock::system_clock),
+        clock,
         notary: Arc::default(),
         resume_unfinished: false,
         standing: LedgerHealth::reader(damage.clone()),
@@ -88,12 +101,13 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     let (orchestrator, _) = Orchestrator::start(parts)
         .await
         .map_err(OpenEngineError::Other)?;
-    let access = Access {
+    let access = |within| Access {
         principals: Arc::<Principals>::clone(&principals),
-        within: false,
+        within,
         body_bytes: limits.body_bytes,
     };
-    let router = routes::router_for(orchestrator, access);
+    let router = routes::router_for(orchestrator.clone(), access(true));
+    let open = routes::router_for(orchestrator, access(false));
     let stop = watch::Sender::new(false);
     // Followers of a run that another engine continues do not delay the shutdown.
     let most = ServerLimits {
@@ -103,7 +117,8 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     Ok(ReadOnlyEngine {
         url,
         damaged: damage.reason().map(str::to_owned),
-        serving: serve(listener, router, most, &stop),
+        router,
+        serving: serve(listener, open, most, &stop),
         stop,
     })
 }

@@ -13,9 +13,17 @@ pub(super) fn items(succeeded: u64, failed: u64, skipped: u64) -> String {
     words
 }
 
-/// Model calls in words: `3 calls, 812+200 tokens`, with the number of reflections and repairs.
-pub(super) fn calls(calls: u64, tokens: (u64, u64), reflections: u64, repairs: u64) -> String {
+/// Model calls in words: `3 calls, 812+200 tokens`, with the number of reflections and repairs, and
+/// of those that an earlier reply answered.
+pub(super) fn calls(
+    calls: u64,
+    tokens: (u64, u64),
+    (reflections, repairs, cached): (u64, u64, u64),
+) -> String {
     let mut words = text::count(calls, "call");
+    if cached > 0 {
+        words.push_str(&format!(" ({cached} cached)"));
+    }
     for (number, what) in [(reflections, "reflection"), (repairs, "repair")] {
         if number > 0 {
             words.push_str(&format!(", {}", text::count(number, what)));
@@ -60,9 +68,9 @@ mod tests {
     fn counts_name_only_what_there_is() {
         assert_eq!(items(1, 0, 0), "1 item");
         assert_eq!(items(20, 2, 1), "23 items, 2 failed, 1 skipped");
-        assert_eq!(calls(1, (10, 2), 0, 0), "1 call, 10+2 tokens");
+        assert_eq!(calls(1, (10, 2), (0, 0, 0)), "1 call, 10+2 tokens");
         assert_eq!(
-            calls(4, (10, 2), 1, 2),
+            calls(4, (10, 2), (1, 2, 0)),
             "4 calls, 1 reflection, 2 repairs, 10+2 tokens"
         );
         assert_eq!(flags([]), "");

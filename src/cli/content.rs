@@ -30,6 +30,7 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
         | Event::Person(_)
         | Event::World(_)
         | Event::Kv(_)
+        | Event::Delivery(_)
         | Event::Store(_)
         | Event::Foreign { .. } => return,
     };
@@ -44,7 +45,7 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
             if let Some(request) = request {
                 messages(frames, request, all);
             }
-            reply(answer, all);
+            reply(repeated(frames, answer).unwrap_or(answer), all);
         }
         AgentEvent::Decided(decided) => {
             if let Some(draft) = &decided.draft {
@@ -64,6 +65,15 @@ pub(super) fn print(frames: &[Frame], frame: &Frame, all: &str) {
         AgentEvent::ApprovalDecided(decided) => tools::decided(decided, all),
         AgentEvent::ApprovalExpired(expired) => tools::expired(expired.request),
         AgentEvent::ReflectStarted(_) | AgentEvent::BudgetExhausted(_) => {}
+    }
+}
+
+/// The reply that a response repeats: its text is recorded there.
+fn repeated<'f>(frames: &'f [Frame], answer: &LlmResponse) -> Option<&'f LlmResponse> {
+    let seq = usize::try_from(answer.repeats?).ok()?;
+    match &frames.get(seq)?.event {
+        Event::Agent(AgentEvent::Response(first)) => Some(first),
+        _ => None,
     }
 }
 
@@ -119,6 +129,12 @@ fn answer_fields(
         ("input_hash", answer.input_hash.clone()),
         ("output_hash", answer.output_hash.clone()),
     ]);
+    if let (Some(seq), Some(saved)) = (answer.repeats, &answer.saved) {
+        let tokens = agents::tokens((saved.tokens_in, saved.tokens_out));
+        let words = format!("{tokens}, {}", text::cost(saved.cost_micro_usd));
+        fields.push(("repeats", format!("the reply of frame {seq}")));
+        fields.push(("saved", words));
+    }
     fields.extend(answer.attempts.iter().map(attempt));
     fields
 }

@@ -14,7 +14,7 @@ use super::output::{
 };
 use super::reading::{find_run, open};
 use super::{Common, Failure, text};
-use ktsu_history::diff::{self, DiffError};
+use ktsu_history::diff::{self, DiffError, RunComparison};
 
 /// What `diff` takes.
 #[derive(Debug, clap::Args)]
@@ -35,17 +35,20 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let (reader, _) = open(common)?;
     let a = find_run(&reader, &arguments.a)?;
     let b = find_run(&reader, &arguments.b)?;
-    let diff = diff::compare_runs(&reader, &a, &b)?;
+    let compared = diff::compare_runs(&reader, &a, &b)?;
+    let diff = &compared.diff;
     if common.json {
         let mut body = json!({"a": name(&a), "b": name(&b), "same": diff.is_empty()});
         if let (Value::Object(body), Ok(Value::Object(rest))) =
-            (&mut body, serde_json::to_value(&diff))
+            (&mut body, serde_json::to_value(&compared))
         {
             body.extend(rest);
         }
         print_json(&body)?;
     } else {
-        DiffPage { width: width() }.print(&name(&a), &name(&b), &diff);
+        let page = DiffPage { width: width() };
+        page.print(&name(&a), &name(&b), diff);
+        page.world(&compared);
     }
     Ok(exit_code(diff.is_empty()))
 }
@@ -98,6 +101,30 @@ impl DiffPage {
         for step in &diff.steps {
             self.row(&text::line(&step.step), &status(&step.a), &status(&step.b));
         }
+    }
+
+    fn world(&self, compared: &RunComparison) {
+        let Some(world) = &compared.world else {
+            return;
+        };
+        heading("World");
+        line(&format!("  {world}"));
+        for (sign, ids) in [
+            ("+", &world.added_objects),
+            ("-", &world.removed_objects),
+            ("+", &world.added_relations),
+            ("-", &world.removed_relations),
+        ] {
+            for id in ids.iter().take(MAX_SHOWN) {
+                words(&format!("  {sign} {}", text::line(id)), 4);
+            }
+            print_more(ids.len());
+        }
+        for one in compared.world_changes.iter().take(MAX_SHOWN) {
+            words(&format!("  ~ {}", text::line(&one.id)), 4);
+            one.changes.iter().for_each(|change| self.change(change));
+        }
+        print_more(compared.world_changes.len());
     }
 
     fn changes(&self, title: &str, changes: &[Change]) {

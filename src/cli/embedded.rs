@@ -32,6 +32,8 @@ pub(super) struct EmbeddedRun {
     pub(super) workflow: String,
     pub(super) input: String,
     pub(super) key: Option<String>,
+    /// Whether every model call is made.
+    pub(super) no_cache: bool,
     pub(super) environment: Option<Environment>,
     /// None: memory.
     pub(super) ledger: Option<LedgerLocation>,
@@ -109,6 +111,7 @@ async fn run_and_follow(
         workflow: &job.workflow,
         input: job.input.clone(),
         key: job.key.as_deref(),
+        no_cache: job.no_cache,
         headers: invoke_secret(engine, job),
     };
     let run_id = invoke(&peer, asked).await?;
@@ -224,6 +227,10 @@ pub(super) fn finish(
             (format!("ktsu verify{flag}"), "check the ledger"),
         ];
         let read: serde_json::Value = serde_json::from_str(envelope).unwrap_or_default();
+        if !read["world"].is_null() {
+            let world = format!("ktsu world {run_id}{flag}");
+            commands.insert(0, (world, "objects and relations"));
+        }
         if let Some(code) = read["error"]["code"]
             .as_str()
             .filter(|code| explain::knows(code))

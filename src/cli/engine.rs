@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use axum::Router;
 use axum::extract::Request;
 use axum::http::HeaderValue;
 use axum::middleware::map_request;
@@ -217,15 +218,20 @@ fn header_failure() -> Failure {
 /// A connection to the engine in this process, which needs no token. If a token is given, it is
 /// sent all the same, to act as its principal.
 pub(super) fn peer_of(engine: &Engine, token: Option<HeaderValue>) -> Peer {
+    peer_within(&engine.router, token)
+}
+
+/// As [`peer_of`], to the routes of an engine in this process.
+pub(super) fn peer_within(router: &Router, token: Option<HeaderValue>) -> Peer {
     let Some(token) = token else {
-        return Peer::Local(engine.router.clone());
+        return Peer::Local(router.clone());
     };
     let showing = move |mut request: Request| {
         let token = token.clone();
         request.headers_mut().insert(TOKEN_HEADER, token);
         std::future::ready(request)
     };
-    Peer::Local(engine.router.clone().layer(map_request(showing)))
+    Peer::Local(router.clone().layer(map_request(showing)))
 }
 
 /// The process environment of a command that signs without a kit.
@@ -354,6 +360,9 @@ pub(super) fn explain(refused: OpenEngineError, path: &str) -> Failure {
         }
         OpenEngineError::Principals(faults) => {
             invalid_file("the principals are not valid", &faults)
+        }
+        OpenEngineError::Subscriptions(faults) => {
+            invalid_file("the subscriptions are not valid", &faults)
         }
         OpenEngineError::Lock(refused) => not_locked_as_owner(&refused),
         OpenEngineError::Store(error) => error.into(),

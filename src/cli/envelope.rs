@@ -1,4 +1,6 @@
-//! Prints an envelope for people: each step, and the output.
+//! Prints an envelope for people: each step, what its world holds, and the output.
+
+mod world;
 
 use std::process::ExitCode;
 
@@ -44,10 +46,16 @@ pub(super) fn print(envelope: &str, shown: EnvelopeView<'_>) -> Result<(), Failu
         let words = text::line(&words);
         print_words(&format!("{}{place}: {words}", painted(BAD, "error")), 2);
     }
-    if shown.steps {
+    world::warnings(&value);
+    let has_steps = value["steps"]
+        .as_array()
+        .is_some_and(|steps| !steps.is_empty());
+    // A world that runs by itself has no steps, and an empty table says nothing.
+    if shown.steps && (has_steps || value["world"].is_null()) {
         line("");
         steps(&value);
     }
+    world::summary(&value);
     if !value["output"].is_null() {
         line("");
         line(&painted(BOLD, "output"));
@@ -142,8 +150,11 @@ fn calls(metrics: &Value) -> String {
         calls => agents::calls(
             calls,
             (number("tokens_in"), number("tokens_out")),
-            number("reflect_calls"),
-            number("repair_calls"),
+            (
+                number("reflect_calls"),
+                number("repair_calls"),
+                number("cached_calls"),
+            ),
         ),
     }
 }

@@ -32,13 +32,19 @@ pub(super) struct Invocation<'a> {
     pub(super) input: String,
     /// Requests with the same key start one run.
     pub(super) key: Option<&'a str>,
+    /// Whether every model call is made.
+    pub(super) no_cache: bool,
     /// More headers: a name and a value each.
     pub(super) headers: Vec<(String, String)>,
 }
 
 /// Starts a run, and gives its id.
 pub(super) async fn invoke(peer: &Peer, invocation: Invocation<'_>) -> Result<String, Failure> {
-    let mut request = Request::post(format!("/invoke/{}", invocation.workflow));
+    let query = match invocation.no_cache {
+        true => "?no_cache=true",
+        false => "",
+    };
+    let mut request = Request::post(format!("/invoke/{}{query}", invocation.workflow));
     if let Some(key) = invocation.key {
         request = request.header("idempotency-key", key);
     }

@@ -17,7 +17,7 @@ use super::owner::{EngineArguments, EngineHandle};
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure, origin, text};
-use ktsu_codes::{EXIT_COULD_NOT_RUN, ErrorCode};
+use ktsu_codes::{EXIT_COULD_NOT_RUN, ErrorCode, nearest};
 use ktsu_history as history;
 
 /// What `fork` takes.
@@ -79,6 +79,15 @@ pub(super) struct ResumeArguments {
     /// Restarts this step, all that depend on it, and all that the failure stopped
     #[arg(long, value_name = "STEP")]
     from: Option<String>,
+    /// Raises limits of the budget of the run's worlds, separated by commas: max_events,
+    /// max_llm_cost_usd, max_recursion_depth, max_wall_seconds
+    #[arg(
+        long,
+        value_name = "LIMIT=VALUE",
+        value_delimiter = ',',
+        conflicts_with = "from"
+    )]
+    raise: Vec<String>,
     /// The reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
@@ -255,6 +264,9 @@ pub(super) async fn resume(
     let from = from.transpose()?;
     let named: Vec<String> = from.iter().cloned().collect();
     let ledger = place.path.clone();
+    if !arguments.raise.is_empty() {
+        body.insert("raise".to_owned(), raised(&arguments.raise)?);
+    }
     body.extend(from.map(|from| ("from".to_owned(), Value::from(from))));
     body.extend(
         arguments
@@ -273,6 +285,38 @@ pub(super) async fn resume(
             Err(with_step_suggestion(failure, &ledger, &stream, &named))
         }
     }
+}
+
+/// The limits that can be raised.
+const LIMITS: [&str; 4] = [
+    "max_events",
+    "max_llm_cost_usd",
+    "max_recursion_depth",
+    "max_wall_seconds",
+];
+
+/// Limits as they are sent: `max_events=20000`.
+fn raised(limits: &[String]) -> Result<Value, Failure> {
+    let form = "ktsu resume RUN --raise max_events=20000,max_llm_cost_usd=5";
+    let mut raised = Map::new();
+    for limit in limits {
+        let (name, value) = assigned(limit, form)?;
+        if !LIMITS.contains(&name) {
+            let failure = Failure::could_not_run(format!("there is no limit {name:?}"));
+            return Err(match nearest(name, LIMITS.into_iter()) {
+                Some(near) => failure.hint(format!("did you mean {near}?")),
+                None => failure.hint(format!("limits: {}", LIMITS.join(", "))),
+            });
+        }
+        if !value.is_number() {
+            let words = format!("{limit:?} is not a number");
+            return Err(Failure::could_not_run(words).hint(form));
+        }
+        if raised.insert(name.to_owned(), value).is_some() {
+            return Err(Failure::could_not_run(format!("{name} is given twice")));
+        }
+    }
+    Ok(Value::Object(raised))
 }
 
 /// The steps among what a fork sets.

@@ -57,6 +57,9 @@ pub(super) struct Arguments {
     /// Requests with the same key and input start one run
     #[arg(long, value_name = "KEY")]
     idempotency_key: Option<String>,
+    /// Makes every model call, although an earlier reply of the run may answer it
+    #[arg(long)]
+    no_cache: bool,
     /// Seconds to wait for the answer of the engine
     #[arg(long, value_name = "SECONDS", default_value_t = ANSWER_TIMEOUT_SECONDS, value_parser = clap::value_parser!(u64).range(1..=3600))]
     timeout: u64,
@@ -103,6 +106,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
             workflow,
             input,
             key: arguments.idempotency_key,
+            no_cache: arguments.no_cache,
             environment,
             ledger: Some(place),
         },
@@ -123,6 +127,7 @@ async fn remote(
         workflow: &arguments.workflow,
         input,
         key: arguments.idempotency_key.as_deref(),
+        no_cache: arguments.no_cache,
         headers: headers(&arguments.headers)?,
     };
     let time = Duration::from_secs(arguments.timeout);

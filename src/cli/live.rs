@@ -385,7 +385,7 @@ impl Live {
             self.print_whole(&words, indent.len() + 2);
         } else {
             let path = path_in(task.scope, &name);
-            self.print(&format!("step {} {words}", text::line(&path)));
+            self.print(&format!("{} {words}", subject(&path)));
         }
     }
 
@@ -549,6 +549,15 @@ fn indent(scope: &str) -> String {
 
 fn millis(since: Instant) -> u64 {
     u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX)
+}
+
+/// What a line is about: a step by its path, or what a responder asked.
+fn subject(path: &str) -> String {
+    let asked = path.strip_prefix('@').filter(|rest| !rest.contains('/'));
+    match asked.and_then(|asked| asked.split_once('.')) {
+        Some((responder, _)) => format!("responder {}", text::line(responder)),
+        None => format!("step {}", text::line(path)),
+    }
 }
 
 #[cfg(test)]

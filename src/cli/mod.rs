@@ -32,9 +32,11 @@ mod layout;
 mod live;
 mod lock;
 mod logging;
+mod mcp;
 mod origin;
 mod output;
 mod owner;
+mod posts;
 mod reading;
 mod recompute;
 mod replay;
@@ -44,6 +46,7 @@ mod schema;
 mod signals;
 mod start;
 mod steer;
+mod step_row;
 mod steps;
 mod symbols;
 mod table;
@@ -57,6 +60,7 @@ mod tree;
 mod validate;
 mod verify;
 mod world;
+mod world_tree;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -64,6 +68,7 @@ use std::process::ExitCode;
 
 use clap::{ColorChoice, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use ktsu_ledger::store::FORMAT;
+use tokio::runtime::Runtime;
 
 pub use output::Failure;
 use output::line;
@@ -141,9 +146,12 @@ enum Command {
     Trace(trace::Arguments),
     /// Makes a branch of a run: shares its frames up to a point, then continues differently
     Fork(interventions::ForkArguments),
+    /// Posts events to the world of a run, which goes on with them if it is complete
+    Post(posts::Arguments),
     /// Replaces a field of a step's output, in a person's name
     Overlay(interventions::OverlayArguments),
-    /// Continues a paused run, a branch or an unfinished run, or restarts steps of an ended run
+    /// Continues a paused run, a branch, an unfinished run or one whose budget is raised, or restarts
+    /// steps of an ended run
     #[command(visible_alias = "retry")]
     Resume(interventions::ResumeArguments),
     /// Holds a run: nothing new starts and deadlines are suspended until `resume`
@@ -185,6 +193,8 @@ enum Command {
     Backup(backup::BackupArguments),
     /// Restores a ledger from a copy, which is verified first
     Restore(backup::RestoreArguments),
+    /// Serves ktsu's tools to other agents: starts, inspects, forks and compares runs (MCP)
+    Mcp(mcp::Arguments),
     /// Explains an error code: its cause, how to check it, and how to fix it
     Explain(explain::Arguments),
     /// Prints a completion script for a shell
@@ -211,16 +221,28 @@ pub fn main() -> ExitCode {
 fn in_runtime(
     command: impl Future<Output = Result<ExitCode, Failure>>,
 ) -> Result<ExitCode, Failure> {
+    runtime()?.block_on(command)
+}
+
+/// As [`in_runtime`], for a command that reads standard input: a read that still waits does not
+/// delay the end.
+fn in_runtime_with_input(
+    command: impl Future<Output = Result<ExitCode, Failure>>,
+) -> Result<ExitCode, Failure> {
+    let runtime = runtime()?;
+    let done = runtime.block_on(command);
+    runtime.shutdown_background();
+    done
+}
+
+fn runtime() -> Result<Runtime, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .worker_threads(worker_threads())
         // The ledger is read on threads of its own (`ktsu_readers`).
         .max_blocking_threads(MAX_BLOCKING_THREADS)
         .build();
-    match runtime {
-        Ok(runtime) => runtime.block_on(command),
-        Err(error) => Err(Failure::could_not_run(format!("cannot start: {error}"))),
-    }
+    runtime.map_err(|error| Failure::could_not_run(format!("cannot start: {error}")))
 }
 
 /// One fewer than there are processors: the appender is a thread of its own, and as busy. On two
@@ -292,6 +314,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Runs(arguments) => runs::run(&common, arguments),
         Command::Trace(arguments) => trace::run(&common, &arguments),
         Command::Fork(arguments) => in_runtime(interventions::fork(&common, arguments)),
+        Command::Post(arguments) => in_runtime(posts::run(&common, arguments)),
         Command::Overlay(arguments) => in_runtime(interventions::overlay(&common, arguments)),
         Command::Resume(arguments) => in_runtime(interventions::resume(&common, arguments)),
         Command::Pause(arguments) => in_runtime(steer::run(&common, RunControl::Pause, arguments)),
@@ -317,6 +340,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Import(arguments) => in_runtime(transfer::import(&common, arguments)),
         Command::Backup(arguments) => backup::backup(&common, &arguments),
         Command::Restore(arguments) => backup::restore(&common, &arguments),
+        Command::Mcp(arguments) => in_runtime_with_input(mcp::run(&common, arguments)),
         Command::Explain(arguments) => explain::run(&common, &arguments),
         Command::Completions(arguments) => Ok(completions::run(&common, &arguments)),
         Command::Version => Ok(version(&common)),

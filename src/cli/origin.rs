@@ -39,10 +39,15 @@ pub(super) fn field_origin(
     Ok(provenance::answer(&story, scope, path)?)
 }
 
-/// Finds why a step is in its state.
-pub(super) fn why_not(frames: &[Frame], scope: &str, step: &str) -> Result<WhyNot, Failure> {
+/// Finds why a step is in its state, or why a responder did not react, to an object perhaps.
+pub(super) fn why_not(
+    frames: &[Frame],
+    scope: &str,
+    step: &str,
+    object: Option<&str>,
+) -> Result<WhyNot, Failure> {
     let story = TracedRun::of(frames).map_err(|error: RunReadError| Failure::from(error))?;
-    why_not::why_not(&story, scope, step).map_err(|error| {
+    why_not::why_not_of(&story, scope, step, object).map_err(|error| {
         let near = similar_step(&error, step);
         let failure = Failure::from(error);
         match near {
@@ -85,10 +90,13 @@ pub(super) fn print(answer: &ProvenanceAnswer) {
         let frame = hop
             .frame
             .map_or_else(String::new, |frame| frame.to_string());
+        let about = hop.object.as_ref();
+        let about = about.map_or_else(String::new, |object| format!("{object}: "));
         row(&format!(
-            "{frame:>7}  {:<20} {} {}",
-            text::line(&hop.step),
+            "{frame:>7}  {:<20} {} {}{}",
+            text::line(hop.responder.as_deref().unwrap_or(&hop.step)),
             painted(DIM, &format!("{:<9}", hop.how)),
+            text::line(&about),
             text::short(&hop.text, 200)
         ));
     }
@@ -127,8 +135,13 @@ pub(super) fn print(answer: &ProvenanceAnswer) {
 
 /// Prints why a step is where it is.
 pub(super) fn print_why(why: &WhyNot) {
+    let verb = match why.status.as_str() {
+        "reacted" | "did not react" => "",
+        "never triggered" => "was ",
+        _ => "is ",
+    };
     line(&format!(
-        "{} is {}",
+        "{} {verb}{}",
         painted(BOLD, &text::line(&why.step)),
         text::line(&why.status)
     ));

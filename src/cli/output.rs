@@ -85,6 +85,11 @@ impl Failure {
         &self.message
     }
 
+    /// Something to type, if there is anything.
+    pub(super) fn hint_text(&self) -> Option<&str> {
+        self.hint.as_deref()
+    }
+
     /// What an engine answered with.
     pub(super) fn problem(&self) -> Option<ErrorCode> {
         self.problem

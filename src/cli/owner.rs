@@ -51,7 +51,7 @@ pub(super) struct EngineHandle {
 
 impl EngineArguments {
     /// The environment file of the kit, otherwise of the working directory.
-    fn environment(&self) -> Result<Option<Environment>, Failure> {
+    pub(super) fn environment(&self) -> Result<Option<Environment>, Failure> {
         let kit = self.kit.as_deref().unwrap_or(Path::new("."));
         load_environment(self.env.as_deref(), kit)
     }
@@ -150,9 +150,21 @@ impl EngineHandle {
         body: &Value,
         expected: Option<u64>,
     ) -> Result<Value, Failure> {
+        let expected = expected.map(|seq| ("if-match", seq.to_string()));
+        let headers: Vec<_> = expected.into_iter().collect();
+        self.post_with(path, body, &headers).await
+    }
+
+    /// As [`EngineHandle::post`], with any headers.
+    pub(super) async fn post_with(
+        &self,
+        path: &str,
+        body: &Value,
+        headers: &[(&str, String)],
+    ) -> Result<Value, Failure> {
         let mut request = Request::builder().method(Method::POST).uri(path);
-        if let Some(expected) = expected {
-            request = request.header("if-match", expected);
+        for (name, value) in headers {
+            request = request.header(*name, value);
         }
         let request = request
             .body(Body::from(body.to_string()))

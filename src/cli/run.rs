@@ -30,6 +30,9 @@ pub(super) struct Arguments {
     /// Keeps the ledger in memory: it is gone when the command ends, and --ledger is ignored
     #[arg(long)]
     ephemeral: bool,
+    /// Makes every model call, although an earlier reply of the run may answer it
+    #[arg(long)]
+    no_cache: bool,
     /// Refuses a kit that differs from its ktsu.lock.yaml
     #[arg(long)]
     locked: bool,
@@ -55,6 +58,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
             workflow,
             input,
             key: None,
+            no_cache: arguments.no_cache,
             environment,
             ledger,
         },

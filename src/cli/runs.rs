@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::envelope::{self, EnvelopeView};
 use super::layout::Column;
-use super::output::{is_terminal, note, note_dim, print_json};
+use super::output::{is_terminal, note, note_commands, note_dim, print_json};
 use super::reading::{find_run, no_such_child, open};
 use super::table::Rows;
 use super::{Common, Failure, text};
@@ -193,5 +193,9 @@ fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {
             all: &all,
         },
     )?;
+    if shown.envelope.world.is_some() {
+        let world = format!("ktsu world {}{}", shown.envelope.run_id, place.flag);
+        note_commands(&[(world, "objects and relations")]);
+    }
     Ok(ExitCode::SUCCESS)
 }

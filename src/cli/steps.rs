@@ -8,8 +8,9 @@ use super::layout::Column;
 use super::output::{
     BAD, BOLD, DIM, line, painted, row as cut_line, sheet, symbols, words as print_words,
 };
+use super::step_row::{StepRow, branch};
 use super::table::{Reason, Rows};
-use super::{agents, text};
+use super::{agents, text, world_tree};
 use ktsu_history::steps::{ItemTimeline, RunTimeline, StepTimeline, TimelineEntry};
 use ktsu_history::webhooks::WebhookRequest;
 
@@ -17,37 +18,6 @@ use ktsu_history::webhooks::WebhookRequest;
 const MAX_BODY_CHARS: usize = 1000;
 /// From this many items on, those in a row that went as they should share a row.
 const MAX_ORDINARY_ITEMS: usize = 24;
-
-/// A row: the tree lines, the name, and the columns.
-#[derive(Default)]
-struct StepRow {
-    /// How far the name is from the edge, as lines of the tree.
-    lines: String,
-    mark: String,
-    name: String,
-    kind: String,
-    start: String,
-    time: String,
-    cost: String,
-    note: String,
-    wrong: bool,
-}
-
-impl StepRow {
-    fn cells(&self) -> Vec<String> {
-        let (lines, mark, name) = (&self.lines, &self.mark, &self.name);
-        let note = text::line(&self.note);
-        let style = if self.wrong { BAD } else { DIM };
-        vec![
-            format!("{}{mark} {name}", painted(DIM, lines)),
-            self.kind.clone(),
-            self.start.clone(),
-            self.time.clone(),
-            self.cost.clone(),
-            painted(style, &note),
-        ]
-    }
-}
 
 /// Prints a run.
 pub(super) fn print(run: &RunTimeline) {
@@ -69,6 +39,9 @@ pub(super) fn print(run: &RunTimeline) {
     }
     let mut rows = Vec::new();
     steps(&run.steps, "", &mut rows);
+    if let Some(world) = &run.world {
+        rows.extend(world_tree::rows(world));
+    }
     let mut table = Rows::open(&[
         Column::name("STEP").at_least(28),
         Column::whole("TYPE").spare(3),
@@ -92,8 +65,7 @@ pub(super) fn print(run: &RunTimeline) {
         0 => String::new(),
         _ => format!(", {}", calls_of(totals)),
     };
-    let steps = rows.iter().filter(|row| !row.kind.is_empty()).count();
-    let steps = text::count(steps, "step");
+    let steps = count_of(run, &rows);
     cut_line(&painted(
         DIM,
         &format!(
@@ -117,6 +89,26 @@ pub(super) fn print(run: &RunTimeline) {
     }
 }
 
+/// How many steps there are, and how many events and reactions in a world.
+fn count_of(run: &RunTimeline, rows: &[StepRow]) -> String {
+    let of_world = run.world.as_ref().map_or(0, |world| world.tree.len());
+    let steps = rows.iter().filter(|row| !row.kind.is_empty());
+    let steps = steps.count().saturating_sub(of_world);
+    let steps = text::count(steps, "step");
+    let Some(world) = &run.world else {
+        return steps;
+    };
+    let count = |count: u64, what| text::count(usize::try_from(count).unwrap_or(usize::MAX), what);
+    let world = agents::joined([
+        count(world.events, "world event"),
+        count(world.reactions, "reaction"),
+    ]);
+    match run.steps.is_empty() {
+        true => world,
+        false => agents::joined([steps, world]),
+    }
+}
+
 /// Children are as deep as workflows are nested, which the kit bounds.
 fn steps(all: &[StepTimeline], lines: &str, rows: &mut Vec<StepRow>) {
     for (position, step) in all.iter().enumerate() {
@@ -135,12 +127,6 @@ fn steps(all: &[StepTimeline], lines: &str, rows: &mut Vec<StepRow>) {
         }
         steps(children, &below, rows);
     }
-}
-
-/// The tree lines before a name, and those before its children.
-fn branch(lines: &str, last: bool) -> (String, String) {
-    let (here, below) = symbols().branch(last);
-    (format!("{lines}{here}"), format!("{lines}{below}"))
 }
 
 /// Items that share a row, in order.
@@ -206,8 +192,11 @@ fn group_row(group: &[ItemTimeline], lines: String) -> Option<StepRow> {
     let calls = agents::calls(
         sum(|used| used.llm_calls),
         tokens,
-        sum(|used| used.reflect_calls),
-        sum(|used| used.repair_calls),
+        (
+            sum(|used| used.reflect_calls),
+            sum(|used| used.repair_calls),
+            sum(|used| used.cached_calls),
+        ),
     );
     let count = u64::try_from(group.len()).unwrap_or(u64::MAX);
     Some(StepRow {
@@ -355,8 +344,7 @@ fn calls_of(used: &UsageView) -> String {
     agents::calls(
         used.llm_calls,
         (used.tokens_in, used.tokens_out),
-        used.reflect_calls,
-        used.repair_calls,
+        (used.reflect_calls, used.repair_calls, used.cached_calls),
     )
 }
 

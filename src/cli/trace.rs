@@ -33,13 +33,18 @@ pub(super) struct Arguments {
     #[arg(long, conflicts_with = "frame")]
     frames: bool,
     /// Shows where a value of the envelope came from: `params.x`, `output.x`,
-    /// `step.triage.priority`, `step.fan.results[3].label` or `call/inner.field`
+    /// `step.triage.priority`, `step.fan.results[3].label` or `call/inner.field`; in a world
+    /// `OBJECT.FIELD`, where OBJECT is an id, the beginning of one, or TYPE[2]
     #[arg(long, value_name = "PATH", conflicts_with_all = ["frame", "frames"])]
     of: Option<String>,
     /// Explains why a step or an item did not run, did not complete, or is not done: triage,
-    /// call/inner, classify.8
+    /// call/inner, classify.8; or why a responder of a world did not react
     #[arg(long, value_name = "STEP", conflicts_with_all = ["frame", "frames", "of"])]
     why_not: Option<String>,
+    /// With --why-not RESPONDER: only what happened to this object or relation: an id, the beginning
+    /// of one, or TYPE[2]
+    #[arg(long = "for", value_name = "OBJECT", requires = "why_not")]
+    object: Option<String>,
     /// With FRAME: shows everything that follows from it instead
     #[arg(long)]
     descendants: bool,
@@ -97,7 +102,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         return Ok(ExitCode::SUCCESS);
     }
     if let Some(step) = &arguments.why_not {
-        let why = origin::why_not(&frames, &scope, step)?;
+        let why = origin::why_not(&frames, &scope, step, arguments.object.as_deref())?;
         if common.json {
             return print_json(&why);
         }
@@ -150,7 +155,7 @@ fn is_known(frames: &[Frame], step: &str) -> Result<(), Failure> {
         .any(|node| only.matches(node))
     {
         true => Ok(()),
-        false => origin::why_not(frames, "", step).map(drop),
+        false => origin::why_not(frames, "", step, None).map(drop),
     }
 }
 

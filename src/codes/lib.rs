@@ -62,6 +62,8 @@ error_codes! {
     TooDeep = "too_deep", 400, EXIT_COULD_NOT_RUN, "The value is nested too deep";
     /// A query parameter is unknown or has an invalid value.
     InvalidQuery = "invalid_query", 400, EXIT_COULD_NOT_RUN, "The query is not valid";
+    /// No frame of a run has a type that a pattern names.
+    UnknownFrameType = "unknown_frame_type", 400, EXIT_COULD_NOT_RUN, "No frame of a run has such a type";
     /// Credentials are missing or wrong.
     Unauthorized = "unauthorized", 401, EXIT_COULD_NOT_RUN, "Credentials are missing or wrong";
     /// The principal is known but lacks the permission.
@@ -96,8 +98,18 @@ error_codes! {
     InvalidRunState = "invalid_run_state", 409, EXIT_COULD_NOT_RUN, "The run's state does not allow this";
     /// Its definition loads no worlds.
     NoWorld = "no_world", 409, EXIT_COULD_NOT_RUN, "The run loads no worlds";
+    /// The budget of the run's worlds has no room left.
+    BudgetExhausted = "budget_exhausted", 409, EXIT_VERDICT, "The budget of the world is used up";
+    /// A posted event does not fit the worlds of the run.
+    PostRefused = "post_refused", 422, EXIT_COULD_NOT_RUN, "The post does not fit the world";
     /// Only what is complete has an output.
     StepNotComplete = "step_not_complete", 409, EXIT_COULD_NOT_RUN, "The step is not complete";
+    /// No subscription of this id, or it was removed.
+    SubscriptionNotFound = "subscription_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such subscription";
+    /// The environment file declares it, so it is changed there.
+    SubscriptionDeclared = "subscription_declared", 409, EXIT_COULD_NOT_RUN, "The environment file declares this subscription";
+    /// Its address or its secret cannot be used, or there are too many.
+    SubscriptionRefused = "subscription_refused", 422, EXIT_COULD_NOT_RUN, "The subscription cannot be accepted";
     /// Neither approved nor rejected.
     UnknownDecision = "unknown_decision", 400, EXIT_COULD_NOT_RUN, "The decision is unknown";
     /// The step has requested no approval.

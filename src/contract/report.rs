@@ -54,6 +54,11 @@ pub enum ReportEvent {
 /// `llm.request`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct LlmRequest {
+    /// Whether the runtime takes an earlier reply of the run from the answer to this report, if the
+    /// orchestrator has one: the answer then lists an `llm.response` behind the `llm.request`, and no
+    /// call is made. Only where the dispatch offers that (`model.cache`).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub accepts_cached: bool,
     /// The number of the request this one goes on from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<u64>,

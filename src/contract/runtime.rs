@@ -146,6 +146,10 @@ pub struct PromptMessage {
 pub struct ModelSettings {
     /// The model group.
     pub group: String,
+    /// The orchestrator may have an earlier reply to a request of this task. A runtime that takes one
+    /// says so in its `llm.request`; any other asks the gateway.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cache: bool,
     /// The most tokens of a reply.
     #[serde(default = "tokens")]
     pub max_tokens: u32,

@@ -6,6 +6,7 @@ pub mod principals;
 mod resolve;
 pub mod settings;
 pub mod shape;
+pub mod subscriptions;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,7 +21,8 @@ use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::yaml::{self, YamlNode, YamlValue};
 use principals::PrincipalDeclaration;
 pub use resolve::{ResolveError, VariableValues, resolve, resolve_each, resolve_for};
-use settings::{EvidenceSettings, LimitSettings, ListenSettings};
+use settings::{EvidenceSettings, LimitSettings, ListenSettings, McpSettings};
+use subscriptions::SubscriptionDeclaration;
 
 /// One `environments/NAME.env.yaml`.
 #[derive(Clone, PartialEq)]
@@ -50,8 +52,12 @@ pub struct Environment {
     pub receiver: Option<String>,
     /// Hosts that outgoing requests may reach although they are private (decision K6).
     pub egress_allow: Vec<String>,
+    /// Who is sent which frames.
+    pub subscriptions: Vec<SubscriptionDeclaration>,
     /// Who keeps checkpoints elsewhere, and what they are signed with.
     pub evidence: EvidenceSettings,
+    /// What agents may do that use ktsu as a tool server.
+    pub mcp: McpSettings,
     /// What is not wrong enough to refuse the file.
     pub warnings: Faults,
 }
@@ -145,7 +151,9 @@ fn from_node(
         ledger: None,
         receiver: None,
         egress_allow: Vec::new(),
+        subscriptions: Vec::new(),
         evidence: EvidenceSettings::default(),
+        mcp: McpSettings::default(),
         warnings: Faults::default(),
     };
     if matches!(node.data, YamlValue::Null) {
@@ -189,8 +197,14 @@ fn from_node(
     if let Some(node) = fields.get("egress") {
         environment.egress_allow = settings::egress(reader, node);
     }
+    if let Some(node) = fields.get("subscriptions") {
+        environment.subscriptions = subscriptions::read(reader, node);
+    }
     if let Some(node) = fields.get("evidence") {
         environment.evidence = settings::evidence(reader, node, path);
+    }
+    if let Some(node) = fields.get("mcp") {
+        environment.mcp = settings::mcp(reader, node);
     }
     Some(environment)
 }

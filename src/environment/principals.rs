@@ -213,7 +213,7 @@ fn secrets_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMap<String
 
 /// `{env: NAME}` or `"{{ env.NAME }}"`. Any other text where this belongs is a secret written out,
 /// which the message does not repeat.
-fn reference(
+pub(super) fn reference(
     reader: &mut ConfigReader<'_>,
     node: &YamlNode,
     what: &str,

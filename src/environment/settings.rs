@@ -1,5 +1,5 @@
 //! The other settings of an environment file: `listen`, `servers`, `egress`, `limits`, `retention`,
-//! `evidence`.
+//! `evidence`, `mcp`.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -53,6 +53,24 @@ pub struct EvidenceSettings {
     pub witness: Option<String>,
     /// The file that holds the key.
     pub signing_key: Option<PathBuf>,
+}
+
+/// What agents may do that use ktsu as a tool server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct McpSettings {
+    /// Whether they may decide on approvals, of runs that they did not start.
+    pub decide: bool,
+}
+
+/// `{decide}`.
+pub(super) fn mcp(reader: &mut ConfigReader<'_>, node: &YamlNode) -> McpSettings {
+    let Some(fields) = reader.shaped(node, &shape::MCP) else {
+        return McpSettings::default();
+    };
+    let decide = fields.read("decide", |node| reader.flag(node, "mcp.decide"));
+    McpSettings {
+        decide: decide.unwrap_or(false),
+    }
 }
 
 /// `{orchestrator, runtime, gateway}`, each `ADDRESS:PORT`. `open`: whether whoever asks must say
@@ -154,14 +172,15 @@ pub(super) fn servers(reader: &mut ConfigReader<'_>, node: &YamlNode) -> BTreeMa
         let Some(fields) = reader.shaped(node, &shape::SERVER) else {
             continue;
         };
-        if let Some(url) = fields.read("url", |node| server_url(reader, node)) {
+        if let Some(url) = fields.read("url", |node| http_url(reader, node)) {
             servers.insert(key.text.clone(), url);
         }
     }
     servers
 }
 
-fn server_url(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<String> {
+/// A URL that requests are sent to.
+pub(super) fn http_url(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<String> {
     let text = reader.string(node, "url")?;
     let wrong = match Url::parse(text) {
         Ok(url) if !matches!(url.scheme(), "http" | "https") => Some("is not an http or https URL"),
@@ -169,7 +188,9 @@ fn server_url(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<String> 
         Ok(url) if !url.username().is_empty() || url.password().is_some() => {
             let words = "the URL has a user or a password in it";
             let fault = Fault::new(FaultCode::LiteralSecret, node.place, words);
-            return reader.reject(fault.hint("the server file says how to authenticate"));
+            return reader.reject(
+                fault.hint("secrets are put into variables and named where they are needed"),
+            );
         }
         Ok(url) => url.host_str().is_none().then_some("names no host"),
         Err(_) => Some("is not a URL"),
@@ -178,7 +199,7 @@ fn server_url(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<String> 
         return Some(text.to_owned());
     };
     let fault = Fault::new(FaultCode::BadUrl, node.place, format!("{text:?} {wrong}"));
-    reader.reject(fault.hint("url: https://tools.example.com/mcp"))
+    reader.reject(fault.hint("url: https://example.com/path"))
 }
 
 /// `egress: {allow: […]}`.

@@ -2,9 +2,10 @@
 
 use super::settings::{MAX_ACTIVE_RUNS, MAX_BODY_BYTES, MAX_CONNECTIONS};
 use ktsu_config::shape::FieldType::{
-    Any, Each, Either, Integer, Keywords, List, Map, Pattern, Text,
+    Any, Each, Either, Flag, Integer, Keywords, List, Map, Pattern, Text,
 };
-use ktsu_config::shape::{FieldType, MapShape, NAME, VARIABLE, optional, required};
+use ktsu_config::shape::{DURATION, FieldType, MapShape, NAME, VARIABLE, optional, required};
+use ktsu_delivery::retry::MAX_ATTEMPTS;
 
 /// The whole file.
 pub const ENVIRONMENT: MapShape = MapShape::new(
@@ -15,6 +16,7 @@ pub const ENVIRONMENT: MapShape = MapShape::new(
         optional("ledger", Text).doc("Path of the ledger"),
         optional("limits", Map(&LIMITS)).doc("How much an engine takes on"),
         optional("listen", Map(&LISTEN)).doc("Where services listen"),
+        optional("mcp", Map(&MCP)).doc("What ktsu mcp lets other agents do"),
         optional("name", Text).doc("Otherwise that of the file"),
         optional("principals", List(&Map(&PRINCIPAL))).doc("Who may ask, and what"),
         optional("providers", List(&Each(&Any))).doc("Replace providers of gateway.yaml by name"),
@@ -22,6 +24,7 @@ pub const ENVIRONMENT: MapShape = MapShape::new(
         optional("retention", Map(&RETENTION)).doc("Checked, but not applied yet"),
         optional("servers", Each(&Map(&SERVER))).doc("Where each tool server is"),
         optional("state", Map(&STATE)).doc("Another way to write ledger"),
+        optional("subscriptions", List(&Map(&SUBSCRIPTION))).doc("Who is sent which frames"),
         optional("variables", Each(&Text)).doc("Values; the process environment goes before"),
     ],
 );
@@ -58,6 +61,11 @@ pub(super) const LISTEN: MapShape = MapShape::new(
         optional("orchestrator", ADDRESS).doc("ADDRESS:PORT; beyond loopback with principals only"),
         optional("runtime", ADDRESS).doc("ADDRESS:PORT, on loopback"),
     ],
+);
+
+pub(super) const MCP: MapShape = MapShape::new(
+    "mcp",
+    &[optional("decide", Flag).doc("Whether they may decide on approvals; false if absent")],
 );
 
 /// A secret, named and never written out.
@@ -103,6 +111,18 @@ pub(super) const RETENTION: MapShape = MapShape::new(
 pub(super) const SERVER: MapShape = MapShape::new(
     "the server",
     &[required("url", Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:")).doc("Where it is")],
+);
+
+pub(super) const SUBSCRIPTION: MapShape = MapShape::new(
+    "the subscription",
+    &[
+        optional("attempts", Integer(1, MAX_ATTEMPTS as i64)).doc("Before a frame is dead; 30"),
+        optional("backoff", DURATION).doc("After the first attempt; 1s"),
+        required("name", NAME).doc("Its id"),
+        required("pattern", Either(&[Text, List(&Text)])).doc("run.completed, object.* or *"),
+        required("secret", REFERENCE).doc("{env: VARIABLE}; signs what is sent"),
+        required("url", Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:")).doc("Where frames go"),
+    ],
 );
 
 pub(super) const STATE: MapShape = MapShape::new(

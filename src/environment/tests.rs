@@ -72,6 +72,7 @@ servers: {desk: {url: 'https://desk.example/mcp'}}
 limits: {active_runs: 10, connections: 20, body_bytes: 4096}
 retention: {complete_days: 400}
 evidence: {signing_key: keys/sign, witness: 'file:heads'}
+mcp: {decide: true}
 principals:
   - {name: ada, token: {env: ADA}, roles: [operator, viewer], secrets: {KEY: {env: ADA_KEY}}}
   - {name: bea, token: {env: BEA}, roles: [runtime]}
@@ -95,6 +96,7 @@ fn what_an_environment_says_of_places_and_bounds_is_read() {
     let limits = &environment.limits;
     let bounds = [limits.active_runs, limits.connections, limits.body_bytes];
     assert_eq!(bounds, [Some(10), Some(20), Some(4096)]);
+    assert!(environment.mcp.decide);
     let evidence = &environment.evidence;
     assert_eq!(evidence.witness.as_deref(), Some("file:heads"));
     let key = evidence.signing_key.as_deref().unwrap();

@@ -30,7 +30,9 @@ pub(super) fn files(frames: &[PositionedFrame]) -> [(&'static str, String); 5] {
 fn costs(frames: &[PositionedFrame]) -> String {
     let mut sums: BTreeMap<&str, [u64; 4]> = BTreeMap::new();
     for placed in frames {
-        if let Event::Agent(AgentEvent::Response(response)) = &placed.frame.event {
+        if let Event::Agent(AgentEvent::Response(response)) = &placed.frame.event
+            && response.repeats.is_none()
+        {
             let of_stream = sums.entry(placed.frame.stream.as_str()).or_default();
             let call = [
                 1,

@@ -16,14 +16,17 @@ use super::tar::{self, Files};
 use ktsu_workflow::admit::ENGINE;
 
 /// The independent verifier: how to use it, the file that is run, and its parts.
-pub(super) const VERIFIER: [(&str, &str); 7] = [
+pub(super) const VERIFIER: [(&str, &str); 10] = [
     ("VERIFY.md", include_str!("VERIFY.md")),
     ("verify.py", include_str!("verify.py")),
     ("verify_calls.py", include_str!("verify_calls.py")),
     ("verify_content.py", include_str!("verify_content.py")),
     ("verify_outputs.py", include_str!("verify_outputs.py")),
+    ("verify_queue.py", include_str!("verify_queue.py")),
     ("verify_repeated.py", include_str!("verify_repeated.py")),
     ("verify_signed.py", include_str!("verify_signed.py")),
+    ("verify_values.py", include_str!("verify_values.py")),
+    ("verify_world.py", include_str!("verify_world.py")),
 ];
 
 /// What to export.

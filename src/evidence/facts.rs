@@ -94,23 +94,10 @@ pub fn each(reader: &dyn Reader, take: &mut dyn FnMut(u64, &StoreEvent)) -> Resu
     }
 }
 
-/// How many frames a ledger has: the last position, found by halving.
+/// How many frames a ledger has: the last position.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn size(reader: &dyn Reader) -> Result<u64, StoreError> {
-    let exists = |position: u64| Ok::<_, StoreError>(!reader.scan_frames(position, 1)?.is_empty());
-    let (mut some, mut none) = (0, 1);
-    while exists(none)? {
-        some = none;
-        none = none.saturating_mul(2);
-    }
-    while none - some > 1 {
-        let middle = some + (none - some) / 2;
-        match exists(middle)? {
-            true => some = middle,
-            false => none = middle,
-        }
-    }
-    Ok(some)
+    reader.last_position()
 }

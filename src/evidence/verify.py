@@ -5,7 +5,7 @@
 
 Needs Python 3.8 and its standard library. Without the package `blake3` the claims that rest on
 BLAKE3 are not covered; without the other files beside this one, those that they judge: content,
-outputs, keys and checkpoints, tools and approvals. Every claim is proven, not covered, or failed.
+outputs, worlds, keys and checkpoints, tools, approvals. Every claim is proven, not covered, failed.
 Archives are read piece by piece: what is kept of one is where its frames are.
 Exit code: 0 if no claim failed, 1 if one did, 2 if there is no verdict about an archive.
 """
@@ -23,12 +23,16 @@ except ImportError: _blake3 = None
 
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
-    "verify_content.py": "8736500591860a64e9abb359ad15922fd270e5c5c2bfa53850969911992a65a7",
-    "verify_outputs.py": "0c23a4f52e5c4e48d9242c0c23699f3e0ccd2d4a9e77aef4848b6940ab65ed6a",
+    "verify_content.py": "ba6e05f4be7f4286de4824e2360c6c59d24a6f2c0a70d6a074837b6cbe9657b7",
+    "verify_outputs.py": "529a827b0e5d867add26c4eb55ca6316dfa1c6a14b36ba0026a14f596c2889fb",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "eced784082761aefb0f627cb6d87c1eb60003a3bf8a14924142b9ce0e5686c68",
-    "verify_repeated.py": "af1af8923abdaa10de92cd36d35e71af041dd8f05fd90c0e371b26c44f211716",
+    "verify_calls.py": "fc670f63c8e095cdeaca44225163783cc8140eda13820fe111d097a0fd597f84",
+    "verify_world.py": "a009db96f40912c1565b1368811b2153966d9bc246fa2f3d454740db5028ddc6",
+    "verify_queue.py": "e1fba7b031c48243b452ffe9a38f4ecef9c3b14f69f0a29fe07b38e48f6e5bbb",
+    "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
+    "verify_repeated.py": "7d4c134b5ddfe65a4a9d9ae231154cd2f07eca3efd1d3c63fe102dbc6c0648f3",
 }
+USED = "content", "outputs", "signed", "calls", "world"  # By this one; the others by these.
 FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64
 # How much is read at once, of a file that is read whole, and of the frames that are kept at hand.
 PIECE, MAX_LIST, MAX_WHOLE, AT_HAND = 1 << 16, 1 << 28, 1 << 23, 1 << 21
@@ -62,13 +66,10 @@ def unreadable_if(condition, reason):
     if condition: raise Unreadable(reason)
 def check(condition):
     if not condition: raise ValueError("it is malformed")
-
 def same(one, other, *names): return all(one.get(name) == other.get(name) for name in names)
-
 def blake3(data):
     """The digest of some bytes; None where it cannot be known."""
     return _blake3(data).hexdigest() if _blake3 else None
-
 def decode(text): return base64.b64decode(text, validate=True)
 def key_id(name, key): return hashlib.sha256(name.encode() + b"\n\1" + key).digest()[:4]
 
@@ -104,11 +105,9 @@ class Archive:
     def part(self, at, size):
         self.file.seek(at)
         return self.file.read(size)
-
     def __contains__(self, name): return name in self.places
     def __iter__(self): return iter(self.places)
     def size(self, name): return self.places[name][1]
-
     def pieces(self, name):
         """The bytes of a file, one piece after another."""
         at, left = self.places[name]
@@ -117,13 +116,11 @@ class Archive:
             unreadable_if(not piece, "the archive became shorter while it was read")
             at, left = at + len(piece), left - len(piece)
             yield piece
-
     def whole(self, name, most=MAX_WHOLE):
         """The bytes of a file, all at once."""
         at, size = self.places[name]
         if size > most: raise TooLarge("%s is larger than what is read at once" % name)
         return self.part(at, size)
-
     def digests(self, name):
         """The length of a file, its SHA-256, and its BLAKE3 where that can be known."""
         if name not in self.known:
@@ -134,7 +131,6 @@ class Archive:
             made = sha256.hexdigest(), blake.hexdigest() if blake else None
             self.known[name] = (self.size(name),) + made
         return self.known[name]
-
     def lines(self, name):
         """Where each line of a file begins, and how long it is."""
         at, begin = self.places[name][0], self.places[name][0]
@@ -155,7 +151,6 @@ def in_order(pairs):
 def whole(text):
     check(-1 << 63 <= int(text) < 1 << 64)
     return int(text)
-
 class Real(float):
     """A number that remembers how it was written."""
     def __init__(self, text):
@@ -177,7 +172,6 @@ def has(value, optional=None, **kinds):
     """Whether these are the members of an object, each of its kind."""
     named = set(value) - {optional} == set(kinds)
     return named and all(type(value[name]) is kind for name, kind in kinds.items())
-
 def number(text): return int(text) if NUMBER.match(text) and int(text) < 1 << 53 else None
 def is_number(value): return type(value) is int and value >= 0
 def is_time(text):
@@ -280,7 +274,10 @@ class Evidence:
         wrong_if(next(bodies, None) is not None, UNEVEN)
 
     def keep(self, frame, body):
-        """Keeps what a frame says at hand, and lets go of what was not asked for the longest."""
+        """Keeps what a frame says at hand, and lets go of what was not asked for the longest. What
+        a responder asks, `@NAME.KEY`, is read as a step is."""
+        address = body["data"].get("responder")
+        if str(address)[:1] == "@": body["data"].setdefault("step", address)
         self.at_hand[frame.begin] = frame, body
         self.size_at_hand += frame.length
         while self.size_at_hand > AT_HAND and len(self.at_hand) > 1:
@@ -434,12 +431,14 @@ def verify(file, parts, held=(), key=None):
     for name, begin in (("signed", lambda part: part.Signed(evidence, held, key)),
                         ("calls", lambda part: part.Said(evidence)),
                         ("content", lambda part: part.Content(evidence)),
-                        ("outputs", lambda part: part.Outputs(evidence))):
+                        ("outputs", lambda part: part.Outputs(evidence)),
+                        ("world", lambda part: part.Worlds(evidence))):
         made[name] = parts[name] if isinstance(parts[name], str) else begin(parts[name])
     judges = [(evidence, "manifest chain causes"), (made["content"], "blobs completeness"),
               (made["signed"], "inclusion signatures rotation key held"),
               (made["content"], "extracts definitions lock verifier"),
-              (made["outputs"], "outputs"), (made["calls"], "approvals tools"),
+              (made["outputs"], "outputs"), (made["world"], "world"),
+              (made["calls"], "approvals tools"),
               ("only ktsu itself makes these tables again", "derived"),
               ("only ktsu itself decides again", "replay")]
     return [judge(claim, by) for by, claims in judges for claim in claims.split()]
@@ -464,7 +463,7 @@ def main():
     parser.add_argument("--key", help="the public key the ledger is known by, or a file with it")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each archive")
     asked = parser.parse_args()
-    parts = {name[7:-3]: part(name) for name in PARTS if name != "verify_repeated.py"}
+    parts = {name: part("verify_%s.py" % name) for name in USED}
     signed, code = parts["signed"], 0
     try:
         wrong_if((asked.checkpoint or asked.key) and isinstance(signed, str), signed)

@@ -31,7 +31,7 @@ SHAPES = {
     "worker.dispatched": (TASK, ITEM), "reflect.started": (TASK, ITEM),
     "llm.request": (dict(TASK, digest=str, group=str, max_tokens=int, report=dict),
                     dict(ITEM, base=int)),
-    "llm.response": (dict(TASK, output_hash=str, report=dict, request=int), ITEM),
+    "llm.response": (dict(TASK, output_hash=str, request=int), dict(ITEM, report=dict)),
     "budget.exhausted": (dict(TASK, report=dict), ITEM),
     "approval.expired": (dict(TASK, request=int), ITEM),
     "agent.decided": (dict(TASK, report=dict), dict(ITEM, response=int)),
@@ -235,7 +235,7 @@ class Story:
         self.blame("tools", not right, "it is not the reply to the last request of its task")
         calls, content = self.member(frame, "tool_calls"), self.member(frame, "content")
         said = content if calls is None else {"content": content, "tool_calls": calls}
-        right = data["output_hash"] == sha256(said)
+        right = REPEATED.reply(self, frame, data["output_hash"] == sha256(said))
         self.blame("tools", not right, "its digest is not that of what the model said")
         task.request, task.response, task.replied = None, frame.seq, data["attempt"]
         task.calls, task.decided = [Call(one) for one in calls or []], False

@@ -101,7 +101,9 @@ class Told:
         """Whoever was asked to repair or to reflect may call nothing."""
         turn = self.purposes.get(data["request"], "turn") == "turn"
         if data.get("error") is None and not (turn and self.member(frame, "tool_calls")):
-            content = self.member(frame, "content")
+            if data.get("repeats") is not None:
+                frame = self.evidence.shared(frame.stream, data["repeats"])
+            content = frame and self.member(frame, "content")
             text = content if isinstance(content, str) else json.dumps(content)
             step.replies.setdefault(item, []).append(text)
 

@@ -1,5 +1,6 @@
-"""The part of verify.py that judges results which a recompute repeats instead of calling: each is
-one that its first frame brings for these arguments, once, and the one that the run recorded. It is
+"""The part of verify.py that judges what is repeated instead of calling. Results in a recompute:
+each is one that its first frame brings for these arguments, once, and the one that the run
+recorded. Replies of models within a run: each is the one it names, to an identical request. It is
 used by verify_calls.py and does nothing by itself.
 """
 from verify import same
@@ -41,3 +42,25 @@ def recorded(story, call, at, given):
     made = story.evidence.shared(at["stream"], there.data["called"])
     if made is None or made.type != "tool.called": return False
     return same(made.data, at, "server", "tool") and call.digest in (None, made.data["digest"])
+
+USED = "cost_micro_usd", "tokens_cached", "tokens_in", "tokens_out", "tokens_reasoning"
+
+def reply(story, frame, said):
+    """Whether a reply has its own digest, or where it has no report: whether it is the earlier one
+    that it names, to an identical request."""
+    data = frame.data
+    if data.get("report"): return said and data.get("repeats") is None
+    if type(data.get("repeats")) is not int or frame.actor != "orchestrator": return False
+    if not 0 <= data["repeats"] < data["request"]: return False
+    first = story.evidence.shared(story.stream, data["repeats"])
+    if first is None or first.type != "llm.response" or not first.data.get("report"): return False
+    if first.data.get("error") or data.get("error") or not data.get("cached"): return False
+    asked = [story.evidence.shared(story.stream, one.data["request"]) for one in (frame, first)]
+    if any(one is None or one.type != "llm.request" for one in asked): return False
+    alike = asked[0].data.get("routing") and same(asked[0].data, asked[1].data, "digest", "purpose",
+                                                  "routing")
+    free = not any(data.get(name) for name in USED) and story.member(frame, "content") is None
+    saved = all((data.get("saved") or {}).get(name, 0) == first.data.get(name, 0) for name in USED)
+    calls = [story.member(one, "tool_calls") for one in (frame, first)]
+    return bool(alike and free and saved) and calls[0] == calls[1] \
+        and same(data, first.data, "output_hash", "model", "provider")

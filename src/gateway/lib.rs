@@ -129,6 +129,16 @@ impl Gateway {
         self.0.routes.keys().map(String::as_str)
     }
 
+    /// How calls of each group are routed: which models of which providers, in which order, and with
+    /// which temperature. Whatever else differs, equal requests of equal routes may get equal replies.
+    pub fn routes(&self) -> BTreeMap<String, serde_json::Value> {
+        let described = |(name, route): (&String, &Route)| {
+            let provider = |name: &str| self.0.providers.get(name).map(|one| one.provider.place());
+            (name.clone(), route.describe(provider))
+        };
+        self.0.routes.iter().map(described).collect()
+    }
+
     /// The keys of providers, and every other secret of the gateway's file: what an orchestrator in
     /// the same process takes out of all that it records.
     pub fn secrets(&self) -> &[Secret] {

@@ -109,6 +109,20 @@ pub(super) enum Provider {
 }
 
 impl Provider {
+    /// What it speaks, and where it is: without user, password and query, which may be secret.
+    pub(super) fn place(&self) -> String {
+        let (speaks, endpoint) = match self {
+            Self::Anthropic(remote) => ("anthropic", &remote.endpoint),
+            Self::OpenAi(remote) => ("openai", &remote.endpoint),
+            Self::Scripted(_) => return "scripted".to_owned(),
+        };
+        let Ok(url) = url::Url::parse(&endpoint.base_url) else {
+            return speaks.to_owned();
+        };
+        let origin = url.origin().ascii_serialization();
+        format!("{speaks} {origin}{}", url.path())
+    }
+
     /// Asks once. Nobody waits longer than `within`; a provider with a shorter limit keeps to that.
     pub(super) async fn answer(
         &self,

@@ -3,6 +3,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use serde_json::{Value, json};
+
 use super::config::{Group, ProviderModel, Strategy};
 
 /// A group with its turn.
@@ -33,6 +35,23 @@ impl Route {
             order,
             calls: AtomicUsize::new(0),
         }
+    }
+
+    /// What decides which model answers, and how, given where each provider is.
+    pub(super) fn describe(&self, place: impl Fn(&str) -> Option<String>) -> Value {
+        let models = self.order.iter().map(|model| {
+            json!({"id": model.id, "place": place(&model.provider), "provider": model.provider})
+        });
+        let strategy = match self.group.strategy {
+            Strategy::RoundRobin => "round_robin",
+            Strategy::Fallback => "fallback",
+            Strategy::CostOptimized => "cost_optimized",
+        };
+        json!({
+            "models": models.collect::<Vec<_>>(),
+            "strategy": strategy,
+            "temperature": self.group.temperature,
+        })
     }
 
     /// The turn of the next call.
@@ -132,5 +151,29 @@ mod tests {
             ["b/2 a/1 c/x/y"]
         );
         assert_eq!(cheap(&[]), ["a/1 b/2 c/x/y"]);
+    }
+
+    /// Requests to routes that are described alike may have one reply.
+    #[test]
+    fn a_description_changes_with_models_places_strategy_and_temperature_and_nothing_else() {
+        let place = |name: &str| Some(format!("openai http://{name}/v1"));
+        let plain = || route(Strategy::Fallback, &[]);
+        let mut hot = plain();
+        hot.group.temperature = Some(0.5);
+        let mut fewer = plain().group;
+        fewer.models.pop();
+        let mut patient = plain().group;
+        patient.deadline = Some(std::time::Duration::from_secs(1));
+        let others = [
+            hot.describe(place),
+            Route::new(fewer).describe(place),
+            route(Strategy::RoundRobin, &[]).describe(place),
+            route(Strategy::CostOptimized, &[("2", 1, 1)]).describe(place),
+            plain().describe(|_| Some("scripted".to_owned())),
+        ];
+        for other in others {
+            assert_ne!(other, plain().describe(place));
+        }
+        assert_eq!(Route::new(patient).describe(place), plain().describe(place));
     }
 }

@@ -3,6 +3,24 @@
 use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_projections::diff::{self, CompareError, Diff, Side};
+use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::world::comparison::PatchedEntry;
+use ktsu_projections::world::{WorldComparison, WorldDiff};
+use serde::Serialize;
+
+/// What differs between two recorded runs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RunComparison {
+    /// Their frames, steps and envelopes.
+    #[serde(flatten)]
+    pub diff: Diff,
+    /// Their worlds, as their last frames left them; absent unless both load worlds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldDiff>,
+    /// What differs in the objects, then in the relations, that both worlds have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub world_changes: Vec<PatchedEntry>,
+}
 
 /// Why two recorded runs cannot be compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -23,12 +41,34 @@ pub fn compare_runs(
     reader: &dyn Reader,
     a: &(StreamId, String),
     b: &(StreamId, String),
-) -> Result<Diff, DiffError> {
+) -> Result<RunComparison, DiffError> {
     let of_a = super::frames(reader, &a.0)?;
     let of_b = super::frames(reader, &b.0)?;
     let side = |frames, scope| Side { frames, scope };
     let fold = |frames| super::fold(frames).map_err(CompareError::from);
     let (fold_a, fold_b) = (fold(&of_a)?, fold(&of_b)?);
     let (a, b) = (side(&of_a, &a.1), side(&of_b, &b.1));
-    Ok(diff::diff_of_folds((a, &fold_a), (b, &fold_b))?)
+    let diff = diff::diff_of_folds((a, &fold_a), (b, &fold_b))?;
+    let world = match a.scope.is_empty() && b.scope.is_empty() {
+        true => compare_worlds(&fold_a, &fold_b),
+        false => None,
+    };
+    let mut world_changes = Vec::new();
+    let world = world.map(|world| {
+        let ids = world.ids();
+        world_changes.extend(world.patched_objects);
+        world_changes.extend(world.patched_relations);
+        ids
+    });
+    Ok(RunComparison {
+        diff,
+        world,
+        world_changes,
+    })
+}
+
+fn compare_worlds(a: &EnvelopeFold, b: &EnvelopeFold) -> Option<WorldComparison> {
+    let a = a.state().responding()?;
+    let b = b.state().responding()?;
+    Some(WorldComparison::between(a.head(), b.head()))
 }

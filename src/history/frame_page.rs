@@ -112,21 +112,32 @@ fn text(
     bare: &Frame,
     expand: bool,
 ) -> Result<String, StoreError> {
-    let mut text = if expand && !bare.ext.is_empty() {
+    let text = if expand && !bare.ext.is_empty() {
         let whole = blobs.decode(&bare.stream, record)?;
         record.to_json_with(&whole)
     } else {
         record.to_json()
     };
+    let owner = |seq| path.owner(seq).unwrap_or(&bare.stream);
+    let source = bare.cause.first().map(|cause| source_frame(cause, owner));
+    Ok(with_derived(text, &bare.id(), source.as_deref()))
+}
+
+/// The frame that a first cause names. `owner`: the stream that holds a number.
+pub(super) fn source_frame<'a>(cause: &Cause, owner: impl Fn(u64) -> &'a StreamId) -> String {
+    match cause {
+        Cause::Here(seq) => format!("{}#{seq}", owner(*seq)),
+        there @ Cause::There(..) => there.to_string(),
+    }
+}
+
+/// Adds what is derived from a frame to its JSON.
+pub(super) fn with_derived(mut text: String, id: &str, source: Option<&str>) -> String {
     text.truncate(text.len().saturating_sub(1));
-    let source = match bare.cause.first() {
-        None => String::new(),
-        Some(Cause::Here(seq)) => {
-            let stream = path.owner(*seq).unwrap_or(&bare.stream);
-            format!(r#","source_frame_id":"{stream}#{seq}""#)
-        }
-        Some(there) => format!(r#","source_frame_id":"{there}""#),
-    };
-    text.push_str(&format!(r#","id":"{}"{source}}}"#, bare.id()));
-    Ok(text)
+    text.push_str(&format!(r#","id":"{id}""#));
+    if let Some(source) = source {
+        text.push_str(&format!(r#","source_frame_id":"{source}""#));
+    }
+    text.push('}');
+    text
 }

@@ -3,6 +3,7 @@
 pub mod approvals;
 mod current_output;
 pub mod diff;
+pub mod event_page;
 pub mod find;
 pub mod frame_page;
 pub mod indexed_reader;
@@ -22,6 +23,10 @@ pub mod verify;
 pub mod webhooks;
 pub mod why_not;
 pub mod world;
+pub mod world_timeline;
+
+#[cfg(test)]
+mod world_tests;
 
 pub use current_output::fold;
 pub use ktsu_ledger::branch::Blobs;

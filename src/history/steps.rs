@@ -19,6 +19,7 @@ use serde::Serialize;
 use super::frame_page::MAX_BYTES;
 use super::steering::SteeringState;
 use super::webhooks::{self, WebhookRequest};
+use super::world_timeline::{WorldTimeline, world_timeline};
 
 /// A run or an inline child.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -43,6 +44,9 @@ pub struct RunTimeline {
     pub totals: UsageView,
     /// Every step, in file order.
     pub steps: Vec<StepTimeline>,
+    /// What responders did, in a run that loads worlds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldTimeline>,
 }
 
 /// A step.
@@ -227,6 +231,10 @@ impl TimelineBuilder<'_> {
             after_ms: envelope.created_at.map_or(0, |at| self.since(at)),
             totals: envelope.totals,
             steps,
+            world: match scope {
+                "" => world_timeline(self.frames),
+                _ => None,
+            },
         })
     }
 

@@ -108,7 +108,9 @@ impl VerifyObserver for VerificationFold<'_> {
             Some(FoldedRun::Open(state, used)) => {
                 *used += bytes;
                 self.bytes += bytes;
-                let folds = frame.ext.is_empty() && state.apply(frame).is_ok();
+                let folds = frame.ext.is_empty()
+                    && state.apply(frame).is_ok()
+                    && state.check_world_hash(frame).is_ok();
                 let next = match folds {
                     true if !state.is_over() => None,
                     true => Some(FoldedRun::Ended(rows::row(state).digest())),

@@ -1,5 +1,6 @@
 //! Verification of a whole ledger: the chain, which `ktsu-ledger` verifies, and what the chain
-//! cannot show: whether every run folds, and whether the derived rows match the frames.
+//! cannot show: whether every run folds and ends with the world that it names, and whether the
+//! derived rows match the frames.
 //!
 //! A ledger in use changes while it is read. Anything that looks wrong in one is therefore checked
 //! again, in a snapshot.
@@ -231,7 +232,7 @@ fn fold_run(reader: &dyn Reader, stream: &StreamId) -> RowCheck {
         Ok(frames) => frames,
         Err(error) => return problem(None, ProblemKind::Unreadable, error.to_string()),
     };
-    let state = match RunState::fold(&frames) {
+    let state = match RunState::fold_with_world_hashes(&frames) {
         Ok(state) => state,
         Err(FoldError::Empty) => {
             let words = "all its frames are missing".to_owned();

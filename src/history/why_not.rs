@@ -1,5 +1,7 @@
 //! Why a step did not run, did not complete, or is not done yet: back to the first cause.
 
+mod responder;
+
 use std::collections::HashSet;
 
 use ktsu_ledger::event::plan::StepWork;
@@ -20,9 +22,12 @@ use ktsu_workflow::timers;
 pub struct WhyNot {
     /// `run_…`.
     pub run_id: String,
-    /// The step that was asked about, by path.
+    /// The step that was asked about, by path; or the responder, by name.
     pub step: String,
-    /// Its status.
+    /// Of a responder: the object or the relation that was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
+    /// Its status; of a responder `reacted`, `waiting`, `did not react` or `never triggered`.
     pub status: String,
     /// From the step to the first cause.
     pub because: Vec<Reason>,
@@ -41,6 +46,32 @@ pub struct Reason {
     /// The recorded values that decided it.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub values: Vec<ValueOrigin>,
+}
+
+/// Why a step is where it is, or why a responder did not react. A step comes before a responder of
+/// its name, unless there is an object or a relation that the responder should have reacted to.
+///
+/// # Errors
+/// [`FieldNotFoundError`] if there is neither.
+pub fn why_not_of(
+    story: &TracedRun<'_>,
+    within: &str,
+    name: &str,
+    object: Option<&str>,
+) -> Result<WhyNot, FieldNotFoundError> {
+    let has_worlds = within.is_empty() && story.state().responding().is_some();
+    if object.is_some() {
+        return responder::why_not(story, name, object);
+    }
+    match why_not(story, within, name) {
+        Err(mut no_step) if has_worlds => responder::why_not(story, name, None).map_err(|error| {
+            // A run may have no steps of its own.
+            no_step.message = format!("there is neither a step nor a responder {name:?}");
+            no_step.there.extend(error.there);
+            no_step
+        }),
+        found => found,
+    }
 }
 
 /// Why a step is where it is; `path` is seen from `within`.
@@ -71,6 +102,7 @@ pub fn why_not(
     Ok(WhyNot {
         run_id: story.state().stream().name().to_owned(),
         step: name.to_string(),
+        object: None,
         status: status.to_owned(),
         because: shortened(walk.because),
     })

@@ -6,6 +6,7 @@ use ktsu_ledger::event::{StepEvent, WorldEvent};
 use ktsu_ledger::store::StoreError;
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::run::{FoldError, RunState};
+use ktsu_projections::world::activity::is_world_frame;
 use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use ktsu_projections::world::{World, WorldDiff, WorldObject, WorldRelation};
 use serde::Serialize;
@@ -76,6 +77,8 @@ pub struct WorldView {
     pub at: u64,
     /// `sha256:` and a digest of all objects and relations, whatever part of them is here.
     pub world_hash: String,
+    /// How many world frames the run had by then: those that a budget of events counts.
+    pub events: u64,
     /// Objects, in order of creation.
     pub objects: Vec<ObjectView>,
     /// Relations, in order of creation.
@@ -243,6 +246,7 @@ impl<'f> RecordedWorld<'f> {
             run_id: run_id.to_owned(),
             at: self.at,
             world_hash: self.world.hash(),
+            events: self.frames.iter().filter(|one| is_world_frame(one)).count() as u64,
             objects: Vec::new(),
             relations: Vec::new(),
             context: self.world.context(),

@@ -264,6 +264,7 @@ fn read_agent(
     });
     Some(AgentPlan {
         agent: name.to_owned(),
+        cache: false,
         file: String::new(),
         confidence_threshold_millionths: threshold,
         for_each,

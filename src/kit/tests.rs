@@ -1,4 +1,5 @@
 mod servers;
+mod world_params;
 mod worlds;
 
 use std::fs;

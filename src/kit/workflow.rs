@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::plan::{
-    AuthScheme, InvokeAuth, OutputPlan, Policy, Unpriced, Variable, Visibility, Webhooks,
+    AuthScheme, InvokeAuth, OutputPlan, Policy, StepWork, Unpriced, Variable, Visibility, Webhooks,
     WorkflowPlan,
 };
 use ktsu_projections::run::reserved::is_reserved;
@@ -66,9 +66,16 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
     });
     let mut groups = Vec::new();
     let policy = fields.read("model_policy", |node| policy(reader, node, &mut groups));
+    let (policy, cache) = policy.unwrap_or_default();
     let output = fields.read("output", |node| output(reader, node));
     let output_mentions = std::mem::take(&mut reader.mentions);
     let mut steps = pipeline(reader, &fields);
+    let works = steps.iter_mut().map(|step| &mut step.plan.work);
+    for work in works {
+        if let StepWork::Agent(agent) = work {
+            agent.cache = cache;
+        }
+    }
     for step in &steps {
         mentions.extend(step.mentions.iter().cloned());
     }
@@ -89,7 +96,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<Workfl
         name: name?,
         output,
         params,
-        policy: policy.unwrap_or_default(),
+        policy,
         steps: Vec::new(),
         version: version?,
         visibility,
@@ -166,12 +173,14 @@ fn invoke(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<InvokeAuth> {
     })
 }
 
+/// The policy, and whether agent steps repeat replies: that is recorded with each of them.
 fn policy(
     reader: &mut KitReader<'_>,
     node: &YamlNode,
     groups: &mut Vec<(String, SourceSpan)>,
-) -> Option<Policy> {
+) -> Option<(Policy, bool)> {
     let fields = reader.shaped(node, &shape::POLICY)?;
+    let cache = fields.read("cache", |node| reader.flag(node, "cache"));
     let cost = fields.read("cost_budget_usd", |node| {
         reader.number(node, "cost_budget_usd", 0.0, 1_000_000.0)
     });
@@ -193,13 +202,14 @@ fn policy(
             group_map.extend(group.map(|group| (key.text.clone(), group.to_owned())));
         }
     }
-    Some(Policy {
+    let policy = Policy {
         cost_budget_micro_usd: cost.map(|usd| rounded(usd * 1_000_000.0)),
         force_group: force.map(str::to_owned),
         group_map,
         timeout_ms: timeout,
         unpriced: unpriced.unwrap_or_default(),
-    })
+    };
+    Some((policy, cache.unwrap_or_default()))
 }
 
 fn output(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<OutputPlan> {

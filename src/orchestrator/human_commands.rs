@@ -1,4 +1,4 @@
-//! Commands of people: overlays, resumptions, pauses, cancellations, approval decisions.
+//! Commands of people: overlays, resumptions, pauses, cancellations, approval decisions, posts.
 //!
 //! An ended run and a waiting branch have no task. A command starts one, which lives until the
 //! command and its consequences are done.
@@ -13,6 +13,7 @@ use axum::body::Bytes;
 use ktsu_ledger::StreamId;
 use ktsu_ledger::event::Principal;
 use ktsu_projections::run::{RunState, RunStatus};
+use serde_json::Value;
 use tokio::sync::{oneshot, watch};
 
 use super::registry::RunRegistry;
@@ -20,7 +21,9 @@ use super::run::{Message, Progress};
 use super::{InvokeError, Orchestrator, Shared, startup, wait_for};
 use ktsu_secret::Redactor;
 use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
+use ktsu_workflow::admit::budget::RaisedBudget;
 use ktsu_workflow::admit::intervention::{InterventionError, OverlayCommand};
+use ktsu_workflow::admit::post::{PostCommand, PostError, PostedEvent};
 use ktsu_workflow::admit::steer::RunControl;
 use ktsu_workflow::definition::Definition;
 
@@ -33,6 +36,8 @@ pub enum HumanCommand {
     Resume {
         /// The step to begin again with.
         from: Option<String>,
+        /// Limits of the world's budget that are raised.
+        raise: Option<RaisedBudget>,
         /// Who.
         by: Principal,
         /// Why.
@@ -51,6 +56,8 @@ pub enum HumanCommand {
     },
     /// A call of a tool may be made, or may not.
     Decide(ApprovalCommand),
+    /// Events for the world of the run.
+    Post(PostCommand),
 }
 
 /// What became of it.
@@ -62,6 +69,8 @@ pub struct CommandReceipt {
     pub last: u64,
     /// The status of the run after the command.
     pub status: RunStatus,
+    /// Of a post: its number.
+    pub post: Option<u64>,
 }
 
 /// Why nothing was done. Nothing was recorded.
@@ -81,6 +90,12 @@ pub enum CommandError {
     /// A decision about a call, refused.
     #[error(transparent)]
     NotDecided(#[from] ApprovalDecisionError),
+    /// A post, refused.
+    #[error(transparent)]
+    NotPosted(#[from] PostError),
+    /// A name in a post contains a secret. The error does not repeat it.
+    #[error("an id or a type contains a secret value, which would be recorded")]
+    SecretInName,
     /// The engine cannot do it now.
     #[error(transparent)]
     NotInvoked(#[from] InvokeError),
@@ -218,7 +233,7 @@ impl Shared {
 impl HumanCommand {
     /// Whether the command lets the run continue.
     pub(super) fn may_wake_run(&self) -> bool {
-        matches!(self, Self::Resume { .. } | Self::Decide(_))
+        matches!(self, Self::Resume { .. } | Self::Decide(_) | Self::Post(_))
     }
 
     /// Whether it holds or ends a run.
@@ -231,7 +246,7 @@ impl HumanCommand {
         match self {
             Self::Steer { steer, .. } => *steer != RunControl::Terminate,
             Self::Resume { .. } => true,
-            Self::Overlay(_) | Self::Decide(_) => false,
+            Self::Overlay(_) | Self::Decide(_) | Self::Post(_) => false,
         }
     }
 
@@ -248,6 +263,26 @@ impl HumanCommand {
                 redact(&mut decide.reason);
                 redact(&mut decide.result);
             }
+            Self::Post(post) => {
+                for data in post.events.iter_mut().filter_map(PostedEvent::data_mut) {
+                    let mut value = Value::Object(std::mem::take(data));
+                    redactor.redact_value(&mut value);
+                    if let Value::Object(redacted) = value {
+                        *data = redacted;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether a name that would be recorded as it is contains a secret.
+    pub(super) fn names_secret(&self, redactor: &Redactor) -> bool {
+        match self {
+            Self::Post(post) => {
+                let mut names = post.events.iter().flat_map(PostedEvent::names);
+                names.any(|name| redactor.finds(name))
+            }
+            Self::Overlay(_) | Self::Resume { .. } | Self::Steer { .. } | Self::Decide(_) => false,
         }
     }
 }

@@ -61,6 +61,7 @@ use ktsu_kit::Kit;
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
 use ktsu_secret::Secret;
+use ktsu_subscriptions::{EventFeed, Subscriptions};
 use ktsu_telemetry::Telemetry;
 use ktsu_workflow::admit::{self, Invocation, InvocationError};
 use ktsu_workflow::definition::Definition;
@@ -80,6 +81,10 @@ pub struct OrchestratorParts {
     pub appender: Appender,
     /// Where they are read from.
     pub readers: ReaderPool,
+    /// The frames of all runs, for those who follow them.
+    pub events: EventFeed,
+    /// Who is sent them.
+    pub subscriptions: Subscriptions,
     /// What may be invoked.
     pub kit: Arc<Kit>,
     /// Values of the environment, per root workflow.
@@ -119,6 +124,8 @@ pub struct Orchestrator {
 pub(crate) struct Shared {
     appender: Appender,
     readers: ReaderPool,
+    events: EventFeed,
+    subscriptions: Subscriptions,
     clock: MicrosClock,
     standing: LedgerHealth,
     notary: ktsu_evidence::notary::SharedStatus,
@@ -140,6 +147,8 @@ pub struct InvokeRequest {
     pub body: Value,
     /// The client's `Idempotency-Key`.
     pub idempotency_key: Option<String>,
+    /// Whether every model call is to be made, although an earlier reply of the run may answer it.
+    pub no_cache: bool,
     /// The caller.
     pub principal: Principal,
 }
@@ -212,6 +221,8 @@ impl Orchestrator {
             peers: parts.peers,
             appender: parts.appender,
             readers: parts.readers,
+            events: parts.events,
+            subscriptions: parts.subscriptions,
             clock: parts.clock,
             standing: parts.standing,
             notary: parts.notary,
@@ -269,7 +280,7 @@ impl Orchestrator {
             return self.create(&definition, request, None, reply).await;
         };
         let key = shared.secrets.redactor.redact_text(key);
-        let digest = digest_of(&request.workflow, &request.body);
+        let digest = digest_of(&request);
         let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
         let claim = shared.runs.keys.claim(&shared.readers, &scoped, &digest);
         match claim.await? {
@@ -322,6 +333,7 @@ impl Orchestrator {
             lock: in_kit.and_then(|workflow| workflow.lock.clone()),
             body: request.body,
             idempotency,
+            no_cache: request.no_cache,
             principal: request.principal,
         };
         let created = admit::invocation(definition, invocation).map_err(InvokeError::from)?;
@@ -361,6 +373,16 @@ impl Orchestrator {
     /// Where frames are read from.
     pub fn readers(&self) -> &ReaderPool {
         &self.shared.readers
+    }
+
+    /// The frames of all runs as they become durable.
+    pub fn events(&self) -> &EventFeed {
+        &self.shared.events
+    }
+
+    /// Who is sent which frames.
+    pub fn subscriptions(&self) -> &Subscriptions {
+        &self.shared.subscriptions
     }
 
     /// The values the environment gives a workflow.
@@ -413,6 +435,7 @@ impl Orchestrator {
     /// resumes at the next start.
     pub fn stop(&self) {
         self.shared.runs.stop();
+        self.shared.events.close();
     }
 }
 
@@ -500,9 +523,14 @@ async fn wait_for(
     }
 }
 
-fn digest_of(workflow: &str, body: &Value) -> String {
-    let body = CanonicalJson::from_value(body).unwrap_or_default();
-    ktsu_ledger::Hash::of(format!("{workflow}\n{body}").as_bytes()).to_string()
+/// What a request asks for, to tell a repeated one from another under the same key.
+fn digest_of(request: &InvokeRequest) -> String {
+    let body = CanonicalJson::from_value(&request.body).unwrap_or_default();
+    let mut text = format!("{}\n{body}", request.workflow);
+    if request.no_cache {
+        text.push_str("\nno_cache");
+    }
+    ktsu_ledger::Hash::of(text.as_bytes()).to_string()
 }
 
 impl From<InvocationError> for InvokeError {

@@ -1,6 +1,6 @@
 //! The services that runs talk to: runtimes, tool servers, receivers of webhooks.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::TokenKey;
@@ -19,8 +19,9 @@ pub struct Peers {
     /// The gateway, for health checks only: model calls go through the runtime (seed 000, invariant
     /// 6).
     pub gateway: Option<Peer>,
-    /// The groups of the gateway in this process, if it is in this process.
-    pub groups: Option<BTreeSet<String>>,
+    /// The groups of the gateway in this process, if it is in this process: the digest of how it routes
+    /// their calls, by name.
+    pub groups: Option<BTreeMap<String, String>>,
     /// URLs of tool servers by name, if they differ from those in their files.
     pub tool_servers: BTreeMap<String, String>,
     /// The key behind the tokens of attempts.
@@ -40,7 +41,13 @@ impl Peers {
     pub(super) fn missing_group(&self, definition: &Definition) -> Option<String> {
         let groups = self.groups.as_ref()?;
         let mut needed = definition.groups().into_iter();
-        needed.find(|group| !groups.contains(group))
+        needed.find(|group| !groups.contains_key(group))
+    }
+
+    /// The digest of how the gateway routes calls of a group, where it is known: of a gateway in
+    /// another process it is not.
+    pub(super) fn routing(&self, group: &str) -> Option<String> {
+        self.groups.as_ref()?.get(group).cloned()
     }
 
     /// The first agent step of a definition, where no runtime could run it.

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 
 pub use self::error::ReportError;
 use self::events::ReportContext;
-use super::recorded::recorded;
+use super::recorded::{put_text, read_frame, recorded, repeated_frame, with_repeated_text};
 use super::run::{Message, ReportMessage, ReportOrigin, ReportOutcome};
 use super::token::TaskName;
 use super::{Orchestrator, wait_for};
@@ -142,6 +142,7 @@ impl Orchestrator {
                 n,
             },
             redactor: &self.shared.secrets.redactor,
+            routing: self.shared.peers.groups.as_ref(),
         }
     }
 
@@ -216,8 +217,8 @@ impl Orchestrator {
             durable.map_err(ReportError::Unavailable)?;
         }
         match ack {
-            Some(ack) => Ok(Some(*ack)),
-            None => Ok(Some(answer_from(n, task, self.frames(task).await?, first))),
+            Some(ack) => self.with_repeated_text(task, *ack).await.map(Some),
+            None => Ok(Some(answer_from(n, task, &self.frames(task).await?, first))),
         }
     }
 
@@ -234,7 +235,7 @@ impl Orchestrator {
         let state = state.map_err(|error| ReportError::Unavailable(error.to_string()))?;
         let ended = state.status().is_terminal();
         match report(&state, &task.scope, events) {
-            ReportAdmission::Repeated { first, .. } => Ok(answer_from(n, task, frames, first)),
+            ReportAdmission::Repeated { first, .. } => Ok(answer_from(n, task, &frames, first)),
             // The task is still wanted and the run will be resumed: retry later.
             ReportAdmission::Accepted(_) | ReportAdmission::Deferred(_) if !ended => {
                 let words = "the run is not under way just now";
@@ -245,6 +246,28 @@ impl Orchestrator {
             | ReportAdmission::Stale => Err(ReportError::Stale),
             ReportAdmission::Malformed(words) => Err(ReportError::Malformed(words)),
         }
+    }
+
+    /// Puts the text of a repeated reply into an answer. It is recorded elsewhere in the run, and
+    /// durable by the time the answer is given.
+    async fn with_repeated_text(
+        &self,
+        task: &TaskAddress,
+        mut ack: ReportAck,
+    ) -> Result<ReportAck, ReportError> {
+        for response in &mut ack.events {
+            let Some(seq) = repeated_frame(response) else {
+                continue;
+            };
+            let stream = task.stream.clone();
+            let readers = &self.shared.readers;
+            let read = readers.with(move |reader| read_frame(reader, &stream, seq));
+            let unreadable = |error: StoreError| ReportError::Unavailable(error.to_string());
+            if let Some(frame) = read.await.map_err(unreadable)? {
+                put_text(response, &frame);
+            }
+        }
+        Ok(ack)
     }
 
     /// Everything that is recorded of a task's run.
@@ -299,8 +322,8 @@ pub(super) fn outcome(turn: &[Sealed], origin: ReportOrigin) -> ReportOutcome {
 }
 
 /// The frames of a report, and the decisions about its task that followed.
-fn from(task: &TaskAddress, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
-    let mut rest = frames.into_iter().skip_while(|frame| frame.seq < first);
+fn from<'f>(task: &TaskAddress, frames: &'f [Frame], first: u64) -> Vec<&'f Frame> {
+    let mut rest = frames.iter().skip_while(|frame| frame.seq < first);
     let Some(input) = rest.next() else {
         return Vec::new();
     };
@@ -310,11 +333,15 @@ fn from(task: &TaskAddress, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
     let report = event.report().cloned();
     let mut found = vec![input];
     for frame in rest {
-        let Some(event) = task.event_of(&frame) else {
+        let Some(event) = task.event_of(frame) else {
             continue;
         };
-        let reflects = matches!(event, AgentEvent::ReflectStarted(_));
-        if !reflects && event.report() != report.as_ref() {
+        let follows = match event {
+            AgentEvent::ReflectStarted(_) => true,
+            AgentEvent::Response(answer) => answer.repeats.is_some(),
+            _ => false,
+        };
+        if !follows && event.report() != report.as_ref() {
             break;
         }
         found.push(frame);
@@ -323,8 +350,13 @@ fn from(task: &TaskAddress, frames: Vec<Frame>, first: u64) -> Vec<Frame> {
 }
 
 /// As [`answer`], of a report whose frames begin there.
-fn answer_from(n: u32, task: &TaskAddress, frames: Vec<Frame>, first: u64) -> ReportAck {
-    answer(n, from(task, frames, first).iter())
+fn answer_from(n: u32, task: &TaskAddress, frames: &[Frame], first: u64) -> ReportAck {
+    let mut answer = answer(n, from(task, frames, first).into_iter());
+    let events = answer.events.into_iter();
+    answer.events = events
+        .map(|event| with_repeated_text(event, frames))
+        .collect();
+    answer
 }
 
 /// What is recorded of a report, and what was decided about its task, from the frames of both.

@@ -162,8 +162,8 @@ pub(super) struct RunTask {
     begun_early: BTreeSet<u64>,
     /// The last frame of an earlier process; 0 if there was none.
     inherited: u64,
-    /// Reports that wait for the budget to allow their model calls (decision F4), or for a paused
-    /// run to continue (decision P1).
+    /// Reports that wait for the budget to allow their model calls (decision F4), for the reply to an
+    /// identical request, or for a paused run to continue (decision P1).
     held: VecDeque<ReportMessage>,
     /// Webhooks on their way.
     webhooks: Vec<AbortHandle>,
@@ -291,7 +291,11 @@ impl RunTask {
                 // Yields to other runs first.
                 tokio::task::yield_now().await;
                 if self.mailbox.is_empty() {
-                    let input = turn::continuation(&self.state, ContinueReason::Bound);
+                    // A world that never rests ends with its time, too.
+                    let now = self.now();
+                    let used_up = timers::world_time_up(&self.state, now);
+                    let bound = || turn::continuation(&self.state, ContinueReason::Bound);
+                    let input = used_up.unwrap_or_else(bound);
                     self.more = false;
                     if let Err(broken) = self.handle_message(input) {
                         return self.give_up(&broken.to_string());

@@ -5,6 +5,7 @@ mod escapes;
 pub mod file;
 mod forms;
 mod search;
+mod signing;
 
 use std::fmt;
 
@@ -16,6 +17,8 @@ use entities::Decoded;
 use forms::forms;
 use ktsu_contract::gateway::strip_code_fence;
 use search::Patterns;
+
+pub use signing::WebhookKey;
 
 /// What stands where a secret stood.
 pub const REDACTED: &str = "[REDACTED]";

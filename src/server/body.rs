@@ -29,10 +29,27 @@ impl<S: Send + Sync> FromRequest<S> for JsonObject {
     type Rejection = ProblemDetails;
 
     async fn from_request(request: Request, _state: &S) -> Result<Self, ProblemDetails> {
-        let limit = request.extensions().get::<BodyLimit>();
-        let limit = limit.map_or(MAX_BODY, |limit| limit.0.min(MAX_BODY));
-        object(&read_at_most(request.into_body(), limit).await?).map(Self)
+        object(&limited(request).await?).map(Self)
     }
+}
+
+/// The body of a request as any JSON; an axum extractor, the last argument of a handler.
+#[derive(Debug, Clone, PartialEq)]
+pub struct JsonBody(pub Value);
+
+impl<S: Send + Sync> FromRequest<S> for JsonBody {
+    type Rejection = ProblemDetails;
+
+    async fn from_request(request: Request, _state: &S) -> Result<Self, ProblemDetails> {
+        value(&limited(request).await?).map(Self)
+    }
+}
+
+/// The bytes of a body, as many as its sender may send.
+async fn limited(request: Request) -> Result<Bytes, ProblemDetails> {
+    let limit = request.extensions().get::<BodyLimit>();
+    let limit = limit.map_or(MAX_BODY, |limit| limit.0.min(MAX_BODY));
+    read_at_most(request.into_body(), limit).await
 }
 
 /// The bytes of a body, at most [`MAX_BODY`].

@@ -4,7 +4,7 @@
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     AgentEvent, ContinueReason, DoubtReason, LostReason, PersonEvent, Principal, RunEvent,
-    StepEvent, WebhookEvent, WorkerEvent,
+    StepEvent, WebhookEvent, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{Event, Frame, Timestamp};
 use ktsu_projections::run::{RunState, RunStatus};
@@ -224,10 +224,14 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
         Event::Agent(event) => agent(frame, event),
         Event::Worker(event) => Some(worker(frame, event)),
         Event::Webhook(event) => Some(webhook(frame, event)),
+        Event::World(WorldEvent::BudgetRaised(raised)) => {
+            Some(human_action("budget raised", &raised.by))
+        }
         Event::Step(_)
         | Event::Item(_)
         | Event::World(_)
         | Event::Kv(_)
+        | Event::Delivery(_)
         | Event::Store(_)
         | Event::Foreign { .. } => None,
     }
@@ -272,6 +276,9 @@ fn agent(frame: &Frame, event: &AgentEvent) -> Option<Milestone> {
             fields.cost_micro_usd = Some(response.cost_micro_usd);
             fields.tokens_in = Some(response.tokens_in);
             fields.tokens_out = Some(response.tokens_out);
+            if response.repeats.is_some() {
+                return Some(debug("model reply repeated", fields, None));
+            }
             let count = Count::Model {
                 tokens_cached: response.tokens_cached,
                 tokens_reasoning: response.tokens_reasoning,

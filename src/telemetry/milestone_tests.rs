@@ -50,8 +50,10 @@ fn response(error: Option<CallError>) -> Event {
         output_hash: String::new(),
         prices: String::new(),
         provider: "p".to_owned(),
-        report: report(),
+        repeats: None,
+        report: Some(report()),
         request: 5,
+        saved: None,
         step: "work".to_owned(),
         tokens_cached: 1,
         tokens_in: 10,
@@ -79,6 +81,17 @@ fn a_reply_is_told_by_its_numbers_and_not_by_its_words() {
         (told.fields.code, told.fields.cost_micro_usd),
         (None, Some(30))
     );
+}
+
+/// Nobody was called, so that metrics of calls say nothing of it.
+#[test]
+fn a_repeated_reply_is_told_and_not_counted() {
+    let mut event = response(None);
+    if let Event::Agent(AgentEvent::Response(answer)) = &mut event {
+        answer.repeats = Some(2);
+    }
+    let told = milestone(&frame("child", event)).unwrap();
+    assert_eq!((told.words, told.count), ("model reply repeated", None));
 }
 
 #[test]

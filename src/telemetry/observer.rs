@@ -95,8 +95,11 @@ impl RunObserver {
             match &frame.event {
                 Event::Step(event) => self.note_step(frame, event, state, &mut transforms),
                 Event::Run(RunEvent::Resumed(_)) => {
-                    let over = self.ended.map(|(_, since)| frame.at.millis_since(since));
-                    self.over_ms += over.unwrap_or(0);
+                    self.note_reopening(frame);
+                    self.note_other(frame);
+                }
+                event if event.is_world_input() => {
+                    self.note_reopening(frame);
                     self.note_other(frame);
                 }
                 _ => self.note_other(frame),
@@ -108,6 +111,13 @@ impl RunObserver {
                 .push_back((last, Observation::Transforms(transforms)));
         }
         self.note_status(last, state);
+    }
+
+    /// The time since the end of a run that goes on is none of its own.
+    fn note_reopening(&mut self, frame: &Frame) {
+        let over = self.ended.take();
+        let over = over.map(|(_, since)| frame.at.millis_since(since));
+        self.over_ms += over.unwrap_or(0);
     }
 
     /// Counts the end of a transform, and remembers when any other step began until it ends.

@@ -1,6 +1,7 @@
 //! Agent steps: given frames, when a runtime reports, then frames.
 
 mod budget_tests;
+mod cache_tests;
 mod fan_out_tests;
 mod loss_tests;
 mod random_tests;

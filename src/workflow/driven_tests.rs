@@ -101,7 +101,8 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 
 impl Driven {
     pub(crate) fn invoke(plan: Value, body: Value) -> Self {
-        Self::invoke_under(crate::rules::RULES, plan, body)
+        let loads_worlds = plan.get("worlds").is_some();
+        Self::invoke_under(crate::rules::of_new_run(loads_worlds), plan, body)
     }
 
     /// A run that records these decision rules.
@@ -113,6 +114,7 @@ impl Driven {
             env: Default::default(),
             idempotency: None,
             lock: None,
+            no_cache: false,
             principal: Principal {
                 auth: "none".to_owned(),
                 id: "local".to_owned(),
@@ -263,6 +265,9 @@ impl Driven {
                 messages: CanonicalJson::parse(br#"[{"role":"user","content":"hi"}]"#).unwrap(),
                 purpose,
                 report: report.clone(),
+                // As the orchestrator has it of every group; whether it counts is for admission to say.
+                // All that responders ask is the same here, and is to be asked.
+                routing: (!step.starts_with('@')).then(|| "routed".to_owned()),
                 step: step.clone(),
                 temperature_millionths: None,
                 tools,
@@ -291,8 +296,10 @@ impl Driven {
                     output_hash: String::new(),
                     prices: String::new(),
                     provider: "scripted".to_owned(),
-                    report: report.clone(),
+                    repeats: None,
+                    report: Some(report.clone()),
                     request: task.open_call.as_ref().map_or(0, |call| call.seq),
+                    saved: None,
                     step: step.clone(),
                     tokens_cached: 0,
                     tokens_in: 10,

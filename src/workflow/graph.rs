@@ -159,9 +159,78 @@ fn cycle(needs: &[Vec<usize>], open: &[usize]) -> Vec<usize> {
     path
 }
 
+/// The positions that lead back to themselves: in each list all that reach one another, ascending.
+/// Positions beyond the end count as nothing. Costs as much as there are positions and edges.
+pub fn circles(edges: &[Vec<usize>]) -> Vec<Vec<usize>> {
+    let known = |to: &usize| *to < edges.len();
+    let mut into = vec![Vec::new(); edges.len()];
+    for (from, list) in edges.iter().enumerate() {
+        for to in list.iter().copied().filter(known) {
+            into[to].push(from);
+        }
+    }
+    // Kosaraju: what is left last going forward, is the first to go backward from.
+    let mut left = Vec::with_capacity(edges.len());
+    let mut seen = vec![false; edges.len()];
+    for start in 0..edges.len() {
+        walk(edges, start, &mut seen, &mut left);
+    }
+    let mut seen = vec![false; edges.len()];
+    let mut found = Vec::new();
+    for start in left.into_iter().rev() {
+        let mut together = Vec::new();
+        walk(&into, start, &mut seen, &mut together);
+        let alone = matches!(together.as_slice(), [one] if !edges[*one].contains(one));
+        if !together.is_empty() && !alone {
+            together.sort_unstable();
+            found.push(together);
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Goes to everything that is reached from a position and not seen yet; lists it as it is left.
+fn walk(edges: &[Vec<usize>], start: usize, seen: &mut [bool], left: &mut Vec<usize>) {
+    if std::mem::replace(&mut seen[start], true) {
+        return;
+    }
+    let mut path = vec![(start, 0)];
+    while let Some((at, next)) = path.last_mut() {
+        match edges[*at].get(*next).copied() {
+            Some(to) => {
+                *next += 1;
+                if to < edges.len() && !std::mem::replace(&mut seen[to], true) {
+                    path.push((to, 0));
+                }
+            }
+            None => {
+                left.push(*at);
+                path.pop();
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_circles_are_found_and_what_leads_to_them_is_not_in_them() {
+        let edges = |all: &[&[usize]]| -> Vec<Vec<usize>> {
+            all.iter().map(|list| list.to_vec()).collect()
+        };
+        // 0 leads to a pair, the pair to one that leads to itself, and that to nothing.
+        let pair_and_one = edges(&[&[1], &[2], &[1, 3], &[3, 4], &[], &[6], &[7], &[5], &[99]]);
+        assert_eq!(circles(&pair_and_one), [vec![1, 2], vec![3], vec![5, 6, 7]]);
+        // Two circles with a position in common are one list.
+        let joined = edges(&[&[1], &[0, 2], &[1]]);
+        assert_eq!(circles(&joined), [vec![0, 1, 2]]);
+        assert!(circles(&edges(&[&[1, 2], &[2], &[]])).is_empty());
+        let long: Vec<Vec<usize>> = (0..100_000).map(|at| vec![(at + 1) % 100_000]).collect();
+        assert_eq!(circles(&long)[0].len(), 100_000);
+    }
 
     fn named(steps: &[(&str, &[&str])]) -> Result<Vec<Vec<String>>, GraphError> {
         let own = |(id, needs): &(&str, &[&str])| {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use ktsu_ledger::event::Report;
 use ktsu_ledger::{Draft, Event, Frame, Timestamp};
 use ktsu_projections::run::RunState;
 
@@ -45,23 +46,38 @@ impl Redecider {
     }
 }
 
-/// The first input of recorded frames, and what follows it: the frames of a report are one input.
+/// The first input of recorded frames, and what follows it: the frames of a report are one input, and
+/// so are those of a post.
 pub(crate) fn split_input(recorded: &[Frame]) -> (&[Frame], &[Frame]) {
-    let report = |frame: &Frame| match &frame.event {
-        Event::Agent(event) => event.report().map(|report| {
-            let task = (event.step().to_owned(), event.item(), event.attempt());
-            (frame.scope.clone(), task, report.clone())
-        }),
-        _ => None,
-    };
-    let length = match recorded.first().and_then(report) {
+    let length = match recorded.first().and_then(RequestKey::of) {
         None => recorded.len().min(1),
         first => recorded
             .iter()
-            .take_while(|frame| report(frame) == first)
+            .take_while(|frame| RequestKey::of(frame) == first)
             .count(),
     };
     recorded.split_at(length)
+}
+
+/// What the frames of one request have in common.
+#[derive(PartialEq)]
+enum RequestKey {
+    /// The task that is reported about, and the report.
+    Report(String, (String, Option<u32>, u32), Report),
+    /// Who posted, the number of the post, and its digest.
+    Post(String, u64, String),
+}
+
+impl RequestKey {
+    fn of(frame: &Frame) -> Option<Self> {
+        if let Event::Agent(event) = &frame.event {
+            let report = event.report()?.clone();
+            let task = (event.step().to_owned(), event.item(), event.attempt());
+            return Some(Self::Report(frame.scope.clone(), task, report));
+        }
+        let (by, post) = frame.event.posted()?;
+        Some(Self::Post(by.id, post.n, post.digest))
+    }
 }
 
 /// A recorded input, as it was before it had a place.

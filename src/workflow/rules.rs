@@ -5,19 +5,30 @@
 //! record the number of the run they come from.
 //!
 //! A fix that makes the same inputs lead to other frames is a method here, which is true from some
-//! number on, and the deciding code calls it. New runs record [`RULES`].
+//! number on, and the deciding code calls it. New runs record [`of_new_run`].
 
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::RunState;
 
-/// The newest decision rules, which new runs record. Raised whenever the same inputs would lead to
-/// other frames.
+/// The newest decision rules. Raised whenever the same inputs would lead to other frames.
 ///
 /// 1. What ktsu decided first.
 /// 2. See the methods of [`DecisionRules`]; and under a budget calls reserve by model group, which
 ///    the fold looks at: [`ktsu_projections::run::RESERVING_RULES`].
-pub const RULES: u32 = 2;
+/// 3. Those of runs that load worlds. Everything else is as under 2.
+pub const RULES: u32 = 3;
+
+/// The newest rules of runs that load no worlds. An earlier ktsu can decide them, too.
+pub const RULES_WITHOUT_WORLDS: u32 = 2;
+
+/// The rules that a new run records.
+pub fn of_new_run(loads_worlds: bool) -> u32 {
+    match loads_worlds {
+        true => RULES,
+        false => RULES_WITHOUT_WORLDS,
+    }
+}
 
 /// The rules a run is decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,7 +45,7 @@ pub struct UnknownRulesError {
 }
 
 impl DecisionRules {
-    /// The rules of new runs.
+    /// The newest rules.
     pub const NEWEST: Self = Self(RULES);
 
     /// The rules of a recorded number.
@@ -127,6 +138,11 @@ pub fn check_rules_known<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_runs_that_load_worlds_record_the_rules_of_worlds() {
+        assert_eq!((of_new_run(false), of_new_run(true)), (2, 3));
+    }
 
     #[test]
     fn rules_from_one_to_the_newest_are_known_and_no_others() {

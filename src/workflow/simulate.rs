@@ -17,10 +17,13 @@ pub use divergence::{Divergence, DivergenceKind};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use ktsu_ledger::event::{ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent};
+use ktsu_ledger::event::{
+    ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent, WorldEvent,
+};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash};
 use ktsu_projections::run::{RunState, StepStatus};
+use ktsu_projections::world::activity::is_address;
 use serde_json::{Map, Value};
 
 use super::definition::Definition;
@@ -96,19 +99,34 @@ pub fn simulate(
     stage.record_turn(turn)?;
     let mut waiting: Vec<&[Frame]> = Vec::new();
     let mut left: Vec<Frame> = Vec::new();
-    let mut rest = rest;
+    let (mut rest, mut ended) = (rest, false);
     while let (input @ [frame, ..], after) = split_input(rest) {
         rest = after;
         match &frame.event {
-            Event::Run(RunEvent::Continued(_)) => continue,
+            Event::Run(RunEvent::Continued(again)) => {
+                if again.why == ContinueReason::Idle {
+                    ended = true;
+                    stage.end_if_idle()?;
+                }
+                continue;
+            }
             event if event.role() == Role::Decision => continue,
-            Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_)) | Event::Person(_) => {
+            Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_))
+            | Event::Person(_)
+            | Event::World(WorldEvent::BudgetRaised(_)) => {
                 let kind = frame.event.kind().to_owned();
                 return Err(SimulationError::Disturbed(frame.seq, kind));
             }
             _ => waiting.push(input),
         }
         stage.feed(&mut waiting, &mut left)?;
+    }
+    let failed = recorded.iter().any(|frame| {
+        frame.scope.is_empty() && matches!(frame.event, Event::Run(RunEvent::Failed(_)))
+    });
+    if ended || failed {
+        // It may have more to do than it had when it was recorded, or go on where that failed.
+        stage.end_if_idle()?;
     }
     left.extend(waiting.into_iter().flatten().cloned());
     Ok(Simulation {
@@ -217,6 +235,9 @@ impl Simulator<'_> {
         let Some(first) = input.first() else {
             return true;
         };
+        if first.event.posted().is_some() {
+            return !self.run.state.takes_posts();
+        }
         if self.run.state.status().is_terminal() {
             return true;
         }
@@ -231,6 +252,11 @@ impl Simulator<'_> {
             let Some(held) = self.run.state.scope(held) else {
                 return false;
             };
+            if scope.is_empty() && is_address(step) {
+                // A responder may still ask or run it.
+                scope.push_str(step);
+                continue;
+            }
             let Some(position) = held.shape.position(step) else {
                 return true;
             };
@@ -323,14 +349,21 @@ impl Simulator<'_> {
         }
     }
 
+    /// Ends a run that loads worlds, if nothing is due in it.
+    fn end_if_idle(&mut self) -> Result<(), SimulationError> {
+        if !self.run.state.worlds_are_idle() {
+            return Ok(());
+        }
+        let draft = continuation(&self.run.state, ContinueReason::Idle);
+        let turn = self.run.decide(vec![draft], self.run.state.at());
+        self.record_turn(turn.map_err(|broken| SimulationError::Broken(broken.to_string()))?)
+    }
+
     fn record_task_spec(&mut self, frame: &Frame) {
         let Event::Worker(WorkerEvent::Dispatched(sent)) = &frame.event else {
             return;
         };
-        let place = self.run.state.scope_at(&frame.scope).and_then(|scope| {
-            let position = self.run.state.scope(scope)?.shape.position(&sent.step)?;
-            Some((scope, position))
-        });
+        let place = self.run.state.step_at(&frame.scope, &sent.step);
         let Some((scope, step)) = place else { return };
         let told = task_spec(
             &self.run.definition,

@@ -7,7 +7,7 @@ use ktsu_ledger::event::{RunEvent, TimerFired, TimerKind};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
 use ktsu_projections::run::calls::ApprovalGate;
 use ktsu_projections::run::waits::PendingDecision;
-use ktsu_projections::run::{Phase, RunState};
+use ktsu_projections::run::{Phase, RunState, RunStatus};
 
 use super::admit::approval;
 
@@ -99,6 +99,33 @@ fn wait_ms(plan: &WebhookPlan, sending: u32) -> u64 {
     first.saturating_mul(1 << doublings)
 }
 
+/// When the time of the world's budget is used up, while the run uses any: not while only people can
+/// move it.
+fn world_deadline(state: &RunState) -> Option<Timer> {
+    if state.status() != RunStatus::Running {
+        return None;
+    }
+    let responding = state.responding().filter(|worlds| !worlds.is_time_up())?;
+    let budget = state.world_budget()?;
+    let (until, span_ms) = responding.time_limit(budget.max_wall_ms)?;
+    Some(Timer { until, span_ms })
+}
+
+/// The input that ends the time of the world's budget, if it is used up.
+pub fn world_time_up(state: &RunState, now: Timestamp) -> Option<Draft> {
+    let deadline = world_deadline(state).filter(|_| waits_for_time(state))?;
+    (deadline.until <= now).then(|| fired(String::new(), 0, TimerKind::WorldBudget, None))
+}
+
+fn fired(scope: String, cause: u64, timer: TimerKind, step: Option<String>) -> Draft {
+    Draft {
+        scope,
+        actor: Actor::Orchestrator,
+        cause: vec![Cause::Here(cause)],
+        event: Event::Run(RunEvent::TimerFired(TimerFired { step, timer })),
+    }
+}
+
 /// Whether time moves the run at all: not one that stands still, has ended or is being closed.
 fn waits_for_time(state: &RunState) -> bool {
     let still = state.is_parked() || state.paused().is_some();
@@ -130,6 +157,7 @@ pub fn next(state: &RunState) -> Option<Timer> {
         .into_iter()
         .chain(retry)
         .chain(approval)
+        .chain(world_deadline(state))
         .min_by_key(|timer| timer.until)
 }
 
@@ -138,20 +166,17 @@ pub fn is_overdue(state: &RunState, now: Timestamp) -> bool {
     waits_for_time(state) && deadline(state).is_some_and(|deadline| deadline <= now)
 }
 
-/// The input of the timer that is due, if one is: the run's time before any wait for people, and that
-/// before any retry.
+/// The input of the timer that is due, if one is: the run's time first, then that of the world's
+/// budget, then any wait for people, then any retry.
 pub fn due(state: &RunState, now: Timestamp) -> Option<Draft> {
     if !waits_for_time(state) {
         return None;
     }
-    let fired = |scope: String, cause: u64, timer: TimerKind, step: Option<String>| Draft {
-        scope,
-        actor: Actor::Orchestrator,
-        cause: vec![Cause::Here(cause)],
-        event: Event::Run(RunEvent::TimerFired(TimerFired { step, timer })),
-    };
     if is_overdue(state, now) {
         return Some(fired(String::new(), 0, TimerKind::RunTimeout, None));
+    }
+    if let Some(used_up) = world_time_up(state, now) {
+        return Some(used_up);
     }
     if let Some(expired) = approval::expired(state, now) {
         return Some(expired);

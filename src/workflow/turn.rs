@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::{ContinueReason, Continued, Limits, RunEvent, StepEvent};
+use ktsu_ledger::event::{ContinueReason, Continued, Limits, RunEvent, StepEvent, WorldEvent};
 use ktsu_ledger::frame::Link;
 use ktsu_ledger::{Actor, Draft, Event, FrameError, Hash, Sealed, StreamId, Timestamp};
 use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails};
@@ -19,7 +19,6 @@ use ktsu_projections::run::{RunFold, RunState, TransitionError};
 
 use super::definition::Definition;
 use super::next::{Memo, next};
-pub use super::rules::RULES;
 
 /// What a turn appends.
 #[derive(Debug, Default)]
@@ -161,7 +160,9 @@ pub fn apply_report(
 fn changes_values(input: &Event) -> bool {
     matches!(
         input,
-        Event::Person(_) | Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+        Event::Person(_)
+            | Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+            | Event::World(WorldEvent::BudgetRaised(_))
     )
 }
 

@@ -1,9 +1,10 @@
 //! Runs whose responders ask models and have workflows do something.
 
-use ktsu_ledger::event::LostReason;
+use ktsu_ledger::event::{AgentEvent, LostReason, Purpose};
 use ktsu_projections::world::activity::is_world_frame;
 use serde_json::{Value, json};
 
+use super::admit::report::{ReportAdmission, report};
 use super::driven_tests::{Driven, Say, output};
 use super::plans_tests::{agent, merge, plan, transform, workflow};
 
@@ -356,4 +357,43 @@ fn a_failure_in_what_a_responder_runs_fails_the_run() {
     run.says(&format!("{address}/look"), &[output(json!({"v": "no"}))]);
     assert_eq!(run.kinds().last().unwrap(), "run.failed");
     run.holds_together();
+}
+
+/// A goal becomes a topic, about which two responders ask the same.
+#[test]
+fn an_identical_question_is_answered_by_the_earlier_reply_without_any_declaration() {
+    let named = |name: &str| asking(json!({}), json!({ "name": name }));
+    let mut run = run(json!([named("one"), named("two")]));
+    let addresses = open(&run);
+    let asks = |run: &Driven, address: &str| {
+        let mut events = run.events(address, 1, 1, &[Say::Ask(Purpose::Turn)]);
+        if let [AgentEvent::Request(request)] = events.as_mut_slice() {
+            request.routing = Some("routed".to_owned());
+        }
+        report(&run.state, "", events)
+    };
+    let [first, second] = &addresses[..] else {
+        panic!("{addresses:?}");
+    };
+    let ReportAdmission::Accepted(drafts) = asks(&run, first) else {
+        panic!("nobody asked before");
+    };
+    run.inputs(drafts);
+    let held = asks(&run, second);
+    assert!(matches!(held, ReportAdmission::Deferred(_)), "{held:?}");
+    run.says(first, &[Say::Reply { cost: 5 }, output(json!("deep"))]);
+    let ReportAdmission::Accepted(drafts) = asks(&run, second) else {
+        panic!("the first is answered");
+    };
+    run.inputs(drafts);
+    let reply = run.last(&format!("llm.response {second}"));
+    assert_eq!(
+        (&reply["cached"], &reply["cost_micro_usd"]),
+        (&json!(true), &json!(0))
+    );
+    assert_eq!(reply["responder"], json!(second));
+    assert_eq!(reply["saved"]["cost_micro_usd"], 5);
+    run.says(second, &[output(json!("deep"))]);
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    run.is_whole();
 }

@@ -1,5 +1,8 @@
 //! Runs that load worlds: what happens in them, however their logs are cut.
 
+mod budget_tests;
+mod posts_tests;
+
 use ktsu_ledger::Event;
 use ktsu_ledger::event::WorldEvent;
 use ktsu_projections::world::activity::is_world_frame;
@@ -191,4 +194,20 @@ fn a_budget_that_fits_exactly_is_not_exhausted() {
     );
     assert_eq!(run.kinds().last().unwrap(), "run.completed");
     assert_eq!(world_frames(&run).len(), 10);
+}
+
+#[test]
+fn a_run_ends_though_the_last_entries_of_its_last_trigger_make_nothing() {
+    let mut nothing = object("Note", json!({"about": "nothing"}));
+    nothing["when"] = json!("object.data.absent");
+    let responders = json!([responder(
+        "notes",
+        "object.created",
+        "Topic",
+        emits(json!([nothing]))
+    )]);
+    let run = run(json!([]), world(json!({"responders": responders})));
+    assert_eq!(world_frames(&run), ["object.created"]);
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    run.holds_together();
 }

@@ -18,11 +18,12 @@ use ktsu_ledger::store::{SqliteReader, SqliteStore};
 use ktsu_orchestrator::{Orchestrator, OrchestratorParts, Peers, TokenKey, clock};
 use ktsu_readers::ReaderPool;
 use ktsu_server::{self as server, ServerLimits};
+use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
 use serde_json::json;
 
 use crate::support::process::Process;
-use crate::support::{KitDir, load};
+use crate::support::{KitDir, load, no_subscriptions};
 
 const CALLS: &str = "trace=write,pwrite64,pwritev,fsync,fdatasync,sendto,writev,sendmsg";
 const KIT: &str = "KTSU_TEST_KIT";
@@ -267,7 +268,9 @@ async fn an_engine_without_syncs() {
     let readers = ReaderPool::new(move || Ok(Box::new(SqliteReader::open(&ledger)?)));
     let parts = OrchestratorParts {
         telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
+        subscriptions: no_subscriptions(&readers, &appender),
         appender,
+        events: EventFeed::polling(readers.clone()),
         readers,
         kit: Arc::clone(&load(Path::new(&kit))),
         principals: Arc::default(),

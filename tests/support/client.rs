@@ -222,6 +222,16 @@ impl Events {
         }
     }
 
+    /// The id of the next event without data, which only says where to go on.
+    pub(crate) async fn bookmark(&mut self) -> u64 {
+        loop {
+            let text = self.block().await.expect("the stream goes on");
+            if let (Some(id), None) = (field(&text, "id"), field(&text, "data")) {
+                return id.parse().unwrap();
+            }
+        }
+    }
+
     /// The next event that has a name: the name, and its data.
     pub(crate) async fn named(&mut self) -> Option<(String, String)> {
         loop {

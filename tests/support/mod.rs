@@ -42,6 +42,7 @@ use ktsu_orchestrator::{
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
 use ktsu_runtime::{self as runtime, Callbacks, GatewayLink, LocalOrchestrator, Runtime};
+use ktsu_subscriptions::{EventFeed, SubscriptionParts, Subscriptions};
 use ktsu_telemetry::{Metrics, Telemetry};
 use ktsu_tools::McpClient;
 
@@ -311,6 +312,19 @@ impl Lab {
     }
 }
 
+/// Subscriptions of an engine that has none.
+pub(crate) fn no_subscriptions(readers: &ReaderPool, appender: &Appender) -> Subscriptions {
+    Subscriptions::new(SubscriptionParts {
+        feed: EventFeed::polling(readers.clone()),
+        appender: appender.clone(),
+        readers: readers.clone(),
+        clock: clock::system_clock(),
+        egress: egress::Client::new(&EgressPolicy::default()).unwrap(),
+        secret: Arc::new(|_| None),
+        declared: Vec::new(),
+    })
+}
+
 /// An engine without a socket, on a store the test keeps a hand on.
 pub(crate) struct Within {
     pub(crate) orchestrator: Orchestrator,
@@ -365,6 +379,7 @@ impl Within {
             false => Gateway::empty(),
         };
         let provider_keys = models.secrets().to_vec();
+        let groups = file.is_file().then(|| assemble::routing_digests(&models));
         let way_back = Arc::new(OnceLock::new());
         let runtime = Runtime::new(runtime::RuntimeParts {
             gateway: match by_bytes() {
@@ -376,7 +391,9 @@ impl Within {
         });
         let parts = OrchestratorParts {
             telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
+            subscriptions: no_subscriptions(&readers, &appender),
             appender,
+            events: EventFeed::polling(readers.clone()),
             readers,
             environment: resolved.collect(),
             principals: Arc::default(),
@@ -387,7 +404,7 @@ impl Within {
                 runtime: Some(Peer::Local(runtime.router())),
                 runtime_here: (!by_bytes()).then(|| Arc::new(runtime.clone()) as _),
                 gateway: None,
-                groups: None,
+                groups,
                 tool_servers: Default::default(),
                 tokens: TokenKey::new([7; 32]),
                 own_url: "http://127.0.0.1:5050".to_owned(),

@@ -2,6 +2,7 @@
 
 pub(crate) mod agents;
 pub(crate) mod tools;
+pub(crate) mod worlds;
 
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::store::MemoryStore;

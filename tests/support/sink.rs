@@ -21,6 +21,10 @@ pub(crate) struct Heard {
     pub(crate) path: String,
     /// The header `webhook-id`.
     pub(crate) id: String,
+    /// The header `webhook-timestamp`.
+    pub(crate) timestamp: String,
+    /// The header `webhook-signature`.
+    pub(crate) signature: String,
     /// The names of all headers.
     pub(crate) headers: BTreeSet<String>,
     pub(crate) body: Vec<u8>,
@@ -114,11 +118,16 @@ impl Sink {
 async fn receive(State(shared): State<Arc<Shared>>, request: Request<Body>) -> Response<Body> {
     let (parts, body) = request.into_parts();
     let body: Bytes = body.collect().await.unwrap_or_default().to_bytes();
-    let id = parts.headers.get("webhook-id");
+    let value = |name: &str| {
+        let value = parts.headers.get(name);
+        value.map_or("", |value| value.to_str().unwrap()).to_owned()
+    };
     let heard = Heard {
         method: parts.method.to_string(),
         path: parts.uri.to_string(),
-        id: id.map_or("", |id| id.to_str().unwrap()).to_owned(),
+        id: value("webhook-id"),
+        timestamp: value("webhook-timestamp"),
+        signature: value("webhook-signature"),
         headers: parts.headers.keys().map(ToString::to_string).collect(),
         body: body.to_vec(),
     };

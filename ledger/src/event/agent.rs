@@ -21,7 +21,7 @@ use crate::canonical::CanonicalJson;
 pub enum AgentEvent {
     /// `llm.request` (input): about to be sent to a model.
     Request(LlmRequest),
-    /// `llm.response` (input): a model answered, or will not.
+    /// `llm.response` (input, or a decision where it repeats a reply): a model answered, or will not.
     Response(Box<LlmResponse>),
     /// `agent.decided` (input): it requests tools, or has a draft and may reflect (decision R2).
     Decided(AgentDecided),
@@ -71,10 +71,10 @@ impl AgentEvent {
     pub(super) fn role(&self) -> Role {
         let engine = match self {
             Self::ReflectStarted(_) => true,
+            Self::Response(answer) => answer.report.is_none(),
             Self::Finished(finished) => finished.report.is_none(),
             Self::ToolInDoubt(doubt) => doubt.report.is_none(),
             Self::Request(_)
-            | Self::Response(_)
             | Self::Decided(_)
             | Self::BudgetExhausted(_)
             | Self::ToolCalled(_)
@@ -108,7 +108,7 @@ impl AgentEvent {
     pub fn report(&self) -> Option<&Report> {
         match self {
             Self::Request(event) => Some(&event.report),
-            Self::Response(event) => Some(&event.report),
+            Self::Response(event) => event.report.as_ref(),
             Self::Decided(event) => Some(&event.report),
             Self::BudgetExhausted(event) => Some(&event.report),
             Self::ToolCalled(event) => Some(&event.report),
@@ -157,6 +157,11 @@ pub struct LlmRequest {
     pub purpose: Purpose,
     /// The report.
     pub report: Report,
+    /// The digest of how the gateway routes calls of the group. Present where an earlier reply of the
+    /// run may answer the request, and its own reply a later one: a reply of other models, or at
+    /// another temperature, answers neither.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub routing: Option<String>,
     /// The step.
     #[serde(alias = "responder")]
     pub step: String,
@@ -178,10 +183,10 @@ pub struct LlmResponse {
     /// included (decision S5); absent if the first model answered.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attempts: Vec<CallAttempt>,
-    /// Whether the reply came from the gateway's cache.
+    /// Whether no provider was called for it: the gateway had the reply, or the run (`repeats`).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cached: bool,
-    /// The reply's text.
+    /// The reply's text. Of a repeated reply it is in the frame that is repeated.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub content: Option<CanonicalJson>,
     /// Millionths of a US dollar, rounded half up once an attempt (decision E3): what all attempts
@@ -206,10 +211,18 @@ pub struct LlmResponse {
     pub prices: String,
     /// The provider that answered.
     pub provider: String,
-    /// The report.
-    pub report: Report,
+    /// The frame of the reply that this repeats, to an identical request of the run. Nobody was
+    /// called: `cached` is set, and cost, tokens and duration are 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub repeats: Option<u64>,
+    /// The report; absent from a repeated reply, which is a decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub report: Option<Report>,
     /// The request this answers.
     pub request: u64,
+    /// Of a repeated reply: what the reply it repeats used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved: Option<CallUsage>,
     /// The step.
     #[serde(alias = "responder")]
     pub step: String,

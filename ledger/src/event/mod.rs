@@ -7,6 +7,7 @@
 
 mod agent;
 mod branch;
+mod delivery;
 mod item;
 mod kv;
 pub mod lock;
@@ -29,6 +30,10 @@ pub use agent::{
     ClaimedMetrics, FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted,
 };
 pub use branch::{BranchCreated, Effects};
+pub use delivery::{
+    DeliveryAdvanced, DeliveryDead, DeliveryEvent, DeliveryRedriven, DeliverySettled,
+    SubscriptionAdded, SubscriptionRemoved,
+};
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
 pub use kv::{KvDeleted, KvEvent, KvSet};
 pub use person::{OverlaySet, PersonEvent};
@@ -95,6 +100,8 @@ pub enum Event {
     World(WorldEvent),
     /// About what agents keep between runs.
     Kv(KvEvent),
+    /// About subscriptions and what is delivered to them.
+    Delivery(DeliveryEvent),
     /// About the ledger as a whole.
     Store(StoreEvent),
     /// A type this version does not know. Kits' own (`x.KIT.NAME`) mean nothing to projections;
@@ -127,7 +134,11 @@ impl Event {
             Self::Worker(event) => event.role(),
             Self::Webhook(event) => event.role(),
             Self::World(event) => event.role(),
-            Self::Person(_) | Self::Kv(_) | Self::Store(_) | Self::Foreign { .. } => Role::Input,
+            Self::Person(_)
+            | Self::Kv(_)
+            | Self::Delivery(_)
+            | Self::Store(_)
+            | Self::Foreign { .. } => Role::Input,
         }
     }
 
@@ -144,6 +155,7 @@ impl Event {
             | Self::Recompute(_)
             | Self::World(_)
             | Self::Kv(_)
+            | Self::Delivery(_)
             | Self::Store(_)
             | Self::Foreign { .. } => None,
         }
@@ -164,6 +176,7 @@ impl Event {
             | Self::Person(_)
             | Self::World(_)
             | Self::Kv(_)
+            | Self::Delivery(_)
             | Self::Store(_)
             | Self::Foreign { .. } => None,
         }
@@ -261,6 +274,7 @@ impl Event {
             | Self::Person(_)
             | Self::World(_)
             | Self::Kv(_)
+            | Self::Delivery(_)
             | Self::Store(_) => true,
         }
     }
@@ -401,6 +415,12 @@ event_types! {
     "budget.raised" => World::WorldEvent::BudgetRaised,
     "kv.set" => Kv::KvEvent::Set,
     "kv.deleted" => Kv::KvEvent::Deleted,
+    "subscription.added" => Delivery::DeliveryEvent::Added,
+    "subscription.removed" => Delivery::DeliveryEvent::Removed,
+    "delivery.advanced" => Delivery::DeliveryEvent::Advanced,
+    "delivery.dead" => Delivery::DeliveryEvent::Dead,
+    "delivery.redriven" => Delivery::DeliveryEvent::Redriven,
+    "delivery.settled" => Delivery::DeliveryEvent::Settled,
     "store.opened" => Store::StoreEvent::Opened,
     "store.recovered" => Store::StoreEvent::Recovered,
     "run.head" => Store::StoreEvent::RunHead,

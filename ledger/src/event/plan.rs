@@ -313,6 +313,9 @@ pub enum RetryOn {
 pub struct AgentPlan {
     /// The agent file as the step names it, version suffix included.
     pub agent: String,
+    /// Whether an earlier reply of the run may answer an identical model request of this step.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub cache: bool,
     /// Millionths: 0.7 is 700000, so that the plan has no floats to compare.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confidence_threshold_millionths: Option<u32>,

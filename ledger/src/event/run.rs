@@ -98,6 +98,9 @@ pub struct RunCreated {
     /// always kept as a blob that runs share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lock: Option<CanonicalJson>,
+    /// Whether every model call is made, although an earlier reply of the run may answer it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub no_cache: bool,
     /// For a recompute: of what; absent for a run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<RecomputeOf>,
@@ -228,6 +231,8 @@ pub enum TimerKind {
     Retry,
     /// `model_policy.timeout_s` of the run.
     RunTimeout,
+    /// `max_wall_seconds` of the run's worlds.
+    WorldBudget,
 }
 
 /// `clock.jumped`: at a start the wall clock was before the last frame, or it went forward by more

@@ -146,8 +146,11 @@ impl WorldEvent {
 /// The request that a posted event came with. All events of one post are one input.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Post {
-    /// BLAKE3 of its bytes.
+    /// BLAKE3 of its events.
     pub digest: String,
+    /// The idempotency key of the request, on the first event of the post.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// Counted from 1 in a run.
     pub n: u64,
 }
@@ -284,6 +287,25 @@ pub struct Posted {
     pub data: CanonicalJson,
     /// The post.
     pub post: Post,
+}
+
+impl super::Event {
+    /// Who posted it, and the post it came with. Nothing: it is no posted event.
+    pub fn posted(&self) -> Option<(Principal, Post)> {
+        if let Self::World(event) = self {
+            return event.by().cloned().zip(event.post().cloned());
+        }
+        let posted = Posted::of(self)?;
+        Some((posted.by, posted.post))
+    }
+
+    /// Whether it is a person's input to the world of a run: something posted, or a raised budget.
+    pub fn is_world_input(&self) -> bool {
+        match self {
+            Self::World(event) => event.by().is_some(),
+            other => Posted::of(other).is_some(),
+        }
+    }
 }
 
 impl Posted {

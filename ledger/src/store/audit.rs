@@ -60,6 +60,29 @@ impl dyn Reader + '_ {
         self.auditor()?.scan_frames(from, limit)
     }
 
+    /// The position of the last frame in the order of appending, 0 in an empty ledger; found by
+    /// halving.
+    ///
+    /// # Errors
+    /// As [`Audit::scan_frames`].
+    pub fn last_position(&self) -> Result<u64, StoreError> {
+        let audit = self.auditor()?;
+        let exists = |from: u64| Ok::<_, StoreError>(!audit.scan_frames(from, 1)?.is_empty());
+        let (mut some, mut none) = (0, 1);
+        while exists(none)? {
+            some = none;
+            none = none.saturating_mul(2);
+        }
+        while none - some > 1 {
+            let middle = some + (none - some) / 2;
+            match exists(middle)? {
+                true => some = middle,
+                false => none = middle,
+            }
+        }
+        Ok(some)
+    }
+
     /// See [`Audit::scan_blobs`].
     ///
     /// # Errors

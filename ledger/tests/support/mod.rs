@@ -131,6 +131,7 @@ pub(crate) fn created(workflow: &str) -> Draft {
             idempotency_key: None,
             limits: Limits::default(),
             lock: None,
+            no_cache: false,
             of: None,
             params: CanonicalJson::parse(b"{}").unwrap(),
             principal: Principal {

@@ -15,6 +15,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
     let post = || {
         Some(Post {
             digest: name(),
+            key: Some(name()),
             n: 3,
         })
     };

@@ -119,14 +119,19 @@ impl EnvelopeDetails {
                     detail.take_agent(frame.seq, event);
                 }
             }
+            Event::World(_) | Event::Foreign { .. } => {
+                // What is posted, and a raised budget, take up a run that had ended.
+                if state.scope(0).is_some_and(|root| root.ended.is_none()) {
+                    self.scopes.entry(0).or_default().begin_again();
+                }
+            }
             Event::Recompute(RecomputeEvent::Compared(_))
             | Event::Worker(_)
             | Event::Webhook(_)
             | Event::Person(_)
-            | Event::World(_)
             | Event::Kv(_)
-            | Event::Store(_)
-            | Event::Foreign { .. } => {}
+            | Event::Delivery(_)
+            | Event::Store(_) => {}
         }
     }
 

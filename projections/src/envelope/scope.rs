@@ -13,6 +13,8 @@ pub(super) struct ScopeDetail {
     pub(super) ended: Option<Timestamp>,
     pub(super) error: Option<ErrorView>,
     pub(super) usage: Usage,
+    /// The hash that its end recorded.
+    pub(super) world_hash: Option<String>,
 }
 
 impl ScopeDetail {
@@ -24,12 +26,16 @@ impl ScopeDetail {
             }
             RunEvent::Resumed(resumed) => {
                 if resumed.from.is_some() {
-                    (self.ended, self.error) = (None, None);
+                    self.begin_again();
                 }
             }
-            RunEvent::Completed(_) => self.ended = Some(frame.at),
+            RunEvent::Completed(completed) => {
+                self.ended = Some(frame.at);
+                self.world_hash.clone_from(&completed.world);
+            }
             RunEvent::Failed(failed) => {
                 self.ended = Some(frame.at);
+                self.world_hash.clone_from(&failed.world);
                 self.error = Some(ErrorView {
                     code: failed.code.clone(),
                     message: failed.message.clone(),
@@ -43,6 +49,11 @@ impl ScopeDetail {
             | RunEvent::TimerFired(_)
             | RunEvent::ClockJumped(_) => {}
         }
+    }
+
+    /// It has not ended after all.
+    pub(super) fn begin_again(&mut self) {
+        (self.ended, self.error, self.world_hash) = (None, None, None);
     }
 
     /// The rest of the run ends in the same moment.

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::details::{EnvelopeDetails, StepDetail};
 use super::{
-    BranchView, Envelope, ItemCountsView, ItemView, REDACTED, StepView, UsageView, skip_marker,
-    step_kind,
+    BranchView, Envelope, ItemCountsView, ItemView, REDACTED, StepView, UsageView, WorldSummary,
+    skip_marker, step_kind, world,
 };
 use crate::lineage::item_name;
 use crate::run::{
@@ -44,6 +44,9 @@ impl Shown<'_> {
         let at = self.state.scope_at(path)?;
         let scope = self.state.scope(at)?;
         let detail = self.details.scopes.get(&at).cloned().unwrap_or_default();
+        // Inline children have no world of their own.
+        let responding = self.state.responding().filter(|_| path.is_empty());
+        let hash = detail.world_hash.filter(|_| detail.ended.is_some());
         Some(Envelope {
             run_id: scoped_run(self.state.stream().name(), path),
             workflow: scope.shape.plan.name.clone(),
@@ -54,6 +57,7 @@ impl Shown<'_> {
             },
             branch: self.branch().filter(|_| path.is_empty()),
             error: detail.error,
+            warnings: responding.map(world::unanswered).unwrap_or_default(),
             params: self.state.params(at),
             env: match scope.parent {
                 None => self.env(),
@@ -61,6 +65,7 @@ impl Shown<'_> {
             },
             steps: self.step_views(at, scope),
             output: self.output(at, scope),
+            world: responding.map(|all| WorldSummary::of(all.head(), hash)),
             totals: UsageView::of(&detail.usage),
             created_at: detail.began,
             ended_at: detail.ended,

@@ -5,7 +5,7 @@ use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 use crate::run::{RunState, TaskPhase};
-use crate::usage::ends_wait_for_people;
+use crate::used_time::ends_wait_for_people;
 
 /// Whether only people could move what a frame is about until it came: what it answers is asked of the
 /// state before it is applied. None of it for a frame that ends no wait.

@@ -115,11 +115,18 @@ impl RunState {
         let Some(task) = self.task_mut(scope, at, event.item()) else {
             return;
         };
-        let open = task.open_call.as_ref().map(|call| call.group.clone());
+        let open = task.open_call.clone();
         let hint = Hint { reflects, stateful };
         task.apply(frame.seq, frame.at, event, hint);
         let still = task.open_call.is_some();
-        self.spend.take(event, open.as_deref(), still);
+        let group = open.as_ref().map(|call| call.group.as_str());
+        self.spend.take(event, group, still);
+        let place = StepAddress {
+            scope,
+            step: at,
+            item: event.item(),
+        };
+        self.follow_call(frame, place, event, open);
         self.reclassify_task(scope, at, event.item());
     }
 

@@ -26,6 +26,7 @@ impl RunState {
     /// [`TransitionError`]; the state is then unchanged.
     pub fn apply(&mut self, frame: &Frame) -> Result<(), TransitionError> {
         let target = self.check_transition(frame)?;
+        let still = self.responding.is_some() && self.status() == RunStatus::Waiting;
         match (&frame.event, target) {
             (Event::Run(event), TransitionTarget::Scope(scope)) => {
                 self.apply_run(frame, scope, event)
@@ -78,7 +79,8 @@ impl RunState {
             _ => {}
         }
         self.end_if_stopped(frame);
-        self.apply_to_worlds(frame);
+        self.replies.pass(frame);
+        self.apply_to_worlds(frame, still);
         self.next_seq = frame.seq + 1;
         self.head = frame.hash;
         self.at = frame.at;

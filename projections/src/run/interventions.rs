@@ -69,6 +69,7 @@ impl RunState {
             idempotency_key: None,
             idempotency_digest: None,
             of: None,
+            no_cache: false,
             pins: None,
             results: None,
         };
@@ -138,12 +139,7 @@ impl RunState {
                 open.extend(root.shape.dependants(step));
             }
         }
-        for (at, step) in (0u32..).zip(&root.steps) {
-            let unrun = step.skipped == Some(SkipReason::RunFailed);
-            if unrun || step.stopped {
-                found.insert(at);
-            }
-        }
+        found.extend(root.closed_steps());
         let begun = |at: &u32| {
             let step = root.steps.get(*at as usize);
             step.is_some_and(|step| step.status != StepStatus::Pending)
@@ -349,9 +345,13 @@ impl RunState {
         (self.parked, self.paused) = (false, None);
         self.resumed = frame.seq;
         let Some(from) = from else { return };
-        self.stopped = None;
-        self.resetting = self.restarted_with(from);
-        self.failing = None;
+        self.go_on(self.restarted_with(from));
+    }
+
+    /// The run goes on, and these of its steps begin again.
+    pub(super) fn go_on(&mut self, resetting: BTreeSet<u32>) {
+        (self.stopped, self.failing) = (None, None);
+        self.resetting = resetting;
         if let Some(root) = self.scopes.first_mut()
             && root.status.is_terminal()
         {
@@ -523,6 +523,20 @@ impl StoredOutput {
             }),
             None => Some(within(&self.location, pointer)),
         }
+    }
+}
+
+impl Scope {
+    /// Steps that ended only because the run did: they were stopped, or never ran.
+    pub(super) fn closed_steps(&self) -> impl Iterator<Item = u32> {
+        let steps = (0u32..).zip(&self.steps);
+        let closed = |step: &Step| {
+            let unrun = step.skipped == Some(SkipReason::RunFailed);
+            unrun || step.stopped
+        };
+        steps
+            .filter(move |(_, step)| closed(step))
+            .map(|(at, _)| at)
     }
 }
 

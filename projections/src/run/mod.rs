@@ -17,6 +17,7 @@ pub mod notices;
 mod outline;
 mod pins;
 pub mod recorded_results;
+pub mod reply_cache;
 pub mod reserved;
 mod responder_tasks;
 mod scope;
@@ -153,6 +154,8 @@ pub struct RunHeader {
     pub idempotency_digest: Option<String>,
     /// For a recompute of a run: which.
     pub of: Option<RecomputeOf>,
+    /// Whether every model call is made.
+    pub no_cache: bool,
     /// The tools its lock names, if it has one that does.
     pub pins: Option<Box<Pins>>,
     /// For a recompute: what answers the calls that it does not send.
@@ -178,6 +181,8 @@ pub struct RunState {
     /// Steps that wait to be sent again.
     retries: BTreeSet<(u32, u32)>,
     spend: Spend,
+    /// What identical requests may repeat.
+    replies: reply_cache::ReplyCache,
     /// How many tasks wait for people.
     suspended: usize,
     /// Effects that have not ended, by the frame that announced them.
@@ -259,6 +264,7 @@ impl RunState {
             idempotency_key: created.idempotency_key.clone(),
             idempotency_digest: created.idempotency_digest.clone(),
             of: created.of.clone(),
+            no_cache: created.no_cache,
             pins,
             results,
         };
@@ -286,6 +292,7 @@ impl RunState {
             produced: BTreeMap::new(),
             retries: BTreeSet::new(),
             spend: Spend::default(),
+            replies: reply_cache::ReplyCache::default(),
             suspended: 0,
             announced: BTreeMap::new(),
             notices: BTreeMap::new(),

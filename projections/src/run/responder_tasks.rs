@@ -15,8 +15,7 @@ use std::collections::{BTreeMap, HashMap};
 use ktsu_ledger::event::plan::world::{AskPlan, ResponderPlan, ResponderWork};
 use ktsu_ledger::event::plan::{AgentPlan, StepWork};
 use ktsu_ledger::event::{
-    AgentEvent, ResponderFailed, RunEvent, RunStarted, TaskKind, WorkerDispatched, WorldEvent,
-    is_address,
+    AgentEvent, RunEvent, RunStarted, TaskKind, WorkerDispatched, WorldEvent, is_address,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 
@@ -289,22 +288,23 @@ impl RunState {
     ///
     /// [`Responding::apply`]: crate::world::Responding::apply
     pub(super) fn apply_to_responder_tasks(&mut self, frame: &Frame) {
-        match &frame.event {
-            Event::World(WorldEvent::Completed(done)) => self.end_ask(&done.address),
-            Event::World(WorldEvent::Failed(ResponderFailed {
-                address: Some(address),
-                ..
-            })) => self.end_ask(address),
-            Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
-                let task = self.responding().and_then(|all| all.task(&end.step));
-                if task.is_some_and(|task| task.phase == TaskPhase::SetAside) {
-                    self.end_ask(&end.step);
-                }
+        if let Event::World(WorldEvent::Completed(done)) = &frame.event {
+            self.end_ask(&done.address);
+        } else if let Event::World(WorldEvent::Failed(failed)) = &frame.event
+            && let Some(address) = &failed.address
+        {
+            self.end_ask(address);
+        } else if let Event::Agent(AgentEvent::Finished(end)) = &frame.event
+            && is_address(&end.step)
+        {
+            let task = self.responding().and_then(|all| all.task(&end.step));
+            if task.is_some_and(|task| task.phase == TaskPhase::SetAside) {
+                self.end_ask(&end.step);
             }
-            Event::Run(RunEvent::Completed(_)) if is_address(&frame.scope) => {
-                self.end_responder_run(frame);
-            }
-            _ => {}
+        } else if let Event::Run(RunEvent::Completed(_)) = &frame.event
+            && is_address(&frame.scope)
+        {
+            self.end_responder_run(frame);
         }
     }
 
@@ -321,10 +321,12 @@ impl RunState {
     }
 }
 
-/// What a responder asks, as an agent's plan: one without a file, params or items.
+/// What a responder asks, as an agent's plan: one without a file, params or items. An identical
+/// question of the run is answered by an earlier reply.
 fn agent_plan(ask: &AskPlan) -> AgentPlan {
     AgentPlan {
         agent: String::new(),
+        cache: true,
         confidence_threshold_millionths: None,
         file: String::new(),
         for_each: None,

@@ -96,7 +96,9 @@ impl Spend {
         let cost = match event {
             AgentEvent::Response(answer) => {
                 // A call that failed before anything was charged shows no price.
-                let shows = answer.error.is_none() || answer.cost_micro_usd > 0;
+                // Nor does a repeated reply, for which nothing is charged.
+                let free = answer.error.is_some() || answer.repeats.is_some();
+                let shows = !free || answer.cost_micro_usd > 0;
                 if let Some(group) = open.filter(|_| shows) {
                     let dearest = &mut self.group(group).dearest_micro_usd;
                     *dearest = Some(dearest.unwrap_or(0).max(answer.cost_micro_usd));

@@ -131,6 +131,7 @@ pub fn starts_work(event: &Event) -> bool {
         Event::Recompute(_)
         | Event::Person(_)
         | Event::Kv(_)
+        | Event::Delivery(_)
         | Event::Store(_)
         | Event::Foreign { .. } => false,
     }

@@ -5,6 +5,7 @@
 //! step has one task; a fan-out has one for each item that was started.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ktsu_ledger::event::{
     AgentEvent, LostReason, Purpose, Report, StepInput, ToolReturned, WorkerEvent,
@@ -14,6 +15,7 @@ use serde_json::json;
 
 use super::calls::{ForcedFailure, RequestedCalls};
 use super::recorded_results::TaskResults;
+use super::reply_cache::{CachedReply, RequestKey};
 use super::reserved;
 
 /// How often a lost task is sent out again, those that a restart of the orchestrator cost not
@@ -58,6 +60,8 @@ pub struct AgentTask {
     /// What the item gave, once it is settled.
     pub ended: Option<ItemEnd>,
     losses: u32,
+    /// Whether its step had begun before, and was begun again.
+    begun_again: bool,
 }
 
 /// How far a task is.
@@ -134,6 +138,10 @@ pub struct ModelCall {
     pub digest: String,
     /// The model group it asks.
     pub group: String,
+    /// What identical requests have in common with it, if it takes part in the cache.
+    pub key: Option<RequestKey>,
+    /// The recorded reply that answers it, if one did when it was asked.
+    pub reply: Option<Arc<CachedReply>>,
 }
 
 /// A report that was taken.
@@ -165,6 +173,7 @@ impl AgentTask {
             input,
             last,
             attempt,
+            begun_again: attempt > 0,
             ..Self::default()
         }
     }
@@ -172,6 +181,13 @@ impl AgentTask {
     /// Whether a runtime may report about it.
     pub fn is_live(&self) -> bool {
         matches!(self.phase, TaskPhase::Dispatched | TaskPhase::Drafted)
+    }
+
+    /// Whether an earlier reply may answer its requests: neither did a person begin its step again, nor
+    /// did a runtime lose it. Restarts of the orchestrator do not count, as a run that is cut off goes
+    /// on like one that is not; nor do the dispatches after an approval.
+    pub fn is_first_try(&self) -> bool {
+        !self.begun_again && self.losses == 0
     }
 
     /// Whether it has been sent out and has not ended.
@@ -265,10 +281,7 @@ impl AgentTask {
                     && purposed
                     && self.has_results()
             }
-            AgentEvent::Response(answer) => {
-                let open = self.open_call.as_ref();
-                live && reported && open.is_some_and(|call| call.seq == answer.request)
-            }
+            AgentEvent::Response(answer) => self.accepts_reply(answer, live && reported),
             AgentEvent::Decided(decided) => {
                 let fits = match decided.draft {
                     Some(_) => self.draft.is_none() && self.has_results(),
@@ -367,6 +380,8 @@ impl AgentTask {
                     seq,
                     digest: request.digest.clone(),
                     group: request.group.clone(),
+                    key: None,
+                    reply: None,
                 };
                 if let Some(record) = &mut self.recorded_results {
                     record.set_offered_tools(request.tools.as_ref());

@@ -37,6 +37,7 @@ fn created(steps: Value) -> Event {
         idempotency_key: None,
         limits: Limits::default(),
         lock: None,
+        no_cache: false,
         of: None,
         params: CanonicalJson::from_value(&json!({"n": 1})).unwrap(),
         principal: Principal {

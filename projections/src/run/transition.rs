@@ -179,7 +179,7 @@ impl RunState {
             }
             Event::World(event) => self.check_world(frame, event),
             Event::Foreign { .. } if frame.event.is_known() => self.check_kit_event(frame),
-            Event::Kv(_) | Event::Store(_) | Event::Foreign { .. } => {
+            Event::Kv(_) | Event::Delivery(_) | Event::Store(_) | Event::Foreign { .. } => {
                 Err(TransitionError::Unknown(frame.event.kind().to_owned()))
             }
         }
@@ -269,7 +269,7 @@ impl RunState {
                 let ends = self.stopped().is_none() || scope.parent.is_some();
                 ends && !scope.status.is_terminal() && scope.unsettled == 0
             }
-            RunEvent::TimerFired(fired) => live && self.has_pending_timer(at, scope, fired),
+            RunEvent::TimerFired(fired) => live && self.has_pending_timer(frame, at, fired),
         };
         self.require(allowed, frame, "the run", scope.status.as_str())?;
         if let RunEvent::TimerFired(TimerFired {
@@ -306,7 +306,10 @@ impl RunState {
         Ok(TransitionTarget::Opens { scope, step })
     }
 
-    fn has_pending_timer(&self, at: u32, scope: &Scope, fired: &TimerFired) -> bool {
+    fn has_pending_timer(&self, frame: &Frame, at: u32, fired: &TimerFired) -> bool {
+        let Some(scope) = scope_of(self, at) else {
+            return false;
+        };
         match (fired.timer, &fired.step) {
             (TimerKind::RunTimeout, None) => {
                 let times_out = self.outline.root().plan.policy.timeout_ms.is_some();
@@ -318,7 +321,12 @@ impl RunState {
                 .position(id)
                 .and_then(|step| scope_of(self, at)?.steps.get(step as usize))
                 .is_some_and(|step| matches!(step.phase, Phase::Backoff { .. })),
-            (TimerKind::RunTimeout, Some(_)) | (TimerKind::Retry, None) => false,
+            (TimerKind::WorldBudget, None) => {
+                let open = self.failing().is_none() && self.status() == RunStatus::Running;
+                scope.parent.is_none() && open && self.is_world_time_up(frame.at)
+            }
+            (TimerKind::RunTimeout | TimerKind::WorldBudget, Some(_))
+            | (TimerKind::Retry, None) => false,
         }
     }
 
@@ -331,7 +339,12 @@ impl RunState {
                     && self.spend().cost_micro_usd == spent.cost_micro_usd
                     && spent.cost_micro_usd >= spent.limit_micro_usd
             }
-            AgentEvent::Request(_) => self.may_call_model(),
+            // A request that a recorded reply answers costs nothing.
+            AgentEvent::Request(request) => {
+                let first = || task.is_some_and(AgentTask::is_first_try) && self.repeats_replies();
+                (self.may_call_model() || self.has_reply(request))
+                    && (request.routing.is_none() || first())
+            }
             AgentEvent::Response(_)
             | AgentEvent::Decided(_)
             | AgentEvent::ReflectStarted(_)

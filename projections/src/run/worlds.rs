@@ -1,10 +1,13 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
-use ktsu_ledger::event::{PersonEvent, Posted, StepEvent, WorldEvent};
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::event::plan::world::WorldBudget;
+use ktsu_ledger::event::{PersonEvent, RunEvent, StepEvent, WorldEvent};
+use ktsu_ledger::{Event, Frame, Timestamp};
 
+use super::scope::Scope;
 use super::transition::{TransitionError, TransitionTarget};
-use super::{Effective, Outline, RunFailure, RunState, RunStatus, Todo};
+use super::{Effective, FoldError, Outline, RunFailure, RunState, RunStatus, Todo};
+use crate::world::responding::WorldRefusal;
 use crate::world::{Reactions, Responding};
 
 impl RunState {
@@ -28,6 +31,31 @@ impl RunState {
         self.idle.is_some() && self.idle == self.next_seq.checked_sub(1)
     }
 
+    /// Whether somebody may post to the run: it loads worlds and goes on by itself, or it is complete
+    /// and goes on with what is posted.
+    pub fn takes_posts(&self) -> bool {
+        self.responding.is_some()
+            && match self.scope(0).map(|root| root.status) {
+                Some(RunStatus::Running) => self.failing().is_none() && !self.is_parked(),
+                Some(RunStatus::Complete) => true,
+                _ => false,
+            }
+    }
+
+    /// Whether a person may raise the budget of the run's worlds: it goes on, has completed, or failed
+    /// because the budget is used up.
+    pub fn may_raise_budget(&self) -> bool {
+        let Some(responding) = self.responding() else {
+            return false;
+        };
+        match self.scope(0).map(|root| root.status) {
+            Some(RunStatus::Running) => self.failing().is_none(),
+            Some(RunStatus::Complete) => true,
+            Some(RunStatus::Failed) => responding.exhausted().is_some(),
+            _ => false,
+        }
+    }
+
     /// After a first frame.
     pub(super) fn unseen_worlds(outline: &Outline, frame: &Frame) -> Option<Box<Responding>> {
         let worlds = outline.worlds();
@@ -35,6 +63,7 @@ impl RunState {
             return None;
         }
         let mut responding = Responding::new(Reactions::of(worlds));
+        responding.apply_time(frame, false);
         responding.apply(frame);
         Some(Box::new(responding))
     }
@@ -62,9 +91,12 @@ impl RunState {
             return Err(TransitionError::Scope(frame.scope.clone()));
         }
         let status = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
-        let raises = matches!(event, WorldEvent::BudgetRaised(_));
         let open = status == RunStatus::Running && !self.is_parked();
-        let allowed = raises || (open && self.failing().is_none());
+        let allowed = match event {
+            WorldEvent::BudgetRaised(_) => self.may_raise_budget(),
+            event if event.post().is_some() => self.takes_posts(),
+            _ => open && self.failing().is_none(),
+        };
         self.require(allowed, frame, "the run", status.as_str())?;
         responding.check(frame, event)?;
         Ok(TransitionTarget::Nothing)
@@ -77,19 +109,94 @@ impl RunState {
         frame: &Frame,
     ) -> Result<TransitionTarget, TransitionError> {
         if let Some(responding) = self.responding.as_deref()
-            && let Some(posted) = Posted::of(&frame.event)
+            && let Some((by, post)) = frame.event.posted()
         {
-            responding.check_post(frame, &posted.by, &posted.post)?;
+            let status = self.status().as_str();
+            self.require(self.takes_posts(), frame, "the run", status)?;
+            responding.check_post(frame, &by, &post)?;
         }
         Ok(TransitionTarget::Nothing)
     }
 
-    /// Takes any frame, behind everything else that takes it.
-    pub(super) fn apply_to_worlds(&mut self, frame: &Frame) {
+    /// Whether the end of a run names the world that its frames made. To be asked before or after the
+    /// frame is applied, by whoever verifies: it costs as much as the world is large, and whoever
+    /// decides has just made the hash.
+    ///
+    /// # Errors
+    /// [`WorldRefusal::Hash`].
+    pub fn check_world_hash(&self, frame: &Frame) -> Result<(), WorldRefusal> {
+        let named = match &frame.event {
+            Event::Run(RunEvent::Completed(end)) => &end.world,
+            Event::Run(RunEvent::Failed(end)) => &end.world,
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::World(_)
+            | Event::Kv(_)
+            | Event::Delivery(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => return Ok(()),
+        };
+        let responding = self.responding().filter(|_| frame.scope.is_empty());
+        let made = responding.map(|responding| responding.head().hash());
+        match *named == made {
+            true => Ok(()),
+            false => Err(WorldRefusal::Hash {
+                expected: made,
+                got: named.clone(),
+            }),
+        }
+    }
+
+    /// As [`RunState::fold`], and every end names the world that its frames made.
+    ///
+    /// # Errors
+    /// [`FoldError`].
+    pub fn fold_with_world_hashes<'a>(
+        frames: impl IntoIterator<Item = &'a Frame>,
+    ) -> Result<Self, FoldError> {
+        let mut frames = frames.into_iter();
+        let first = frames.next().ok_or(FoldError::Empty)?;
+        let mut state = Self::fold([first])?;
+        for frame in frames {
+            let folded = state.apply(frame);
+            folded
+                .and_then(|()| Ok(state.check_world_hash(frame)?))
+                .map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
+        }
+        Ok(state)
+    }
+
+    /// The limits of the run's worlds in force: the lowest of each, unless a person raised it.
+    pub fn world_budget(&self) -> Option<WorldBudget> {
+        let responding = self.responding()?;
+        let worlds = self.outline.worlds().values();
+        let lowest = worlds.map(|world| world.budget).reduce(WorldBudget::lowest);
+        lowest.map(|budget| responding.budget(budget))
+    }
+
+    /// Whether the time of the world's budget is used up at a moment.
+    pub fn is_world_time_up(&self, at: Timestamp) -> bool {
+        let limit = self.world_budget().and_then(|budget| {
+            let responding = self.responding()?;
+            responding.time_limit(budget.max_wall_ms)
+        });
+        limit.is_some_and(|(until, _)| until <= at)
+    }
+
+    /// Takes any frame, behind everything else that takes it. `still`: whether only people could move
+    /// the run until then.
+    pub(super) fn apply_to_worlds(&mut self, frame: &Frame, still: bool) {
         // Without worlds this is all that they cost.
         let Some(mut responding) = self.responding.take() else {
             return;
         };
+        responding.apply_time(frame, still);
         responding.apply(frame);
         if frame.scope.is_empty() {
             self.apply_steps_to_worlds(frame, &mut responding);
@@ -97,6 +204,26 @@ impl RunState {
         self.responding = Some(responding);
         self.apply_to_responder_tasks(frame);
         self.fail_by_worlds(frame);
+        if self.status().is_terminal() && frame.event.is_world_input() {
+            self.reopen(frame);
+        }
+    }
+
+    /// A run that had ended goes on because of what somebody posted, or with a raised budget. Steps
+    /// that the end of the budget stopped, or kept from running, begin again.
+    fn reopen(&mut self, frame: &Frame) {
+        (self.parked, self.resumed) = (false, frame.seq);
+        self.deadline_from = frame.at;
+        let failed = self.failing.is_some();
+        if failed {
+            self.restart_responder_tasks(frame);
+        }
+        if let (None, Some(responding)) = (frame.event.posted(), &mut self.responding) {
+            responding.take_up();
+        }
+        let root = self.scopes.first().filter(|_| failed);
+        let closed = root.into_iter().flat_map(Scope::closed_steps);
+        self.go_on(closed.collect());
     }
 
     /// A responder that fails ends the run unless it says otherwise (seed 000, invariant 11), and so

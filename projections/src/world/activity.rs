@@ -118,6 +118,7 @@ pub fn is_world_event(event: &Event, scope: &str) -> bool {
         | Event::Webhook(_)
         | Event::Person(_)
         | Event::Kv(_)
+        | Event::Delivery(_)
         | Event::Store(_) => false,
     }
 }

@@ -38,12 +38,20 @@ pub fn describe_world(event: &WorldEvent) -> String {
         }
         WorldEvent::BudgetExhausted(event) => event.reasons.join(", "),
         WorldEvent::BudgetRaised(event) => {
-            by.trim_start().to_owned()
-                + &event
-                    .reason
-                    .iter()
-                    .map(|why| format!(": {why}"))
-                    .collect::<String>()
+            let limits = [
+                ("max_events", event.max_events),
+                ("max_llm_cost_micro_usd", event.max_llm_cost_micro_usd),
+                (
+                    "max_recursion_depth",
+                    event.max_recursion_depth.map(u64::from),
+                ),
+                ("max_wall_ms", event.max_wall_ms),
+            ];
+            let limits = limits.into_iter();
+            let limits = limits.filter_map(|(name, limit)| Some(format!("{name}={}", limit?)));
+            let limits = limits.collect::<Vec<_>>().join(", ");
+            let why = event.reason.as_deref().map(|why| format!(": {why}"));
+            format!("{limits}{by}{}", why.unwrap_or_default())
         }
     }
 }

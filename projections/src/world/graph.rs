@@ -84,6 +84,7 @@ impl World {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => WorldChange::Nothing,
         }
@@ -306,6 +307,23 @@ impl World {
     /// How many relations there are.
     pub fn relation_count(&self) -> usize {
         self.relations.size()
+    }
+
+    /// How many objects there are of each type. Costs as much as there are types.
+    pub fn objects_by_type(&self) -> BTreeMap<&str, usize> {
+        let types = self.by_type.iter();
+        types
+            .map(|(kind, listing)| (&**kind, listing.size()))
+            .collect()
+    }
+
+    /// How many relations there are of each type.
+    pub fn relations_by_type(&self) -> BTreeMap<&str, usize> {
+        let mut counts = BTreeMap::new();
+        for relation in self.relations.values() {
+            *counts.entry(&*relation.kind).or_default() += 1;
+        }
+        counts
     }
 
     /// All objects, in order of creation.

@@ -12,11 +12,13 @@
 //! Pieces: [`graph`] the world and its rules; [`object`] what it holds; `index` and [`find`]
 //! look-ups whose cost does not grow with it; [`hash`] and [`diff`] its identity and its
 //! differences; [`derivation`] keys and ids; [`activity`] depth and counts of world frames;
-//! [`responding`] the queue; [`steps`] completed steps as objects.
+//! [`responding`] the queue; `posts` what people posted; `budget`
+//! and `wall_time` limits and the time used up; [`steps`] completed steps as objects.
 
 pub mod activity;
 mod budget;
 pub mod candidates;
+pub mod comparison;
 pub mod derivation;
 pub mod describe;
 pub mod diff;
@@ -25,19 +27,23 @@ pub mod graph;
 pub mod hash;
 mod index;
 pub mod object;
+mod posts;
 pub mod reactions;
 pub mod responding;
 pub mod steps;
 mod tasks;
 pub mod trigger;
+mod wall_time;
 
 pub use activity::Activity;
+pub use comparison::WorldComparison;
 pub use derivation::TriggerKey;
 pub use diff::WorldDiff;
 pub use find::Condition;
 pub use graph::World;
 pub use index::{IndexValue, IndexedFields};
 pub use object::{WorldObject, WorldRelation};
+pub use posts::PostRecord;
 pub use reactions::Reactions;
 pub use responding::Responding;
 pub use tasks::{TaskPhase as ResponderTaskPhase, WorldTask};

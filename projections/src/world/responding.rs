@@ -14,20 +14,22 @@
 
 mod check;
 mod firing;
+mod limits;
+mod pending;
 mod queue;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, Candidate, Derivation, FinishReason, FiringVerdict, OutputRejected,
-    Posted, RunEvent, TaskKind, WorkerEvent, WorldEvent,
+    AgentEvent, Candidate, Derivation, FiringVerdict, OutputRejected, Posted, RunEvent, TaskKind,
+    TimerKind, WorkerEvent, WorldBudgetExhausted, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 
 pub use check::WorldRefusal;
 pub use firing::{Firing, OutputPlace};
+pub use pending::PendingTrigger;
 
 use queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger, subject_of, take};
 
@@ -35,12 +37,11 @@ use super::activity::{Activity, is_address};
 use super::budget::RaisedLimits;
 use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::graph::{World, WorldChange};
+use super::posts::Posts;
 use super::reactions::Reactions;
-use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask};
+use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask, came_to_nothing, has_no_gateway};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
-
-/// What a gateway says of a model group that it does not know.
-const UNKNOWN_GROUP: &str = "unknown_group";
+use super::wall_time::WallTime;
 
 /// See the module documentation.
 #[derive(Debug, Clone)]
@@ -57,8 +58,7 @@ pub struct Responding {
     firing: Option<Firing>,
     tasks: Tasks,
     activity: Activity,
-    /// The last post, and how many events of it were taken.
-    post: (u64, u32),
+    posts: Posts,
     /// How often steps completed or were overlaid.
     step_ordinal: u64,
     has_fired: bool,
@@ -69,6 +69,11 @@ pub struct Responding {
     next_of_goal: u32,
     /// Limits that people raised.
     raised: RaisedLimits,
+    /// The end of the budget, until limits are raised.
+    exhausted: Option<Box<WorldBudgetExhausted>>,
+    wall: WallTime,
+    /// Whether the timer of the budget fired, until limits are raised.
+    is_time_up: bool,
 }
 
 impl Responding {
@@ -85,13 +90,16 @@ impl Responding {
             firing: None,
             tasks: Tasks::default(),
             activity: Activity::default(),
-            post: (0, 0),
+            posts: Posts::default(),
             step_ordinal: 0,
             has_fired: false,
             is_loaded: false,
             rejected: None,
             next_of_goal: 0,
             raised: RaisedLimits::default(),
+            exhausted: None,
+            wall: WallTime::default(),
+            is_time_up: false,
         }
     }
 
@@ -151,6 +159,13 @@ impl Responding {
         phases.any(|phase| phase != TaskPhase::SetAside)
     }
 
+    /// What responders asked and no gateway can answer, since it does not know the model group. It is
+    /// asked again when a person takes the run up again.
+    pub fn unanswered(&self) -> impl Iterator<Item = &Arc<TaskContext>> {
+        let unanswered = self.tasks.all().filter(|task| task.is_unanswered);
+        unanswered.map(|task| &task.context)
+    }
+
     /// A task by its address.
     pub fn task(&self, address: &str) -> Option<&WorldTask> {
         self.tasks.get(address)
@@ -178,11 +193,6 @@ impl Responding {
         &self.activity
     }
 
-    /// The limits in force: those of the worlds, and what people raised.
-    pub fn budget(&self, of_worlds: WorldBudget) -> WorldBudget {
-        self.raised.over(of_worlds)
-    }
-
     /// Who reacts to what.
     pub fn reactions(&self) -> &Arc<Reactions> {
         &self.reactions
@@ -198,11 +208,6 @@ impl Responding {
         self.rejected.as_deref()
     }
 
-    /// The number that the next post has.
-    pub fn next_post(&self) -> u64 {
-        self.post.0 + 1
-    }
-
     /// Takes a frame that [`Responding::check`] allows, whatever it is about.
     pub fn apply(&mut self, frame: &Frame) {
         self.activity.apply(frame);
@@ -210,7 +215,7 @@ impl Responding {
             Event::World(event) => self.apply_world(frame, event),
             Event::Foreign { kind, .. } => {
                 if let Some(posted) = Posted::of(&frame.event) {
-                    let key = KeySource::Root(self.post_key(posted.post.n));
+                    let key = KeySource::Root(self.posts.take(frame, &posted.by, &posted.post));
                     let queued = (key, QueuedSubject::Posted(posted.data), None);
                     self.enqueue(frame, kind, WorldChange::Nothing, queued);
                 }
@@ -228,7 +233,14 @@ impl Responding {
             Event::Agent(AgentEvent::Finished(end))
                 if is_address(&end.step) && came_to_nothing(end) =>
             {
-                self.tasks.set_aside(&end.step);
+                match has_no_gateway(end) {
+                    true => self.tasks.leave_unanswered(&end.step),
+                    false => self.tasks.set_aside(&end.step),
+                }
+            }
+            Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
+            Event::Run(RunEvent::TimerFired(fired)) => {
+                self.is_time_up |= fired.timer == TimerKind::WorldBudget;
             }
             Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
                 self.end_task(frame, &end.step, end.outcome.clone());
@@ -242,6 +254,7 @@ impl Responding {
             | Event::Webhook(_)
             | Event::Person(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_) => {}
         }
         self.advance();
@@ -409,6 +422,9 @@ impl Responding {
             | WorldEvent::BudgetRaised(_) => {
                 if let WorldEvent::BudgetRaised(raised) = event {
                     self.raised.take(raised);
+                    (self.exhausted, self.is_time_up) = (None, false);
+                } else if let WorldEvent::BudgetExhausted(exhausted) = event {
+                    self.exhausted = Some(Box::new(exhausted.clone()));
                 }
                 let change = self.head.apply_event(frame.seq, event);
                 let subject = if let WorldEvent::ObjectPatched(patched) = event {
@@ -430,27 +446,23 @@ impl Responding {
 
     /// What a key of this event is made of.
     fn key_of(&mut self, frame: &Frame, event: &WorldEvent) -> KeySource {
+        let posted = event.by().zip(event.post());
+        let posted = posted.map(|(by, post)| self.posts.take(frame, by, post));
         if let WorldEvent::ObjectCreated(created) = event
             && let Some(key) = &created.key
         {
             return KeySource::Root(TriggerKey::keyed(&created.kind, key));
         }
-        match (event.post(), event.derived(), &self.current) {
-            (Some(post), ..) => KeySource::Root(self.post_key(post.n)),
-            (None, Some(derived), Some(current)) if derived.responder.is_some() => {
+        if let Some(key) = posted {
+            return KeySource::Root(key);
+        }
+        match (event.derived(), &self.current) {
+            (Some(derived), Some(current)) if derived.responder.is_some() => {
                 KeySource::Output(current.key.clone(), derived.clone())
             }
-            (None, Some(derived), _) => KeySource::Root(TriggerKey::goal(derived.entry)),
-            (None, None, _) => KeySource::Root(TriggerKey::step("", "", frame.seq)),
+            (Some(derived), _) => KeySource::Root(TriggerKey::goal(derived.entry)),
+            (None, _) => KeySource::Root(TriggerKey::step("", "", frame.seq)),
         }
-    }
-
-    fn post_key(&mut self, n: u64) -> TriggerKey {
-        self.post = match self.post {
-            (same, taken) if same == n => (n, taken.saturating_add(1)),
-            _ => (n, 0),
-        };
-        TriggerKey::post(self.post.0, self.post.1)
     }
 
     fn step_key(&mut self, frame: &Frame, step: &str) -> KeySource {
@@ -578,14 +590,6 @@ impl Responding {
             }
         }
     }
-}
-
-/// Whether a model was not asked in the end, or nobody waited for it: the run was ended, or no gateway
-/// knows the model group.
-fn came_to_nothing(end: &AgentFinished) -> bool {
-    let stopped = matches!(end.reason, FinishReason::Stopped | FinishReason::Timeout);
-    let code = end.outcome.pointer("/error/code");
-    (end.report.is_none() && stopped) || code.is_some_and(|code| code == UNKNOWN_GROUP)
 }
 
 /// Whether a frame's first cause is this trigger.

@@ -3,7 +3,12 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use ktsu_ledger::event::{AgentFinished, FinishReason};
+
 use super::trigger::TaskContext;
+
+/// What a gateway says of a model group that it does not know.
+const UNKNOWN_GROUP: &str = "unknown_group";
 
 /// A task, and where it stands.
 #[derive(Debug, Clone)]
@@ -14,6 +19,8 @@ pub struct WorldTask {
     pub phase: TaskPhase,
     /// How often it was begun.
     pub attempts: u32,
+    /// Whether it is set aside because no gateway knows its model group.
+    pub is_unanswered: bool,
 }
 
 /// Where a task stands. It is forgotten when its responder has reacted to its end.
@@ -77,6 +84,7 @@ impl Tasks {
             context,
             phase,
             attempts: 0,
+            is_unanswered: false,
         };
         self.all.insert(order, task);
     }
@@ -121,6 +129,15 @@ impl Tasks {
         self.change(address, TaskPhase::SetAside);
     }
 
+    /// It is set aside, because no gateway knows its model group.
+    pub(super) fn leave_unanswered(&mut self, address: &str) {
+        self.set_aside(address);
+        let order = self.by_address.get(address);
+        if let Some(task) = order.and_then(|order| self.all.get_mut(order)) {
+            task.is_unanswered = true;
+        }
+    }
+
     /// Those that are at such a phase wait to begin anew.
     pub(super) fn wait_again(&mut self, holds: impl Fn(TaskPhase) -> bool) {
         let again = self.all.values().filter(|task| holds(task.phase));
@@ -147,6 +164,7 @@ impl Tasks {
         let order = self.by_address.get(address)?;
         let task = self.all.get_mut(order)?;
         let before = std::mem::replace(&mut task.phase, phase);
+        task.is_unanswered = false;
         let responder = &task.context.responder;
         let one = self.by_responder.entry(Arc::clone(responder)).or_default();
         let was = u32::from(matches!(before, TaskPhase::Announced { .. }));
@@ -163,4 +181,17 @@ impl Tasks {
         }
         Some(Arc::clone(&task.context))
     }
+}
+
+/// Whether a model was not asked in the end, or nobody waited for it: the run was ended, or no gateway
+/// knows the model group.
+pub(super) fn came_to_nothing(end: &AgentFinished) -> bool {
+    let stopped = matches!(end.reason, FinishReason::Stopped | FinishReason::Timeout);
+    (end.report.is_none() && stopped) || has_no_gateway(end)
+}
+
+/// Whether no gateway knows the model group that was asked.
+pub(super) fn has_no_gateway(end: &AgentFinished) -> bool {
+    let code = end.outcome.pointer("/error/code");
+    code.is_some_and(|code| code == UNKNOWN_GROUP)
 }

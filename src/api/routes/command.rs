@@ -24,7 +24,7 @@ pub(super) struct CommandTarget {
     pub(super) orchestrator: Orchestrator,
     pub(super) caller: Caller,
     pub(super) run: RunTarget,
-    headers: HeaderMap,
+    pub(super) headers: HeaderMap,
 }
 
 impl FromRequestParts<Orchestrator> for CommandTarget {
@@ -68,7 +68,7 @@ impl CommandTarget {
     }
 
     /// `If-Match: SEQ`, quoted or not.
-    fn expected(&self) -> Result<Option<u64>, ProblemDetails> {
+    pub(super) fn expected(&self) -> Result<Option<u64>, ProblemDetails> {
         let Some(given) = self.headers.get("if-match") else {
             return Ok(None);
         };

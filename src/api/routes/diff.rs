@@ -61,6 +61,13 @@ pub(super) async fn diff(
         .await
         .map_err(problems::compare_error)?;
     let [a, b] = names;
-    let same = diff.is_empty();
-    Ok(Json(value!(wire::DiffView { a, b, same, diff })))
+    let same = diff.diff.is_empty();
+    Ok(Json(value!(wire::DiffView {
+        a,
+        b,
+        same,
+        diff: diff.diff,
+        world: diff.world,
+        world_changes: diff.world_changes,
+    })))
 }

@@ -16,8 +16,13 @@ use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::HumanCommand;
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
+use ktsu_workflow::admit::budget::RaisedBudget;
 use ktsu_workflow::admit::intervention::{ForkPosition, ForkRequest, OverlayCommand};
 use ktsu_workflow::definition::Definition;
+
+/// The most dollars, and the most seconds, that a limit is raised to.
+const MAX_RAISED_USD: f64 = 1_000_000.0;
+const MAX_RAISED_SECONDS: f64 = 1_000_000_000.0;
 
 /// Makes a branch of a run: a copy that shares the frames before the fork position.
 #[utoipa::path(post, path = "/runs/{id}/fork", params(RunTarget), request_body = wire::Fork,
@@ -78,7 +83,7 @@ pub(super) async fn overlay(
     target.submit(StatusCode::OK, command).await
 }
 
-/// Lets a waiting branch go on, or begins steps of a run that has ended again.
+/// Lets a waiting branch go on, raises the budget of a world, or begins steps of an ended run again.
 #[utoipa::path(post, path = "/runs/{id}/resume", params(RunTarget, IfMatch),
     request_body = wire::Resume, responses((status = 202, body = wire::CommandRecorded)))]
 pub(super) async fn resume(
@@ -87,7 +92,11 @@ pub(super) async fn resume(
 ) -> Result<Response, ProblemDetails> {
     must_not_be_inline(&target)?;
     let body: wire::Resume = command::body(body)?;
-    continue_run(target, body.from, body.reason).await
+    let raise = body.raise.map(raised).transpose()?;
+    if raise.is_some() && body.from.is_some() {
+        return Err(invalid("from and raise exclude each other"));
+    }
+    continue_run(target, (body.from, raise), body.reason).await
 }
 
 /// Restarts a step of a run and everything that depends on it: `/resume` with `from`.
@@ -99,7 +108,7 @@ pub(super) async fn retry(
 ) -> Result<Response, ProblemDetails> {
     must_not_be_inline(&target)?;
     let body: wire::Retry = command::body(body)?;
-    continue_run(target, Some(body.from), body.reason).await
+    continue_run(target, (Some(body.from), None), body.reason).await
 }
 
 fn must_not_be_inline(target: &CommandTarget) -> Result<(), ProblemDetails> {
@@ -110,21 +119,52 @@ fn must_not_be_inline(target: &CommandTarget) -> Result<(), ProblemDetails> {
     Err(ProblemDetails::new(ErrorCode::NotResumable, words))
 }
 
-/// Resumes a run, or restarts it from a step.
+/// Limits in the units in which they are recorded.
+fn raised(raise: wire::RaisedLimits) -> Result<RaisedBudget, ProblemDetails> {
+    let scaled = |name: &str, value: Option<f64>, scale: f64, most: f64| {
+        let Some(value) = value else { return Ok(None) };
+        match (0.0..=most).contains(&value) {
+            // Within the bounds, so that it fits.
+            true => Ok(Some((value * scale).round() as u64)),
+            false => Err(invalid(&format!(
+                "{name} must be a number from 0 to {most}"
+            ))),
+        }
+    };
+    if raise.max_events.is_some_and(|events| events > MAX_NUMBER) {
+        let words = format!("max_events must be an integer from 0 to {MAX_NUMBER}");
+        return Err(invalid(&words));
+    }
+    let cost = raise.max_llm_cost_usd;
+    let (wall, most) = (raise.max_wall_seconds, MAX_RAISED_SECONDS);
+    Ok(RaisedBudget {
+        max_events: raise.max_events,
+        max_llm_cost_micro_usd: scaled("max_llm_cost_usd", cost, 1e6, MAX_RAISED_USD)?,
+        max_recursion_depth: raise.max_recursion_depth,
+        max_wall_ms: scaled("max_wall_seconds", wall, 1e3, most)?,
+    })
+}
+
+/// Resumes a run, raises its budget, or restarts it from a step.
 async fn continue_run(
     target: CommandTarget,
-    from: Option<String>,
+    (from, raise): (Option<String>, Option<RaisedBudget>),
     reason: Option<String>,
 ) -> Result<Response, ProblemDetails> {
     let by = target.caller.principal.clone();
-    let command = HumanCommand::Resume { from, by, reason };
+    let command = HumanCommand::Resume {
+        from,
+        raise,
+        by,
+        reason,
+    };
     target.submit(StatusCode::ACCEPTED, command).await
 }
 
 impl CommandTarget {
     /// Rejects changes that would use another principal's secrets: a run acts with the secrets of
     /// the principal that started it, and a foreign definition could send them anywhere.
-    async fn must_not_use_keys_of_others(
+    pub(super) async fn must_not_use_keys_of_others(
         &self,
         definition: Option<&Definition>,
     ) -> Result<(), ProblemDetails> {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use subtle::ConstantTimeEq as _;
 
 use super::parameter::IdempotencyKey;
-use super::query::{Query, WaitQuery};
+use super::query::{InvokeQuery, Query, WaitQuery};
 use super::runs::read_envelope;
 use super::{RunTarget, wire};
 use crate::access::Caller;
@@ -29,7 +29,7 @@ use ktsu_server::body::JsonObject;
     params(
         ("workflow" = String, Path, description = "The name of a root workflow"),
         IdempotencyKey,
-        Query::<WaitQuery>,
+        Query::<InvokeQuery>,
     ),
     request_body(content = Object, description = "The params, at most 1 MiB"),
     responses(
@@ -45,7 +45,7 @@ pub(super) async fn invoke(
     caller: Caller,
     workflow: Result<Path<String>, PathRejection>,
     headers: HeaderMap,
-    Query(wait): Query<WaitQuery>,
+    Query(asked): Query<InvokeQuery>,
     body: JsonObject,
 ) -> Result<Response, ProblemDetails> {
     let unknown = || ProblemDetails::from(ErrorCode::WorkflowNotFound);
@@ -63,10 +63,12 @@ pub(super) async fn invoke(
     {
         authorize(&orchestrator, &workflow, auth, &headers)?;
     }
+    let wait = asked.wait;
     let request = InvokeRequest {
         workflow,
         body: Value::Object(body.0),
         idempotency_key: idempotency_key(&headers)?,
+        no_cache: asked.no_cache,
         principal: caller.principal,
     };
     let begun = match wait.waits() {

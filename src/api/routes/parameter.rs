@@ -13,6 +13,7 @@ use utoipa::openapi::{RefOr, Required, Schema};
 
 use super::query::invalid;
 use crate::ids::RunPath;
+use ktsu_delivery::PATTERN_SYNTAX;
 use ktsu_server::ProblemDetails;
 
 /// The largest integer that every JSON library reads exactly.
@@ -47,6 +48,8 @@ pub(super) enum Kind {
     Cursor,
     /// Visible ASCII characters.
     Key,
+    /// Types of frames.
+    Pattern,
 }
 
 /// A run, and the steps that lead to an inline child.
@@ -57,6 +60,8 @@ const CURSOR: &str =
 static CURSOR_PATTERN: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(CURSOR).expect("the pattern is valid"));
 const KEY: &str = "^[!-~]+$";
+static FRAME_PATTERN: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(PATTERN_SYNTAX).expect("the pattern is valid"));
 
 impl Parameter {
     /// One that may be left out.
@@ -87,6 +92,7 @@ impl Parameter {
             Kind::Flag => matches!(value, "true" | "false"),
             Kind::Run => RunPath::parse(value).is_some(),
             Kind::Cursor => CURSOR_PATTERN.is_match(value),
+            Kind::Pattern => FRAME_PATTERN.is_match(value),
             Kind::Key => {
                 let visible = value.bytes().all(|byte| byte.is_ascii_graphic());
                 visible && (1..=MAX_KEY).contains(&(value.len() as u64))
@@ -108,6 +114,9 @@ impl Parameter {
             Kind::Flag => format!("{name} must be true or false"),
             Kind::Run => format!("{name} must be a run"),
             Kind::Cursor => format!("{name} must be the `next` of another page"),
+            Kind::Pattern => {
+                format!("{name} must be a type of frames, object.*, * or some of these with commas")
+            }
             Kind::Key => {
                 format!("{name} must have 1 to {MAX_KEY} visible ASCII characters and no spaces")
             }
@@ -169,6 +178,7 @@ impl Parameter {
             Kind::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
             Kind::Run => text().pattern(Some(RUN)),
             Kind::Cursor => text().pattern(Some(CURSOR)),
+            Kind::Pattern => text().pattern(Some(PATTERN_SYNTAX)),
             Kind::Key => text()
                 .min_length(Some(1))
                 .max_length(usize::try_from(MAX_KEY).ok())
@@ -212,6 +222,28 @@ impl IfMatch {
     );
 }
 
+/// Requests with the same key and events are one post.
+pub(super) struct PostKey;
+
+impl PostKey {
+    pub(super) const PARAMETER: Parameter = Parameter::new(
+        "Idempotency-Key",
+        Kind::Key,
+        "Requests of a principal with the same key and events are recorded once in a run",
+    );
+}
+
+/// The last frame about something that a client knows of.
+pub(super) struct SubjectIfMatch;
+
+impl SubjectIfMatch {
+    pub(super) const PARAMETER: Parameter = Parameter::new(
+        "If-Match",
+        Kind::Number(0..=MAX_NUMBER),
+        "The number of the last frame known about the object or the relation",
+    );
+}
+
 /// Where a stream of events was left.
 pub(super) struct LastEventId;
 
@@ -233,7 +265,13 @@ macro_rules! headers {
     };
 }
 
-headers!(IdempotencyKey, IfMatch, LastEventId);
+headers!(
+    IdempotencyKey,
+    IfMatch,
+    LastEventId,
+    PostKey,
+    SubjectIfMatch
+);
 
 #[cfg(test)]
 mod tests {

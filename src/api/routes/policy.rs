@@ -28,9 +28,10 @@ const READ: Policy = Policy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]
 const RECORD: Policy = Policy::Roles(&[Operator, Auditor, Admin]);
 const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
+const ADMINISTER: Policy = Policy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 33] = [
+pub const TABLE: [(&str, &str, Policy); 40] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -41,6 +42,7 @@ pub const TABLE: [(&str, &str, Policy); 33] = [
     ("GET", "/runs/{id}/envelope", READ),
     ("GET", "/runs/{id}/steps/{step}", READ),
     ("GET", "/runs/{id}/frames", RECORD),
+    ("GET", "/events", RECORD),
     ("GET", "/runs/{id}/trace", READ),
     ("GET", "/runs/{id}/world", READ),
     ("GET", "/diff", READ),
@@ -53,12 +55,18 @@ pub const TABLE: [(&str, &str, Policy); 33] = [
     ("POST", "/runs/{id}/cancel", READ),
     ("POST", "/runs/{id}/terminate", OPERATE),
     ("POST", "/runs/{id}/pause", OPERATE),
+    ("POST", "/runs/{id}/events", OPERATE),
     ("POST", "/runs/{id}/recompute", OPERATE),
     ("GET", "/runs/{id}/recompute", READ),
     ("GET", "/approvals", READ),
     ("GET", "/reviews", READ),
     ("GET", "/runs/{id}/steps/{step}/approval", READ),
     ("POST", "/runs/{id}/steps/{step}/approval/decide", APPROVE),
+    ("GET", "/subscriptions", ADMINISTER),
+    ("POST", "/subscriptions", ADMINISTER),
+    ("DELETE", "/subscriptions/{id}", ADMINISTER),
+    ("GET", "/subscriptions/{id}/dead", ADMINISTER),
+    ("POST", "/subscriptions/{id}/redrive", ADMINISTER),
     ("POST", "/runs/{id}/steps/{step}/report", Policy::Attempt),
     ("POST", "/runs/{id}/steps/{step}/complete", Policy::Attempt),
     ("POST", "/tools/ktsu/{name}", Policy::Attempt),

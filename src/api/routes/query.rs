@@ -45,6 +45,13 @@ impl QueryParameters for NoParameters {
 /// The longest a request may wait, in seconds.
 const MAX_WAIT: u64 = 3600;
 
+/// How long to wait before answering.
+const WAIT: Parameter = Parameter::new(
+    "wait",
+    Kind::Number(0..=MAX_WAIT),
+    "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
+);
+
 /// How to answer.
 #[derive(Debug)]
 pub(super) struct WaitQuery {
@@ -53,15 +60,38 @@ pub(super) struct WaitQuery {
 }
 
 impl QueryParameters for WaitQuery {
-    const PARAMETERS: &'static [Parameter] = &[Parameter::new(
-        "wait",
-        Kind::Number(0..=MAX_WAIT),
-        "Seconds to wait for the end: 200 with what it came to if it comes, else 202.",
-    )];
+    const PARAMETERS: &'static [Parameter] = &[WAIT];
 
     fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
         Ok(Self {
             wait: given.number("wait"),
+        })
+    }
+}
+
+/// How to run a workflow, and how to answer.
+#[derive(Debug)]
+pub(super) struct InvokeQuery {
+    /// How to answer.
+    pub(super) wait: WaitQuery,
+    /// Whether every model call is made.
+    pub(super) no_cache: bool,
+}
+
+impl QueryParameters for InvokeQuery {
+    const PARAMETERS: &'static [Parameter] = &[
+        WAIT,
+        Parameter::new(
+            "no_cache",
+            Kind::Flag,
+            "Makes every model call, although an earlier reply of the run may answer it.",
+        ),
+    ];
+
+    fn read(given: &RawQuery) -> Result<Self, ProblemDetails> {
+        Ok(Self {
+            wait: WaitQuery::read(given)?,
+            no_cache: given.flag("no_cache"),
         })
     }
 }

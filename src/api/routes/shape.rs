@@ -8,9 +8,10 @@ use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::policy::{self, Policy};
-use super::trace;
+use super::{subscriptions, trace};
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
+use ktsu_workflow::admit::post::MAX_POST_EVENTS;
 
 /// The schema of a type, as `/openapi.json` describes it.
 pub(super) struct DtoSchema {
@@ -171,10 +172,21 @@ pub(super) fn refine(document: &mut Value) {
         "pattern": r"^(params(\.[^.]+)+|step\.[^.]+\.(output\.)?[^.]+)$",
         "not": {"pattern": r"^step\..*\.output$"},
     });
+    shapes["Resume"]["not"] = json!({"anyOf": [both("from", "raise")]});
     shapes["Decide"]["if"] = json!({"properties": {"decision": {"const": "happened"}}});
     shapes["Decide"]["then"] =
         json!({"required": ["result"], "properties": {"result": {"type": "string"}}});
     shapes["Decide"]["else"] = json!({"properties": {"result": {"type": "null"}}});
+    for (name, syntax) in [
+        ("pattern", ktsu_delivery::PATTERN_SYNTAX),
+        ("secret", subscriptions::SECRET_SYNTAX),
+        ("url", subscriptions::URL_SYNTAX),
+    ] {
+        shapes["SubscriptionRequest"]["properties"][name]["pattern"] = json!(syntax);
+    }
+    let several = &mut shapes["EventPosts"]["anyOf"][1];
+    several["minItems"] = json!(1);
+    several["maxItems"] = json!(MAX_POST_EVENTS);
     refine_messages(shapes);
     let trace = &mut document["paths"]["/runs/{id}/trace"]["get"];
     let chosen = trace::TREE_PARAMETERS.into_iter();

@@ -54,14 +54,14 @@ impl QueryParameters for TraceQuery {
         Parameter::new(
             "of",
             Kind::Text,
-            "A field of the envelope (`params.x`, `step.triage.priority`, `output.x`): where it came \
-             from. Neither `frame` nor `why_not` goes with it.",
+            "A field of the envelope (`params.x`, `step.triage.priority`, `output.x`), or of an object in \
+             the run's world (`OBJECT.FIELD`): where it came from. Neither `frame` nor `why_not` goes with it.",
         ),
         Parameter::new(
             "why_not",
             Kind::Text,
-            "A step, as `id` or `call/id`: why it did not run, or is not done. Neither `frame` nor \
-             `of` goes with it.",
+            "A step, as `id` or `call/id`: why it did not run, or is not done; or a responder: why it did \
+             not react. Neither `frame` nor `of` goes with it.",
         ),
         Parameter::new(
             "step",
@@ -142,7 +142,7 @@ fn read_trace(
         let answer = provenance::answer(&story()?, scope, path);
         trace.origin = Some(answer.map_err(not_in_run)?);
     } else if let Some(step) = &of.why_not {
-        let answer = why_not::why_not(&story()?, scope, step);
+        let answer = why_not::why_not_of(&story()?, scope, step, None);
         trace.why_not = Some(answer.map_err(not_in_run)?);
     } else if let Some(seq) = of.frame {
         let chain = match of.direction.as_deref() {

@@ -7,6 +7,8 @@ mod approvals;
 mod comparison;
 mod home;
 mod interventions;
+mod posts;
+mod subscriptions;
 mod trace;
 
 use std::collections::BTreeMap;
@@ -26,7 +28,16 @@ pub use approvals::{Decide, Decision, ToolMessage, ToolMessages};
 pub use comparison::{DiffView, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
-    Branch, CommandRecorded, Effects, Fork, Overlay, Resume, Retry, RunCommandView,
+    Branch, CommandRecorded, Effects, Fork, Overlay, RaisedLimits, Resume, Retry, RunCommandView,
+};
+pub use posts::{
+    EventPost, EventPosts, KitEventPost, NotePost, ObjectPatchPost, ObjectPost, PatchedObject,
+    PostRecorded, PostedObject, PostedRelation, RecordedEvent, RelationPost, RelationRemovalPost,
+    RemovedRelation,
+};
+pub use subscriptions::{
+    DeadLetterShown, DeadLetters, DeliveryErrorShown, RedriveAccepted, SubscriptionList,
+    SubscriptionRequest, SubscriptionShown,
 };
 pub use trace::{Placed, Trace};
 

@@ -20,6 +20,8 @@ pub(super) struct Tally {
     cost_micro_usd: u64,
     reflections: u64,
     repairs: u64,
+    /// Calls that an earlier reply of the run answered.
+    cached: u64,
     /// Calls of tools that were sent.
     pub(super) tools: u64,
     flags: Vec<String>,
@@ -74,6 +76,7 @@ impl Tally {
         if answer.error.is_none() {
             self.model = model(answer);
         }
+        self.cached += u64::from(answer.repeats.is_some());
         self.used((answer.tokens_in, answer.tokens_out), answer.cost_micro_usd);
     }
 
@@ -110,7 +113,11 @@ impl Tally {
     pub(super) fn words(&self) -> String {
         let calls = match self.calls {
             0 => String::new(),
-            calls => agents::calls(calls, self.tokens, self.reflections, self.repairs),
+            calls => agents::calls(
+                calls,
+                self.tokens,
+                (self.reflections, self.repairs, self.cached),
+            ),
         };
         let cost = match self.cost_micro_usd {
             0 => String::new(),
@@ -169,6 +176,12 @@ impl Items {
 
 /// A model's answer in words: `p/m 812+200 tokens $0.0012 1.2 s`.
 pub(super) fn reply(answer: &LlmResponse) -> String {
+    if let Some(seq) = answer.repeats {
+        return format!(
+            "{} from the cache, as in frame {seq}",
+            text::line(&model(answer))
+        );
+    }
     format!(
         "{} {} {} {}",
         text::line(&model(answer)),

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::{AgentEvent, ItemEvent, StepEvent, WebhookEvent, WorkerEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
-use ktsu_projections::usage::ends_wait_for_people;
+use ktsu_projections::used_time::ends_wait_for_people;
 
 /// The waits of everything under way, by scope and step.
 #[derive(Debug, Clone, Default)]

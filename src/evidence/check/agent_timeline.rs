@@ -218,6 +218,8 @@ impl<'a> AgentTimeline<'a> {
             Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_)) => {
                 self.ended |= frame.scope.is_empty();
             }
+            // It goes on with what is posted, or with a raised budget.
+            event if event.is_world_input() => self.ended = false,
             Event::Step(StepEvent::Started(started)) => self.begin(&frame.scope, &started.step),
             Event::Step(StepEvent::Reset(reset)) => self.begin(&frame.scope, &reset.step),
             Event::Worker(WorkerEvent::Dispatched(sent)) => {

@@ -6,6 +6,7 @@
 //! content     extracts, definitions, replay                   check/content
 //! beside      the verifier in it, tables for people           check/companion_files
 //! outputs     outputs, compared with replies and responses    check/outputs
+//! world       objects, relations, responders, posts, budgets  check/world, check/world_outputs
 //! lock        the locks of runs                               check/lock
 //! tools       every call requested, permitted, answered       check/tools ─┐ check/agent_timeline,
 //! approvals   every required approval given               check/approvals ─┘ check/history
@@ -26,6 +27,8 @@ mod reading;
 mod repeated;
 mod tools;
 mod tree;
+mod world;
+mod world_outputs;
 
 use ktsu_ledger::note::{Checkpoint, PublicKey};
 use serde::Serialize;
@@ -197,6 +200,7 @@ pub fn verify_from(
         ("verifier", evidence.verifier()),
         ("derived", evidence.derived(against)),
         ("outputs", evidence.outputs(against)),
+        ("world", evidence.world(against)),
         ("replay", evidence.replay(against)),
         ("approvals", evidence.approvals(against)),
         ("tools", evidence.tools(against)),

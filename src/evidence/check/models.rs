@@ -4,8 +4,10 @@
 
 use std::rc::Rc;
 
-use ktsu_ledger::event::{LlmRequest, LlmResponse};
-use ktsu_ledger::{CanonicalJson, Frame};
+use ktsu_ledger::event::{AgentEvent, LlmRequest, LlmResponse};
+use ktsu_ledger::{Actor, CanonicalJson, Event, Frame};
+use ktsu_projections::run::reply_cache::{CachedReply, RequestKey};
+use ktsu_projections::run::task::ModelCall;
 use serde_json::{Value, json};
 
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, TaskProgress};
@@ -75,7 +77,10 @@ impl<'a> AgentTimeline<'a> {
             Some(calls) => json!({"content": content, "tool_calls": calls}),
         };
         let words = "its digest is not that of what the model said";
-        let right = answer.output_hash == digest(&said);
+        let right = match answer.report {
+            Some(_) => answer.output_hash == digest(&said) && answer.repeats.is_none(),
+            None => frame.actor == Actor::Orchestrator && self.is_repeated(answer),
+        };
         self.fail_if(ClaimKind::Tools, frame, !right, words);
         let list = calls.as_ref().and_then(Value::as_array);
         task.calls = list.into_iter().flatten().map(CheckedCall::of).collect();
@@ -88,6 +93,42 @@ impl<'a> AgentTimeline<'a> {
             task.context_digests
                 .insert(frame.seq, answer.output_hash.clone());
         }
+    }
+}
+
+impl AgentTimeline<'_> {
+    /// Whether a reply without a report is the earlier one that it names, to an identical request.
+    fn is_repeated(&self, answer: &LlmResponse) -> bool {
+        let event = |seq: u64| match &self.history.frames.get(usize::try_from(seq).ok()?)?.event {
+            Event::Agent(event) => Some(event),
+            _ => None,
+        };
+        let request = |seq| match event(seq) {
+            Some(AgentEvent::Request(request)) => Some(request),
+            _ => None,
+        };
+        let repeats = answer.repeats.filter(|seq| *seq < answer.request);
+        let Some((seq, AgentEvent::Response(first))) =
+            repeats.and_then(|seq| Some((seq, event(seq)?)))
+        else {
+            return false;
+        };
+        let (Some(asked), Some(before)) = (request(answer.request), request(first.request)) else {
+            return false;
+        };
+        let call = ModelCall {
+            seq: answer.request,
+            digest: asked.digest.clone(),
+            group: asked.group.clone(),
+            key: None,
+            reply: None,
+        };
+        let key = RequestKey::of(asked);
+        let expected = CachedReply::of(seq, first).map(|reply| {
+            let task = (answer.step.as_str(), answer.item);
+            reply.repeated(&call, task, answer.attempt)
+        });
+        key.is_some() && key == RequestKey::of(before) && expected.as_ref() == Some(answer)
     }
 }
 

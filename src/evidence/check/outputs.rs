@@ -5,7 +5,7 @@
 //! Outputs computed by expressions (of transforms, of children and of runs) are covered by
 //! `replay`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::plan::{Plan, StepWork};
 use ktsu_ledger::event::{
@@ -82,6 +82,9 @@ struct OutputCheck<'a> {
     found: &'a mut OutputTally,
     steps: BTreeMap<(String, String), StepOutputs>,
     purposes: BTreeMap<u64, Purpose>,
+    /// Requests whose replies may be repeated, and what those replies say.
+    cacheable: BTreeSet<u64>,
+    texts: BTreeMap<u64, String>,
     plan: Option<Plan>,
     /// Whether there is a definition, and it cannot be read.
     unread: bool,
@@ -101,6 +104,8 @@ impl<'a> OutputCheck<'a> {
             found,
             steps: BTreeMap::new(),
             purposes: BTreeMap::new(),
+            cacheable: BTreeSet::new(),
+            texts: BTreeMap::new(),
             plan: None,
             unread: false,
         }
@@ -231,6 +236,9 @@ impl<'a> OutputCheck<'a> {
         match event {
             AgentEvent::Request(request) => {
                 self.purposes.insert(frame.seq, request.purpose);
+                if request.routing.is_some() {
+                    self.cacheable.insert(frame.seq);
+                }
             }
             AgentEvent::Response(response) => self.replied(frame, response),
             AgentEvent::Decided(decided) => {
@@ -260,11 +268,12 @@ impl<'a> OutputCheck<'a> {
         if response.error.is_some() || (turn && calls) {
             return;
         }
-        let text = match response.content.as_ref().map(CanonicalJson::to_value) {
-            Some(Value::String(text)) => text,
-            Some(other) => other.to_string(),
-            None => String::new(),
-        };
+        let repeated = response.repeats.map(|seq| self.texts.get(&seq).cloned());
+        let text = repeated.map(Option::unwrap_or_default);
+        let text = text.unwrap_or_else(|| text_of(response));
+        if self.cacheable.contains(&response.request) {
+            self.texts.insert(frame.seq, text.clone());
+        }
         let step = self.step(frame);
         step.replies.entry(response.item).or_default().push(text);
     }
@@ -337,6 +346,15 @@ impl<'a> OutputCheck<'a> {
         self.blame(frame, !right, words)?;
         self.holds(frame);
         Ok(())
+    }
+}
+
+/// What a reply says.
+fn text_of(response: &LlmResponse) -> String {
+    match response.content.as_ref().map(CanonicalJson::to_value) {
+        Some(Value::String(text)) => text,
+        Some(other) => other.to_string(),
+        None => String::new(),
     }
 }
 

@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::hops;
 use super::path::{FieldNotFoundError, FieldPath, not_found};
 use super::story::TracedRun;
+use super::world_answer;
 use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
@@ -24,7 +25,8 @@ pub struct ProvenanceAnswer {
     pub path: String,
     /// The inline child it is in; empty for the run itself.
     pub scope: String,
-    /// JSON pointer into the envelope of that scope.
+    /// JSON pointer into the envelope of that scope; of a field in a world `/objects/ID/data/…` or
+    /// `/relations/ID/…`.
     pub pointer: String,
     /// The value.
     pub value: Value,
@@ -44,10 +46,17 @@ pub struct Hop {
     pub frame: Option<u64>,
     /// The step, by path; empty for the run itself.
     pub step: String,
-    /// `reference`, `template`, `transform`, `reply`, `answer`, `child`, `items`, `skipped`, `overlay`.
+    /// `reference`, `template`, `transform`, `reply`, `answer`, `child`, `items`, `skipped`, `overlay`;
+    /// in a world `goal`, `emit`, `then`, `reply`, `params`.
     pub how: &'static str,
     /// In the words of the definition.
     pub text: String,
+    /// The responder that made it, in a world.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub responder: Option<String>,
+    /// The object or the relation that it is about, in a world.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub object: Option<String>,
 }
 
 /// A leaf: something recorded that a value was made of.
@@ -92,11 +101,25 @@ pub struct Decider {
 /// The most characters of a value that are repeated in an answer; the frame has all of it.
 const MAX_VALUE: usize = 4096;
 
-/// Where a field of an envelope came from; `within` is the child that was asked about.
+/// Where a field of an envelope, or of an object in the world of the run, came from; `within` is the
+/// child that was asked about. What the envelope has comes first.
 ///
 /// # Errors
 /// [`FieldNotFoundError`].
 pub fn answer(
+    story: &TracedRun<'_>,
+    within: &str,
+    path: &str,
+) -> Result<ProvenanceAnswer, FieldNotFoundError> {
+    let in_world = within.is_empty() && story.state().responding().is_some();
+    match of_envelope(story, within, path) {
+        Err(_) if in_world => world_answer::answer(story, path),
+        found => found,
+    }
+}
+
+/// Where a field of an envelope came from.
+pub(super) fn of_envelope(
     story: &TracedRun<'_>,
     within: &str,
     path: &str,
@@ -173,20 +196,20 @@ impl TracedRun<'_> {
 }
 
 /// Frames as trees, each made once.
-struct FrameCache<'s, 'f> {
+pub(super) struct FrameCache<'s, 'f> {
     story: &'s TracedRun<'f>,
     data: BTreeMap<u64, Value>,
 }
 
 impl<'s, 'f> FrameCache<'s, 'f> {
-    fn new(story: &'s TracedRun<'f>) -> Self {
+    pub(super) fn new(story: &'s TracedRun<'f>) -> Self {
         Self {
             story,
             data: BTreeMap::new(),
         }
     }
 
-    fn origin(&mut self, place: &FramePointer) -> ValueOrigin {
+    pub(super) fn origin(&mut self, place: &FramePointer) -> ValueOrigin {
         let value = self.value(place);
         let frame = usize::try_from(place.frame).ok();
         let frame = frame.and_then(|at| self.story.frames.get(at));
@@ -245,6 +268,21 @@ fn named(
             let path = place.path.strip_suffix("/value").filter(|_| is_env);
             (dotted(path.unwrap_or(&place.path)), None)
         }
+        Event::World(event) => {
+            let path = ["/data/", "/patch/"];
+            let path = path
+                .into_iter()
+                .find_map(|base| place.path.strip_prefix(base));
+            let field = dotted(path.unwrap_or(&place.path));
+            let about = event
+                .subject()
+                .map_or_else(String::new, |id| format!("{id}: "));
+            let by = event
+                .by()
+                .map_or_else(String::new, |by| format!(" by {}", by.id));
+            (format!("{about}{field}{by}"), None)
+        }
+        Event::Foreign { kind, .. } => (format!("{kind}: {}", dotted(&place.path)), None),
         Event::Agent(AgentEvent::Finished(finished)) => {
             let facts = story.facts.get(scope, &finished.step, finished.item);
             let reply = facts.replies.iter().rev().find(|seq| **seq < place.frame);

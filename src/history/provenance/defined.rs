@@ -5,7 +5,7 @@ use ktsu_ledger::{Event, Frame};
 
 use super::story::TracedRun;
 use crate::RunReadError;
-use ktsu_workflow::definition::{CompiledStep, CompiledWorkflow, Definition};
+use ktsu_workflow::definition::{CompiledStep, CompiledWorkflow, CompiledWorlds, Definition};
 
 /// Each with the frame that brought it: the run's own, then those of forks that changed it.
 #[derive(Debug)]
@@ -43,6 +43,11 @@ impl DefinitionHistory {
 }
 
 impl TracedRun<'_> {
+    /// The worlds that were in force when a frame was decided.
+    pub(crate) fn worlds_before(&self, frame: u64) -> Option<&CompiledWorlds> {
+        self.defined.before(Some(frame))?.worlds()
+    }
+
     /// The workflow of a scope as it was when a frame was decided.
     pub(super) fn workflow(&self, scope: u32, frame: Option<u64>) -> Option<&CompiledWorkflow> {
         let definition = self.defined.before(frame)?;

@@ -155,12 +155,14 @@ impl RunFacts {
             Event::Run(RunEvent::Branched(branch)) => self.branch(branch),
             // It has not ended after all.
             Event::Run(RunEvent::Resumed(_)) => drop(self.scopes.remove("")),
+            event if event.is_world_input() => drop(self.scopes.remove("")),
             Event::Run(_)
             | Event::Recompute(_)
             | Event::Webhook(WebhookEvent::Dead(_))
             | Event::Worker(_)
             | Event::World(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

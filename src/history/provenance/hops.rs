@@ -16,7 +16,7 @@ use ktsu_workflow::expression::{EvaluatedValue, Root};
 use ktsu_workflow::template::Template;
 
 /// The most hops in an answer.
-const MAX_HOPS: usize = 1000;
+pub(super) const MAX_HOPS: usize = 1000;
 
 /// The way back from a field to its origins.
 pub(super) fn chain(story: &TracedRun<'_>, asked: &FieldPath, origins: &Provenance) -> Vec<Hop> {
@@ -80,6 +80,8 @@ impl HopWalk<'_, '_> {
                 step,
                 how,
                 text,
+                responder: None,
+                object: None,
             });
         }
     }

@@ -9,6 +9,9 @@
 //! Values that only influenced decisions are listed separately, in two groups: those that chose the
 //! value or the steps on its path (a condition, a filter, a schema, a verdict), and those that
 //! could have ended the run before.
+//!
+//! What responders made is not repeated as a whole: a world may be large. `world_answer` begins at one
+//! field and repeats what made it, then what that was made of.
 
 mod answer;
 mod defined;
@@ -16,13 +19,20 @@ mod facts;
 mod hops;
 mod names;
 mod path;
+mod responder_runs;
 mod story;
 #[cfg(test)]
 mod story_tests;
 mod track;
 mod view;
+mod world_answer;
+pub(crate) mod world_names;
+mod world_path;
+pub(crate) mod worlds;
 
 pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, answer, origins};
+pub(crate) use path::segments;
 pub use path::{FieldNotFoundError, FieldPath};
 pub use story::TracedRun;
 pub use track::StepTrack;
+pub(crate) use world_path::find as find_in_world;

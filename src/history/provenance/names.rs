@@ -22,17 +22,8 @@ impl NameLookup<Tracked> for ScopeNames<'_> {
         match root {
             Root::Params if self.scope == 0 => Some(self.story.params_before(self.before)),
             Root::Params => self.story.params(self.scope).cloned(),
-            Root::Env(name) => match state.created().env.get(name)? {
-                EnvValue::Value(value) if self.scope == 0 => {
-                    let place = FramePointer::new(state.env_frame(), "/env");
-                    let place = place.below(name).below("value");
-                    Some(Tracked::recorded(
-                        place,
-                        from_value(&Value::from(value.as_str())),
-                    ))
-                }
-                EnvValue::Value(_) | EnvValue::Secret => None,
-            },
+            Root::Env(name) if self.scope == 0 => self.story.env_value(name),
+            Root::Env(_) => None,
             Root::Step(id) => {
                 let step = state.scope(self.scope)?.shape.position(id)?;
                 self.story.step(self.scope, step)?.before(self.before)
@@ -43,6 +34,22 @@ impl NameLookup<Tracked> for ScopeNames<'_> {
                 Some(Tracked::literal(from_value(&Value::from(index))))
             }
             Root::Name(_) => None,
+        }
+    }
+}
+
+impl TracedRun<'_> {
+    /// A variable of the run; nothing for a secret.
+    pub(super) fn env_value(&self, name: &str) -> Option<Tracked> {
+        let state = self.state();
+        match state.created().env.get(name)? {
+            EnvValue::Value(value) => {
+                let place = FramePointer::new(state.env_frame(), "/env");
+                let place = place.below(name).below("value");
+                let value = from_value(&Value::from(value.as_str()));
+                Some(Tracked::recorded(place, value))
+            }
+            EnvValue::Secret => None,
         }
     }
 }

@@ -163,7 +163,8 @@ pub(super) fn not_found(path: &str, mut there: Vec<String>) -> FieldNotFoundErro
     }
 }
 
-fn segments(path: &str) -> Result<Vec<String>, FieldNotFoundError> {
+/// The segments of a path.
+pub(crate) fn segments(path: &str) -> Result<Vec<String>, FieldNotFoundError> {
     let bad = |why: &str| FieldNotFoundError {
         message: format!("{path} is no path: {why}"),
         unnamed: format!("that is no path: {why}"),

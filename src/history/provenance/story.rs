@@ -1,6 +1,6 @@
 //! A run replayed on tracked values: the input, the output and the deciding values of each step.
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::Frame;
@@ -15,6 +15,7 @@ use super::defined::DefinitionHistory;
 use super::facts::{RunFacts, StepFacts};
 use super::names::ScopeNames;
 use super::track::{StepTrack, TrackedOverlay};
+use super::worlds::WorldFacts;
 use crate::RunReadError;
 use ktsu_workflow::definition::{CompiledStep, CompiledWork};
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
@@ -37,6 +38,8 @@ pub struct TracedRun<'f> {
     so_far: Provenance,
     /// Cached results of [`TracedRun::survival_marks`].
     alive: RefCell<HashMap<u64, Provenance>>,
+    /// What the frames say of the worlds of the run, once somebody asks.
+    pub(super) worlds: OnceCell<Option<WorldFacts>>,
 }
 
 /// The end of a scope.
@@ -63,9 +66,11 @@ impl<'f> TracedRun<'f> {
             outputs: HashMap::new(),
             so_far: Provenance::default(),
             alive: RefCell::default(),
+            worlds: OnceCell::new(),
         };
         let given = story.params_before(u64::MAX);
         story.trace_scope(0, given);
+        story.trace_responder_runs();
         Ok(story)
     }
 
@@ -121,7 +126,7 @@ impl<'f> TracedRun<'f> {
     }
 
     /// Tells a scope, its children with it: as deep as workflows are nested, which the kit bounds.
-    fn trace_scope(&mut self, scope: u32, params: Tracked) {
+    pub(super) fn trace_scope(&mut self, scope: u32, params: Tracked) {
         self.params.insert(scope, params);
         let Some(shape) = self.state().scope(scope).map(|held| held.shape.clone()) else {
             return;

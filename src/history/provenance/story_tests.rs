@@ -29,6 +29,7 @@ fn webhooks(count: usize, failing: Option<usize>) -> Vec<Frame> {
         env: Default::default(),
         idempotency: None,
         lock: None,
+        no_cache: false,
         principal: Principal {
             auth: "none".to_owned(),
             id: "local".to_owned(),

@@ -55,7 +55,7 @@ pub fn page(
                 h2 { "Steps" }
                 (steps(run))
                 h2 { "Model calls" }
-                @for frame in frames { (model_call(frame)) }
+                @for frame in frames { (model_call(frames, frame)) }
                 (tools(frames, tool_calls))
                 (webhooks(frames))
                 h2 { "Envelope" }
@@ -180,7 +180,7 @@ fn item_details(item: &ItemTimeline) -> Markup {
     }
 }
 
-fn model_call(frame: &Frame) -> Markup {
+fn model_call(frames: &[Frame], frame: &Frame) -> Markup {
     match &frame.event {
         Event::Agent(AgentEvent::Request(request)) => {
             let step = item_name(&request.step, request.item);
@@ -198,7 +198,13 @@ fn model_call(frame: &Frame) -> Markup {
                 dollars(answer.cost_micro_usd)
             );
             let error = answer.error.as_ref().map(|error| error.message.as_str());
-            let reply = answer.content.as_ref().map(|reply| reply.as_str());
+            let repeated = answer.repeats.and_then(|seq| usize::try_from(seq).ok());
+            let repeated = repeated.and_then(|at| Some(&frames.get(at)?.event));
+            let reply = match repeated {
+                Some(Event::Agent(AgentEvent::Response(first))) => &first.content,
+                Some(_) | None => &answer.content,
+            };
+            let reply = reply.as_ref().map(|reply| reply.as_str());
             let reply = reply.or(error).unwrap_or_default();
             details(summary, attempts(&answer.attempts) + reply)
         }

@@ -184,6 +184,7 @@ mod tests {
 
     fn view(objects: Vec<ObjectView>, relations: Vec<RelationView>) -> WorldView {
         WorldView {
+            events: 0,
             run_id: "run_1".to_owned(),
             at: 1,
             world_hash: String::new(),

@@ -1,7 +1,7 @@
 //! The shape of `workflows/NAME.workflow.yaml`.
 
 use super::FieldType::{
-    Any, Each, Either, Integer, Keywords, List, Map, Note, Number, Pattern, Schema, Text,
+    Any, Each, Either, Flag, Integer, Keywords, List, Map, Note, Number, Pattern, Schema, Text,
 };
 use super::{
     ATTEMPTS, BACKOFF, DECLARED, FAILURES, FieldType, HEADER, KeyShape, MapShape, NAME, PARAMS,
@@ -46,6 +46,8 @@ pub(crate) const AUTH: MapShape = MapShape::new(
 pub(crate) const POLICY: MapShape = MapShape::new(
     "model_policy",
     &[
+        optional("cache", Flag)
+            .doc("Whether an earlier reply of the run answers an identical model request"),
         optional("cost_budget_usd", Number(0.0, 1_000_000.0))
             .doc("What the model calls of a run may cost"),
         optional("force_group", Text).doc("The model group of every call"),

@@ -8,7 +8,7 @@ use super::*;
 
 fn shipped(name: &str) -> Kit {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/worlds")
+        .join("../../kits")
         .join(name);
     load(&folder).unwrap_or_else(|faults| panic!("{faults}"))
 }
@@ -301,6 +301,19 @@ fn faults_of_worlds_say_what_to_write_instead() {
         (
             "- {name: a, on: object.created, type: Note, emit: [{object: {type: Note}}]}",
             "1:10 endless-responders: \"a\" sets itself off, and only a budget ends it (give one of them a `when`, or its entry a key)",
+        ),
+        (
+            "- {name: a, on: note, emit: [{object: {type: Note}}]}\n\
+             - {name: b, on: object.created, type: Note, emit: [{relation: {type: about, from: '{{ object.id }}', to: c}}]}\n\
+             - {name: c, on: relation.created, type: about, emit: [{object: {type: Note}}]}\n\
+             - {name: d, on: object.created, type: Claim, emit: [{object: {type: Claim, data: {text: a}}}]}",
+            "2:10 endless-responders: responders set each other off, and only a budget ends it: b -> c -> b (give one of them a `when`, or its entry a key)\n\
+             4:10 endless-responders: \"d\" sets itself off, and only a budget ends it (give one of them a `when`, or its entry a key)",
+        ),
+        (
+            "- {name: a, on: object.created, type: Note, emit: [{object: {type: Note}}, {object: {type: Claim, data: {text: a}}}]}\n\
+             - {name: b, on: object.created, type: Claim, emit: [{object: {type: Note}}]}",
+            "1:10 endless-responders: responders set each other off, and only a budget ends it: a, b (give one of them a `when`, or its entry a key)",
         ),
         (
             "- {name: a, on: object.created, type: Note, with: {c: {count: Claim}}, when: 'c == `0`', emit: [{object: {type: Claim, data: {text: a}}}]}",

@@ -15,8 +15,10 @@ pub(crate) struct WorldDraft {
     pub(crate) plan: WorldPlan,
     /// The variables it declares, each with its place.
     pub(crate) env: Vec<(Variable, SourceSpan)>,
-    /// The schema of the params of a run of this world on its own.
+    /// The schema of the params that its own expressions may name.
     pub(crate) params: Option<CanonicalJson>,
+    /// The schema that it declares, and where: other worlds of the kit may declare more.
+    pub(crate) declared_params: Option<(CanonicalJson, SourceSpan)>,
     /// Of its responders: edges first, as in the plan.
     pub(crate) responders: Vec<ResponderDraft>,
     /// Every type that it names.

@@ -11,10 +11,10 @@ use ktsu_ledger::event::plan::world::{
 };
 use ktsu_ledger::event::plan::{Variable, Visibility};
 use ktsu_workflow::world::{MAX_RESPONDERS, MAX_WORLD_TYPES, STEP_OBJECT};
-use serde_json::{Value, json};
 
 use super::draft::{ResponderDraft, TypeKind, TypeMention, WorldDraft};
 use super::entries::{self, EntryList};
+use super::params::takes_goal;
 use super::responder;
 use super::rule::{RuleReader, identifier};
 use crate::dependencies;
@@ -48,7 +48,10 @@ pub(crate) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<WorldD
         secret_flow::check(reader, schema, Visibility::Root);
         reader.params_schema(schema)
     });
-    let params = takes_goal(params.as_ref());
+    let place = fields.get("params").map(|node| node.place);
+    let declared_params = params.zip(place);
+    let schema = declared_params.as_ref();
+    let params = takes_goal(schema.map(|(schema, _)| schema.to_value()));
     let mut gathered = Gathered::default();
     let mut places = BTreeMap::new();
     let objects = fields
@@ -79,28 +82,11 @@ pub(crate) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<WorldD
         plan,
         env,
         params,
+        declared_params,
         responders: gathered.drafts,
         types: gathered.types,
         declared: places,
     })
-}
-
-/// The schema of the params of a world that runs on its own. The goal of a run is its param `goal`, so
-/// that whatever starts runs can give one.
-fn takes_goal(declared: Option<&CanonicalJson>) -> Option<CanonicalJson> {
-    let mut schema = match declared.map(CanonicalJson::to_value) {
-        None => json!({"type": "object"}),
-        Some(Value::Object(schema)) => Value::Object(schema),
-        // Anything goes already.
-        Some(_) => return declared.cloned(),
-    };
-    let members = schema.as_object_mut()?;
-    let properties = members.entry("properties").or_insert_with(|| json!({}));
-    if let Some(properties) = properties.as_object_mut() {
-        let text = || json!({"type": "string"});
-        properties.entry("goal").or_insert_with(text);
-    }
-    CanonicalJson::from_value(&schema).ok()
 }
 
 fn kind(reader: &mut KitReader<'_>, fields: &Fields<'_>) {

@@ -10,7 +10,7 @@ use ktsu_ledger::event::plan::world::{ObjectType, RelationType};
 use ktsu_workflow::world::{GOAL_OBJECT, STEP_OBJECT};
 
 use super::draft::{TypeKind, Worlds};
-use super::reach;
+use super::{params, reach};
 use crate::links;
 use crate::loader::Loader;
 
@@ -24,6 +24,7 @@ pub(crate) fn check(loader: &mut Loader, kit: &str) {
     let mut found = Vec::new();
     names(&worlds, &mut found);
     declared_alike(&worlds, &mut found);
+    params::check(&worlds, &mut found);
     // Of a world that cannot be read it is not known what it declares.
     if worlds.len() == loader.worlds.len() {
         types(&worlds, &mut found);

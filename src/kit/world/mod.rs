@@ -6,6 +6,7 @@ mod entries;
 mod file;
 mod links;
 mod lookups;
+mod params;
 mod reach;
 mod responder;
 mod roots;

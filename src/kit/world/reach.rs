@@ -1,7 +1,7 @@
 //! What is hardly meant, though it would run: responders that nothing reaches, rules that only a
 //! budget ends, guards that miss what comes later. Each is a warning.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use ktsu_config::fault::{Fault, FaultCode};
@@ -170,43 +170,61 @@ fn reacts_to_object(plan: &ResponderPlan, kind: &str) -> bool {
     of_type && plan.on.iter().any(|on| on == "object.created" || on == "*")
 }
 
-/// Responders that set each other off, none of which has a guard: only a budget ends that.
-fn endless(all: &[PlacedResponder<'_>]) -> Option<Fault> {
+/// Responders that set each other off, none of which has a guard: only a budget ends that. One warning
+/// for all that reach one another.
+fn endless(all: &[PlacedResponder<'_>]) -> Vec<Fault> {
     let free = |one: &PlacedResponder<'_>| one.draft.guard.is_none() && one.plan.for_each.is_none();
-    let mut by_trigger: BTreeMap<(usize, usize), ()> = BTreeMap::new();
+    let mut sets: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
     for (from, placed) in all.iter().enumerate().filter(|(_, one)| free(one)) {
-        for entry in entries(placed.plan).filter(|entry| entry.when.is_none()) {
-            for (to, other) in all.iter().enumerate().filter(|(_, one)| free(one)) {
-                if sets_off(entry, other.plan) {
-                    by_trigger.insert((from, to), ());
-                }
+        let certain = || entries(placed.plan).filter(|entry| entry.when.is_none());
+        for (to, other) in all.iter().enumerate().filter(|(_, one)| free(one)) {
+            if certain().any(|entry| sets_off(entry, other.plan)) {
+                sets[from].push(to);
             }
         }
     }
-    let mut sets: Vec<Vec<usize>> = vec![Vec::new(); all.len()];
-    for (from, to) in by_trigger.into_keys() {
-        if let Some(list) = sets.get_mut(from) {
-            list.push(to);
-        }
-    }
-    let cycle = graph::order(&sets).err()?;
-    let names = cycle.iter().filter_map(|at| all.get(*at));
-    let names: Vec<&str> = names.map(|one| one.plan.name.as_str()).collect();
-    let first = all.get(*cycle.first()?)?;
-    let words = match names.as_slice() {
-        [name, _] => format!("{name:?} sets itself off, and only a budget ends it"),
-        _ => format!(
+    let circles = graph::circles(&sets).into_iter();
+    circles
+        .filter_map(|circle| endless_circle(all, &sets, &circle))
+        .collect()
+}
+
+/// What is said of responders that reach one another.
+fn endless_circle(
+    all: &[PlacedResponder<'_>],
+    sets: &[Vec<usize>],
+    circle: &[usize],
+) -> Option<Fault> {
+    let first = all.get(*circle.first()?)?;
+    let name = |at: &usize| all.get(*at).map_or("", |one| one.plan.name.as_str());
+    let words = match circle {
+        [one] => format!("{:?} sets itself off, and only a budget ends it", name(one)),
+        many => format!(
             "responders set each other off, and only a budget ends it: {}",
-            names.join(" -> ")
+            match around(sets, many) {
+                Some(path) => path.iter().map(name).collect::<Vec<_>>().join(" -> "),
+                None => many.iter().map(name).collect::<Vec<_>>().join(", "),
+            }
         ),
     };
-    let fault = warning(
-        first,
-        FaultCode::EndlessResponders,
-        first.draft.place,
-        words,
-    );
+    let code = FaultCode::EndlessResponders;
+    let fault = warning(first, code, first.draft.place, words);
     Some(fault.hint("give one of them a `when`, or its entry a key"))
+}
+
+/// The way around, back to the first, where there is only one.
+fn around(sets: &[Vec<usize>], circle: &[usize]) -> Option<Vec<usize>> {
+    let mut path = vec![*circle.first()?];
+    for _ in circle {
+        let at = *path.last()?;
+        let mut next = sets.get(at)?.iter().filter(|to| circle.contains(to));
+        let (to, other) = (next.next()?, next.next());
+        if other.is_some() {
+            return None;
+        }
+        path.push(*to);
+    }
+    (path.first() == path.last()).then_some(path)
 }
 
 /// Whether what an entry makes certainly is a trigger of a responder.

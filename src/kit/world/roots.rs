@@ -4,12 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::plan::world::WorldPlan;
 use ktsu_ledger::event::plan::{Policy, Variable, Visibility, Webhooks, WorkflowPlan};
 
-use serde_json::json;
-
+use super::params;
 use crate::files::{WORKFLOW_SUFFIX, WORLD_SUFFIX};
 use crate::loader::Loader;
 
@@ -36,6 +34,9 @@ impl WorldRoots {
                 }
             }
         }
+        let drafts = alone.iter();
+        let drafts = drafts.filter_map(|(path, draft)| Some((path.as_str(), draft.as_ref()?)));
+        let params = params::of_kit(drafts);
         for (path, draft) in alone {
             let Some(draft) = draft else { continue };
             let name = name_of(&path).to_owned();
@@ -46,7 +47,7 @@ impl WorldRoots {
                     invoke: None,
                     name,
                     output: None,
-                    params: draft.params.or_else(only_a_goal),
+                    params: params.clone(),
                     policy: Policy::default(),
                     steps: Vec::new(),
                     version: draft.plan.version.clone(),
@@ -80,12 +81,6 @@ impl WorldRoots {
         plan.env.extend(more);
         Arc::new(plan)
     }
-}
-
-/// The params of a world that declares none: what its run is for, if that is told.
-fn only_a_goal() -> Option<CanonicalJson> {
-    let schema = json!({"type": "object", "properties": {"goal": {"type": "string"}}});
-    CanonicalJson::from_value(&schema).ok()
 }
 
 /// The name of a world by its path.

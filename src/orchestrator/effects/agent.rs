@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use super::servers::{self, ServerSetup};
 use crate::Shared;
-use crate::recorded::recorded;
+use crate::recorded::{recorded, with_repeated_text};
 use crate::run::{Message, ReportMessage, ReportOrigin};
 use crate::supervise::WatchRequest;
 use crate::token::TaskName;
@@ -121,6 +121,7 @@ pub(crate) fn prepare(
         confidence_threshold: spec.threshold.map(|most| f64::from(most) / 1_000_000.0),
         max_turns: spec.max_turns,
         model: ModelSettings {
+            cache: state.task_repeats_replies(place) && shared.peers.routing(&spec.group).is_some(),
             group: spec.group,
             max_tokens: spec.max_tokens,
             temperature: spec
@@ -198,7 +199,8 @@ impl Dispatch {
                 && event.item() == self.invoke.item
                 && !forgotten.contains(&frame.seq)
         };
-        frames.iter().filter(about).map(recorded).collect()
+        let own = frames.iter().filter(about).map(recorded);
+        own.map(|frame| with_repeated_text(frame, frames)).collect()
     }
 
     /// Gives the task to the runtime, wherever that is.

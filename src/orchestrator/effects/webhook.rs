@@ -4,22 +4,17 @@
 use std::time::{Duration, Instant};
 
 use axum::http::{HeaderMap, HeaderValue, header};
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use hmac::{Hmac, Mac as _};
 use ktsu_ledger::canonical::parse_strict;
 use ktsu_ledger::event::WebhookAnswer;
 use ktsu_ledger::event::plan::{StepWork, WebhookPlan};
 use ktsu_ledger::{CanonicalJson, Timestamp};
 use ktsu_projections::run::{Phase, RunState, StepAddress};
 use serde_json::{Value, json};
-use sha2::Sha256;
-use zeroize::Zeroizing;
 
 use super::secrets::SecretValues;
 use crate::Shared;
 use ktsu_egress::{EgressErrorCode, EgressRequest, EgressResponse, MAX_KEPT_BYTES};
-use ktsu_secret::{KEY_PREFIX, Redactor, Secret};
+use ktsu_secret::{Redactor, Secret, WebhookKey};
 use ktsu_workflow::admit::WebhookOutcome;
 use ktsu_workflow::definition::{CompiledWork, Definition};
 use ktsu_workflow::expression::{EvaluationError, NameLookup};
@@ -146,35 +141,15 @@ fn send_finished(
         return Ok(request);
     };
     let secret = values.of(secret).map_err(|_| REFUSED)?;
-    let key = signing_key(&Secret::new(text_of(&secret, values.rules))).ok_or(UNSIGNED)?;
+    let secret = Secret::new(text_of(&secret, values.rules));
+    let key = WebhookKey::of(&secret).ok_or(UNSIGNED)?;
     let at = (now.as_micros() / 1_000_000).to_string();
-    let signature = signature(&key, delivery, &at, &request.body).ok_or(UNSIGNED)?;
+    let signature = key.sign(delivery, &at, &request.body).ok_or(UNSIGNED)?;
     for (name, value) in [("webhook-timestamp", at), ("webhook-signature", signature)] {
         let value = HeaderValue::try_from(value).map_err(|_| REFUSED)?;
         request.headers.insert(name, value);
     }
     Ok(request)
-}
-
-/// The signing key of a secret: its bytes or, after the prefix `whsec_`, the decoded Base64. `None`
-/// if it is empty, because anybody could make such a signature.
-fn signing_key(secret: &Secret) -> Option<Zeroizing<Vec<u8>>> {
-    let text = secret.expose();
-    let decoded = text
-        .strip_prefix(KEY_PREFIX)
-        .and_then(|encoded| BASE64_STANDARD.decode(encoded).ok());
-    let key = Zeroizing::new(decoded.unwrap_or_else(|| text.as_bytes().to_vec()));
-    (!key.is_empty()).then_some(key)
-}
-
-/// `v1,` and the HMAC-SHA256 of id, time and body, in Base64.
-fn signature(key: &[u8], id: &str, at: &str, body: &[u8]) -> Option<String> {
-    let mut mac = Hmac::<Sha256>::new_from_slice(key).ok()?;
-    for part in [id.as_bytes(), b".", at.as_bytes(), b".", body] {
-        mac.update(part);
-    }
-    let signed = BASE64_STANDARD.encode(mac.finalize().into_bytes());
-    Some(format!("v1,{signed}"))
 }
 
 fn headers(delivery: &str) -> Option<HeaderMap> {
@@ -299,32 +274,6 @@ mod tests {
         };
         let (json, whole) = recorded_body(&redactor, &response);
         (json.as_str().to_owned(), whole)
-    }
-
-    /// The example of the Standard Webhooks specification's libraries.
-    #[test]
-    fn a_signature_is_that_of_standard_webhooks() {
-        let secret = Secret::new("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw");
-        let body = br#"{"test": 2432232314}"#;
-        let key = signing_key(&secret).unwrap();
-        let signed = signature(&key, "msg_p5jXN8AQM9LWM0D4loKWxJek", "1614265330", body);
-        assert_eq!(
-            signed.as_deref(),
-            Some("v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=")
-        );
-    }
-
-    #[test]
-    fn an_empty_key_is_none() {
-        for (text, is_key) in [
-            ("", false),
-            ("whsec_", false),
-            ("whsec_AA==", true),
-            ("k", true),
-        ] {
-            let key = signing_key(&Secret::new(text));
-            assert_eq!(key.is_some(), is_key, "{text:?}");
-        }
     }
 
     #[test]

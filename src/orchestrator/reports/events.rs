@@ -2,6 +2,8 @@
 
 mod tools;
 
+use std::collections::BTreeMap;
+
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{
     AgentDecided, AgentEvent, AgentFinished, CallAttempt, CallError, CallUsage, ClaimedMetrics,
@@ -24,6 +26,8 @@ pub(super) struct ReportContext<'a> {
     pub(super) step: &'a str,
     pub(super) report: Report,
     pub(super) redactor: &'a Redactor,
+    /// The digests of how the gateway routes calls, by group, where they are known.
+    pub(super) routing: Option<&'a BTreeMap<String, String>>,
 }
 
 impl ReportContext<'_> {
@@ -39,7 +43,7 @@ impl ReportContext<'_> {
                 attempt: self.attempt,
                 base: request.base,
                 digest: String::new(),
-                group: request.group,
+                group: request.group.clone(),
                 item: self.item,
                 max_tokens: request.max_tokens,
                 messages: self.json(json!(request.messages))?,
@@ -49,6 +53,11 @@ impl ReportContext<'_> {
                     wire::Purpose::Reflect => Purpose::Reflect,
                 },
                 report: self.report.clone(),
+                // Whether an earlier reply may answer is for the run to say.
+                routing: request
+                    .accepts_cached
+                    .then(|| self.routing?.get(&request.group).cloned())
+                    .flatten(),
                 step: self.step.to_owned(),
                 temperature_millionths: request.temperature.map(millionths),
                 tools: request
@@ -118,8 +127,10 @@ impl ReportContext<'_> {
             output_hash: String::new(),
             prices: answer.prices,
             provider: text(&answer.provider),
-            report: self.report.clone(),
+            repeats: None,
+            report: Some(self.report.clone()),
             request: answer.request,
+            saved: None,
             step: self.step.to_owned(),
             tokens_cached: answer.tokens_cached,
             tokens_in: answer.tokens_in,

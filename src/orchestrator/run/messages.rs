@@ -1,6 +1,7 @@
 //! Handling of messages: answers, reports and commands are validated and taken as inputs.
 
 use ktsu_ledger::event::{ContinueReason, WorkerLost};
+use ktsu_ledger::{Draft, Timestamp};
 use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::StopKind;
 
@@ -11,8 +12,9 @@ use crate::tools;
 use ktsu_workflow::admit;
 use ktsu_workflow::admit::approval::ApprovalDecisionError;
 use ktsu_workflow::admit::intervention::InterventionError;
+use ktsu_workflow::admit::post::{self, PostAdmission, PostCommand};
 use ktsu_workflow::admit::report::{self, ReportAdmission};
-use ktsu_workflow::admit::{approval, intervention, steer};
+use ktsu_workflow::admit::{approval, budget, intervention, steer};
 use ktsu_workflow::timers;
 use ktsu_workflow::turn::{self, InvariantViolation};
 
@@ -95,25 +97,37 @@ impl RunTask {
         if let Some(expected) = expected.filter(|expected| *expected != actual) {
             return Ok(Err(CommandError::Stale { expected, actual }));
         }
-        command.redact(&self.shared.secrets.redactor_for(&self.definition));
+        let redactor = self.shared.secrets.redactor_for(&self.definition);
+        if command.names_secret(&redactor) {
+            return Ok(Err(CommandError::SecretInName));
+        }
+        command.redact(&redactor);
         let sets_going = command.may_wake_run();
         let now = self.now();
+        let one = |input: Draft| vec![input];
         let input = match command {
+            HumanCommand::Post(command) => return self.take_post(command, now),
             HumanCommand::Overlay(overlay) => {
-                intervention::overlay(&self.definition, &self.state, overlay)
+                intervention::overlay(&self.definition, &self.state, overlay).map(one)
             }
-            HumanCommand::Resume { from, by, reason } => {
-                intervention::resume(&self.state, from, by, reason, now)
-            }
+            HumanCommand::Resume {
+                raise: Some(raise),
+                by,
+                reason,
+                ..
+            } => budget::raise(&self.state, raise, by, reason, now),
+            HumanCommand::Resume {
+                from, by, reason, ..
+            } => intervention::resume(&self.state, from, by, reason, now).map(one),
             HumanCommand::Steer {
                 own_only: true, by, ..
             } if by.id != self.state.proposer().id => Err(InterventionError::NotYours),
             HumanCommand::Steer {
                 steer, by, reason, ..
-            } => steer::steer(&self.state, steer, by, reason),
+            } => steer::steer(&self.state, steer, by, reason).map(one),
             HumanCommand::Decide(decide) => {
                 match approval::decide(&self.state, decide, self.state.effective_time(now)) {
-                    Ok(input) => Ok(input),
+                    Ok(input) => Ok(one(input)),
                     Err(refused) => {
                         // Expiry is recorded before the caller learns of it.
                         if matches!(refused, ApprovalDecisionError::Expired { .. }) {
@@ -132,14 +146,43 @@ impl RunTask {
                 if let Some(Err(lacks)) = lacks {
                     return Ok(Err(lacks));
                 }
-                self.handle_message_at(input, now)?;
+                let turn = self.decide(input, now)?;
+                self.submit_turn(turn);
                 Ok(Ok(CommandReceipt {
                     seq,
                     last: self.state.next_seq().saturating_sub(1),
                     status: self.state.status(),
+                    post: None,
                 }))
             }
         }
+    }
+
+    /// All events of a post are one input, and with what follows from it one append.
+    fn take_post(
+        &mut self,
+        command: PostCommand,
+        now: Timestamp,
+    ) -> Result<Result<CommandReceipt, CommandError>, InvariantViolation> {
+        let (seq, n) = match post::post(&self.definition, &self.state, command) {
+            Err(refused) => return Ok(Err(refused.into())),
+            Ok(PostAdmission::Repeated { n, first }) => (first, n),
+            Ok(PostAdmission::New { n, drafts }) => {
+                if let Err(lacks) = self.shared.can_run(&self.definition) {
+                    return Ok(Err(lacks));
+                }
+                let first = self.state.next_seq();
+                let turn = self.decide(drafts, now)?;
+                self.submit_turn(turn);
+                (first, n)
+            }
+        };
+        Ok(Ok(CommandReceipt {
+            seq,
+            last: self.state.next_seq().saturating_sub(1),
+            status: self.state.status(),
+            post: Some(n),
+        }))
     }
 
     /// Replies to a command that was not needed.
@@ -149,6 +192,7 @@ impl RunTask {
             seq: last,
             last,
             status: self.state.status(),
+            post: None,
         };
         // The caller may be gone.
         let _ = reply.send((last, self.durable.clone(), Ok(receipt)));
@@ -189,17 +233,22 @@ impl RunTask {
         Ok(report::has_time(&self.state, now))
     }
 
-    /// What the run has spent, if reports wait for that to change.
-    pub(super) fn spend_if_held(&self) -> Option<Spend> {
-        (!self.held.is_empty()).then(|| self.state.spend().clone())
+    /// What held reports wait for to change, if there are any: what the run has spent, and the
+    /// requests under way.
+    pub(super) fn spend_if_held(&self) -> Option<(Spend, u64)> {
+        let asked = self.state.replies().generation();
+        (!self.held.is_empty()).then(|| (self.state.spend().clone(), asked))
     }
 
-    /// Validates held reports again after a change to the budget they wait for.
+    /// Validates held reports again after a change to the budget they wait for, or after the end of a
+    /// request that may be identical to theirs.
     pub(super) fn release_held_reports(
         &mut self,
-        before: Option<Spend>,
+        before: Option<(Spend, u64)>,
     ) -> Result<(), InvariantViolation> {
-        let same = before.is_none_or(|before| before == *self.state.spend());
+        let same = before.is_none_or(|(spend, asked)| {
+            spend == *self.state.spend() && asked == self.state.replies().generation()
+        });
         if same && self.state.failing().is_none() {
             return Ok(());
         }

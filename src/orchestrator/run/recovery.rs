@@ -23,7 +23,12 @@ impl RunTask {
         match message {
             // An interrupted run continues without a new command.
             Message::Command {
-                command: HumanCommand::Resume { from: None, .. },
+                command:
+                    HumanCommand::Resume {
+                        from: None,
+                        raise: None,
+                        ..
+                    },
                 expected,
                 reply,
             } if goes_on && expected.is_none_or(|expected| expected == last) => {

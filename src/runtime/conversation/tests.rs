@@ -89,6 +89,7 @@ fn live(world: &World, history: &[RecordedFrame]) -> Life {
     for _ in 0..10 {
         let event = match next(&conversation) {
             Action::Call(call) => ReportEvent::Request(LlmRequest {
+                accepts_cached: false,
                 base: call.base,
                 group: "g".to_owned(),
                 max_tokens: 9,

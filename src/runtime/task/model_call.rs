@@ -15,6 +15,7 @@ impl TaskContext {
         call: ModelCallAnnouncement,
     ) -> Result<ReportAck, RecordError> {
         let request = LlmRequest {
+            accepts_cached: self.invoke.model.cache,
             base: call.base,
             group: self.invoke.model.group.clone(),
             max_tokens: self.invoke.model.max_tokens,

@@ -10,6 +10,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{FoldError, RunState, StepStatus};
+use ktsu_projections::world::Responding;
 use serde_json::Value;
 
 use super::ENGINE;
@@ -180,6 +181,24 @@ pub enum InterventionError {
     /// The other definition has no workflow that can be invoked.
     #[error("the definition has no workflow that can be invoked")]
     NotARoot,
+    /// It has no worlds, and so no budget of theirs.
+    #[error("the run loads no worlds, so it has no budget that could be raised")]
+    NoWorlds,
+    /// It ended for another reason.
+    #[error(
+        "the run is {0}; a budget is raised while a run goes on, when it is complete, or when the \
+         budget was used up"
+    )]
+    NotRaisable(&'static str),
+    /// No limit is named.
+    #[error("no limit is raised")]
+    NothingRaised,
+    /// A limit is as high already.
+    #[error("a limit can only be raised, and {0} holds now")]
+    NotHigher(String),
+    /// The run failed because of limits that still hold.
+    #[error("the budget of the world is used up: {0}")]
+    UsedUp(String),
     /// It was decided by rules that this version does not have.
     #[error("the run is {0}")]
     Rules(#[from] UnknownRulesError),
@@ -320,6 +339,9 @@ pub fn resume(
     reject_recompute(state.stream())?;
     DecisionRules::from_recorded(state.rules())?;
     let ended = state.status().is_terminal();
+    if let Some(exhausted) = state.responding().and_then(Responding::exhausted) {
+        return Err(InterventionError::UsedUp(exhausted.reasons.join(", ")));
+    }
     let paused = state.paused();
     if paused.is_some() && from.is_some() {
         return Err(InterventionError::Paused);

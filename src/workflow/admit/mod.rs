@@ -2,9 +2,11 @@
 //! writes nothing.
 
 pub mod approval;
+pub mod budget;
 pub mod fields;
 pub mod fork_place;
 pub mod intervention;
+pub mod post;
 pub mod report;
 pub mod steer;
 pub mod tools;
@@ -23,7 +25,7 @@ use serde_json::Value;
 
 use crate::definition::Definition;
 use crate::next::{Memo, next, violations};
-use crate::rules::DecisionRules;
+use crate::rules::{DecisionRules, of_new_run};
 use crate::{params, timers, turn};
 
 /// Name and version of this engine, as `run.created` records it.
@@ -40,6 +42,8 @@ pub struct Invocation {
     pub idempotency: Option<(String, String)>,
     /// The lock of the kit, where the workflow's files are those it names.
     pub lock: Option<CanonicalJson>,
+    /// Whether every model call is to be made, although an earlier reply of the run may answer it.
+    pub no_cache: bool,
     /// Who asks.
     pub principal: Principal,
 }
@@ -92,11 +96,12 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, I
         idempotency_key: key,
         limits: Limits::default(),
         lock: asked.lock,
+        no_cache: asked.no_cache,
         of: None,
         params: CanonicalJson::from_value(&resolved).map_err(too_deep)?,
         principal: asked.principal,
         results: Vec::new(),
-        rules: turn::RULES,
+        rules: of_new_run(!definition.plan.worlds.is_empty()),
         version: root.plan.version.clone(),
         workflow: root.plan.name.clone(),
     };

@@ -24,8 +24,8 @@ const MAX_NAME: usize = 256;
 pub enum ReportAdmission {
     /// It is to be recorded, as one input.
     Accepted(Vec<Draft>),
-    /// It asks for a model call that has to wait for others, since they may use the budget up; or the
-    /// run is paused.
+    /// It asks for a model call that has to wait for others, since they may use the budget up, or
+    /// since one of them is identical and its reply may answer this one; or the run is paused.
     Deferred(Vec<AgentEvent>),
     /// It was taken before, with these frames.
     Repeated {
@@ -95,8 +95,11 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         let words = "an agent.decided is the last of its report: its answer says how to go on";
         return ReportAdmission::Malformed(words.to_owned());
     }
+    if let [AgentEvent::Request(request)] = events.as_mut_slice() {
+        prepare_for_cache(state, place, task, request);
+    }
     if let Some(AgentEvent::Request(asked)) = events.first().filter(|asked| task.accepts(asked)) {
-        match state.affords_a_call() {
+        match allowance(state, asked) {
             Affordability::Affordable => {}
             Affordability::Held => return ReportAdmission::Deferred(events),
             Affordability::Refused => {
@@ -122,6 +125,36 @@ fn repeated(state: &RunState, first: &AgentEvent) -> Option<ReportAdmission> {
         first: seen.first,
         last: seen.last,
     })
+}
+
+/// Leaves to a request what the shell says of its routing only where an earlier reply may answer it;
+/// its digest is known then.
+fn prepare_for_cache(
+    state: &RunState,
+    (scope, step): (u32, u32),
+    task: &AgentTask,
+    request: &mut LlmRequest,
+) {
+    let item = request.item;
+    let at = StepAddress { scope, step, item };
+    request.routing.take_if(|_| !state.task_repeats_replies(at));
+    if request.routing.is_some()
+        && let Ok(digest) = request_digest(request, task)
+    {
+        request.digest = digest;
+    }
+}
+
+/// Whether a model call may be made. One that an earlier reply answers costs nothing; one that is
+/// identical to a call under way waits for that reply.
+fn allowance(state: &RunState, request: &LlmRequest) -> Affordability {
+    if state.has_reply(request) {
+        return Affordability::Affordable;
+    }
+    if state.awaits_reply(request) {
+        return Affordability::Held;
+    }
+    state.affords_a_call()
 }
 
 /// Whether a report says that the time of its task is over. Deadlines are the orchestrator's to judge

@@ -2,7 +2,9 @@
 //! after any frame leads to the same end if the outside world answers the same.
 
 use super::*;
+use crate::admit::budget::RaisedBudget;
 use crate::effects::by_frames::hold_at_every_cut;
+use ktsu_ledger::event::WorldEvent;
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::run::calls::CallState;
 
@@ -103,6 +105,25 @@ impl Driven {
         let mut at = 0;
         while let Some(frame) = history.get(at) {
             at += 1;
+            if let Event::World(WorldEvent::BudgetRaised(raised)) = &frame.event {
+                // Where the log was cut before its budget ended, that ends as it did.
+                self.raises(RaisedBudget {
+                    max_events: raised.max_events,
+                    max_llm_cost_micro_usd: raised.max_llm_cost_micro_usd,
+                    max_recursion_depth: raised.max_recursion_depth,
+                    max_wall_ms: raised.max_wall_ms,
+                })
+                .unwrap();
+                continue;
+            }
+            if frame.event.is_world_input() {
+                let same = |other: &&Frame| other.event.posted() == frame.event.posted();
+                let more = history[at..].iter().take_while(same);
+                let frames: Vec<&Frame> = std::iter::once(frame).chain(more).collect();
+                at += frames.len() - 1;
+                self.posts_again(&frames);
+                continue;
+            }
             if frame.event.role() != Role::Input || self.state.status().is_terminal() {
                 continue;
             }
@@ -139,6 +160,11 @@ impl Driven {
                 }
                 Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::RunTimeout => {
                     self.times_out();
+                }
+                Event::Run(RunEvent::TimerFired(fired))
+                    if fired.timer == TimerKind::WorldBudget =>
+                {
+                    self.uses_up_its_time();
                 }
                 _ => {}
             }

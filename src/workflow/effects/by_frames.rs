@@ -100,10 +100,11 @@ impl ByFrames {
             }
             Event::Step(event) => self.step(&frame.scope, event),
             Event::Run(event) => self.run(frame, event),
-            Event::World(WorldEvent::BudgetExhausted(_)) => self.failing = true,
             Event::Recompute(event) => {
                 self.to_compare = matches!(event, RecomputeEvent::Created(_));
             }
+            Event::World(WorldEvent::BudgetExhausted(_)) => self.failing = true,
+            event if event.is_world_input() => (self.failing, self.ended) = (false, None),
             _ => {}
         }
     }

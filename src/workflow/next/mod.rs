@@ -7,10 +7,12 @@
 
 mod agent;
 mod ask;
+mod budget;
 mod child;
 mod close;
 mod names;
 mod notice;
+mod repeat;
 mod servers;
 mod settle;
 mod task;
@@ -19,6 +21,9 @@ mod webhook;
 mod world;
 
 pub use agent::task_spec;
+pub(crate) use budget::{
+    MAX_COST_LIMIT, MAX_DEPTH_LIMIT, MAX_EVENTS_LIMIT, MAX_TIME_LIMIT, limit_text,
+};
 pub use child::output_now;
 pub use names::{Memo, ScopedNames};
 pub use notice::notice_body;
@@ -56,6 +61,12 @@ pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Ve
     }
     if state.failing().is_some() {
         return Some(close::close(state));
+    }
+    if let Some(reply) = repeat::repeat(state) {
+        return Some(reply);
+    }
+    if let Some(exhausted) = budget::over_budget(definition, state) {
+        return Some(exhausted);
     }
     if let Some(notice) = notice::announce(definition, state, memo) {
         return Some(notice);

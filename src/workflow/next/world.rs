@@ -2,16 +2,13 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::event::plan::world::WorldBudget;
-use ktsu_ledger::event::{
-    Dropped, KitLoaded, LoadedWorld, TaskKind, WorldBudgetExhausted, WorldEvent,
-};
+use ktsu_ledger::event::{KitLoaded, LoadedWorld, TaskKind, WorldEvent};
 use ktsu_ledger::{Cause, Draft, Event};
 use ktsu_projections::run::{RunState, RunStatus};
 use ktsu_projections::world::activity::is_world_event;
-use ktsu_projections::world::responding::Firing;
 use ktsu_projections::world::{Responding, Trigger, TriggerSubject};
 
+use super::budget::{NextEvent, WorldUsage};
 use super::{DecisionBatch, Memo, ask};
 use crate::definition::{CompiledWorlds, Definition};
 use crate::respond::{RespondContext, Response, next};
@@ -33,15 +30,7 @@ pub(super) fn respond(
     if !responding.is_loaded() {
         return Some(loaded(worlds, state, root.started?));
     }
-    let budget = Budget {
-        limits: responding.budget(worlds.budget),
-        state,
-        responding,
-    };
-    // A reply is recorded whatever it costs.
-    if let Some(exhausted) = budget.exhausted(None) {
-        return Some(exhausted);
-    }
+    let usage = WorldUsage::of(worlds.budget, state, responding);
     let response = with_context(definition, state, memo, |context| {
         let mut memo = memo.responders.borrow_mut();
         memo.at(state.next_seq());
@@ -55,16 +44,23 @@ pub(super) fn respond(
     };
     match response {
         Response::Frame(draft) if is_world_event(&draft.event, &draft.scope) => {
-            let exhausted = budget.exhausted(Some(&draft.cause));
+            let exhausted = usage.exhausted(Some(NextEvent {
+                causes: &draft.cause,
+                asks: false,
+            }));
             exhausted.or_else(|| checked(vec![*draft]))
         }
         Response::Frame(draft) | Response::Failed(draft) => checked(vec![*draft]),
         Response::Rejected(drafts) => checked(Vec::from(*drafts)),
         Response::Announce(task) => {
             // The request of a question counts; what a workflow does counts where it ends.
-            let cause = [Cause::Here(task.trigger.seq)];
+            let causes = [Cause::Here(task.trigger.seq)];
+            let request = NextEvent {
+                causes: &causes,
+                asks: true,
+            };
             let counts = task.kind == TaskKind::Ask;
-            let exhausted = budget.exhausted(counts.then_some(&cause));
+            let exhausted = usage.exhausted(counts.then_some(request));
             exhausted.or_else(|| ask::announce(definition, state, memo, &task))
         }
     }
@@ -121,49 +117,4 @@ fn loaded(worlds: &CompiledWorlds, state: &RunState, started: u64) -> Vec<Draft>
     });
     unit.push(Event::World(event), vec![started]);
     unit.drafts
-}
-
-/// What responders may use, and what they have used.
-struct Budget<'a> {
-    limits: WorldBudget,
-    state: &'a RunState,
-    responding: &'a Responding,
-}
-
-impl Budget<'_> {
-    /// `budget.exhausted` where a limit is exceeded, or would be by one more event with these causes;
-    /// an exact fit exceeds nothing. It names every such limit.
-    fn exhausted(&self, next: Option<&[Cause]>) -> Option<Vec<Draft>> {
-        let activity = self.responding.activity();
-        let depth = next.map(|causes| activity.depth_below(causes));
-        let events = activity.events() + u64::from(next.is_some());
-        let deepest = activity.deepest().max(depth).unwrap_or_default();
-        let (max_events, max_depth) = (self.limits.max_events, self.limits.max_recursion_depth);
-        let mut reasons = Vec::new();
-        if events > max_events {
-            reasons.push(format!("max_events={max_events}"));
-        }
-        if deepest > max_depth {
-            reasons.push(format!("max_recursion_depth={max_depth}"));
-        }
-        if reasons.is_empty() {
-            return None;
-        }
-        let event = WorldEvent::BudgetExhausted(WorldBudgetExhausted {
-            cost_micro_usd: self.state.spend().cost_micro_usd,
-            depth: depth.unwrap_or(deepest),
-            dropped: Dropped {
-                outputs: self.responding.firing().map_or(0, Firing::left),
-                triggers: self.responding.queued_triggers(),
-            },
-            elapsed_ms: self.state.at().millis_since(self.state.created().at),
-            event_count: activity.events(),
-            reasons,
-        });
-        let started = self.state.scope(0).and_then(|root| root.started);
-        let last = activity.last().or(started);
-        let mut unit = DecisionBatch::new(self.state, "");
-        unit.push(Event::World(event), last.into_iter().collect());
-        Some(unit.drafts)
-    }
 }

@@ -18,7 +18,7 @@ use super::{MAX_RESULTS, RecomputeError, RecordedRun, RecordedTask};
 use crate::admit::ENGINE;
 use crate::defaults::segment;
 use crate::definition::Definition;
-use crate::rules::RULES;
+use crate::rules::RULES_WITHOUT_WORLDS;
 use crate::template::Template;
 
 /// A recompute that is ready to begin.
@@ -141,7 +141,7 @@ pub fn prepare_task(
         of: None,
         cause: Vec::new(),
         results,
-        rules: RULES,
+        rules: RULES_WITHOUT_WORLDS,
     };
     parts.prepared(principal)
 }
@@ -202,6 +202,7 @@ impl RecomputeParts {
             idempotency_key: None,
             limits: Limits::default(),
             lock: None,
+            no_cache: false,
             of: self.of,
             params: tree(&json!({ "steps": self.params }))?,
             principal: principal.clone(),

@@ -225,6 +225,7 @@ impl RecordedRunFold<'_> {
             | Event::Person(_)
             | Event::World(_)
             | Event::Kv(_)
+            | Event::Delivery(_)
             | Event::Store(_)
             | Event::Foreign { .. } => {}
         }

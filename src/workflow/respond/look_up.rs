@@ -1,6 +1,7 @@
 //! The names of `with`: look-ups in the world, by id or by indexed fields.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use jmespath::{Rcvar, Variable};
 use ktsu_projections::world::{Condition, IndexValue, World, WorldObject};
@@ -8,7 +9,7 @@ use serde_json::Value;
 
 use super::names::{ResponderNames, shown_object};
 use crate::definition::{CompiledFind, CompiledMatch, CompiledQuery, CompiledResponder};
-use crate::expression::{EvaluationError, from_value, null};
+use crate::expression::{EvaluationError, from_value, null, to_value};
 use crate::rules::DecisionRules;
 use crate::template::Template;
 
@@ -34,6 +35,47 @@ pub(super) fn look_up(
         found.insert(lookup.name.clone(), value);
     }
     Ok(found)
+}
+
+/// What one look-up found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InspectedLookup {
+    /// The name that expressions have for it.
+    pub name: String,
+    /// Its value.
+    pub value: Value,
+    /// The objects that it found or counted, in order of creation; of a count, the first
+    /// [`MAX_COUNTED`].
+    pub objects: Vec<Arc<str>>,
+}
+
+/// The most objects that are named of those that a look-up counts.
+pub const MAX_COUNTED: usize = 1000;
+
+/// As [`look_up`], with the objects behind each value.
+pub(super) fn inspect(
+    responder: &CompiledResponder,
+    names: &ResponderNames<'_>,
+    world: &World,
+    rules: DecisionRules,
+) -> Result<Vec<InspectedLookup>, EvaluationError> {
+    let mut found = names.of_trigger_once(responder.roots());
+    let mut inspected = Vec::with_capacity(responder.lookups.len());
+    for lookup in &responder.lookups {
+        let finder = Finder {
+            names: names.with_locals(&found),
+            world,
+            rules,
+        };
+        let value = finder.find(&lookup.find)?;
+        inspected.push(InspectedLookup {
+            name: lookup.name.clone(),
+            value: to_value(&value),
+            objects: finder.objects(&lookup.find)?,
+        });
+        found.insert(lookup.name.clone(), value);
+    }
+    Ok(inspected)
 }
 
 struct Finder<'a> {
@@ -86,6 +128,22 @@ impl Finder<'_> {
                 from_value(&Value::from(count))
             }
         })
+    }
+
+    /// The ids of what a look-up is about.
+    fn objects(&self, find: &CompiledFind) -> Result<Vec<Arc<str>>, EvaluationError> {
+        let (query, most) = match find {
+            CompiledFind::Object(id) => {
+                let id = self.render(id, &self.names)?;
+                let object = id.as_str().and_then(|id| self.world.object(id));
+                return Ok(object.into_iter().map(|one| Arc::clone(&one.id)).collect());
+            }
+            CompiledFind::Objects(query) => (query, MAX_FOUND),
+            CompiledFind::First(query) => (query, 1),
+            CompiledFind::Count(query) => (query, MAX_COUNTED),
+        };
+        let objects = self.matching(query)?.take(most);
+        objects.map(|object| Ok(Arc::clone(&object?.id))).collect()
     }
 
     /// The objects of a query, in order of creation; an object for which `without` cannot be

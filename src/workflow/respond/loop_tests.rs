@@ -156,6 +156,7 @@ impl<'d> Loop<'d> {
             messages,
             purpose: Purpose::Turn,
             report: report(1),
+            routing: None,
             step,
             temperature_millionths: None,
             tools: None,
@@ -251,6 +252,7 @@ impl<'d> Loop<'d> {
     fn next_post(&self) -> Post {
         Post {
             digest: "d".to_owned(),
+            key: None,
             n: self.responding.next_post(),
         }
     }
@@ -311,8 +313,10 @@ fn response(step: &str, text: &str, request: u64) -> LlmResponse {
         output_hash: String::new(),
         prices: String::new(),
         provider: String::new(),
-        report: report(2),
+        repeats: None,
+        report: Some(report(2)),
         request,
+        saved: None,
         step: step.to_owned(),
         tokens_cached: 0,
         tokens_in: 0,

@@ -36,15 +36,17 @@ use ktsu_projections::world::{
 };
 use serde_json::Value;
 
-use crate::definition::{CompiledResponse, CompiledWorlds};
+use crate::definition::{CompiledResponder, CompiledResponse, CompiledWorlds};
 use crate::expression::EvaluationError;
 use crate::rules::DecisionRules;
 use crate::template::Template;
 use names::ResponderNames;
 use output::Maker;
+pub(crate) use output::misfit;
 use verdict::{Evaluated, Evaluation};
 
 pub(crate) use ask::evaluate as evaluate_reply;
+pub use look_up::{InspectedLookup, MAX_COUNTED};
 
 /// What holds for all responders of a run.
 #[derive(Clone, Copy)]
@@ -455,6 +457,20 @@ pub fn task_request(
         }
         _ => Ok(None),
     }
+}
+
+/// What the look-ups of a responder found for a trigger in a world: the one as of the trigger, or for
+/// a reaction to a reply the one as of the reply.
+///
+/// # Errors
+/// [`EvaluationError`] of the first that cannot be evaluated.
+pub fn inspect_lookups(
+    context: RespondContext<'_>,
+    responder: &CompiledResponder,
+    (trigger, world): (&Trigger, &World),
+) -> Result<Vec<InspectedLookup>, EvaluationError> {
+    let names = ResponderNames::of_trigger(context, trigger, world);
+    look_up::inspect(responder, &names, world, context.rules)
 }
 
 /// The actor of what a responder makes, or of what the goal becomes.

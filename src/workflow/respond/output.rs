@@ -1,7 +1,7 @@
 //! What one entry makes, and whether it is valid.
 
 use jmespath::Rcvar;
-use ktsu_ledger::event::plan::world::IfExists;
+use ktsu_ledger::event::plan::world::{IfExists, RelationType};
 use ktsu_ledger::event::{
     Derivation, ObjectCreated, ObjectPatched, OutputRejected, RelationCreated, RelationRemoved,
     ResponderFailed, Violation, WorldEvent,
@@ -287,24 +287,7 @@ impl Maker<'_> {
         ];
         let shown = shown(&event.id, &event.kind, from_json(&event.data), ends);
         let declared = self.context.worlds.relation(&event.kind);
-        let fits = |id: &str, kinds: &[String]| {
-            // An end need not exist, and may come later.
-            let object = self.head.object(id);
-            object.is_none_or(|object| {
-                kinds.is_empty() || kinds.iter().any(|kind| **kind == *object.kind)
-            })
-        };
-        let plan = declared.map(|declared| &declared.plan);
-        let wrong = plan.and_then(|plan| {
-            let from = !fits(&event.source_id, &plan.from);
-            let to = !fits(&event.target_id, &plan.to);
-            let end = if from {
-                Some(&event.source_id)
-            } else {
-                to.then_some(&event.target_id)
-            };
-            end.map(|id| format!("{:?} does not relate the type of {id:?}", event.kind))
-        });
+        let wrong = declared.and_then(|declared| misfit(&declared.plan, self.head, &event));
         let schema = declared.and_then(|declared| declared.schema.as_ref());
         let value = event.data.to_value();
         let event = WorldEvent::RelationCreated(event);
@@ -376,6 +359,25 @@ fn rejected(
         errors,
         event,
     }))
+}
+
+/// Which end of a relation is an object of a type that the relation's type does not relate.
+pub(crate) fn misfit(plan: &RelationType, head: &World, event: &RelationCreated) -> Option<String> {
+    let fits = |id: &str, kinds: &[String]| {
+        // An end need not exist, and may come later.
+        let object = head.object(id);
+        object.is_none_or(|object| {
+            kinds.is_empty() || kinds.iter().any(|kind| **kind == *object.kind)
+        })
+    };
+    let from = !fits(&event.source_id, &plan.from);
+    let to = !fits(&event.target_id, &plan.to);
+    let end = if from {
+        Some(&event.source_id)
+    } else {
+        to.then_some(&event.target_id)
+    };
+    end.map(|id| format!("{:?} does not relate the type of {id:?}", event.kind))
 }
 
 /// The event, if its data fits the schema of its type.

@@ -14,6 +14,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 mod records;
+mod worlds;
 
 use records::{
     Plans, come_to, conditions, given, is_budget, open_effects, path_of, pause, plans, sendings,
@@ -53,6 +54,7 @@ pub fn compare(
     found.views(&before, &after, new);
     found.no_record(before.state(), new);
     found.unused(as_recorded, new);
+    found.worlds((recorded, before.state()), (&new.frames, after.state()));
     found.run(&before, &after);
     let mut divergences = found.sorted(recorded);
     locate::locate_frames(&mut divergences, recorded);
@@ -365,7 +367,8 @@ impl DivergenceCollector {
                 continue;
             }
             let data = frame.event.data();
-            let step = data.get("step").and_then(Value::as_str);
+            let step = data.get("step").or_else(|| data.get("responder"));
+            let step = step.and_then(Value::as_str);
             let path = step.map(|step| path_in(&frame.scope, step));
             let kind = Some(json!(frame.event.kind()));
             let budget = old.state.budget() != new.state.budget();

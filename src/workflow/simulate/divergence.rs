@@ -61,6 +61,12 @@ pub enum DivergenceKind {
     ToolNotPermitted,
     /// The agent has no such tool server any more.
     ServerRemoved,
+    /// An object of the world, or a field of it.
+    Object,
+    /// A relation of the world, or a field of it.
+    Relation,
+    /// Whether a responder reacts to a trigger.
+    Firing,
     /// Something is asked of the world that history has no answer to: the step waits.
     NoRecord,
     /// A recorded answer that nothing asks for.

@@ -9,10 +9,10 @@ use ktsu_projections::step_name::path_in;
 
 use super::Divergence;
 use super::DivergenceKind::{
-    ApprovalTimeout, Condition, Failure, GateAdded, GateRemoved, Group, Items, Limit, NoRecord,
-    NotByProposer, OnReject, Order, Output, Param, Policy, Prompt, Quorum, Reserved, Retry,
-    RunOutput, Schema, ServerRemoved, Status, StepAdded, StepRemoved, Template, ToolNotPermitted,
-    Unused, Webhook,
+    ApprovalTimeout, Condition, Failure, Firing, GateAdded, GateRemoved, Group, Items, Limit,
+    NoRecord, NotByProposer, Object, OnReject, Order, Output, Param, Policy, Prompt, Quorum,
+    Relation, Reserved, Retry, RunOutput, Schema, ServerRemoved, Status, StepAdded, StepRemoved,
+    Template, ToolNotPermitted, Unused, Webhook,
 };
 
 /// Finds the frame of each divergence that has none yet. What history does not have stands nowhere.
@@ -61,7 +61,8 @@ fn frame(one: &Divergence, nodes: &[&LineageNode]) -> Option<u64> {
     let first = |kinds: &[&str]| of_kind(kinds).first().copied();
     let last = |kinds: &[&str]| of_kind(kinds).last().copied();
     match one.what {
-        StepAdded | NoRecord => None,
+        // What differs in a world has its frame already, if history has one.
+        StepAdded | NoRecord | Object | Relation | Firing => None,
         Param | Policy => first(&["run.created"]),
         StepRemoved | Order | Condition => first(&["step.started", "step.skipped"]),
         Template | Items => first(&["step.started", "item.started"]),

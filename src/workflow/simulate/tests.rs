@@ -287,3 +287,122 @@ fn a_request_names_the_frames_it_tells_of_by_their_new_numbers() {
     assert_eq!(messages[0], told[0]);
     assert_eq!(messages[1], json!({"frame": 15, "role": "assistant"}));
 }
+
+/// A topic becomes two questions, about which a model is asked.
+fn asking_world() -> Value {
+    json!({
+        "name": "w", "version": "1.0.0",
+        "budget": {"max_events": 1000, "max_llm_cost_micro_usd": 1_000_000,
+            "max_recursion_depth": 50, "max_wall_ms": 100_000},
+        "goal": [{"make": {"object": {"type": "Topic", "data": {"text": "{{ goal }}"}}}}],
+        "objects": {"Topic": {}, "Question": {}},
+        "relations": {"about": {}},
+        "responders": [
+            {"name": "questions", "on": ["object.created"], "type": ["Topic"],
+                "for_each": {"items": ["what", "why"]},
+                "work": {"emit": [{"as": "q", "make": {"object":
+                    {"type": "Question", "data": {"text": "{{ item }}"}}}},
+                    {"make": {"relation": {"type": "about", "from": "{{ q.id }}",
+                        "to": "{{ object.id }}"}}}]}},
+            {"name": "asks", "on": ["object.created"], "type": ["Question"],
+                "work": {"ask": {"group": "std", "max_tokens": 10, "messages":
+                    [{"role": "user", "content": "{{ object.data.text }}?"}]}},
+                "then": [{"make": {"patch": {"id": "{{ object.id }}",
+                    "data": {"answer": "{{ reply.text }}"}}}}]},
+        ],
+    })
+}
+
+/// A run of it, of which both questions are answered.
+fn asked() -> Driven {
+    let main = crate::plans_tests::workflow("main", json!([]));
+    let mut plan = crate::plans_tests::plan(json!({"main": main}));
+    plan["worlds"] = json!({"worlds/w.world.yaml": asking_world()});
+    let mut run = Driven::invoke(plan, json!({"goal": "tides", "x": [1]}));
+    let tasks = run.state.responding().unwrap().tasks();
+    let open: Vec<String> = tasks.map(|task| task.context.address.to_string()).collect();
+    for address in open.iter().rev() {
+        run.does(address, json!("because"));
+    }
+    assert_eq!(run.kinds().last().unwrap(), "run.completed");
+    run
+}
+
+fn in_short(found: &[Divergence]) -> Vec<(String, bool, bool)> {
+    let short = found.iter().map(|one| {
+        let mut parts = one.field.split(['/', '-']).skip(1);
+        let part = |part: Option<&str>| part.unwrap_or_default().to_owned();
+        let (base, id) = (part(parts.next()), part(parts.next()));
+        let words = format!("{} {base} {id}", one.what.name());
+        (words, one.history.is_some(), one.decided.is_some())
+    });
+    short.collect()
+}
+
+#[test]
+fn a_world_decided_again_by_its_own_kit_does_not_diverge_and_ends() {
+    let run = asked();
+    assert_eq!(under(&run, |_| ()), []);
+    let own = &run.definition;
+    let again = simulate(&run.frames, own, own).unwrap();
+    assert_eq!(again.state.status().as_str(), "complete");
+    assert_eq!(again.unused_inputs, []);
+}
+
+#[test]
+fn what_a_changed_kit_does_to_a_world_is_named_object_by_object() {
+    let run = asked();
+    let world = "/worlds/worlds~1w.world.yaml/responders";
+    let change = |path: &str, value: Value| {
+        under(&run, |plan| {
+            *plan.pointer_mut(&format!("{world}{path}")).unwrap() = value;
+        })
+    };
+    // A guard that lets no question be asked: the run ends by itself, and replies find no place.
+    let found = change("/1", {
+        let mut asks = asking_world()["responders"][1].clone();
+        asks["when"] = json!("object.data.nothing");
+        asks
+    });
+    let short = in_short(&found);
+    let firing = ("firing responders asks".to_owned(), true, true);
+    let answer = ("object objects Question".to_owned(), true, false);
+    assert_eq!(
+        short.iter().filter(|one| **one == firing).count(),
+        2,
+        "{short:?}"
+    );
+    assert_eq!(
+        short.iter().filter(|one| **one == answer).count(),
+        2,
+        "{short:?}"
+    );
+    let object = found
+        .iter()
+        .find(|one| one.what == DivergenceKind::Object)
+        .unwrap();
+    assert!(object.field.ends_with("/data/answer"), "{object:?}");
+    let patched = run.frames[object.frame.unwrap() as usize].event.kind();
+    assert_eq!(patched, "object.patched");
+    // One question more: an object and a relation that history does not have, and an open question.
+    let found = change("/0/for_each/items", json!(["what", "why", "when"]));
+    let short = in_short(&found);
+    for what in ["object objects Question", "relation relations about"] {
+        assert!(short.contains(&(what.to_owned(), false, true)), "{short:?}");
+    }
+    assert!(
+        found.iter().any(|one| one.what == DivergenceKind::NoRecord),
+        "{short:?}"
+    );
+    // Another prompt is named as of any agent; the recorded reply is used all the same.
+    let found = change(
+        "/1/work/ask/messages/0/content",
+        json!("Tell: {{ object.data.text }}"),
+    );
+    assert!(
+        found.iter().all(|one| one.what == DivergenceKind::Prompt),
+        "{:?}",
+        in_short(&found)
+    );
+    assert!(!found.is_empty());
+}

@@ -1,6 +1,7 @@
 """A client on the official Python SDK, told by lines of JSON what to do.
 
     client.py http|events URL
+    client.py stdio COMMAND [ARGUMENT…]
 
 Prints {"version": …} once it is connected, then answers each line of its standard input with one of
 its own: {"list": true} with the names of the tools, {"call": NAME, "arguments": …, "key": …} with
@@ -11,7 +12,7 @@ import asyncio
 import json
 import sys
 
-from mcp import Client
+from mcp import Client, StdioServerParameters
 from mcp.client.sse import sse_client
 
 
@@ -32,9 +33,15 @@ async def asked(client, line):
     return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-async def main(transport, url):
-    # A URL is Streamable HTTP; first the newest version is tried, which these servers do not know.
-    server = url if transport == "http" else sse_client(url)
+def server_of(transport, target, arguments):
+    if transport == "stdio":
+        return StdioServerParameters(command=target, args=list(arguments))
+    # A URL is Streamable HTTP; first the newest version is tried, which not every server knows.
+    return target if transport == "http" else sse_client(target)
+
+
+async def main(transport, target, *arguments):
+    server = server_of(transport, target, arguments)
     async with Client(server, read_timeout_seconds=20) as client:
         say({"version": client.protocol_version})
         while line := await asyncio.to_thread(sys.stdin.readline):

@@ -1,6 +1,7 @@
 //! Agent steps from outside: the whole program, real HTTP to a scripted provider of models.
 
 mod builtin;
+mod cached;
 mod contract;
 mod early;
 mod fan_out;

@@ -82,6 +82,8 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("GET", "/diff") => Row::Roles(readers, 400),
         ("GET", "/runs/{id}/world") => Row::Roles(readers, 409),
         ("GET", "/runs/{id}/recompute") => Row::Roles(readers, 404),
+        // A stream has no end; what cannot be understood is told to those alone who may listen.
+        ("GET", "/events") => Row::Roles(record, 400),
         ("GET", "/runs/{id}/frames" | "/metrics") | ("POST", "/runs/{id}/replay") => {
             Row::Roles(record, 200)
         }
@@ -93,6 +95,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
         }
         // And whoever started it; here that is the admin.
         ("POST", "/runs/{id}/cancel") => Row::Roles(operators, 409),
+        ("POST", "/runs/{id}/events") => Row::Roles(operators, 400),
         ("POST", "/runs/{id}/recompute") => Row::Roles(operators, 422),
         ("GET", "/approvals" | "/reviews") => Row::Roles(readers, 200),
         ("GET", "/runs/{id}/steps/{step}/approval") => Row::Roles(readers, 404),
@@ -101,6 +104,11 @@ fn row(method: &str, route: &str) -> Option<Row> {
         }
         ("POST", "/tools/ktsu/{name}" | "/tools/ktsu/{name}/messages")
         | ("GET", "/tools/ktsu/{name}/sse") => Row::Everybody(404),
+        ("GET", "/subscriptions") => Row::Roles(&["admin"], 200),
+        ("POST", "/subscriptions") => Row::Roles(&["admin"], 422),
+        ("DELETE", "/subscriptions/{id}")
+        | ("GET", "/subscriptions/{id}/dead")
+        | ("POST", "/subscriptions/{id}/redrive") => Row::Roles(&["admin"], 404),
         ("POST", "/heartbeat") => Row::Roles(&["runtime", "admin"], 422),
         _ => return None,
     })
@@ -166,6 +174,7 @@ pub(super) async fn all(api: &Described) -> BTreeSet<Case> {
 async fn one_route(api: &Described, method: &str, route: &str, run: &str, row: Row) {
     let path = route.replace("{workflow}", "hello").replace("{id}", run);
     let path = path.replace("{step}", "greet");
+    let path = path.replace("/events", "/events?pattern=.");
     let (roles, allowed) = match row {
         Row::Everybody(status) => (&ROLES[..], status),
         Row::Roles(roles, status) => (roles, status),

@@ -78,6 +78,12 @@ impl Described {
         cases
     }
 
+    /// Counts an answer without an end as given.
+    pub(super) fn saw(&self, method: &str, route: &str, status: u16) {
+        let case = (route.to_owned(), method.to_owned(), status);
+        self.seen.lock().unwrap().insert(case);
+    }
+
     /// What was answered so far.
     pub(super) fn seen(&self) -> BTreeSet<Case> {
         self.seen.lock().unwrap().clone()
@@ -162,14 +168,18 @@ fn route_of(path: &str) -> String {
             };
         }
         return match last {
-            "cancel" | "envelope" | "fork" | "frames" | "overlay" | "pause" | "recompute"
-            | "replay" | "resume" | "retry" | "terminate" | "trace" | "world"
+            "cancel" | "envelope" | "events" | "fork" | "frames" | "overlay" | "pause"
+            | "recompute" | "replay" | "resume" | "retry" | "terminate" | "trace" | "world"
                 if rest.contains('/') =>
             {
                 format!("/runs/{{id}}/{last}")
             }
             _ => "/runs/{id}".to_owned(),
         };
+    }
+    if let Some(rest) = path.strip_prefix("/subscriptions/") {
+        let below = rest.split_once('/').map(|(_, below)| format!("/{below}"));
+        return format!("/subscriptions/{{id}}{}", below.unwrap_or_default());
     }
     if let Some(rest) = path.strip_prefix("/tools/ktsu/") {
         let below = rest.split_once('/').map(|(_, below)| format!("/{below}"));
@@ -205,7 +215,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 52);
+    assert_eq!(found, 61);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/diff", "a"),
@@ -238,7 +248,15 @@ async fn every_shape_of_ours_refuses_members_it_does_not_name() {
     let (_kit, _lab, api) = super::lab("http://127.0.0.1:9").await;
     // The node of a frame is part of a frame in the tree; a closed shape cannot be extended.
     // Words, and a choice between two closed shapes, have no members of their own.
-    let open = ["Placed", "LineageNode", "Decision", "Effects", "StepOrItem"];
+    let open = [
+        "Placed",
+        "LineageNode",
+        "Decision",
+        "Effects",
+        "StepOrItem",
+        "EventPost",
+        "EventPosts",
+    ];
     // What services say to each other: a newer one may say more (see `contract`).
     let between = [
         "ApprovalRequested",

@@ -12,6 +12,7 @@ mod idempotency;
 mod lists;
 mod people;
 mod personal;
+mod posts;
 mod promised;
 mod recompute;
 mod reports;
@@ -19,6 +20,7 @@ mod secrets;
 mod signing;
 mod steer;
 mod steps;
+mod subscriptions;
 mod tour;
 mod world;
 

@@ -148,7 +148,20 @@ impl World {
             .as_ref()
             .map_or(String::new(), Value::to_string);
         let asked = format!("{path}?{query}");
-        // A stream has no end.
+        // Streams have no end.
+        if route == "/events" {
+            let mut listening = axum::http::Request::get(&asked);
+            for (name, value) in &headers {
+                listening = listening.header(*name, *value);
+            }
+            if let Ok(_events) = self.client.listen(listening).await.unwrap() {
+                return Answer {
+                    status: 200,
+                    headers: Default::default(),
+                    body: Vec::new(),
+                };
+            }
+        }
         if route.ends_with("/sse") && listen(&self.client, &asked).await.is_some() {
             return Answer {
                 status: 200,

@@ -27,6 +27,8 @@ async fn every_described_answer_is_given_and_fits_its_description() {
     seen.extend(super::reports::all(&api).await);
     seen.extend(super::approvals::all(&api).await);
     seen.extend(super::world::all(&api).await);
+    seen.extend(super::subscriptions::all(&api).await);
+    seen.extend(super::posts::all(&api).await);
     seen.extend(super::access::all(&api).await);
     let described = api.described();
     let missing: Vec<&Case> = described.difference(&seen).collect();
@@ -68,6 +70,10 @@ async fn walk(api: &Described) -> String {
         assert_eq!(answer.status, 200, "{step}: {}", answer.text());
     }
     assert_eq!(api.get("/runs?limit=1").await.status, 200);
+    let request = axum::http::Request::get("/events");
+    assert!(api.client.listen(request).await.unwrap().is_ok());
+    api.saw("GET", "/events", 200);
+    assert_eq!(api.get("/events?pattern=run.complete").await.status, 400);
     run
 }
 

@@ -26,6 +26,19 @@ responders:
         as: question
       - relation: {type: about, from: "{{ question.id }}", to: "{{ object.id }}"}
 "#;
+/// Whom it asks nobody knows.
+const ASKS: &str = r#"
+kind: world
+name: asks
+version: 1.0.0
+objects: {Goal: {}}
+responders:
+  - name: answer
+    "on": object.created
+    type: Goal
+    ask: {model: nobody, messages: [{role: user, content: "{{ object.data.goal }}"}]}
+    then: []
+"#;
 const HELLO: &str = "pipeline: []\n";
 
 /// An engine with a kit of that world alone.
@@ -43,7 +56,15 @@ pub(super) async fn all(api: &Described) -> Vec<super::describe::Case> {
     let run = run["run_id"].as_str().unwrap();
     let world = api.get(&format!("/runs/{run}/world")).await;
     assert_eq!(world.status, 200);
-    api.seen().into_iter().collect()
+    let kit = KitDir::new(&[]).with("worlds/asks.world.yaml", ASKS);
+    let lab = Lab::new(&kit, &[]).await;
+    let more = api.at(&lab.client);
+    let run = lab.client.run("asks", json!({"goal": "tides"})).await;
+    let run = run["run_id"].as_str().unwrap();
+    let envelope = more.get(&format!("/runs/{run}/envelope")).await.json();
+    assert_eq!(envelope["world"]["objects"], json!({"Goal": 1}));
+    assert_eq!(envelope["warnings"][0]["responder"], "answer", "{envelope}");
+    api.seen().into_iter().chain(more.seen()).collect()
 }
 
 fn merged(pages: &[Value], name: &str) -> Vec<Value> {

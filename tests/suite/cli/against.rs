@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use ktsu_ledger::event::WorldEvent;
+use ktsu_ledger::{Event, Frame};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::replay::Definitions;
 use ktsu_workflow::simulate::{DivergenceKind, compare, simulate};
@@ -19,6 +21,12 @@ const BRIEFER: &str = "agents/briefer.agent.yaml";
 fn nothing_diverges_where_nothing_changed() {
     for (name, golden) in goldens() {
         let frames = golden.frames();
+        let raised =
+            |frame: &Frame| matches!(&frame.event, Event::World(WorldEvent::BudgetRaised(_)));
+        if frames.iter().any(raised) {
+            // What a person raised for one kit says nothing about another.
+            continue;
+        }
         let own = Definitions::default()
             .introduced_by(&frames[0])
             .unwrap()

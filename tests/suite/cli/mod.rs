@@ -20,6 +20,7 @@ mod locking_tools;
 mod names;
 mod owning;
 mod page;
+mod posts;
 mod principals;
 mod project;
 mod reading;
@@ -32,6 +33,8 @@ mod story;
 mod trace;
 mod triage;
 mod world;
+mod world_trace;
+mod worlds;
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ env:
 params: {schema: {type: object, properties: {list: {type: array, default: []}}}}
 invoke: {auth: {header: X-Key, scheme: raw, secret: "{{ env.TOKEN }}"}}
 output: {map: {got: "{{ step.shape.result }}"}, schema: {type: object}}
-model_policy: {cost_budget_usd: 1.5, unpriced: allow, timeout_s: 60, force_group: fast, group_map: {slow: fast}}
+model_policy: {cache: true, cost_budget_usd: 1.5, unpriced: allow, timeout_s: 60, force_group: fast, group_map: {slow: fast}}
 pipeline:
   - id: ask
     description: d
@@ -137,6 +137,10 @@ egress: {allow: [desk.internal]}
 limits: {active_runs: 5, connections: 5, body_bytes: 2048}
 retention: {complete_days: 5, failed_days: 5}
 evidence: {witness: "file:x", signing_key: x.key}
+subscriptions:
+  - {name: one, pattern: [run.completed, object.*], url: "https://example.com/x", secret: {env: ADA}, attempts: 5, backoff: 2s}
+  - {name: two, pattern: "*", url: "http://127.0.0.1:9", secret: "{{ env.ADA }}"}
+mcp: {decide: true}
 "#,
     ),
     (

@@ -56,13 +56,15 @@ fn a_world_is_shown_as_any_frame_left_it_with_the_hash_that_its_run_ended_with()
         "run_id",
         "at",
         "world_hash",
+        "events",
         "objects",
         "relations",
         "context",
     ] {
         assert!(members.iter().any(|member| *member == name), "{members:?}");
     }
-    assert_eq!(members.len(), 6);
+    assert_eq!(members.len(), 7);
+    assert_eq!(world["events"], 7);
     assert_eq!(world["run_id"], run.as_str());
     assert_eq!(world["context"], json!({"budget_exhausted": false}));
     let (objects, relations) = (ids(&world["objects"]), ids(&world["relations"]));

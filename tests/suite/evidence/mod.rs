@@ -14,6 +14,8 @@ mod parts;
 mod people;
 mod repeated;
 mod transfer;
+mod verified;
+mod worlds;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -375,6 +377,15 @@ fn verdict(said: &Value, claim: &str) -> Value {
     found.map(|one| one["verdict"].clone()).unwrap_or_default()
 }
 
+/// Whether it says that it does not judge what responders asked.
+fn asks(said: &Value) -> bool {
+    let mut claims = said["claims"].as_array().into_iter().flatten();
+    claims.any(|one| {
+        let reason = one["reason"].as_str().unwrap_or_default();
+        one["claim"] == "world" && reason.contains("responders ask models")
+    })
+}
+
 /// The independent verifier.
 struct Python {
     program: String,
@@ -413,6 +424,14 @@ impl Python {
                 // What expressions make of outputs, only ktsu evaluates.
                 ("outputs", _) if ours == ClaimVerdict::Proven => {
                     let theirs = verdict(said, "outputs");
+                    let word = theirs.as_str().unwrap_or_default();
+                    assert!(["proven", "not_covered"].contains(&word), "{told}: {said}");
+                    continue;
+                }
+                // What guards and templates make of triggers, only ktsu evaluates; nor does anybody
+                // else judge what follows from a question.
+                ("world", _) if ours != ClaimVerdict::Failed || asks(said) => {
+                    let theirs = verdict(said, "world");
                     let word = theirs.as_str().unwrap_or_default();
                     assert!(["proven", "not_covered"].contains(&word), "{told}: {said}");
                     continue;

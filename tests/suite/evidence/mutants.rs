@@ -19,18 +19,18 @@ const NAMES: [&str; 8] = [
 ];
 
 /// A run that was changed, and how.
-struct Mutant {
-    told: String,
-    run: Recorded,
+pub(super) struct Mutant {
+    pub(super) told: String,
+    pub(super) run: Recorded,
 }
 
-fn bodies(run: &Recorded) -> Vec<Value> {
+pub(super) fn bodies(run: &Recorded) -> Vec<Value> {
     let body = |record: &Record| serde_json::from_str(&record.body).unwrap();
     run.records.iter().map(body).collect()
 }
 
 /// The run with these frames, the chain made whole.
-fn with(run: &Recorded, bodies: &[Value]) -> Recorded {
+pub(super) fn with(run: &Recorded, bodies: &[Value]) -> Recorded {
     let mut run = run.clone();
     let bodies = (0..).zip(bodies);
     run.records = bodies.map(|(seq, body)| written(seq, body)).collect();
@@ -86,7 +86,7 @@ fn is_judged(kind: &str, place: &str) -> bool {
 }
 
 /// The places of values within a value, as pointers.
-fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
+pub(super) fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
     match value {
         Value::Object(members) => {
             for (name, member) in members {
@@ -104,7 +104,7 @@ fn leaves(value: &Value, at: String, found: &mut Vec<String>) {
 
 /// What could stand in a place instead: what stands in such a place elsewhere in the run, and
 /// whatever is next to it.
-fn others(value: &Value, name: &str, all: &[Value]) -> Vec<Value> {
+pub(super) fn others(value: &Value, name: &str, all: &[Value]) -> Vec<Value> {
     let mut found: Vec<Value> = Vec::new();
     for body in all {
         let mut places = Vec::new();
@@ -120,7 +120,8 @@ fn others(value: &Value, name: &str, all: &[Value]) -> Vec<Value> {
     found.truncate(3);
     match value {
         Value::Number(number) => {
-            let number = number.as_u64().unwrap();
+            // Whole numbers: others are nobody's place in a run.
+            let number = number.as_u64().unwrap_or_default();
             found.extend([json!(number + 1), json!(number.saturating_sub(1))]);
         }
         Value::String(text) => found.push(json!(format!("{text}0"))),

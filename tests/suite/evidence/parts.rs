@@ -13,13 +13,16 @@ use super::book::{Act, Book, rechained, repacked};
 use super::{Python, put, verdict};
 use crate::golden::goldens;
 
-const PARTS: [&str; 6] = [
+const PARTS: [&str; 9] = [
     "verify.py",
     "verify_content.py",
     "verify_outputs.py",
     "verify_signed.py",
     "verify_calls.py",
     "verify_repeated.py",
+    "verify_world.py",
+    "verify_queue.py",
+    "verify_values.py",
 ];
 const OF_CONTENT: [&str; 6] = [
     "blobs",
@@ -146,6 +149,9 @@ fn without_its_parts_the_verifier_calls_nothing_proven_that_they_judge() {
         ("verify_signed.py", &OF_SIGNED[..]),
         ("verify_content.py", &OF_CONTENT[..]),
         ("verify_outputs.py", &["outputs"][..]),
+        ("verify_world.py", &["world"][..]),
+        ("verify_queue.py", &["world"][..]),
+        ("verify_values.py", &["world"][..]),
     ] {
         let there = PARTS.iter().filter(|part| **part != missing);
         let there: Vec<&str> = there.copied().collect();
@@ -167,7 +173,7 @@ fn without_its_parts_the_verifier_calls_nothing_proven_that_they_judge() {
     let desk = Desk::with(&["verify.py"]).unwrap();
     let said = desk.says();
     let unknown = OF_CALLS.iter().chain(&OF_SIGNED).chain(&OF_CONTENT);
-    for one in unknown.chain(&["outputs"]) {
+    for one in unknown.chain(&["outputs", "world"]) {
         assert_eq!(verdict(&said, one), "not_covered", "{one}: {said}");
     }
     // A question that nobody can answer is not left unanswered in silence.

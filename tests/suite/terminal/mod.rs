@@ -7,6 +7,7 @@ mod live;
 mod quiet;
 mod recorded;
 mod tables;
+mod worlds;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

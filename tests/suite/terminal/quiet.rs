@@ -140,6 +140,7 @@ fn no_command_says_anything_beside_its_json() {
     look_back(&mut desk, &run, &other);
     let seas = run_id(&desk.says(0, "run seas --goal tides"));
     desk.says(0, &format!("world {seas}"));
+    desk.says(0, &format!(r#"post {seas} {{"type":"note"}}"#));
     change(&mut desk, &run);
     steer(&mut desk);
     desk.says(0, "version");
@@ -235,6 +236,7 @@ fn start(desk: &mut Desk) {
     for (more, says) in [
         ("start --kit demo --port 0", true),
         ("start --kit demo --port 0 -q", true),
+        ("mcp --kit demo --http 127.0.0.1:0", true),
     ] {
         let mut command = desk.command(more);
         let child = command

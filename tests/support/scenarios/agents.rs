@@ -26,6 +26,7 @@ pub(super) fn all() -> Vec<Scenario> {
         lost(),
         child(),
         timeout(),
+        cached(),
     ]
 }
 
@@ -126,6 +127,23 @@ fn injection() -> Scenario {
     let two = json!({"answer": "two", "ktsu_injection_attempt": true}).to_string();
     let list = json!(["one", two, "three"]);
     scenario("injection", &format!("{EACH}{each}")).body(json!({ "list": list }))
+}
+
+/// Requests that an earlier reply answers: of another step, of items, and of a reflection.
+fn cached() -> Scenario {
+    scenario(
+        "cached",
+        r#"
+model_policy: {cache: true}
+params: {schema: {type: object, properties: {list: {type: array, default: [same, new, new]}}}}
+pipeline:
+  - {id: first, agent: ./agents/echo.agent.yaml, params: {msg: same}}
+  - {id: second, depends_on: [first], agent: ./agents/echo.agent.yaml, params: {msg: same}}
+  - {id: each, depends_on: [second], agent: ./agents/echo.agent.yaml, for_each: {from: params.list, concurrency: 1}, params: {msg: "{{ item }}"}}
+  - {id: look, depends_on: [each], agent: ./agents/reflects.agent.yaml, params: {msg: twice}}
+  - {id: look_again, depends_on: [look], agent: ./agents/reflects.agent.yaml, params: {msg: twice}}
+"#,
+    )
 }
 
 fn reflect() -> Scenario {

@@ -83,6 +83,7 @@ fn ann() -> Principal {
 fn post_of(n: u64) -> Post {
     Post {
         digest: String::new(),
+        key: None,
         n,
     }
 }

@@ -53,6 +53,18 @@ pub enum WorldRefusal {
     /// The budget is used up.
     #[error("the budget is used up")]
     Exhausted,
+    /// The end of the run names another world than its frames made.
+    #[error("the world at the end is {}, and not {}", shown(.expected), shown(.got))]
+    Hash {
+        /// Of the world that the frames made; nothing where no worlds are loaded.
+        expected: Option<String>,
+        /// What the end names.
+        got: Option<String>,
+    },
+}
+
+fn shown(hash: &Option<String>) -> &str {
+    hash.as_deref().unwrap_or("none")
 }
 
 impl Responding {
@@ -145,7 +157,7 @@ impl Responding {
             return Err(WorldRefusal::Exhausted);
         }
         let (expected, got) = (self.next_post(), post.n);
-        match got == expected || (got == self.post.0 && got > 0) {
+        match got == expected || self.posts.continues(frame, by, post) {
             true => Ok(()),
             false => Err(WorldRefusal::Post { expected, got }),
         }

@@ -1,6 +1,8 @@
 //! The schemas of comparisons: two runs, or a run and its replay.
 
 use ktsu_projections::diff::Diff;
+use ktsu_projections::world::WorldDiff;
+use ktsu_projections::world::comparison::PatchedEntry;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -66,4 +68,12 @@ pub struct DiffView {
     /// The rest.
     #[serde(flatten)]
     pub diff: Diff,
+    /// What differs between their worlds, as their last frames left them; absent unless both load
+    /// worlds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world: Option<WorldDiff>,
+    /// What differs in the objects, then in the relations, that both worlds have.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<PatchedEntry>>)]
+    pub world_changes: Vec<PatchedEntry>,
 }

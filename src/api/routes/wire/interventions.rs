@@ -86,9 +86,29 @@ pub struct Resume {
     /// The step to begin again with; a waiting branch and a paused run need none.
     #[schema(min_length = 1)]
     pub from: Option<String>,
+    /// Limits of the budget of the run's worlds that are raised.
+    pub raise: Option<RaisedLimits>,
     /// Why.
     #[schema(min_length = 1, max_length = 4096)]
     pub reason: Option<String>,
+}
+
+/// Raised limits, as world files name them; each is higher than the one that holds.
+#[derive(Debug, Clone, Default, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RaisedLimits {
+    /// World frames of the run.
+    #[schema(minimum = 0, maximum = 9007199254740991_u64)]
+    pub max_events: Option<u64>,
+    /// What model calls of responders may cost, in US dollars.
+    #[schema(minimum = 0, maximum = 1000000)]
+    pub max_llm_cost_usd: Option<f64>,
+    /// Depth of a world frame.
+    #[schema(minimum = 0, maximum = 4294967295_u64)]
+    pub max_recursion_depth: Option<u32>,
+    /// Seconds that the run uses up, without waiting for people.
+    #[schema(minimum = 0, maximum = 1000000000)]
+    pub max_wall_seconds: Option<f64>,
 }
 
 /// A step of a run begins again.

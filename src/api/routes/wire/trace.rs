@@ -30,7 +30,8 @@ pub struct Trace {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub origin: Option<ProvenanceAnswer>,
-    /// Why a step is where it is: `step`, `status`, `because` (with `?why_not=`).
+    /// Why a step is where it is, or a responder did not react: `step`, `status`, `because` (with
+    /// `?why_not=`).
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Value>)]
     pub why_not: Option<WhyNot>,

@@ -14,6 +14,7 @@ fn a_secret_that_is_escaped_in_part_is_taken_out_of_a_reply() {
             n: 1,
         },
         redactor: &redactor,
+        routing: None,
     };
     let hidden = r#"{"x":1,"t":"sk-very\u0073ecretkey-1"}"#;
     let response = about.response(wire::LlmResponse {

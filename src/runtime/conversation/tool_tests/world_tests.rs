@@ -389,6 +389,7 @@ impl World {
             match conversation.next(&catalogue) {
                 Action::Call(call) => {
                     let request = LlmRequest {
+                        accepts_cached: false,
                         base: call.base,
                         group: "g".to_owned(),
                         max_tokens: 9,

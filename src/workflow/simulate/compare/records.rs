@@ -91,7 +91,11 @@ pub(super) fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> 
     if state.status().is_terminal() {
         return BTreeSet::new();
     }
-    let path = |scope: u32, step: u32| state.scope(scope).map(|scope| scope.path_of(step));
+    // What responders ask is no step of a workflow.
+    let path = |scope: u32, step: u32| {
+        let held = state.scope(scope)?;
+        Some(path_in(&held.path, state.step_id(scope, step)?))
+    };
     let due = effects_due(state).into_iter();
     let due = due.filter_map(|effect| match effect.kind {
         EffectKind::Webhook(at) | EffectKind::Task(at) => Some((path(at.scope, at.step)?, at.item)),

@@ -1,0 +1,73 @@
+//! What an envelope tells of the world of a run: how much is in it, and which questions nobody could
+//! answer.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::world::{Responding, World};
+
+/// How much a world holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorldSummary {
+    /// How many objects there are of each type.
+    pub objects: BTreeMap<String, u64>,
+    /// How many relations there are of each type.
+    pub relations: BTreeMap<String, u64>,
+    /// `sha256:` and a digest of all of them, as the end of the run recorded it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub world_hash: Option<String>,
+}
+
+/// What did not stop a run, and somebody should know.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EnvelopeWarning {
+    /// A stable code: `unknown_group`.
+    pub code: String,
+    /// For people.
+    pub message: String,
+    /// The responder that it is about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub responder: Option<String>,
+}
+
+impl WorldSummary {
+    /// A world, and the hash with which its run ended.
+    pub(super) fn of(world: &World, world_hash: Option<String>) -> Self {
+        Self {
+            objects: counts(world.objects_by_type()),
+            relations: counts(world.relations_by_type()),
+            world_hash,
+        }
+    }
+}
+
+fn counts(by_type: BTreeMap<&str, usize>) -> BTreeMap<String, u64> {
+    let counts = by_type.into_iter();
+    counts
+        .map(|(kind, count)| (kind.to_owned(), count as u64))
+        .collect()
+}
+
+/// A warning for each responder whose questions have no reply, since no gateway knows its model group.
+pub(super) fn unanswered(responding: &Responding) -> Vec<EnvelopeWarning> {
+    let mut by_responder: BTreeMap<&str, u64> = BTreeMap::new();
+    for task in responding.unanswered() {
+        *by_responder.entry(&task.responder).or_default() += 1;
+    }
+    let warning = |(responder, count): (&str, u64)| {
+        let questions = match count {
+            1 => "a question has".to_owned(),
+            count => format!("{count} questions have"),
+        };
+        EnvelopeWarning {
+            code: "unknown_group".to_owned(),
+            message: format!("{questions} no reply: no gateway knows the model group"),
+            responder: Some(responder.to_owned()),
+        }
+    };
+    by_responder.into_iter().map(warning).collect()
+}

@@ -1,0 +1,367 @@
+//! The cache of model replies: which recorded reply answers an identical request of the same run.
+//!
+//! A request is identical to an earlier one if it has the same digest (group, messages, tools, most
+//! tokens), the same purpose, and the same digest of the routing of its group. Only requests whose
+//! frame has that `routing` take part: whoever admits a request decides whether it may.
+//!
+//! ```text
+//! llm.request{routing} ── no reply known ─▶ asked ── llm.response ─▶ known
+//!                      └─ reply known ────▶ due ── llm.response{repeats} (decision)
+//! ```
+//!
+//! The state refers to replies by their frames and holds no text of theirs, except the tool calls
+//! they ask for, which [`MAX_CACHED_CALL_BYTES`] limits. A branch folds the frames it shares, so it
+//! has their replies and its own, and nobody else has those.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use ktsu_ledger::event::{AgentEvent, CallUsage, LlmRequest, LlmResponse, Purpose};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
+
+use super::task::{AgentTask, ModelCall};
+use super::{RunState, StepAddress, StepStatus};
+
+/// The most replies that a run remembers. With more, the oldest are forgotten, and an identical
+/// request is sent again.
+pub const MAX_CACHED_REPLIES: usize = 2_048;
+
+/// The most bytes of tool calls, of all remembered replies together.
+pub const MAX_CACHED_CALL_BYTES: usize = 1024 * 1024;
+
+/// What identical requests have in common.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RequestKey(Arc<str>);
+
+impl RequestKey {
+    /// The key of a request, if it takes part. The digest of the request has to be known.
+    pub fn of(request: &LlmRequest) -> Option<Self> {
+        let routing = request.routing.as_ref()?;
+        let purpose = match request.purpose {
+            Purpose::Turn => "turn",
+            Purpose::Repair => "repair",
+            Purpose::Reflect => "reflect",
+        };
+        let key = format!("{routing} {purpose} {}", request.digest);
+        Some(Self(key.into()))
+    }
+}
+
+/// A recorded reply that may be repeated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedReply {
+    /// Its `llm.response`.
+    pub seq: u64,
+    model: String,
+    provider: String,
+    output_hash: String,
+    tool_calls: Option<CanonicalJson>,
+    used: CallUsage,
+}
+
+impl CachedReply {
+    /// A reply that a runtime reported; an error is none.
+    pub fn of(seq: u64, answer: &LlmResponse) -> Option<Self> {
+        let fits = answer.error.is_none() && answer.repeats.is_none();
+        fits.then(|| Self {
+            seq,
+            model: answer.model.clone(),
+            provider: answer.provider.clone(),
+            output_hash: answer.output_hash.clone(),
+            tool_calls: answer.tool_calls.clone(),
+            used: CallUsage {
+                cost_micro_usd: answer.cost_micro_usd,
+                tokens_cached: answer.tokens_cached,
+                tokens_in: answer.tokens_in,
+                tokens_out: answer.tokens_out,
+                tokens_reasoning: answer.tokens_reasoning,
+            },
+        })
+    }
+
+    /// The response that repeats this reply to a request: the only one that may.
+    pub fn repeated(&self, to: &ModelCall, task: (&str, Option<u32>), attempt: u32) -> LlmResponse {
+        let (step, item) = task;
+        LlmResponse {
+            attempt,
+            attempts: Vec::new(),
+            cached: true,
+            content: None,
+            cost_micro_usd: 0,
+            duration_ms: 0,
+            error: None,
+            input_hash: to.digest.clone(),
+            item,
+            model: self.model.clone(),
+            output_hash: self.output_hash.clone(),
+            prices: String::new(),
+            provider: self.provider.clone(),
+            repeats: Some(self.seq),
+            report: None,
+            request: to.seq,
+            saved: Some(self.used),
+            step: step.to_owned(),
+            tokens_cached: 0,
+            tokens_in: 0,
+            tokens_out: 0,
+            tokens_reasoning: 0,
+            tool_calls: self.tool_calls.clone(),
+            unpriced: false,
+        }
+    }
+
+    fn call_bytes(&self) -> usize {
+        self.tool_calls
+            .as_ref()
+            .map_or(0, |calls| calls.as_str().len())
+    }
+}
+
+/// See the module documentation.
+#[derive(Debug, Clone, Default)]
+pub struct ReplyCache {
+    known: BTreeMap<RequestKey, Arc<CachedReply>>,
+    /// The keys of `known` by the frames of their replies, so that the oldest is found.
+    by_frame: BTreeMap<u64, RequestKey>,
+    call_bytes: usize,
+    /// Which task asked last for what is not known.
+    asked: BTreeMap<RequestKey, StepAddress>,
+    /// Tasks whose request a known reply answers.
+    due: BTreeSet<StepAddress>,
+    generation: u64,
+}
+
+impl ReplyCache {
+    /// A number that changes whenever a request that waits for an identical one may have to be looked
+    /// at again.
+    pub fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    fn remember(&mut self, key: RequestKey, reply: CachedReply) {
+        if reply.call_bytes() > MAX_CACHED_CALL_BYTES {
+            return;
+        }
+        self.forget(&key);
+        self.call_bytes += reply.call_bytes();
+        self.by_frame.insert(reply.seq, key.clone());
+        self.known.insert(key, Arc::new(reply));
+        while self.known.len() > MAX_CACHED_REPLIES || self.call_bytes > MAX_CACHED_CALL_BYTES {
+            let Some(oldest) = self.by_frame.first_key_value().map(|(_, key)| key.clone()) else {
+                return;
+            };
+            self.forget(&oldest);
+        }
+    }
+
+    fn forget(&mut self, key: &RequestKey) {
+        if let Some(reply) = self.known.remove(key) {
+            self.by_frame.remove(&reply.seq);
+            self.call_bytes -= reply.call_bytes();
+        }
+    }
+
+    /// A request is recorded. Gives the reply that answers it, if one is known.
+    pub(super) fn request(
+        &mut self,
+        at: StepAddress,
+        key: &RequestKey,
+    ) -> Option<Arc<CachedReply>> {
+        let reply = self.known.get(key).cloned();
+        match reply {
+            Some(_) => drop(self.due.insert(at)),
+            // What is not noted is only asked for twice.
+            None if self.asked.len() < MAX_CACHED_REPLIES => {
+                self.asked.insert(key.clone(), at);
+            }
+            None => {}
+        }
+        reply
+    }
+
+    /// A task's call is not under way any more.
+    pub(super) fn end(
+        &mut self,
+        at: StepAddress,
+        call: &ModelCall,
+        end: Option<(u64, &LlmResponse)>,
+    ) {
+        self.due.remove(&at);
+        let Some(key) = &call.key else {
+            return;
+        };
+        if self.asked.get(key) == Some(&at) {
+            self.asked.remove(key);
+        }
+        self.generation += 1;
+        if let Some(reply) = end.and_then(|(seq, answer)| CachedReply::of(seq, answer)) {
+            self.remember(key.clone(), reply);
+        }
+    }
+
+    /// Takes any other frame: what it ends ends the calls within.
+    pub(super) fn pass(&mut self, frame: &Frame) {
+        let agents = matches!(frame.event, Event::Agent(_));
+        self.generation += u64::from(!agents && !self.asked.is_empty());
+    }
+}
+
+impl RunState {
+    /// The replies that later requests may repeat.
+    pub fn replies(&self) -> &ReplyCache {
+        &self.replies
+    }
+
+    /// Whether an earlier reply may answer requests of the run at all: it was started without
+    /// `no_cache`, and is no recompute, which is made to ask again.
+    pub fn repeats_replies(&self) -> bool {
+        !self.created.no_cache && self.created.of.is_none() && self.created.results.is_none()
+    }
+
+    /// Whether an earlier reply may answer the next request of a task, and its reply later ones: its
+    /// step declares that, and the task is tried for the first time. It is tried again because
+    /// something went wrong, or because a person wants other replies.
+    pub fn task_repeats_replies(&self, at: StepAddress) -> bool {
+        let declared = self
+            .agent_plan(at.scope, at.step)
+            .is_some_and(|plan| plan.cache);
+        let task = self.task(at.scope, at.step, at.item);
+        declared && self.repeats_replies() && task.is_some_and(AgentTask::is_first_try)
+    }
+
+    /// Whether a recorded reply answers a request.
+    pub fn has_reply(&self, request: &LlmRequest) -> bool {
+        RequestKey::of(request).is_some_and(|key| self.replies.known.contains_key(&key))
+    }
+
+    /// Whether an identical request is under way, whose reply may answer this one.
+    pub fn awaits_reply(&self, request: &LlmRequest) -> bool {
+        let Some(key) = RequestKey::of(request) else {
+            return false;
+        };
+        let asker = self.replies.asked.get(&key);
+        asker.is_some_and(|at| self.asks(*at, |call| call.key.as_ref() == Some(&key)))
+    }
+
+    /// The task that a repeated reply is due to, with the call and the reply.
+    pub fn reply_due(&self) -> Option<(StepAddress, &ModelCall, &Arc<CachedReply>)> {
+        let mut due = self.replies.due.iter().copied();
+        let at = due.find(|at| self.asks(*at, |call| call.reply.is_some()))?;
+        let call = self.task(at.scope, at.step, at.item)?.open_call.as_ref()?;
+        Some((at, call, call.reply.as_ref()?))
+    }
+
+    /// Whether a task has such a call under way, and its step goes on.
+    fn asks(&self, at: StepAddress, such: impl Fn(&ModelCall) -> bool) -> bool {
+        let scope = self.scope(at.scope);
+        let step = scope.filter(|scope| !scope.abandoned);
+        let step = step.and_then(|_| self.step(at.scope, at.step));
+        let task = self.task(at.scope, at.step, at.item);
+        step.is_some_and(|step| step.status == StepStatus::Running)
+            && task.is_some_and(|task| {
+                task.is_unfinished() && task.open_call.as_ref().is_some_and(such)
+            })
+    }
+
+    /// Follows the call of a task through a frame of its agent, which is applied. `before`: the call
+    /// that was under way.
+    pub(super) fn follow_call(
+        &mut self,
+        frame: &Frame,
+        at: StepAddress,
+        event: &AgentEvent,
+        before: Option<ModelCall>,
+    ) {
+        let task = self.task(at.scope, at.step, at.item);
+        let now = task.and_then(|task| task.open_call.as_ref());
+        match (event, before, now) {
+            (AgentEvent::Request(request), None, Some(_)) => {
+                let Some(key) = RequestKey::of(request) else {
+                    return;
+                };
+                let reply = self.replies.request(at, &key);
+                let task = self.task_mut(at.scope, at.step, at.item);
+                if let Some(call) = task.and_then(|task| task.open_call.as_mut()) {
+                    (call.key, call.reply) = (Some(key), reply);
+                }
+            }
+            (AgentEvent::Response(answer), Some(call), None) => {
+                self.replies.end(at, &call, Some((frame.seq, answer)));
+            }
+            (_, Some(call), None) => self.replies.end(at, &call, None),
+            _ => {}
+        }
+    }
+}
+
+impl AgentTask {
+    /// Whether a response may follow that belongs to no report, or that belongs to one: a repeated
+    /// reply where one is known, and word for word that; otherwise what a runtime reports.
+    pub(super) fn accepts_reply(&self, answer: &LlmResponse, live: bool) -> bool {
+        let open = self.open_call.as_ref();
+        let Some(call) = open.filter(|call| call.seq == answer.request) else {
+            return false;
+        };
+        match (&call.reply, &answer.report) {
+            (Some(reply), None) => {
+                let task = (answer.step.as_str(), answer.item);
+                let current = answer.attempt == self.attempt && self.is_unfinished();
+                current && *answer == reply.repeated(call, task, self.attempt)
+            }
+            (None, Some(_)) => live,
+            (Some(_), Some(_)) | (None, None) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(number: u64) -> RequestKey {
+        RequestKey(number.to_string().into())
+    }
+
+    fn reply(seq: u64, calls: usize) -> CachedReply {
+        CachedReply {
+            seq,
+            model: String::new(),
+            provider: String::new(),
+            output_hash: String::new(),
+            tool_calls: (calls > 0).then(|| CanonicalJson::string(&"x".repeat(calls - 2))),
+            used: CallUsage::default(),
+        }
+    }
+
+    #[test]
+    fn the_oldest_replies_are_forgotten_and_one_that_is_renewed_is_not_old() {
+        let mut cache = ReplyCache::default();
+        let most = MAX_CACHED_REPLIES as u64;
+        for seq in 0..most {
+            cache.remember(key(seq), reply(seq, 0));
+        }
+        cache.remember(key(0), reply(most, 0));
+        assert_eq!(cache.known.len(), MAX_CACHED_REPLIES);
+        cache.remember(key(most), reply(most + 1, 0));
+        assert_eq!(cache.known.len(), MAX_CACHED_REPLIES);
+        assert_eq!(cache.known.get(&key(0)).map(|one| one.seq), Some(most));
+        assert!(!cache.known.contains_key(&key(1)));
+        assert_eq!(cache.known.len(), cache.by_frame.len());
+    }
+
+    #[test]
+    fn the_tool_calls_of_all_replies_together_are_bounded() {
+        let mut cache = ReplyCache::default();
+        cache.remember(key(0), reply(0, MAX_CACHED_CALL_BYTES + 1));
+        assert!(
+            cache.known.is_empty(),
+            "one that is too large alone is not kept"
+        );
+        cache.remember(key(1), reply(1, MAX_CACHED_CALL_BYTES / 2));
+        cache.remember(key(2), reply(2, MAX_CACHED_CALL_BYTES / 2));
+        assert_eq!(cache.known.len(), 2);
+        cache.remember(key(3), reply(3, 3));
+        assert!(!cache.known.contains_key(&key(1)));
+        assert_eq!(cache.call_bytes, MAX_CACHED_CALL_BYTES / 2 + 3);
+    }
+}

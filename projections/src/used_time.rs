@@ -1,0 +1,87 @@
+//! How long something took: from its first frame to its last, without the times in which only people
+//! could move it, and those in which it had ended.
+
+use ktsu_ledger::event::{AgentEvent, RunEvent};
+use ktsu_ledger::{Event, Frame, Timestamp};
+
+/// See the module documentation. Sums only, so a frame costs the same wherever it stands.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct UsedTime {
+    first: Option<Timestamp>,
+    last: Option<Timestamp>,
+    /// How long it stood still before frames that a person's word led to.
+    still_ms: u64,
+    /// How long it had ended before it began again, or before a branch of it was made.
+    over_ms: u64,
+    is_over: bool,
+    used_ms: u64,
+}
+
+impl UsedTime {
+    /// Takes a frame. `still`: whether only people could move what this is about until then.
+    ///
+    /// Waiting for a person is no time of the run's (decision F5), unless something else went on.
+    pub fn apply(&mut self, frame: &Frame, still: bool) {
+        if matches!(frame.event, Event::Person(_)) {
+            return;
+        }
+        let first = *self.first.get_or_insert(frame.at);
+        let last = self.last.replace(frame.at).unwrap_or(frame.at);
+        let since = frame.at.millis_since(last);
+        let began = matches!(
+            frame.event,
+            Event::Run(RunEvent::Resumed(_) | RunEvent::Branched(_))
+        );
+        let began = began || (self.is_over && frame.event.is_world_input());
+        // Nobody waits for what has ended, nor did a branch before it was made.
+        let was_over = self.is_over || matches!(frame.event, Event::Run(RunEvent::Branched(_)));
+        match (began, was_over) {
+            (true, true) => self.over_ms += since,
+            (true, false) => self.still_ms += since,
+            (false, _) if still && ends_wait_for_people(&frame.event) => self.still_ms += since,
+            (false, _) => {}
+        }
+        self.is_over = !began && (self.is_over || ends(frame));
+        let whole = frame.at.millis_since(first);
+        let whole = whole.saturating_sub(self.still_ms + self.over_ms);
+        self.used_ms = self.used_ms.max(whole);
+    }
+
+    /// The time that is used, in milliseconds.
+    pub fn millis(&self) -> u64 {
+        self.used_ms
+    }
+
+    /// How long only people could move it, in milliseconds.
+    pub fn waited_ms(&self) -> u64 {
+        self.still_ms
+    }
+
+    /// The moment of the last frame that counts.
+    pub fn last(&self) -> Option<Timestamp> {
+        self.last
+    }
+}
+
+/// Whether a whole run ends here.
+fn ends(frame: &Frame) -> bool {
+    let by_word = matches!(
+        frame.event,
+        Event::Run(RunEvent::Cancelled(_) | RunEvent::Terminated(_))
+    );
+    let by_itself = matches!(
+        frame.event,
+        Event::Run(RunEvent::Completed(_) | RunEvent::Failed(_))
+    );
+    by_word || (by_itself && frame.scope.is_empty())
+}
+
+/// Whether a wait for people ends here, or part of it: by what they decide, or by a word about the
+/// whole run.
+pub fn ends_wait_for_people(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
+            | Event::Run(RunEvent::Paused(_) | RunEvent::Cancelled(_) | RunEvent::Terminated(_))
+    )
+}

@@ -1,0 +1,52 @@
+//! The budget of a run's worlds: its limits, the time used up, and its end; and what was posted.
+
+use ktsu_ledger::event::WorldBudgetExhausted;
+use ktsu_ledger::event::plan::world::WorldBudget;
+use ktsu_ledger::{Frame, Timestamp};
+
+use super::Responding;
+use crate::world::posts::PostRecord;
+
+impl Responding {
+    /// The number that the next post has.
+    pub fn next_post(&self) -> u64 {
+        self.posts.next()
+    }
+
+    /// What a principal posted to this run, or to this branch itself, with an idempotency key.
+    pub fn post_with_key(&self, principal: &str, key: &str) -> Option<&PostRecord> {
+        self.posts.with_key(principal, key)
+    }
+
+    /// The end of the budget, unless limits were raised since.
+    pub fn exhausted(&self) -> Option<&WorldBudgetExhausted> {
+        self.exhausted.as_deref()
+    }
+
+    /// Takes the time of a frame. `still`: whether only people could move the run until then.
+    pub fn apply_time(&mut self, frame: &Frame, still: bool) {
+        self.wall.apply(frame, still);
+    }
+
+    /// The limits in force: those of the worlds, and what people raised.
+    pub fn budget(&self, of_worlds: WorldBudget) -> WorldBudget {
+        self.raised.over(of_worlds)
+    }
+
+    /// The time that the run has used up as of its last frame, in milliseconds: over all restarts and
+    /// resumptions, without waiting for people, pauses, and what came after its end.
+    pub fn used_ms(&self) -> u64 {
+        self.wall.millis()
+    }
+
+    /// When so much time is used up if the run goes on without a break, and how many milliseconds of
+    /// it are left.
+    pub fn time_limit(&self, limit_ms: u64) -> Option<(Timestamp, u64)> {
+        self.wall.deadline(limit_ms)
+    }
+
+    /// Whether the timer of the budget fired, and limits were not raised since.
+    pub fn is_time_up(&self) -> bool {
+        self.is_time_up
+    }
+}

@@ -1,0 +1,44 @@
+//! How much of `max_wall_seconds` a run has used up (decision F5).
+
+use ktsu_ledger::event::{ContinueReason, RunEvent};
+use ktsu_ledger::{Event, Frame, Timestamp};
+
+use crate::used_time::UsedTime;
+
+/// The time that a run has used up, over all restarts and resumptions: without waiting for people and
+/// pauses, without the time after its end, and without the time in which no engine ran, as far as
+/// frames tell it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct WallTime {
+    used: UsedTime,
+    /// How long no engine ran, or the machine slept.
+    down_ms: u64,
+}
+
+impl WallTime {
+    /// Takes a frame. `still`: whether only people could move the run until then.
+    pub(super) fn apply(&mut self, frame: &Frame, still: bool) {
+        let before = self.used.millis();
+        self.used.apply(frame, still);
+        let since = self.used.millis().saturating_sub(before);
+        if let Event::Run(RunEvent::Continued(again)) = &frame.event
+            && again.why == ContinueReason::Restart
+        {
+            self.down_ms += since;
+        } else if let Event::Run(RunEvent::ClockJumped(jump)) = &frame.event {
+            self.down_ms += jump.forward_ms.unwrap_or_default().min(since);
+        }
+    }
+
+    /// The time that is used up as of the last frame, in milliseconds.
+    pub(super) fn millis(&self) -> u64 {
+        self.used.millis().saturating_sub(self.down_ms)
+    }
+
+    /// When so many milliseconds are used up if the run goes on without a break, and how many of
+    /// them are left.
+    pub(super) fn deadline(&self, limit_ms: u64) -> Option<(Timestamp, u64)> {
+        let left_ms = limit_ms.saturating_sub(self.millis());
+        Some((self.used.last()?.plus_millis(left_ms), left_ms))
+    }
+}

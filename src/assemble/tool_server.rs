@@ -1,0 +1,37 @@
+//! Where `ktsu mcp --http` listens: the rules of the orchestrator apply, so without principals only
+//! this machine reaches it.
+
+use std::net::SocketAddr;
+
+use axum::Router;
+use tokio::sync::watch;
+
+use super::{OpenEngineError, Service, serve, server_limits, url_of};
+use ktsu_environment::Environment;
+use ktsu_server::origin::AllowedHosts;
+use ktsu_server::{self as server};
+
+/// Serves a router to agents, guarded against foreign web pages as every service is.
+///
+/// # Errors
+/// [`OpenEngineError::Bind`].
+pub async fn open(
+    listen: SocketAddr,
+    router: Router,
+    environment: Option<&Environment>,
+) -> Result<Service, OpenEngineError> {
+    let has_principals = environment.is_some_and(|one| !one.principals.is_empty());
+    let (listener, names) = match has_principals {
+        true => (server::bind(listen).await?, AllowedHosts::Any),
+        false => (server::bind_loopback(listen).await?, AllowedHosts::Loopback),
+    };
+    let connections = environment.and_then(|one| one.limits.connections);
+    let router = server::guarded_as(router, names);
+    let stop = watch::Sender::new(false);
+    Ok(Service {
+        url: url_of(&listener)?,
+        serving: vec![serve(listener, router, server_limits(connections), &stop)],
+        runtime: None,
+        stop,
+    })
+}

@@ -1,0 +1,140 @@
+//! `ktsu mcp`: ktsu as a tool server for other agents, over standard input and output or over
+//! Streamable HTTP.
+//!
+//! Tools go the way commands go: to the owner of the ledger, or to an engine of this process,
+//! through the same routes, so that the same access rules apply.
+//!
+//! ```text
+//! stdio ─┐
+//!        ├─▶ server ─▶ inputs ─▶ a tool ─▶ engines ─▶ routes of an engine
+//! HTTP  ─┘                          answer ◀─────────────┘
+//! ```
+
+mod answer;
+mod ask;
+mod catalog;
+mod context;
+mod decisions;
+mod engines;
+mod inputs;
+mod kits;
+mod runs;
+mod server;
+mod verification;
+mod worlds;
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use axum::Router;
+use rmcp::service::serve_server;
+use rmcp::transport::async_rw::AsyncRwTransport;
+use rmcp::transport::io::stdio_pipes;
+use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
+use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use serde_json::json;
+use tokio::sync::watch;
+
+use self::context::ToolContext;
+use self::engines::EngineKeeper;
+use self::server::AgentToolServer;
+use super::engine::{start_failure, token_header, warn_of};
+use super::logging::{self, LogFormat};
+use super::output::{is_quiet, line};
+use super::owner::{EngineArguments, EngineHandle};
+use super::signals::Signals;
+use super::{Common, Failure};
+use crate::assemble::tool_server;
+
+/// The path of the server over HTTP.
+const PATH: &str = "/mcp";
+/// The most bytes of a message.
+const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
+
+/// What `mcp` takes.
+#[derive(Debug, clap::Args)]
+pub(super) struct Arguments {
+    /// Serves Streamable HTTP at http://ADDRESS:PORT/mcp, instead of standard input and output; port 0
+    /// for any free one. Beyond this machine only with principals
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+    #[command(flatten)]
+    engine: EngineArguments,
+}
+
+/// Serves until the client is gone, or a signal arrives.
+pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
+    logging::start(LogFormat::Text, logging::default_level("warn"))?;
+    let mut signals = Signals::new()?;
+    let token = token_header()?;
+    let environment = arguments.engine.environment()?;
+    environment.iter().for_each(|file| warn_of(&file.warnings));
+    let ledger = EngineHandle::ledger_location(common, &arguments.engine)?;
+    let context = Arc::new(ToolContext {
+        engines: EngineKeeper::new(ledger, arguments.engine),
+        root: std::env::current_dir()?,
+        may_decide: environment.as_ref().is_some_and(|file| file.mcp.decide),
+    });
+    let stop = watch::Sender::new(false);
+    match arguments.http {
+        Some(listen) => {
+            let server = AgentToolServer::for_clients(Arc::clone(&context), stop.subscribe());
+            let router = http_router(server);
+            let opened = tool_server::open(listen, router, environment.as_ref()).await;
+            let service = opened.map_err(start_failure)?;
+            ready(common, &format!("{}{PATH}", service.url));
+            signals.next().await;
+            stop.send_replace(true);
+            signals.unless_again(service.close()).await;
+        }
+        None => {
+            let context = Arc::clone(&context);
+            let server = AgentToolServer::for_process(context, token, stop.subscribe());
+            tokio::select! {
+                served = serve_stdio(server) => served?,
+                () = signals.next() => {}
+            }
+            stop.send_replace(true);
+        }
+    }
+    signals.unless_again(context.engines.close()).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints where the server listens, unless only errors are wanted.
+fn ready(common: &Common, url: &str) {
+    if common.json {
+        line(&json!({"url": url, "pid": std::process::id()}).to_string());
+    } else if !is_quiet() {
+        line(&format!("the ktsu MCP server listens on {url}"));
+    }
+}
+
+/// Serves one client, until it closes its end.
+async fn serve_stdio(server: AgentToolServer) -> Result<(), Failure> {
+    let (input, output) = stdio_pipes();
+    let transport =
+        AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_MESSAGE_BYTES);
+    let running = match serve_server(server, transport).await {
+        Ok(running) => running,
+        // A client that leaves before it has said anything is none.
+        Err(rmcp::service::ServerInitializeError::ConnectionClosed(_)) => return Ok(()),
+        Err(error) => return Err(Failure::of(error)),
+    };
+    running.waiting().await.map(drop).map_err(Failure::of)
+}
+
+/// Requests stand alone: there are no sessions, so none can be exhausted or stolen.
+fn http_router(server: AgentToolServer) -> Router {
+    let config = StreamableHttpServerConfig::default()
+        .with_legacy_session_mode(false)
+        .with_json_response(true)
+        .with_max_request_body_bytes(MAX_MESSAGE_BYTES)
+        // Every service of ktsu checks both before a request gets here.
+        .disable_allowed_hosts()
+        .disable_allowed_origins();
+    let sessions = Arc::new(NeverSessionManager::default());
+    let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
+    Router::new().route_service(PATH, service)
+}

@@ -1,0 +1,389 @@
+//! The tools: their names, what they are for, and what they take. The schemas that agents see and
+//! the checks of what they send come from the same list.
+
+use rmcp::model::{JsonObject, Tool, ToolAnnotations};
+use serde_json::{Map, Value, json};
+
+use super::inputs::{InputKind, InputSpec};
+use ktsu_codes::nearest;
+
+/// The longest run id, or place in a run, that is looked up.
+const MAX_ID_CHARS: usize = 256;
+/// The longest name of a kit or a workflow.
+const MAX_NAME_CHARS: usize = 256;
+/// The longest goal, in characters.
+const MAX_GOAL_CHARS: usize = 64 * 1024;
+/// The longest reason, as everywhere.
+const MAX_REASON_CHARS: usize = 4096;
+/// The longest result of a call in doubt, in characters.
+const MAX_RESULT_CHARS: usize = 256 * 1024;
+/// The longest idempotency key; the engine adds a few characters.
+const MAX_KEY_CHARS: usize = 200;
+/// The longest time a tool waits for the end of a run, in seconds.
+const MAX_WAIT_SECONDS: u64 = 600;
+/// The most objects and relations, or approvals, on a page.
+const MAX_PAGE: u64 = 1000;
+/// The largest whole number that JSON parsers agree on.
+const MAX_NUMBER: u64 = 9_007_199_254_740_991;
+
+/// A tool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AgentTool {
+    StartRun,
+    InvokeWorkflow,
+    QueryWorld,
+    GetEnvelope,
+    ForkRun,
+    DiffBranches,
+    ExplainTrace,
+    ListApprovals,
+    DecideApproval,
+    VerifyRun,
+}
+
+/// What a tool does to the outside.
+#[derive(Clone, Copy)]
+enum Effect {
+    /// It changes nothing.
+    Reads,
+    /// It adds to the ledger alone.
+    Adds,
+    /// Webhooks may be sent and tools be called.
+    Acts,
+}
+
+/// How a tool is presented.
+struct Entry {
+    tool: AgentTool,
+    name: &'static str,
+    title: &'static str,
+    effect: Effect,
+    description: &'static str,
+    inputs: &'static [InputSpec],
+}
+
+const RUN_ID: InputSpec = InputSpec::required(
+    "run_id",
+    InputKind::Text(MAX_ID_CHARS),
+    "The run or branch: its id, or a unique beginning or end of it.",
+);
+const WAIT_SECONDS: InputSpec = InputSpec::optional(
+    "wait_seconds",
+    InputKind::Number(0, MAX_WAIT_SECONDS),
+    "How long to wait for the end of the run; 30 if absent. A run that takes longer goes on.",
+);
+const REASON: InputSpec = InputSpec::optional(
+    "reason",
+    InputKind::Text(MAX_REASON_CHARS),
+    "Why; it is recorded.",
+);
+
+const CATALOG: &[Entry] = &[
+    Entry {
+        tool: AgentTool::StartRun,
+        name: "start_run",
+        title: "Start a run of a kit",
+        effect: Effect::Acts,
+        description: "Starts a run of a kit with a goal, waits for its end for a limited time, and \
+                      gives its events, objects and relations.",
+        inputs: &[
+            InputSpec::required(
+                "kit",
+                InputKind::Text(MAX_NAME_CHARS),
+                "The name of a kit under kits/, or a path below the working directory. Dots and \
+                 slashes are the same.",
+            ),
+            InputSpec::required(
+                "goal",
+                InputKind::Text(MAX_GOAL_CHARS),
+                "What the run is for.",
+            ),
+            WAIT_SECONDS,
+        ],
+    },
+    Entry {
+        tool: AgentTool::InvokeWorkflow,
+        name: "invoke_workflow",
+        title: "Run a workflow",
+        effect: Effect::Acts,
+        description: "Runs a workflow with params, waits for its end for a limited time, and gives \
+                      its status and output.",
+        inputs: &[
+            InputSpec::required("workflow", InputKind::Text(MAX_NAME_CHARS), "The workflow."),
+            InputSpec::optional(
+                "params",
+                InputKind::Object,
+                "The params, as the schema of the workflow wants them; {} if absent.",
+            ),
+            WAIT_SECONDS,
+            InputSpec::optional(
+                "idempotency_key",
+                InputKind::Text(MAX_KEY_CHARS),
+                "Calls with the same key and params start one run.",
+            ),
+        ],
+    },
+    Entry {
+        tool: AgentTool::QueryWorld,
+        name: "query_world",
+        title: "Look at the world of a run",
+        effect: Effect::Reads,
+        description: "Gives the objects and relations that the responders of a run have made. A \
+                      world that does not fit into one answer has `next`: pass it as `from`, with \
+                      the same `at`.",
+        inputs: &[
+            RUN_ID,
+            InputSpec::optional(
+                "at",
+                InputKind::Number(0, MAX_NUMBER),
+                "The frame after which the world is shown; the last one if absent.",
+            ),
+            InputSpec::optional(
+                "from",
+                InputKind::Number(0, MAX_NUMBER),
+                "Where the page begins: `next` of the page before.",
+            ),
+            InputSpec::optional(
+                "limit",
+                InputKind::Number(1, MAX_PAGE),
+                "How many objects and relations at the most; 200 if absent.",
+            ),
+        ],
+    },
+    Entry {
+        tool: AgentTool::GetEnvelope,
+        name: "get_envelope",
+        title: "Get the result of a run",
+        effect: Effect::Reads,
+        description: "Gives the status, params, steps, output, cost and error of a run, or one of \
+                      its steps in full.",
+        inputs: &[
+            RUN_ID,
+            InputSpec::optional(
+                "step_id",
+                InputKind::Text(MAX_ID_CHARS),
+                "Only this step; STEP.INDEX for an item of a fan-out.",
+            ),
+        ],
+    },
+    Entry {
+        tool: AgentTool::ForkRun,
+        name: "fork_run",
+        title: "Fork a run",
+        effect: Effect::Adds,
+        description: "Makes a branch that shares the first frames of a run. Nothing of the run \
+                      changes, and the branch waits until somebody resumes it.",
+        inputs: &[
+            RUN_ID,
+            InputSpec::required(
+                "fork_at",
+                InputKind::Number(0, MAX_NUMBER),
+                "How many frames the branch shares with the run.",
+            ),
+        ],
+    },
+    Entry {
+        tool: AgentTool::DiffBranches,
+        name: "diff_branches",
+        title: "Compare two runs",
+        effect: Effect::Reads,
+        description: "Lists the objects and relations that differ between two runs or branches. Of \
+                      runs without a world, completed steps are compared, as objects `step/ID`.",
+        inputs: &[
+            InputSpec::required(
+                "run_a",
+                InputKind::Text(MAX_ID_CHARS),
+                "The first run or branch.",
+            ),
+            InputSpec::required(
+                "run_b",
+                InputKind::Text(MAX_ID_CHARS),
+                "The one that it is compared with.",
+            ),
+        ],
+    },
+    Entry {
+        tool: AgentTool::ExplainTrace,
+        name: "explain_trace",
+        title: "Explain why an event happened",
+        effect: Effect::Reads,
+        description: "Gives everything that an event of a run follows from, the event itself first.",
+        inputs: &[
+            InputSpec::required(
+                "event_id",
+                InputKind::Text(MAX_ID_CHARS),
+                "The event: RUN#NUMBER, as in event_ids of start_run, or its number.",
+            ),
+            RUN_ID,
+        ],
+    },
+    Entry {
+        tool: AgentTool::ListApprovals,
+        name: "list_approvals",
+        title: "List approvals",
+        effect: Effect::Reads,
+        description: "Lists the tool calls that wait for a decision, the oldest first.",
+        inputs: &[
+            InputSpec::optional(
+                "workflow",
+                InputKind::Text(MAX_NAME_CHARS),
+                "Only of runs of this workflow.",
+            ),
+            InputSpec::optional(
+                "status",
+                InputKind::Words(&["pending", "all"]),
+                "`pending` if absent. `all`: those of the newest runs, whatever became of them.",
+            ),
+            InputSpec::optional(
+                "limit",
+                InputKind::Number(1, MAX_PAGE),
+                "How many approvals, or for `all` runs, at the most; 50 if absent.",
+            ),
+            InputSpec::optional(
+                "cursor",
+                InputKind::Text(MAX_ID_CHARS),
+                "Where the page begins: `next` of the page before.",
+            ),
+        ],
+    },
+    Entry {
+        tool: AgentTool::DecideApproval,
+        name: "decide_approval",
+        title: "Decide on an approval",
+        effect: Effect::Acts,
+        description: "Approves or rejects a tool call that waits for a decision. Refused unless the \
+                      environment file allows it, and for runs that the caller has started.",
+        inputs: &[
+            RUN_ID,
+            InputSpec::required(
+                "step_id",
+                InputKind::Text(MAX_ID_CHARS),
+                "The step, as in the approval; STEP.INDEX for an item of a fan-out.",
+            ),
+            InputSpec::required(
+                "decision",
+                InputKind::Words(&["approved", "rejected", "happened"]),
+                "`happened` is for a call in doubt that took effect, with its `result`.",
+            ),
+            InputSpec::optional(
+                "approval_id",
+                InputKind::Text(MAX_ID_CHARS),
+                "Which, if several calls of the step wait.",
+            ),
+            InputSpec::optional(
+                "digest",
+                InputKind::Text(MAX_ID_CHARS),
+                "The digest of the arguments that were reviewed: others are not decided on.",
+            ),
+            REASON,
+            InputSpec::optional(
+                "result",
+                InputKind::Text(MAX_RESULT_CHARS),
+                "With `happened`: what the call returned.",
+            ),
+        ],
+    },
+    Entry {
+        tool: AgentTool::VerifyRun,
+        name: "verify_run",
+        title: "Verify the record of a run",
+        effect: Effect::Reads,
+        description: "Verifies the ledger as far as it concerns a run, byte by byte and hash by \
+                      hash, and decides the run again from its recorded inputs.",
+        inputs: &[RUN_ID],
+    },
+];
+
+impl AgentTool {
+    /// The tool of this name.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        let found = CATALOG.iter().find(|entry| entry.name == name);
+        found.map(|entry| entry.tool)
+    }
+
+    /// What it takes.
+    pub(super) fn inputs(self) -> &'static [InputSpec] {
+        let found = CATALOG.iter().find(|entry| entry.tool == self);
+        found.map_or(&[], |entry| entry.inputs)
+    }
+
+    /// A tool with a similar name.
+    pub(super) fn similar(name: &str) -> Option<&'static str> {
+        nearest(name, CATALOG.iter().map(|entry| entry.name))
+    }
+}
+
+/// All tools, as agents see them.
+pub(super) fn tools() -> Vec<Tool> {
+    CATALOG.iter().map(described).collect()
+}
+
+fn described(entry: &Entry) -> Tool {
+    let (reads, acts) = match entry.effect {
+        Effect::Reads => (true, false),
+        Effect::Adds => (false, false),
+        Effect::Acts => (false, true),
+    };
+    let hints = ToolAnnotations::with_title(entry.title)
+        .read_only(reads)
+        .destructive(acts)
+        .idempotent(reads)
+        .open_world(acts);
+    Tool::new(entry.name, entry.description, schema(entry.inputs))
+        .with_title(entry.title)
+        .with_annotations(hints)
+}
+
+fn schema(inputs: &[InputSpec]) -> JsonObject {
+    let properties: Map<String, Value> = inputs
+        .iter()
+        .map(|input| (input.name.to_owned(), input.schema()))
+        .collect();
+    let required: Vec<&str> = inputs
+        .iter()
+        .filter(|input| input.is_required)
+        .map(|input| input.name)
+        .collect();
+    let mut schema = Map::new();
+    schema.insert("type".to_owned(), json!("object"));
+    schema.insert("properties".to_owned(), Value::Object(properties));
+    schema.insert("required".to_owned(), json!(required));
+    schema.insert("additionalProperties".to_owned(), json!(false));
+    schema
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_has_one_name_and_describes_what_it_takes() {
+        let tools = tools();
+        assert_eq!(tools.len(), 10);
+        for (tool, entry) in tools.iter().zip(CATALOG) {
+            assert_eq!(AgentTool::named(&tool.name), Some(entry.tool));
+            let schema = tool.schema_as_json_value();
+            let properties = schema["properties"].as_object().unwrap();
+            assert_eq!(properties.len(), entry.inputs.len(), "{}", tool.name);
+            for (name, property) in properties {
+                assert!(property["description"].is_string(), "{}: {name}", tool.name);
+            }
+        }
+        assert_eq!(AgentTool::named("format_disk"), None);
+    }
+
+    #[test]
+    fn tools_that_read_say_so_and_only_those_that_act_may_destroy() {
+        let hints = |name: &str| {
+            let tool = tools().into_iter().find(|tool| tool.name == name).unwrap();
+            let hints = tool.annotations.unwrap();
+            (
+                hints.read_only_hint.unwrap(),
+                hints.destructive_hint.unwrap(),
+            )
+        };
+        assert_eq!(hints("query_world"), (true, false));
+        assert_eq!(hints("fork_run"), (false, false));
+        assert_eq!(hints("decide_approval"), (false, true));
+    }
+}

@@ -1,0 +1,107 @@
+//! `list_approvals` and `decide_approval`.
+//!
+//! An agent that starts a run must not approve what the run wants to do. With principals, the run
+//! records who started it. Without them everybody is `local`, so what an agent started is known by
+//! the idempotency key of the run, or the reason of the branch, which the ledger keeps.
+
+use serde_json::{Map, Value, json};
+
+use super::answer::{AnswerError, ToolAnswer};
+use super::ask::{get, get_page, post, run_path, segment, with_query};
+use super::context::{FORK_REASON, KEY_PREFIX, ToolContext};
+use super::engines::CallerAccess;
+use super::inputs::ToolInputs;
+use ktsu_peer::Peer;
+
+/// How many approvals a page has if the agent does not say.
+const DEFAULT_PAGE: u64 = 50;
+
+/// `list_approvals`.
+pub(super) async fn list(
+    context: &ToolContext,
+    caller: &CallerAccess,
+    inputs: &ToolInputs,
+) -> ToolAnswer {
+    let link = context.reading(caller).await?;
+    let text = |name: &str| inputs.optional_text(name).map(str::to_owned);
+    let limit = inputs.number("limit").unwrap_or(DEFAULT_PAGE);
+    let pairs = [
+        ("workflow", text("workflow")),
+        ("status", text("status")),
+        ("limit", Some(limit.to_string())),
+        ("cursor", text("cursor")),
+    ];
+    let page = get_page(&link.peer, &with_query("/approvals", &pairs)).await?;
+    Ok(json!({"approvals": page.body, "next": page.next}))
+}
+
+/// `decide_approval`.
+pub(super) async fn decide(
+    context: &ToolContext,
+    caller: &CallerAccess,
+    inputs: &ToolInputs,
+) -> ToolAnswer {
+    if !context.may_decide {
+        let words = "agents may not decide on approvals here";
+        return Err(AnswerError::new(words)
+            .hint("a person decides: ktsu approve, ktsu reject; `mcp: {decide: true}` in the environment file would let agents decide"));
+    }
+    let link = context.steering(caller).await?;
+    let step = segment(inputs.text("step_id"));
+    let run = run_path(inputs.text("run_id"));
+    let approval = format!("{run}/steps/{step}/approval");
+    let id = inputs.optional_text("approval_id").map(str::to_owned);
+    let record = get(&link.peer, &with_query(&approval, &[("approval_id", id)])).await?;
+    must_not_be_own(&link.peer, &record).await?;
+    let mut body = Map::new();
+    body.insert("approval_id".to_owned(), record["approval_id"].clone());
+    for name in ["decision", "digest", "reason", "result"] {
+        let given = inputs.value(name).cloned();
+        body.extend(given.map(|value| (name.to_owned(), value)));
+    }
+    let path = format!("{approval}/decide");
+    let decided = post(&link.peer, &path, &[], &Value::Object(body)).await?;
+    Ok(json!({"approval": decided}))
+}
+
+/// Refuses a decision about a run that the caller started.
+async fn must_not_be_own(peer: &Peer, record: &Value) -> Result<(), AnswerError> {
+    let home = get(peer, "/").await?;
+    let authentication = &home["authentication"];
+    let is_own = record["proposer"] == authentication["principal"];
+    let has_token = authentication["required"] == true;
+    let is_own = match is_own && !has_token {
+        true => is_by_agent(peer, record["run_id"].as_str().unwrap_or_default()).await?,
+        false => is_own,
+    };
+    if !is_own {
+        return Ok(());
+    }
+    let words = "whoever started a run does not decide on its approvals here";
+    Err(AnswerError::new(words).hint("somebody else decides: ktsu approve, ktsu reject"))
+}
+
+/// Whether a run, or the branch of one, was started through this server or another one like it.
+async fn is_by_agent(peer: &Peer, run_id: &str) -> Result<bool, AnswerError> {
+    let root = run_id.split('/').next().unwrap_or_default();
+    let run = run_path(root);
+    let envelope = get(peer, &format!("{run}/envelope")).await?;
+    let fork = envelope["branch"]["fork_position"].as_u64();
+    let created = first_frame(peer, &run, 0).await?;
+    let key = created["data"]["idempotency_key"].as_str();
+    let is_started = key.is_some_and(|key| key.starts_with(KEY_PREFIX));
+    let is_forked = match fork {
+        Some(at) => first_frame(peer, &run, at).await?["data"]["reason"] == FORK_REASON,
+        None => false,
+    };
+    Ok(is_started || is_forked)
+}
+
+async fn first_frame(peer: &Peer, run: &str, from: u64) -> ToolAnswer {
+    let pairs = [
+        ("from", Some(from.to_string())),
+        ("limit", Some("1".to_owned())),
+    ];
+    let page = get(peer, &with_query(&format!("{run}/frames"), &pairs)).await?;
+    Ok(page["frames"][0].clone())
+}

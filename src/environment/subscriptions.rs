@@ -1,0 +1,314 @@
+//! `subscriptions:` of an environment file: who is sent which frames of runs. Secrets are not
+//! contained here, only the names of the variables that have them, until they are resolved.
+
+use std::collections::BTreeMap;
+
+use ktsu_config::fault::{Fault, FaultCode, Faults};
+use ktsu_config::read::ConfigReader;
+use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_delivery::retry::{DEFAULT_ATTEMPTS, DEFAULT_BACKOFF_MS, MAX_ATTEMPTS, MAX_BACKOFF_MS};
+use ktsu_delivery::{DeliveryRetry, FramePattern, PatternError};
+use ktsu_ledger::id::is_name;
+use ktsu_secret::{MIN_LENGTH, Secret, is_too_short};
+
+use super::principals::{SecretReference, reference};
+use super::resolve::value;
+use super::{Environment, settings, shape};
+
+/// The most subscriptions of an engine, those that were added later included.
+pub const MAX_SUBSCRIPTIONS: usize = 128;
+
+/// What the ids of subscriptions begin with that were not declared in a file.
+pub const GIVEN_PREFIX: &str = "sub_";
+
+/// A subscription as the file declares it: no value has been looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubscriptionDeclaration {
+    /// Its name, which is its id.
+    pub name: String,
+    /// Which frames.
+    pub pattern: FramePattern,
+    /// Where they go.
+    pub url: String,
+    /// What they are signed with.
+    pub secret: SecretReference,
+    /// How often a frame is tried.
+    pub retry: DeliveryRetry,
+}
+
+/// A subscription whose secret is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolvedSubscription {
+    /// As it is declared.
+    pub declared: SubscriptionDeclaration,
+    /// What frames are signed with.
+    pub secret: Secret,
+}
+
+/// Reads the list.
+pub(super) fn read(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<SubscriptionDeclaration> {
+    let entries = reader.list(node, "subscriptions").unwrap_or_default();
+    if entries.len() > MAX_SUBSCRIPTIONS {
+        let words = format!("there are more than {MAX_SUBSCRIPTIONS} subscriptions");
+        reader.bad_value::<()>(node, words);
+    }
+    let mut names = BTreeMap::new();
+    let entries = entries.iter().take(MAX_SUBSCRIPTIONS);
+    entries
+        .filter_map(|node| subscription(reader, node, &mut names))
+        .collect()
+}
+
+fn subscription(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    names: &mut BTreeMap<String, usize>,
+) -> Option<SubscriptionDeclaration> {
+    let fields = reader.shaped(node, &shape::SUBSCRIPTION)?;
+    let name = fields.read("name", |node| name_of(reader, node, names));
+    let pattern = fields.read("pattern", |node| pattern_of(reader, node));
+    let url = fields.read("url", |node| settings::http_url(reader, node));
+    let secret = fields.read("secret", |node| reference(reader, node, "secret"));
+    let attempts = fields.read("attempts", |node| {
+        reader.integer(node, "attempts", 1, i64::from(MAX_ATTEMPTS))
+    });
+    let longest = ("10m", MAX_BACKOFF_MS);
+    let backoff = fields.read("backoff", |node| {
+        reader.duration_up_to(node, "backoff", longest)
+    });
+    Some(SubscriptionDeclaration {
+        name: name?,
+        pattern: pattern?,
+        url: url?,
+        secret: secret?,
+        retry: DeliveryRetry {
+            attempts: attempts.map_or(DEFAULT_ATTEMPTS, |attempts| {
+                u32::try_from(attempts).unwrap_or(MAX_ATTEMPTS)
+            }),
+            backoff_ms: backoff.unwrap_or(DEFAULT_BACKOFF_MS),
+        },
+    })
+}
+
+fn name_of(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    names: &mut BTreeMap<String, usize>,
+) -> Option<String> {
+    let name = reader.string(node, "name")?;
+    if !is_name(name) {
+        let words = format!("{name:?} cannot be the name of a subscription");
+        let hint = "a letter or digit, then letters, digits, '.', '_' and '-', at most 64";
+        return reader.reject(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
+    }
+    if name.starts_with(GIVEN_PREFIX) {
+        let words = format!("names that begin with {GIVEN_PREFIX} are given by the API");
+        let fault = Fault::new(FaultCode::ReservedName, node.place, words);
+        return reader.reject(fault.hint("give the subscription a name of its own"));
+    }
+    if let Some(first) = names.get(name) {
+        let words = format!("two subscriptions are named {name:?}");
+        let hint = format!("the first one is on line {first}");
+        return reader.reject(Fault::new(FaultCode::DuplicateName, node.place, words).hint(hint));
+    }
+    names.insert(name.to_owned(), node.place.line);
+    Some(name.to_owned())
+}
+
+/// A pattern, or a list of them.
+fn pattern_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<FramePattern> {
+    let entries: Vec<&str> = match &node.data {
+        YamlValue::List(_) => {
+            let list = reader.list(node, "pattern")?;
+            let texts = list
+                .iter()
+                .map(|one| reader.string(one, "an entry of pattern"));
+            texts.collect::<Option<_>>()?
+        }
+        _ => vec![reader.string(node, "pattern")?],
+    };
+    match FramePattern::of_list(entries) {
+        Ok(pattern) => Some(pattern),
+        Err(error) => {
+            let fault = Fault::new(FaultCode::BadValue, node.place, error.to_string());
+            reader.reject(match error {
+                PatternError::Unknown { .. } => fault.hint("ktsu frames RUN shows types"),
+                PatternError::Empty | PatternError::TooMany | PatternError::Malformed => {
+                    fault.hint("pattern: run.completed, object.* or *")
+                }
+            })
+        }
+    }
+}
+
+/// Looks up the secrets of all declared subscriptions.
+///
+/// # Errors
+/// Everything that is wrong, at its place in the file.
+pub fn resolve(
+    environment: Option<&Environment>,
+    process: &BTreeMap<String, String>,
+) -> Result<Vec<ResolvedSubscription>, Faults> {
+    let Some(file) = environment else {
+        return Ok(Vec::new());
+    };
+    let (mut resolved, mut faults) = (Vec::new(), Faults::default());
+    for declared in &file.subscriptions {
+        match secret(file, declared, process) {
+            Ok(secret) => resolved.push(ResolvedSubscription {
+                declared: declared.clone(),
+                secret,
+            }),
+            Err(fault) => faults.faults.push(fault.in_file(&file.path)),
+        }
+    }
+    if faults.faults.is_empty() {
+        return Ok(resolved);
+    }
+    faults.sources.insert(file.path.clone(), file.outline());
+    faults.sort();
+    Err(faults)
+}
+
+fn secret(
+    file: &Environment,
+    declared: &SubscriptionDeclaration,
+    process: &BTreeMap<String, String>,
+) -> Result<Secret, Fault> {
+    let (variable, place) = (&declared.secret.variable, declared.secret.place);
+    let what = format!("the secret of {}", declared.name);
+    match value(variable, Some(file), process) {
+        None => {
+            let words = format!("{what}: the variable {variable:?} has no value");
+            let fault = Fault::new(FaultCode::NoValue, place, words);
+            Err(fault.hint(format!("export {variable}=…")))
+        }
+        Some(value) if is_too_short(value) => {
+            let words = format!("{what} needs at least {MIN_LENGTH} characters");
+            let fault = Fault::new(FaultCode::ShortSecret, place, words);
+            Err(fault.hint(format!(
+                "export {variable}=whsec_$(openssl rand -base64 32)"
+            )))
+        }
+        Some(value) => Ok(Secret::new(value.clone())),
+    }
+}
+
+/// The value of a variable as a secret, for a subscription that was not declared in the file;
+/// nothing if it has none, or one that is too short.
+pub fn secret_value(
+    environment: Option<&Environment>,
+    process: &BTreeMap<String, String>,
+    variable: &str,
+) -> Option<Secret> {
+    let value = value(variable, environment, process)?;
+    (!is_too_short(value)).then(|| Secret::new(value.clone()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(text: &str) -> Result<Environment, Faults> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.env.yaml");
+        std::fs::write(&path, text).unwrap();
+        Environment::load(&path)
+    }
+
+    #[test]
+    fn subscriptions_are_read_with_their_defaults() {
+        let file = load(
+            r#"
+variables: {B: whsec_c2VjcmV0IGtleQ==}
+subscriptions:
+  - {name: a, pattern: run.completed, url: "https://a.example/x", secret: "{{ env.A }}"}
+  - name: b
+    pattern: [object.*, run.failed]
+    url: http://127.0.0.1:9/b
+    secret: {env: B}
+    attempts: 3
+    backoff: 250ms
+"#,
+        )
+        .unwrap();
+        let [a, b] = file.subscriptions.as_slice() else {
+            panic!("{:?}", file.subscriptions);
+        };
+        assert_eq!(
+            (a.retry, a.secret.variable.as_str()),
+            (DeliveryRetry::default(), "A")
+        );
+        assert_eq!(b.pattern.to_string(), "object.*,run.failed");
+        assert_eq!((b.retry.attempts, b.retry.backoff_ms), (3, 250));
+        let process = BTreeMap::from([("A".to_owned(), "long enough".to_owned())]);
+        let resolved = resolve(Some(&file), &process).unwrap();
+        assert_eq!(resolved[0].secret.expose(), "long enough");
+        assert_eq!(resolved[1].secret.expose(), "whsec_c2VjcmV0IGtleQ==");
+        assert!(!format!("{resolved:?}").contains("long enough"));
+        let missing = resolve(Some(&file), &BTreeMap::new()).unwrap_err();
+        assert!(
+            missing.to_string().contains("\"A\" has no value"),
+            "{missing}"
+        );
+        let short = BTreeMap::from([("A".to_owned(), "whsec_short".to_owned())]);
+        let short = resolve(Some(&file), &short).unwrap_err().to_string();
+        assert!(
+            short.contains("at least 6") && !short.contains("short\""),
+            "{short}"
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_a_subscription_is_a_fault_that_names_the_place() {
+        let one = |rest: &str| {
+            let text = format!("subscriptions:\n  - {{name: a, {rest}}}\n");
+            load(&text).unwrap_err().to_string()
+        };
+        let good = [
+            "pattern: '*'",
+            "url: 'https://a.example'",
+            "secret: {env: A}",
+        ];
+        let with = |at: usize, other: &str| {
+            let mut members = good;
+            members[at] = other;
+            one(&members.join(", "))
+        };
+        for (found, words) in [
+            (
+                with(0, "pattern: run.complete"),
+                "did you mean run.completed?",
+            ),
+            (with(0, "pattern: []"), "empty entry"),
+            (with(0, "x: 1"), "x"),
+            (
+                with(1, "url: 'ftp://a.example'"),
+                "not an http or https URL",
+            ),
+            (
+                with(1, "url: 'https://u:p@a.example'"),
+                "a user or a password",
+            ),
+            (with(2, "secret: canary-in-clear"), "written out"),
+            (one("pattern: '*'"), "url"),
+        ] {
+            assert!(found.contains(words), "{found}");
+            assert!(!found.contains("canary-in-clear"), "{found}");
+        }
+        let named = |name: &str| {
+            let [pattern, url, secret] = good;
+            format!("  - {{name: {name}, {pattern}, {url}, {secret}}}\n")
+        };
+        let twice = format!("subscriptions:\n{}{}", named("a"), named("a"));
+        let found = load(&twice).unwrap_err().to_string();
+        assert!(found.contains("two subscriptions are named"), "{found}");
+        let reserved = format!("subscriptions:\n{}", named("sub_1"));
+        assert!(load(&reserved).is_err());
+        let many: String = (0..=MAX_SUBSCRIPTIONS)
+            .map(|at| named(&format!("n{at}")))
+            .collect();
+        let found = load(&format!("subscriptions:\n{many}")).unwrap_err();
+        assert!(found.to_string().contains("more than 128"), "{found}");
+    }
+}

@@ -1,0 +1,182 @@
+"""The part of verify.py that folds worlds: objects and relations, and the queue of what responders
+have not seen yet, as frames leave them. It is used by verify_world.py and does nothing by itself.
+"""
+from collections import deque, namedtuple
+
+from verify import is_number, load, part, wrong_if
+
+VALUES = part("verify_values.py")
+LIMITS = "max_events", "max_llm_cost_micro_usd", "max_recursion_depth", "max_wall_ms"
+Trigger = namedtuple("Trigger", "seq kind key about patch")
+Candidate = namedtuple("Candidate", "at name items entries")
+
+def key_of(*parts): return VALUES.digest(list(parts))
+def object_id(kind, key): return "%s-%s" % (kind, key[:16])
+
+def may_make_nothing(entry):
+    """Its guard is falsy, or what it makes is there."""
+    keeps = "key" in entry and entry.get("if_exists", "keep") == "keep"
+    return "when" in entry or keeps
+
+def skippable(entries, begin, end):
+    """Whether all outputs between two places, (item, entry), may make nothing."""
+    def nothing(some): return all(map(may_make_nothing, some))
+    if begin >= end: return True
+    if begin[0] == end[0]: return nothing(entries[begin[1]:end[1]])
+    between = end[0] - begin[0] == 1 or nothing(entries)
+    return between and nothing(entries[begin[1]:]) and nothing(entries[:end[1]])
+
+class Plan:
+    """The worlds of a definition."""
+    def __init__(self, worlds):
+        self.worlds, plans = worlds, [worlds[path] for path in sorted(worlds)]
+        self.responders = [one for plan in plans for one in plan.get("edges", [])]
+        self.responders += [one for plan in plans for one in plan.get("responders", [])]
+        self.by_name = {one["name"]: one for one in self.responders}
+        self.objects, self.relations, self.goal = {}, {}, []
+        for plan in plans:
+            self.objects.update(plan.get("objects", {}))
+            self.relations.update(plan.get("relations", {}))
+            self.goal += plan.get("goal", [])
+        if not any("goal" in plan for plan in plans):
+            self.goal = [{"make": {"object": {"type": "Goal"}}}]
+            self.objects.setdefault("Goal", {})
+        self.budget = {name: min(plan["budget"][name] for plan in plans) for name in LIMITS}
+
+    def candidates(self, trigger):
+        """The names of those that react to a trigger, in the order in which they act."""
+        def reacts(one):
+            kinds, changed = one.get("type", []), one.get("changed", [])
+            right = trigger.kind in one["on"] or "*" in one["on"]
+            right = right and (not kinds or trigger.about in kinds)
+            patched = trigger.patch is None or not changed
+            return right and (patched or any(name in trigger.patch for name in changed))
+        return [one["name"] for one in self.responders if reacts(one)]
+
+    def entries(self, name): return self.by_name[name]["work"].get("emit", [])
+
+class Queue:
+    """The world of a run, and the cursor of its responders."""
+    def begin(self, base):
+        """Before anything happened in a world."""
+        self.objects, self.relations, self.size = {}, {}, 0
+        self.queue, self.current, self.firing, self.next = deque(), None, None, None
+        self.base, self.below, self.events, self.last, self.deepest = base, [], 0, None, 0
+        self.post, self.places, self.ordinal, self.overlaid = None, (0, 0), 0, set()
+        self.loaded = self.fired = self.exhausted = False
+        self.rejected, self.goal_next, self.raised = None, 0, {}
+
+    def member(self, frame, name):
+        """A member of a frame, wherever it is kept."""
+        apart = next((one["hash"] for one in frame.ext if one["path"] == "/" + name), None)
+        if apart is None: return frame.data.get(name)
+        blob = self.evidence.blob(apart)
+        wrong_if(blob is None, "one of its blobs is missing or another", frame.id)
+        self.size += len(blob)
+        return load(blob.decode("utf-8"))
+
+    def hash(self):
+        objects = {one: {"data": data, "type": kind} for one, (kind, data) in self.objects.items()}
+        relations = {one: {"data": data, "source_id": ends[0], "target_id": ends[1], "type": kind}
+                     for one, (kind, ends, data) in self.relations.items()}
+        return "sha256:" + VALUES.digest({"objects": objects, "relations": relations})
+
+    # ---- Depth -----------------------------------------------------------------------------------
+    def depth(self, causes):
+        def below(cause):
+            at = cause - self.base if is_number(cause) else -1
+            return self.below[at] if 0 <= at < len(self.below) else 1
+        return max(map(below, causes), default=0)
+
+    def deepen(self, frame, counts):
+        below = self.depth(frame.cause)
+        if counts:
+            self.deepest = max(self.deepest, below)
+            self.events, self.last, below = self.events + 1, frame.seq, below + 1
+        self.below.append(below)
+
+    def limit(self, name): return self.raised.get(name, self.plan.budget[name])
+
+    # ---- The queue -------------------------------------------------------------------------------
+    def enqueue(self, frame, kind, about, patch, key):
+        trigger = Trigger(frame.seq, kind, key, about, patch)
+        if self.plan.candidates(trigger): self.queue.append(trigger)
+
+    def advance(self):
+        if self.current is None and self.queue: self.current = self.queue.popleft()
+
+    def close(self): self.current, self.firing, self.next = None, None, None
+
+    def first_of(self, at):
+        return next(((one.at, 0, 0) for one in self.firing if one.at >= at and one.entries
+                     and one.items != 0), None)
+
+    def find(self, name): return next((one for one in self.firing or () if one.name == name), None)
+
+    def place(self, name, item, entry):
+        """The place of an output that is left."""
+        one = self.find(name)
+        if one is None or (item is None) != (one.items is None): return None
+        fit = entry < one.entries and (item or 0) < (1 if one.items is None else one.items)
+        place = one.at, item or 0, entry
+        return place if fit and self.next is not None and place >= self.next else None
+
+    def skips(self, to):
+        """Whether outputs from the next one on may make nothing, up to a place or the last."""
+        if self.next is None: return True
+        for one in self.firing:
+            if one.at < self.next[0] or to and one.at > to[0]: continue
+            begin = self.next[1:] if one.at == self.next[0] else (0, 0)
+            end = to[1:] if to and one.at == to[0] else (1 if one.items is None else one.items, 0)
+            if not skippable(self.plan.entries(one.name), begin, end): return False
+        return True
+
+    def passed(self, place):
+        one = next(one for one in self.firing if one.at == place[0])
+        if place[2] + 1 < one.entries: self.next = place[:2] + (place[2] + 1,)
+        elif place[1] + 1 < (one.items or 1): self.next = place[0], place[1] + 1, 0
+        else: self.next = self.first_of(place[0] + 1)
+        if self.next is None: self.close()
+
+    def fire(self, candidates):
+        """The candidates of the current trigger were evaluated, or of the one behind it."""
+        if self.firing is not None:
+            self.close()
+            self.advance()
+        self.fired = True
+        self.firing = [Candidate(at, one["responder"], one.get("items"), one.get("entries", 0))
+                       for at, one in enumerate(candidates) if one["verdict"] == "fired"]
+        self.next = self.first_of(0)
+        if self.next is None: self.close()
+
+    def abandon(self, name):
+        """A responder failed: it makes nothing more."""
+        self.next = self.first_of(self.find(name).at + 1)
+        if self.next is None: self.close()
+
+    # ---- Objects and relations -------------------------------------------------------------------
+    def post_key(self, n):
+        self.places = (n, self.places[1] + 1) if self.places[0] == n else (n, 0)
+        return key_of("post", *self.places)
+
+    def change(self, frame, data):
+        """An event about an object or a relation, or a note."""
+        kind, about, patch, derived = frame.type, data.get("type"), None, data.get("derived")
+        if kind == "object.patched":
+            patch = self.member(frame, "patch") or {}
+            about, before = self.objects[data["id"]]
+            self.objects[data["id"]] = about, dict(before, **patch)
+        elif kind == "object.created":
+            self.objects[data["id"]] = about, self.member(frame, "data") or {}
+        elif kind == "relation.created":
+            ends = data["source_id"], data["target_id"]
+            self.relations[data["id"]] = about, ends, self.member(frame, "data") or {}
+        elif kind == "relation.removed": about = self.relations.pop(data["id"], (None,))[0]
+        place = derived and tuple(map(derived.get, ("responder", "item", "entry")))
+        if derived is None: key = self.post_key(data["post"]["n"])
+        elif place[0] is None: key = key_of("goal", place[2])
+        else: key = key_of(self.current.key, *place)
+        if "key" in data: key = key_of("key", about, data["key"])
+        if kind == "note" or about is not None: self.enqueue(frame, kind, about, patch, key)
+        if derived and place[0] is None: self.goal_next = place[2] + 1
+        elif derived: self.passed(self.place(*place))

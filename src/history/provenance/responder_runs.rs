@@ -1,0 +1,57 @@
+//! The parts of a traced run that its worlds add: what responders made, and what they ran.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::{RunEvent, StepInput};
+use ktsu_ledger::{Event, Frame};
+use ktsu_projections::world::activity::is_address;
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
+use ktsu_workflow::expression::{EvaluatedValue, from_json};
+
+use super::story::TracedRun;
+use super::worlds::WorldFacts;
+
+impl<'f> TracedRun<'f> {
+    /// What the frames say of the worlds of the run; nothing if it loads none.
+    pub(crate) fn worlds(&self) -> Option<&WorldFacts> {
+        let facts = || WorldFacts::of(self.frames);
+        self.worlds.get_or_init(facts).as_ref()
+    }
+
+    /// A frame by its number.
+    pub(crate) fn frame(&self, seq: u64) -> Option<&'f Frame> {
+        self.frames.get(usize::try_from(seq).ok()?)
+    }
+
+    /// Tells the workflows that responders ran. Their params are as their first frame records them.
+    pub(super) fn trace_responder_runs(&mut self) {
+        let scopes = (0u32..).zip(self.state().scopes());
+        let runs = scopes.filter(|(_, scope)| is_address(&scope.path) && !scope.path.contains('/'));
+        let runs: Vec<(u32, u64)> = runs
+            .filter_map(|(at, scope)| Some((at, scope.started?)))
+            .collect();
+        for (at, started) in runs {
+            let given = self.recorded_params(started);
+            self.trace_scope(at, given);
+        }
+    }
+
+    fn recorded_params(&self, started: u64) -> Tracked {
+        let input = match self.frame(started).map(|frame| &frame.event) {
+            Some(Event::Run(RunEvent::Started(begun))) => Some(&begun.input),
+            Some(_) | None => None,
+        };
+        let mut members = BTreeMap::new();
+        for (place, given) in input.into_iter().flatten() {
+            if let (Some(name), StepInput::Value { value, .. }) =
+                (place.strip_prefix("/params/"), given)
+            {
+                let at = FramePointer::new(started, "/input").below(place);
+                let at = at.below("value").below("value");
+                let name = name.replace("~1", "/").replace("~0", "~");
+                members.insert(name, Tracked::recorded(at, from_json(value)));
+            }
+        }
+        Tracked::map(members, Provenance::default())
+    }
+}

@@ -1,0 +1,439 @@
+//! Where a field of an object or a relation came from: back through what responders made, one frame
+//! after another, to what a person, a model or a workflow gave.
+
+use std::collections::{BTreeSet, HashSet, VecDeque};
+
+use ktsu_ledger::event::{AgentEvent, RunEvent, TaskKind, WorldEvent};
+use ktsu_ledger::{Event, Frame};
+use ktsu_projections::world::activity::is_address;
+use ktsu_projections::world::steps::STEP_ID_PREFIX;
+use ktsu_projections::world::{TaskContext, TriggerSubject};
+use ktsu_workflow::definition::{CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse};
+use ktsu_workflow::expression::EvaluatedValue;
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
+use ktsu_workflow::template::Template;
+
+use super::answer::{Decider, DeciderRole, FrameCache, Hop, ProvenanceAnswer};
+use super::hops::{self, MAX_HOPS};
+use super::path::{FieldNotFoundError, FieldPath, segments};
+use super::story::TracedRun;
+use super::world_names::{ResponderView, object_data, relation_value};
+use super::world_path::{self, Found};
+use super::worlds::{WorldFacts, cause};
+
+/// The most places whose origin is looked for. Those behind them are given as origins.
+const MAX_PLACES: usize = 20_000;
+
+/// What a place was made of.
+#[derive(Default)]
+struct Expansion {
+    hops: Vec<Hop>,
+    sources: Provenance,
+    choosers: Provenance,
+    /// Whether it is an origin, although something is known of what led to it.
+    is_origin: bool,
+}
+
+/// Where a field of an object or a relation came from; `path` as a person types it.
+///
+/// # Errors
+/// [`FieldNotFoundError`].
+pub(super) fn answer(
+    story: &TracedRun<'_>,
+    path: &str,
+) -> Result<ProvenanceAnswer, FieldNotFoundError> {
+    let gone = |message: String, there: Vec<String>| FieldNotFoundError {
+        unnamed: "the world has no such object or field".to_owned(),
+        message,
+        there,
+    };
+    let none = || gone(format!("the run has no {path}"), Vec::new());
+    let facts = story.worlds().ok_or_else(none)?;
+    let world = story.state().responding().ok_or_else(none)?.head();
+    let segments = segments(path.strip_prefix("relation ").unwrap_or(path))?;
+    let (found, rest) = world_path::find(world, &segments)?;
+    let (id, whole, base) = match &found {
+        Found::Object(object) => {
+            // What a step gave is explained as a field of the envelope.
+            if let Some(step) = object.id.strip_prefix(STEP_ID_PREFIX) {
+                let below: String = rest.iter().map(|one| format!("[\"{one}\"]")).collect();
+                let inner = format!("step.{step}.output{below}");
+                return super::answer::of_envelope(story, "", &inner);
+            }
+            let data = object_data(story, facts, object);
+            (&object.id, data, format!("/objects/{}/data", object.id))
+        }
+        Found::Relation(relation) => {
+            let value = relation_value(facts, relation);
+            (&relation.id, value, format!("/relations/{}", relation.id))
+        }
+    };
+    let below: String = rest.iter().map(|one| world_path::pointer_of(one)).collect();
+    let below = match (whole.find(&below), below.strip_prefix("/data")) {
+        (None, Some(inside)) if matches!(found, Found::Object(_)) => inside.to_owned(),
+        _ => below,
+    };
+    let field = whole.find(&below).ok_or_else(|| {
+        let there = whole.members().unwrap_or_default();
+        gone(
+            format!("{id} has no {path}"),
+            there.keys().cloned().collect(),
+        )
+    })?;
+    let mut walk = WorldWalk::new(story, facts);
+    walk.follow(&field);
+    let mut frames = FrameCache::new(story);
+    let chosen: BTreeSet<FramePointer> = walk
+        .choosers
+        .iter()
+        .flat_map(|one| one.iter())
+        .cloned()
+        .collect();
+    let chosen = chosen
+        .into_iter()
+        .filter(|place| !walk.origins.contains(place));
+    Ok(ProvenanceAnswer {
+        run_id: story.state().stream().name().to_owned(),
+        path: path.to_owned(),
+        scope: String::new(),
+        pointer: format!("{base}{below}"),
+        value: field.to_value(),
+        deciders: chosen
+            .map(|place| Decider {
+                why: DeciderRole::Chose,
+                place: frames.origin(&place),
+            })
+            .collect(),
+        chain: walk.hops,
+        origins: walk
+            .origins
+            .iter()
+            .map(|place| frames.origin(place))
+            .collect(),
+    })
+}
+
+/// Follows places back to where they began.
+struct WorldWalk<'s> {
+    story: &'s TracedRun<'s>,
+    facts: &'s WorldFacts,
+    hops: Vec<Hop>,
+    origins: BTreeSet<FramePointer>,
+    choosers: Vec<Provenance>,
+}
+
+impl<'s> WorldWalk<'s> {
+    fn new(story: &'s TracedRun<'s>, facts: &'s WorldFacts) -> Self {
+        Self {
+            story,
+            facts,
+            hops: Vec::new(),
+            origins: BTreeSet::new(),
+            choosers: Vec::new(),
+        }
+    }
+
+    fn follow(&mut self, value: &Tracked) {
+        self.choosers.push(value.choosers());
+        let sources = value.sources();
+        let mut open: VecDeque<FramePointer> = sources.iter().cloned().collect();
+        let mut seen: HashSet<FramePointer> = open.iter().cloned().collect();
+        let mut left = MAX_PLACES;
+        while let Some(place) = open.pop_front() {
+            let made = match left {
+                0 => None,
+                _ => self.expand(&place),
+            };
+            left = left.saturating_sub(1);
+            let Some(made) = made else {
+                self.origins.insert(place);
+                continue;
+            };
+            let room = MAX_HOPS.saturating_sub(self.hops.len());
+            self.hops.extend(made.hops.into_iter().take(room));
+            if !made.choosers.is_empty() {
+                self.choosers.push(made.choosers);
+            }
+            if made.is_origin {
+                self.origins.insert(place);
+            }
+            let next = made
+                .sources
+                .iter()
+                .filter(|place| seen.insert((*place).clone()));
+            open.extend(next.cloned());
+        }
+    }
+
+    /// What a place was made of; nothing for one where a value began.
+    fn expand(&self, place: &FramePointer) -> Option<Expansion> {
+        let frame = self.story.frame(place.frame)?;
+        match &frame.event {
+            Event::World(event) => self.output(frame, event, &place.path),
+            Event::Run(RunEvent::Started(_)) => self.given(frame, &place.path),
+            Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
+                self.replied(frame, &end.step)
+            }
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::Kv(_)
+            | Event::Delivery(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => None,
+        }
+    }
+
+    /// A part of what a responder, or the goal of the run, made.
+    fn output(&self, frame: &Frame, event: &WorldEvent, path: &str) -> Option<Expansion> {
+        let derived = event.derived()?;
+        let trigger = cause(frame);
+        let view = ResponderView::of_goal(self.story, self.facts, frame.seq)?;
+        let Some(name) = &derived.responder else {
+            let entries = view.worlds().goal();
+            let view = view.with_entries(entries, trigger, derived);
+            let entry = entries.get(derived.entry as usize)?;
+            return part(&view, entry, path).map(|part| part.expansion(frame, event, "goal"));
+        };
+        let (_, responder) = view.worlds().responder(name)?;
+        let (found, world) = self.facts.trigger(trigger?)?;
+        let TriggerSubject::Reply { task, outcome } = &found.subject else {
+            let CompiledResponse::Emit(entries) = &responder.work else {
+                return None;
+            };
+            let view = view.of_trigger(responder, (found, world)).ok()?;
+            let (view, why) = reacts(view, responder, derived.item);
+            let view = view.with_entries(entries, trigger, derived);
+            let entry = entries.get(derived.entry as usize)?;
+            let made = part(&view, entry, path)?;
+            return Some(made.expansion(frame, event, "emit").chosen_by(&why));
+        };
+        let view = view.of_trigger(responder, (&task.trigger, world)).ok()?;
+        let item = self.asked(task, frame.seq).and_then(|asked| asked.0);
+        let view = view.with_given_item(item, task.item);
+        let outcome = outcome.to_value();
+        let view = view.with_reply(responder, (task, &outcome), found.seq);
+        let view = view.with_entries(&responder.then, trigger, derived);
+        let entry = responder.then.get(derived.entry as usize)?;
+        let made = part(&view, entry, path)?;
+        let mut expansion = made.expansion(frame, event, "then");
+        if task.kind == TaskKind::Run {
+            expansion.hops.extend(self.child(task, &expansion.sources));
+            // That it was run at all is known where its params are asked for, or here.
+            let why = self.asked(task, frame.seq).map(|asked| asked.1);
+            expansion = expansion.chosen_by(&why.unwrap_or_default());
+        }
+        Some(expansion)
+    }
+
+    /// The way through a workflow that a responder ran.
+    fn child(&self, task: &TaskContext, sources: &Provenance) -> Vec<Hop> {
+        let scope = self.story.state().scope_at(&task.address);
+        let output = scope.and_then(|scope| self.story.output(scope));
+        let sources = sources.flat();
+        let counts = output.is_some_and(|output| {
+            let own = output.sources();
+            let counts = own.iter().any(|place| sources.covers(place));
+            counts
+        });
+        if !counts {
+            return Vec::new();
+        }
+        let asked = FieldPath {
+            scope: task.address.to_string(),
+            pointer: "/output".to_owned(),
+        };
+        hops::chain(self.story, &asked, &sources)
+    }
+
+    /// The item that a task is for, and why it was asked or run: `before` decided.
+    fn asked(&self, task: &TaskContext, before: u64) -> Option<(Option<Tracked>, Provenance)> {
+        let view = ResponderView::of_goal(self.story, self.facts, before)?;
+        let (_, responder) = view.worlds().responder(&task.responder)?;
+        let view = view
+            .of_trigger(responder, (&task.trigger, &task.world))
+            .ok()?;
+        let (view, why) = reacts(view, responder, task.item);
+        Some((view.item().cloned(), why))
+    }
+
+    /// A param of a workflow that a responder runs.
+    fn given(&self, frame: &Frame, path: &str) -> Option<Expansion> {
+        let task = self.facts.task(&frame.scope)?;
+        let inside = path.strip_prefix("/input/~1params~1")?;
+        let (name, inside) = inside.split_once('/').unwrap_or((inside, ""));
+        let inside = inside.strip_prefix("value/value").unwrap_or_default();
+        let name = name.replace("~1", "/").replace("~0", "~");
+        let below = format!("/{name}{inside}");
+        let view = ResponderView::of_goal(self.story, self.facts, frame.seq)?;
+        let (_, responder) = view.worlds().responder(&task.responder)?;
+        let CompiledResponse::Run { params, .. } = &responder.work else {
+            return None;
+        };
+        let view = view
+            .of_trigger(responder, (&task.trigger, &task.world))
+            .ok()?;
+        let (view, why) = reacts(view, responder, task.item);
+        let template = params.as_ref()?;
+        let made = view.render(template)?;
+        // A default of the workflow is in its definition.
+        let part = Part::of(made.find(&below), Some(template), &below);
+        let hop = Hop {
+            frame: Some(frame.seq),
+            step: String::new(),
+            how: "params",
+            text: part.text,
+            responder: Some(task.responder.to_string()),
+            object: None,
+        };
+        Some(Expansion {
+            hops: vec![hop],
+            sources: part.sources,
+            choosers: part.choosers.and(&why),
+            is_origin: false,
+        })
+    }
+
+    /// The reply to what a responder asked: prompts are not searched, but why it was asked is known.
+    fn replied(&self, frame: &Frame, address: &str) -> Option<Expansion> {
+        let task = self.facts.task(address)?;
+        let (_, why) = self.asked(task, frame.seq)?;
+        let facts = self.story.facts.get("", address, None);
+        let text = facts.replies.last().map_or_else(
+            || "what the model gave".to_owned(),
+            |seq| {
+                format!(
+                    "the model's reply in frame {seq}, asked because of frame {}",
+                    task.trigger.seq
+                )
+            },
+        );
+        let hop = Hop {
+            frame: Some(frame.seq),
+            step: String::new(),
+            how: "reply",
+            text,
+            responder: Some(task.responder.to_string()),
+            object: None,
+        };
+        Some(Expansion {
+            hops: vec![hop],
+            choosers: why,
+            is_origin: true,
+            ..Expansion::default()
+        })
+    }
+}
+
+/// With the item of a responder, and why it reacted.
+fn reacts<'s>(
+    view: ResponderView<'s>,
+    responder: &CompiledResponder,
+    item: Option<u32>,
+) -> (ResponderView<'s>, Provenance) {
+    let guard = view.guard(responder.when.as_ref());
+    let (view, shape) = view.with_item(responder, item);
+    (view, guard.rests_on.and(&shape))
+}
+
+/// A part of what a template made.
+struct Part {
+    text: String,
+    sources: Provenance,
+    choosers: Provenance,
+}
+
+impl Part {
+    fn of(value: Option<Tracked>, template: Option<&Template>, below: &str) -> Self {
+        let text = template.and_then(|template| template.source_at(below));
+        Self {
+            text: text.unwrap_or_else(|| below.trim_start_matches('/').replace('/', ".")),
+            sources: value.as_ref().map(|one| one.sources()).unwrap_or_default(),
+            choosers: value.map(|one| one.choosers()).unwrap_or_default(),
+        }
+    }
+
+    fn expansion(self, frame: &Frame, event: &WorldEvent, how: &'static str) -> Expansion {
+        let hop = Hop {
+            frame: Some(frame.seq),
+            step: String::new(),
+            how,
+            text: self.text,
+            responder: event
+                .derived()
+                .and_then(|derived| derived.responder.clone()),
+            object: event.subject().map(str::to_owned),
+        };
+        Expansion {
+            hops: vec![hop],
+            sources: self.sources,
+            choosers: self.choosers,
+            is_origin: false,
+        }
+    }
+}
+
+impl Expansion {
+    fn chosen_by(mut self, why: &Provenance) -> Self {
+        self.choosers = self.choosers.and(why);
+        self
+    }
+}
+
+/// The part of an entry that made a place of its frame; nothing for an id that follows from what
+/// triggered the entry.
+fn part(view: &ResponderView<'_>, entry: &CompiledEntry, path: &str) -> Option<Part> {
+    let rendered = |template: Option<&Template>, below: &str| {
+        let value = template.and_then(|template| view.render(template));
+        Part::of(value.and_then(|value| value.find(below)), template, below)
+    };
+    let data = |data: Option<&Template>| {
+        let below = path
+            .strip_prefix("/data")
+            .or_else(|| path.strip_prefix("/patch"))?;
+        Some(rendered(data, below))
+    };
+    let why = view.guard(entry.when.as_ref()).rests_on;
+    let mut made = match &entry.make {
+        CompiledMake::Object { data: template, .. } => match path {
+            "/id" => rendered(Some(entry.key.as_ref()?), ""),
+            _ => data(template.as_ref())?,
+        },
+        CompiledMake::Patch { id, data: template } => {
+            let mut made = data(Some(template))?;
+            let id = view.render(id).map(|id| id.dependencies());
+            made.choosers = made.choosers.and(&id.unwrap_or_default());
+            made
+        }
+        CompiledMake::Relation {
+            from,
+            to,
+            id,
+            data: template,
+            ..
+        } => match path {
+            "/source_id" => rendered(Some(from), ""),
+            "/target_id" => rendered(Some(to), ""),
+            "/id" => match id {
+                Some(id) => rendered(Some(id), ""),
+                None => {
+                    let (from, to) = (rendered(Some(from), ""), rendered(Some(to), ""));
+                    Part {
+                        text: "its type and both of its ends".to_owned(),
+                        sources: union([&from.sources, &to.sources]),
+                        choosers: union([&from.choosers, &to.choosers]),
+                    }
+                }
+            },
+            _ => data(template.as_ref())?,
+        },
+        CompiledMake::Remove { .. } => return None,
+    };
+    made.choosers = made.choosers.and(&why);
+    Some(made)
+}

@@ -1,0 +1,300 @@
+//! What is recorded of subscriptions: appends to their streams, and reading them back.
+//!
+//! Cursors are gathered and appended together, so that a delivery does not cost a transaction of its
+//! own. What is lost of them in a crash is sent again, under the same ids.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use ktsu_delivery::SubscriptionState;
+use ktsu_ledger::appender::{AppendError, Appender, Committed};
+use ktsu_ledger::branch::Blobs;
+use ktsu_ledger::event::{DeliveryAdvanced, DeliveryEvent, DeliverySettled};
+use ktsu_ledger::store::{Entry, MAX_PAGE, Reader, StoreError, Tail};
+use ktsu_ledger::{Actor, Draft, Event, Hash, Link, StreamId, Timestamp};
+use ktsu_readers::ReaderPool;
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+/// Tells the time.
+pub type LedgerClock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+
+/// Where a stream ends, as far as it is known; held while an entry is on its way.
+type KnownTail = Arc<tokio::sync::Mutex<Option<Option<Tail>>>>;
+
+/// The streams of subscriptions.
+pub(crate) struct SubscriptionJournal {
+    readers: ReaderPool,
+    appender: Appender,
+    clock: LedgerClock,
+    tails: Mutex<HashMap<StreamId, KnownTail>>,
+    /// What is to be recorded with the next flush, by the ids of subscriptions.
+    unsaved: Mutex<BTreeMap<String, Progress>>,
+}
+
+/// How far a subscription has come since the last flush.
+#[derive(Debug, Default)]
+struct Progress {
+    cursor: Option<u64>,
+    settled: Vec<u64>,
+}
+
+/// A subscription as the ledger has it.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct RecordedSubscription {
+    pub(crate) state: SubscriptionState,
+    /// The position up to which nothing is left to send.
+    pub(crate) cursor: u64,
+}
+
+/// The stream of what happened to a subscription.
+pub(crate) fn stream(id: &str) -> Result<StreamId, String> {
+    named("subscription", id)
+}
+
+fn named(kind: &str, id: &str) -> Result<StreamId, String> {
+    let stream = format!("{kind}:{id}").parse::<StreamId>();
+    stream.map_err(|error| error.to_string())
+}
+
+impl SubscriptionJournal {
+    pub(crate) fn new(readers: ReaderPool, appender: Appender, clock: LedgerClock) -> Self {
+        Self {
+            readers,
+            appender,
+            clock,
+            tails: Mutex::default(),
+            unsaved: Mutex::default(),
+        }
+    }
+
+    /// Why nothing can be recorded, if so.
+    pub(crate) fn stopped(&self) -> Option<String> {
+        self.appender.failed()
+    }
+
+    /// The time, as frames have it.
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.clock)()
+    }
+
+    /// Every subscription that the ledger knows of, removed ones included.
+    pub(crate) async fn read_all(
+        &self,
+    ) -> Result<BTreeMap<String, RecordedSubscription>, StoreError> {
+        self.readers.with(read_all).await
+    }
+
+    /// One subscription.
+    pub(crate) async fn read(&self, id: &str) -> Result<Option<RecordedSubscription>, StoreError> {
+        let Ok(stream) = stream(id) else {
+            return Ok(None);
+        };
+        self.readers
+            .with(move |reader| match reader.tail(&stream)? {
+                Some(_) => read_one(reader, &stream).map(Some),
+                None => Ok(None),
+            })
+            .await
+    }
+
+    /// Appends a fact about a subscription, and waits until it is durable.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(crate) async fn append(
+        &self,
+        id: &str,
+        actor: Actor,
+        event: DeliveryEvent,
+    ) -> Result<(), String> {
+        self.append_to(stream(id)?, actor, event).await
+    }
+
+    /// Notes that everything up to a position is settled, for the next flush.
+    pub(crate) fn note_cursor(&self, id: &str, cursor: u64) {
+        let mut unsaved = self.unsaved.lock();
+        unsaved.entry(id.to_owned()).or_default().cursor = Some(cursor);
+    }
+
+    /// Notes that a redriven frame was delivered, for the next flush.
+    pub(crate) fn note_settled(&self, id: &str, position: u64) {
+        let mut unsaved = self.unsaved.lock();
+        unsaved
+            .entry(id.to_owned())
+            .or_default()
+            .settled
+            .push(position);
+    }
+
+    /// Records what was noted, all of it together.
+    ///
+    /// # Errors
+    /// Why it could not be.
+    pub(crate) async fn flush(&self) -> Result<(), String> {
+        let noted = std::mem::take(&mut *self.unsaved.lock());
+        let mut appends = Vec::new();
+        for (id, progress) in noted {
+            if !progress.settled.is_empty() {
+                let positions = progress.settled;
+                let settled = DeliveryEvent::Settled(DeliverySettled { positions });
+                appends.push((stream(&id)?, settled));
+            }
+            if let Some(position) = progress.cursor {
+                let advanced = DeliveryEvent::Advanced(DeliveryAdvanced { position });
+                appends.push((named("delivery", &id)?, advanced));
+            }
+        }
+        let (mut entries, mut held) = (Vec::new(), Vec::new());
+        for (stream, event) in appends {
+            let known = self.known_tail(&stream);
+            let mut tail = known.lock_owned().await;
+            let before = self.tail_of(&stream, *tail).await?;
+            let (entry, end) = self.sealed(stream, before, Actor::Orchestrator, event)?;
+            *tail = None;
+            entries.push(entry);
+            held.push((tail, end));
+        }
+        self.submit(entries).await?;
+        for (mut tail, end) in held {
+            *tail = Some(Some(end));
+        }
+        Ok(())
+    }
+
+    async fn append_to(
+        &self,
+        stream: StreamId,
+        actor: Actor,
+        event: DeliveryEvent,
+    ) -> Result<(), String> {
+        let known = self.known_tail(&stream);
+        let mut tail = known.lock().await;
+        let before = self.tail_of(&stream, *tail).await?;
+        let (entry, end) = self.sealed(stream, before, actor, event)?;
+        // Unknown until the append has come to an end: whoever follows reads it then.
+        *tail = None;
+        self.submit(vec![entry]).await?;
+        *tail = Some(Some(end));
+        Ok(())
+    }
+
+    fn known_tail(&self, stream: &StreamId) -> KnownTail {
+        let mut tails = self.tails.lock();
+        Arc::clone(tails.entry(stream.clone()).or_default())
+    }
+
+    async fn tail_of(
+        &self,
+        stream: &StreamId,
+        known: Option<Option<Tail>>,
+    ) -> Result<Option<Tail>, String> {
+        if let Some(known) = known {
+            return Ok(known);
+        }
+        let stream = stream.clone();
+        let read = self.readers.with(move |reader| reader.tail(&stream)).await;
+        read.map_err(|error: StoreError| error.to_string())
+    }
+
+    fn sealed(
+        &self,
+        stream: StreamId,
+        before: Option<Tail>,
+        actor: Actor,
+        event: DeliveryEvent,
+    ) -> Result<(Entry, Tail), String> {
+        let link = Link {
+            stream,
+            seq: before.map_or(0, |tail| tail.seq + 1),
+            prev: before.map_or(Hash::ZERO, |tail| tail.hash),
+        };
+        let draft = Draft {
+            scope: String::new(),
+            actor,
+            cause: Vec::new(),
+            event: Event::Delivery(event),
+        };
+        let sealed = draft.seal(link, (self.clock)());
+        let sealed = sealed.map_err(|error| error.to_string())?;
+        let (entry, _) = Entry::from_sealed(vec![sealed]).map_err(|error| error.to_string())?;
+        let end = entry.tail();
+        Ok((entry, end))
+    }
+
+    /// Appends entries one behind the other, which the appender makes one transaction of, and waits
+    /// until they are durable. They are handed over on a thread that may wait: the queue of the
+    /// appender may be full.
+    async fn submit(&self, entries: Vec<Entry>) -> Result<(), String> {
+        let appender = self.appender.clone();
+        let handed_over = tokio::task::spawn_blocking(move || {
+            let submitted = entries.into_iter().map(|entry| {
+                let (tell, told) = oneshot::channel();
+                let done = Box::new(move |outcome| drop(tell.send(outcome)));
+                appender.submit(entry, done);
+                told
+            });
+            submitted.collect::<Vec<oneshot::Receiver<Result<Committed, AppendError>>>>()
+        });
+        for told in handed_over.await.map_err(|error| error.to_string())? {
+            let outcome = told.await.map_err(|error| error.to_string())?;
+            outcome.map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+}
+
+fn read_all(reader: &dyn Reader) -> Result<BTreeMap<String, RecordedSubscription>, StoreError> {
+    let mut found = BTreeMap::new();
+    // Their names are the next ones in the order of streams.
+    let mut after = StreamId::store();
+    loop {
+        let page = reader.streams(Some(&after), MAX_PAGE)?;
+        let Some(last) = page.last() else {
+            return Ok(found);
+        };
+        after = last.clone();
+        for stream in page {
+            if stream.kind() == "subscription" {
+                let one = read_one(reader, &stream)?;
+                found.insert(stream.name().to_owned(), one);
+            }
+        }
+    }
+}
+
+fn read_one(reader: &dyn Reader, stream: &StreamId) -> Result<RecordedSubscription, StoreError> {
+    let mut state = SubscriptionState::default();
+    let mut blobs = Blobs::new(reader);
+    let mut from = 0;
+    loop {
+        let page = reader.read(stream, from, MAX_PAGE)?;
+        let Some(last) = page.last() else { break };
+        from = last.seq.saturating_add(1);
+        for record in &page {
+            state.apply(&blobs.decode(stream, record)?);
+        }
+    }
+    let cursor = cursor(reader, stream.name(), &mut blobs)?;
+    let cursor = cursor.unwrap_or(state.from);
+    Ok(RecordedSubscription { state, cursor })
+}
+
+/// The last position that was recorded.
+fn cursor(reader: &dyn Reader, id: &str, blobs: &mut Blobs<'_>) -> Result<Option<u64>, StoreError> {
+    let Ok(stream) = named("delivery", id) else {
+        return Ok(None);
+    };
+    let Some(tail) = reader.tail(&stream)? else {
+        return Ok(None);
+    };
+    let last = reader.read(&stream, tail.seq, 1)?;
+    let Some(record) = last.first() else {
+        return Ok(None);
+    };
+    let frame = blobs.decode(&stream, record)?;
+    let Event::Delivery(DeliveryEvent::Advanced(advanced)) = frame.event else {
+        return Ok(None);
+    };
+    Ok(Some(advanced.position))
+}

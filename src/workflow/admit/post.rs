@@ -1,0 +1,545 @@
+//! Checks what people and peers post to a run that loads worlds (seed 002): the result is the frames
+//! of one input, or a refusal that writes nothing.
+
+use std::collections::BTreeSet;
+
+use ktsu_ledger::event::plan::world::WorldBudget;
+use ktsu_ledger::event::{
+    Note, ObjectCreated, ObjectPatched, Post, Posted, Principal, RelationCreated, RelationRemoved,
+    Violation, WorldEvent,
+};
+use ktsu_ledger::{Actor, CanonicalJson, Draft, Event, Hash};
+use ktsu_projections::run::RunState;
+use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::world::derivation::relation_id;
+use ktsu_projections::world::steps::is_step_object;
+use ktsu_projections::world::{Responding, TriggerKey, World, object};
+use serde_json::{Map, Value, json};
+
+use crate::airlock::Schema;
+use crate::definition::{CompiledWorlds, Definition};
+use crate::next::violations;
+use crate::respond::misfit;
+use crate::rules::{DecisionRules, UnknownRulesError};
+
+/// The most events of one post. They are one append, and nothing comes between them.
+pub const MAX_POST_EVENTS: usize = 256;
+
+/// Members of an object.
+pub type Members = Map<String, Value>;
+
+/// An event, as it is posted.
+#[derive(Debug, Clone, PartialEq)]
+pub enum PostedEvent {
+    /// `object.created`.
+    Object {
+        /// Its id; absent: one is made from the number of the post.
+        id: Option<String>,
+        /// The type of the object.
+        kind: String,
+        /// Its data.
+        data: Members,
+    },
+    /// `object.patched`.
+    Patch {
+        /// The object.
+        id: String,
+        /// Members that replace those of its data, whole.
+        patch: Members,
+    },
+    /// `relation.created`.
+    Relation {
+        /// Its id; absent: it follows from the type and the ends.
+        id: Option<String>,
+        /// The type of the relation.
+        kind: String,
+        /// The object it begins at.
+        source_id: String,
+        /// The object it ends at.
+        target_id: String,
+        /// Its data.
+        data: Members,
+    },
+    /// `relation.removed`.
+    Removal {
+        /// The relation.
+        id: String,
+    },
+    /// `note`.
+    Note {
+        /// What it says.
+        data: Members,
+    },
+    /// An event of a kit.
+    Kit {
+        /// `x.KIT.NAME`.
+        kind: String,
+        /// What it says.
+        data: Members,
+    },
+}
+
+/// Events that come with one request.
+#[derive(Debug, Clone)]
+pub struct PostCommand {
+    /// In order, at most [`MAX_POST_EVENTS`].
+    pub events: Vec<PostedEvent>,
+    /// Who.
+    pub by: Principal,
+    /// Requests with the same key and events are recorded once.
+    pub key: Option<String>,
+    /// The last frame about the object or the relation that the events are about, as far as the
+    /// client knows.
+    pub expected: Option<u64>,
+}
+
+/// A post that can be answered.
+#[derive(Debug)]
+pub enum PostAdmission {
+    /// These frames are one input.
+    New {
+        /// The number of the post.
+        n: u64,
+        /// An event each.
+        drafts: Vec<Draft>,
+    },
+    /// It was recorded before.
+    Repeated {
+        /// The number of the post.
+        n: u64,
+        /// Its first frame.
+        first: u64,
+    },
+}
+
+/// Why a post is refused. Nothing is recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// It loads none.
+    #[error("the run loads no worlds")]
+    NoWorlds,
+    /// It has failed or was cancelled, or is a branch that waits.
+    #[error("the run is {0}, so nothing can be posted to it")]
+    NotOpen(&'static str),
+    /// The budget has no room for it.
+    #[error("the budget of the world is used up: {0}")]
+    Exhausted(String),
+    /// The key was used for other events.
+    #[error("the idempotency key was used for another request")]
+    KeyReused,
+    /// Somebody else changed what the post is about.
+    #[error("{}", stale_words(.id, *.actual, *.expected))]
+    Stale {
+        /// The object or the relation.
+        id: String,
+        /// The frame that was named.
+        expected: u64,
+        /// The last frame about it; nothing: it is not there.
+        actual: Option<u64>,
+    },
+    /// A precondition, and several objects or none that it could be about.
+    #[error("If-Match needs a post about one object or relation, and this one is about {0}")]
+    NoSubject(usize),
+    /// An event that does not fit the world.
+    #[error("event {at}: {why}")]
+    Unfit {
+        /// The position of the event.
+        at: usize,
+        /// Why.
+        why: String,
+        /// What breaks the schema of its type, if that is why.
+        violations: Vec<Violation>,
+    },
+    /// It was decided by rules that this version does not have.
+    #[error("the run is {0}")]
+    Rules(#[from] UnknownRulesError),
+}
+
+fn stale_words(id: &str, actual: Option<u64>, expected: u64) -> String {
+    match actual {
+        Some(actual) => format!("frame {actual} changed {id:?}, after frame {expected}"),
+        None => format!("there is no {id:?}, which frame {expected} should be about"),
+    }
+}
+
+impl PostedEvent {
+    /// The type of the event.
+    pub fn event_type(&self) -> &str {
+        match self {
+            Self::Object { .. } => "object.created",
+            Self::Patch { .. } => "object.patched",
+            Self::Relation { .. } => "relation.created",
+            Self::Removal { .. } => "relation.removed",
+            Self::Note { .. } => "note",
+            Self::Kit { kind, .. } => kind,
+        }
+    }
+
+    /// The object or the relation that it is about, as event `place` of post `n`.
+    pub fn subject(&self, n: u64, place: u32) -> Option<String> {
+        match self {
+            Self::Object { id, kind, .. } => {
+                let made = || TriggerKey::post(n, place).object_id(kind);
+                Some(id.clone().unwrap_or_else(made))
+            }
+            Self::Relation { .. } => self.named(),
+            Self::Patch { id, .. } | Self::Removal { id } => Some(id.clone()),
+            Self::Note { .. } | Self::Kit { .. } => None,
+        }
+    }
+
+    /// Every name in it: ids and types. They are recorded as they are.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Object { id, kind, .. } => id.iter().chain([kind]).map(String::as_str).collect(),
+            Self::Relation {
+                id,
+                kind,
+                source_id,
+                target_id,
+                ..
+            } => {
+                let names = id.iter().chain([kind, source_id, target_id]);
+                names.map(String::as_str).collect()
+            }
+            Self::Patch { id, .. } | Self::Removal { id } => vec![id],
+            Self::Note { .. } => Vec::new(),
+            Self::Kit { kind, .. } => vec![kind],
+        }
+    }
+
+    /// What it says, beside names.
+    pub fn data_mut(&mut self) -> Option<&mut Members> {
+        match self {
+            Self::Object { data, .. }
+            | Self::Relation { data, .. }
+            | Self::Patch { patch: data, .. }
+            | Self::Note { data }
+            | Self::Kit { data, .. } => Some(data),
+            Self::Removal { .. } => None,
+        }
+    }
+
+    fn data(&self) -> Option<&Members> {
+        match self {
+            Self::Object { data, .. }
+            | Self::Relation { data, .. }
+            | Self::Patch { patch: data, .. }
+            | Self::Note { data }
+            | Self::Kit { data, .. } => Some(data),
+            Self::Removal { .. } => None,
+        }
+    }
+
+    /// The object or the relation that it names.
+    fn named(&self) -> Option<String> {
+        match self {
+            Self::Object { id, .. } => id.clone(),
+            Self::Relation {
+                id,
+                kind,
+                source_id,
+                target_id,
+                ..
+            } => {
+                let derived = || relation_id(kind, source_id, target_id);
+                Some(id.clone().unwrap_or_else(derived))
+            }
+            Self::Patch { id, .. } | Self::Removal { id } => Some(id.clone()),
+            Self::Note { .. } | Self::Kit { .. } => None,
+        }
+    }
+
+    /// Whether it is about a relation.
+    fn is_about_relation(&self) -> bool {
+        matches!(self, Self::Relation { .. } | Self::Removal { .. })
+    }
+}
+
+/// Checks a post.
+///
+/// # Errors
+/// [`PostError`].
+pub fn post(
+    definition: &Definition,
+    state: &RunState,
+    command: PostCommand,
+) -> Result<PostAdmission, PostError> {
+    let worlds = definition.worlds().ok_or(PostError::NoWorlds)?;
+    let responding = state.responding().ok_or(PostError::NoWorlds)?;
+    DecisionRules::from_recorded(state.rules())?;
+    let digest = digest(&command.events);
+    if let Some(key) = &command.key
+        && let Some(before) = responding.post_with_key(&command.by.id, key)
+    {
+        return match before.digest == digest {
+            true => Ok(PostAdmission::Repeated {
+                n: before.n,
+                first: before.first,
+            }),
+            false => Err(PostError::KeyReused),
+        };
+    }
+    check_open(worlds.budget, state, responding, command.events.len())?;
+    if let Some(expected) = command.expected {
+        check_unchanged(responding.head(), &command.events, expected)?;
+    }
+    let n = responding.next_post();
+    let mut maker = PostMaker {
+        worlds,
+        // Each event is checked against the world that those before it leave.
+        world: responding.head().clone(),
+        by: &command.by,
+        post: Post {
+            digest,
+            key: command.key,
+            n,
+        },
+        next_seq: state.next_seq(),
+        drafts: Vec::new(),
+    };
+    for (place, event) in (0u32..).zip(command.events) {
+        maker.add(place, event)?;
+    }
+    let drafts = maker.drafts;
+    Ok(PostAdmission::New { n, drafts })
+}
+
+/// BLAKE3 of the canonical text of events.
+fn digest(events: &[PostedEvent]) -> String {
+    let event = |event: &PostedEvent| {
+        let ends = match event {
+            PostedEvent::Relation {
+                source_id,
+                target_id,
+                ..
+            } => json!([source_id, target_id]),
+            _ => Value::Null,
+        };
+        let kind = match event {
+            PostedEvent::Object { kind, .. } | PostedEvent::Relation { kind, .. } => json!(kind),
+            _ => Value::Null,
+        };
+        json!([event.event_type(), kind, event.named(), ends, event.data()])
+    };
+    let all: Value = events.iter().map(event).collect();
+    let text = CanonicalJson::from_value(&all).unwrap_or_default();
+    Hash::of(text.as_str().as_bytes()).to_string()
+}
+
+/// Whether the run takes so many events.
+fn check_open(
+    of_worlds: WorldBudget,
+    state: &RunState,
+    responding: &Responding,
+    events: usize,
+) -> Result<(), PostError> {
+    if let Some(exhausted) = responding.exhausted() {
+        return Err(PostError::Exhausted(exhausted.reasons.join(", ")));
+    }
+    if !state.takes_posts() {
+        return Err(PostError::NotOpen(super::steer::status_text(state)));
+    }
+    let budget = responding.budget(of_worlds);
+    let after = responding.activity().events().saturating_add(events as u64);
+    match after > budget.max_events {
+        true => Err(PostError::Exhausted(format!(
+            "max_events={}",
+            budget.max_events
+        ))),
+        false => Ok(()),
+    }
+}
+
+/// Whether nobody changed what a post is about since a frame.
+fn check_unchanged(world: &World, events: &[PostedEvent], expected: u64) -> Result<(), PostError> {
+    let named = events
+        .iter()
+        .filter_map(|event| Some((event.is_about_relation(), event.named()?)));
+    let named: BTreeSet<(bool, String)> = named.collect();
+    let about = named.len();
+    let mut named = named.into_iter();
+    let (Some((is_relation, id)), None) = (named.next(), named.next()) else {
+        return Err(PostError::NoSubject(about));
+    };
+    let actual = match is_relation {
+        true => world.relation(&id).map(|relation| relation.changed),
+        false => world.object(&id).map(|object| object.changed),
+    };
+    match actual == Some(expected) {
+        true => Ok(()),
+        false => Err(PostError::Stale {
+            id,
+            expected,
+            actual,
+        }),
+    }
+}
+
+/// Makes the frames of a post.
+struct PostMaker<'a> {
+    worlds: &'a CompiledWorlds,
+    /// As the events so far leave it.
+    world: World,
+    by: &'a Principal,
+    post: Post,
+    next_seq: u64,
+    drafts: Vec<Draft>,
+}
+
+impl PostMaker<'_> {
+    fn add(&mut self, place: u32, event: PostedEvent) -> Result<(), PostError> {
+        let at = place as usize;
+        let made = self
+            .event(place, event)
+            .map_err(|(why, violations)| PostError::Unfit {
+                at,
+                why,
+                violations,
+            })?;
+        if let Event::World(event) = &made {
+            let seq = self.next_seq.saturating_add(u64::from(place));
+            self.world.apply_event(seq, event);
+        }
+        // A root of its own: it follows from nothing in the run.
+        self.drafts.push(Draft {
+            scope: String::new(),
+            actor: Actor::Principal(self.by.id.clone()),
+            cause: Vec::new(),
+            event: made,
+        });
+        Ok(())
+    }
+
+    fn event(&self, place: u32, event: PostedEvent) -> Result<Event, Unfit> {
+        if let Some(name) = event
+            .data()
+            .and_then(|data| data.keys().find(|name| is_reserved(name)))
+        {
+            let words = format!("{name:?} is reserved: agents report such fields about themselves");
+            return Err(unfit(words));
+        }
+        let subject = event.subject(self.post.n, place);
+        if let Some(id) = subject.as_deref().filter(|id| is_step_object(id)) {
+            return Err(unfit(format!("{id:?} stands for a step")));
+        }
+        let id = subject.unwrap_or_default();
+        let (by, post) = (Some(self.by.clone()), Some(self.post_of(place)));
+        Ok(Event::World(match event {
+            PostedEvent::Object { kind, data, .. } => {
+                let Some(schema) = self.worlds.object(&kind) else {
+                    let words = format!("there is no type of objects {kind:?}");
+                    return Err(unfit(words));
+                };
+                WorldEvent::ObjectCreated(ObjectCreated {
+                    by,
+                    data: checked(schema, data)?,
+                    derived: None,
+                    id,
+                    key: None,
+                    kind,
+                    post,
+                })
+            }
+            PostedEvent::Patch { patch, .. } => {
+                let Some(before) = self.world.object(&id) else {
+                    return Err(unfit(format!("there is no object {id:?}")));
+                };
+                let patch = canonical(Value::Object(patch))?;
+                let merged = object::merge(&before.data, &patch);
+                let schema = self.worlds.object(&before.kind).flatten();
+                check_schema(schema, &merged.to_value())?;
+                WorldEvent::ObjectPatched(ObjectPatched {
+                    by,
+                    derived: None,
+                    id,
+                    patch,
+                    post,
+                    withheld: CanonicalJson::null(),
+                })
+            }
+            PostedEvent::Relation {
+                kind,
+                source_id,
+                target_id,
+                data,
+                ..
+            } => {
+                let Some(declared) = self.worlds.relation(&kind) else {
+                    let words = format!("there is no type of relations {kind:?}");
+                    return Err(unfit(words));
+                };
+                let event = RelationCreated {
+                    by,
+                    data: checked(declared.schema.as_ref(), data)?,
+                    derived: None,
+                    id,
+                    kind,
+                    post,
+                    source_id,
+                    target_id,
+                };
+                if let Some(words) = misfit(&declared.plan, &self.world, &event) {
+                    return Err(unfit(words));
+                }
+                WorldEvent::RelationCreated(event)
+            }
+            PostedEvent::Removal { .. } => WorldEvent::RelationRemoved(RelationRemoved {
+                by,
+                derived: None,
+                id,
+                post,
+            }),
+            PostedEvent::Note { data } => WorldEvent::Noted(Note {
+                by,
+                data: canonical(Value::Object(data))?,
+                derived: None,
+                post,
+            }),
+            PostedEvent::Kit { kind, data } => {
+                let posted = Posted {
+                    by: self.by.clone(),
+                    data: canonical(Value::Object(data))?,
+                    post: self.post_of(place),
+                };
+                let data = serde_json::to_value(&posted).unwrap_or_default();
+                let data = canonical(data)?;
+                return Ok(Event::Foreign { kind, data });
+            }
+        }))
+    }
+
+    /// The post as an event has it: the first one alone has the key.
+    fn post_of(&self, place: u32) -> Post {
+        Post {
+            key: self.post.key.clone().filter(|_| place == 0),
+            ..self.post.clone()
+        }
+    }
+}
+
+/// What does not fit, and what breaks the schema of its type.
+type Unfit = (String, Vec<Violation>);
+
+fn unfit(why: String) -> Unfit {
+    (why, Vec::new())
+}
+
+fn canonical(value: Value) -> Result<CanonicalJson, Unfit> {
+    CanonicalJson::from_value(&value).map_err(|_| unfit("the data is nested too deeply".to_owned()))
+}
+
+fn checked(schema: Option<&Schema>, data: Members) -> Result<CanonicalJson, Unfit> {
+    let data = Value::Object(data);
+    check_schema(schema, &data)?;
+    canonical(data)
+}
+
+fn check_schema(schema: Option<&Schema>, value: &Value) -> Result<(), Unfit> {
+    let found = schema.map_or_else(Vec::new, |schema| schema.check(value));
+    let Some(first) = found.first() else {
+        return Ok(());
+    };
+    let words = ktsu_schema::message_at(&first.message, &first.pointer);
+    Err((words, violations(found)))
+}

@@ -1,0 +1,182 @@
+//! What another definition would do to the world of a run: its objects, its relations, and which
+//! responders react.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::event::{FiringVerdict, WorldEvent};
+use ktsu_ledger::{Event, Frame};
+use ktsu_projections::normalize;
+use ktsu_projections::run::RunState;
+use ktsu_projections::world::comparison::PatchedEntry;
+use ktsu_projections::world::{World, WorldComparison};
+use serde_json::{Value, json};
+
+use super::super::DivergenceKind::{Firing, Object, Relation};
+use super::super::{Divergence, DivergenceKind};
+use super::DivergenceCollector;
+
+/// The verdicts of a run: by trigger, and by responder, with the frame that says so.
+type Verdicts = BTreeMap<String, BTreeMap<String, (FiringVerdict, u64)>>;
+
+impl DivergenceCollector {
+    /// What differs in the worlds of a run. A run that loads none has an empty one.
+    pub(super) fn worlds(
+        &mut self,
+        (recorded, before): (&[Frame], &RunState),
+        (decided, after): (&[Frame], &RunState),
+    ) {
+        if before.responding().is_none() && after.responding().is_none() {
+            return;
+        }
+        self.verdicts(&verdicts(recorded), &verdicts(decided));
+        let [was, is] = [before, after].map(|state| match state.responding() {
+            Some(responding) => responding.head().clone(),
+            None => World::default(),
+        });
+        let found = WorldComparison::between(&was, &is);
+        for (ids, world) in [(&found.removed_objects, &was), (&found.added_objects, &is)] {
+            for id in ids {
+                let object = world.object(id);
+                let value = object.map(|one| {
+                    let value = json!({"data": one.data.to_value(), "type": &*one.kind});
+                    (value, one.changed)
+                });
+                self.one_sided_entry(
+                    Object,
+                    &place("objects", id),
+                    value,
+                    std::ptr::eq(world, &was),
+                );
+            }
+        }
+        for (ids, world) in [
+            (&found.removed_relations, &was),
+            (&found.added_relations, &is),
+        ] {
+            for id in ids {
+                let relation = world.relation(id);
+                let value = relation.map(|one| {
+                    let value = json!({"data": one.data.to_value(), "source_id": &*one.source_id,
+                        "target_id": &*one.target_id, "type": &*one.kind});
+                    (value, one.changed)
+                });
+                let in_history = std::ptr::eq(world, &was);
+                self.one_sided_entry(Relation, &place("relations", id), value, in_history);
+            }
+        }
+        for one in &found.patched_objects {
+            let frame = was.object(&one.id).map(|object| object.changed);
+            self.patched(Object, &place("objects", &one.id), one, frame);
+        }
+        for one in &found.patched_relations {
+            let frame = was.relation(&one.id).map(|relation| relation.changed);
+            self.patched(Relation, &place("relations", &one.id), one, frame);
+        }
+    }
+
+    fn one_sided_entry(
+        &mut self,
+        what: DivergenceKind,
+        field: &str,
+        value: Option<(Value, u64)>,
+        in_history: bool,
+    ) {
+        let Some((value, frame)) = value else { return };
+        let sides = match in_history {
+            true => (Some(value), None),
+            false => (None, Some(value)),
+        };
+        let frame = in_history.then_some(frame);
+        self.divergences.push(of_world(what, field, frame, sides));
+    }
+
+    fn patched(
+        &mut self,
+        what: DivergenceKind,
+        base: &str,
+        patched: &PatchedEntry,
+        frame: Option<u64>,
+    ) {
+        for change in &patched.changes {
+            let field = format!("{base}{}", change.path);
+            let sides = (change.before.clone(), change.after.clone());
+            self.divergences.push(of_world(what, &field, frame, sides));
+        }
+    }
+
+    /// Which responders react to what both sides have. What only one side has is named as an object
+    /// or a relation.
+    fn verdicts(&mut self, old: &Verdicts, new: &Verdicts) {
+        for (trigger, was) in old {
+            let Some(is) = new.get(trigger) else { continue };
+            let mut names: Vec<&String> = was.keys().chain(is.keys()).collect();
+            names.sort_unstable();
+            names.dedup();
+            for name in names {
+                let (before, after) = (was.get(name), is.get(name));
+                let fired = |one: Option<&(FiringVerdict, u64)>| {
+                    one.is_some_and(|(verdict, _)| *verdict == FiringVerdict::Fired)
+                };
+                // A responder that one side does not have, and that does not react, changes nothing.
+                let matters = match (before, after) {
+                    (Some((before, _)), Some((after, _))) => before != after,
+                    _ => fired(before) || fired(after),
+                };
+                if matters {
+                    let side = |one: Option<&(FiringVerdict, u64)>| one.map(|(one, _)| json!(one));
+                    let field = format!("{}/{}", place("responders", name), escaped(trigger));
+                    let sides = (side(before), side(after));
+                    let frame = before.map(|(_, seq)| *seq);
+                    self.divergences
+                        .push(of_world(Firing, &field, frame, sides));
+                }
+            }
+        }
+    }
+}
+
+fn of_world(
+    what: DivergenceKind,
+    field: &str,
+    frame: Option<u64>,
+    (history, decided): (Option<Value>, Option<Value>),
+) -> Divergence {
+    Divergence {
+        what,
+        step: String::new(),
+        item: None,
+        server: None,
+        tool: None,
+        field: field.to_owned(),
+        frame,
+        history,
+        decided,
+    }
+}
+
+/// `/objects/ID`.
+fn place(of: &str, id: &str) -> String {
+    format!("/{of}/{}", escaped(id))
+}
+
+fn escaped(segment: &str) -> String {
+    segment.replace('~', "~0").replace('/', "~1")
+}
+
+/// What each trigger was to the responders of its type.
+fn verdicts(frames: &[Frame]) -> Verdicts {
+    let mut found = Verdicts::new();
+    for kept in normalize::frames(frames, "") {
+        let (Event::World(WorldEvent::Fired(fired)), Some(trigger)) =
+            (&kept.frame.event, kept.key.about)
+        else {
+            continue;
+        };
+        let of_trigger = found.entry(trigger).or_default();
+        for one in &fired.candidates {
+            let verdict = (one.verdict, kept.frame.seq);
+            of_trigger.insert(one.responder.clone(), verdict);
+        }
+    }
+    found
+}
