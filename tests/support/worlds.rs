@@ -10,7 +10,7 @@ use super::{Client, KitDir};
 
 /// The folder of a kit of worlds of this repository.
 fn shipped(name: &str) -> PathBuf {
-    let kits = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/kit/tests/worlds");
+    let kits = Path::new(env!("CARGO_MANIFEST_DIR")).join("kits");
     kits.join(name)
 }
 

@@ -19,7 +19,8 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 
-use super::scope::{Step, StepStatus};
+use super::scope::{Scope, Step, StepStatus};
+use super::task::{AcceptedReport, AgentTask};
 use super::tasks::{TaskAction, Tasks};
 use super::transition::{TransitionError, TransitionTarget};
 use super::{RunState, RunStatus};
@@ -43,6 +44,9 @@ pub(super) struct ResponderTask {
 #[derive(Debug, Clone, Default)]
 pub(super) struct ResponderTasks {
     begun: u32,
+    /// The reports that were taken of questions that have ended, with the attempt: a runtime may not
+    /// have heard that they were.
+    ended: HashMap<String, (u32, Vec<AcceptedReport>)>,
     by_position: BTreeMap<u32, ResponderTask>,
     by_address: HashMap<String, u32>,
 }
@@ -78,6 +82,15 @@ impl ResponderTasks {
         if self.by_address.get(&task.address) == Some(&position) {
             self.by_address.remove(&task.address);
         }
+        if let Some(asked) = task
+            .step
+            .tasks
+            .as_ref()
+            .and_then(|tasks| tasks.list.first())
+        {
+            let reports = (asked.attempt, asked.reports.clone());
+            self.ended.insert(task.address.clone(), reports);
+        }
         Some(task)
     }
 }
@@ -96,6 +109,24 @@ impl RunState {
     pub fn open_asks(&self) -> impl Iterator<Item = (u32, &Tasks)> {
         let open = self.responder_tasks.iter();
         open.filter_map(|(at, task)| Some((at, task.step.tasks.as_deref()?)))
+    }
+
+    /// A report that was taken of the last attempt of a question that has ended.
+    pub fn ended_report(&self, address: &str, attempt: u32, n: u32) -> Option<&AcceptedReport> {
+        let (last, reports) = self.responder_tasks.ended.get(address)?;
+        let mut reports = reports.iter().filter(|_| *last == attempt);
+        reports.find(|seen| seen.report.n == n)
+    }
+
+    /// Whether something that a responder asked or ran has begun and not ended.
+    pub(super) fn has_open_responder_tasks(&self) -> bool {
+        let asked = |(_, tasks): (u32, &Tasks)| tasks.list.iter().any(AgentTask::is_unfinished);
+        let of_responder = |(parent, at): (u32, u32)| parent == 0 && at >= FIRST_RESPONDER_TASK;
+        let ran = |scope: &Scope| {
+            let open = !scope.abandoned && scope.ended.is_none();
+            open && scope.parent.is_some_and(of_responder)
+        };
+        self.open_asks().any(asked) || self.scopes.iter().any(ran)
     }
 
     /// What is due for what a responder asked, from its plan.

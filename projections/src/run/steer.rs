@@ -101,10 +101,12 @@ impl RunState {
         });
     }
 
-    /// A run that a person ends has ended once all of its steps have.
+    /// A run that a person ends has ended once all of its steps have, and what its responders asked or
+    /// ran.
     pub(super) fn end_if_stopped(&mut self, frame: &Frame) {
         let root = self.scopes.first().filter(|root| root.ended.is_none());
-        if self.stopped.is_some() && root.is_some_and(|root| root.unsettled == 0) {
+        let settled = root.is_some_and(|root| root.unsettled == 0);
+        if self.stopped.is_some() && settled && !self.has_open_responder_tasks() {
             self.todo.clear();
             self.end_scope(frame, 0, RunStatus::Cancelled, None);
         }

@@ -148,15 +148,6 @@ impl Responding {
         self.current.is_none() || (self.may_be_done() && self.queued_triggers == 0)
     }
 
-    /// Whether responders are in the middle of what they make of a trigger: it was decided what that
-    /// is, and some of it is left, or makes nothing. What other responders would make has no place
-    /// there.
-    pub fn is_inside_firing(&self) -> bool {
-        let made = |firing: &Firing| firing.next().is_none_or(|next| next.entry > 0);
-        let is_inside = |firing| self.may_be_done() || made(firing);
-        self.firing.as_ref().is_some_and(is_inside)
-    }
-
     /// What is asked or run and has not ended, in the order in which it was decided on.
     pub fn tasks(&self) -> impl Iterator<Item = &WorldTask> {
         self.tasks.all()

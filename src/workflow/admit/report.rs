@@ -49,7 +49,7 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         return ReportAdmission::Malformed("a report has at least one event".to_owned());
     };
     let Some((place, task, running)) = task_of(state, scope, first.step(), first.item()) else {
-        return ReportAdmission::Stale;
+        return repeated(state, first).unwrap_or(ReportAdmission::Stale);
     };
     let about = |event: &AgentEvent| {
         let report = event.report().cloned();
@@ -115,6 +115,16 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         };
     }
     accept(state, scope, place, task, events)
+}
+
+/// A report about a question of a responder that has ended, if it was taken before.
+fn repeated(state: &RunState, first: &AgentEvent) -> Option<ReportAdmission> {
+    let said = first.report().filter(|said| said.n > 0)?;
+    let seen = state.ended_report(first.step(), first.attempt(), said.n)?;
+    (seen.report == *said).then_some(ReportAdmission::Repeated {
+        first: seen.first,
+        last: seen.last,
+    })
 }
 
 /// Leaves to a request what the shell says of its routing only where an earlier reply may answer it;

@@ -20,6 +20,23 @@ responders:
     then: [{patch: {id: "{{ object.id }}", data: {known: "{{ reply.text }}"}}}]
 "#;
 
+const RUNS: &str = r#"
+goal: [{object: {type: Topic, data: {text: "{{ goal }}"}}}]
+objects: {Topic: {}}
+responders:
+  - name: digs
+    "on": object.created
+    type: Topic
+    run: {workflow: workflows/part.workflow.yaml, params: {text: "{{ object.data.text }}"}}
+    then: [{patch: {id: "{{ object.id }}", data: {known: "{{ result.text }}"}}}]
+"#;
+const PART: &str = r#"
+visibility: sub-workflow
+params: {schema: {type: object, required: [text], properties: {text: {type: string}}}}
+pipeline: [{id: look, agent: ./agents/echo.agent.yaml, params: {msg: "dig {{ params.text }}"}}]
+output: {map: {text: "{{ step.look.answer }}"}}
+"#;
+
 /// An engine whose runtime takes every task and does nothing by itself.
 struct ByHand {
     lab: Lab,
@@ -30,7 +47,8 @@ struct ByHand {
 impl ByHand {
     async fn new(world: &str) -> Self {
         let head = "kind: world\nname: w\nversion: 1.0.0\n";
-        let kit = KitDir::new(&[("main", "pipeline: []\n")])
+        let kit = KitDir::new(&[("main", "pipeline: []\n"), ("part", PART)])
+            .with("agents/echo.agent.yaml", crate::support::model::ECHO)
             .with("worlds/w.world.yaml", &format!("{head}{world}"))
             .with(
                 "gateway.yaml",
@@ -59,7 +77,10 @@ impl ByHand {
 
     /// What was dispatched for the questions of a run, once there are so many.
     async fn tasks(&self, run: &str, count: usize) -> Vec<Task> {
-        let own = |one: &&Heard| one.path == "/invoke" && one.json()["run_id"] == run;
+        let own = |one: &&Heard| {
+            let of_run = |id: &Value| id.as_str().is_some_and(|id| id.starts_with(run));
+            one.path == "/invoke" && of_run(&one.json()["run_id"])
+        };
         let enough = |all: &[Heard]| all.iter().filter(own).count() >= count;
         self.runtime.until(enough).await;
         let heard = self.runtime.heard();
@@ -256,7 +277,6 @@ async fn what_a_runtime_says_is_bounded_and_never_stops_the_engine() {
         failed(&long, "no"),
         finished(&json!(long)),
         finished(&json!({"no": "text"})),
-        finished(&Value::Null),
         json!({"type": "agent.finished", "data": {"reason": "completed",
             "outcome": {"output": "x", "commands": [{"type": "publish", "name": long}]}}}),
     ];
@@ -277,6 +297,10 @@ async fn what_a_runtime_says_is_bounded_and_never_stops_the_engine() {
             message.len()
         );
     }
+    let run = hand.run().await;
+    let task = hand.task(&run).await;
+    let neither = json!([finished(&Value::Null)]);
+    assert_eq!(task.report(1, &neither).await.status, 422);
     // One that ends its run says it in the envelope, too.
     let hand = ByHand::new(ASKS).await;
     let run = hand.run().await;
@@ -358,6 +382,27 @@ async fn a_question_in_flight_is_stopped_with_its_run() {
         assert_eq!(done.status, 200, "{}", done.text());
         let envelope = hand.client().ended(&branch).await;
         assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    }
+}
+
+#[tokio::test]
+async fn a_workflow_of_a_responder_in_flight_is_stopped_with_its_run() {
+    let hand = ByHand::new(RUNS).await;
+    for word in ["cancel", "terminate"] {
+        let run = hand.run().await;
+        let task = hand.task(&run).await;
+        assert_eq!(hand.steer(&run, word).await, 200, "{word}");
+        let envelope = hand.client().ended(&run).await;
+        assert_eq!(envelope["status"], "cancelled", "{envelope:#}");
+        let done = json!({"status": "ok", "output": {"answer": "x"}});
+        assert_eq!(task.complete(&done).await.status, 409);
+        let frames = hand.client().frames(&run).await;
+        let of_child = frames
+            .iter()
+            .filter(|one| one["scope"].as_str() > Some("@"));
+        let kinds: Vec<&str> = of_child.map(|one| one["type"].as_str().unwrap()).collect();
+        let ends = ["agent.finished", "step.failed", "run.failed"];
+        assert!(kinds.ends_with(&ends), "{word}: {kinds:?}");
     }
 }
 

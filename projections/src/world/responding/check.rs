@@ -68,6 +68,15 @@ fn shown(hash: &Option<String>) -> &str {
 }
 
 impl Responding {
+    /// Whether responders are in the middle of what they make of a trigger: it was decided what that
+    /// is, and some of it is left, or makes nothing. What other responders would make has no place
+    /// there.
+    pub fn is_inside_firing(&self) -> bool {
+        let made = |firing: &Firing| firing.next().is_none_or(|next| next.entry > 0);
+        let is_inside = |firing| self.may_be_done() || made(firing);
+        self.firing.as_ref().is_some_and(is_inside)
+    }
+
     /// Whether an event about a world follows from the frames so far. Costs the same in a small
     /// world and in a large one.
     ///
