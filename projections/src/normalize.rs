@@ -199,7 +199,10 @@ fn about(frame: &Frame, data: &Value, names: &HashMap<u64, String>) -> Option<St
             Cause::Here(seq) => names.get(seq).cloned(),
             Cause::There(..) => None,
         },
-        Event::World(event) => event.subject().or_else(|| text("address")).map(str::to_owned),
+        Event::World(event) => event
+            .subject()
+            .or_else(|| text("address"))
+            .map(str::to_owned),
         Event::Agent(_) | Event::Worker(_) | Event::Step(_) => {
             let address = text("responder").filter(|address| is_address(address));
             address.map(str::to_owned)

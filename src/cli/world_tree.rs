@@ -28,7 +28,12 @@ pub(super) fn rows(world: &WorldTimeline) -> Vec<StepRow> {
             false => (lines.clone(), lines.clone()),
         };
         rows.push(row(entry, here));
-        push_open(&mut open, below.remove(&Some(entry.frame)), &inside, depth + 1);
+        push_open(
+            &mut open,
+            below.remove(&Some(entry.frame)),
+            &inside,
+            depth + 1,
+        );
     }
     rows
 }

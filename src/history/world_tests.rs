@@ -152,7 +152,10 @@ impl WorldRun {
 }
 
 fn diff(a: &WorldRun, b: &WorldRun) -> Diff {
-    let side = |run| Side { frames: run, scope: "" };
+    let side = |run| Side {
+        frames: run,
+        scope: "",
+    };
     diff::diff(side(&a.frames), side(&b.frames)).unwrap()
 }
 
@@ -220,7 +223,8 @@ fn answered() -> WorldRun {
 
 fn origins(answer: &ProvenanceAnswer) -> Vec<(&str, &str)> {
     let all = answer.origins.iter();
-    all.map(|one| (one.kind.as_str(), one.at.as_str())).collect()
+    all.map(|one| (one.kind.as_str(), one.at.as_str()))
+        .collect()
 }
 
 fn hows(answer: &ProvenanceAnswer) -> Vec<(&str, &str)> {
@@ -234,13 +238,19 @@ fn a_field_is_followed_through_templates_to_the_goal_of_the_run() {
     let run = answered();
     let answer = run.of_path("Question[0].text");
     assert_eq!(answer.value, json!("What are tides?"));
-    assert_eq!(answer.pointer, format!("/objects/{}/data/text", run.id("Question", 0)));
+    assert_eq!(
+        answer.pointer,
+        format!("/objects/{}/data/text", run.id("Question", 0))
+    );
     assert_eq!(hows(&answer), [("questions", "emit"), ("", "goal")]);
     assert_eq!(origins(&answer), [("run.created", "/params/goal")]);
     assert_eq!(answer.chain[0].text, "{{ item }} {{ object.data.text }}?");
     // The same by the whole id, by the beginning of it, and with `data` spelt out.
     let id = run.id("Question", 0);
-    for path in [format!("{id}.text"), format!("{}.data.text", &id[..id.len() - 1])] {
+    for path in [
+        format!("{id}.text"),
+        format!("{}.data.text", &id[..id.len() - 1]),
+    ] {
         assert_eq!(run.of_path(&path).origins, answer.origins, "{path}");
     }
 }
@@ -251,17 +261,31 @@ fn a_field_is_followed_through_patches_and_replies_and_names_the_guard_that_chos
     let answer = run.of_path("Note.text");
     assert_eq!(
         origins(&answer),
-        [("run.created", "/params/goal"), ("agent.finished", "/outcome/output")]
+        [
+            ("run.created", "/params/goal"),
+            ("agent.finished", "/outcome/output")
+        ]
     );
     let hows = hows(&answer);
-    for hop in [("notes", "emit"), ("asks", "then"), ("asks", "reply"), ("", "goal")] {
+    for hop in [
+        ("notes", "emit"),
+        ("asks", "then"),
+        ("asks", "reply"),
+        ("", "goal"),
+    ] {
         assert!(hows.contains(&hop), "{hop:?} in {hows:?}");
     }
     // The guard of the question looked at the state of the topic, which is no part of the value.
-    let topic = answer.deciders.iter().find(|one| one.place.at == "/data/state");
+    let topic = answer
+        .deciders
+        .iter()
+        .find(|one| one.place.at == "/data/state");
     assert_eq!(topic.unwrap().place.value, json!("open"));
     // A note is made once: only the first reply is in it.
-    let finished = run.frames.iter().find(|frame| frame.event.kind() == "agent.finished");
+    let finished = run
+        .frames
+        .iter()
+        .find(|frame| frame.event.kind() == "agent.finished");
     assert_eq!(answer.origins[1].frame, finished.unwrap().seq);
 }
 
@@ -292,7 +316,12 @@ fn what_a_workflow_of_a_responder_gives_is_followed_into_it_and_back_to_its_para
     assert_eq!(answer.value, json!("about tides, open"));
     assert_eq!(origins(&answer), [("run.created", "/params/goal")]);
     let hows = hows(&answer);
-    for hop in [("calls", "then"), ("", "template"), ("calls", "params"), ("", "goal")] {
+    for hop in [
+        ("calls", "then"),
+        ("", "template"),
+        ("calls", "params"),
+        ("", "goal"),
+    ] {
         assert!(hows.contains(&hop), "{hop:?} in {hows:?}");
     }
 }
@@ -300,15 +329,26 @@ fn what_a_workflow_of_a_responder_gives_is_followed_into_it_and_back_to_its_para
 #[test]
 fn what_a_person_posted_is_an_origin_and_a_field_that_is_not_there_is_refused() {
     let mut run = WorldRun::of(world(asking()), json!({}));
-    run.post("note-1", "Note", &json!({"text": "by hand", "question": run.id("Question", 1)}));
+    run.post(
+        "note-1",
+        "Note",
+        &json!({"text": "by hand", "question": run.id("Question", 1)}),
+    );
     let answer = run.of_path("note-1.text");
     assert_eq!(origins(&answer), [("object.created", "/data/text")]);
     assert_eq!(answer.origins[0].name, "note-1: text by ada");
     assert!(answer.chain.is_empty());
     let story = TracedRun::of(&run.frames).unwrap();
-    for (path, there) in [("note-1.words", "text"), ("Question.text", "Question-"), ("zzz", "Note")] {
+    for (path, there) in [
+        ("note-1.words", "text"),
+        ("Question.text", "Question-"),
+        ("zzz", "Note"),
+    ] {
         let refused = provenance::answer(&story, "", path).unwrap_err();
-        assert!(refused.there.iter().any(|one| one.starts_with(there)), "{path}: {refused:?}");
+        assert!(
+            refused.there.iter().any(|one| one.starts_with(there)),
+            "{path}: {refused:?}"
+        );
     }
 }
 
@@ -335,26 +375,54 @@ fn a_responder_that_did_not_react_names_its_guard_and_what_it_saw() {
     let run = answered();
     let why = run.why_not("links", None);
     assert_eq!(why.status, "did not react");
-    assert!(why.because[0].text.ends_with("its guard other is null; other = null"), "{why:?}");
+    assert!(
+        why.because[0]
+            .text
+            .ends_with("its guard other is null; other = null"),
+        "{why:?}"
+    );
     let why = run.why_not("breaks", None);
     assert_eq!(why.status, "did not react");
-    assert!(why.because[0].text.contains("could not be evaluated"), "{why:?}");
+    assert!(
+        why.because[0].text.contains("could not be evaluated"),
+        "{why:?}"
+    );
     let why = run.why_not("never", None);
     assert_eq!(why.status, "never triggered");
-    assert!(why.because[0].text.starts_with("it reacts to relation.removed of about"));
-    assert!(why.because.iter().any(|one| one.text == "instead: relation.created of about, 2 times, last here"));
+    assert!(
+        why.because[0]
+            .text
+            .starts_with("it reacts to relation.removed of about")
+    );
+    assert!(
+        why.because
+            .iter()
+            .any(|one| one.text == "instead: relation.created of about, 2 times, last here")
+    );
 }
 
 #[test]
 fn a_responder_that_made_nothing_names_the_key_that_was_there() {
     let run = answered();
     let why = run.why_not("notes", Some("Question[1]"));
-    assert_eq!((why.status.as_str(), why.because.len()), ("did not react", 1));
+    assert_eq!(
+        (why.status.as_str(), why.because.len()),
+        ("did not react", 1)
+    );
     let note = run.id("Note", 0);
-    assert!(why.because[0].text.ends_with(&format!("an object with its key exists already: {note}")));
+    assert!(
+        why.because[0]
+            .text
+            .ends_with(&format!("an object with its key exists already: {note}"))
+    );
     let made = run.why_not("notes", Some("Question[0]"));
     assert_eq!(made.status, "reacted");
-    assert!(made.because.iter().any(|one| one.text.contains("made 1 of 1")), "{made:?}");
+    assert!(
+        made.because
+            .iter()
+            .any(|one| one.text.contains("made 1 of 1")),
+        "{made:?}"
+    );
 }
 
 #[test]
@@ -362,7 +430,12 @@ fn a_question_that_waits_names_the_concurrency_that_keeps_it() {
     let run = WorldRun::of(world(asking()), json!({}));
     let second = run.id("Question", 1);
     let why = run.why_not("asks", Some(&second));
-    assert!(why.because[0].text.ends_with("waits: 1 are under way, and concurrency is 1"), "{why:?}");
+    assert!(
+        why.because[0]
+            .text
+            .ends_with("waits: 1 are under way, and concurrency is 1"),
+        "{why:?}"
+    );
     let story = TracedRun::of(&run.frames).unwrap();
     let refused = why_not::why_not_of(&story, "", "ask", None).unwrap_err();
     assert!(refused.there.contains(&"asks".to_owned()), "{refused:?}");
@@ -376,7 +449,9 @@ fn a_responder_whose_budget_ended_first_says_so() {
     let run = WorldRun::of(world, json!({}));
     let why = run.why_not("questions", None);
     assert!(
-        why.because.iter().any(|one| one.text.contains("the budget was used up first")),
+        why.because
+            .iter()
+            .any(|one| one.text.contains("the budget was used up first")),
         "{why:?}"
     );
     let why = run.why_not("asks", None);
@@ -414,7 +489,11 @@ fn two_worlds_differ_in_named_objects_relations_and_fields() {
     let questions = [one.id("Question", 0), one.id("Question", 1)];
     let mut ids: Vec<&str> = questions.iter().map(String::as_str).collect();
     ids.sort_unstable();
-    let patched: Vec<&str> = found.patched_objects.iter().map(|one| one.id.as_str()).collect();
+    let patched: Vec<&str> = found
+        .patched_objects
+        .iter()
+        .map(|one| one.id.as_str())
+        .collect();
     assert_eq!(patched, ids);
     let change = &found.patched_objects[0].changes;
     assert_eq!((change.len(), change[0].path.as_str()), (1, "/data/answer"));
@@ -425,5 +504,8 @@ fn two_worlds_differ_in_named_objects_relations_and_fields() {
     assert_eq!(worlds(&other, &one).removed_objects, [note]);
     other.frames.truncate(1);
     let found = worlds(&one, &other);
-    assert_eq!((found.removed_objects.len(), found.removed_relations.len()), (3, 2));
+    assert_eq!(
+        (found.removed_objects.len(), found.removed_relations.len()),
+        (3, 2)
+    );
 }

@@ -6,9 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use ktsu_ledger::event::{
-    AgentEvent, FiringVerdict, RunEvent, TaskKind, WorkerEvent, WorldEvent,
-};
+use ktsu_ledger::event::{AgentEvent, FiringVerdict, RunEvent, TaskKind, WorkerEvent, WorldEvent};
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use ktsu_projections::usage::Usage;
 use ktsu_projections::world::activity::{is_address, is_world_frame};
@@ -231,7 +229,9 @@ impl WorldTimelineBuilder {
 
     fn begin_task(&mut self, frame: &Frame, address: &str, kind: TaskKind) {
         let responder = address.trim_start_matches('@');
-        let responder = responder.rsplit_once('.').map_or(responder, |(name, _)| name);
+        let responder = responder
+            .rsplit_once('.')
+            .map_or(responder, |(name, _)| name);
         let at = self.entries.len();
         let entry = WorldEntry {
             frame: frame.seq,
@@ -256,7 +256,8 @@ impl WorldTimelineBuilder {
         };
         self.by_frame.insert(frame.seq, at);
         self.entries.push(entry);
-        self.tasks.insert(address.to_owned(), (at, Usage::default()));
+        self.tasks
+            .insert(address.to_owned(), (at, Usage::default()));
     }
 
     fn add(&mut self, frame: &Frame, about: Option<&str>) {

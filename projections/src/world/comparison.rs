@@ -42,7 +42,8 @@ impl WorldComparison {
     pub fn between(a: &World, b: &World) -> Self {
         let ids = WorldDiff::between(a, b);
         let objects = ids.patched_objects.into_iter().map(|id| {
-            let sides = [a, b].map(|world| world.object(&id).map_or(Value::Null, |one| object(one)));
+            let sides =
+                [a, b].map(|world| world.object(&id).map_or(Value::Null, |one| object(one)));
             entry(id, &sides)
         });
         let relations = ids.patched_relations.into_iter().map(|id| {

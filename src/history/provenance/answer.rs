@@ -270,10 +270,16 @@ fn named(
         }
         Event::World(event) => {
             let path = ["/data/", "/patch/"];
-            let path = path.into_iter().find_map(|base| place.path.strip_prefix(base));
+            let path = path
+                .into_iter()
+                .find_map(|base| place.path.strip_prefix(base));
             let field = dotted(path.unwrap_or(&place.path));
-            let about = event.subject().map_or_else(String::new, |id| format!("{id}: "));
-            let by = event.by().map_or_else(String::new, |by| format!(" by {}", by.id));
+            let about = event
+                .subject()
+                .map_or_else(String::new, |id| format!("{id}: "));
+            let by = event
+                .by()
+                .map_or_else(String::new, |by| format!(" by {}", by.id));
             (format!("{about}{field}{by}"), None)
         }
         Event::Foreign { kind, .. } => (format!("{kind}: {}", dotted(&place.path)), None),

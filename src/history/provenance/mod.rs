@@ -31,8 +31,8 @@ mod world_path;
 pub(crate) mod worlds;
 
 pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, answer, origins};
+pub(crate) use path::segments;
 pub use path::{FieldNotFoundError, FieldPath};
 pub use story::TracedRun;
 pub use track::StepTrack;
 pub(crate) use world_path::find as find_in_world;
-pub(crate) use path::segments;

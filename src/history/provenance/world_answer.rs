@@ -8,9 +8,7 @@ use ktsu_ledger::{Event, Frame};
 use ktsu_projections::world::activity::is_address;
 use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use ktsu_projections::world::{TaskContext, TriggerSubject};
-use ktsu_workflow::definition::{
-    CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse,
-};
+use ktsu_workflow::definition::{CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse};
 use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 use ktsu_workflow::template::Template;
@@ -77,13 +75,23 @@ pub(super) fn answer(
     };
     let field = whole.find(&below).ok_or_else(|| {
         let there = whole.members().unwrap_or_default();
-        gone(format!("{id} has no {path}"), there.keys().cloned().collect())
+        gone(
+            format!("{id} has no {path}"),
+            there.keys().cloned().collect(),
+        )
     })?;
     let mut walk = WorldWalk::new(story, facts);
     walk.follow(&field);
     let mut frames = FrameCache::new(story);
-    let chosen: BTreeSet<FramePointer> = walk.choosers.iter().flat_map(|one| one.iter()).cloned().collect();
-    let chosen = chosen.into_iter().filter(|place| !walk.origins.contains(place));
+    let chosen: BTreeSet<FramePointer> = walk
+        .choosers
+        .iter()
+        .flat_map(|one| one.iter())
+        .cloned()
+        .collect();
+    let chosen = chosen
+        .into_iter()
+        .filter(|place| !walk.origins.contains(place));
     Ok(ProvenanceAnswer {
         run_id: story.state().stream().name().to_owned(),
         path: path.to_owned(),
@@ -97,7 +105,11 @@ pub(super) fn answer(
             })
             .collect(),
         chain: walk.hops,
-        origins: walk.origins.iter().map(|place| frames.origin(place)).collect(),
+        origins: walk
+            .origins
+            .iter()
+            .map(|place| frames.origin(place))
+            .collect(),
     })
 }
 
@@ -145,7 +157,10 @@ impl<'s> WorldWalk<'s> {
             if made.is_origin {
                 self.origins.insert(place);
             }
-            let next = made.sources.iter().filter(|place| seen.insert((*place).clone()));
+            let next = made
+                .sources
+                .iter()
+                .filter(|place| seen.insert((*place).clone()));
             open.extend(next.cloned());
         }
     }
@@ -240,7 +255,9 @@ impl<'s> WorldWalk<'s> {
     fn asked(&self, task: &TaskContext, before: u64) -> Option<(Option<Tracked>, Provenance)> {
         let view = ResponderView::of_goal(self.story, self.facts, before)?;
         let (_, responder) = view.worlds().responder(&task.responder)?;
-        let view = view.of_trigger(responder, (&task.trigger, &task.world)).ok()?;
+        let view = view
+            .of_trigger(responder, (&task.trigger, &task.world))
+            .ok()?;
         let (view, why) = reacts(view, responder, task.item);
         Some((view.item().cloned(), why))
     }
@@ -258,7 +275,9 @@ impl<'s> WorldWalk<'s> {
         let CompiledResponse::Run { params, .. } = &responder.work else {
             return None;
         };
-        let view = view.of_trigger(responder, (&task.trigger, &task.world)).ok()?;
+        let view = view
+            .of_trigger(responder, (&task.trigger, &task.world))
+            .ok()?;
         let (view, why) = reacts(view, responder, task.item);
         let template = params.as_ref()?;
         let made = view.render(template)?;
@@ -287,7 +306,12 @@ impl<'s> WorldWalk<'s> {
         let facts = self.story.facts.get("", address, None);
         let text = facts.replies.last().map_or_else(
             || "what the model gave".to_owned(),
-            |seq| format!("the model's reply in frame {seq}, asked because of frame {}", task.trigger.seq),
+            |seq| {
+                format!(
+                    "the model's reply in frame {seq}, asked because of frame {}",
+                    task.trigger.seq
+                )
+            },
         );
         let hop = Hop {
             frame: Some(frame.seq),
@@ -340,7 +364,9 @@ impl Part {
             step: String::new(),
             how,
             text: self.text,
-            responder: event.derived().and_then(|derived| derived.responder.clone()),
+            responder: event
+                .derived()
+                .and_then(|derived| derived.responder.clone()),
             object: event.subject().map(str::to_owned),
         };
         Expansion {
@@ -367,7 +393,9 @@ fn part(view: &ResponderView<'_>, entry: &CompiledEntry, path: &str) -> Option<P
         Part::of(value.and_then(|value| value.find(below)), template, below)
     };
     let data = |data: Option<&Template>| {
-        let below = path.strip_prefix("/data").or_else(|| path.strip_prefix("/patch"))?;
+        let below = path
+            .strip_prefix("/data")
+            .or_else(|| path.strip_prefix("/patch"))?;
         Some(rendered(data, below))
     };
     let why = view.guard(entry.when.as_ref()).rests_on;

@@ -6,10 +6,10 @@ use ktsu_ledger::Event;
 use ktsu_ledger::event::{
     Candidate, Derivation, FiringVerdict, ResponderFailed, TaskKind, WorldEvent,
 };
-use ktsu_projections::world::{
-    ResponderTaskPhase, Responding, Trigger, TriggerSubject, World,
+use ktsu_projections::world::{ResponderTaskPhase, Responding, Trigger, TriggerSubject, World};
+use ktsu_workflow::definition::{
+    CompiledEntry, CompiledResponder, CompiledResponse, CompiledWorlds,
 };
-use ktsu_workflow::definition::{CompiledEntry, CompiledResponder, CompiledResponse, CompiledWorlds};
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
 use super::{Reason, WhyNot};
@@ -287,12 +287,13 @@ impl<'f> Explainer<'_, 'f> {
         let left_out = about.len().saturating_sub(MAX_TOLD);
         for (seq, kind) in about.into_iter().skip(left_out) {
             let place = match self.story.frame(seq).map(|frame| &frame.event) {
-                Some(Event::World(WorldEvent::ObjectPatched(patched))) => {
-                    FramePointer::new(seq, match patched.patch.is_null() {
+                Some(Event::World(WorldEvent::ObjectPatched(patched))) => FramePointer::new(
+                    seq,
+                    match patched.patch.is_null() {
                         true => "/withheld",
                         false => "/patch",
-                    })
-                }
+                    },
+                ),
                 Some(_) | None => FramePointer::new(seq, "/type"),
             };
             let words = format!("instead: {}", self.event(seq, kind));
@@ -321,9 +322,14 @@ impl<'f> Explainer<'_, 'f> {
                     Ok(view) => {
                         let guard = view.guard(responder.when.as_ref());
                         let text = guard.text.unwrap_or_default();
-                        let value = guard.value.map_or_else(|why| why, |value| value.to_string());
+                        let value = guard
+                            .value
+                            .map_or_else(|why| why, |value| value.to_string());
                         let found = view.found_words(responder);
-                        (format!("its guard {text} is {value}{found}"), guard.rests_on)
+                        (
+                            format!("its guard {text} is {value}{found}"),
+                            guard.rests_on,
+                        )
                     }
                     Err(error) => (format!("its guard is false: {}", error.message), none),
                 };
@@ -377,7 +383,11 @@ impl<'f> Explainer<'_, 'f> {
                 let address = trigger.key.address(name, item);
                 let (frame, words) = self.task(&address, kind);
                 let words = format!("{event}{of_item}: {words}");
-                self.push(frame.or(Some(decision.fired)), words, &Provenance::default());
+                self.push(
+                    frame.or(Some(decision.fired)),
+                    words,
+                    &Provenance::default(),
+                );
                 continue;
             }
             let CompiledResponse::Emit(entries) = &responder.work else {
@@ -406,7 +416,10 @@ impl<'f> Explainer<'_, 'f> {
             }
             if made > 0 {
                 self.reacted = true;
-                let words = format!("{event}{of_item}: it reacted, and made {made} of {}", entries.len());
+                let words = format!(
+                    "{event}{of_item}: it reacted, and made {made} of {}",
+                    entries.len()
+                );
                 self.push(Some(decision.fired), words, &Provenance::default());
             }
         }
@@ -432,7 +445,9 @@ impl<'f> Explainer<'_, 'f> {
         let guard = view.guard(entry.when.as_ref());
         if !guard.holds {
             let text = guard.text.unwrap_or_default();
-            let value = guard.value.map_or_else(|why| why, |value| value.to_string());
+            let value = guard
+                .value
+                .map_or_else(|why| why, |value| value.to_string());
             return (None, format!("its guard {text} is {value}"), guard.rests_on);
         }
         if let Some(id) = view.keyed_object(entry)
@@ -455,12 +470,17 @@ impl<'f> Explainer<'_, 'f> {
             let words = format!("its {what} failed with {}: {}", failed.code, failed.message);
             return (Some(seq), words);
         }
-        let done = self.story.frames().iter().rev().find_map(|frame| match &frame.event {
-            Event::World(WorldEvent::Completed(done)) if done.address == address => {
-                Some((frame.seq, done))
-            }
-            _ => None,
-        });
+        let done = self
+            .story
+            .frames()
+            .iter()
+            .rev()
+            .find_map(|frame| match &frame.event {
+                Event::World(WorldEvent::Completed(done)) if done.address == address => {
+                    Some((frame.seq, done))
+                }
+                _ => None,
+            });
         if let Some((seq, done)) = done {
             self.reacted = true;
             let skipped: Vec<String> = done
@@ -472,7 +492,10 @@ impl<'f> Explainer<'_, 'f> {
                 [] => String::new(),
                 all => format!("; {}", all.join("; ")),
             };
-            return (Some(seq), format!("its {what} was answered, and it reacted{more}"));
+            return (
+                Some(seq),
+                format!("its {what} was answered, and it reacted{more}"),
+            );
         }
         let name = &self.responder.plan.name;
         match self.responding.task(address).map(|task| task.phase) {
@@ -480,7 +503,9 @@ impl<'f> Explainer<'_, 'f> {
                 let busy = self.responding.announced_tasks(name);
                 let words = match self.responder.plan.concurrency {
                     Some(limit) if busy >= limit => {
-                        format!("its {what} waits: {busy} are under way, and concurrency is {limit}")
+                        format!(
+                            "its {what} waits: {busy} are under way, and concurrency is {limit}"
+                        )
                     }
                     Some(_) | None => format!("its {what} has not begun: {}", self.held_up()),
                 };
@@ -490,12 +515,14 @@ impl<'f> Explainer<'_, 'f> {
                 self.reacted = true;
                 (Some(seq), format!("its {what} is under way"))
             }
-            Some(ResponderTaskPhase::Ended { seq }) => {
-                (Some(seq), format!("its {what} has ended: {}", self.held_up()))
-            }
+            Some(ResponderTaskPhase::Ended { seq }) => (
+                Some(seq),
+                format!("its {what} has ended: {}", self.held_up()),
+            ),
             Some(ResponderTaskPhase::SetAside) => {
                 let run = self.story.state().stream().name();
-                let words = format!("its {what} came to nothing; it begins again with: ktsu resume {run}");
+                let words =
+                    format!("its {what} came to nothing; it begins again with: ktsu resume {run}");
                 (None, words)
             }
             None => (None, format!("its {what} is not there any more")),
@@ -506,10 +533,15 @@ impl<'f> Explainer<'_, 'f> {
     fn held_up(&self) -> String {
         let state = self.story.state();
         let name = state.stream().name();
-        let exhausted = self.story.frames().iter().rev().find_map(|frame| match &frame.event {
-            Event::World(WorldEvent::BudgetExhausted(used)) => Some((frame.seq, used)),
-            _ => None,
-        });
+        let exhausted = self
+            .story
+            .frames()
+            .iter()
+            .rev()
+            .find_map(|frame| match &frame.event {
+                Event::World(WorldEvent::BudgetExhausted(used)) => Some((frame.seq, used)),
+                _ => None,
+            });
         if let Some((seq, used)) = exhausted.filter(|_| self.responding.head().is_exhausted()) {
             let reasons = used.reasons.join(", ");
             return format!("the budget was used up first, in frame {seq}: {reasons}");

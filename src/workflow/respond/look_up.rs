@@ -143,9 +143,7 @@ impl Finder<'_> {
             CompiledFind::Count(query) => (query, MAX_COUNTED),
         };
         let objects = self.matching(query)?.take(most);
-        objects
-            .map(|object| Ok(Arc::clone(&object?.id)))
-            .collect()
+        objects.map(|object| Ok(Arc::clone(&object?.id))).collect()
     }
 
     /// The objects of a query, in order of creation; an object for which `without` cannot be

@@ -11,8 +11,8 @@ use super::Divergence;
 use super::DivergenceKind::{
     ApprovalTimeout, Condition, Failure, Firing, GateAdded, GateRemoved, Group, Items, Limit,
     NoRecord, NotByProposer, Object, OnReject, Order, Output, Param, Policy, Prompt, Quorum,
-    Relation, Reserved, Retry, RunOutput, Schema, ServerRemoved, Status, StepAdded, StepRemoved, Template, ToolNotPermitted,
-    Unused, Webhook,
+    Relation, Reserved, Retry, RunOutput, Schema, ServerRemoved, Status, StepAdded, StepRemoved,
+    Template, ToolNotPermitted, Unused, Webhook,
 };
 
 /// Finds the frame of each divergence that has none yet. What history does not have stands nowhere.

@@ -367,9 +367,20 @@ fn what_a_changed_kit_does_to_a_world_is_named_object_by_object() {
     let short = in_short(&found);
     let firing = ("firing responders asks".to_owned(), true, true);
     let answer = ("object objects Question".to_owned(), true, false);
-    assert_eq!(short.iter().filter(|one| **one == firing).count(), 2, "{short:?}");
-    assert_eq!(short.iter().filter(|one| **one == answer).count(), 2, "{short:?}");
-    let object = found.iter().find(|one| one.what == DivergenceKind::Object).unwrap();
+    assert_eq!(
+        short.iter().filter(|one| **one == firing).count(),
+        2,
+        "{short:?}"
+    );
+    assert_eq!(
+        short.iter().filter(|one| **one == answer).count(),
+        2,
+        "{short:?}"
+    );
+    let object = found
+        .iter()
+        .find(|one| one.what == DivergenceKind::Object)
+        .unwrap();
     assert!(object.field.ends_with("/data/answer"), "{object:?}");
     let patched = run.frames[object.frame.unwrap() as usize].event.kind();
     assert_eq!(patched, "object.patched");
@@ -379,9 +390,19 @@ fn what_a_changed_kit_does_to_a_world_is_named_object_by_object() {
     for what in ["object objects Question", "relation relations about"] {
         assert!(short.contains(&(what.to_owned(), false, true)), "{short:?}");
     }
-    assert!(found.iter().any(|one| one.what == DivergenceKind::NoRecord), "{short:?}");
+    assert!(
+        found.iter().any(|one| one.what == DivergenceKind::NoRecord),
+        "{short:?}"
+    );
     // Another prompt is named as of any agent; the recorded reply is used all the same.
-    let found = change("/1/work/ask/messages/0/content", json!("Tell: {{ object.data.text }}"));
-    assert!(found.iter().all(|one| one.what == DivergenceKind::Prompt), "{:?}", in_short(&found));
+    let found = change(
+        "/1/work/ask/messages/0/content",
+        json!("Tell: {{ object.data.text }}"),
+    );
+    assert!(
+        found.iter().all(|one| one.what == DivergenceKind::Prompt),
+        "{:?}",
+        in_short(&found)
+    );
     assert!(!found.is_empty());
 }

@@ -53,7 +53,14 @@ fn a_field_of_an_object_is_traced_to_the_goal_and_a_responder_says_why_it_did_no
     assert_eq!(names(&of["chain"], "responder"), ["questions", ""]);
     let refused = desk.ktsu(&["trace", &run, "--of", "Question.text"]);
     assert!(refused.is(2).err.contains("Question[0]"));
-    let why = desk.ktsu(&["trace", &run, "--why-not", "questions", "--for", "Question[0]"]);
+    let why = desk.ktsu(&[
+        "trace",
+        &run,
+        "--why-not",
+        "questions",
+        "--for",
+        "Question[0]",
+    ]);
     let why = &why.is(0).out;
     assert!(why.contains("questions was never triggered"), "{why}");
     let unknown = desk.ktsu(&["trace", &run, "--why-not", "question"]);
@@ -65,7 +72,12 @@ fn two_worlds_are_compared_field_by_field_and_a_changed_kit_names_what_it_would_
     let (desk, one, other) = desk();
     let diff = desk.ktsu(&["diff", &one, &other, "--json"]).is(1).json();
     let world = &diff["world"];
-    for list in ["added_objects", "removed_objects", "added_relations", "removed_relations"] {
+    for list in [
+        "added_objects",
+        "removed_objects",
+        "added_relations",
+        "removed_relations",
+    ] {
         assert_eq!(world[list], json!([]), "{list}");
     }
     assert_eq!(world["patched_objects"].as_array().unwrap().len(), 3);
@@ -84,5 +96,8 @@ fn two_worlds_are_compared_field_by_field_and_a_changed_kit_names_what_it_would_
     let found = against(&changed).is(1).json();
     let found = &found["runs"][0]["divergences"];
     assert_eq!(names(found, "what"), ["object"]);
-    assert_eq!((&found[0]["history"], &found[0]["decided"]), (&json!("asked"), &json!("closed")));
+    assert_eq!(
+        (&found[0]["history"], &found[0]["decided"]),
+        (&json!("asked"), &json!("closed"))
+    );
 }

@@ -41,7 +41,12 @@ impl DivergenceCollector {
                     let value = json!({"data": one.data.to_value(), "type": &*one.kind});
                     (value, one.changed)
                 });
-                self.one_sided_entry(Object, &place("objects", id), value, std::ptr::eq(world, &was));
+                self.one_sided_entry(
+                    Object,
+                    &place("objects", id),
+                    value,
+                    std::ptr::eq(world, &was),
+                );
             }
         }
         for (ids, world) in [
@@ -122,7 +127,8 @@ impl DivergenceCollector {
                     let field = format!("{}/{}", place("responders", name), escaped(trigger));
                     let sides = (side(before), side(after));
                     let frame = before.map(|(_, seq)| *seq);
-                    self.divergences.push(of_world(Firing, &field, frame, sides));
+                    self.divergences
+                        .push(of_world(Firing, &field, frame, sides));
                 }
             }
         }
