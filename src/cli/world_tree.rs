@@ -83,7 +83,7 @@ fn row(entry: &WorldEntry, lines: String) -> StepRow {
             0 => String::new(),
             cost => text::cost(cost),
         },
-        note: agents::joined([agents::calls(task.llm_calls, tokens, 0, 0), note]),
+        note: agents::joined([agents::calls(task.llm_calls, tokens, (0, 0, 0)), note]),
         wrong: wrong || task.status == "failed",
     }
 }
