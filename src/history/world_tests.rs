@@ -24,7 +24,7 @@ pub(crate) struct WorldRun {
     definition: Definition,
     state: RunState,
     memo: Memo,
-    now: i64,
+    now: u64,
     pub(crate) frames: Vec<Frame>,
 }
 
@@ -50,6 +50,7 @@ impl WorldRun {
             env: Default::default(),
             idempotency: None,
             lock: None,
+            no_cache: false,
             principal: principal("local"),
         };
         let at = Timestamp::from_micros(1);
@@ -124,6 +125,7 @@ impl WorldRun {
             kind: kind.to_owned(),
             post: Some(Post {
                 digest: ktsu_ledger::Hash::of(id.as_bytes()).to_string(),
+                key: None,
                 n,
             }),
         });

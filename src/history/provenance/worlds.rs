@@ -25,9 +25,9 @@ pub(crate) struct WorldFacts {
     /// The frames that made a relation, ascending.
     relations: HashMap<String, Vec<u64>>,
     outputs: HashMap<OutputKey, u64>,
-    /// How many frames were looked at, and how many look-ups of a trigger that took.
+    /// How many times a trigger was looked for in the state.
     #[cfg(test)]
-    pub(super) work: usize,
+    pub(crate) work: usize,
 }
 
 /// The frames that set an object's data, ascending.
