@@ -52,7 +52,6 @@ impl WorldRun {
             lock: None,
             no_cache: false,
             principal: principal("local"),
-            no_cache: false,
         };
         let at = Timestamp::from_micros(1);
         let (memo, stream) = (Memo::default(), StreamId::run("run_x").unwrap());

@@ -598,15 +598,3 @@ fn item_of(frame: &Frame) -> Option<u32> {
     let item = data(frame)["item"].as_u64()?;
     u32::try_from(item).ok()
 }
-
-fn strip_times(value: &mut Value) {
-    match value {
-        Value::Object(members) => {
-            let told = |name: &str| name.ends_with("_at") || name == "duration_ms";
-            members.retain(|name, _| !told(name) && name != "attempt");
-            members.values_mut().for_each(strip_times);
-        }
-        Value::Array(items) => items.iter_mut().for_each(strip_times),
-        _ => {}
-    }
-}

@@ -301,10 +301,10 @@ impl super::Event {
 
     /// Whether it is a person's input to the world of a run: something posted, or a raised budget.
     pub fn is_world_input(&self) -> bool {
-        match self {
-            Self::World(event) => event.by().is_some(),
-            other => Posted::of(other).is_some(),
+        if let Self::World(event) = self {
+            return event.by().is_some();
         }
+        Posted::of(self).is_some()
     }
 }
 

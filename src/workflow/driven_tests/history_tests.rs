@@ -257,3 +257,15 @@ pub(crate) fn refolded(frames: &[Frame]) -> (RunState, EnvelopeDetails) {
     }
     (state, details)
 }
+
+fn strip_times(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            let told = |name: &str| name.ends_with("_at") || name == "duration_ms";
+            members.retain(|name, _| !told(name) && name != "attempt");
+            members.values_mut().for_each(strip_times);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip_times),
+        _ => {}
+    }
+}

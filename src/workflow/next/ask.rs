@@ -14,15 +14,14 @@ use ktsu_projections::run::{AgentTask, RunState, TaskAction, TaskPhase};
 use ktsu_projections::world::{TaskContext, Trigger, TriggerSubject};
 use serde_json::Value;
 
-use super::agent::AgentEnd;
 use super::names::computed;
 use super::task::TaskSpec;
-use super::world::with_context;
+use super::task_end::AgentEnd;
 use super::{DecisionBatch, Memo, clipped};
 use crate::defaults::segment;
 use crate::definition::{CompiledResponse, Definition};
 use crate::params;
-use crate::respond::{TaskRequest, evaluate_reply, task_request};
+use crate::respond::{RespondContext, TaskRequest, evaluate_reply, task_request};
 use crate::rules::DecisionRules;
 use ktsu_schema::message_at;
 
@@ -296,4 +295,20 @@ pub(super) fn check_reply(
         unit.push(Event::Step(event), vec![cause]);
     }
     (!unit.drafts.is_empty()).then_some(unit.drafts)
+}
+
+/// Calls a function with what responders see of the run.
+pub(super) fn with_context<T>(
+    definition: &Definition,
+    state: &RunState,
+    memo: &Memo,
+    evaluate: impl FnOnce(RespondContext<'_>) -> T,
+) -> Option<T> {
+    let params = memo.params(state, 0)?;
+    Some(evaluate(RespondContext {
+        worlds: definition.worlds()?,
+        params: &params,
+        env: &state.created().env,
+        rules: DecisionRules::of(state),
+    }))
 }

@@ -16,6 +16,7 @@ mod repeat;
 mod servers;
 mod settle;
 mod task;
+mod task_end;
 mod transform;
 mod webhook;
 mod world;

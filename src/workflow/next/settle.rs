@@ -11,7 +11,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{AgentTask, Step as StepState, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
-use super::agent::AgentEnd;
+use super::task_end::AgentEnd;
 use super::{DecisionBatch, StepDecision, WorkOutcome, violations};
 use crate::definition::CompiledStep;
 use crate::outcome;

@@ -11,8 +11,7 @@ use ktsu_projections::world::{Responding, Trigger, TriggerSubject};
 use super::budget::{NextEvent, WorldUsage};
 use super::{DecisionBatch, Memo, ask};
 use crate::definition::{CompiledWorlds, Definition};
-use crate::respond::{RespondContext, Response, next};
-use crate::rules::DecisionRules;
+use crate::respond::{Response, next};
 
 /// The next frame of the run's responders, with what belongs to it; nothing if they have seen
 /// everything.
@@ -31,7 +30,7 @@ pub(super) fn respond(
         return Some(loaded(worlds, state, root.started?));
     }
     let usage = WorldUsage::of(worlds.budget, state, responding);
-    let response = with_context(definition, state, memo, |context| {
+    let response = ask::with_context(definition, state, memo, |context| {
         let mut memo = memo.responders.borrow_mut();
         memo.at(state.next_seq());
         next(context, responding, &mut memo)
@@ -79,22 +78,6 @@ fn reply(responding: &Responding, cause: Option<&Cause>) -> Option<Arc<Trigger>>
     }
     let (next, _) = responding.after_current()?;
     Some(next).filter(is_reply)
-}
-
-/// Calls a function with what responders see of the run.
-pub(super) fn with_context<T>(
-    definition: &Definition,
-    state: &RunState,
-    memo: &Memo,
-    evaluate: impl FnOnce(RespondContext<'_>) -> T,
-) -> Option<T> {
-    let params = memo.params(state, 0)?;
-    Some(evaluate(RespondContext {
-        worlds: definition.worlds()?,
-        params: &params,
-        env: &state.created().env,
-        rules: DecisionRules::of(state),
-    }))
 }
 
 /// The hash of the world that the end of a run names; nothing at the end of a child, and where no
