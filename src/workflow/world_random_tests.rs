@@ -117,7 +117,8 @@ fn responder(at: usize, rule: &Rule) -> Value {
             )
         }
         Work::Run(to) => {
-            let run = json!({"workflow": "part", "params": {"x": ["{{ object.id }}"]}});
+            let run = json!({"workflow": "part", "webhooks": "suppress",
+                "params": {"x": ["{{ object.id }}"]}});
             (
                 json!({"run": run}),
                 json!([object(to, "{{ result.x }}"), relation]),
