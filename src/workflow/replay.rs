@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::definition::Definition;
+use super::next::Memo;
 use super::redecide::{Redecider, split_input, to_draft};
 use super::rules::{DecisionRules, RULES, recorded_rules};
 use super::turn::{InvariantViolation, Turn};
@@ -221,6 +222,8 @@ pub fn replay(recorded: &[Frame], definitions: &mut Definitions) -> Result<RunSt
             // The rest of the turn was lost to a crash; go on from what is recorded.
             let decided = recorded.len() - after.len();
             run.state = refold(recorded.get(..decided).unwrap_or_default())?;
+            // What was evaluated of the lost rest belongs to another future of this state.
+            run.memo = Memo::default();
         }
         let Some(input) = after.first() else {
             return Ok(run.state);

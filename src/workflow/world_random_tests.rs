@@ -42,7 +42,7 @@ const TYPES: [&str; 4] = ["A", "B", "C", "D"];
 fn rules(endless: bool) -> impl Strategy<Value = Vec<Rule>> {
     let rule = (
         0..TYPES.len() - 1,
-        0..4usize,
+        1..4usize,
         0..3u32,
         any::<bool>(),
         0..5usize,
@@ -80,10 +80,8 @@ fn responder(at: usize, rule: &Rule) -> Value {
         {"type": "from", "from": "{{ made.id }}", "to": "{{ object.id }}"}}});
     let mut responder = json!({"name": format!("r{at}"), "on": ["object.created"],
         "type": [TYPES[rule.on]]});
-    if rule.items > 0 {
-        let items: Vec<String> = (0..rule.items).map(|item| format!("i{item}")).collect();
-        responder["for_each"] = json!({"items": items});
-    }
+    let items: Vec<String> = (0..rule.items).map(|item| format!("i{item}")).collect();
+    responder["for_each"] = json!({"items": items});
     if let Some(most) = rule.concurrency {
         responder["concurrency"] = json!(most);
     }
@@ -117,7 +115,8 @@ fn responder(at: usize, rule: &Rule) -> Value {
             )
         }
         Work::Run(to) => {
-            let run = json!({"workflow": "part", "params": {"x": ["{{ object.id }}"]}});
+            let run = json!({"workflow": "part", "webhooks": "suppress",
+                "params": {"x": ["{{ object.id }}"]}});
             (
                 json!({"run": run}),
                 json!([object(to, "{{ result.x }}"), relation]),
