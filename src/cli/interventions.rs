@@ -303,7 +303,7 @@ fn raised(limits: &[String]) -> Result<Value, Failure> {
         let (name, value) = assigned(limit, form)?;
         if !LIMITS.contains(&name) {
             let failure = Failure::could_not_run(format!("there is no limit {name:?}"));
-            return Err(match nearest(name, LIMITS.into_iter()) {
+            return Err(match nearest(name, LIMITS) {
                 Some(near) => failure.hint(format!("did you mean {near}?")),
                 None => failure.hint(format!("limits: {}", LIMITS.join(", "))),
             });

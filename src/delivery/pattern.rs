@@ -238,7 +238,7 @@ mod tests {
         }
         let long = format!("x.{}", "a".repeat(MAX_PART + 1));
         assert_eq!(error(&long), PatternError::Malformed);
-        let deep = vec!["x"; MAX_PARTS + 1].join(".");
+        let deep = ["x"; MAX_PARTS + 1].join(".");
         assert_eq!(error(&deep), PatternError::Malformed);
         for text in [
             "store.opened",

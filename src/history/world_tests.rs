@@ -502,7 +502,10 @@ fn two_worlds_differ_in_named_objects_relations_and_fields() {
     assert_eq!(found.ids().to_string(), "~2 objects patched");
     // A note more, seen from both sides.
     let note = other.id("Note", 0);
-    assert_eq!(worlds(&one, &other).added_objects, [note.clone()]);
+    assert_eq!(
+        worlds(&one, &other).added_objects,
+        std::slice::from_ref(&note)
+    );
     assert_eq!(worlds(&other, &one).removed_objects, [note]);
     other.frames.truncate(1);
     let found = worlds(&one, &other);

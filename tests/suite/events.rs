@@ -87,7 +87,7 @@ async fn a_follower_gets_every_frame_of_every_run_once_and_in_the_order_of_the_l
     let mut expected = recorded(&lab.client, &runs).await;
     runs.push(branch.clone());
     let shared = |frame: &Value| frame["stream"] != format!("branch:{branch}");
-    let own = recorded(&lab.client, &[branch.clone()]).await;
+    let own = recorded(&lab.client, std::slice::from_ref(&branch)).await;
     expected.extend(own.into_iter().filter(|(_, frame)| !shared(frame)));
     let followed = take(&mut early, expected.len()).await;
     assert!(followed.is_sorted_by_key(|event| event.id));

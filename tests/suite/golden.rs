@@ -4,6 +4,7 @@
 //! for as long as the rules are the same.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::{Path, PathBuf};
 
 use ktsu_ledger::event::{Role, RunEvent};
@@ -110,10 +111,10 @@ async fn record_what_is_missing() {
     }
     let asking = scenarios::worlds::asking();
     let name = format!("v{RULES}-{}", asking.name);
-    if !manifest.contains_key(&name) {
+    if let Entry::Vacant(missing) = manifest.entry(name) {
         let played = asking.play(&Sink::new().await).await;
-        played.recorded.save(&folder().join(&name));
-        manifest.insert(name, pinned(&played.recorded));
+        played.recorded.save(&folder().join(missing.key()));
+        missing.insert(pinned(&played.recorded));
     }
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     std::fs::write(folder().join("manifest.json"), text).unwrap();

@@ -92,10 +92,12 @@ impl RunState {
         }
         let status = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
         let open = status == RunStatus::Running && !self.is_parked();
-        let allowed = match event {
-            WorldEvent::BudgetRaised(_) => self.may_raise_budget(),
-            event if event.post().is_some() => self.takes_posts(),
-            _ => open && self.failing().is_none(),
+        let allowed = if matches!(event, WorldEvent::BudgetRaised(_)) {
+            self.may_raise_budget()
+        } else if event.post().is_some() {
+            self.takes_posts()
+        } else {
+            open && self.failing().is_none()
         };
         self.require(allowed, frame, "the run", status.as_str())?;
         responding.check(frame, event)?;

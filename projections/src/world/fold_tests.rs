@@ -335,9 +335,8 @@ proptest! {
         }).collect();
         let once = fold(&created);
         let mut world = fold(&created);
-        let twice = created.iter().chain(again.iter().filter_map(|at| {
-            (!created.is_empty()).then(|| at.get(&created))
-        }));
+        let again = again.iter().filter(|_| !created.is_empty());
+        let twice = created.iter().chain(again.map(|at| at.get(&created)));
         for (seq, event) in (created.len() as u64..).zip(twice) {
             world.apply_event(seq, event);
         }

@@ -143,7 +143,7 @@ pub(super) fn segment(name: &str) -> String {
     for byte in name.bytes() {
         match byte {
             b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' => encoded.push(byte.into()),
-            b'.' if name.trim_matches('.') != "" => encoded.push('.'),
+            b'.' if !name.trim_matches('.').is_empty() => encoded.push('.'),
             _ => encoded.push_str(&format!("%{byte:02X}")),
         }
     }

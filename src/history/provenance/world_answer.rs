@@ -238,8 +238,7 @@ impl<'s> WorldWalk<'s> {
         let sources = sources.flat();
         let counts = output.is_some_and(|output| {
             let own = output.sources();
-            let counts = own.iter().any(|place| sources.covers(place));
-            counts
+            own.iter().any(|place| sources.covers(place))
         });
         if !counts {
             return Vec::new();

@@ -227,7 +227,7 @@ async fn the_order_of_a_run_holds_whatever_fails_in_between() {
     let sink = Sink::scripted(move |heard| {
         let mut count = count.lock().unwrap();
         *count += 1;
-        if *count % 3 == 0 {
+        if count.is_multiple_of(3) {
             return Reply::Now(500, String::new());
         }
         taking.lock().unwrap().push(heard.clone());

@@ -82,7 +82,7 @@ fn with_world_hash(run: &Recorded) -> Recorded {
     with(run, &bodies)
 }
 
-fn data<'b>(bodies: &'b mut [Value], at: usize) -> &'b mut Value {
+fn data(bodies: &mut [Value], at: usize) -> &mut Value {
     &mut bodies[at]["data"]
 }
 
