@@ -15,7 +15,7 @@ const MAX_PARTS: usize = 8;
 const MAX_PART: usize = 64;
 
 /// What a pattern looks like, as a regular expression for descriptions.
-pub const PATTERN_SYNTAX: &str = r"^(\*|[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}(\.\*)?)(,(\*|[A-Za-z0-9_-]{1,64}(\.[A-Za-z0-9_-]{1,64}){0,7}(\.\*)?)){0,31}$";
+pub const PATTERN_SYNTAX: &str = r"^(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.\*)?)(,(\*|[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+){0,7}(\.\*)?)){0,31}$";
 
 /// What types of frames begin with that stand in no run: nobody can follow them.
 const OUTSIDE_RUNS: [&str; 7] = [

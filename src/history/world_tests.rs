@@ -38,7 +38,8 @@ fn principal(id: &str) -> Principal {
 impl WorldRun {
     /// A run of a world, and of the workflows that its responders run.
     pub(crate) fn of(world: Value, workflows: Value) -> Self {
-        let main = json!({"name": "main", "steps": [], "version": "1.0.0", "visibility": "root"});
+        let main = json!({"name": "main", "steps": [], "version": "1.0.0", "visibility": "root",
+            "webhooks": "execute"});
         let mut plan = json!({"agents": {}, "format": 1, "root": "main",
             "workflows": {"main": main}, "worlds": {"worlds/w.world.yaml": world}});
         for (name, workflow) in workflows.as_object().into_iter().flatten() {
@@ -309,7 +310,7 @@ fn what_a_workflow_of_a_responder_gives_is_followed_into_it_and_back_to_its_para
             {"about": "{{ object.data.text }}", "list": ["{{ object.data.state }}"]}}},
         "then": [{"make": {"object": {"type": "Note", "data": {"text": "{{ result.said }}"}}}}]});
     let deeper = json!({"name": "deeper", "version": "1.0.0", "visibility": "root",
-        "webhooks": "suppress", "output": {"map": {"said": "about {{ params.about }}, {{ one[0] }}"}},
+        "webhooks": "suppress", "output": {"map": {"said": "about {{ params.about }}, {{ step.one.result[0] }}"}},
         "steps": [{"id": "one", "needs": [],
             "work": {"transform": {"inputs": ["params.list"], "ops": ["flatten"]}}}]});
     let run = WorldRun::of(world(json!([call])), json!({"deeper": deeper}));

@@ -7,8 +7,8 @@ use ktsu_projections::world::World;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::driven_tests::Driven;
 use crate::driven_tests::history_tests::refolded;
+use crate::driven_tests::{Driven, Say, output};
 use crate::plans_tests::{plan, transform, workflow};
 
 /// What a random responder does with an object.
@@ -160,7 +160,12 @@ fn answered(run: &mut Driven, order: &[u8]) {
         let Some(address) = open.get(usize::from(*which) % open.len().max(1)) else {
             return;
         };
-        run.does(address, json!(format!("{address}!")));
+        let said = json!(format!("{address}!"));
+        match run.task(address).open_call {
+            // It was asked for before the run was cut.
+            Some(_) => run.says(address, &[Say::Reply { cost: 10 }, output(said)]),
+            None => run.does(address, said),
+        }
     }
 }
 

@@ -319,6 +319,12 @@ fn hashes_of_requests_and_replies_are_those_of_the_page() {
                     assert_eq!(data["digest"], sha256(&canonical(&whole)), "{at}");
                     digests.insert(seq, data["digest"].clone());
                 }
+                // It has the hash of the reply that it repeats.
+                "llm.response" if data.get("repeats").is_some() => {
+                    let repeated = data["repeats"].as_u64().unwrap();
+                    assert_eq!(data["output_hash"], *told[&repeated], "{at}");
+                    told.insert(seq, told[&repeated].clone());
+                }
                 "llm.response" => {
                     let request = data["request"].as_u64().unwrap();
                     assert_eq!(data["input_hash"], digests[&request], "{at}");

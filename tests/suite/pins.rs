@@ -136,7 +136,15 @@ fn recorded_frames_have_the_members_the_document_names() {
     let types = types();
     for (name, golden) in super::golden::goldens() {
         for (frame, record) in golden.frames().iter().zip(&golden.records) {
-            let (role, members) = &types[frame.event.kind()];
+            // A kit's own events are no types of ktsu.
+            let Some((role, members)) = types.get(frame.event.kind()) else {
+                assert!(
+                    frame.event.kind().starts_with("x."),
+                    "{}",
+                    frame.event.kind()
+                );
+                continue;
+            };
             let expected = match frame.event.role() {
                 Role::Input => "input",
                 Role::Decision => "decision",

@@ -280,7 +280,8 @@ async fn a_subscription_of_an_admin_gets_what_comes_after_it_until_it_is_removed
     let expected = recorded(&lab.client, &runs).await;
     sink.until(|heard| heard.len() >= expected.len()).await;
     assert_eq!(frames(&sink.heard()), expected.keys().cloned().collect());
-    assert_eq!(sink.heard().len(), expected.len());
+    // At least once: what was on its way when the process stopped may come again.
+    assert!(sink.heard().len() >= expected.len());
     let early = recorded(&lab.client, &before).await;
     assert!(early.keys().all(|id| !expected.contains_key(id)));
     lab.close().await;

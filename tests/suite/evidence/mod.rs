@@ -416,6 +416,12 @@ impl Python {
     fn agrees(&self, claims: &[Claim], said: &Value, told: &str) {
         let mut all = claims.iter();
         let whole = all.any(|one| one.claim == "blobs" && one.verdict == ClaimVerdict::Proven);
+        // What makes frames unreadable is found by both, elsewhere; whether worlds can be judged
+        // then depends on how far each of them reads.
+        let is_broken = claims.iter().any(|one| {
+            let failed = one.claim != "world" && one.verdict == ClaimVerdict::Failed;
+            failed && verdict(said, one.claim) == "failed"
+        });
         for claim in claims {
             let mut ours = claim.verdict;
             match (claim.claim, self.has_blake3) {
@@ -430,6 +436,7 @@ impl Python {
                 }
                 // What guards and templates make of triggers, only ktsu evaluates; nor does anybody
                 // else judge what follows from a question.
+                ("world", _) if is_broken => continue,
                 ("world", _) if ours != ClaimVerdict::Failed || asks(said) => {
                     let theirs = verdict(said, "world");
                     let word = theirs.as_str().unwrap_or_default();
