@@ -375,7 +375,7 @@ fn literals(frames: &[Frame]) -> Vec<Value> {
     quoted.chain(ticked).collect()
 }
 
-//// The recorded runs whose values this page explains. What responders make is explained elsewhere, and
+/// The recorded runs whose values this page explains. What responders make is explained elsewhere, and
 /// what people posted is no input that can be exchanged here; nor is a reply that was repeated.
 fn goldens() -> Vec<(String, Recorded)> {
     let mut goldens = all_goldens();
