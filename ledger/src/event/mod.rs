@@ -230,10 +230,28 @@ impl Event {
         &self,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        match self.task() {
-            Some((step, _)) if is_address(step) => self.with_responder()?.serialize(serializer),
-            Some(_) | None => self.serialize_as_step(serializer),
+        let (may_be_asked, task) = (self.may_be_of_a_responder(), self.task());
+        match task.is_some_and(|(step, _)| may_be_asked && is_address(step)) {
+            true => self.with_responder()?.serialize(serializer),
+            false => self.serialize_as_step(serializer),
         }
+    }
+
+    /// Whether it is of a type that what a responder asks has frames of.
+    fn may_be_of_a_responder(&self) -> bool {
+        matches!(
+            self,
+            Self::Worker(_)
+                | Self::Step(StepEvent::ReservedEvaluated(_) | StepEvent::OutputChecked(_))
+                | Self::Agent(
+                    AgentEvent::Request(_)
+                        | AgentEvent::Response(_)
+                        | AgentEvent::Decided(_)
+                        | AgentEvent::ReflectStarted(_)
+                        | AgentEvent::BudgetExhausted(_)
+                        | AgentEvent::Finished(_)
+                )
+        )
     }
 
     /// The members of `data` of an event about what a responder asks: its address is the member
