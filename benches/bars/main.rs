@@ -52,7 +52,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 34] = [
+const PARTS: [(&str, Part); 35] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -60,6 +60,7 @@ const PARTS: [(&str, Part); 34] = [
     ("late", fold::late_steps),
     ("envelope", fold::envelope),
     ("world-late", worlds::late_frames),
+    ("world-trace", worlds::causes),
     ("looking", looking::measure),
     ("of", back::of),
     ("fork", back::fork),

@@ -1,5 +1,5 @@
 //! Runs that load worlds: frames a second through five responders, and whether the size of a world
-//! slows its frames.
+//! slows its frames, or how long a chain of causes takes to follow.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use ktsu_ledger::event::ContinueReason;
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::plan::world::WorldPlan;
 use ktsu_ledger::{Frame, Record};
-use ktsu_projections::RunState;
+use ktsu_projections::{Lineage, RunState};
 use ktsu_projections::world::activity::is_world_frame;
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::turn;
 use serde_json::{Value, json};
 
 use crate::plans::{self, Recorded};
-use crate::table::{Row, Table, median, per_second, thousands};
+use crate::table::{Row, Table, median, ms, per_second, thousands};
 use crate::{Effort, disk, engine};
 
 /// What durable runs of a world must reach.
@@ -229,6 +229,38 @@ pub(crate) fn late_frames(_: Effort, table: &mut Table) {
         ratio: format!("{ratio:.2}"),
         bar: format!("≤ {MOST}"),
         met: Some(ratio <= MOST),
+    });
+}
+
+/// The causes of the last object of a chain of 50,000, each of which made the next one.
+pub(crate) fn causes(_: Effort, table: &mut Table) {
+    const OBJECTS: usize = 50_000;
+    const MOST: Duration = Duration::from_secs(1);
+    let recorded = plans::record_turns(&chain(), goal(), (OBJECTS + 10) * 3);
+    let frames: Vec<&Frame> = recorded.sealed.iter().map(|one| &one.frame).collect();
+    let last = frames.iter().rposition(|frame| is_world_frame(frame)).unwrap() as u64;
+    let mut reached = 0;
+    let mut times: Vec<Duration> = (0..9)
+        .map(|_| {
+            let started = Instant::now();
+            let lineage = Lineage::from_frames(frames.iter().copied());
+            reached = std::hint::black_box(lineage.ancestors(last)).len();
+            started.elapsed()
+        })
+        .collect();
+    assert!(reached > OBJECTS, "{reached}");
+    let time = median(&mut times);
+    table.add(Row {
+        what: format!(
+            "trace of the last object of a world of {} frames ({} causes), frames in memory, median of 9",
+            thousands(frames.len() as f64),
+            thousands(reached as f64)
+        ),
+        figure: ms(time),
+        bare: String::new(),
+        ratio: String::new(),
+        bar: format!("≤ {}", ms(MOST)),
+        met: Some(time <= MOST),
     });
 }
 
