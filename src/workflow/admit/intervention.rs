@@ -412,10 +412,9 @@ pub fn fork(
     let whole = RunState::fold(recorded.get(..shared.len().max(1)).unwrap_or_default())?;
     let branch = branch_created(&whole, definition, &fork)?;
     if branch.definition.is_some() || branch.params.is_some() {
-        let inside = fork_place::inside_firing(&whole, recorded, fork.position)?;
-        inside.map_or(Ok(()), |inside| {
-            Err(InterventionError::InsideFiring(inside))
-        })?;
+        if let Some(inside) = fork_place::inside_firing(&whole, recorded, fork.position)? {
+            return Err(InterventionError::InsideFiring(inside));
+        }
     }
     let draft = Draft {
         scope: String::new(),
