@@ -8,6 +8,7 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::{Request, StatusCode};
 use ktsu::assemble::{self, Engine, LedgerPlace, Setup};
+use ktsu_environment::Environment;
 use ktsu_kit::Kit;
 use ktsu_ledger::event::Principal;
 use ktsu_ledger::store::{Audit as _, SqliteReader};
@@ -29,10 +30,20 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
 
 /// An engine on `ledger.db` in a folder.
 pub(crate) async fn open(folder: &Path, kit: Arc<Kit>) -> Engine {
+    open_in(folder, kit, None, BTreeMap::new()).await
+}
+
+/// The same in an environment, with these variables.
+pub(crate) async fn open_in(
+    folder: &Path,
+    kit: Arc<Kit>,
+    environment: Option<Environment>,
+    process: BTreeMap<String, String>,
+) -> Engine {
     let setup = Setup {
         kit,
-        environment: None,
-        process: BTreeMap::new(),
+        environment,
+        process,
         ledger: LedgerPlace::File(folder.join("ledger.db")),
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         clock: None,

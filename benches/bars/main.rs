@@ -26,6 +26,7 @@ mod metrics;
 mod plans;
 mod start;
 mod steps;
+mod subscribers;
 mod table;
 mod tools;
 mod validate;
@@ -51,7 +52,7 @@ impl Effort {
 type Part = fn(Effort, &mut Table);
 
 /// In the order they are measured: the quiet ones before those that fill the disk's queue.
-const PARTS: [(&str, Part); 33] = [
+const PARTS: [(&str, Part); 34] = [
     ("binary", binary::measure),
     ("validate", validate::measure),
     ("bombs", bombs::measure),
@@ -64,6 +65,7 @@ const PARTS: [(&str, Part); 33] = [
     ("fork", back::fork),
     ("one-run", steps::one_run),
     ("webhook", webhook::measure),
+    ("subscribers", subscribers::measure),
     ("cancel", cancel::measure),
     ("agent-step", agents::one_step),
     ("agent-items", agents::fan_out),

@@ -14,7 +14,7 @@ use super::table::Rows;
 use super::{Common, Failure, json as shape, text};
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
-use ktsu_history::report::{GraphFormat, world_graph};
+use ktsu_history::report::{GraphFormat, world_graph, world_page};
 use ktsu_history::world::{
     self, ObjectView, RecordedWorld, RelationView, WorldReadError, WorldView,
 };
@@ -41,7 +41,7 @@ pub(super) struct Arguments {
         conflicts_with_all = ["at", "object", "kind", "graph"]
     )]
     diff: Option<Vec<u64>>,
-    /// Draws it as a Mermaid flowchart, or as a graph for Graphviz
+    /// Draws it: as a Mermaid flowchart, as a graph for Graphviz, or as a page for a browser
     #[arg(long, value_name = "FORMAT")]
     graph: Option<Format>,
 }
@@ -51,6 +51,7 @@ pub(super) struct Arguments {
 enum Format {
     Mermaid,
     Dot,
+    Html,
 }
 
 /// What differs between two frames, as JSON.
@@ -120,11 +121,11 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
 }
 
 fn draw(view: &WorldView, format: Format) -> ExitCode {
-    let format = match format {
-        Format::Mermaid => GraphFormat::Mermaid,
-        Format::Dot => GraphFormat::Dot,
+    let graph = match format {
+        Format::Mermaid => world_graph(view, GraphFormat::Mermaid),
+        Format::Dot => world_graph(view, GraphFormat::Dot),
+        Format::Html => world_page(view),
     };
-    let graph = world_graph(view, format);
     line(&text::clean(&graph));
     ExitCode::SUCCESS
 }

@@ -1,4 +1,4 @@
-//! A run as one page: no scripts, nothing loaded, everything from data escaped.
+//! A run as one page, and what all pages share: no scripts, nothing loaded, everything from data escaped.
 
 use std::fmt::{self, Display, Write};
 
@@ -29,7 +29,10 @@ body{background:var(--bg);color:var(--fg);font:15px/1.5 system-ui,sans-serif;max
 margin:2rem auto;padding:0 1rem}pre{white-space:pre-wrap;overflow-wrap:anywhere;border:1px solid \
 var(--line);padding:.5rem}table{border-collapse:collapse;width:100%}td,th{text-align:left;\
 border-bottom:1px solid var(--line);padding:.2rem .5rem;vertical-align:top}\
-details{margin:.2rem 0 .2rem 1rem}.dim{color:var(--dim)}.failed{color:#c33}";
+details{margin:.2rem 0 .2rem 1rem}.dim{color:var(--dim)}.failed{color:#c33}\
+.drawing{overflow:auto;border:1px solid var(--line)}svg{font-size:13px}svg text{fill:var(--fg)}\
+svg text.dim{fill:var(--dim)}rect,path.line{fill:none;stroke:var(--dim)}\
+marker path{fill:var(--dim)}.label{text-anchor:middle}";
 
 /// The page of a run: `frames` are all of its frames, `envelope` its envelope as JSON.
 pub fn page(
@@ -39,6 +42,23 @@ pub fn page(
     envelope: &str,
 ) -> String {
     let title = format!("{} {}", run.workflow, run.run_id);
+    let body = html! {
+        (summary(run))
+        h2 { "Steps" }
+        (steps(run))
+        h2 { "Model calls" }
+        @for frame in frames { (model_call(frames, frame)) }
+        (tools(frames, tool_calls))
+        (webhooks(frames))
+        h2 { "Envelope" }
+        (details("as JSON", envelope))
+        (frame_table(frames))
+    };
+    document(&title, &body)
+}
+
+/// A whole page under a title.
+pub(super) fn document(title: &str, body: &Markup) -> String {
     let page = html! {
         (PreEscaped("<!doctype html>\n"))
         html lang="en" {
@@ -46,21 +66,12 @@ pub fn page(
                 meta charset="utf-8";
                 meta http-equiv="Content-Security-Policy" content=(CONTENT_SECURITY_POLICY);
                 meta name="viewport" content="width=device-width";
-                title { (Text(&title)) }
+                title { (Text(title)) }
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                h1 { (Text(&title)) }
-                (summary(run))
-                h2 { "Steps" }
-                (steps(run))
-                h2 { "Model calls" }
-                @for frame in frames { (model_call(frames, frame)) }
-                (tools(frames, tool_calls))
-                (webhooks(frames))
-                h2 { "Envelope" }
-                (details("as JSON", envelope))
-                (frame_table(frames))
+                h1 { (Text(title)) }
+                (body)
             }
         }
         "\n"
@@ -113,7 +124,7 @@ fn block(text: impl Display) -> Markup {
     html! { pre { (Text(text)) } }
 }
 
-fn details(summary: impl Display, text: impl Display) -> Markup {
+pub(super) fn details(summary: impl Display, text: impl Display) -> Markup {
     html! { details { summary { (Text(summary)) } (block(text)) } }
 }
 

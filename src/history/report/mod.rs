@@ -1,9 +1,11 @@
-//! A run as a diagram, and as one self-contained page.
+//! Runs and worlds as diagrams, and as self-contained pages.
 
 mod html;
 mod mermaid;
 mod world_graph;
+mod world_page;
 
 pub use html::{Text, page, row};
 pub use mermaid::flowchart;
 pub use world_graph::{GraphFormat, world_graph};
+pub use world_page::world_page;

@@ -28,31 +28,60 @@ pub enum GraphFormat {
 /// A diagram of a world, or of a part of it. What exceeds the limits is counted in a node of its
 /// own.
 pub fn world_graph(view: &WorldView, format: GraphFormat) -> String {
-    let nodes = Nodes::of(view);
-    let edges = view.relations.iter().filter_map(|relation| {
-        let from = nodes.names.get(relation.source_id.as_str())?;
-        let to = nodes.names.get(relation.target_id.as_str())?;
-        Some((*from, *to, relation.kind.as_str()))
-    });
-    let edges: Vec<(usize, usize, &str)> = edges.take(MAX_EDGES).collect();
-    let left_out = nodes.left_out + view.relations.len() - edges.len();
+    let diagram = Diagram::of(view);
     let mut lines = vec![format.head().to_owned()];
-    let labels = (1..).zip(&nodes.labels);
-    lines.extend(labels.map(|(at, lines)| format.node(at, lines)));
-    if left_out > 0 {
-        let more = (format!("{left_out} more"), String::new());
+    let nodes = (1..).zip(&diagram.nodes);
+    lines.extend(nodes.map(|(at, lines)| format.node(at, lines)));
+    if diagram.left_out > 0 {
+        let more = (format!("{} more", diagram.left_out), String::new());
         lines.push(format.node(0, &more));
     }
-    let edges = edges.iter();
-    lines.extend(edges.map(|(from, to, kind)| format.edge(*from, *to, kind)));
+    let edges = diagram.edges.iter();
+    lines.extend(edges.map(|edge| format.edge(edge.from + 1, edge.to + 1, edge.kind)));
     lines.extend(format.end().map(str::to_owned));
     lines.join("\n") + "\n"
 }
 
+/// What is drawn of a world.
+pub(super) struct Diagram<'v> {
+    /// Two lines for each object: its id, and what it is about.
+    pub(super) nodes: Vec<(String, String)>,
+    /// Relations between them.
+    pub(super) edges: Vec<Edge<'v>>,
+    /// How many objects and relations there are beside these.
+    pub(super) left_out: usize,
+}
+
+/// A relation between two nodes, by their places in the list.
+pub(super) struct Edge<'v> {
+    pub(super) from: usize,
+    pub(super) to: usize,
+    pub(super) kind: &'v str,
+}
+
+impl<'v> Diagram<'v> {
+    pub(super) fn of(view: &'v WorldView) -> Self {
+        let nodes = Nodes::of(view);
+        let edges = view.relations.iter().filter_map(|relation| {
+            Some(Edge {
+                from: *nodes.places.get(relation.source_id.as_str())?,
+                to: *nodes.places.get(relation.target_id.as_str())?,
+                kind: &relation.kind,
+            })
+        });
+        let edges: Vec<Edge<'_>> = edges.take(MAX_EDGES).collect();
+        Self {
+            left_out: nodes.left_out + view.relations.len() - edges.len(),
+            nodes: nodes.labels,
+            edges,
+        }
+    }
+}
+
 /// The objects that are drawn.
 struct Nodes<'v> {
-    /// Their numbers by id, from 1 on.
-    names: BTreeMap<&'v str, usize>,
+    /// Their places in the list, by id.
+    places: BTreeMap<&'v str, usize>,
     /// Two lines for each.
     labels: Vec<(String, String)>,
     left_out: usize,
@@ -61,7 +90,7 @@ struct Nodes<'v> {
 impl<'v> Nodes<'v> {
     fn of(view: &'v WorldView) -> Self {
         let mut nodes = Self {
-            names: BTreeMap::new(),
+            places: BTreeMap::new(),
             labels: Vec::new(),
             left_out: 0,
         };
@@ -77,15 +106,15 @@ impl<'v> Nodes<'v> {
     }
 
     fn add(&mut self, id: &'v str, title: impl FnOnce() -> String) {
-        if self.names.contains_key(id) {
+        if self.places.contains_key(id) {
             return;
         }
         if self.labels.len() == MAX_NODES {
             self.left_out += 1;
             return;
         }
+        self.places.insert(id, self.labels.len());
         self.labels.push((id.to_owned(), title()));
-        self.names.insert(id, self.labels.len());
     }
 }
 

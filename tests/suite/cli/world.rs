@@ -169,6 +169,14 @@ fn a_world_is_drawn() {
         .says("digraph world {\n")
         .says("  o2 -> o1 [label=\"about\"]\n");
     assert!(!drawn.out.contains('\u{1b}'), "{drawn:?}");
+    let page = desk.ktsu(&["world", &run, "--graph", "html"]);
+    page.is(0)
+        .says("<!doctype html>")
+        .says("<svg ")
+        .says("&quot;tides&quot;");
+    assert_eq!(page.out.matches("<rect").count(), 3, "{page:?}");
+    assert_eq!(page.out.matches("class=\"line\"").count(), 2, "{page:?}");
+    assert!(!page.out.contains('\u{1b}') && !page.out.contains("src="));
     desk.ktsu(&["world", &run, "--graph", "png"]).is(2);
 }
 
