@@ -313,6 +313,7 @@ mod tests {
             text in prop_oneof![
                 "[A-Za-z0-9._~#:/ -]{0,12}",
                 of(RUN),
+                "R(/(a|@[a-z]{0,2}[.][0-9a-g]{15,17})){0,2}(/a){0,17}",
                 of(CURSOR),
                 "[0-9]{1,21}~(run|kv|branch):[A-Za-z0-9.]{0,4}(#[0-9]{0,17})?",
                 of(KEY),
