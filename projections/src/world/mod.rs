@@ -12,8 +12,8 @@
 //! Pieces: [`graph`] the world and its rules; [`object`] what it holds; `index` and [`find`]
 //! look-ups whose cost does not grow with it; [`hash`] and [`diff`] its identity and its
 //! differences; [`derivation`] keys and ids; [`activity`] depth and counts of world frames;
-//! [`responding`] the queue; `posts` what people posted; `budget`
-//! and `wall_time` limits and the time used up; [`steps`] completed steps as objects.
+//! [`responding`] the queue; `posts` what people posted; `budget` and `wall_time` limits and the
+//! time used up; [`steps`] completed steps as objects; [`comparison`] two worlds field by field.
 
 pub mod activity;
 mod budget;

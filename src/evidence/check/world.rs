@@ -21,7 +21,7 @@ use ktsu_workflow::replay::Definitions;
 
 use super::content::too_large;
 use super::reading::EvidenceArchive;
-use super::world_outputs::{Outputs, ReactingCandidate, judge_candidates};
+use super::world_outputs::{Outputs, ReactingCandidate, judge_candidates, wrong_if};
 use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 
 impl EvidenceArchive {
@@ -348,13 +348,6 @@ fn first_cause(frame: &Frame) -> Option<u64> {
     match frame.cause.first() {
         Some(Cause::Here(seq)) => Some(*seq),
         Some(Cause::There(..)) | None => None,
-    }
-}
-
-pub(super) fn wrong_if(condition: bool, words: &str) -> Result<(), String> {
-    match condition {
-        true => Err(words.to_owned()),
-        false => Ok(()),
     }
 }
 

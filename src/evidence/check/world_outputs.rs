@@ -12,8 +12,6 @@ use ktsu_workflow::definition::{
     CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse, CompiledWorlds,
 };
 
-use super::world::wrong_if;
-
 const UNDECLARED: &str = "its type is not declared";
 
 /// A candidate that reacts.
@@ -378,4 +376,11 @@ fn skippable(entries: &[CompiledEntry], from: (u32, u32), to: (u32, u32)) -> boo
     }
     let between = to.0 - from.0 == 1 || nothing(0, entries.len());
     between && nothing(from.1, entries.len()) && nothing(0, to.1 as usize)
+}
+
+pub(super) fn wrong_if(condition: bool, words: &str) -> Result<(), String> {
+    match condition {
+        true => Err(words.to_owned()),
+        false => Ok(()),
+    }
 }

@@ -13,8 +13,8 @@
 //! them takes time in proportion to their number; it may be thrown away at any moment, and is, when
 //! a process ends.
 //!
-//! Pieces: `ask` what a reply comes to; `names` what expressions see; `look_up` the names of `with`; `verdict` which candidates
-//! react; `output` what an entry makes; `reply` reactions to what was asked.
+//! Pieces: `names` what expressions see; `look_up` the names of `with`; `verdict` which candidates
+//! react; `output` what an entry makes; `ask` what a reply comes to; `reply` reactions to it.
 
 mod ask;
 mod look_up;
