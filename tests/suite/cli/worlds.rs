@@ -22,9 +22,12 @@ fn world_frames(desk: &Desk, run: &str) -> Vec<String> {
     let all = frames(desk, run).into_iter();
     let kinds = all.map(|frame| frame["type"].as_str().unwrap().to_owned());
     let of_worlds = ["object.", "relation.", "llm."];
-    kinds
+    let kinds: Vec<String> = kinds
         .filter(|kind| of_worlds.iter().any(|group| kind.starts_with(group)))
-        .collect()
+        .collect();
+    let listed = desk.ktsu(&["frames", run, "--world"]);
+    assert_eq!(listed.is(0).out.lines().count(), kinds.len(), "{listed:?}");
+    kinds
 }
 
 /// A run of a kit for a goal: its envelope.
