@@ -9,6 +9,7 @@ use super::*;
 use crate::admit::budget::{RaisedBudget, raise};
 use crate::admit::intervention::{InterventionError, resume};
 use crate::admit::post::PostError;
+use crate::admit::report::ReportAdmission;
 use crate::admit::steer::{RunControl, steer};
 use crate::driven_tests::{Say, output};
 use crate::plans_tests::agent;
@@ -419,6 +420,8 @@ fn a_question_under_way_is_stopped_with_the_budget_and_asked_again_once_that_is_
     assert!(kinds.contains(&stopped), "{kinds:?}");
     assert_eq!(kinds.last().unwrap(), "run.failed");
     run.is_whole();
+    let late = run.reports(&addresses[1], 1, 2, &[Say::Reply { cost: 1 }]);
+    assert!(matches!(late, ReportAdmission::Stale), "{late:?}");
     let enough = RaisedBudget {
         max_llm_cost_micro_usd: Some(1_000),
         ..RaisedBudget::default()

@@ -3,13 +3,12 @@
 //! by deciding again, but for what no record can show (docs/evidence.md).
 
 use ktsu_evidence::check::{ClaimVerdict, VerifyOptions, verify};
-use ktsu_evidence::notes;
 use ktsu_ledger::Record;
 use ktsu_projections::RunState;
 use serde_json::{Value, json};
 
-use super::book::{Act, Book};
-use super::forgeries::claim;
+use super::book::Book;
+use super::forgeries::{claim, judged_by_both};
 use super::mutants::{Mutant, arranged, bodies, leaves, others, with};
 use super::{Python, put};
 use crate::support::Sink;
@@ -20,40 +19,8 @@ use crate::support::scenarios::worlds::{NAMES, asking, record};
 /// The verdicts of `world`, the same from both verifiers, and of `replay`, on each of these runs, signed
 /// by whoever has the key.
 fn found(runs: &[(&str, Recorded)]) -> Vec<(ClaimVerdict, ClaimVerdict)> {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut outcomes, mut archives) = (Vec::new(), Vec::new());
-    for (at, (told, run)) in runs.iter().enumerate() {
-        let book = Book::write(&[Act::Run(run.clone()), Act::Checkpoint]);
-        let against = VerifyOptions {
-            held: notes(&book.notes[0]).unwrap(),
-            key: Some(book.first_key()),
-            ..VerifyOptions::default()
-        };
-        let bytes = book.export_all();
-        let outcome = verify(&bytes, &against).unwrap();
-        for whole in [
-            "manifest",
-            "chain",
-            "inclusion",
-            "signatures",
-            "key",
-            "held",
-        ] {
-            let verdict = claim(&outcome, whole);
-            assert_eq!(verdict, ClaimVerdict::Proven, "{told}: {outcome:?}");
-        }
-        archives.push(put(folder.path(), &at.to_string(), &bytes));
-        outcomes.push(outcome);
-    }
-    if let Some(python) = Python::find() {
-        let said = python.verify(&archives, &[]);
-        for (((told, _), outcome), said) in runs.iter().zip(&outcomes).zip(&said) {
-            let claims = outcome.claims.iter();
-            // It was not given what these need.
-            let claims = claims.filter(|one| !["key", "held"].contains(&one.claim));
-            python.agrees(&claims.cloned().collect::<Vec<_>>(), said, told);
-        }
-    }
+    let ledgers = runs.iter().map(|(told, run)| (*told, vec![run.clone()]));
+    let outcomes = judged_by_both(&ledgers.collect::<Vec<_>>());
     let verdicts = outcomes.iter();
     verdicts
         .map(|one| (claim(one, "world"), claim(one, "replay")))

@@ -2,6 +2,7 @@
 
 mod beside;
 mod by_hand;
+mod cases;
 mod cut;
 mod forked;
 mod kills;
