@@ -133,6 +133,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             depth: 2,
             dropped: Dropped {
                 outputs: 3,
+                timers: 0,
                 triggers: 4,
             },
             elapsed_ms: 5,
