@@ -1,6 +1,7 @@
 //! Why a step did not run, did not complete, or is not done yet: back to the first cause.
 
 mod responder;
+mod waiting;
 
 use std::collections::HashSet;
 

@@ -332,6 +332,9 @@ pub struct ResponderFired {
 /// One responder, and what a trigger is to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
+    /// How long it waits, in milliseconds, if it is postponed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
     /// How many outputs it has, for each item: the entries of `emit`, and a `publish`. An output may
     /// turn out to make nothing.
     #[serde(default, skip_serializing_if = "is_zero")]

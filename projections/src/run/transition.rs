@@ -330,7 +330,9 @@ impl RunState {
                 scope.parent.is_none() && open && uses_time && self.is_world_time_up(frame.at)
             }
             (TimerKind::After, None) => {
-                let due = self.responding().is_some_and(|all| all.may_fire(frame, fired));
+                let due = self
+                    .responding()
+                    .is_some_and(|all| all.may_fire(frame, fired));
                 scope.parent.is_none() && is_open(scope) && self.failing().is_none() && due
             }
             (TimerKind::RunTimeout | TimerKind::WorldBudget | TimerKind::After, Some(_))

@@ -45,7 +45,7 @@ pub use index::{IndexValue, IndexedFields};
 pub use object::{WorldObject, WorldRelation};
 pub use posts::PostRecord;
 pub use reactions::Reactions;
-pub use responding::{MAX_TIMERS, Responding, ResponderTimer};
+pub use responding::{MAX_TIMERS, ResponderTimer, Responding};
 pub use tasks::{TaskPhase as ResponderTaskPhase, WorldTask};
 pub use trigger::{TaskContext, Trigger, TriggerSubject};
 

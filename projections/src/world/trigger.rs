@@ -78,6 +78,11 @@ pub struct TaskContext {
 }
 
 impl Trigger {
+    /// The frame of the event itself.
+    pub fn event_seq(&self) -> u64 {
+        self.waited_with.unwrap_or(self.seq)
+    }
+
     /// The type of the object or the relation it is about.
     pub fn subject_type(&self) -> Option<&str> {
         match &self.subject {

@@ -12,6 +12,7 @@ use ktsu_workflow::definition::{
 };
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
+use super::waiting::waiting;
 use super::{Reason, WhyNot};
 use crate::provenance::world_names::ResponderView;
 use crate::provenance::worlds::{WorldFacts, cause};
@@ -46,6 +47,7 @@ pub(super) fn why_not(
         failures: Failures::of(story, name),
         because: Vec::new(),
         reacted: false,
+        waits: false,
     };
     let decided = told.decisions(name);
     let pending = told.pending(place);
@@ -65,7 +67,7 @@ pub(super) fn why_not(
         let words = format!("{}: {}", told.event(*seq, kind), told.held_up());
         told.push(Some(*seq), words, &Provenance::default());
     }
-    let status = match (told.reacted, decided_any, pending.is_empty()) {
+    let status = match (told.reacted, decided_any, pending.is_empty() && !told.waits) {
         (true, ..) => "reacted",
         (false, _, false) => "waiting",
         (false, true, true) => "did not react",
@@ -152,6 +154,8 @@ struct Explainer<'s, 'f> {
     failures: Failures<'f>,
     because: Vec<Reason>,
     reacted: bool,
+    /// Whether a timer of its own is still to fire.
+    waits: bool,
 }
 
 impl<'f> Explainer<'_, 'f> {
@@ -306,7 +310,7 @@ impl<'f> Explainer<'_, 'f> {
         let Some((trigger, world)) = self.facts.trigger(decision.trigger) else {
             return;
         };
-        let event = self.event(decision.trigger, &trigger.kind);
+        let event = self.event(trigger.event_seq(), &trigger.kind);
         let view = ResponderView::of_goal(self.story, self.facts, decision.fired);
         let responder = view
             .as_ref()
@@ -342,9 +346,9 @@ impl<'f> Explainer<'_, 'f> {
                 self.push(Some(decision.fired), words, &values.unwrap_or_default());
             }
             FiringVerdict::Postponed => {
-                let after = responder.plan.after_ms.unwrap_or_default();
-                let words = format!("{event}: it is evaluated {after} ms later");
-                self.push(Some(decision.fired), words, &none);
+                let (waits, words) = waiting(self.responding, decision.trigger, decision.candidate);
+                self.waits |= waits;
+                self.push(Some(decision.fired), format!("{event}: {words}"), &none);
             }
             FiringVerdict::Fired => match seen {
                 Ok(view) => self.fired(decision, (trigger, responder), view, &event),

@@ -7,7 +7,9 @@ use ktsu_ledger::event::plan::world::{
     ResponderWork,
 };
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
-use ktsu_workflow::world::{EVENTS, MAX_AFTER_MS, MAX_MESSAGES, MAX_TRIGGERS, TriggerKind, is_kit_event};
+use ktsu_workflow::world::{
+    EVENTS, MAX_AFTER_MS, MAX_MESSAGES, MAX_TRIGGERS, TriggerKind, is_kit_event,
+};
 
 use super::draft::{ResponderDraft, TypeKind};
 use super::entries::{self, EntryList};

@@ -209,7 +209,9 @@ impl Definition {
         let mut all = worlds.flat_map(|world| world.all_responders().map(move |one| (world, one)));
         let (world, responder) = all.find(|(_, one)| one.publish.is_some())?;
         let (name, world) = (&responder.name, &world.name);
-        Some(format!("the responder {name} of the world {world} publishes, which this version of ktsu cannot do"))
+        Some(format!(
+            "the responder {name} of the world {world} publishes, which this version of ktsu cannot do"
+        ))
     }
 
     /// Every workflow, with its key.

@@ -49,6 +49,7 @@ impl Evaluated {
     /// As it is recorded.
     pub(super) fn candidate(&self, responder: &CompiledResponder) -> Candidate {
         let mut candidate = Candidate {
+            after_ms: None,
             entries: 0,
             items: None,
             reason: None,
@@ -74,7 +75,10 @@ impl Evaluated {
                 candidate.verdict = FiringVerdict::Failed;
                 candidate.reason = Some(reason.clone());
             }
-            Self::Postponed => candidate.verdict = FiringVerdict::Postponed,
+            Self::Postponed => {
+                candidate.verdict = FiringVerdict::Postponed;
+                candidate.after_ms = responder.plan.after_ms;
+            }
         }
         candidate
     }

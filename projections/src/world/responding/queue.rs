@@ -62,10 +62,9 @@ pub(super) fn subject_of<'q>(
             WorldChange::Relation(relation) | WorldChange::Removed(relation),
         ) => (Some(&*relation.kind), None),
         (QueuedSubject::Change { .. }, _)
-        | (
-            QueuedSubject::Posted(_) | QueuedSubject::Reply(..) | QueuedSubject::Waited(_),
-            _,
-        ) => (None, None),
+        | (QueuedSubject::Posted(_) | QueuedSubject::Reply(..) | QueuedSubject::Waited(_), _) => {
+            (None, None)
+        }
     }
 }
 

@@ -51,9 +51,9 @@ impl Responding {
 fn candidates(reactions: &Reactions, trigger: &Trigger) -> Vec<u32> {
     let patch = match &trigger.subject {
         TriggerSubject::Object { patch, .. } => patch.as_ref(),
-        TriggerSubject::Relation(_)
-        | TriggerSubject::Posted(_)
-        | TriggerSubject::Reply { .. } => None,
+        TriggerSubject::Relation(_) | TriggerSubject::Posted(_) | TriggerSubject::Reply { .. } => {
+            None
+        }
     };
     reactions.candidates(&trigger.kind, trigger.subject_type(), patch)
 }

@@ -91,12 +91,14 @@ impl Timers {
     }
 
     fn all(&self) -> impl Iterator<Item = ResponderTimer<'_>> {
-        self.pending.iter().map(|((due, ..), timer)| ResponderTimer {
-            due: due.plus_millis(self.still_ms),
-            after_ms: timer.after_ms,
-            responder: &timer.responder,
-            event: &timer.event,
-        })
+        self.pending
+            .iter()
+            .map(|((due, ..), timer)| ResponderTimer {
+                due: due.plus_millis(self.still_ms),
+                after_ms: timer.after_ms,
+                responder: &timer.responder,
+                event: &timer.event,
+            })
     }
 }
 
@@ -150,6 +152,10 @@ impl Responding {
         told.all(|(place, told)| {
             let sets = self.sets_timer(event, *place, more);
             let postponed = told.verdict == FiringVerdict::Postponed;
+            let after = self.reactions.after_ms(*place).filter(|_| postponed);
+            if told.after_ms != after {
+                return false;
+            }
             more += usize::from(postponed);
             match sets {
                 Some(false) => told.verdict == FiringVerdict::Failed,
@@ -175,7 +181,8 @@ impl Responding {
     pub(super) fn fire_timer(&mut self, frame: &Frame, fired: &TimerFired) {
         let is_after = fired.timer == TimerKind::After;
         let is_next = is_after && self.next_timer().is_some_and(|one| one.is_of(frame, fired));
-        let Some(((_, _, place), timer)) = is_next.then(|| self.timers.pending.pop_first()).flatten()
+        let Some(((_, _, place), timer)) =
+            is_next.then(|| self.timers.pending.pop_first()).flatten()
         else {
             return;
         };
