@@ -96,6 +96,7 @@ pub fn simulate(
         frames: Vec::new(),
         task_specs: BTreeMap::new(),
         recorded,
+        recorded_as,
         numbers: HashMap::from([(0, 0)]),
     };
     stage.record_turn(turn)?;
@@ -231,6 +232,7 @@ struct Simulator<'a> {
     frames: Vec<Frame>,
     task_specs: BTreeMap<TaskAttemptKey, TaskSpec>,
     recorded: &'a [Frame],
+    recorded_as: &'a Definition,
     /// The numbers that recorded inputs have here, and recorded decisions that inputs name.
     numbers: HashMap<u64, u64>,
 }
@@ -385,7 +387,11 @@ impl Simulator<'_> {
             let next = self.run.state.responding().and_then(Responding::next_timer);
             let Some(next) = next else { return Ok(()) };
             let of_next = |frame: &Frame| waits_no_more(&frame.event) == Some(next.responder);
-            if next.due > input.at || (!fires_now && rest.iter().any(of_next)) {
+            let before = self.recorded_as.worlds();
+            let before = before.and_then(|all| all.responder(next.responder));
+            let as_before = before.is_some_and(|(_, one)| one.plan.after_ms == Some(next.after_ms));
+            let is_late = !fires_now && as_before && rest.iter().any(of_next);
+            if next.due > input.at || is_late {
                 return Ok(());
             }
             if !self.fire_timer(Some(input.at))? || fires_now {

@@ -23,20 +23,21 @@ impl RunState {
             return false;
         };
         let settled = self.todo() == Some(Todo::End { scope: 0 });
-        let waits = responding.has_open_tasks() || responding.next_timer().is_some();
-        settled && !self.stands_still() && responding.is_idle() && !waits
+        let may_end = settled && !self.stands_still() && responding.is_idle();
+        may_end && responding.next_timer().is_none() && !responding.has_open_tasks()
     }
 
     /// Whether only timers of responders, or people, can move the run: time that passes then is not
     /// used up.
     pub fn waits_for_responder_timers(&self) -> bool {
-        let Some(responding) = self.responding() else {
+        let waiting = self
+            .responding()
+            .filter(|all| all.next_timer().is_some() && all.is_idle());
+        let Some(responding) = waiting.filter(|_| !self.stands_still()) else {
             return false;
         };
         let settled = self.todo() == Some(Todo::End { scope: 0 });
-        let rests = (settled && !responding.has_open_tasks()) || self.waits_for_people();
-        let has_timers = responding.next_timer().is_some();
-        has_timers && rests && responding.is_idle() && !self.stands_still()
+        (settled && !responding.has_open_tasks()) || self.waits_for_people()
     }
 
     fn stands_still(&self) -> bool {
