@@ -479,7 +479,7 @@ fn responders_that_wait_on_the_page_are_sound_and_their_run_says_what_it_waits_f
     let why = &why.is(0).out;
     for words in [
         "it waited 40 ms, and looked then",
-        "!object.data.rating is false",
+        "!(object.data.rating) is false",
     ] {
         assert!(why.contains(words), "no {words:?} in {why}");
     }

@@ -136,7 +136,7 @@ async fn a_branch_waits_with_what_its_run_waits_with_and_a_run_that_is_ended_doe
     let client = process.client();
     let run = client.invoke("alerts", goal()).await;
     until(&client, &run, "timer.fired", 2).await;
-    let envelope = client.get(&format!("/runs/{run}")).await.json();
+    let envelope = client.get(&format!("/runs/{run}/envelope")).await.json();
     assert_eq!(envelope["status"], "running", "{envelope:#}");
     let waits = envelope["world"]["waits"].as_array().unwrap();
     let waits: Vec<&Value> = waits.iter().map(|one| &one["responder"]).collect();
