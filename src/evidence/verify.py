@@ -27,7 +27,7 @@ PARTS = {
     "verify_outputs.py": "529a827b0e5d867add26c4eb55ca6316dfa1c6a14b36ba0026a14f596c2889fb",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "fc670f63c8e095cdeaca44225163783cc8140eda13820fe111d097a0fd597f84",
-    "verify_world.py": "158bf392604f65bc947b01c1c823723e0ec77c57ac6aeb0b818a31ed95135fea",
+    "verify_world.py": "6ff8b3ce3683054ebf4c110d1a18fa6eb645775868e3176296f325220447b1f5",
     "verify_queue.py": "e38efd9c5fe7a0cc60a631390486844a2be00c9a05cb22f4cd9cd4bc59ec89bf",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "7d4c134b5ddfe65a4a9d9ae231154cd2f07eca3efd1d3c63fe102dbc6c0648f3",

@@ -50,7 +50,7 @@ class World(object if MISSING else QUEUE.Queue):
         self.evidence, self.stream, self.plan = evidence, stream, None
         self.judged, self.evaluated = 0, 0
         self.status, self.started, self.idle, self.goal, self.parked = "", None, None, None, False
-        self.failing = False
+        self.failing, self.at = False, ""
         self.begin(0)
 
     def read(self, last):
@@ -64,21 +64,25 @@ class World(object if MISSING else QUEUE.Queue):
     # ---- Any frame -------------------------------------------------------------------------------
     def take(self, frame, data):
         kind, root = frame.type, frame.scope == ""
+        late, self.at = frame.at < self.at, max(self.at, frame.at)
         if kind in BEGIN: self.created(frame, data)
         if self.plan is None:
             about = kind in SHAPES and (kind != "budget.exhausted" or "reasons" in data)
             wrong_if(about, "the run loads no worlds", frame.id)
             return
         posted = kind.startswith("x.") and self.is_posted(data)
-        if kind == "timer.fired" and self.is_of_responder(data): self.judge_timer(frame)
+        timer = kind == "timer.fired" and self.is_of_responder(data)
+        if timer: self.judge_timer(frame)
         about = kind in SHAPES and (kind != "budget.exhausted" or "reasons" in data)
+        early = "it is from before the frame before it"
+        wrong_if(late and (posted or about or timer), early, frame.id)
         if posted or about:
             try: self.judge(frame, data, posted or "post" in data)
             except Wrong as wrong: raise Wrong(wrong.reason, wrong.frame or frame.id)
         counts = kind in ABOUT or kind.startswith("x.") or is_call(frame, data)
         self.deepen(frame, counts)
         if about: self.apply(frame, data)
-        elif kind == "timer.fired" and self.is_of_responder(data): self.fire_timer(frame, data)
+        elif timer: self.fire_timer(frame, data)
         elif posted:
             if self.status == "run.completed": self.reopen()
             self.enqueue(frame, kind, None, None, self.post_key(data["post"]["n"]))

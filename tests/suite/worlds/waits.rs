@@ -99,11 +99,6 @@ fn fired(frames: &[Frame]) -> BTreeMap<(String, String), usize> {
     fired
 }
 
-fn pages(world: &Value) -> usize {
-    let objects = world["objects"].as_object().unwrap().values();
-    objects.filter(|object| object["type"] == "Page").count()
-}
-
 #[tokio::test]
 async fn timers_outlive_the_process_and_fire_once() {
     // It is killed while both timers of each alert are set, after the first fired, and after both.
@@ -149,8 +144,9 @@ async fn a_branch_waits_with_what_its_run_waits_with_and_a_run_that_is_ended_doe
     assert_eq!(answer.status, 201, "{}", answer.text());
     let branch = answer.json()["branch_id"].as_str().unwrap().to_owned();
     until(&client, &branch, "timer.fired", 2).await;
-    let world = client.get(&format!("/runs/{branch}/world")).await.json();
-    assert_eq!(pages(&world), 2, "{world:#}");
+    let path = format!("/runs/{branch}/envelope");
+    let envelope = client.get(&path).await.json();
+    assert_eq!(envelope["world"]["objects"]["Page"], 2, "{envelope:#}");
     for run in [&run, &branch] {
         let answer = client
             .post(&format!("/runs/{run}/cancel"), "{}".to_owned())
