@@ -17,11 +17,11 @@ use crate::timers;
 
 const SECOND: u64 = 1_000_000;
 
-fn ann() -> Principal {
+pub(super) fn ann() -> Principal {
     request(Vec::new()).by
 }
 
-fn events(max_events: u64) -> RaisedBudget {
+pub(super) fn events(max_events: u64) -> RaisedBudget {
     RaisedBudget {
         max_events: Some(max_events),
         ..RaisedBudget::default()
@@ -37,7 +37,7 @@ impl Driven {
         Ok(())
     }
 
-    fn resumes(&mut self, from: Option<&str>) -> Result<(), InterventionError> {
+    pub(super) fn resumes(&mut self, from: Option<&str>) -> Result<(), InterventionError> {
         let now = Timestamp::from_micros(self.now + 1_000);
         let from = from.map(str::to_owned);
         let draft = resume(&self.state, from, ann(), None, now)?;
@@ -45,7 +45,7 @@ impl Driven {
         Ok(())
     }
 
-    fn pauses(&mut self) {
+    pub(super) fn pauses(&mut self) {
         let draft = steer(&self.state, RunControl::Pause, ann(), None).unwrap();
         self.input(draft);
     }

@@ -8,6 +8,7 @@ mod forked;
 mod kills;
 mod limits;
 mod orders;
+mod waits;
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::AgentEvent;
