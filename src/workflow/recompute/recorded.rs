@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, StepWork};
 use ktsu_ledger::event::{
     AgentEvent, EnvValue, ItemEvent, RecomputeOf, Reference, RunEvent, SkipReason, StepEvent,
@@ -13,6 +14,7 @@ use ktsu_projections::run::{FoldError, PlanError, RunState};
 use ktsu_projections::step_name::path_in;
 use serde_json::{Map, Value, json};
 
+use super::asks::{RecordedAsk, recorded_asks};
 use super::results::RecordedCalls;
 
 /// What is recorded of a run's agents.
@@ -40,6 +42,10 @@ pub struct RecordedRun {
     pub of: Option<RecomputeOf>,
     /// By step and item, in the order they began.
     pub tasks: Vec<RecordedTask>,
+    /// What its responders asked, in the order in which they asked.
+    pub asks: Vec<RecordedAsk>,
+    /// The limits of its worlds, if it loads any.
+    pub world_budget: Option<WorldBudget>,
 }
 
 /// One task of an agent.
@@ -155,11 +161,17 @@ impl RecordedRun {
         for frame in frames {
             walk.take(frame);
         }
+        let asks = match state.responding() {
+            Some(_) => recorded_asks(frames)?,
+            None => Vec::new(),
+        };
         Ok(Self {
             stream: last.stream.clone(),
             last: last.seq,
             head: last.hash.to_string(),
             tasks: walk.tasks,
+            asks,
+            world_budget: state.world_budget(),
             workflow: root.map(|root| root.name.clone()).unwrap_or_default(),
             version: root.map(|root| root.version.clone()).unwrap_or_default(),
             rules: state.rules(),
@@ -174,6 +186,11 @@ impl RecordedRun {
     pub fn ended(&self) -> impl Iterator<Item = &RecordedTask> {
         let tasks = self.tasks.iter();
         tasks.filter(|task| task.dispatched && task.end.is_some())
+    }
+
+    /// The questions that were answered, or failed: what can be asked again.
+    pub fn ended_asks(&self) -> impl Iterator<Item = &RecordedAsk> {
+        self.asks.iter().filter(|ask| ask.end.is_some())
     }
 }
 

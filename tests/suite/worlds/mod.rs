@@ -7,6 +7,7 @@ mod forked;
 mod kills;
 mod limits;
 mod orders;
+mod recomputed;
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::AgentEvent;
