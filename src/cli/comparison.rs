@@ -66,7 +66,9 @@ pub(super) fn print(verdict: &RecomputeReport, shape: OutputFormat) -> Result<()
             }
             if let Some(world) = &verdict.world {
                 line("### World\n");
-                fenced(world_lines(world)).iter().for_each(|one| line(one));
+                for one in fenced(world_lines(world)) {
+                    line(&one);
+                }
             }
         }
     }
@@ -233,6 +235,7 @@ fn world_lines(world: &RecomputedWorld) -> Vec<String> {
     }
     for (what, names) in [
         ("would ask", &world.would_ask),
+        ("would ask otherwise", &world.would_ask_otherwise),
         ("would not ask", &world.would_not_ask),
         ("would not use", &world.unused),
         ("not recomputed", &world.not_recomputed),

@@ -285,8 +285,9 @@ fn tree(value: &Value) -> Result<CanonicalJson, RecomputeError> {
 
 /// An id that no other step has: where the step stands in the run, as far as an id can say it.
 fn unique(path: &str, taken: &Map<String, Value>) -> String {
-    // Only what responders ask begins with @; what they have workflows do does, too.
-    let plain = path.trim_start_matches('@').replace('/', "__");
+    // Addresses of what responders run, and only these, have an @ and a dot: no id of a step has.
+    let plain = path.trim_start_matches('@').replace('.', "_");
+    let plain = plain.replace('/', "__");
     if plain.len() <= MAX_NAME && !taken.contains_key(&plain) {
         return plain;
     }

@@ -41,6 +41,10 @@ pub struct RecomputedWorld {
     /// What would be asked or done, and has no recorded answer: addresses of questions, paths of steps.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_ask: Vec<String>,
+    /// What would be asked with other words. The reply is the one to the recorded words, so what follows
+    /// from it may be different again.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub would_ask_otherwise: Vec<String>,
     /// What would not be asked or done any more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub would_not_ask: Vec<String>,
@@ -112,6 +116,7 @@ pub fn recomputed_world(
         return Ok(Some(found));
     }
     found.diff = WorldComparison::between(&world(&base), &world(&new));
+    found.would_ask_otherwise = asked_otherwise(&base, &new);
     let (was, is) = (unanswered(&base.state), unanswered(&new.state));
     found.would_ask = is.difference(&was).cloned().collect();
     let ((asked, posted), (not_asked, not_posted)) = (unused(&base), unused(&new));
@@ -255,6 +260,18 @@ fn replaced(
     let left = replies.into_keys();
     not_applied.extend(left.map(|(scope, step, item)| item_name(&path_in(&scope, &step), item)));
     frames
+}
+
+/// Tasks of both runs whose models are told other things.
+fn asked_otherwise(base: &Simulation, new: &Simulation) -> Vec<String> {
+    let specs = base.task_specs.iter();
+    let differ = specs.filter(|(key, told)| {
+        let other = new.task_specs.get(*key);
+        other.is_some_and(|other| other != *told)
+    });
+    let names = differ.map(|((scope, step, item, _), _)| item_name(&path_in(scope, step), *item));
+    let names: BTreeSet<String> = names.collect();
+    names.into_iter().collect()
 }
 
 /// What waits for an answer.

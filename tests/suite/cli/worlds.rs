@@ -490,10 +490,14 @@ fn with_rules(desk: &Desk, name: &str, from: &str, to: &str) -> String {
 #[test]
 fn a_recompute_asks_every_question_again_and_says_which_objects_would_differ() {
     let desk = Desk::new();
-    for name in ["research", "incidents"] {
-        let envelope = run(&desk, &kit(name), "Tidal power");
-        let again = desk.ktsu(&["recompute", id(&envelope), "--kit", &kit(name)]);
+    let envelopes = [
+        ("research", run(&desk, &kit("research"), "Tidal power")),
+        ("incidents", incidents(&desk, "approve")),
+    ];
+    for (name, envelope) in &envelopes {
+        let again = desk.ktsu(&["recompute", id(envelope), "--kit", &kit(name)]);
         again.is(0).says("world\n  no changes\nverdict clean");
+        is_decided_again(&desk, id(envelope));
     }
     let envelope = run(&desk, &kit("diligence"), "Evaluate Acme");
     let (all, hash) = world(&desk, id(&envelope));

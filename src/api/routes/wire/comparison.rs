@@ -90,6 +90,8 @@ pub struct RecomputedWorld {
     pub status: Option<StatusChange>,
     /// What would be asked or done, and has no recorded answer: addresses of questions, paths of steps.
     pub would_ask: Option<Vec<String>>,
+    /// What would be asked with other words; the reply is the one to the recorded words.
+    pub would_ask_otherwise: Option<Vec<String>>,
     /// What would not be asked or done any more.
     pub would_not_ask: Option<Vec<String>>,
     /// Recorded posts, and what else people did, that would find no place.
