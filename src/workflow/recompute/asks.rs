@@ -8,7 +8,7 @@ use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::{FoldError, PlanError, RunState};
 use ktsu_projections::world::ResponderTaskPhase;
 
-use super::TaskEnd;
+use super::task_end::TaskEnd;
 use crate::definition::{CompiledAsk, CompiledResponse, Definition};
 use crate::next::{Memo, task_spec};
 use crate::replay::Definitions;

@@ -20,12 +20,14 @@ pub mod plan;
 mod questions;
 pub mod recorded;
 pub mod results;
+mod task_end;
 pub mod worlds;
 
 pub use asks::RecordedAsk;
 pub use compare::{OutputSchemas, PriorOutput, compare, compare_task, with_original};
 pub use plan::{PreparedRecompute, prepare, prepare_task};
-pub use recorded::{RecordedRun, RecordedTask, TaskEnd};
+pub use recorded::{RecordedRun, RecordedTask};
+pub use task_end::TaskEnd;
 pub use worlds::{RecomputedWorld, StatusChange, recomputed_world};
 
 use ktsu_ledger::Frame;

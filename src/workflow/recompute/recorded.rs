@@ -12,10 +12,11 @@ use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{FoldError, PlanError, RunState};
 use ktsu_projections::step_name::path_in;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 use super::asks::{RecordedAsk, recorded_asks};
 use super::results::RecordedCalls;
+use super::task_end::TaskEnd;
 
 /// What is recorded of a run's agents.
 #[derive(Debug)]
@@ -75,37 +76,6 @@ pub struct RecordedTask {
     /// Whether whoever failed said that it may go well another time.
     pub retryable: Option<bool>,
     violations: Vec<Violation>,
-}
-
-/// How a task ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TaskEnd {
-    /// With an output, without its reserved fields.
-    Output(Value),
-    /// Its agent asked to skip it.
-    Skipped(String),
-    /// Badly.
-    Failed {
-        /// A stable error code.
-        code: String,
-        /// For people.
-        message: String,
-        /// The output that was refused, if there was one.
-        raw: Option<Value>,
-        /// Where it breaks its schema, if that is why.
-        violations: Vec<Violation>,
-    },
-}
-
-impl TaskEnd {
-    /// The value it comes to, if to any: of a skip, its marker.
-    pub fn value(&self) -> Option<Value> {
-        match self {
-            Self::Output(value) => Some(value.clone()),
-            Self::Skipped(words) => Some(json!({"skipped": true, "reason": words})),
-            Self::Failed { .. } => None,
-        }
-    }
 }
 
 impl RecordedTask {
