@@ -62,9 +62,10 @@ impl RunState {
     }
 
     /// Whether somebody may post to the run: it loads worlds and goes on by itself, or it is complete
-    /// and goes on with what is posted.
+    /// and goes on with what is posted. A recompute asks what was asked, and nothing else.
     pub fn takes_posts(&self) -> bool {
         self.responding.is_some()
+            && self.created.results.is_none()
             && match self.scope(0).map(|root| root.status) {
                 Some(RunStatus::Running) => self.failing().is_none() && !self.is_parked(),
                 Some(RunStatus::Complete) => true,
@@ -75,7 +76,7 @@ impl RunState {
     /// Whether a person may raise the budget of the run's worlds: it goes on, has completed, or failed
     /// because the budget is used up.
     pub fn may_raise_budget(&self) -> bool {
-        let Some(responding) = self.responding() else {
+        let Some(responding) = self.responding().filter(|_| self.created.results.is_none()) else {
             return false;
         };
         match self.scope(0).map(|root| root.status) {

@@ -368,7 +368,11 @@ pub fn resume(
     })
 }
 
-pub(super) fn reject_recompute(stream: &StreamId) -> Result<(), InterventionError> {
+/// Refuses to go on from a recompute.
+///
+/// # Errors
+/// [`InterventionError::IsRecompute`].
+pub fn reject_recompute(stream: &StreamId) -> Result<(), InterventionError> {
     match stream.kind() {
         "recompute" => Err(InterventionError::IsRecompute),
         _ => Ok(()),

@@ -43,9 +43,10 @@ use crate::template::Template;
 use names::ResponderNames;
 use output::Maker;
 pub(crate) use output::misfit;
+pub use verdict::MAX_TASKS;
 use verdict::{Evaluated, Evaluation};
 
-pub(crate) use ask::evaluate as evaluate_reply;
+pub(crate) use ask::{ReplyEnd, evaluate as evaluate_reply};
 pub use look_up::{InspectedLookup, MAX_COUNTED};
 
 /// What holds for all responders of a run.

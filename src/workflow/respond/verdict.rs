@@ -15,7 +15,7 @@ use crate::expression::{EvaluationError, from_value, truthy};
 
 /// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
 /// until it ends, with the world as of the trigger.
-const MAX_TASKS: usize = 10_000;
+pub const MAX_TASKS: usize = 10_000;
 
 /// What a responder found, if it reacts.
 #[derive(Debug)]
