@@ -20,6 +20,7 @@ mod pending;
 mod queue;
 mod redefine;
 mod timers;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
