@@ -491,6 +491,8 @@ fn output_key(
 }
 
 #[cfg(test)]
+mod failed_tests;
+#[cfg(test)]
 mod loop_tests;
 #[cfg(test)]
 mod worlds_tests;

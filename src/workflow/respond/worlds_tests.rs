@@ -174,7 +174,7 @@ fn what_is_posted_to_a_run_that_has_ended_is_related_if_it_names_what_is_there()
 }
 
 /// A world of one type, with these responders.
-fn world(name: &str, responders: Value) -> Value {
+pub(super) fn world(name: &str, responders: Value) -> Value {
     json!({
         "name": name, "version": "1.0.0",
         "budget": {"max_events": 100, "max_llm_cost_micro_usd": 1, "max_recursion_depth": 5,
@@ -187,14 +187,14 @@ fn world(name: &str, responders: Value) -> Value {
     })
 }
 
-fn on_start(name: &str, more: Value) -> Value {
+pub(super) fn on_start(name: &str, more: Value) -> Value {
     let mut responder = json!({"name": name, "on": ["object.created"], "type": ["Start"],
         "work": {"emit": []}});
     crate::plans_tests::merge(&mut responder, more);
     responder
 }
 
-fn thing(data: Value) -> Value {
+pub(super) fn thing(data: Value) -> Value {
     json!({"make": {"object": {"type": "Thing", "data": data}}})
 }
 
