@@ -27,8 +27,8 @@ PARTS = {
     "verify_outputs.py": "529a827b0e5d867add26c4eb55ca6316dfa1c6a14b36ba0026a14f596c2889fb",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "fc670f63c8e095cdeaca44225163783cc8140eda13820fe111d097a0fd597f84",
-    "verify_world.py": "a009db96f40912c1565b1368811b2153966d9bc246fa2f3d454740db5028ddc6",
-    "verify_queue.py": "e1fba7b031c48243b452ffe9a38f4ecef9c3b14f69f0a29fe07b38e48f6e5bbb",
+    "verify_world.py": "8e0336425e0161cbab0d7ffe976d36b8c1a4b241800b655dad4bea99bbecdae5",
+    "verify_queue.py": "1eedf9420b693c0f3bd7593f1828109e94f17ed76f637fb8072027475cab71c2",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "7d4c134b5ddfe65a4a9d9ae231154cd2f07eca3efd1d3c63fe102dbc6c0648f3",
 }

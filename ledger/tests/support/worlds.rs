@@ -77,6 +77,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             candidates: vec![
                 Candidate {
                     entries: 2,
+                    fails: false,
                     items: Some(3),
                     reason: None,
                     responder: name(),
@@ -85,6 +86,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
                 },
                 Candidate {
                     entries: 0,
+                    fails: true,
                     items: None,
                     reason: Some(name()),
                     responder: name(),

@@ -6,6 +6,45 @@ use super::loop_tests::{Loop, definition};
 use super::worlds_tests::{on_start, thing, world};
 
 #[test]
+fn a_for_each_that_cannot_be_evaluated_fails_its_responder_in_its_turn() {
+    let entries = json!({"emit": [thing(json!({"n": 1}))]});
+    let ask = json!({"ask": {"group": "fast", "max_tokens": 9,
+        "messages": [{"role": "user", "content": "{{ item }}"}]}});
+    let each = |work: &Value| json!({"for_each": {"from": "object.data.n"}, "work": work});
+    let definition = definition(&[&world(
+        "w",
+        json!([
+            on_start("first", json!({"work": entries})),
+            on_start("emits", each(&entries)),
+            on_start("emits-nothing", each(&json!({"emit": []}))),
+            on_start("asks", each(&ask)),
+            on_start("last", json!({"work": entries})),
+        ]),
+    )]);
+    let mut run = Loop::new(&definition, "text");
+    run.run();
+    let kinds: Vec<_> = run.frames.iter().map(|frame| frame.event.kind()).collect();
+    let failed = "responder.failed";
+    let made = "object.created";
+    assert_eq!(
+        kinds[1..],
+        ["responder.fired", made, failed, failed, failed, made]
+    );
+    for (told, name) in run.failures.iter().zip(["emits", "emits-nothing", "asks"]) {
+        assert!(told.contains(&format!(r#""responder":"{name}""#)), "{told}");
+        let why = "for_each needs a list, and has a value of type string";
+        assert!(told.contains(why), "{told}");
+    }
+    let hash = run.world().hash();
+    for length in 0..=run.frames.len() {
+        let mut cut = run.restarted(&run.frames[..length]);
+        cut.run();
+        let same = cut.world().hash() == hash && cut.frames.len() == run.frames.len();
+        assert!(same && cut.responding.is_idle(), "cut at {length}");
+    }
+}
+
+#[test]
 fn an_id_or_a_key_that_is_too_long_is_rejected_and_data_may_be_as_long_as_it_likes() {
     let long = "{{ params.goal }}";
     let relation = |more: Value| {
