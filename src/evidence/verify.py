@@ -24,13 +24,13 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "ba6e05f4be7f4286de4824e2360c6c59d24a6f2c0a70d6a074837b6cbe9657b7",
-    "verify_outputs.py": "529a827b0e5d867add26c4eb55ca6316dfa1c6a14b36ba0026a14f596c2889fb",
+    "verify_outputs.py": "1fa3b89b7cb928d5cc54e01ecf2195c555eee76c5dc36a199a1be984016c727c",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "fc670f63c8e095cdeaca44225163783cc8140eda13820fe111d097a0fd597f84",
-    "verify_world.py": "8e0336425e0161cbab0d7ffe976d36b8c1a4b241800b655dad4bea99bbecdae5",
-    "verify_queue.py": "1eedf9420b693c0f3bd7593f1828109e94f17ed76f637fb8072027475cab71c2",
+    "verify_calls.py": "eb0a2769235498b9585563a63d05004069678f9d2c758bcacc5a4f5958c5e4e7",
+    "verify_world.py": "3144bbc27d741fa2cd9d8d4553178d7368adb4330c6ff6e9fa9fe3269f423f4b",
+    "verify_queue.py": "14c876b8751bebbe05a2746ad9dad7e0886a7880944053d5dde1a4e03c0cb224",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
-    "verify_repeated.py": "7d4c134b5ddfe65a4a9d9ae231154cd2f07eca3efd1d3c63fe102dbc6c0648f3",
+    "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 USED = "content", "outputs", "signed", "calls", "world"  # By this one; the others by these.
 FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64

@@ -12,8 +12,6 @@ use ktsu_workflow::definition::{
     CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse, CompiledWorlds,
 };
 
-use super::world::wrong_if;
-
 const UNDECLARED: &str = "its type is not declared";
 
 /// A candidate that reacts.
@@ -35,6 +33,7 @@ pub(super) struct Outputs<'a> {
 }
 
 /// Whether verdicts are such as the definition of their responders allows; those that react, or fail.
+/// Which of them wait, the fold has seen to.
 pub(super) fn judge_candidates(
     worlds: &CompiledWorlds,
     candidates: &[Candidate],
@@ -48,7 +47,6 @@ pub(super) fn judge_candidates(
             CompiledResponse::Ask(_) => (0, Some(TaskKind::Ask)),
             CompiledResponse::Run { .. } => (0, Some(TaskKind::Run)),
         };
-        let waits = responder.plan.after_ms.is_some();
         let reacts = told.verdict == FiringVerdict::Fired;
         let right = match reacts {
             true => {
@@ -58,10 +56,11 @@ pub(super) fn judge_candidates(
             false => told.items.is_none() && told.entries == 0 && told.task.is_none(),
         };
         let reason = told.reason.is_some() == (told.verdict == FiringVerdict::Failed);
-        let postponed = waits == (told.verdict == FiringVerdict::Postponed);
         let may_fail = told.verdict == FiringVerdict::Failed && responder.for_each.is_some();
-        let right = right && reason && postponed && (may_fail || !told.fails);
-        wrong_if(!right, "a verdict is not one that its responder can have")?;
+        wrong_if(
+            !(right && reason && (may_fail || !told.fails)),
+            "a verdict is not one that its responder can have",
+        )?;
         if reacts || told.fails {
             fired.push(ReactingCandidate {
                 at,
@@ -396,4 +395,11 @@ fn skippable(entries: &[CompiledEntry], from: (u32, u32), to: (u32, u32)) -> boo
     }
     let between = to.0 - from.0 == 1 || nothing(0, entries.len());
     between && nothing(from.1, entries.len()) && nothing(0, to.1 as usize)
+}
+
+pub(super) fn wrong_if(condition: bool, words: &str) -> Result<(), String> {
+    match condition {
+        true => Err(words.to_owned()),
+        false => Ok(()),
+    }
 }

@@ -97,6 +97,7 @@ impl<'a> WorldUsage<'a> {
             depth: depth.unwrap_or(deepest),
             dropped: Dropped {
                 outputs: dropped_outputs(self.worlds, self.responding),
+                timers: self.responding.timer_count() as u64,
                 triggers: self.responding.queued_triggers(),
             },
             elapsed_ms,
