@@ -186,6 +186,7 @@ fn post_error(refused: PostError) -> ProblemDetails {
                 None => stale,
             }
         }
+        PostError::NoSuchFrame { .. } => problem(ErrorCode::StaleRevision),
         PostError::NoSubject(_) => problem(ErrorCode::InvalidRequest)
             .with_hint("post the events about each object on their own"),
         PostError::Unfit { violations, .. } => {

@@ -27,8 +27,8 @@ PARTS = {
     "verify_outputs.py": "1fa3b89b7cb928d5cc54e01ecf2195c555eee76c5dc36a199a1be984016c727c",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "eb0a2769235498b9585563a63d05004069678f9d2c758bcacc5a4f5958c5e4e7",
-    "verify_world.py": "6ff8b3ce3683054ebf4c110d1a18fa6eb645775868e3176296f325220447b1f5",
-    "verify_queue.py": "e38efd9c5fe7a0cc60a631390486844a2be00c9a05cb22f4cd9cd4bc59ec89bf",
+    "verify_world.py": "3144bbc27d741fa2cd9d8d4553178d7368adb4330c6ff6e9fa9fe3269f423f4b",
+    "verify_queue.py": "14c876b8751bebbe05a2746ad9dad7e0886a7880944053d5dde1a4e03c0cb224",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }

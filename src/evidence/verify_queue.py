@@ -11,7 +11,7 @@ LIMITS = "max_events", "max_llm_cost_micro_usd", "max_recursion_depth", "max_wal
 MAX_TIMERS = 10000  # Of the responders of a run, at once.
 # `of` waited with the event of another frame, and looks at it as of this one.
 Trigger = namedtuple("Trigger", "seq at kind key about patch of", defaults=(None,))
-Candidate = namedtuple("Candidate", "at name items entries")
+Candidate = namedtuple("Candidate", "at name items entries fails")
 
 def micros(frame):
     """When a frame was appended, in microseconds."""
@@ -149,15 +149,15 @@ class Queue:
     def close(self): self.current, self.firing, self.next = None, None, None
 
     def first_of(self, at):
-        return next(((one.at, 0, 0) for one in self.firing if one.at >= at and one.entries
-                     and one.items != 0), None)
+        return next(((one.at, 0, 0) for one in self.firing if one.at >= at and
+                     (one.fails or one.entries and one.items != 0)), None)
 
     def find(self, name): return next((one for one in self.firing or () if one.name == name), None)
 
     def place(self, name, item, entry):
         """The place of an output that is left."""
         one = self.find(name)
-        if one is None or (item is None) != (one.items is None): return None
+        if one is None or one.fails or (item is None) != (one.items is None): return None
         fit = entry < one.entries and (item or 0) < (1 if one.items is None else one.items)
         place = one.at, item or 0, entry
         return place if fit and self.next is not None and place >= self.next else None
@@ -167,6 +167,9 @@ class Queue:
         if self.next is None: return True
         for one in self.firing:
             if one.at < self.next[0] or to and one.at > to[0]: continue
+            if one.fails:
+                if to is None or one.at != to[0]: return False
+                continue
             begin = self.next[1:] if one.at == self.next[0] else (0, 0)
             end = to[1:] if to and one.at == to[0] else (1 if one.items is None else one.items, 0)
             if not skippable(self.plan.entries(one.name), begin, end): return False
@@ -186,8 +189,10 @@ class Queue:
             self.advance()
         self.fired = True
         self.set_timers(candidates)
-        self.firing = [Candidate(at, one["responder"], one.get("items"), one.get("entries", 0))
-                       for at, one in enumerate(candidates) if one["verdict"] == "fired"]
+        # What fails has its failure in the place of outputs.
+        self.firing = [Candidate(at, one["responder"], one.get("items"), one.get("entries", 0),
+                                 "fails" in one) for at, one in enumerate(candidates)
+                       if one["verdict"] == "fired" or "fails" in one]
         self.next = self.first_of(0)
         if self.next is None: self.close()
 

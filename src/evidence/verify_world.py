@@ -292,6 +292,8 @@ class World(object if MISSING else QUEUE.Queue):
                              (0, None, False))
             right = right and (items is None or is_number(items) and items < 1 << 32)
             right = right and ("reason" in one) == (verdict == "failed")
+            may_fail = verdict == "failed" and "for_each" in responder and one.get("fails") is True
+            right = right and ("fails" not in one or may_fail)
             waits = self.waits(trigger, one["responder"])
             right = right and (verdict == ("postponed" if room > 0 else "failed")) if waits else \
                 right and verdict != "postponed"
@@ -367,6 +369,13 @@ class World(object if MISSING else QUEUE.Queue):
             right = frame.actor == "responder:goal" and not frame.cause
             return wrong_if(not right, "the actor is not the one it is from")
         one = self.find(name)
+        if one is not None and one.fails:
+            right = entry is None and item is None and self.skips((one.at, 0, 0))
+            right = right and self.next is not None and self.next[0] <= one.at
+            wrong_if(not right, "an output before it is missing")
+            wrong_if(frame.actor != "responder:" + name, "the actor is not the one it is from")
+            right = frame.cause == [self.current.seq]
+            return wrong_if(not right, "its cause is not what it follows from, alone")
         known = one is not None and entry is not None and entry < len(self.plan.entries(name))
         wrong_if(not known, "its responder has no such entry")
         self.follows(frame, name, item, entry)
@@ -389,7 +398,7 @@ class World(object if MISSING else QUEUE.Queue):
         wrong_if(not right, "no such limit would be exceeded")
         left = 0
         for one in self.firing or ():
-            if self.next and one.at >= self.next[0]:
+            if self.next and one.at >= self.next[0] and not one.fails:
                 left += one.entries * (1 if one.items is None else one.items)
                 if one.at == self.next[0]: left -= self.next[1] * one.entries + self.next[2]
         right = data["event_count"] == self.events

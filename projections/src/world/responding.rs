@@ -42,6 +42,7 @@ use timers::Timers;
 use super::activity::{Activity, is_address};
 use super::budget::RaisedLimits;
 use super::derivation::{GOAL_ACTOR, TriggerKey};
+use super::failures::Failures;
 use super::graph::{World, WorldChange};
 use super::posts::Posts;
 use super::reactions::Reactions;
@@ -81,6 +82,7 @@ pub struct Responding {
     wall: WallTime,
     /// Whether the timer of the budget fired, until limits are raised.
     is_time_up: bool,
+    failures: Failures,
 }
 
 impl Responding {
@@ -108,6 +110,7 @@ impl Responding {
             exhausted: None,
             wall: WallTime::default(),
             is_time_up: false,
+            failures: Failures::default(),
         }
     }
 
@@ -359,8 +362,12 @@ impl Responding {
             }
             WorldEvent::Failed(failed) => {
                 self.rejected = None;
+                let goes_on = self.reactions.goes_on(&failed.responder);
+                if goes_on {
+                    self.failures.take(failed);
+                }
                 if let Some(address) = &failed.address {
-                    match self.reactions.goes_on(&failed.responder) {
+                    match goes_on {
                         true => self.tasks.forget(address),
                         false => self.tasks.set_aside(address),
                     }

@@ -36,8 +36,8 @@ pub struct PostCommand {
     pub by: Principal,
     /// Requests with the same key and events are recorded once.
     pub key: Option<String>,
-    /// The last frame about the object or the relation that the events are about, as far as the
-    /// client knows.
+    /// A frame since which nobody changed the object or the relation that the events are about, as
+    /// far as the client knows.
     pub expected: Option<u64>,
 }
 
@@ -87,6 +87,14 @@ pub enum PostError {
         expected: u64,
         /// The last frame about it; nothing: it is not there.
         actual: Option<u64>,
+    },
+    /// A precondition names a frame that the run does not have.
+    #[error("the run has no frame {expected}: its last is {last}")]
+    NoSuchFrame {
+        /// The frame that was named.
+        expected: u64,
+        /// The last frame of the run.
+        last: u64,
     },
     /// A precondition, and several objects or none that it could be about.
     #[error("If-Match needs a post about one object or relation, and this one is about {0}")]
@@ -139,6 +147,10 @@ pub fn post(
     }
     check_open(worlds.budget, state, responding, command.events.len())?;
     if let Some(expected) = command.expected {
+        let last = state.next_seq().saturating_sub(1);
+        if expected > last {
+            return Err(PostError::NoSuchFrame { expected, last });
+        }
         check_unchanged(responding.head(), &command.events, expected)?;
     }
     let n = responding.next_post();
@@ -211,7 +223,8 @@ fn check_open(
     }
 }
 
-/// Whether nobody changed what a post is about since a frame.
+/// Whether nobody changed what a post is about since a frame: the last one about it, or any behind
+/// that.
 fn check_unchanged(world: &World, events: &[PostedEvent], expected: u64) -> Result<(), PostError> {
     let named = events
         .iter()
@@ -226,7 +239,7 @@ fn check_unchanged(world: &World, events: &[PostedEvent], expected: u64) -> Resu
         true => world.relation(&id).map(|relation| relation.changed),
         false => world.object(&id).map(|object| object.changed),
     };
-    match actual == Some(expected) {
+    match actual.is_some_and(|actual| actual <= expected) {
         true => Ok(()),
         false => Err(PostError::Stale {
             id,
