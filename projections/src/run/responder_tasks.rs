@@ -120,13 +120,18 @@ impl RunState {
 
     /// Whether something that a responder asked or ran has begun and not ended.
     pub(super) fn has_open_responder_tasks(&self) -> bool {
-        let asked = |(_, tasks): (u32, &Tasks)| tasks.list.iter().any(AgentTask::is_unfinished);
         let of_responder = |(parent, at): (u32, u32)| parent == 0 && at >= FIRST_RESPONDER_TASK;
         let ran = |scope: &Scope| {
             let open = !scope.abandoned && scope.ended.is_none();
             open && scope.parent.is_some_and(of_responder)
         };
-        self.open_asks().any(asked) || self.scopes.iter().any(ran)
+        self.has_open_asks() || self.scopes.iter().any(ran)
+    }
+
+    /// Whether a question that was sent out has not ended.
+    pub(super) fn has_open_asks(&self) -> bool {
+        let mut open = self.open_asks();
+        open.any(|(_, tasks)| tasks.list.iter().any(AgentTask::is_unfinished))
     }
 
     /// What is due for what a responder asked, from its plan.

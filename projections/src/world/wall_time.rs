@@ -11,7 +11,7 @@ use crate::used_time::UsedTime;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WallTime {
     used: UsedTime,
-    /// How long no engine ran, or the machine slept.
+    /// How long no engine ran, the machine slept, or only people could move it.
     down_ms: u64,
 }
 
@@ -21,7 +21,10 @@ impl WallTime {
         let before = self.used.millis();
         self.used.apply(frame, still);
         let since = self.used.millis().saturating_sub(before);
-        if let Event::Run(RunEvent::Continued(again)) = &frame.event
+        if still {
+            // Something else than a person's decision came, and a wait for people goes on or ends.
+            self.down_ms += since;
+        } else if let Event::Run(RunEvent::Continued(again)) = &frame.event
             && again.why == ContinueReason::Restart
         {
             self.down_ms += since;
