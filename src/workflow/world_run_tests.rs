@@ -1,6 +1,7 @@
 //! Runs that load worlds: what happens in them, however their logs are cut.
 
 mod budget_tests;
+mod cost_tests;
 mod people_tests;
 mod posts_tests;
 

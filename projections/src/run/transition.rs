@@ -335,7 +335,8 @@ impl RunState {
         let failing = self.failing().is_some();
         let affordable = match event {
             AgentEvent::BudgetExhausted(spent) => {
-                self.budget() == Some(spent.limit_micro_usd)
+                let limit = Some(spent.limit_micro_usd);
+                (self.budget() == limit || self.world_cost_limit() == limit)
                     && self.spend().cost_micro_usd == spent.cost_micro_usd
                     && spent.cost_micro_usd >= spent.limit_micro_usd
             }

@@ -1,7 +1,7 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
 use ktsu_ledger::event::plan::world::WorldBudget;
-use ktsu_ledger::event::{PersonEvent, RunEvent, StepEvent, WorldEvent};
+use ktsu_ledger::event::{AgentEvent, PersonEvent, RunEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 use super::scope::Scope;
@@ -194,12 +194,16 @@ impl RunState {
     /// Takes any frame, behind everything else that takes it. `still`: whether only people could move
     /// the run until then.
     pub(super) fn apply_to_worlds(&mut self, frame: &Frame, still: bool) {
+        let refused = self.is_refused_by_worlds(frame);
         // Without worlds this is all that they cost.
         let Some(mut responding) = self.responding.take() else {
             return;
         };
         responding.apply_time(frame, still);
         responding.apply(frame);
+        if refused {
+            responding.refuse_call();
+        }
         if frame.scope.is_empty() {
             self.apply_steps_to_worlds(frame, &mut responding);
         }
@@ -209,6 +213,14 @@ impl RunState {
         if self.status().is_terminal() && frame.event.is_world_input() {
             self.reopen(frame);
         }
+    }
+
+    /// Whether a frame says that the budget of the worlds does not allow a model call.
+    fn is_refused_by_worlds(&self, frame: &Frame) -> bool {
+        let Event::Agent(AgentEvent::BudgetExhausted(spent)) = &frame.event else {
+            return false;
+        };
+        self.world_cost_limit() == Some(spent.limit_micro_usd)
     }
 
     /// A run that had ended goes on because of what somebody posted, or with a raised budget. Steps

@@ -74,6 +74,8 @@ pub struct Responding {
     wall: WallTime,
     /// Whether the timer of the budget fired, until limits are raised.
     is_time_up: bool,
+    /// Whether a model call was refused, since the cost had reached its limit, until limits are raised.
+    is_call_refused: bool,
 }
 
 impl Responding {
@@ -100,6 +102,7 @@ impl Responding {
             exhausted: None,
             wall: WallTime::default(),
             is_time_up: false,
+            is_call_refused: false,
         }
     }
 
@@ -411,7 +414,8 @@ impl Responding {
             | WorldEvent::BudgetRaised(_) => {
                 if let WorldEvent::BudgetRaised(raised) = event {
                     self.raised.take(raised);
-                    (self.exhausted, self.is_time_up) = (None, false);
+                    self.exhausted = None;
+                    (self.is_time_up, self.is_call_refused) = (false, false);
                 } else if let WorldEvent::BudgetExhausted(exhausted) = event {
                     self.exhausted = Some(Box::new(exhausted.clone()));
                 }

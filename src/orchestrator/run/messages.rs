@@ -203,7 +203,12 @@ impl RunTask {
     fn report_received(&mut self, message: ReportMessage) -> Result<(), InvariantViolation> {
         let next_is_due = reports::next_is_due(&message);
         let premature = report::claims_timeout(&message.events) && self.judge_deadline()?;
-        let taken = match report::report(&self.state, &message.scope, message.events) {
+        let taken = match report::report(
+            &self.state,
+            &message.scope,
+            message.events,
+            &self.shared.peers.prices,
+        ) {
             ReportAdmission::Accepted(_) if premature => ReportOutcome::Stale,
             ReportAdmission::Accepted(drafts) => {
                 self.report_is_due = next_is_due;
