@@ -231,6 +231,7 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         | InterventionError::Paused
         | InterventionError::IsRecompute
         | InterventionError::EndedWithoutFrom
+        | InterventionError::NothingUnanswered
         | InterventionError::Inside(_) => problem(ErrorCode::NotResumable),
         InterventionError::LeavesAFailure { failed, .. } => {
             problem(ErrorCode::NotResumable).with_hint(format!("restart from {failed}"))

@@ -1,5 +1,6 @@
 //! Runs that load worlds: what happens in them, however their logs are cut.
 
+mod again_tests;
 mod budget_tests;
 mod cost_tests;
 mod people_tests;

@@ -1,7 +1,7 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
 use ktsu_ledger::event::plan::world::WorldBudget;
-use ktsu_ledger::event::{AgentEvent, PersonEvent, RunEvent, StepEvent, WorldEvent};
+use ktsu_ledger::event::{AgentEvent, OverlaySet, PersonEvent, RunEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 use super::scope::Scope;
@@ -40,6 +40,28 @@ impl RunState {
                 Some(RunStatus::Complete) => true,
                 _ => false,
             }
+    }
+
+    /// Whether the run is complete, and its responders would react to something that came since: a
+    /// person laid a value over the output of a step.
+    pub fn has_unseen_triggers(&self) -> bool {
+        let complete = self
+            .scope(0)
+            .is_some_and(|root| root.status == RunStatus::Complete);
+        complete && self.responding().is_some_and(|all| !all.is_idle())
+    }
+
+    /// Whether responders of the run, which is complete, react to a value that a person lays over an
+    /// output of a step.
+    pub fn reacts_to_overlay(&self, set: &OverlaySet) -> bool {
+        let complete = self
+            .scope(0)
+            .is_some_and(|root| root.status == RunStatus::Complete);
+        complete
+            && !self.is_parked()
+            && self
+                .responding()
+                .is_some_and(|all| all.reacts_to_overlay(&set.field, &set.value))
     }
 
     /// Whether a person may raise the budget of the run's worlds: it goes on, has completed, or failed

@@ -39,6 +39,7 @@ use super::derivation::{GOAL_ACTOR, TriggerKey};
 use super::graph::{World, WorldChange};
 use super::posts::Posts;
 use super::reactions::Reactions;
+use super::steps::{STEP_OBJECT, member};
 use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask, came_to_nothing, has_no_gateway};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
 use super::wall_time::WallTime;
@@ -231,14 +232,14 @@ impl Responding {
                 self.tasks.announce(&frame.scope, frame.seq, None);
             }
             Event::Run(RunEvent::Failed(_)) if is_address(&frame.scope) => {
-                self.tasks.set_aside(&frame.scope);
+                self.tasks.set_aside(&frame.scope, frame.seq);
             }
             Event::Agent(AgentEvent::Finished(end))
                 if is_address(&end.step) && came_to_nothing(end) =>
             {
                 match has_no_gateway(end) {
-                    true => self.tasks.leave_unanswered(&end.step),
-                    false => self.tasks.set_aside(&end.step),
+                    true => self.tasks.leave_unanswered(&end.step, frame.seq),
+                    false => self.tasks.set_aside(&end.step, frame.seq),
                 }
             }
             Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
@@ -288,6 +289,15 @@ impl Responding {
         );
         self.enqueue(frame, "object.patched", change, queued);
         self.advance();
+    }
+
+    /// Whether anybody reacts to such an overlay.
+    pub fn reacts_to_overlay(&self, field: &str, value: &CanonicalJson) -> bool {
+        let patch = member(field, value);
+        let reacting = self
+            .reactions
+            .candidates("object.patched", Some(STEP_OBJECT), Some(&patch));
+        !reacting.is_empty()
     }
 
     /// What a responder asked or ran has ended with this outcome, `{output}` or `{error}`: its
@@ -387,7 +397,7 @@ impl Responding {
                 if let Some(address) = &failed.address {
                     match self.reactions.goes_on(&failed.responder) {
                         true => self.tasks.forget(address),
-                        false => self.tasks.set_aside(address),
+                        false => self.tasks.set_aside(address, frame.seq),
                     }
                 }
                 if failed.responder == GOAL_ACTOR && !self.has_fired {

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     BranchCreated, Effects, OverlaySet, PersonEvent, Principal, RunEvent, RunResumed, StepEvent,
-    Violation,
+    Violation, is_address,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::{FoldError, RunState, StepStatus};
+use ktsu_projections::run::{FoldError, RunState, RunStatus, StepStatus};
 use ktsu_projections::world::Responding;
+use ktsu_projections::world::steps::step_object;
 use serde_json::Value;
 
 use super::ENGINE;
@@ -153,6 +154,11 @@ pub enum InterventionError {
     /// A run that has ended goes on only from some step.
     #[error("the run has ended; say which step to begin again with")]
     EndedWithoutFrom,
+    /// It is complete, and its responders have all replies.
+    #[error(
+        "the run is complete, and no question of its responders is without a reply; a post lets it go on"
+    )]
+    NothingUnanswered,
     /// Something that failed would stay failed.
     #[error("step {failed:?} failed and does not depend on {from:?}")]
     LeavesAFailure {
@@ -270,6 +276,38 @@ pub fn overlay(
     })
 }
 
+/// The frames of an overlay: it, and the resumption of a run that is complete and whose responders react
+/// to it, as to what is posted.
+///
+/// # Errors
+/// [`InterventionError`].
+pub fn overlay_of_run(
+    definition: &Definition,
+    state: &RunState,
+    said: OverlayCommand,
+) -> Result<Vec<Draft>, InterventionError> {
+    let (by, reason) = (said.by.clone(), said.reason.clone());
+    let draft = overlay(definition, state, said)?;
+    let reacts = match &draft.event {
+        Event::Person(PersonEvent::OverlaySet(set)) if draft.scope.is_empty() => {
+            state.reacts_to_overlay(set).then(|| step_object(&set.step))
+        }
+        _ => None,
+    };
+    let resumed = reacts.map(|object| Draft {
+        scope: String::new(),
+        actor: draft.actor.clone(),
+        cause: vec![Cause::Here(state.next_seq())],
+        event: Event::Run(RunEvent::Resumed(RunResumed {
+            by,
+            from: Some(object),
+            paused_ms: None,
+            reason: Some(reason),
+        })),
+    });
+    Ok(std::iter::once(draft).chain(resumed).collect())
+}
+
 /// What the schemas of a step say about an output: its own, and that of whatever makes it.
 fn output_violations(
     definition: &Definition,
@@ -325,7 +363,8 @@ fn output_violations(
     found
 }
 
-/// Checks a resumption at a moment. Without `from` a waiting branch or a paused run goes on.
+/// Checks a resumption at a moment. Without `from` a waiting branch or a paused run goes on, and one that
+/// has ended asks and runs again what came to nothing for its responders.
 ///
 /// # Errors
 /// [`InterventionError`].
@@ -349,9 +388,18 @@ pub fn resume(
     if !ended && !state.is_parked() && paused.is_none() {
         return Err(InterventionError::NotResumable(state.status().as_str()));
     }
+    let from = match from {
+        None if ended => Some(task_to_begin_again(state, None)?),
+        Some(name)
+            if ended && state.to_ask_again(Some(&name)).is_some() && !is_step(state, &name) =>
+        {
+            Some(task_to_begin_again(state, Some(&name))?)
+        }
+        from => from,
+    };
     match &from {
-        None if ended => return Err(InterventionError::EndedWithoutFrom),
         None => {}
+        Some(address) if is_address(address) && state.to_ask_again(Some(address)).is_some() => {}
         Some(step) if step.contains('/') => return Err(InterventionError::Inside(step.clone())),
         Some(step) => check_restartable(state, step)?,
     }
@@ -365,6 +413,25 @@ pub fn resume(
             paused_ms: paused.map(|pause| now.millis_since(pause.at)),
             reason,
         })),
+    })
+}
+
+fn is_step(state: &RunState, name: &str) -> bool {
+    let root = state.scope(0);
+    root.is_some_and(|root| root.shape.position(name).is_some())
+}
+
+/// The address of what a responder asked or ran and begins again; of one that is named, if one is. All
+/// that came to nothing begins again with it.
+fn task_to_begin_again(state: &RunState, of: Option<&str>) -> Result<String, InterventionError> {
+    let complete = state.status() == RunStatus::Complete;
+    if !complete && !state.failed_by_responder_task() {
+        return Err(InterventionError::EndedWithoutFrom);
+    }
+    let address = state.to_ask_again(of).map(str::to_owned);
+    address.ok_or_else(|| match complete && state.responding().is_some() {
+        true => InterventionError::NothingUnanswered,
+        false => InterventionError::EndedWithoutFrom,
     })
 }
 

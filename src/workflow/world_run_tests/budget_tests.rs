@@ -36,7 +36,7 @@ impl Driven {
         Ok(())
     }
 
-    fn resumes(&mut self, from: Option<&str>) -> Result<(), InterventionError> {
+    pub(crate) fn resumes(&mut self, from: Option<&str>) -> Result<(), InterventionError> {
         let now = Timestamp::from_micros(self.now + 1_000);
         let from = from.map(str::to_owned);
         let draft = resume(&self.state, from, ann(), None, now)?;
