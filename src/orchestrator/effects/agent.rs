@@ -266,7 +266,7 @@ impl Dispatch {
                     let refused: Option<TaskRefused> = serde_json::from_slice(&body).ok();
                     let why = refused.map(|refused| refused.message).unwrap_or_default();
                     let words = format!("the runtime refused the task with status {status}: {why}");
-                    let words = shared.secrets.redactor.redact_text(&words);
+                    let words = shared.secrets.redactor().redact_text(&words);
                     return self
                         .dispatch_refused(&mailbox, "runtime_refused", &words)
                         .await;
