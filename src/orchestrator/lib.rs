@@ -22,6 +22,7 @@ mod peers;
 mod principal_secrets;
 pub mod recompute;
 mod recorded;
+mod refused_posts;
 mod registry;
 pub mod reports;
 mod run;
@@ -69,6 +70,7 @@ use ktsu_workflow::admit::{self, Invocation, InvocationError};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn;
+use refused_posts::RefusedPosts;
 use registry::{NewRun, RunRegistry};
 use secrets::RunSecrets;
 use supervise::Supervisor;
@@ -138,6 +140,7 @@ pub(crate) struct Shared {
     runs: RunRegistry,
     supervisor: Supervisor,
     own_tools: BuiltinServers,
+    refused_posts: RefusedPosts,
 }
 
 /// A request to start a run.
@@ -232,6 +235,7 @@ impl Orchestrator {
             kit: parts.kit,
             supervisor: Supervisor::default(),
             own_tools: BuiltinServers::default(),
+            refused_posts: RefusedPosts::default(),
         });
         tokio::spawn(spawn_supervisor_ticks(Arc::downgrade(&shared)));
         // What only reads has nothing to go on from.
