@@ -49,7 +49,6 @@ use ktsu_orchestrator::{
     clock, rebuild_index,
 };
 use ktsu_peer::Peer;
-use ktsu_projections::run::{GroupPrice, GroupPrices};
 use ktsu_runtime::{self as runtime, Callbacks, GatewayLink, LocalOrchestrator, Runtime};
 use ktsu_server::{self as server, BindError, ServerLimits};
 use ktsu_subscriptions::EventFeed;
@@ -212,7 +211,9 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     values::shows_none_of(&environment, &provider_keys)?;
     let here = matches!(setup.agents, Agents::Here { .. });
     let groups = here.then(|| routing_digests(&gateway));
-    let prices = here.then(|| group_prices(&gateway)).unwrap_or_default();
+    let prices = here
+        .then(|| agents::group_prices(&gateway))
+        .unwrap_or_default();
     let ledger::OpenedLedger {
         mut lock,
         mut store,
@@ -582,13 +583,6 @@ async fn note_parts(facts: &Arc<StoreStream>, event: StoreEvent) -> Result<(), O
     let noted = tokio::task::spawn_blocking(move || facts.append(vec![(Vec::new(), event)]));
     let noted = noted.await.map_err(other)?;
     noted.map(drop).map_err(OpenEngineError::Other)
-}
-
-/// What the calls of each group cost at most.
-fn group_prices(gateway: &Gateway) -> GroupPrices {
-    let highest = gateway.highest_prices().into_iter();
-    let prices = highest.map(|(group, (input, output))| (group, GroupPrice { input, output }));
-    prices.collect()
 }
 
 /// The digest of how a gateway routes the calls of each group: SHA-256 over RFC 8785 text (decision

@@ -176,6 +176,9 @@ fn post_error(refused: PostError) -> ProblemDetails {
         PostError::NoWorlds => ErrorCode::NoWorld.into(),
         PostError::NotOpen(_) => problem(ErrorCode::InvalidRunState)
             .with_hint("post to a run that goes on or is complete, or fork this one"),
+        PostError::IsRecompute => {
+            problem(ErrorCode::InvalidRunState).with_hint("post to the run it is of")
+        }
         PostError::Exhausted(_) => problem(ErrorCode::BudgetExhausted).with_hint(RAISE_THE_BUDGET),
         PostError::KeyReused => ErrorCode::IdempotencyConflict.into(),
         PostError::Stale { actual, .. } => {

@@ -24,13 +24,13 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "ba6e05f4be7f4286de4824e2360c6c59d24a6f2c0a70d6a074837b6cbe9657b7",
-    "verify_outputs.py": "529a827b0e5d867add26c4eb55ca6316dfa1c6a14b36ba0026a14f596c2889fb",
+    "verify_outputs.py": "1fa3b89b7cb928d5cc54e01ecf2195c555eee76c5dc36a199a1be984016c727c",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "fc670f63c8e095cdeaca44225163783cc8140eda13820fe111d097a0fd597f84",
-    "verify_world.py": "a009db96f40912c1565b1368811b2153966d9bc246fa2f3d454740db5028ddc6",
-    "verify_queue.py": "e1fba7b031c48243b452ffe9a38f4ecef9c3b14f69f0a29fe07b38e48f6e5bbb",
+    "verify_calls.py": "eb0a2769235498b9585563a63d05004069678f9d2c758bcacc5a4f5958c5e4e7",
+    "verify_world.py": "6ff8b3ce3683054ebf4c110d1a18fa6eb645775868e3176296f325220447b1f5",
+    "verify_queue.py": "e38efd9c5fe7a0cc60a631390486844a2be00c9a05cb22f4cd9cd4bc59ec89bf",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
-    "verify_repeated.py": "7d4c134b5ddfe65a4a9d9ae231154cd2f07eca3efd1d3c63fe102dbc6c0648f3",
+    "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 USED = "content", "outputs", "signed", "calls", "world"  # By this one; the others by these.
 FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64

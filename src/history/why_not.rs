@@ -2,6 +2,7 @@
 
 mod reasons;
 mod responder;
+mod waiting;
 
 use std::collections::HashSet;
 

@@ -53,6 +53,7 @@ impl Orchestrator {
         mut request: ForkRequest,
     ) -> Result<ForkReceipt, CommandError> {
         self.shared.has_room()?;
+        intervention::reject_recompute(run)?;
         // Redacted before validation, because errors quote the request.
         redact(&self.shared.secrets.redactor(), &mut request);
         if let Some(point) = shared_prefix(&request) {

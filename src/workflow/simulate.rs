@@ -20,9 +20,9 @@ use std::sync::Arc;
 use ktsu_ledger::event::{
     ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent, WorldEvent,
 };
-use ktsu_ledger::frame::Link;
-use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash};
+use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash, Timestamp};
 use ktsu_projections::run::{RunState, StepStatus};
+use ktsu_projections::world::Responding;
 use ktsu_projections::world::activity::is_address;
 use serde_json::{Map, Value};
 
@@ -30,8 +30,10 @@ use super::definition::Definition;
 use super::next::{Memo, TaskSpec, task_spec};
 use super::params;
 use super::redecide::{Redecider, split_input, to_draft};
+use super::replay::Definitions;
 use super::rules::DecisionRules;
-use super::turn::{Turn, continuation};
+use super::timers;
+use super::turn::{InvariantViolation, Turn, continuation, link_for};
 use ktsu_schema::message_at;
 
 /// A task: scope, step, item, attempt.
@@ -88,13 +90,51 @@ pub fn simulate(
         ..to_draft(first)
     };
     let begun = Redecider::begin(Arc::clone(definition), first, draft);
+    take_inputs(recorded, rest, begun, recorded_as, None)
+}
+
+/// Decides a recorded run again under its own definitions, with everything that people did to it.
+/// Its inputs may have been replaced by others with the same subjects: by other replies, say.
+///
+/// # Errors
+/// [`SimulationError`].
+pub fn redecide(
+    recorded: &[Frame],
+    definitions: &mut Definitions,
+) -> Result<Simulation, SimulationError> {
+    let Some((first, rest)) = recorded.split_first() else {
+        return Err(SimulationError::NoInvocation);
+    };
+    let mut introduced = HashMap::new();
+    for frame in recorded {
+        let brought = definitions.introduced_by(frame);
+        let brought = brought.map_err(|error| SimulationError::Broken(error.to_string()))?;
+        introduced.extend(brought.map(|definition| (frame.seq, definition)));
+    }
+    let definition = introduced.get(&first.seq);
+    let definition = Arc::clone(definition.ok_or(SimulationError::NoInvocation)?);
+    let begun = Redecider::begin(Arc::clone(&definition), first, to_draft(first));
+    take_inputs(recorded, rest, begun, &definition, Some(introduced))
+}
+
+/// Takes everything that is recorded behind the invocation. `introduced`: what people did to the run is
+/// taken, too, and these are the definitions that frames bring.
+fn take_inputs(
+    recorded: &[Frame],
+    rest: &[Frame],
+    begun: Result<(Redecider, Turn), InvariantViolation>,
+    recorded_as: &Definition,
+    introduced: Option<HashMap<u64, Arc<Definition>>>,
+) -> Result<Simulation, SimulationError> {
     let (run, turn) = begun.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
     let mut stage = Simulator {
         run,
         frames: Vec::new(),
         task_specs: BTreeMap::new(),
         recorded,
+        recorded_as,
         numbers: HashMap::from([(0, 0)]),
+        introduced,
     };
     stage.record_turn(turn)?;
     let mut waiting: Vec<&[Frame]> = Vec::new();
@@ -102,7 +142,12 @@ pub fn simulate(
     let (mut rest, mut ended) = (rest, false);
     while let (input @ [frame, ..], after) = split_input(rest) {
         rest = after;
+        if frame.event.role() == Role::Input {
+            stage.fire_timers(frame, after)?;
+        }
         match &frame.event {
+            // Those of the new definition fire by its own.
+            event if waits_no_more(event).is_some() => continue,
             Event::Run(RunEvent::Continued(again)) => {
                 if again.why == ContinueReason::Idle {
                     ended = true;
@@ -111,9 +156,7 @@ pub fn simulate(
                 continue;
             }
             event if event.role() == Role::Decision => continue,
-            Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_))
-            | Event::Person(_)
-            | Event::World(WorldEvent::BudgetRaised(_)) => {
+            event if is_intervention(event) && stage.introduced.is_none() => {
                 let kind = frame.event.kind().to_owned();
                 return Err(SimulationError::Disturbed(frame.seq, kind));
             }
@@ -126,6 +169,7 @@ pub fn simulate(
     });
     if ended || failed {
         // It may have more to do than it had when it was recorded, or go on where that failed.
+        while stage.fire_timer(None)? {}
         stage.end_if_idle()?;
     }
     left.extend(waiting.into_iter().flatten().cloned());
@@ -135,6 +179,36 @@ pub fn simulate(
         unused_inputs: left,
         state: stage.run.state,
     })
+}
+
+/// The responder that had waited long enough, if an input says so.
+fn waits_no_more(event: &Event) -> Option<&str> {
+    match event {
+        Event::Run(RunEvent::TimerFired(fired)) => fired.responder.as_deref(),
+        Event::Run(_)
+        | Event::Recompute(_)
+        | Event::Step(_)
+        | Event::Item(_)
+        | Event::Agent(_)
+        | Event::Worker(_)
+        | Event::Webhook(_)
+        | Event::Person(_)
+        | Event::World(_)
+        | Event::Kv(_)
+        | Event::Delivery(_)
+        | Event::Store(_)
+        | Event::Foreign { .. } => None,
+    }
+}
+
+/// Whether a person changed the course of a run with an input.
+pub(crate) fn is_intervention(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_))
+            | Event::Person(_)
+            | Event::World(WorldEvent::BudgetRaised(_))
+    )
 }
 
 /// The invocation, as the new definition would have taken it: a param that had its default is
@@ -203,8 +277,11 @@ struct Simulator<'a> {
     frames: Vec<Frame>,
     task_specs: BTreeMap<TaskAttemptKey, TaskSpec>,
     recorded: &'a [Frame],
+    recorded_as: &'a Definition,
     /// The numbers that recorded inputs have here, and recorded decisions that inputs name.
     numbers: HashMap<u64, u64>,
+    /// The definitions that frames bring, where what people did to the run is taken.
+    introduced: Option<HashMap<u64, Arc<Definition>>>,
 }
 
 impl Simulator<'_> {
@@ -237,6 +314,10 @@ impl Simulator<'_> {
         };
         if first.event.posted().is_some() {
             return !self.run.state.takes_posts();
+        }
+        // A person takes up what has ended.
+        if is_intervention(&first.event) {
+            return false;
         }
         if self.run.state.status().is_terminal() {
             return true;
@@ -287,7 +368,7 @@ impl Simulator<'_> {
             return Ok(false);
         };
         let broken = |error: &dyn std::fmt::Display| SimulationError::Broken(error.to_string());
-        let link: Link = self.run.state.link();
+        let link = link_for(&self.run.state, &draft);
         let sealed = draft.seal(link, at).map_err(|error| broken(&error))?;
         if self.run.state.check(&sealed.frame).is_err() {
             return Ok(false);
@@ -299,6 +380,10 @@ impl Simulator<'_> {
             (Ok(turn), _) => {
                 let numbers = input.iter().map(|frame| frame.seq).zip(seq..);
                 self.numbers.extend(numbers);
+                let introduced = self.introduced.as_ref();
+                if let Some(definition) = introduced.and_then(|all| all.get(&first.seq)) {
+                    self.run.definition = Arc::clone(definition);
+                }
                 self.record_turn(turn)?;
                 Ok(true)
             }
@@ -326,6 +411,9 @@ impl Simulator<'_> {
         });
         draft.cause = causes.collect();
         renumber::renumber(&mut draft.event, here);
+        if let Event::Run(RunEvent::Branched(branch)) = &mut draft.event {
+            branch.fork_position = self.run.state.next_seq();
+        }
         draft
     }
 
@@ -347,6 +435,47 @@ impl Simulator<'_> {
             let next = self.run.decide(vec![draft], self.run.state.at());
             turn = next.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
         }
+    }
+
+    /// Fires the timers of responders that were due when an input came, but for those that fire later
+    /// in the record: an engine may be late.
+    fn fire_timers(&mut self, input: &Frame, rest: &[Frame]) -> Result<(), SimulationError> {
+        let fires_now = waits_no_more(&input.event).is_some();
+        loop {
+            let next = self.run.state.responding().and_then(Responding::next_timer);
+            let Some(next) = next else { return Ok(()) };
+            let of_next = |frame: &Frame| waits_no_more(&frame.event) == Some(next.responder);
+            let before = self.recorded_as.worlds();
+            let before = before.and_then(|all| all.responder(next.responder));
+            let as_before = before.is_some_and(|(_, one)| one.plan.after_ms == Some(next.after_ms));
+            let is_late = !fires_now && as_before && rest.iter().any(of_next);
+            if next.due > input.at || is_late {
+                return Ok(());
+            }
+            if !self.fire_timer(Some(input.at))? || fires_now {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fires the next timer of a responder, at some moment or when it is due. Whether there was one
+    /// that may fire.
+    fn fire_timer(&mut self, at: Option<Timestamp>) -> Result<bool, SimulationError> {
+        let state = &self.run.state;
+        let Some(next) = state.responding().and_then(Responding::next_timer) else {
+            return Ok(false);
+        };
+        let draft = timers::responder_waited(&next);
+        let at = at.unwrap_or(next.due).max(state.at());
+        let broken = |error: &dyn std::fmt::Display| SimulationError::Broken(error.to_string());
+        let sealed = draft.clone().seal(state.link(), at);
+        let sealed = sealed.map_err(|error| broken(&error))?;
+        if state.check(&sealed.frame).is_err() {
+            return Ok(false);
+        }
+        let turn = self.run.decide(vec![draft], at);
+        self.record_turn(turn.map_err(|error| broken(&error))?)?;
+        Ok(true)
     }
 
     /// Ends a run that loads worlds, if nothing is due in it.

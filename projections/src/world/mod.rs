@@ -33,7 +33,7 @@ pub mod responding;
 pub mod steps;
 mod tasks;
 pub mod trigger;
-mod wall_time;
+pub(crate) mod wall_time;
 
 pub use activity::Activity;
 pub use comparison::WorldComparison;
@@ -45,7 +45,7 @@ pub use index::{IndexValue, IndexedFields};
 pub use object::{WorldObject, WorldRelation};
 pub use posts::PostRecord;
 pub use reactions::Reactions;
-pub use responding::Responding;
+pub use responding::{MAX_TIMERS, ResponderTimer, Responding};
 pub use tasks::{TaskPhase as ResponderTaskPhase, WorldTask};
 pub use trigger::{TaskContext, Trigger, TriggerSubject};
 

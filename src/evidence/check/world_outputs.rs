@@ -30,7 +30,8 @@ pub(super) struct Outputs<'a> {
     pub(super) fired: &'a [ReactingCandidate],
 }
 
-/// Whether verdicts are such as the definition of their responders allows; those that react.
+/// Whether verdicts are such as the definition of their responders allows; those that react. Which of
+/// them wait, the fold has seen to.
 pub(super) fn judge_candidates(
     worlds: &CompiledWorlds,
     candidates: &[Candidate],
@@ -44,7 +45,6 @@ pub(super) fn judge_candidates(
             CompiledResponse::Ask(_) => (0, Some(TaskKind::Ask)),
             CompiledResponse::Run { .. } => (0, Some(TaskKind::Run)),
         };
-        let waits = responder.plan.after_ms.is_some();
         let reacts = told.verdict == FiringVerdict::Fired;
         let right = match reacts {
             true => {
@@ -54,9 +54,10 @@ pub(super) fn judge_candidates(
             false => told.items.is_none() && told.entries == 0 && told.task.is_none(),
         };
         let reason = told.reason.is_some() == (told.verdict == FiringVerdict::Failed);
-        let postponed = waits == (told.verdict == FiringVerdict::Postponed);
-        let right = right && reason && postponed;
-        wrong_if(!right, "a verdict is not one that its responder can have")?;
+        wrong_if(
+            !(right && reason),
+            "a verdict is not one that its responder can have",
+        )?;
         if reacts {
             fired.push(ReactingCandidate {
                 at,

@@ -14,6 +14,7 @@ use ktsu_workflow::definition::{
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
 use super::reasons::{Reason, WhyNot};
+use super::waiting::waiting;
 use crate::provenance::world_names::{ResponderView, TrackedGuard};
 use crate::provenance::worlds::{WorldFacts, cause};
 use crate::provenance::{FieldNotFoundError, TracedRun, find_in_world, origins, segments};
@@ -47,6 +48,7 @@ pub(super) fn why_not(
         failures: Failures::of(story, name),
         because: Vec::new(),
         reacted: false,
+        waits: false,
     };
     let decided = explainer.decisions(name);
     let pending = explainer.pending(place);
@@ -66,7 +68,8 @@ pub(super) fn why_not(
         let words = format!("{}: {}", explainer.event(*seq, kind), explainer.held_up());
         explainer.push(Some(*seq), words, &Provenance::default());
     }
-    let status = match (explainer.reacted, decided_any, pending.is_empty()) {
+    let nothing_due = pending.is_empty() && !explainer.waits;
+    let status = match (explainer.reacted, decided_any, nothing_due) {
         (true, ..) => "reacted",
         (false, _, false) => "waiting",
         (false, true, true) => "did not react",
@@ -153,6 +156,8 @@ struct Explainer<'s, 'f> {
     failures: Failures<'f>,
     because: Vec<Reason>,
     reacted: bool,
+    /// Whether a timer of its own is still to fire.
+    waits: bool,
 }
 
 impl<'f> Explainer<'_, 'f> {
@@ -228,7 +233,7 @@ impl<'f> Explainer<'_, 'f> {
         let Some((trigger, world)) = self.facts.trigger(decision.trigger) else {
             return;
         };
-        let event = self.event(decision.trigger, &trigger.kind);
+        let event = self.event(trigger.event_seq(), &trigger.kind);
         let view = ResponderView::of_goal(self.story, self.facts, decision.fired);
         let responder = view
             .as_ref()
@@ -257,9 +262,9 @@ impl<'f> Explainer<'_, 'f> {
                 self.push(Some(decision.fired), words, &values.unwrap_or_default());
             }
             FiringVerdict::Postponed => {
-                let after = responder.plan.after_ms.unwrap_or_default();
-                let words = format!("{event}: it is evaluated {after} ms later");
-                self.push(Some(decision.fired), words, &none);
+                let (waits, words) = waiting(self.responding, decision.trigger, decision.candidate);
+                self.waits |= waits;
+                self.push(Some(decision.fired), format!("{event}: {words}"), &none);
             }
             FiringVerdict::Fired => match seen {
                 Ok(view) => self.fired(decision, (trigger, responder), view, &event),

@@ -69,6 +69,9 @@ pub enum PostError {
     /// It has failed or was cancelled, or is a branch that waits.
     #[error("the run is {0}, so nothing can be posted to it")]
     NotOpen(&'static str),
+    /// A recompute asks what was asked, and nothing else.
+    #[error("this is a recompute, and no run, so nothing can be posted to it")]
+    IsRecompute,
     /// The budget has no room for it.
     #[error("the budget of the world is used up: {0}")]
     Exhausted(String),
@@ -188,6 +191,9 @@ fn check_open(
     responding: &Responding,
     events: usize,
 ) -> Result<(), PostError> {
+    if state.stream().kind() == "recompute" {
+        return Err(PostError::IsRecompute);
+    }
     if let Some(exhausted) = responding.exhausted() {
         return Err(PostError::Exhausted(exhausted.reasons.join(", ")));
     }

@@ -43,9 +43,10 @@ use crate::template::Template;
 use names::ResponderNames;
 use output::Maker;
 pub(crate) use output::misfit;
+pub use verdict::MAX_TASKS;
 use verdict::{Evaluated, Evaluation};
 
-pub(crate) use ask::evaluate as evaluate_reply;
+pub(crate) use ask::{ReplyEnd, evaluate as evaluate_reply};
 pub use look_up::{InspectedLookup, MAX_COUNTED};
 
 /// What holds for all responders of a run.
@@ -183,7 +184,7 @@ pub fn next_output(
         return Some(reply::react(&stage, (task, outcome), next.entry));
     }
     let Some(firing) = responding.firing() else {
-        return Some(fired(&stage, memo));
+        return Some(fired(&stage, responding, memo));
     };
     let mut place = firing
         .next()
@@ -214,7 +215,7 @@ pub fn next_output(
     }
     // What is evaluated here is evaluated for this trigger, which is not the current one yet.
     let mut memo = ResponderMemo::default();
-    Some(fired(&stage, &mut memo))
+    Some(fired(&stage, responding, &mut memo))
 }
 
 /// The next frame of what the goal of a run becomes, before anything reacts to it. A run without a
@@ -288,14 +289,17 @@ impl ResponderMemo {
     }
 }
 
-/// `responder.fired`: evaluates every candidate.
-fn fired(stage: &Stage<'_>, memo: &mut ResponderMemo) -> Response {
+/// `responder.fired`: evaluates every candidate that does not wait.
+fn fired(stage: &Stage<'_>, responding: &Responding, memo: &mut ResponderMemo) -> Response {
     let mut candidates = Vec::new();
+    let mut timers = 0;
     for (at, place) in (0u32..).zip(&stage.trigger.candidates) {
         let Some(responder) = stage.context.worlds.responders().get(*place as usize) else {
             continue;
         };
-        let evaluated = verdict::evaluate(stage, responder);
+        let sets_timer = responding.sets_timer(stage.trigger, *place, timers);
+        let evaluated = verdict::judge(stage, responder, sets_timer);
+        timers += usize::from(matches!(evaluated, Evaluated::Postponed));
         candidates.push(evaluated.candidate(responder));
         if let Evaluated::Fired(evaluation) = evaluated {
             memo.candidates.insert(at, evaluation);

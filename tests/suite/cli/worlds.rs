@@ -22,9 +22,12 @@ fn world_frames(desk: &Desk, run: &str) -> Vec<String> {
     let all = frames(desk, run).into_iter();
     let kinds = all.map(|frame| frame["type"].as_str().unwrap().to_owned());
     let of_worlds = ["object.", "relation.", "llm."];
-    kinds
+    let kinds: Vec<String> = kinds
         .filter(|kind| of_worlds.iter().any(|group| kind.starts_with(group)))
-        .collect()
+        .collect();
+    let listed = desk.ktsu(&["frames", run, "--world"]);
+    assert_eq!(listed.is(0).out.lines().count(), kinds.len(), "{listed:?}");
+    kinds
 }
 
 /// A run of a kit for a goal: its envelope.
@@ -461,6 +464,52 @@ fn the_kit_that_the_page_on_worlds_builds_runs_as_the_page_says() {
 }
 
 #[test]
+fn responders_that_wait_on_the_page_are_sound_and_their_run_says_what_it_waits_for() {
+    let (desk, page) = built();
+    let world = desk.path().join("reviews/worlds/reviews.world.yaml");
+    let mut text = std::fs::read_to_string(&world).unwrap();
+    let waiting: Vec<&str> = page
+        .split("```yaml\n# Also in responders of the kit above\n")
+        .skip(1)
+        .filter_map(|block| block.split("```").next())
+        .collect();
+    assert_eq!(waiting.len(), 2);
+    for line in waiting.iter().flat_map(|responder| responder.lines()) {
+        text.push_str(&format!(
+            "  {}\n",
+            line.replace("15m", "40ms").replace("5m", "20ms")
+        ));
+    }
+    std::fs::write(&world, text).unwrap();
+    let found = desk.ktsu(&["validate", "reviews", "--json"]).is(0).json();
+    assert_eq!(found["faults"], json!([]), "{found:#}");
+    let said = desk.ktsu(&["run", "reviews", "--goal", "Blue kettle"]);
+    let all = said.is(0).err.clone();
+    for line in [
+        "responder remind-of-unrated waits 40 ms",
+        "responder remind-of-unrated has waited",
+    ] {
+        assert_eq!(all.matches(line).count(), 3, "{line}: {all}");
+    }
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    let run = runs["runs"][0]["run_id"].as_str().unwrap();
+    is_decided_again(&desk, run);
+    let why = desk.ktsu(&["trace", run, "--why-not", "remind-of-unrated"]);
+    let why = &why.is(0).out;
+    let words = "it waited 40 ms, and looked then";
+    assert_eq!(why.matches(words).count(), 3, "{why}");
+    let world = &desk.ktsu(&["world", run, "--json"]).is(0).json();
+    assert_eq!(
+        world["timeline"]["tree"]
+            .to_string()
+            .matches("waits")
+            .count(),
+        0,
+        "{world:#}"
+    );
+}
+
+#[test]
 fn each_mistake_on_the_page_gives_the_error_that_the_page_names() {
     let (desk, page) = built();
     let world = desk.path().join("reviews/worlds/reviews.world.yaml");
@@ -485,4 +534,64 @@ fn each_mistake_on_the_page_gives_the_error_that_the_page_names() {
     assert!(tried >= 6, "{tried}");
     std::fs::write(&world, sound).unwrap();
     desk.ktsu(&["validate", "reviews"]).is(0);
+}
+
+/// The kit below the desk, with the rules of its provider changed.
+fn with_rules(desk: &Desk, name: &str, from: &str, to: &str) -> String {
+    let rules = format!("scripted/{name}.yaml");
+    let world = format!("worlds/{name}.world.yaml");
+    for file in ["kit.yaml", "gateway.yaml", &world, &rules] {
+        let text = std::fs::read_to_string(Path::new(&kit(name)).join(file)).unwrap();
+        let text = match file == rules {
+            true => {
+                assert!(text.contains(from), "{text}");
+                text.replace(from, to)
+            }
+            false => text,
+        };
+        desk.write_file(&format!("{name}/{file}"), &text);
+    }
+    name.to_owned()
+}
+
+#[test]
+fn a_recompute_asks_every_question_again_and_says_which_objects_would_differ() {
+    let desk = Desk::new();
+    let envelopes = [
+        ("research", run(&desk, &kit("research"), "Tidal power")),
+        ("incidents", incidents(&desk, "approve")),
+    ];
+    for (name, envelope) in &envelopes {
+        let again = desk.ktsu(&["recompute", id(envelope), "--kit", &kit(name)]);
+        again.is(0).says("world\n  no changes\nverdict clean");
+        is_decided_again(&desk, id(envelope));
+    }
+    let envelope = run(&desk, &kit("diligence"), "Evaluate Acme");
+    let (all, hash) = world(&desk, id(&envelope));
+    let claim = all[1]["id"].as_str().unwrap();
+    let changed = with_rules(&desk, "diligence", "sells subscriptions", "sells nothing");
+    let recompute = ["recompute", id(&envelope), "--kit", &changed];
+    let said = desk.ktsu(&recompute);
+    said.is(1)
+        .says("@write-claim.")
+        .says("value_changed")
+        .says("~1 objects patched")
+        .says(&format!("~ {claim}"))
+        .says("/data/text: ");
+    let markdown = desk.ktsu(&[&recompute[..], &["--markdown"]].concat());
+    markdown.is(1).says("### World").says(&format!("~ {claim}"));
+    let verdict = desk.ktsu(&[&recompute[..], &["--json"]].concat());
+    let verdict = verdict.is(1).json();
+    let patched = &verdict["world"]["diff"]["patched_objects"];
+    assert_eq!(patched[0]["id"], claim, "{verdict:#}");
+    assert_eq!(patched[0]["changes"][0]["path"], "/data/text");
+    assert_eq!(world(&desk, id(&envelope)).1, hash, "the run has changed");
+    // One question alone, and the recompute as a stream of its own.
+    let address = verdict["tasks"][0]["step"].as_str().unwrap();
+    let one = desk.ktsu(&[&recompute[..], &["--step", address]].concat());
+    one.is(1).says(address);
+    let own = verdict["recompute_id"].as_str().unwrap();
+    is_decided_again(&desk, own);
+    is_decided_again(&desk, id(&envelope));
+    desk.ktsu(&["verify"]).is(0);
 }
