@@ -63,6 +63,8 @@ pub(crate) fn subscription_error(error: SubscriptionError) -> ProblemDetails {
             .with_hint("egress.allow of the environment file lists private addresses"),
         SubscriptionError::NoSecret(_) => problem(ErrorCode::SubscriptionRefused)
             .with_hint("export it, or set it under variables, and start again"),
+        SubscriptionError::ShownBy(_) => problem(ErrorCode::SubscriptionRefused)
+            .with_hint("sign with a key of its own, which is in no other variable"),
         SubscriptionError::LedgerStopped(_) => problem(ErrorCode::LedgerStopped),
         SubscriptionError::Store(error) => error.into(),
     }
@@ -235,6 +237,7 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         | InterventionError::Paused
         | InterventionError::IsRecompute
         | InterventionError::EndedWithoutFrom
+        | InterventionError::NothingUnanswered
         | InterventionError::Inside(_) => problem(ErrorCode::NotResumable),
         InterventionError::LeavesAFailure { failed, .. } => {
             problem(ErrorCode::NotResumable).with_hint(format!("restart from {failed}"))

@@ -55,7 +55,7 @@ impl Orchestrator {
         principal: Principal,
     ) -> Result<RunAccepted, RecomputeStartError> {
         let readers = &self.shared.readers;
-        let step = step.map(|step| self.shared.secrets.redactor.redact_text(&step));
+        let step = step.map(|step| self.shared.secrets.redactor().redact_text(&step));
         let prepared = readers.with(move |reader| {
             let frames = frames(reader, &run)?;
             rules::check_rules_known(&frames).map_err(RecomputeError::from)?;

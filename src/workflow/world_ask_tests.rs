@@ -404,7 +404,7 @@ fn an_identical_question_is_answered_by_the_earlier_reply_without_any_declaratio
         if let [AgentEvent::Request(request)] = events.as_mut_slice() {
             request.routing = Some("routed".to_owned());
         }
-        report(&run.state, "", events)
+        report(&run.state, "", events, &Default::default())
     };
     let [first, second] = &addresses[..] else {
         panic!("{addresses:?}");

@@ -70,7 +70,7 @@ impl<'a> WorldUsage<'a> {
         let deepest = activity.deepest().max(depth).unwrap_or_default();
         let cost = self.state.spend().cost_micro_usd;
         let max_cost = limits.max_llm_cost_micro_usd;
-        let asks = next.is_some_and(|next| next.asks);
+        let asks = next.is_some_and(|next| next.asks) || self.responding.is_call_refused();
         let is_time_up = self.responding.is_time_up();
         let over_events = events > limits.max_events;
         let over_depth = deepest > limits.max_recursion_depth;

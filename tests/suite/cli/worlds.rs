@@ -193,8 +193,26 @@ fn a_question_that_no_gateway_can_answer_is_a_warning_of_a_complete_run() {
     assert_eq!(warnings[0]["code"], "unknown_group");
     assert_eq!(warnings[0]["responder"], "write-finding");
 
+    // They are asked once a gateway has the group.
+    let again = envelope["run_id"].as_str().unwrap();
+    desk.ktsu(&["trace", again, "--why-not", "write-finding"])
+        .is(0)
+        .says(&format!("it begins again with: ktsu resume {again}"));
+    desk.ktsu(&["resume", again, "--kit", &silent])
+        .is(2)
+        .warns("the gateway has no model group \"fast\"");
+    desk.ktsu(&["resume", again, "--kit", &kit("research")])
+        .is(0);
+    let resumed = desk.ktsu(&["runs", "get", again]).is(0).json();
+    assert!(resumed.get("warnings").is_none(), "{resumed:#}");
+    is_decided_again(&desk, again);
+    desk.ktsu(&["resume", again, "--kit", &kit("research")])
+        .is(2)
+        .warns("no question of its responders is without a reply");
+
     let answered = run(&desk, &kit("research"), "Tidal power");
     assert!(answered.get("warnings").is_none(), "{answered:#}");
+    assert_eq!(world(&desk, again), world(&desk, id(&answered)));
     let steps = desk.ktsu(&["run", &kit("hello"), "--json"]).is(0).json();
     assert!(steps.get("world").is_none() && steps.get("warnings").is_none());
 }

@@ -62,6 +62,17 @@ impl Responding {
         self.failures.all()
     }
 
+    /// Whether a model call was refused, since the cost had reached its limit, and limits were not
+    /// raised since.
+    pub fn is_call_refused(&self) -> bool {
+        self.is_call_refused
+    }
+
+    /// A model call was refused, since the cost has reached its limit.
+    pub fn refuse_call(&mut self) {
+        self.is_call_refused = true;
+    }
+
     /// A person takes the run up again: what was set aside is asked or run again.
     pub fn take_up(&mut self) {
         self.tasks.wait_again(|phase| phase == TaskPhase::SetAside);
