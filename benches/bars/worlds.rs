@@ -8,8 +8,8 @@ use ktsu_ledger::event::ContinueReason;
 use ktsu_ledger::event::plan::Plan;
 use ktsu_ledger::event::plan::world::WorldPlan;
 use ktsu_ledger::{Frame, Record};
-use ktsu_projections::{Lineage, RunState};
 use ktsu_projections::world::activity::is_world_frame;
+use ktsu_projections::{Lineage, RunState};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::turn;
 use serde_json::{Value, json};
@@ -238,7 +238,10 @@ pub(crate) fn causes(_: Effort, table: &mut Table) {
     const MOST: Duration = Duration::from_secs(1);
     let recorded = plans::record_turns(&chain(), goal(), (OBJECTS + 10) * 3);
     let frames: Vec<&Frame> = recorded.sealed.iter().map(|one| &one.frame).collect();
-    let last = frames.iter().rposition(|frame| is_world_frame(frame)).unwrap() as u64;
+    let last = frames
+        .iter()
+        .rposition(|frame| is_world_frame(frame))
+        .unwrap() as u64;
     let mut reached = 0;
     let mut times: Vec<Duration> = (0..9)
         .map(|_| {

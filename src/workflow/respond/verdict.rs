@@ -14,7 +14,7 @@ use crate::expression::{EvaluationError, from_value, truthy};
 
 /// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
 /// until it ends, with the world as of the trigger.
-const MAX_TASKS: usize = 10_000;
+pub const MAX_TASKS: u32 = 10_000;
 
 /// What a responder found, if it reacts.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ fn try_evaluate(
         None => None,
         Some(list) if list.is_null() => Some(Arc::default()),
         Some(list) => match list.as_array() {
-            Some(items) if items.len() > MAX_TASKS && !is_emitted(&responder.work) => {
+            Some(items) if items.len() > MAX_TASKS as usize && !is_emitted(&responder.work) => {
                 return Err(EvaluationError {
                     code: "expression_cost",
                     message: format!("for_each gives more than {MAX_TASKS} items to ask or run"),
