@@ -84,18 +84,7 @@ const JUSTIFIED: [(&str, Justified); 3] = [
                 "src/workflow",
                 &["definition/agent.rs", "next/notice.rs", "timers.rs"],
             ),
-            (
-                "src/history",
-                &[
-                    "provenance/hops.rs",
-                    "provenance/world_answer.rs",
-                    "why_not/responder.rs",
-                ],
-            ),
-            (
-                "src/evidence",
-                &["check/frames.rs", "check/world_outputs.rs"],
-            ),
+            ("src/evidence", &["check/frames.rs"]),
             ("src/config", &["fault.rs"]),
             ("src/environment", &["resolve.rs", "shape.rs"]),
             ("src/gateway", &["error.rs"]),

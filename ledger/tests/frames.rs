@@ -225,8 +225,14 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             world: Some(name()),
         })),
         Event::Run(RunEvent::TimerFired(TimerFired {
+            responder: None,
             step: Some(name()),
             timer: TimerKind::Retry,
+        })),
+        Event::Run(RunEvent::TimerFired(TimerFired {
+            responder: Some(name()),
+            step: None,
+            timer: TimerKind::After,
         })),
         Event::Run(RunEvent::ClockJumped(ClockJumped {
             clock: Timestamp::from_micros(5),

@@ -12,7 +12,7 @@ mod world;
 
 pub use details::{DetailedRun, EnvelopeDetails};
 pub use fold::EnvelopeFold;
-pub use world::{EnvelopeWarning, WorldSummary};
+pub use world::{EnvelopeWarning, ResponderWait, WorldSummary};
 
 use std::collections::BTreeMap;
 

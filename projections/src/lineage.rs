@@ -234,6 +234,10 @@ fn describe_run(event: &RunEvent) -> String {
         RunEvent::Completed(_) => String::new(),
         RunEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
         RunEvent::TimerFired(fired) => match fired.timer {
+            ktsu_ledger::event::TimerKind::After => {
+                let responder = fired.responder.as_deref().unwrap_or_default();
+                format!("{responder} has waited long enough")
+            }
             ktsu_ledger::event::TimerKind::Retry => "time to send again".to_owned(),
             ktsu_ledger::event::TimerKind::RunTimeout => "the run's time is over".to_owned(),
             ktsu_ledger::event::TimerKind::WorldBudget => {

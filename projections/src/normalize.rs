@@ -207,6 +207,13 @@ fn about(frame: &Frame, data: &Value, names: &HashMap<u64, String>) -> Option<St
             let address = text("responder").filter(|address| is_address(address));
             address.map(str::to_owned)
         }
+        Event::Run(RunEvent::TimerFired(fired)) => {
+            let Cause::Here(event) = frame.cause.first()? else {
+                return None;
+            };
+            let responder = fired.responder.as_ref()?;
+            Some(format!("{responder} after {}", names.get(event)?))
+        }
         Event::Run(_)
         | Event::Recompute(_)
         | Event::Item(_)

@@ -12,7 +12,7 @@ use ktsu_projections::step_name::path_in;
 use super::output::{BOLD, DIM, line, note, painted, row, sheet};
 use super::reading::{find_run, open};
 use super::{Common, Failure, json, text};
-use ktsu_history::frame_page::{self, FramePage, PageLimit};
+use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
 
 /// How often a followed ledger is polled while no frames arrive.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
@@ -28,6 +28,9 @@ pub(super) struct Arguments {
     /// The maximum number of frames
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
+    /// Only the frames of responders that a budget of events counts: objects, relations, questions
+    #[arg(long)]
+    world: bool,
     /// Continues until the run has ended
     #[arg(long)]
     follow: bool,
@@ -40,6 +43,11 @@ pub(super) struct Arguments {
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let (reader, place) = open(common)?;
     let (stream, scope) = find_run(&reader, &arguments.run)?;
+    let selection = FrameSelection {
+        scope,
+        world: arguments.world,
+        expand: arguments.expand,
+    };
     let mut from = arguments.from;
     let mut left = arguments.limit.unwrap_or(usize::MAX);
     while left > 0 {
@@ -47,7 +55,7 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         let ended = !arguments.follow || has_ended(&reader, &stream)?;
         let limit = left.min(frame_page::MAX_FRAMES);
         let bound = PageLimit::frames(limit);
-        let page = frame_page::page(&reader, &stream, &scope, from, bound, arguments.expand)?;
+        let page = frame_page::page(&reader, &stream, &selection, from, bound)?;
         left -= page.frames.len();
         from = page.after;
         let all = if common.json || arguments.expand {

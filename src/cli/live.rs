@@ -6,6 +6,7 @@
 //! an item, a model's reply, a reflection, a repair, a tool call and its result, approvals and
 //! their decisions, a lost worker.
 
+mod responders;
 mod tally;
 mod tools;
 mod waits;
@@ -21,6 +22,7 @@ use ktsu_projections::calls::CallHistory;
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::step_name::path_in;
 
+use self::responders::WaitingResponders;
 use self::tally::{Items, Tally};
 use self::tools::ToolNote;
 use self::waits::Waits;
@@ -47,6 +49,8 @@ pub(super) struct Live {
     calls: CallHistory,
     /// How long running steps have waited for people.
     waits: Waits,
+    /// Responders that wait before they look at something.
+    responders: WaitingResponders,
     /// Where lines go.
     out: Box<dyn Fn(&str)>,
     /// The output device, queried for every line because a terminal may change its size.
@@ -98,6 +102,7 @@ impl Live {
             cost_micro_usd: 0,
             calls: CallHistory::default(),
             waits: Waits::default(),
+            responders: WaitingResponders::default(),
             out: Box::new(note),
             sheet: note_sheet,
         }
@@ -106,6 +111,11 @@ impl Live {
     /// Applies a frame.
     pub(super) fn apply(&mut self, frame: &Frame) {
         self.waits.apply(frame);
+        for words in self.responders.apply(frame) {
+            if !self.terminal {
+                self.print(&words);
+            }
+        }
         let call = tools::note(&mut self.calls, frame);
         if let Event::Run(event) = &frame.event {
             return self.run(frame, event);
@@ -187,7 +197,7 @@ impl Live {
         if !self.terminal {
             return;
         }
-        if self.running.is_empty() {
+        if self.running.is_empty() && self.responders.is_empty() {
             return transient("");
         }
         transient(&painted(DIM, &self.progress_line()));
@@ -211,7 +221,8 @@ impl Live {
                     doing => format!("{named} {doing}, {took}"),
                 }
             });
-        let named = named.collect::<Vec<_>>().join("; ");
+        let waiting = self.responders.words();
+        let named = named.chain(waiting).collect::<Vec<_>>().join("; ");
         let cost = match self.cost_micro_usd {
             0 => String::new(),
             cost => format!("  {}", text::cost(cost)),

@@ -18,7 +18,7 @@ use super::layout::columns;
 use super::output::{BOLD, DIM, WARN, line, painted, print_json, row, sheet, symbols};
 use super::reading::{find_run, no_such_child, open};
 use super::{Common, Failure, content, json as shape, origin, text};
-use ktsu_history::frame_page::{self, PageLimit, is_within};
+use ktsu_history::frame_page::{self, FrameSelection, PageLimit, is_within};
 use ktsu_history::trace::{self, TraceFilter};
 use ktsu_history::{self as history, report, steps, webhooks};
 
@@ -119,7 +119,11 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     match arguments.frame.as_deref().or(inner) {
         Some(frame) => {
             let seq = number(&stream, &frames, frame)?;
-            let page = frame_page::page(&reader, &stream, "", seq, PageLimit::frames(1), true)?;
+            let selection = FrameSelection {
+                expand: true,
+                ..FrameSelection::default()
+            };
+            let page = frame_page::page(&reader, &stream, &selection, seq, PageLimit::frames(1))?;
             let whole = page.frames.first().filter(|(found, _)| *found == seq);
             let whole = whole.map(|(_, text)| text.as_str());
             let ways = match arguments.descendants {

@@ -2,6 +2,7 @@
 //! invariant 13; decisions C3 and K3).
 
 pub mod authentication;
+mod entry_name;
 pub mod principals;
 mod resolve;
 pub mod settings;

@@ -4,9 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::id::is_name;
-
-use super::shape;
+use super::{entry_name, shape};
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::read::ConfigReader;
 use ktsu_config::variables::is_variable;
@@ -125,7 +123,9 @@ fn principal(
     names: &mut BTreeMap<String, usize>,
 ) -> Option<PrincipalDeclaration> {
     let fields = reader.shaped(node, &shape::PRINCIPAL)?;
-    let name = fields.read("name", |node| name_of(reader, node, names));
+    let name = fields.read("name", |node| {
+        entry_name::read(reader, node, "principal", reserved, names)
+    });
     let token = fields.read("token", |node| reference(reader, node, "token"));
     let roles = fields.read("roles", |node| roles_of(reader, node));
     let secrets = fields.get("secrets");
@@ -138,29 +138,10 @@ fn principal(
     })
 }
 
-fn name_of(
-    reader: &mut ConfigReader<'_>,
-    node: &YamlNode,
-    names: &mut BTreeMap<String, usize>,
-) -> Option<String> {
-    let name = reader.string(node, "name")?;
-    if !is_name(name) {
-        let words = format!("{name:?} cannot be the name of a principal");
-        let hint = "a letter or digit, then letters, digits, '.', '_' and '-', at most 64";
-        return reader.reject(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
-    }
-    if name == LOCAL {
-        let words = "local is reserved for callers where no tokens are required";
-        let fault = Fault::new(FaultCode::ReservedName, node.place, words);
-        return reader.reject(fault.hint("give the principal a name of its own"));
-    }
-    if let Some(first) = names.get(name) {
-        let words = format!("two principals are named {name:?}");
-        let hint = format!("the first one is on line {first}");
-        return reader.reject(Fault::new(FaultCode::DuplicateName, node.place, words).hint(hint));
-    }
-    names.insert(name.to_owned(), node.place.line);
-    Some(name.to_owned())
+/// Why a name is none for a principal of a file.
+fn reserved(name: &str) -> Option<String> {
+    let words = "local is reserved for callers where no tokens are required";
+    (name == LOCAL).then(|| words.to_owned())
 }
 
 fn roles_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<BTreeSet<PrincipalRole>> {

@@ -8,10 +8,9 @@ use ktsu_config::read::ConfigReader;
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_delivery::retry::{DEFAULT_ATTEMPTS, DEFAULT_BACKOFF_MS, MAX_ATTEMPTS, MAX_BACKOFF_MS};
 use ktsu_delivery::{DeliveryRetry, FramePattern, PatternError};
-use ktsu_ledger::id::is_name;
 
 use super::principals::{SecretReference, reference};
-use super::{settings, shape};
+use super::{entry_name, settings, shape};
 
 /// The most subscriptions of an engine, those that were added later included.
 pub const MAX_SUBSCRIPTIONS: usize = 128;
@@ -54,7 +53,9 @@ fn subscription(
     names: &mut BTreeMap<String, usize>,
 ) -> Option<SubscriptionDeclaration> {
     let fields = reader.shaped(node, &shape::SUBSCRIPTION)?;
-    let name = fields.read("name", |node| name_of(reader, node, names));
+    let name = fields.read("name", |node| {
+        entry_name::read(reader, node, "subscription", reserved, names)
+    });
     let pattern = fields.read("pattern", |node| pattern_of(reader, node));
     let url = fields.read("url", |node| settings::http_url(reader, node));
     let secret = fields.read("secret", |node| reference(reader, node, "secret"));
@@ -79,29 +80,10 @@ fn subscription(
     })
 }
 
-fn name_of(
-    reader: &mut ConfigReader<'_>,
-    node: &YamlNode,
-    names: &mut BTreeMap<String, usize>,
-) -> Option<String> {
-    let name = reader.string(node, "name")?;
-    if !is_name(name) {
-        let words = format!("{name:?} cannot be the name of a subscription");
-        let hint = "a letter or digit, then letters, digits, '.', '_' and '-', at most 64";
-        return reader.reject(Fault::new(FaultCode::BadValue, node.place, words).hint(hint));
-    }
-    if name.starts_with(GIVEN_PREFIX) {
-        let words = format!("names that begin with {GIVEN_PREFIX} are given by the API");
-        let fault = Fault::new(FaultCode::ReservedName, node.place, words);
-        return reader.reject(fault.hint("give the subscription a name of its own"));
-    }
-    if let Some(first) = names.get(name) {
-        let words = format!("two subscriptions are named {name:?}");
-        let hint = format!("the first one is on line {first}");
-        return reader.reject(Fault::new(FaultCode::DuplicateName, node.place, words).hint(hint));
-    }
-    names.insert(name.to_owned(), node.place.line);
-    Some(name.to_owned())
+/// Why a name is none for a subscription of a file.
+fn reserved(name: &str) -> Option<String> {
+    let words = || format!("names that begin with {GIVEN_PREFIX} are given by the API");
+    name.starts_with(GIVEN_PREFIX).then(words)
 }
 
 /// A pattern, or a list of them.

@@ -23,13 +23,13 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "ba6e05f4be7f4286de4824e2360c6c59d24a6f2c0a70d6a074837b6cbe9657b7",
-    "verify_outputs.py": "140ccbaf8b82793dec62991a37bee5f7fa59aae30550638fab65bd5b8a60d672",
+    "verify_outputs.py": "2894af9968f1f2cec92af6d83c1455b7695b771fc9fbb3a24b77b924f37163f3",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "1b87ff3553e79419c395934b8c5d116ff925bf72aa65c74f2673fc762b4d731d",
-    "verify_world.py": "a009db96f40912c1565b1368811b2153966d9bc246fa2f3d454740db5028ddc6",
-    "verify_queue.py": "e1fba7b031c48243b452ffe9a38f4ecef9c3b14f69f0a29fe07b38e48f6e5bbb",
+    "verify_calls.py": "c5a67344e3410549653cd69ba1d5d1851c8f843d604903c2fdb28facb4d21ec8",
+    "verify_world.py": "6ff8b3ce3683054ebf4c110d1a18fa6eb645775868e3176296f325220447b1f5",
+    "verify_queue.py": "e38efd9c5fe7a0cc60a631390486844a2be00c9a05cb22f4cd9cd4bc59ec89bf",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
-    "verify_repeated.py": "7d4c134b5ddfe65a4a9d9ae231154cd2f07eca3efd1d3c63fe102dbc6c0648f3",
+    "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.
 USED = dict(signed="Signed", calls="Said", content="Content", outputs="Outputs", world="Worlds")

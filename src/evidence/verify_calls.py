@@ -25,12 +25,11 @@ SHAPES = {
     "run.created": ({"principal": dict}, {}), "recompute.created": ({"principal": dict}, {}),
     "branch.created": ({"by": dict, "effects": str}, {"digest": str, "restarts": bool}),
     "run.resumed": WORD, "run.paused": WORD, "run.cancelled": WORD, "run.terminated": WORD,
-    "run.completed": ({}, {}), "run.failed": ({}, {}),
+    "run.completed": ({}, {}), "run.failed": ({}, {}), "clock.jumped": ({}, {"forward_ms": int}),
     "step.started": ({"step": str}, {}), "step.reset": ({"step": str}, {}),
-    "clock.jumped": ({}, {"forward_ms": int}),
     "worker.dispatched": (TASK, ITEM), "reflect.started": (TASK, ITEM),
     "llm.request": (dict(TASK, digest=str, group=str, max_tokens=int, report=dict),
-                    dict(ITEM, base=int)),
+                    dict(ITEM, base=int, temperature_millionths=int)),
     "llm.response": (dict(TASK, output_hash=str, request=int), dict(ITEM, report=dict)),
     "budget.exhausted": (dict(TASK, report=dict), ITEM),
     "approval.expired": (dict(TASK, request=int), ITEM),
@@ -51,8 +50,8 @@ WORDS = {
                                     "in_doubt", "secret_in_arguments", "suppressed_in_branch"),
 }
 ENDS = "approval_rejected", "approval_timed_out", "tool_in_doubt"
-ENGINE = "tool.in_doubt", "approval.decided", "approval.expired"
-REJECTED, EXPIRED = ("fail", "recover"), ("fail", "reject")
+ENGINE = "tool.in_doubt", "approval.decided", "approval.expired", "llm.response"
+REJECTED, EXPIRED, HEAT = ("fail", "recover"), ("fail", "reject"), "temperature_millionths"
 
 def of_world(frame): return frame.type == "budget.exhausted" and "reasons" in frame.data
 def shaped(frame):
@@ -223,6 +222,7 @@ class Story:
         asked = {"group": data["group"], "max_tokens": data["max_tokens"],
                  "messages": [self.named(task, one) for one in self.member(frame, "messages")]}
         if base is not None: asked = dict({"base": self.digests.get(base)}, **asked)
+        if data.get(HEAT) is not None: asked[HEAT] = data[HEAT]
         if offered is not None: asked["tools"] = offered
         right = not blake3(b"") or data["digest"] == sha256(asked)
         self.blame("tools", not right, "its digest is not that of what the model is asked")
@@ -233,7 +233,7 @@ class Story:
         return {"digest": task.told.get(message["frame"]), "role": message["role"]}
 
     def task_llm_response(self, task, frame, data):
-        right = data["request"] == task.request
+        right = data["request"] == task.request and data["input_hash"] == self.digests[task.request]
         self.blame("tools", not right, "it is not the reply to the last request of its task")
         calls, content = self.member(frame, "tool_calls"), self.member(frame, "content")
         said = content if calls is None else {"content": content, "tool_calls": calls}

@@ -102,7 +102,8 @@ class Told:
         turn = self.purposes.get(data["request"], "turn") == "turn"
         if data.get("error") is None and not (turn and self.member(frame, "tool_calls")):
             if data.get("repeats") is not None:
-                frame = self.evidence.shared(frame.stream, data["repeats"])
+                earlier = 0 <= data["repeats"] < frame.seq
+                frame = self.evidence.shared(frame.stream, data["repeats"]) if earlier else None
             content = frame and self.member(frame, "content")
             text = content if isinstance(content, str) else json.dumps(content)
             step.replies.setdefault(item, []).append(text)

@@ -2,13 +2,21 @@
 have not seen yet, as frames leave them. It is used by verify_world.py and does nothing by itself.
 """
 from collections import deque, namedtuple
+from datetime import datetime, timedelta
 
 from verify import is_number, load, part, wrong_if
 
 VALUES = part("verify_values.py")
 LIMITS = "max_events", "max_llm_cost_micro_usd", "max_recursion_depth", "max_wall_ms"
-Trigger = namedtuple("Trigger", "seq kind key about patch")
+MAX_TIMERS = 10000  # Of the responders of a run, at once.
+# `of` waited with the event of another frame, and looks at it as of this one.
+Trigger = namedtuple("Trigger", "seq at kind key about patch of", defaults=(None,))
 Candidate = namedtuple("Candidate", "at name items entries")
+
+def micros(frame):
+    """When a frame was appended, in microseconds."""
+    moment = datetime.strptime(frame.at, "%Y-%m-%dT%H:%M:%S.%fZ")
+    return (moment - datetime(1970, 1, 1)) // timedelta(microseconds=1)
 
 def key_of(*parts): return VALUES.digest(list(parts))
 def object_id(kind, key): return "%s-%s" % (kind, key[:16])
@@ -51,7 +59,10 @@ class Plan:
             right = right and (not kinds or trigger.about in kinds)
             patched = trigger.patch is None or not changed
             return right and (patched or any(name in trigger.patch for name in changed))
+        if trigger.of is not None: return [trigger.of] if trigger.of in self.by_name else []
         return [one["name"] for one in self.responders if reacts(one)]
+
+    def place(self, name): return [one["name"] for one in self.responders].index(name)
 
     def entries(self, name): return self.by_name[name]["work"].get("emit", [])
 
@@ -61,6 +72,7 @@ class Queue:
         """Before anything happened in a world."""
         self.objects, self.relations, self.size = {}, {}, 0
         self.queue, self.current, self.firing, self.next = deque(), None, None, None
+        self.timers, self.still = {}, 0  # By (due, event, place), in the run's own microseconds.
         self.base, self.below, self.events, self.last, self.deepest = base, [], 0, None, 0
         self.post, self.places, self.ordinal, self.overlaid = None, (0, 0), 0, set()
         self.loaded = self.fired = self.exhausted = False
@@ -99,11 +111,40 @@ class Queue:
 
     # ---- The queue -------------------------------------------------------------------------------
     def enqueue(self, frame, kind, about, patch, key):
-        trigger = Trigger(frame.seq, kind, key, about, patch)
+        trigger = Trigger(frame.seq, micros(frame) - self.still, kind, key, about, patch)
         if self.plan.candidates(trigger): self.queue.append(trigger)
 
     def advance(self):
         if self.current is None and self.queue: self.current = self.queue.popleft()
+
+    # ---- Responders that wait --------------------------------------------------------------------
+    def waits(self, trigger, name):
+        """Whether a responder sets a timer for what it reacts to, if there is room for one."""
+        return trigger.of is None and "after_ms" in self.plan.by_name[name]
+
+    def set_timers(self, candidates):
+        for one in candidates:
+            if one["verdict"] != "postponed": continue
+            name, trigger = one["responder"], self.current
+            due = trigger.at + 1000 * self.plan.by_name[name]["after_ms"]
+            self.timers[due, trigger.seq, self.plan.place(name)] = trigger, name
+
+    def replace_timers(self):
+        """Responders have other places, or are gone."""
+        there = [(due, seq, of) for (due, seq, _), of in self.timers.items()
+                 if of[1] in self.plan.by_name]
+        self.timers = {(due, seq, self.plan.place(of[1])): of for due, seq, of in there}
+
+    def fire_timer(self, frame, data):
+        """The next timer fires, and not too early: its event is behind the cursor once more."""
+        first = min(self.timers, default=None)
+        told = frame.cause, data.get("responder"), data.get("step")
+        right = first is not None and told == ([first[1]], self.timers[first][1], None)
+        right = right and micros(frame) >= first[0] + self.still
+        wrong_if(not right, "no responder has waited long enough", frame.id)
+        trigger, name = self.timers.pop(first)
+        at = micros(frame) - self.still
+        self.queue.append(trigger._replace(seq=frame.seq, at=at, of=name))
 
     def close(self): self.current, self.firing, self.next = None, None, None
 
@@ -144,6 +185,7 @@ class Queue:
             self.close()
             self.advance()
         self.fired = True
+        self.set_timers(candidates)
         self.firing = [Candidate(at, one["responder"], one.get("items"), one.get("entries", 0))
                        for at, one in enumerate(candidates) if one["verdict"] == "fired"]
         self.next = self.first_of(0)

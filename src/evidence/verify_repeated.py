@@ -44,6 +44,7 @@ def recorded(story, call, at, given):
     return same(made.data, at, "server", "tool") and call.digest in (None, made.data["digest"])
 
 USED = "cost_micro_usd", "tokens_cached", "tokens_in", "tokens_out", "tokens_reasoning"
+CALLED = USED + ("attempts", "duration_ms", "prices", "unpriced")
 
 def reply(story, frame, said):
     """Whether a reply has its own digest, or where it has no report: whether it is the earlier one
@@ -59,7 +60,7 @@ def reply(story, frame, said):
     if any(one is None or one.type != "llm.request" for one in asked): return False
     alike = asked[0].data.get("routing") and same(asked[0].data, asked[1].data, "digest", "purpose",
                                                   "routing")
-    free = not any(data.get(name) for name in USED) and story.member(frame, "content") is None
+    free = not any(data.get(name) for name in CALLED) and story.member(frame, "content") is None
     saved = all((data.get("saved") or {}).get(name, 0) == first.data.get(name, 0) for name in USED)
     calls = [story.member(one, "tool_calls") for one in (frame, first)]
     return bool(alike and free and saved) and calls[0] == calls[1] \

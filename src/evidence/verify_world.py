@@ -8,8 +8,8 @@ QUEUE = part("verify_queue.py")
 MISSING = QUEUE if isinstance(QUEUE, str) else QUEUE.VALUES
 MISSING = MISSING if isinstance(MISSING, str) else None
 if not MISSING:
-    from_queue = "LIMITS", "Plan", "VALUES", "key_of", "may_make_nothing", "object_id"
-    LIMITS, Plan, VALUES, key_of, may_make_nothing, object_id = (
+    from_queue = "LIMITS", "MAX_TIMERS", "Plan", "VALUES", "key_of", "may_make_nothing", "object_id"
+    LIMITS, MAX_TIMERS, Plan, VALUES, key_of, may_make_nothing, object_id = (
         getattr(QUEUE, name) for name in from_queue)
     Unknown, fits = VALUES.Unknown, VALUES.fits
 
@@ -50,7 +50,7 @@ class World(object if MISSING else QUEUE.Queue):
         self.evidence, self.stream, self.plan = evidence, stream, None
         self.judged, self.evaluated = 0, 0
         self.status, self.started, self.idle, self.goal, self.parked = "", None, None, None, False
-        self.failing = False
+        self.failing, self.at = False, ""
         self.begin(0)
 
     def read(self, last):
@@ -64,19 +64,25 @@ class World(object if MISSING else QUEUE.Queue):
     # ---- Any frame -------------------------------------------------------------------------------
     def take(self, frame, data):
         kind, root = frame.type, frame.scope == ""
+        late, self.at = frame.at < self.at, max(self.at, frame.at)
         if kind in BEGIN: self.created(frame, data)
         if self.plan is None:
             about = kind in SHAPES and (kind != "budget.exhausted" or "reasons" in data)
             wrong_if(about, "the run loads no worlds", frame.id)
             return
         posted = kind.startswith("x.") and self.is_posted(data)
+        timer = kind == "timer.fired" and self.is_of_responder(data)
+        if timer: self.judge_timer(frame)
         about = kind in SHAPES and (kind != "budget.exhausted" or "reasons" in data)
+        early = "it is from before the frame before it"
+        wrong_if(late and (posted or about or timer), early, frame.id)
         if posted or about:
             try: self.judge(frame, data, posted or "post" in data)
             except Wrong as wrong: raise Wrong(wrong.reason, wrong.frame or frame.id)
         counts = kind in ABOUT or kind.startswith("x.") or is_call(frame, data)
         self.deepen(frame, counts)
         if about: self.apply(frame, data)
+        elif timer: self.fire_timer(frame, data)
         elif posted:
             if self.status == "run.completed": self.reopen()
             self.enqueue(frame, kind, None, None, self.post_key(data["post"]["n"]))
@@ -95,14 +101,17 @@ class World(object if MISSING else QUEUE.Queue):
         worlds = self.member(frame, "definition").get("worlds")
         before, self.plan = self.plan, Plan(worlds) if worlds else None
         if self.plan and not before: self.begin(frame.seq)
+        elif self.plan: self.replace_timers()
 
     def turned(self, frame, data):
         """What becomes of the run itself."""
         kind = frame.type
         if kind == "run.started": self.status, self.started = "running", frame.seq
         elif kind in ("run.cancelled", "run.terminated"): self.failing = True
+        elif kind == "clock.jumped": self.still += 1000 * (data.get("forward_ms") or 0)
         elif kind == "run.resumed":
             self.parked = False
+            self.still += 1000 * (data.get("paused_ms") or 0)
             if data.get("from") is not None: self.reopen()
         elif kind == "run.continued" and data.get("why") == "idle":
             self.may_end(frame)
@@ -118,7 +127,7 @@ class World(object if MISSING else QUEUE.Queue):
 
     def may_end(self, frame):
         """A run ends once its responders have seen all, and nothing is left that they must make."""
-        waits = self.queue or self.rejected or not self.loaded
+        waits = self.queue or self.rejected or not self.loaded or self.timers
         waits = waits or (self.current and self.firing is None)
         wrong_if(waits, "its responders have not seen everything by then", frame.id)
         self.goal_may_be_over(frame)
@@ -197,6 +206,15 @@ class World(object if MISSING else QUEUE.Queue):
         else: self.judge_decision(frame, data)
         if kind in ABOUT: self.judge_value(frame, data)
 
+    def is_of_responder(self, data): return data["timer"] == "after" or "responder" in data
+
+    def judge_timer(self, frame):
+        """A responder has waited: that its timer is due, fire_timer sees to."""
+        self.judged += 1
+        wrong_if(frame.actor != "orchestrator", "the actor is not the one it is from", frame.id)
+        goes_on = self.status == "running" and not self.failing and not self.parked
+        wrong_if(not goes_on or frame.scope != "", "the run does not go on", frame.id)
+
     def is_shaped(self, frame, data):
         apart = {one["path"][1:] for one in frame.ext}
         for name, kind in SHAPES[frame.type].items():
@@ -263,6 +281,7 @@ class World(object if MISSING else QUEUE.Queue):
         told = [one["responder"] for one in data["candidates"]]
         right = told == self.plan.candidates(trigger)
         wrong_if(not right, "its candidates are not those of the trigger")
+        room = MAX_TIMERS - len(self.timers)
         for one in data["candidates"]:
             responder, verdict = self.plan.by_name[one["responder"]], one["verdict"]
             work, reacts, items = responder["work"], verdict == "fired", one.get("items")
@@ -273,7 +292,12 @@ class World(object if MISSING else QUEUE.Queue):
                              (0, None, False))
             right = right and (items is None or is_number(items) and items < 1 << 32)
             right = right and ("reason" in one) == (verdict == "failed")
-            right = right and ("after_ms" in responder) == (verdict == "postponed")
+            waits = self.waits(trigger, one["responder"])
+            right = right and (verdict == ("postponed" if room > 0 else "failed")) if waits else \
+                right and verdict != "postponed"
+            after = responder["after_ms"] if verdict == "postponed" and waits else None
+            right = right and one.get("after_ms") == after
+            room -= waits
             right = right and verdict in ("fired", "false", "failed", "postponed")
             wrong_if(not right, "a verdict is not one that its responder can have")
             if reacts and task: raise Unknown("responders ask models, or run workflows")
@@ -369,7 +393,9 @@ class World(object if MISSING else QUEUE.Queue):
                 left += one.entries * (1 if one.items is None else one.items)
                 if one.at == self.next[0]: left -= self.next[1] * one.entries + self.next[2]
         right = data["event_count"] == self.events
-        right = right and data["dropped"] == {"outputs": left, "triggers": len(self.queue)}
+        dropped = {"outputs": left, "triggers": len(self.queue)}
+        if self.timers: dropped["timers"] = len(self.timers)
+        right = right and data["dropped"] == dropped
         wrong_if(not right, "its numbers are not those of the frames before it")
 
     def judge_value(self, frame, data):

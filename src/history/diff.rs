@@ -53,13 +53,14 @@ pub fn compare_runs(
         true => compare_worlds(&fold_a, &fold_b),
         false => None,
     };
-    let mut world_changes = Vec::new();
-    let world = world.map(|world| {
-        let ids = world.ids();
-        world_changes.extend(world.patched_objects);
-        world_changes.extend(world.patched_relations);
-        ids
-    });
+    let (world, world_changes) = match world {
+        Some(world) => {
+            let ids = world.ids();
+            let changes = [world.patched_objects, world.patched_relations].concat();
+            (Some(ids), changes)
+        }
+        None => (None, Vec::new()),
+    };
     Ok(RunComparison {
         diff,
         world,

@@ -5,7 +5,7 @@ use ktsu_ledger::id::{BRANCH, RECOMPUTE};
 use ktsu_ledger::store::{Filter, Reader, StoreError};
 
 use super::approvals::each_row;
-use super::frame_page::{self, PageLimit};
+use super::frame_page::{self, FrameSelection, PageLimit};
 
 /// What was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,7 +43,11 @@ fn has_scope(reader: &dyn Reader, stream: &StreamId, scope: &str) -> Result<bool
     if scope.is_empty() {
         return Ok(true);
     }
-    let page = frame_page::page(reader, stream, scope, 0, PageLimit::frames(1), false)?;
+    let selection = FrameSelection {
+        scope: scope.to_owned(),
+        ..FrameSelection::default()
+    };
+    let page = frame_page::page(reader, stream, &selection, 0, PageLimit::frames(1))?;
     Ok(!page.frames.is_empty())
 }
 

@@ -6,6 +6,7 @@ use ktsu_ledger::store::{Reader, StoreError};
 use ktsu_ledger::{Cause, Frame, Record, StreamId};
 
 use super::Blobs;
+use ktsu_projections::world::activity::is_world_frame;
 use ktsu_run_index::check_end;
 
 /// The most frames on a page (decision H4).
@@ -32,6 +33,23 @@ impl PageLimit {
     }
 }
 
+/// Which frames of a stream are read, and how they are shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct FrameSelection {
+    /// Only frames of this inline child and of those inside it; empty for the whole run.
+    pub scope: String,
+    /// Only world frames: those that a budget of events counts (decision F5).
+    pub world: bool,
+    /// Values that are stored as blobs stand in their frames.
+    pub expand: bool,
+}
+
+impl FrameSelection {
+    fn has(&self, frame: &Frame) -> bool {
+        is_within(&frame.scope, &self.scope) && (!self.world || is_world_frame(frame))
+    }
+}
+
 /// Some frames of a stream.
 #[derive(Debug, Default)]
 pub struct FramePage {
@@ -43,7 +61,7 @@ pub struct FramePage {
     pub after: u64,
 }
 
-/// Reads a page. With a `scope`, only frames of that inline child and of those inside it.
+/// Reads a page.
 ///
 /// # Errors
 /// [`StoreError`]; [`StoreError::Damaged`] where a frame of the page is missing or does not follow
@@ -51,10 +69,9 @@ pub struct FramePage {
 pub fn page(
     reader: &dyn Reader,
     stream: &StreamId,
-    scope: &str,
+    selection: &FrameSelection,
     from: u64,
     bound: PageLimit,
-    expand: bool,
 ) -> Result<FramePage, StoreError> {
     let mut page = FramePage {
         after: from,
@@ -82,8 +99,8 @@ pub fn page(
                 StoreError::Damaged(why)
             })?;
             order.take(reader, &path, &record, &bare)?;
-            if is_within(&bare.scope, scope) {
-                let text = text(&mut blobs, &path, &record, &bare, expand)?;
+            if selection.has(&bare) {
+                let text = text(&mut blobs, &path, &record, &bare, selection.expand)?;
                 let full = page.frames.len() == bound.frames || bytes + text.len() > bound.bytes;
                 if full && !page.frames.is_empty() {
                     page.next = Some(record.seq);

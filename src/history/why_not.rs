@@ -1,6 +1,8 @@
 //! Why a step did not run, did not complete, or is not done yet: back to the first cause.
 
+mod reasons;
 mod responder;
+mod waiting;
 
 use std::collections::HashSet;
 
@@ -9,44 +11,14 @@ use ktsu_ledger::event::{ItemEvent, SkipReason, StepEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::{Phase, Scope, Step, StepStatus};
 use ktsu_projections::step_name::StepName;
-use serde::Serialize;
 
-use super::provenance::{FieldNotFoundError, TracedRun, ValueOrigin, origins};
+pub use reasons::{Reason, WhyNot};
+
+use super::provenance::{FieldNotFoundError, TracedRun, origins};
 use super::traversal::depth_first;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 use ktsu_workflow::expression::{EvaluatedValue, Tracker};
 use ktsu_workflow::timers;
-
-/// Why a step is where it is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct WhyNot {
-    /// `run_…`.
-    pub run_id: String,
-    /// The step that was asked about, by path; or the responder, by name.
-    pub step: String,
-    /// Of a responder: the object or the relation that was asked about.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub object: Option<String>,
-    /// Its status; of a responder `reacted`, `waiting`, `did not react` or `never triggered`.
-    pub status: String,
-    /// From the step to the first cause.
-    pub because: Vec<Reason>,
-}
-
-/// One reason.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Reason {
-    /// The step it is about, by path.
-    pub step: String,
-    /// The frame that records it.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub frame: Option<u64>,
-    /// In words.
-    pub text: String,
-    /// The recorded values that decided it.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub values: Vec<ValueOrigin>,
-}
 
 /// Why a step is where it is, or why a responder did not react. A step comes before a responder of
 /// its name, unless there is an object or a relation that the responder should have reacted to.

@@ -81,6 +81,10 @@ pub struct WorldTaskEntry {
     pub cost_micro_usd: u64,
 }
 
+fn waits(responder: &str) -> String {
+    format!("{responder}: waits")
+}
+
 fn is_zero(count: &u64) -> bool {
     *count == 0
 }
@@ -121,6 +125,20 @@ impl WorldTimelineBuilder {
         match &frame.event {
             Event::World(event) => self.take_event(frame, event),
             Event::Foreign { kind, .. } if kind.starts_with("x.") => self.add(frame, None),
+            Event::Run(RunEvent::TimerFired(fired)) => {
+                let Some(responder) = &fired.responder else {
+                    return;
+                };
+                // What follows from the timer follows from what it was set for.
+                if let Some(at) = self.parent(frame) {
+                    self.by_frame.insert(frame.seq, at);
+                    let waits = waits(responder);
+                    let entry = self.entries.get_mut(at);
+                    entry
+                        .into_iter()
+                        .for_each(|entry| entry.passed.retain(|one| *one != waits));
+                }
+            }
             Event::Foreign { .. }
             | Event::Run(_)
             | Event::Recompute(_)
@@ -149,13 +167,14 @@ impl WorldTimelineBuilder {
                 let all = fired.candidates.iter();
                 self.reactions += all.clone().filter(|one| fires(one.verdict)).count() as u64;
                 let passed = all.filter(|one| !fires(one.verdict));
-                let passed = passed.map(|one| match &one.reason {
-                    Some(reason) => format!("{}: {reason}", one.responder),
-                    None => one.responder.clone(),
+                let passed = passed.map(|one| match (&one.reason, one.after_ms) {
+                    (Some(reason), _) => format!("{}: {reason}", one.responder),
+                    (None, Some(_)) => waits(&one.responder),
+                    (None, None) => one.responder.clone(),
                 });
                 let passed: Vec<String> = passed.collect();
                 if let Some(entry) = self.parent(frame).and_then(|at| self.entries.get_mut(at)) {
-                    entry.passed = passed;
+                    entry.passed.extend(passed);
                 }
             }
             WorldEvent::Failed(failed) => {

@@ -5,6 +5,7 @@
 //! depends on are durable: effects start, and followers are notified, at the watermark. Turns that
 //! are decided one after another, because their inputs are there, go to the appender together.
 
+mod effects;
 mod envelope;
 mod messages;
 mod recovery;
@@ -19,23 +20,21 @@ use std::time::Duration;
 
 use ktsu_contract::report::ReportAck;
 use ktsu_ledger::event::{AgentEvent, ContinueReason, RecomputeCompared, WorkerLost};
-use ktsu_ledger::{Draft, Event, Timestamp};
+use ktsu_ledger::{Draft, Timestamp};
 use ktsu_projections::run::RunState;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
+use super::Shared;
 use super::clock::{CLOCK_LOOK_INTERVAL, ClockReading};
 use super::human_commands::{CommandReply, HumanCommand};
 use super::registry::RunHandle;
 use super::reports;
-use super::token::TaskName;
 use super::tools::{BuiltinCall, BuiltinCaller};
-use super::{Shared, effects};
 use ktsu_telemetry::RunObserver;
 use ktsu_workflow::admit::{self, WebhookOutcome};
 use ktsu_workflow::definition::Definition;
-use ktsu_workflow::effects::{Effect, EffectKind, effects_due_in, may_begin, task_is_due};
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::timers;
 use ktsu_workflow::turn::{self, InvariantViolation, Turn};
@@ -490,70 +489,6 @@ impl RunTask {
         if let Some(first) = first {
             self.begin_effects_early(first);
         }
-    }
-
-    /// No longer watches the tasks of a turn that no runtime has any more.
-    fn forget_tasks(&self, turn: &Turn) {
-        for sealed in &turn.sealed {
-            let frame = &sealed.frame;
-            let Event::Agent(event) = &frame.event else {
-                continue;
-            };
-            let (step, item) = (event.step(), event.item());
-            if !task_is_due(&self.state, &frame.scope, step, item) {
-                let run = self.state.stream().name();
-                let name = TaskName::new(run, &frame.scope, step, item);
-                self.shared.supervisor.forget(&name);
-            }
-        }
-    }
-
-    /// Begins every effect that is due and whose announcement is durable.
-    fn begin_effects(&mut self) {
-        let durable = self.durable.borrow_and_update().durable;
-        self.observer.durable(durable, self.state.stream().name());
-        let durable = durable.unwrap_or_default();
-        if durable <= self.effects_begun_up_to || !may_begin(&self.state, durable) {
-            return;
-        }
-        let mut due = effects_due_in(&self.state, self.effects_begun_up_to + 1..=durable);
-        self.effects_begun_up_to = durable;
-        // Tasks of an earlier process were seen to when the run was recovered.
-        due.retain(|effect| {
-            !matches!(effect.kind, EffectKind::Task(_)) || effect.announced > self.inherited
-        });
-        due.retain(|effect| !self.begun_early.contains(&effect.announced));
-        self.begun_early = self.begun_early.split_off(&(durable + 1));
-        self.start_effects(&due);
-    }
-
-    /// Begins the effects of a turn that may begin before it is durable.
-    fn begin_effects_early(&mut self, first: u64) {
-        let durable = self.durable.borrow().durable.unwrap_or_default();
-        if !may_begin(&self.state, durable) {
-            return;
-        }
-        let mut due = effects_due_in(&self.state, first..);
-        due.retain(|effect| effects::may_start_early(&self.shared, &self.state, effect));
-        self.begun_early
-            .extend(due.iter().map(|effect| effect.announced));
-        self.start_effects(&due);
-    }
-
-    fn start_effects(&mut self, due: &[Effect]) {
-        if due.is_empty() {
-            return;
-        }
-        let started = effects::start(
-            &self.shared,
-            &self.state,
-            &self.definition,
-            &self.memo,
-            (due, self.observed.time(&self.shared.clock)),
-            &self.sender,
-        );
-        self.webhooks.retain(|webhook| !webhook.is_finished());
-        self.webhooks.extend(started);
     }
 
     fn failed(&self, reason: &str) {

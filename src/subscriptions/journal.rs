@@ -108,7 +108,7 @@ impl SubscriptionJournal {
         actor: Actor,
         event: DeliveryEvent,
     ) -> Result<(), String> {
-        self.append_to(stream(id)?, actor, event).await
+        self.append_all(vec![(stream(id)?, actor, event)]).await
     }
 
     /// Notes that everything up to a position is settled, for the next flush.
@@ -138,19 +138,29 @@ impl SubscriptionJournal {
             if !progress.settled.is_empty() {
                 let positions = progress.settled;
                 let settled = DeliveryEvent::Settled(DeliverySettled { positions });
-                appends.push((stream(&id)?, settled));
+                appends.push((stream(&id)?, Actor::Orchestrator, settled));
             }
             if let Some(position) = progress.cursor {
                 let advanced = DeliveryEvent::Advanced(DeliveryAdvanced { position });
-                appends.push((named("delivery", &id)?, advanced));
+                appends.push((named("delivery", &id)?, Actor::Orchestrator, advanced));
             }
         }
+        self.append_all(appends).await
+    }
+
+    /// Appends events to streams, each named once, in one transaction, and waits until they are
+    /// durable.
+    async fn append_all(
+        &self,
+        appends: Vec<(StreamId, Actor, DeliveryEvent)>,
+    ) -> Result<(), String> {
         let (mut entries, mut held) = (Vec::new(), Vec::new());
-        for (stream, event) in appends {
+        for (stream, actor, event) in appends {
             let known = self.known_tail(&stream);
             let mut tail = known.lock_owned().await;
             let before = self.tail_of(&stream, *tail).await?;
-            let (entry, end) = self.sealed(stream, before, Actor::Orchestrator, event)?;
+            let (entry, end) = self.sealed(stream, before, actor, event)?;
+            // Unknown until the append has come to an end: whoever is next reads it then.
             *tail = None;
             entries.push(entry);
             held.push((tail, end));
@@ -159,23 +169,6 @@ impl SubscriptionJournal {
         for (mut tail, end) in held {
             *tail = Some(Some(end));
         }
-        Ok(())
-    }
-
-    async fn append_to(
-        &self,
-        stream: StreamId,
-        actor: Actor,
-        event: DeliveryEvent,
-    ) -> Result<(), String> {
-        let known = self.known_tail(&stream);
-        let mut tail = known.lock().await;
-        let before = self.tail_of(&stream, *tail).await?;
-        let (entry, end) = self.sealed(stream, before, actor, event)?;
-        // Unknown until the append has come to an end: whoever follows reads it then.
-        *tail = None;
-        self.submit(vec![entry]).await?;
-        *tail = Some(Some(end));
         Ok(())
     }
 
@@ -229,15 +222,15 @@ impl SubscriptionJournal {
         let appender = self.appender.clone();
         let handed_over = tokio::task::spawn_blocking(move || {
             let submitted = entries.into_iter().map(|entry| {
-                let (tell, told) = oneshot::channel();
-                let done = Box::new(move |outcome| drop(tell.send(outcome)));
+                let (sender, receiver) = oneshot::channel();
+                let done = Box::new(move |outcome| drop(sender.send(outcome)));
                 appender.submit(entry, done);
-                told
+                receiver
             });
             submitted.collect::<Vec<oneshot::Receiver<Result<Committed, AppendError>>>>()
         });
-        for told in handed_over.await.map_err(|error| error.to_string())? {
-            let outcome = told.await.map_err(|error| error.to_string())?;
+        for outcome in handed_over.await.map_err(|error| error.to_string())? {
+            let outcome = outcome.await.map_err(|error| error.to_string())?;
             outcome.map_err(|error| error.to_string())?;
         }
         Ok(())

@@ -379,9 +379,9 @@ impl Service {
         known: RecordedSubscription,
     ) -> Result<RecordedSubscription, SubscriptionError> {
         let declared = &one.declared;
-        let said = known.state.added.as_ref();
-        let from = match said {
-            Some(said) => said.from,
+        let recorded = known.state.added.as_ref();
+        let from = match recorded {
+            Some(recorded) => recorded.from,
             None => self.feed.last_position().await?,
         };
         let added = SubscriptionAdded {
@@ -393,7 +393,7 @@ impl Service {
             secret: format!("{{{{ env.{} }}}}", declared.secret.variable),
             url: declared.url.clone(),
         };
-        if known.state.is_active() && said == Some(&added) {
+        if known.state.is_active() && recorded == Some(&added) {
             return Ok(known);
         }
         let added = DeliveryEvent::Added(added);

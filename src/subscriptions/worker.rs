@@ -82,7 +82,6 @@ pub struct DeliveryFailure {
 
 /// The outcome of one attempt.
 struct Attempt {
-    position: u64,
     frame: Arc<AppendedFrame>,
     result: Result<(), (&'static str, Option<u16>)>,
 }
@@ -132,8 +131,8 @@ impl DeliveryWorker {
             if !is_open || !self.read_more().await {
                 break;
             }
-            while let Some((position, frame)) = self.start() {
-                sending.spawn(self.attempt(position, frame));
+            while let Some(frame) = self.start() {
+                sending.spawn(self.attempt(frame));
             }
             self.note();
             // Searching a long ledger does not keep it from anything else.
@@ -184,10 +183,10 @@ impl DeliveryWorker {
             && (!self.is_at_end || !self.redriven.is_empty())
     }
 
-    fn start(&mut self) -> Option<(u64, Arc<AppendedFrame>)> {
+    fn start(&mut self) -> Option<Arc<AppendedFrame>> {
         match self.is_stalled() {
             true => None,
-            false => self.window.start(self.now()),
+            false => self.window.start(self.now()).map(|(_, frame)| frame),
         }
     }
 
@@ -256,11 +255,7 @@ impl DeliveryWorker {
     }
 
     /// One attempt at a frame.
-    fn attempt(
-        &self,
-        position: u64,
-        frame: Arc<AppendedFrame>,
-    ) -> impl Future<Output = Attempt> + Send + use<> {
+    fn attempt(&self, frame: Arc<AppendedFrame>) -> impl Future<Output = Attempt> + Send + use<> {
         let request = self.request(&frame);
         let egress = self.parts.egress.clone();
         async move {
@@ -268,11 +263,7 @@ impl DeliveryWorker {
                 Some(request) => send(&egress, request).await,
                 None => Err(("webhook_refused", None)),
             };
-            Attempt {
-                position,
-                frame,
-                result,
-            }
+            Attempt { frame, result }
         }
     }
 
@@ -304,7 +295,7 @@ impl DeliveryWorker {
 
     /// Takes the outcome of an attempt; an error if its end could not be recorded.
     async fn settle(&mut self, attempt: Attempt) -> Result<(), String> {
-        let (position, now) = (attempt.position, self.now());
+        let (position, now) = (attempt.frame.position, self.now());
         let (code, status) = match attempt.result {
             Ok(()) => {
                 if self.window.succeeded(position, now) {

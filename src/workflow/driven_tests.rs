@@ -17,7 +17,6 @@ use ktsu_ledger::{CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::envelope::{DetailedRun, EnvelopeDetails, EnvelopeFold};
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::{AgentTask, RunState, StepStatus, Todo};
-use ktsu_projections::world::Responding;
 use serde_json::{Value, json};
 
 use super::admit::report::{ReportAdmission, losses, lost, report};
@@ -171,7 +170,7 @@ impl Driven {
                 && self
                     .state
                     .responding()
-                    .is_some_and(Responding::has_open_tasks);
+                    .is_some_and(|all| all.has_open_tasks() || all.next_timer().is_some());
             assert!(
                 over || waits || stuck.is_none(),
                 "nothing comes of {stuck:?}"

@@ -21,8 +21,9 @@ use ktsu_ledger::event::{
     ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::frame::Link;
-use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash};
+use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash, Timestamp};
 use ktsu_projections::run::{RunState, StepStatus};
+use ktsu_projections::world::Responding;
 use ktsu_projections::world::activity::is_address;
 use serde_json::{Map, Value};
 
@@ -31,6 +32,7 @@ use super::next::{Memo, TaskSpec, task_spec};
 use super::params;
 use super::redecide::{Redecider, split_input, to_draft};
 use super::rules::DecisionRules;
+use super::timers;
 use super::turn::{Turn, continuation};
 use ktsu_schema::message_at;
 
@@ -94,6 +96,7 @@ pub fn simulate(
         frames: Vec::new(),
         task_specs: BTreeMap::new(),
         recorded,
+        recorded_as,
         numbers: HashMap::from([(0, 0)]),
     };
     stage.record_turn(turn)?;
@@ -102,7 +105,12 @@ pub fn simulate(
     let (mut rest, mut ended) = (rest, false);
     while let (input @ [frame, ..], after) = split_input(rest) {
         rest = after;
+        if frame.event.role() == Role::Input {
+            stage.fire_timers(frame, after)?;
+        }
         match &frame.event {
+            // Those of the new definition fire by its own.
+            event if waits_no_more(event).is_some() => continue,
             Event::Run(RunEvent::Continued(again)) => {
                 if again.why == ContinueReason::Idle {
                     ended = true;
@@ -126,6 +134,7 @@ pub fn simulate(
     });
     if ended || failed {
         // It may have more to do than it had when it was recorded, or go on where that failed.
+        while stage.fire_timer(None)? {}
         stage.end_if_idle()?;
     }
     left.extend(waiting.into_iter().flatten().cloned());
@@ -135,6 +144,26 @@ pub fn simulate(
         unused_inputs: left,
         state: stage.run.state,
     })
+}
+
+/// The responder that had waited long enough, if an input says so.
+fn waits_no_more(event: &Event) -> Option<&str> {
+    match event {
+        Event::Run(RunEvent::TimerFired(fired)) => fired.responder.as_deref(),
+        Event::Run(_)
+        | Event::Recompute(_)
+        | Event::Step(_)
+        | Event::Item(_)
+        | Event::Agent(_)
+        | Event::Worker(_)
+        | Event::Webhook(_)
+        | Event::Person(_)
+        | Event::World(_)
+        | Event::Kv(_)
+        | Event::Delivery(_)
+        | Event::Store(_)
+        | Event::Foreign { .. } => None,
+    }
 }
 
 /// The invocation, as the new definition would have taken it: a param that had its default is
@@ -203,6 +232,7 @@ struct Simulator<'a> {
     frames: Vec<Frame>,
     task_specs: BTreeMap<TaskAttemptKey, TaskSpec>,
     recorded: &'a [Frame],
+    recorded_as: &'a Definition,
     /// The numbers that recorded inputs have here, and recorded decisions that inputs name.
     numbers: HashMap<u64, u64>,
 }
@@ -347,6 +377,47 @@ impl Simulator<'_> {
             let next = self.run.decide(vec![draft], self.run.state.at());
             turn = next.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
         }
+    }
+
+    /// Fires the timers of responders that were due when an input came, but for those that fire later
+    /// in the record: an engine may be late.
+    fn fire_timers(&mut self, input: &Frame, rest: &[Frame]) -> Result<(), SimulationError> {
+        let fires_now = waits_no_more(&input.event).is_some();
+        loop {
+            let next = self.run.state.responding().and_then(Responding::next_timer);
+            let Some(next) = next else { return Ok(()) };
+            let of_next = |frame: &Frame| waits_no_more(&frame.event) == Some(next.responder);
+            let before = self.recorded_as.worlds();
+            let before = before.and_then(|all| all.responder(next.responder));
+            let as_before = before.is_some_and(|(_, one)| one.plan.after_ms == Some(next.after_ms));
+            let is_late = !fires_now && as_before && rest.iter().any(of_next);
+            if next.due > input.at || is_late {
+                return Ok(());
+            }
+            if !self.fire_timer(Some(input.at))? || fires_now {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Fires the next timer of a responder, at some moment or when it is due. Whether there was one
+    /// that may fire.
+    fn fire_timer(&mut self, at: Option<Timestamp>) -> Result<bool, SimulationError> {
+        let state = &self.run.state;
+        let Some(next) = state.responding().and_then(Responding::next_timer) else {
+            return Ok(false);
+        };
+        let draft = timers::responder_waited(&next);
+        let at = at.unwrap_or(next.due).max(state.at());
+        let broken = |error: &dyn std::fmt::Display| SimulationError::Broken(error.to_string());
+        let sealed = draft.clone().seal(state.link(), at);
+        let sealed = sealed.map_err(|error| broken(&error))?;
+        if state.check(&sealed.frame).is_err() {
+            return Ok(false);
+        }
+        let turn = self.run.decide(vec![draft], at);
+        self.record_turn(turn.map_err(|error| broken(&error))?)?;
+        Ok(true)
     }
 
     /// Ends a run that loads worlds, if nothing is due in it.

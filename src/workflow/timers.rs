@@ -8,6 +8,7 @@ use ktsu_ledger::{Actor, Cause, Draft, Event, Timestamp};
 use ktsu_projections::run::calls::ApprovalGate;
 use ktsu_projections::run::waits::PendingDecision;
 use ktsu_projections::run::{Phase, RunState, RunStatus};
+use ktsu_projections::world::ResponderTimer;
 
 use super::admit::approval;
 
@@ -99,10 +100,10 @@ fn wait_ms(plan: &WebhookPlan, sending: u32) -> u64 {
     first.saturating_mul(1 << doublings)
 }
 
-/// When the time of the world's budget is used up, while the run uses any: not while only people can
-/// move it.
+/// When the time of the world's budget is used up, while the run uses any: not while only people or
+/// timers of responders can move it.
 fn world_deadline(state: &RunState) -> Option<Timer> {
-    if state.status() != RunStatus::Running {
+    if state.status() != RunStatus::Running || state.waits_for_responder_timers() {
         return None;
     }
     let responding = state.responding().filter(|worlds| !worlds.is_time_up())?;
@@ -118,12 +119,40 @@ pub fn world_time_up(state: &RunState, now: Timestamp) -> Option<Draft> {
 }
 
 fn fired(scope: String, cause: u64, timer: TimerKind, step: Option<String>) -> Draft {
+    let responder = None;
+    of(
+        scope,
+        cause,
+        TimerFired {
+            responder,
+            step,
+            timer,
+        },
+    )
+}
+
+fn of(scope: String, cause: u64, fired: TimerFired) -> Draft {
     Draft {
         scope,
         actor: Actor::Orchestrator,
         cause: vec![Cause::Here(cause)],
-        event: Event::Run(RunEvent::TimerFired(TimerFired { step, timer })),
+        event: Event::Run(RunEvent::TimerFired(fired)),
     }
+}
+
+/// The timer of the responder that has waited longest.
+fn responder_timer(state: &RunState) -> Option<ResponderTimer<'_>> {
+    state.responding()?.next_timer()
+}
+
+/// The input that ends the wait of a responder (`after`), whenever that is.
+pub fn responder_waited(timer: &ResponderTimer<'_>) -> Draft {
+    let fired = TimerFired {
+        responder: Some(timer.responder.to_owned()),
+        step: None,
+        timer: TimerKind::After,
+    };
+    of(String::new(), timer.event.seq, fired)
 }
 
 /// Whether time moves the run at all: not one that stands still, has ended or is being closed.
@@ -153,8 +182,13 @@ pub fn next(state: &RunState) -> Option<Timer> {
             timeout.map_or(0, |timeout| timeout.ms)
         },
     });
+    let waited = responder_timer(state).map(|timer| Timer {
+        until: timer.due,
+        span_ms: timer.after_ms,
+    });
     deadline
         .into_iter()
+        .chain(waited)
         .chain(retry)
         .chain(approval)
         .chain(world_deadline(state))
@@ -167,7 +201,7 @@ pub fn is_overdue(state: &RunState, now: Timestamp) -> bool {
 }
 
 /// The input of the timer that is due, if one is: the run's time first, then that of the world's
-/// budget, then any wait for people, then any retry.
+/// budget, then any wait for people, then any wait of a responder, then any retry.
 pub fn due(state: &RunState, now: Timestamp) -> Option<Draft> {
     if !waits_for_time(state) {
         return None;
@@ -180,6 +214,9 @@ pub fn due(state: &RunState, now: Timestamp) -> Option<Draft> {
     }
     if let Some(expired) = approval::expired(state, now) {
         return Some(expired);
+    }
+    if let Some(timer) = responder_timer(state).filter(|timer| timer.due <= now) {
+        return Some(responder_waited(&timer));
     }
     let retry = retries(state).min()?;
     let scope = state.scope(retry.scope)?;

@@ -28,6 +28,9 @@ pub const MAX_MESSAGES: usize = 64;
 /// The most events that one responder reacts to.
 pub const MAX_TRIGGERS: usize = 64;
 
+/// The longest `after`, in milliseconds: a year, as of all durations in files.
+pub const MAX_AFTER_MS: u64 = 31_536_000_000;
+
 /// The type of the objects that stand for completed steps: `step/ID`.
 pub const STEP_OBJECT: &str = "step";
 

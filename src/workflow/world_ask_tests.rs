@@ -281,6 +281,16 @@ fn running(params: Value) -> Value {
         "then": [{"make": {"object": {"type": "Note", "data": {"found": "{{ result }}"}}}}]})
 }
 
+/// A run whose responder runs a workflow of one agent, and the address of that workflow.
+fn run_with_an_agent() -> (Driven, String) {
+    let look = agent("look", json!([]), "strict", json!({"params": {"msg": "m"}}));
+    let dig = workflow("dig", json!([look]));
+    let world = world(json!([running(json!({}))]), json!({}));
+    let run = run_of(world, json!({"dig": dig}));
+    let address = open(&run).remove(0);
+    (run, address)
+}
+
 #[test]
 fn a_workflow_runs_inline_for_a_responder_which_reacts_to_its_output() {
     let dig = workflow(
@@ -311,20 +321,7 @@ fn a_workflow_runs_inline_for_a_responder_which_reacts_to_its_output() {
 
 #[test]
 fn an_agent_works_in_what_a_responder_runs() {
-    let dig = workflow(
-        "dig",
-        json!([agent(
-            "look",
-            json!([]),
-            "strict",
-            json!({"params": {"msg": "m"}})
-        )]),
-    );
-    let mut run = run_of(
-        world(json!([running(json!({}))]), json!({})),
-        json!({"dig": dig}),
-    );
-    let address = open(&run).remove(0);
+    let (mut run, address) = run_with_an_agent();
     run.does(
         &format!("{address}/look"),
         json!({"v": 1, "ktsu_confidence": 1}),
@@ -340,20 +337,7 @@ fn an_agent_works_in_what_a_responder_runs() {
 
 #[test]
 fn a_failure_in_what_a_responder_runs_fails_the_run() {
-    let dig = workflow(
-        "dig",
-        json!([agent(
-            "look",
-            json!([]),
-            "strict",
-            json!({"params": {"msg": "m"}})
-        )]),
-    );
-    let mut run = run_of(
-        world(json!([running(json!({}))]), json!({})),
-        json!({"dig": dig}),
-    );
-    let address = open(&run).remove(0);
+    let (mut run, address) = run_with_an_agent();
     run.says(&format!("{address}/look"), &[output(json!({"v": "no"}))]);
     assert_eq!(run.kinds().last().unwrap(), "run.failed");
     run.holds_together();

@@ -32,6 +32,8 @@ struct Rule {
     items: usize,
     concurrency: Option<u32>,
     guarded: bool,
+    /// Milliseconds that it waits; 0: it does not.
+    after: u64,
     work: Work,
 }
 
@@ -47,8 +49,9 @@ fn rules(endless: bool) -> impl Strategy<Value = Vec<Rule>> {
         any::<bool>(),
         0..5usize,
         0..4usize,
+        prop_oneof![3 => Just(0), 1 => 1..20u64],
     );
-    let rule = rule.prop_map(move |(on, items, concurrency, guarded, work, to)| {
+    let rule = rule.prop_map(move |(on, items, concurrency, guarded, work, to, after)| {
         let to = match endless {
             true => to,
             false => (on + 1 + to).min(TYPES.len() - 1),
@@ -65,6 +68,7 @@ fn rules(endless: bool) -> impl Strategy<Value = Vec<Rule>> {
             items,
             concurrency: (concurrency > 0).then_some(concurrency),
             guarded,
+            after,
             work,
         }
     });
@@ -84,6 +88,9 @@ fn responder(at: usize, rule: &Rule) -> Value {
     responder["for_each"] = json!({"items": items});
     if let Some(most) = rule.concurrency {
         responder["concurrency"] = json!(most);
+    }
+    if rule.after > 0 {
+        responder["after_ms"] = json!(rule.after);
     }
     if rule.guarded {
         let same = json!({"count": {"type": TYPES[rule.on],
@@ -149,15 +156,22 @@ fn begun(rules: &[Rule], most: u64) -> Driven {
     Driven::invoke(plan, json!({"goal": "tides", "x": [1]}))
 }
 
-/// Answers what is asked, in an order that chance decides, until the run ends.
+/// Answers what is asked, in an order that chance decides, and lets time pass in between and where
+/// nothing is asked, until the run ends.
 fn answered(run: &mut Driven, order: &[u8]) {
     for which in order.iter().cycle() {
+        if which % 4 == 3 {
+            run.waits_for_responder();
+        }
         let open: Vec<String> = run
             .state
             .open_asks()
             .filter_map(|(at, _)| run.state.step_id(0, at).map(str::to_owned))
             .collect();
         let Some(address) = open.get(usize::from(*which) % open.len().max(1)) else {
+            if run.waits_for_responder() {
+                continue;
+            }
             return;
         };
         let said = json!(format!("{address}!"));
@@ -202,7 +216,9 @@ proptest! {
         rules in endless(),
         most in 4..40u64,
     ) {
-        begun(&rules, most).holds_together_every(7);
+        let mut run = begun(&rules, most);
+        while run.waits_for_responder() {}
+        run.holds_together_every(7);
     }
 
     #[test]

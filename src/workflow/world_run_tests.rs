@@ -1,5 +1,6 @@
 //! Runs that load worlds: what happens in them, however their logs are cut.
 
+mod after_tests;
 mod budget_tests;
 mod posts_tests;
 
@@ -95,6 +96,9 @@ fn two_runs_of_the_same_goal_make_the_same_objects_and_end_with_the_same_world()
     let [one, other] = [(); 2].map(|()| run(json!([]), world(json!({}))));
     let hash = |run: &Driven| run.state.responding().unwrap().head().hash();
     assert_eq!(hash(&one), hash(&other));
+    for run in [&one, &other] {
+        assert_eq!(run.last("run.completed")["world"], json!(hash(run)));
+    }
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub(crate) fn again(
     Ok(course.again)
 }
 
-/// The inputs of a record, those of one report together.
+/// The inputs of a record, those of one report or one post together.
 fn groups(recorded: &[Frame]) -> Vec<Vec<&Frame>> {
     let mut groups: Vec<Vec<&Frame>> = Vec::new();
     let mut before = None;
@@ -84,26 +84,34 @@ fn groups(recorded: &[Frame]) -> Vec<Vec<&Frame>> {
             before = None;
             continue;
         }
-        let said = said(frame);
+        let of = request_of(frame);
         match groups.last_mut() {
-            Some(group) if said.is_some() && said == before => group.push(frame),
+            Some(group) if of.is_some() && of == before => group.push(frame),
             _ => groups.push(vec![frame]),
         }
-        before = said;
+        before = of;
     }
     groups
 }
 
-/// Scope, step, item and attempt of a task, then digest and number of a report.
-type Said<'f> = (&'f str, &'f str, Option<u32>, u32, &'f str, u32);
+/// The request that a frame came with, where frames that came with one are one input.
+#[derive(Debug, PartialEq, Eq)]
+enum RequestOf<'f> {
+    /// Scope, step, item and attempt of a task, then digest and number of a report.
+    Report(&'f str, &'f str, Option<u32>, u32, &'f str, u32),
+    /// The number of a post.
+    Post(u64),
+}
 
-/// The task that a report is about, and the report.
-fn said(frame: &Frame) -> Option<Said<'_>> {
+fn request_of(frame: &Frame) -> Option<RequestOf<'_>> {
+    if let Some((_, post)) = frame.event.posted() {
+        return Some(RequestOf::Post(post.n));
+    }
     let Event::Agent(event) = &frame.event else {
         return None;
     };
     let report = event.report()?;
-    Some((
+    Some(RequestOf::Report(
         frame.scope.as_str(),
         event.step(),
         event.item(),

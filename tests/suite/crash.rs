@@ -14,6 +14,7 @@ use tokio::sync::watch;
 
 use crate::support::ledgers::frames;
 use crate::support::process::Process;
+use crate::support::random::RandomNumbers;
 use crate::support::{Client, KitDir, Sink, campaign, guarded};
 
 const CLIENTS: usize = 16;
@@ -45,18 +46,6 @@ output: {map: {token: "{{ params.token }}"}}
 "#,
         ),
     ])
-}
-
-/// Random numbers that can be had again.
-struct Seeded(u64);
-
-impl Seeded {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
 }
 
 /// What clients were told, kept outside the process that told it.
@@ -169,12 +158,7 @@ impl World {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn kills_lose_nothing_that_was_acknowledged() {
-    let seed = match std::env::var("KTSU_TEST_SEED") {
-        Ok(seed) => seed.parse().unwrap(),
-        Err(_) => u64::from(std::process::id()) * 0x9E37_79B9 + 1,
-    };
-    eprintln!("seed: KTSU_TEST_SEED={seed}");
-    let mut random = Seeded(seed);
+    let mut random = RandomNumbers::seeded();
     let kit = kit();
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db");

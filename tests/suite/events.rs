@@ -48,32 +48,11 @@ fn frame(event: &Event) -> Value {
     serde_json::from_str(&event.data).unwrap()
 }
 
-/// The frames of some runs as their own route shows them, by their ids.
-async fn recorded(client: &Client, runs: &[String]) -> BTreeMap<String, Value> {
-    let mut recorded = BTreeMap::new();
-    for run in runs {
-        for mut frame in client.frames(run).await {
-            frame["run_id"] = json!(run);
-            recorded.insert(frame["id"].as_str().unwrap().to_owned(), frame);
-        }
-    }
-    recorded
-}
-
-async fn finish(client: &Client, count: usize) -> Vec<String> {
-    let mut runs = Vec::new();
-    for at in 0..count {
-        let envelope = client.run("hello", json!({"n": at})).await;
-        runs.push(envelope["run_id"].as_str().unwrap().to_owned());
-    }
-    runs
-}
-
 #[tokio::test]
 async fn a_follower_gets_every_frame_of_every_run_once_and_in_the_order_of_the_ledger() {
     let lab = Lab::new(&kit(), &[]).await;
     let mut early = follow(&lab.client, "", None).await;
-    let mut runs = finish(&lab.client, 3).await;
+    let mut runs = lab.client.run_hello(3).await;
     let forked = json!({"at": 2, "reason": "a look"}).to_string();
     let branch = lab
         .client
@@ -84,10 +63,10 @@ async fn a_follower_gets_every_frame_of_every_run_once_and_in_the_order_of_the_l
     let resumed = format!("/runs/{branch}/resume");
     assert_eq!(lab.client.post(&resumed, "{}").await.status, 202);
     lab.client.ended(&branch).await;
-    let mut expected = recorded(&lab.client, &runs).await;
+    let mut expected = lab.client.frames_by_id(&runs).await;
     runs.push(branch.clone());
     let shared = |frame: &Value| frame["stream"] != format!("branch:{branch}");
-    let own = recorded(&lab.client, std::slice::from_ref(&branch)).await;
+    let own = lab.client.frames_by_id(std::slice::from_ref(&branch)).await;
     expected.extend(own.into_iter().filter(|(_, frame)| !shared(frame)));
     let followed = take(&mut early, expected.len()).await;
     assert!(followed.is_sorted_by_key(|event| event.id));
@@ -115,8 +94,8 @@ async fn a_follower_gets_every_frame_of_every_run_once_and_in_the_order_of_the_l
 #[tokio::test]
 async fn a_pattern_chooses_frames_by_their_types() {
     let lab = Lab::new(&kit(), &[]).await;
-    let runs = finish(&lab.client, 2).await;
-    let all = recorded(&lab.client, &runs).await.len();
+    let runs = lab.client.run_hello(2).await;
+    let all = lab.client.frames_by_id(&runs).await.len();
     let all = take(&mut follow(&lab.client, "?pattern=*", None).await, all).await;
     for (pattern, wanted) in [
         ("run.completed", &["run.completed"][..]),
@@ -159,13 +138,13 @@ async fn going_on_after_any_event_gives_exactly_the_rest_also_after_a_restart() 
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db");
     let lab = Lab::on_file(&path, &kit, &[]).await;
-    let mut runs = finish(&lab.client, 2).await;
-    let first = recorded(&lab.client, &runs).await.len();
+    let mut runs = lab.client.run_hello(2).await;
+    let first = lab.client.frames_by_id(&runs).await.len();
     let first = take(&mut follow(&lab.client, "", None).await, first).await;
     lab.close().await;
     let lab = Lab::on_file(&path, &kit, &[]).await;
-    runs.extend(finish(&lab.client, 1).await);
-    let all = recorded(&lab.client, &runs).await.len();
+    runs.extend(lab.client.run_hello(1).await);
+    let all = lab.client.frames_by_id(&runs).await.len();
     let all = take(&mut follow(&lab.client, "", None).await, all).await;
     assert_eq!(all[..first.len()], first[..]);
     let end = all.last().unwrap().id;
@@ -189,11 +168,11 @@ async fn going_on_after_any_event_gives_exactly_the_rest_also_after_a_restart() 
 #[tokio::test]
 async fn a_live_follower_begins_at_the_end_and_then_misses_nothing() {
     let lab = Lab::new(&kit(), &[]).await;
-    finish(&lab.client, 2).await;
+    lab.client.run_hello(2).await;
     let mut live = follow(&lab.client, "?live=true&pattern=run.*", None).await;
     // The bookmark says where it begins: whoever comes back before the first frame misses nothing.
     let bookmark = live.bookmark().await;
-    let run = &finish(&lab.client, 1).await[0];
+    let run = &lab.client.run_hello(1).await[0];
     let frames = lab.client.frames(run).await;
     let of_run = |frame: &&Value| frame["type"].as_str().unwrap().starts_with("run.");
     let expected = frames.iter().filter(of_run).count();
@@ -211,17 +190,17 @@ async fn a_live_follower_begins_at_the_end_and_then_misses_nothing() {
 #[tokio::test]
 async fn followers_at_different_positions_see_the_same_frames() {
     let lab = Lab::new(&kit(), &[]).await;
-    let mut runs = finish(&lab.client, 30).await;
+    let mut runs = lab.client.run_hello(30).await;
     let mut followers = Vec::new();
     for _ in 0..25 {
         followers.push(follow(&lab.client, "", None).await);
     }
-    runs.extend(finish(&lab.client, 30).await);
+    runs.extend(lab.client.run_hello(30).await);
     for _ in 0..25 {
         followers.push(follow(&lab.client, "", None).await);
     }
-    runs.extend(finish(&lab.client, 5).await);
-    let count = recorded(&lab.client, &runs).await.len();
+    runs.extend(lab.client.run_hello(5).await);
+    let count = lab.client.frames_by_id(&runs).await.len();
     let all = take(&mut followers[0], count).await;
     let numbers: Vec<u64> = all.iter().map(|event| event.id).collect();
     assert!(numbers.is_sorted() && numbers.len() == count);
@@ -243,7 +222,7 @@ async fn a_follower_that_reads_nothing_delays_neither_runs_nor_other_followers()
         let done = lab.client.run("hello", json!({"text": large})).await;
         runs.push(done["run_id"].as_str().unwrap().to_owned());
     }
-    let count = recorded(&lab.client, &runs).await.len();
+    let count = lab.client.frames_by_id(&runs).await.len();
     let mut reading = follow(&lab.client, "", None).await;
     let all = take(&mut reading, count).await;
     assert_eq!(frame(all.last().unwrap())["type"], "run.completed");
@@ -258,7 +237,7 @@ async fn an_engine_that_only_reads_shows_the_frames_that_another_appends() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db");
     let lab = Lab::on_file(&path, &kit, &[]).await;
-    let mut runs = finish(&lab.client, 1).await;
+    let mut runs = lab.client.run_hello(1).await;
     let setup = Setup {
         kit: kit.load(),
         environment: None,
@@ -273,10 +252,10 @@ async fn an_engine_that_only_reads_shows_the_frames_that_another_appends() {
     };
     let reading = reading::open(setup, &path).await.unwrap();
     let mut events = follow(&Client::of(&reading.url), "", None).await;
-    let before = recorded(&lab.client, &runs).await.len();
+    let before = lab.client.frames_by_id(&runs).await.len();
     let mut followed = take(&mut events, before).await;
-    runs.extend(finish(&lab.client, 1).await);
-    let count = recorded(&lab.client, &runs).await.len();
+    runs.extend(lab.client.run_hello(1).await);
+    let count = lab.client.frames_by_id(&runs).await.len();
     followed.extend(take(&mut events, count - before).await);
     let own = take(&mut follow(&lab.client, "", None).await, count).await;
     assert_eq!(followed, own);

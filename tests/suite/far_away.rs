@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 
 use ktsu::assemble::LedgerPlace;
 use ktsu_ledger::store::{Audit as _, MemoryStore};
@@ -82,13 +83,27 @@ async fn every_frame_is_signed_where_answers_are_lost() {
     );
 }
 
-/// Whether some frame of a store names a delivery.
-fn announces(kept: &MemoryStore, delivery: &str) -> bool {
+/// Whether some frame of a store names this.
+fn announces(kept: &MemoryStore, named: &str) -> bool {
     let frames = kept.scan_frames(0, 1000).unwrap();
     let mut bodies = frames
         .iter()
         .map(|frame| String::from_utf8_lossy(&frame.body));
-    bodies.any(|body| body.contains(delivery))
+    bodies.any(|body| body.contains(named))
+}
+
+/// The machine takes nothing until what is given back is dropped.
+fn hold(remote: Remote) -> (JoinHandle<()>, mpsc::Sender<()>) {
+    let (holds, is_held) = mpsc::channel();
+    let (let_go, waits) = mpsc::channel::<()>();
+    let holder = std::thread::spawn(move || {
+        let held = remote.hold();
+        holds.send(()).unwrap();
+        waits.recv().unwrap_err();
+        drop(held);
+    });
+    is_held.recv().unwrap();
+    (holder, let_go)
 }
 
 /// The machine takes nothing for a while, and whoever receives the webhook looks there.
@@ -104,15 +119,7 @@ async fn a_webhook_is_sent_once_the_frame_that_announces_it_is_stored() {
     )]);
     let place = LedgerPlace::Backend(Arc::new(remote.clone()));
     let lab = Lab::on(place, kit.load(), &[("SINK", sink.url.as_str())], None).await;
-    let (holds, is_held) = mpsc::channel();
-    let (let_go, waits) = mpsc::channel::<()>();
-    let holder = std::thread::spawn(move || {
-        let held = remote.hold();
-        holds.send(()).unwrap();
-        waits.recv().unwrap_err();
-        drop(held);
-    });
-    is_held.recv().unwrap();
+    let (holder, let_go) = hold(remote);
     let others = async {
         for _ in 0..50 {
             assert_eq!(lab.client.get("/health").await.status, 200);
@@ -122,6 +129,38 @@ async fn a_webhook_is_sent_once_the_frame_that_announces_it_is_stored() {
     };
     let (envelope, ()) = tokio::join!(lab.client.run("root", json!({})), others);
     assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    holder.join().unwrap();
+    lab.close().await;
+}
+
+/// Whoever is told that a post was taken can rely on it: it is not lost with the engine.
+#[tokio::test]
+async fn a_post_is_answered_once_its_frame_is_stored() {
+    const WORLD: &str = "kind: world\nname: nodes\nversion: 1.0.0\nobjects: {Node: {}}\n";
+    let remote = Remote::new();
+    let kept = remote.kept();
+    let kit = KitDir::new(&[]).with("worlds/nodes.world.yaml", WORLD);
+    let place = LedgerPlace::Backend(Arc::new(remote.clone()));
+    let lab = Lab::on(place, kit.load(), &[], None).await;
+    let envelope = lab.client.run("nodes", json!({})).await;
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    let run = envelope["run_id"].as_str().unwrap();
+    let (holder, let_go) = hold(remote);
+    let node = json!({"type": "object.created", "data": {"id": "only-node", "type": "Node"}});
+    let posted = async {
+        let path = format!("/runs/{run}/events");
+        let answer = lab.client.post(&path, node.to_string()).await;
+        (answer.status, announces(&kept, "only-node"))
+    };
+    let others = async {
+        for _ in 0..50 {
+            assert_eq!(lab.client.get("/health").await.status, 200);
+        }
+        assert!(!announces(&kept, "only-node"));
+        drop(let_go);
+    };
+    let (answered, ()) = tokio::join!(posted, others);
+    assert_eq!(answered, (200, true));
     holder.join().unwrap();
     lab.close().await;
 }

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 
 use ktsu_history as history;
-use ktsu_history::frame_page::{self, PageLimit};
+use ktsu_history::frame_page::{self, FrameSelection, PageLimit};
 use ktsu_ledger::store::{Cursor, Filter, IndexRow, Page, Reader, StoreError, Tail};
 use ktsu_ledger::{CanonicalJson, Hash, Record, StreamId};
 use ktsu_projections::RunState;
@@ -113,9 +113,9 @@ fn a_run_that_goes_on_while_it_is_read_is_never_taken_for_damaged() {
                 .unwrap_or_else(|error| panic!("{place}: {error}"));
             assert_eq!(reader.damage.take(), [""; 0], "{place}");
             let reader = growing();
-            let page =
-                frame_page::page(&reader, &run.stream, "", 0, PageLimit::frames(1000), false)
-                    .unwrap_or_else(|error| panic!("{place}: {error}"));
+            let (all, bound) = (FrameSelection::default(), PageLimit::frames(1000));
+            let page = frame_page::page(&reader, &run.stream, &all, 0, bound)
+                .unwrap_or_else(|error| panic!("{place}: {error}"));
             assert!(page.frames.len() >= first, "{place}");
             assert_eq!(reader.damage.take(), [""; 0], "{place}");
         }

@@ -1,10 +1,12 @@
 //! A client that speaks HTTP over a real socket: the crate's own, with answers read whole.
 
+use std::collections::BTreeMap;
+
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request};
 use http_body_util::BodyExt as _;
 use ktsu_peer::Peer;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::guarded;
 
@@ -145,6 +147,28 @@ impl Client {
         let answer = self.get(&format!("/runs/{run}/envelope")).await;
         assert_eq!(answer.status, 200, "{}", answer.text());
         answer.json()
+    }
+
+    /// Runs the workflow `hello` so many times, one after the other, and gives the runs.
+    pub(crate) async fn run_hello(&self, count: usize) -> Vec<String> {
+        let mut runs = Vec::new();
+        for at in 0..count {
+            let envelope = self.run("hello", json!({"n": at})).await;
+            runs.push(envelope["run_id"].as_str().unwrap().to_owned());
+        }
+        runs
+    }
+
+    /// The frames of runs as their own route shows them, with `run_id`, by id.
+    pub(crate) async fn frames_by_id(&self, runs: &[String]) -> BTreeMap<String, Value> {
+        let mut found = BTreeMap::new();
+        for run in runs {
+            for mut frame in self.frames(run).await {
+                frame["run_id"] = json!(run);
+                found.insert(frame["id"].as_str().unwrap().to_owned(), frame);
+            }
+        }
+        found
     }
 
     /// All frames of a run, from pages of JSON.

@@ -14,6 +14,7 @@ pub(crate) mod ledgers;
 pub(crate) mod lookalikes;
 pub(crate) mod model;
 pub(crate) mod process;
+pub(crate) mod random;
 pub(crate) mod scenarios;
 pub(crate) mod services;
 pub(crate) mod sink;

@@ -29,6 +29,34 @@ pub(crate) fn gateway(model: &Model) -> String {
     super::model::gateway(&model.url).replace("name: large", "name: fast")
 }
 
+/// A goal becomes a topic with two questions; that it was asked is written into it twice.
+pub(crate) const TIDES: &str = r#"
+kind: world
+name: tides
+version: 1.0.0
+goal:
+  - object: {type: Topic, data: {text: "{{ goal }}", state: open}}
+objects:
+  Topic: {schema: {type: object, required: [text], properties: {text: {type: string}}}}
+  Question: {schema: {type: object, properties: {text: {type: string}, topic_id: {type: string}}}}
+relations:
+  about: {from: Question, to: Topic}
+responders:
+  - name: questions
+    "on": object.created
+    type: Topic
+    for_each: {items: ["What is {{ object.data.text }}?", "Why {{ object.data.text }}?"]}
+    emit:
+      - object: {type: Question, data: {text: "{{ item }}", topic_id: "{{ object.id }}"}}
+        as: question
+      - relation: {type: about, from: "{{ question.id }}", to: "{{ object.id }}"}
+  - name: close
+    "on": relation.created
+    type: about
+    emit:
+      - patch: {id: "{{ relation.target_id }}", data: {state: asked}}
+"#;
+
 /// A goal becomes a topic with three questions. Each question is answered by a model that has to fit
 /// a schema, doubted twice by another that is asked one thing at a time, and dug into by a workflow
 /// with an agent, a transform and a webhook. A careless responder fails, and nothing comes of it.

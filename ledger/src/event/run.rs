@@ -216,6 +216,9 @@ pub struct RunFailed {
 /// `timer.fired`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TimerFired {
+    /// For `after` of a responder: its name. The first cause is the event that it waited with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub responder: Option<String>,
     /// For a backoff: the step, in the frame's scope.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step: Option<String>,
@@ -227,6 +230,8 @@ pub struct TimerFired {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TimerKind {
+    /// `after` of a responder.
+    After,
     /// The wait before a declared retry of a webhook.
     Retry,
     /// `model_policy.timeout_s` of the run.

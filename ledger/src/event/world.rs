@@ -332,6 +332,9 @@ pub struct ResponderFired {
 /// One responder, and what a trigger is to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Candidate {
+    /// How long it waits, in milliseconds, if it is postponed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
     /// How many outputs it has, for each item: the entries of `emit`, and a `publish`. An output may
     /// turn out to make nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -481,8 +484,8 @@ pub struct WorldBudgetExhausted {
     pub cost_micro_usd: u64,
     /// The depth of what would have come next.
     pub depth: u32,
-    /// How many frames that trigger responders were not taken any more, and how many outputs of the
-    /// trigger under way were not made.
+    /// How many frames that trigger responders were not taken any more, how many outputs of the
+    /// trigger under way were not made, and how many timers were still to fire.
     pub dropped: Dropped,
     /// The time that the run had used up, in milliseconds.
     pub elapsed_ms: u64,
@@ -497,8 +500,15 @@ pub struct WorldBudgetExhausted {
 pub struct Dropped {
     /// Outputs of the trigger under way.
     pub outputs: u64,
+    /// Timers that responders had set with `after`.
+    #[serde(default, skip_serializing_if = "is_none_left")]
+    pub timers: u64,
     /// Triggers behind it.
     pub triggers: u64,
+}
+
+fn is_none_left(count: &u64) -> bool {
+    *count == 0
 }
 
 /// `budget.raised`. Limits that are absent stay.

@@ -76,6 +76,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         WorldEvent::Fired(ResponderFired {
             candidates: vec![
                 Candidate {
+                    after_ms: None,
                     entries: 2,
                     items: Some(3),
                     reason: None,
@@ -84,6 +85,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
                     verdict: FiringVerdict::Fired,
                 },
                 Candidate {
+                    after_ms: None,
                     entries: 0,
                     items: None,
                     reason: Some(name()),
@@ -133,6 +135,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             depth: 2,
             dropped: Dropped {
                 outputs: 3,
+                timers: 0,
                 triggers: 4,
             },
             elapsed_ms: 5,

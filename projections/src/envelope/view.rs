@@ -46,6 +46,7 @@ impl Shown<'_> {
         let detail = self.details.scopes.get(&at).cloned().unwrap_or_default();
         // Inline children have no world of their own.
         let responding = self.state.responding().filter(|_| path.is_empty());
+        let is_open = !self.state.status().is_terminal();
         let hash = detail.world_hash.filter(|_| detail.ended.is_some());
         Some(Envelope {
             run_id: scoped_run(self.state.stream().name(), path),
@@ -65,7 +66,7 @@ impl Shown<'_> {
             },
             steps: self.step_views(at, scope),
             output: self.output(at, scope),
-            world: responding.map(|all| WorldSummary::of(all.head(), hash)),
+            world: responding.map(|all| WorldSummary::of(all, hash, is_open)),
             totals: UsageView::of(&detail.usage),
             created_at: detail.began,
             ended_at: detail.ended,

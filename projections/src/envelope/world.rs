@@ -3,10 +3,11 @@
 
 use std::collections::BTreeMap;
 
+use ktsu_ledger::Timestamp;
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::world::{Responding, World};
+use crate::world::Responding;
 
 /// How much a world holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -19,7 +20,27 @@ pub struct WorldSummary {
     /// `sha256:` and a digest of all of them, as the end of the run recorded it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub world_hash: Option<String>,
+    /// Responders that wait before they look at something, the first to look first; of many the first
+    /// 100.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub waits: Vec<ResponderWait>,
 }
+
+/// A responder that waits before it looks at something.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ResponderWait {
+    /// Who waits.
+    pub responder: String,
+    /// The frame of what it waits with.
+    pub event: u64,
+    /// Until when.
+    #[schema(value_type = String)]
+    pub until: Timestamp,
+}
+
+/// The most responders that an envelope says wait.
+const MAX_WAITS_SHOWN: usize = 100;
 
 /// What did not stop a run, and somebody should know.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
@@ -35,9 +56,20 @@ pub struct EnvelopeWarning {
 }
 
 impl WorldSummary {
-    /// A world, and the hash with which its run ended.
-    pub(super) fn of(world: &World, world_hash: Option<String>) -> Self {
+    /// The world of a run, and the hash with which that ended.
+    pub(super) fn of(responding: &Responding, world_hash: Option<String>, is_open: bool) -> Self {
+        let world = responding.head();
+        let waits = responding.timers().take(match is_open {
+            true => MAX_WAITS_SHOWN,
+            false => 0,
+        });
+        let waits = waits.map(|timer| ResponderWait {
+            responder: timer.responder.to_owned(),
+            event: timer.event.seq,
+            until: timer.due,
+        });
         Self {
+            waits: waits.collect(),
             objects: counts(world.objects_by_type()),
             relations: counts(world.relations_by_type()),
             world_hash,

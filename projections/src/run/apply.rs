@@ -26,7 +26,7 @@ impl RunState {
     /// [`TransitionError`]; the state is then unchanged.
     pub fn apply(&mut self, frame: &Frame) -> Result<(), TransitionError> {
         let target = self.check_transition(frame)?;
-        let still = self.responding.is_some() && self.status() == RunStatus::Waiting;
+        let until = self.moved_by();
         match (&frame.event, target) {
             (Event::Run(event), TransitionTarget::Scope(scope)) => {
                 self.apply_run(frame, scope, event)
@@ -80,7 +80,7 @@ impl RunState {
         }
         self.end_if_stopped(frame);
         self.replies.pass(frame);
-        self.apply_to_worlds(frame, still);
+        self.apply_to_worlds(frame, until);
         self.next_seq = frame.seq + 1;
         self.head = frame.hash;
         self.at = frame.at;

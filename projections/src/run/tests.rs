@@ -221,6 +221,7 @@ fn answered(sending: u32, status: u16) -> Event {
 
 fn fired(timer: ktsu_ledger::event::TimerKind, step: Option<&str>) -> Event {
     Event::Run(RunEvent::TimerFired(TimerFired {
+        responder: None,
         step: step.map(str::to_owned),
         timer,
     }))

@@ -310,6 +310,9 @@ impl RunState {
         let Some(scope) = scope_of(self, at) else {
             return false;
         };
+        if fired.responder.is_some() != (fired.timer == TimerKind::After) {
+            return false;
+        }
         match (fired.timer, &fired.step) {
             (TimerKind::RunTimeout, None) => {
                 let times_out = self.outline.root().plan.policy.timeout_ms.is_some();
@@ -323,9 +326,16 @@ impl RunState {
                 .is_some_and(|step| matches!(step.phase, Phase::Backoff { .. })),
             (TimerKind::WorldBudget, None) => {
                 let open = self.failing().is_none() && self.status() == RunStatus::Running;
-                scope.parent.is_none() && open && self.is_world_time_up(frame.at)
+                let uses_time = !self.waits_for_responder_timers();
+                scope.parent.is_none() && open && uses_time && self.is_world_time_up(frame.at)
             }
-            (TimerKind::RunTimeout | TimerKind::WorldBudget, Some(_))
+            (TimerKind::After, None) => {
+                let due = self
+                    .responding()
+                    .is_some_and(|all| all.may_fire(frame, fired));
+                scope.parent.is_none() && is_open(scope) && self.failing().is_none() && due
+            }
+            (TimerKind::RunTimeout | TimerKind::WorldBudget | TimerKind::After, Some(_))
             | (TimerKind::Retry, None) => false,
         }
     }

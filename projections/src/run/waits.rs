@@ -46,6 +46,9 @@ impl RunState {
             return;
         }
         self.deadline_from = self.deadline_from.plus_millis(by_ms);
+        if let Some(responding) = &mut self.responding {
+            responding.postpone(by_ms);
+        }
         for held in &mut self.scopes {
             for step in &mut held.steps {
                 if let Phase::Backoff { since, .. } = &mut step.phase {

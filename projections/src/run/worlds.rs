@@ -8,6 +8,7 @@ use super::scope::Scope;
 use super::transition::{TransitionError, TransitionTarget};
 use super::{Effective, FoldError, Outline, RunFailure, RunState, RunStatus, Todo};
 use crate::world::responding::WorldRefusal;
+use crate::world::wall_time::MovedBy;
 use crate::world::{Reactions, Responding};
 
 impl RunState {
@@ -22,8 +23,37 @@ impl RunState {
             return false;
         };
         let settled = self.todo() == Some(Todo::End { scope: 0 });
-        let stopped = self.failing().is_some() || self.is_parked() || self.paused().is_some();
-        settled && !stopped && responding.is_idle() && !responding.has_open_tasks()
+        let may_end = settled && !self.stands_still() && responding.is_idle();
+        may_end && responding.next_timer().is_none() && !responding.has_open_tasks()
+    }
+
+    /// Whether only timers of responders, or people, can move the run: time that passes then is not
+    /// used up.
+    pub fn waits_for_responder_timers(&self) -> bool {
+        let waiting = self
+            .responding()
+            .filter(|all| all.next_timer().is_some() && all.is_idle());
+        let Some(responding) = waiting.filter(|_| !self.stands_still()) else {
+            return false;
+        };
+        let settled = self.todo() == Some(Todo::End { scope: 0 });
+        (settled && !responding.has_open_tasks()) || self.waits_for_people()
+    }
+
+    fn stands_still(&self) -> bool {
+        self.failing().is_some() || self.is_parked() || self.paused().is_some()
+    }
+
+    /// What could move the run until now, to those who count the time that it uses up.
+    pub(super) fn moved_by(&self) -> MovedBy {
+        if self.waits_for_responder_timers() {
+            return MovedBy::Timers;
+        }
+        let still = self.responding.is_some() && self.status() == RunStatus::Waiting;
+        match still {
+            true => MovedBy::People,
+            false => MovedBy::Work,
+        }
     }
 
     /// Whether its last frame says that it ends now.
@@ -63,7 +93,7 @@ impl RunState {
             return None;
         }
         let mut responding = Responding::new(Reactions::of(worlds));
-        responding.apply_time(frame, false);
+        responding.apply_time(frame, MovedBy::Work);
         responding.apply(frame);
         Some(Box::new(responding))
     }
@@ -191,14 +221,14 @@ impl RunState {
         limit.is_some_and(|(until, _)| until <= at)
     }
 
-    /// Takes any frame, behind everything else that takes it. `still`: whether only people could move
-    /// the run until then.
-    pub(super) fn apply_to_worlds(&mut self, frame: &Frame, still: bool) {
+    /// Takes any frame, behind everything else that takes it. `until`: what could move the run until
+    /// then.
+    pub(super) fn apply_to_worlds(&mut self, frame: &Frame, until: MovedBy) {
         // Without worlds this is all that they cost.
         let Some(mut responding) = self.responding.take() else {
             return;
         };
-        responding.apply_time(frame, still);
+        responding.apply_time(frame, until);
         responding.apply(frame);
         if frame.scope.is_empty() {
             self.apply_steps_to_worlds(frame, &mut responding);

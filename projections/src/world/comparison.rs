@@ -42,13 +42,13 @@ impl WorldComparison {
     pub fn between(a: &World, b: &World) -> Self {
         let ids = WorldDiff::between(a, b);
         let objects = ids.patched_objects.into_iter().map(|id| {
-            let sides =
-                [a, b].map(|world| world.object(&id).map_or(Value::Null, |one| object(one)));
+            let side = |world: &World| world.object(&id).map(|one| object_content(one));
+            let sides = [a, b].map(|world| side(world).unwrap_or_default());
             entry(id, &sides)
         });
         let relations = ids.patched_relations.into_iter().map(|id| {
-            let side = |world: &World| world.relation(&id).map_or(Value::Null, |one| relation(one));
-            let sides = [side(a), side(b)];
+            let side = |world: &World| world.relation(&id).map(|one| relation_content(one));
+            let sides = [a, b].map(|world| side(world).unwrap_or_default());
             entry(id, &sides)
         });
         Self {
@@ -85,11 +85,13 @@ fn entry(id: String, [a, b]: &[Value; 2]) -> PatchedEntry {
     PatchedEntry { id, changes }
 }
 
-fn object(object: &WorldObject) -> Value {
+/// What is compared of an object: `{data, type}`.
+pub fn object_content(object: &WorldObject) -> Value {
     json!({"data": object.data.to_value(), "type": &*object.kind})
 }
 
-fn relation(relation: &WorldRelation) -> Value {
+/// What is compared of a relation: `{data, source_id, target_id, type}`.
+pub fn relation_content(relation: &WorldRelation) -> Value {
     json!({
         "data": relation.data.to_value(),
         "source_id": &*relation.source_id,

@@ -22,7 +22,10 @@ pub fn describe_world(event: &WorldEvent) -> String {
                     FiringVerdict::Failed => ": could not be evaluated",
                     FiringVerdict::False => ": no",
                     FiringVerdict::Fired => "",
-                    FiringVerdict::Postponed => ": later",
+                    FiringVerdict::Postponed => {
+                        let after = candidate.after_ms.unwrap_or_default();
+                        return format!("{}: in {after} ms", candidate.responder);
+                    }
                 };
                 format!("{}{verdict}", candidate.responder)
             });

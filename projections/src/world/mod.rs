@@ -12,8 +12,8 @@
 //! Pieces: [`graph`] the world and its rules; [`object`] what it holds; `index` and [`find`]
 //! look-ups whose cost does not grow with it; [`hash`] and [`diff`] its identity and its
 //! differences; [`derivation`] keys and ids; [`activity`] depth and counts of world frames;
-//! [`responding`] the queue; `posts` what people posted; `budget`
-//! and `wall_time` limits and the time used up; [`steps`] completed steps as objects.
+//! [`responding`] the queue; `posts` what people posted; `budget` and `wall_time` limits and the
+//! time used up; [`steps`] completed steps as objects; [`comparison`] two worlds field by field.
 
 pub mod activity;
 mod budget;
@@ -33,7 +33,7 @@ pub mod responding;
 pub mod steps;
 mod tasks;
 pub mod trigger;
-mod wall_time;
+pub(crate) mod wall_time;
 
 pub use activity::Activity;
 pub use comparison::WorldComparison;
@@ -45,7 +45,7 @@ pub use index::{IndexValue, IndexedFields};
 pub use object::{WorldObject, WorldRelation};
 pub use posts::PostRecord;
 pub use reactions::Reactions;
-pub use responding::Responding;
+pub use responding::{MAX_TIMERS, ResponderTimer, Responding};
 pub use tasks::{TaskPhase as ResponderTaskPhase, WorldTask};
 pub use trigger::{TaskContext, Trigger, TriggerSubject};
 

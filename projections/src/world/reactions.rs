@@ -24,6 +24,7 @@ pub struct Reactions {
 #[derive(Debug)]
 struct ReactingResponder {
     name: Arc<str>,
+    after_ms: Option<u64>,
     changed: Vec<String>,
     goes_on: bool,
 }
@@ -36,6 +37,7 @@ impl Reactions {
         let all: Vec<&ResponderPlan> = edges.chain(others).collect();
         let responders = all.iter().map(|plan| ReactingResponder {
             name: plan.name.as_str().into(),
+            after_ms: plan.after_ms,
             changed: plan.changed.clone(),
             goes_on: plan.on_error == OnError::Continue,
         });
@@ -76,6 +78,18 @@ impl Reactions {
     pub fn goes_on(&self, responder: &str) -> bool {
         let mut all = self.responders.iter();
         all.any(|one| one.goes_on && *one.name == *responder)
+    }
+
+    /// How long a responder waits with what it reacts to, in milliseconds.
+    pub fn after_ms(&self, place: u32) -> Option<u64> {
+        self.responders.get(place as usize)?.after_ms
+    }
+
+    /// The place of a responder.
+    pub fn place(&self, responder: &str) -> Option<u32> {
+        let found = (0u32..).zip(&self.responders);
+        let mut found = found.filter(|(_, one)| *one.name == *responder);
+        found.next().map(|(place, _)| place)
     }
 
     /// The name of a responder.

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A trigger is taken when the one before it is done: all of its outputs were made, or the next
-//! trigger's `responder.fired` says that the rest of them makes nothing. Responders see the world as
+//! trigger's `responder.fired` says that the rest of them makes nothing. A responder with `after` sets
+//! a timer instead, which is a trigger of its own once it has fired. Responders see the world as
 //! of the trigger ([`Responding::current`]); what they make is checked against the head
 //! ([`Responding::head`]). A log that is cut after any frame gives the same queue, cursor and output.
 
@@ -17,6 +18,8 @@ mod firing;
 mod limits;
 mod pending;
 mod queue;
+mod redefine;
+mod timers;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -30,8 +33,10 @@ use ktsu_ledger::{CanonicalJson, Cause, Event, Frame};
 pub use check::WorldRefusal;
 pub use firing::{Firing, OutputPlace};
 pub use pending::PendingTrigger;
+pub use timers::{MAX_TIMERS, ResponderTimer};
 
 use queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger, subject_of, take};
+use timers::Timers;
 
 use super::activity::{Activity, is_address};
 use super::budget::RaisedLimits;
@@ -57,6 +62,7 @@ pub struct Responding {
     /// Of the current trigger, once its candidates are evaluated; of a reply from the beginning.
     firing: Option<Firing>,
     tasks: Tasks,
+    timers: Timers,
     activity: Activity,
     posts: Posts,
     /// How often steps completed or were overlaid.
@@ -89,6 +95,7 @@ impl Responding {
             current: None,
             firing: None,
             tasks: Tasks::default(),
+            timers: Timers::default(),
             activity: Activity::default(),
             posts: Posts::default(),
             step_ordinal: 0,
@@ -241,6 +248,7 @@ impl Responding {
             Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
             Event::Run(RunEvent::TimerFired(fired)) => {
                 self.is_time_up |= fired.timer == TimerKind::WorldBudget;
+                self.fire_timer(frame, fired);
             }
             Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
                 self.end_task(frame, &end.step, end.outcome.clone());
@@ -297,37 +305,6 @@ impl Responding {
             self.enqueue(frame, frame.event.kind(), WorldChange::Nothing, queued);
             self.advance();
         }
-    }
-
-    /// Other worlds are in force from here on: for the triggers that are queued, too, but for the one
-    /// under way.
-    pub fn redefine(&mut self, reactions: Arc<Reactions>) {
-        let fields = reactions.fields();
-        self.head = self.head.reindexed(fields);
-        self.seen = self.seen.reindexed(fields);
-        for queued in &mut self.queue {
-            queued.change = queued.change.reindexed(fields);
-            if let Some(trigger) = &mut queued.trigger {
-                let (about, patch) = subject_of(&trigger.subject, &queued.change);
-                let is_reply = matches!(trigger.subject, QueuedSubject::Reply(..));
-                if !is_reply {
-                    trigger.candidates = reactions.candidates(&trigger.kind, about, patch);
-                }
-            }
-        }
-        if let (Some(current), None) = (&self.current, &self.firing) {
-            let mut trigger = Trigger::clone(current);
-            let patch = match &trigger.subject {
-                TriggerSubject::Object { patch, .. } => patch.as_ref(),
-                TriggerSubject::Relation(_)
-                | TriggerSubject::Posted(_)
-                | TriggerSubject::Reply { .. } => None,
-            };
-            let kind = trigger.kind.as_str();
-            trigger.candidates = reactions.candidates(kind, trigger.subject_type(), patch);
-            self.current = Some(Arc::new(trigger));
-        }
-        self.reactions = reactions;
     }
 
     /// A decision about the trigger behind the current one says that the rest of this makes nothing.
@@ -483,6 +460,7 @@ impl Responding {
         let trigger = (is_reply || !candidates.is_empty()).then(|| {
             Box::new(QueuedTrigger {
                 seq: frame.seq,
+                at: self.timers.own_time(frame.at),
                 kind: kind.to_owned(),
                 actor: frame.actor.to_string(),
                 key,
@@ -534,6 +512,7 @@ impl Responding {
                 self.add_tasks(&trigger, (at, candidate), kind);
             }
         }
+        self.set_timers(&trigger, candidates);
         let firing = Firing::of(candidates);
         match firing.next() {
             Some(_) => self.firing = Some(firing),

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::TaskKind;
+use ktsu_ledger::{CanonicalJson, Timestamp};
 
 use super::derivation::TriggerKey;
 use super::graph::World;
@@ -12,8 +12,15 @@ use super::object::{WorldObject, WorldRelation};
 /// A frame that responders react to, and what they see of it.
 #[derive(Debug, Clone)]
 pub struct Trigger {
-    /// The frame.
+    /// The frame; of an event with which a responder waited, the one of its timer.
     pub seq: u64,
+    /// When it was appended, by the run's own time ([`ResponderTimer::due`]).
+    ///
+    /// [`ResponderTimer::due`]: super::ResponderTimer::due
+    pub at: Timestamp,
+    /// Of an event with which a responder waited: its own frame. The responder looks it up in the world
+    /// as of the timer, and sees the object as it is there; everything else is as of the event.
+    pub waited_with: Option<u64>,
     /// The type of the event: `event.type`.
     pub kind: String,
     /// Who appended it: `event.actor`.
@@ -32,7 +39,7 @@ pub struct Trigger {
 pub enum TriggerSubject {
     /// An object.
     Object {
-        /// As of the trigger.
+        /// As of the trigger, or of the timer.
         object: Arc<WorldObject>,
         /// As it was before, if it is patched.
         before: Option<Arc<WorldObject>>,
@@ -66,11 +73,16 @@ pub struct TaskContext {
     pub kind: TaskKind,
     /// What its responder reacted to.
     pub trigger: Arc<Trigger>,
-    /// As of that trigger.
+    /// As of that trigger, or of the timer.
     pub world: World,
 }
 
 impl Trigger {
+    /// The frame of the event itself.
+    pub fn event_seq(&self) -> u64 {
+        self.waited_with.unwrap_or(self.seq)
+    }
+
     /// The type of the object or the relation it is about.
     pub fn subject_type(&self) -> Option<&str> {
         match &self.subject {

@@ -6,22 +6,35 @@ use ktsu_ledger::{Event, Frame, Timestamp};
 use crate::used_time::UsedTime;
 
 /// The time that a run has used up, over all restarts and resumptions: without waiting for people and
-/// pauses, without the time after its end, and without the time in which no engine ran, as far as
-/// frames tell it.
+/// pauses, without waiting for timers of responders alone, without the time after its end, and without
+/// the time in which no engine ran, as far as frames tell it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WallTime {
     used: UsedTime,
-    /// How long no engine ran, or the machine slept.
+    /// How long no engine ran, the machine slept, or only timers of responders could move it.
     down_ms: u64,
 }
 
+/// What could move a run until a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum MovedBy {
+    /// Itself, or whoever works for it.
+    Work,
+    /// Only people.
+    People,
+    /// Only timers of responders, and people.
+    Timers,
+}
+
 impl WallTime {
-    /// Takes a frame. `still`: whether only people could move the run until then.
-    pub(super) fn apply(&mut self, frame: &Frame, still: bool) {
+    /// Takes a frame. `until`: what could move the run until then.
+    pub(super) fn apply(&mut self, frame: &Frame, until: MovedBy) {
         let before = self.used.millis();
-        self.used.apply(frame, still);
+        self.used.apply(frame, until != MovedBy::Work);
         let since = self.used.millis().saturating_sub(before);
-        if let Event::Run(RunEvent::Continued(again)) = &frame.event
+        if until == MovedBy::Timers {
+            self.down_ms += since;
+        } else if let Event::Run(RunEvent::Continued(again)) = &frame.event
             && again.why == ContinueReason::Restart
         {
             self.down_ms += since;

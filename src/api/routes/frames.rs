@@ -8,13 +8,12 @@ use axum::http::{HeaderMap, header};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream::{self, Stream};
-use ktsu_ledger::StreamId;
 use tokio::sync::watch;
 
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
 use super::query::{Query, QueryParameters, RawQuery};
 use super::{RunTarget, wire};
-use ktsu_history::frame_page::{self, FramePage, PageLimit};
+use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
 use ktsu_orchestrator::{Orchestrator, Progress};
 use ktsu_server::ProblemDetails;
 
@@ -23,6 +22,7 @@ use ktsu_server::ProblemDetails;
 pub(super) struct FramesQuery {
     from: u64,
     limit: usize,
+    world: bool,
     expand: bool,
 }
 
@@ -39,6 +39,11 @@ impl QueryParameters for FramesQuery {
             "How many at the most; a page has at most 10,000 frames or 8 MiB.",
         ),
         Parameter::new(
+            "world",
+            Kind::Flag,
+            "Only the frames of responders that a budget of events counts.",
+        ),
+        Parameter::new(
             "expand",
             Kind::Flag,
             "Puts values that are kept as blobs back into `data`.",
@@ -49,6 +54,7 @@ impl QueryParameters for FramesQuery {
         Ok(Self {
             from: given.number("from").unwrap_or_default(),
             limit: given.limit(frame_page::MAX_FRAMES),
+            world: given.flag("world"),
             expand: given.flag("expand"),
         })
     }
@@ -67,7 +73,12 @@ pub(super) async fn frames(
     headers: HeaderMap,
     Query(wanted): Query<FramesQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let (mut start, expand) = (wanted.from, wanted.expand);
+    let mut start = wanted.from;
+    let selection = FrameSelection {
+        scope: run.scope.clone(),
+        world: wanted.world,
+        expand: wanted.expand,
+    };
     let last = LastEventId::PARAMETER.header(&headers)?.and_then(whole);
     let accepts = headers
         .get(header::ACCEPT)
@@ -82,7 +93,7 @@ pub(super) async fn frames(
             orchestrator,
             run,
             from: start,
-            expand,
+            selection,
             ready: Vec::new(),
             finished: false,
         };
@@ -90,7 +101,7 @@ pub(super) async fn frames(
         return Ok(events.into_response());
     }
     let bound = PageLimit::frames(wanted.limit);
-    let page = read(&orchestrator, &run, start, bound, expand).await?;
+    let page = read(&orchestrator, &run, selection, start, bound).await?;
     Ok(([(header::CONTENT_TYPE, "application/json")], text(page)).into_response())
 }
 
@@ -123,14 +134,14 @@ const AHEAD: PageLimit = PageLimit {
 async fn read(
     orchestrator: &Orchestrator,
     run: &RunTarget,
+    selection: FrameSelection,
     from: u64,
     bound: PageLimit,
-    expand: bool,
 ) -> Result<FramePage, ProblemDetails> {
-    let (stream, scope): (StreamId, String) = (run.stream.clone(), run.scope.clone());
+    let stream = run.stream.clone();
     let readers = orchestrator.readers();
     let page = readers
-        .with(move |reader| frame_page::page(reader, &stream, &scope, from, bound, expand))
+        .with(move |reader| frame_page::page(reader, &stream, &selection, from, bound))
         .await?;
     Ok(page)
 }
@@ -146,7 +157,7 @@ struct Follower {
     /// Whether the run may go on without a task here.
     looks: bool,
     from: u64,
-    expand: bool,
+    selection: FrameSelection,
     /// The next events, last first.
     ready: Vec<Event>,
     finished: bool,
@@ -212,7 +223,8 @@ impl Follower {
                 now.ended || now.failed.is_some()
             }
         };
-        let page = read(&self.orchestrator, &self.run, self.from, AHEAD, self.expand).await?;
+        let selection = self.selection.clone();
+        let page = read(&self.orchestrator, &self.run, selection, self.from, AHEAD).await?;
         Ok((ended, page))
     }
 

@@ -52,8 +52,9 @@ pub(super) enum Kind {
     Pattern,
 }
 
-/// A run, and the steps that lead to an inline child.
-const RUN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}(/[A-Za-z_][A-Za-z0-9_-]{0,63}){0,16}$";
+/// A run, and the steps that lead to an inline child; what a responder runs is `@NAME.KEY`.
+const RUN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\
+                   (/([A-Za-z_][A-Za-z0-9_-]{0,63}|@[A-Za-z_][A-Za-z0-9_-]{0,63}[.][0-9a-f]{16})){0,17}$";
 /// A time, a stream and, in lists within a run, a frame number.
 const CURSOR: &str =
     "^[0-9]{1,19}~(run|branch|recompute):[A-Za-z0-9][A-Za-z0-9._-]{0,63}(#[0-9]{1,15})?$";
@@ -312,6 +313,7 @@ mod tests {
             text in prop_oneof![
                 "[A-Za-z0-9._~#:/ -]{0,12}",
                 of(RUN),
+                "R(/(a|@[a-z]{0,2}[.][0-9a-g]{15,17})){0,2}(/a){0,17}",
                 of(CURSOR),
                 "[0-9]{1,21}~(run|kv|branch):[A-Za-z0-9.]{0,4}(#[0-9]{0,17})?",
                 of(KEY),

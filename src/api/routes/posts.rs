@@ -2,13 +2,13 @@
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::command::{CommandTarget, invalid};
 use super::parameter::{PostKey, SubjectIfMatch};
+use super::pointer_errors::read;
 use super::shape::in_words;
-use super::{RunTarget, pointer_errors, wire};
+use super::{RunTarget, wire};
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::HumanCommand;
@@ -149,10 +149,6 @@ fn read_event(event: &Value, at: &str) -> Result<PostedEvent, FieldViolation> {
             rule: "enum".to_owned(),
         }),
     }
-}
-
-fn read<T: DeserializeOwned>(event: &Value, at: &str) -> Result<T, FieldViolation> {
-    pointer_errors::read(event, at)
 }
 
 /// An id or a type of usable length.

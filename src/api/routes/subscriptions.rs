@@ -21,7 +21,7 @@ use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
 use ktsu_subscriptions::{NewSubscription, SubscriptionView, named_variable};
 
-/// All subscriptions, those of the environment file first told apart by `declared`.
+/// All subscriptions: those of the environment file, which are `declared`, and those added here.
 #[utoipa::path(get, path = "/subscriptions",
     responses((status = 200, body = wire::SubscriptionList)))]
 pub(super) async fn list(
@@ -189,10 +189,12 @@ fn new(body: wire::SubscriptionRequest, caller: Caller) -> Result<NewSubscriptio
     let attempts = u32::try_from(attempts).unwrap_or(u32::MAX);
     let backoff_ms = body.backoff_ms.unwrap_or(DEFAULT_BACKOFF_MS);
     if !(1..=MAX_ATTEMPTS).contains(&attempts) {
-        return Err(invalid("attempts must be an integer from 1 to 100"));
+        let words = format!("attempts must be an integer from 1 to {MAX_ATTEMPTS}");
+        return Err(invalid(&words));
     }
     if !(1..=MAX_BACKOFF_MS).contains(&backoff_ms) {
-        return Err(invalid("backoff_ms must be an integer from 1 to 600000"));
+        let words = format!("backoff_ms must be an integer from 1 to {MAX_BACKOFF_MS}");
+        return Err(invalid(&words));
     }
     let pattern = body.pattern.parse().map_err(problems::pattern_error)?;
     let variable = named_variable(&body.secret).unwrap_or_default().to_owned();

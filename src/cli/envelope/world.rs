@@ -34,6 +34,11 @@ pub(super) fn summary(envelope: &Value) {
         let hash = text::line(hash).into_owned();
         words(&format!("world      {}", painted(DIM, &hash)), 11);
     }
+    for wait in world["waits"].as_array().into_iter().flatten() {
+        let named = |name: &str| wait[name].as_str().map(text::line).unwrap_or_default();
+        let (responder, until) = (named("responder"), named("until"));
+        words(&format!("waits      {responder} until {until}"), 11);
+    }
 }
 
 /// `3 Finding, 1 Goal`; the types in the order of their names.

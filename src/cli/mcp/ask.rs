@@ -150,11 +150,16 @@ pub(super) fn segment(name: &str) -> String {
     encoded
 }
 
-/// The path of a run: its id may be given as that of its stream, `run:ID`.
-pub(super) fn run_path(run_id: &str) -> String {
+/// The id of a run, which may be given as that of its stream, `run:ID`.
+pub(super) fn bare_id(run_id: &str) -> &str {
     let kinds = ["run:", "branch:", "recompute:"];
     let bare = kinds.iter().find_map(|kind| run_id.strip_prefix(kind));
-    format!("/runs/{}", segment(bare.unwrap_or(run_id)))
+    bare.unwrap_or(run_id)
+}
+
+/// The path of a run.
+pub(super) fn run_path(run_id: &str) -> String {
+    format!("/runs/{}", segment(bare_id(run_id)))
 }
 
 /// A path with a query.

@@ -4,7 +4,7 @@
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-use super::inputs::{InputKind, InputSpec};
+use super::inputs::{InputKind, InputSpec, MAX_NUMBER};
 use ktsu_codes::nearest;
 
 /// The longest run id, or place in a run, that is looked up.
@@ -23,8 +23,6 @@ const MAX_KEY_CHARS: usize = 200;
 const MAX_WAIT_SECONDS: u64 = 600;
 /// The most objects and relations, or approvals, on a page.
 const MAX_PAGE: u64 = 1000;
-/// The largest whole number that JSON parsers agree on.
-const MAX_NUMBER: u64 = 9_007_199_254_740_991;
 
 /// A tool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

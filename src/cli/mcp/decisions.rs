@@ -87,19 +87,19 @@ async fn is_by_agent(peer: &Peer, run_id: &str) -> Result<bool, AnswerError> {
     let run = run_path(root);
     let envelope = get(peer, &format!("{run}/envelope")).await?;
     let fork = envelope["branch"]["fork_position"].as_u64();
-    let created = first_frame(peer, &run, 0).await?;
+    let created = frame_at(peer, &run, 0).await?;
     let key = created["data"]["idempotency_key"].as_str();
     let is_started = key.is_some_and(|key| key.starts_with(KEY_PREFIX));
     let is_forked = match fork {
-        Some(at) => first_frame(peer, &run, at).await?["data"]["reason"] == FORK_REASON,
+        Some(at) => frame_at(peer, &run, at).await?["data"]["reason"] == FORK_REASON,
         None => false,
     };
     Ok(is_started || is_forked)
 }
 
-async fn first_frame(peer: &Peer, run: &str, from: u64) -> ToolAnswer {
+async fn frame_at(peer: &Peer, run: &str, seq: u64) -> ToolAnswer {
     let pairs = [
-        ("from", Some(from.to_string())),
+        ("from", Some(seq.to_string())),
         ("limit", Some("1".to_owned())),
     ];
     let page = get(peer, &with_query(&format!("{run}/frames"), &pairs)).await?;

@@ -5,6 +5,9 @@ use serde_json::{Map, Value, json};
 use super::answer::AnswerError;
 use ktsu_codes::nearest;
 
+/// The largest whole number that JSON parsers agree on.
+pub(super) const MAX_NUMBER: u64 = 9_007_199_254_740_991;
+
 /// One input of a tool.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct InputSpec {
@@ -102,11 +105,12 @@ impl InputSpec {
 
 /// A whole number, also if it is written `5.0`.
 fn whole(value: &Value) -> Option<u64> {
-    let float = || value.as_f64().filter(|float| float.fract() == 0.0);
     value.as_u64().or_else(|| {
-        let float = float().filter(|float| (0.0..=9_007_199_254_740_991.0).contains(float))?;
-        // The range was checked.
-        Some(float as u64)
+        let float = value.as_f64().filter(|float| float.fract() == 0.0)?;
+        // The range was checked, so that nothing is lost.
+        (0.0..=MAX_NUMBER as f64)
+            .contains(&float)
+            .then_some(float as u64)
     })
 }
 

@@ -7,10 +7,10 @@ use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use serde_json::{Value, json};
 
 use super::answer::{AnswerError, MAX_ANSWER_BYTES, ToolAnswer};
-use super::ask::{get, post, run_path, segment, with_query};
+use super::ask::{bare_id, get, post, run_path, segment, with_query};
 use super::context::{FORK_REASON, ToolContext};
 use super::engines::{CallerAccess, EnginePurpose};
-use super::inputs::ToolInputs;
+use super::inputs::{MAX_NUMBER, ToolInputs};
 use ktsu_codes::ErrorCode;
 use ktsu_peer::Peer;
 
@@ -18,8 +18,6 @@ use ktsu_peer::Peer;
 const DEFAULT_PAGE: u64 = 200;
 /// The most events of a chain, or events that a refusal names.
 const MAX_EVENTS_SHOWN: usize = 500;
-/// The largest number of a frame that a query takes.
-const MAX_SEQ: u64 = 9_007_199_254_740_991;
 
 /// The id of an event, as agents use it.
 pub(super) fn event_id(run_id: &str, seq: u64) -> String {
@@ -117,12 +115,8 @@ pub(super) async fn diff(
     inputs: &ToolInputs,
 ) -> ToolAnswer {
     let link = context.reading(caller).await?;
-    let side = |name: &str| {
-        let path = run_path(inputs.text(name));
-        // The parameter is a path of its own, decoded there.
-        path.trim_start_matches("/runs/").to_owned()
-    };
-    let path = format!("/diff?a={}&b={}", side("run_a"), side("run_b"));
+    let side = |name: &str| Some(bare_id(inputs.text(name)).to_owned());
+    let path = with_query("/diff", &[("a", side("run_a")), ("b", side("run_b"))]);
     let compared = get(&link.peer, &path).await?;
     let diff = match compared["world"].is_object() {
         true => world_diff(&compared["world"]),
@@ -257,13 +251,8 @@ fn parse_event_id(text: &str) -> Option<(Option<&str>, u64)> {
     let seq = seq
         .parse()
         .ok()
-        .filter(|seq| is_number && *seq <= MAX_SEQ)?;
-    let kinds = ["run:", "branch:", "recompute:"];
-    let run = run.map(|run| {
-        let bare = kinds.iter().find_map(|kind| run.strip_prefix(kind));
-        bare.unwrap_or(run)
-    });
-    Some((run, seq))
+        .filter(|seq| is_number && *seq <= MAX_NUMBER)?;
+    Some((run.map(bare_id), seq))
 }
 
 /// There is no such event: names those that there are. If even the run is unknown, that is said.

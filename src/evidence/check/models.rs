@@ -52,6 +52,9 @@ impl<'a> AgentTimeline<'a> {
             "max_tokens": asked.max_tokens,
             "messages": messages.collect::<Vec<_>>(),
         });
+        if let Some(temperature) = asked.temperature_millionths {
+            whole["temperature_millionths"] = json!(temperature);
+        }
         if let Some(tools) = &asked.tools {
             whole["tools"] = tools.to_value();
         }
@@ -67,7 +70,8 @@ impl<'a> AgentTimeline<'a> {
         frame: &Frame,
         answer: &LlmResponse,
     ) {
-        let right = task.request == Some(answer.request);
+        let asked = self.digests.get(&answer.request).copied();
+        let right = task.request == Some(answer.request) && asked == Some(&*answer.input_hash);
         let words = "it is not the reply to the last request of its task";
         self.fail_if(ClaimKind::Tools, frame, !right, words);
         let content = answer.content.as_ref().map(CanonicalJson::to_value);

@@ -91,7 +91,7 @@ impl<'a> AgentTimeline<'a> {
         let decided = matches!(event, AgentEvent::ApprovalDecided(_));
         let by_engine = matches!(
             event,
-            AgentEvent::ToolInDoubt(_) | AgentEvent::ApprovalExpired(_)
+            AgentEvent::ToolInDoubt(_) | AgentEvent::ApprovalExpired(_) | AgentEvent::Response(_)
         );
         if event.report().is_none() && !decided && !by_engine {
             return;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    BudgetRaised, ContinueReason, Post, Posted, Principal, ResponderFailed, RunEvent,
+    BudgetRaised, ContinueReason, Post, Posted, Principal, ResponderFailed, RunEvent, TimerKind,
     WorldBudgetExhausted, WorldEvent,
 };
 use ktsu_ledger::{Actor, Cause, Event, Frame};
@@ -21,7 +21,7 @@ use ktsu_workflow::replay::Definitions;
 
 use super::content::too_large;
 use super::reading::EvidenceArchive;
-use super::world_outputs::{Outputs, ReactingCandidate, judge_candidates};
+use super::world_outputs::{Outputs, ReactingCandidate, judge_candidates, wrong_if};
 use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 
 impl EvidenceArchive {
@@ -142,7 +142,9 @@ impl<'d> RunWorldCheck<'d> {
                 .is_none()
                 .then(|| "its first frame begins no run".to_owned()));
         };
-        let is_about_world = matches!(frame.event, Event::World(_)) || posted(frame).is_some();
+        let is_about_world = matches!(frame.event, Event::World(_))
+            || posted(frame).is_some()
+            || is_responder_timer(frame);
         if let Err(refused) = state.check(frame) {
             self.may_end(frame)?;
             return match is_about_world {
@@ -183,7 +185,8 @@ impl<'d> RunWorldCheck<'d> {
         let Some((responding, worlds)) = self.worlds().filter(|_| ends) else {
             return Ok(());
         };
-        let waits = responding.has_open_tasks() || !responding.is_idle() || self.rejected.is_some();
+        let waits = responding.has_open_tasks() || responding.next_timer().is_some();
+        let waits = waits || !responding.is_idle() || self.rejected.is_some();
         if waits || !responding.is_loaded() {
             return Err("its responders have not seen everything by then".to_owned());
         }
@@ -221,6 +224,11 @@ impl<'d> RunWorldCheck<'d> {
 
     /// What the fold of a run does not ask, since whoever decides cannot do otherwise.
     fn judge(&mut self, frame: &Frame) -> Result<(), String> {
+        if is_responder_timer(frame) {
+            // That it was set and is due, the fold has seen to.
+            let words = "the actor is not the one it is from";
+            return wrong_if(frame.actor != Actor::Orchestrator, words);
+        }
         let posted = posted(frame);
         if let Some((by, post)) = &posted {
             self.follows_post(frame, by, post)?;
@@ -355,17 +363,16 @@ fn posted(frame: &Frame) -> Option<(Principal, Post)> {
     Some((posted.by, posted.post))
 }
 
+/// Whether it says that a responder has waited long enough.
+fn is_responder_timer(frame: &Frame) -> bool {
+    matches!(&frame.event, Event::Run(RunEvent::TimerFired(fired))
+        if fired.timer == TimerKind::After || fired.responder.is_some())
+}
+
 fn first_cause(frame: &Frame) -> Option<u64> {
     match frame.cause.first() {
         Some(Cause::Here(seq)) => Some(*seq),
         Some(Cause::There(..)) | None => None,
-    }
-}
-
-pub(super) fn wrong_if(condition: bool, words: &str) -> Result<(), String> {
-    match condition {
-        true => Err(words.to_owned()),
-        false => Ok(()),
     }
 }
 
@@ -430,7 +437,8 @@ fn judge_exhausted(
     let dropped = responding.firing().map_or(0, Firing::left);
     let right = told.event_count == activity.events()
         && told.dropped.outputs == dropped
-        && told.dropped.triggers == responding.queued_triggers();
+        && told.dropped.triggers == responding.queued_triggers()
+        && told.dropped.timers == responding.timer_count() as u64;
     wrong_if(!right, "its numbers are not those of the frames before it")
 }
 

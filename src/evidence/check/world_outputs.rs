@@ -15,8 +15,6 @@ use ktsu_workflow::definition::{
 use ktsu_workflow::reserved::{self, ReservedEnd};
 use ktsu_workflow::respond::MAX_TASKS;
 
-use super::world::wrong_if;
-
 const UNDECLARED: &str = "its type is not declared";
 const ASKED_FOR_NOTHING: &str = "its model asked that nothing be made of its reply";
 const FAILED_REPLY: &str = "its responder fails with the reply";
@@ -37,7 +35,8 @@ pub(super) struct Outputs<'a> {
     pub(super) fired: &'a [ReactingCandidate],
 }
 
-/// Whether verdicts are such as the definition of their responders allows; those that react.
+/// Whether verdicts are such as the definition of their responders allows; those that react. Which of
+/// them wait, the fold has seen to.
 pub(super) fn judge_candidates(
     worlds: &CompiledWorlds,
     candidates: &[Candidate],
@@ -51,7 +50,6 @@ pub(super) fn judge_candidates(
             CompiledResponse::Ask(_) => (0, Some(TaskKind::Ask)),
             CompiledResponse::Run { .. } => (0, Some(TaskKind::Run)),
         };
-        let waits = responder.plan.after_ms.is_some();
         let reacts = told.verdict == FiringVerdict::Fired;
         let right = match reacts {
             true => {
@@ -63,9 +61,10 @@ pub(super) fn judge_candidates(
             false => told.items.is_none() && told.entries == 0 && told.task.is_none(),
         };
         let reason = told.reason.is_some() == (told.verdict == FiringVerdict::Failed);
-        let postponed = waits == (told.verdict == FiringVerdict::Postponed);
-        let right = right && reason && postponed;
-        wrong_if(!right, "a verdict is not one that its responder can have")?;
+        wrong_if(
+            !(right && reason),
+            "a verdict is not one that its responder can have",
+        )?;
         if reacts {
             fired.push(ReactingCandidate {
                 at,
@@ -471,4 +470,11 @@ fn skippable(entries: &[CompiledEntry], from: (u32, u32), to: (u32, u32)) -> boo
     }
     let between = to.0 - from.0 == 1 || nothing(0, entries.len());
     between && nothing(from.1, entries.len()) && nothing(0, to.1 as usize)
+}
+
+pub(super) fn wrong_if(condition: bool, words: &str) -> Result<(), String> {
+    match condition {
+        true => Err(words.to_owned()),
+        false => Ok(()),
+    }
 }

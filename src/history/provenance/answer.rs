@@ -1,4 +1,4 @@
-//! The answer to "where did this value come from?".
+//! The answer to "where did this value come from?", and the recorded values that it names.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,7 @@ use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::hops;
-use super::path::{FieldNotFoundError, FieldPath, not_found};
 use super::story::TracedRun;
-use super::world_answer;
-use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
 /// Where a value came from.
@@ -101,98 +97,10 @@ pub struct Decider {
 /// The most characters of a value that are repeated in an answer; the frame has all of it.
 const MAX_VALUE: usize = 4096;
 
-/// Where a field of an envelope, or of an object in the world of the run, came from; `within` is the
-/// child that was asked about. What the envelope has comes first.
-///
-/// # Errors
-/// [`FieldNotFoundError`].
-pub fn answer(
-    story: &TracedRun<'_>,
-    within: &str,
-    path: &str,
-) -> Result<ProvenanceAnswer, FieldNotFoundError> {
-    let in_world = within.is_empty() && story.state().responding().is_some();
-    match of_envelope(story, within, path) {
-        Err(_) if in_world => world_answer::answer(story, path),
-        found => found,
-    }
-}
-
-/// Where a field of an envelope came from.
-pub(super) fn of_envelope(
-    story: &TracedRun<'_>,
-    within: &str,
-    path: &str,
-) -> Result<ProvenanceAnswer, FieldNotFoundError> {
-    let asked = FieldPath::find(story, within, path)?;
-    let gone = || not_found(path, Vec::new());
-    let envelope = story.envelope(&asked.scope).ok_or_else(gone)?;
-    let field = envelope.find(&asked.pointer).ok_or_else(gone)?;
-    let origins = field.sources().flat();
-    let kept = story.kept_going(&asked);
-    let mut deciders = BTreeMap::new();
-    for (why, marks) in [
-        (DeciderRole::KeptGoing, &kept),
-        (DeciderRole::Chose, &field.choosers()),
-    ] {
-        for place in marks.iter().filter(|place| !origins.covers(place)) {
-            deciders.insert(place.clone(), why);
-        }
-    }
-    let mut frames = FrameCache::new(story);
-    let mut deciders: Vec<Decider> = deciders
-        .into_iter()
-        .map(|(place, why)| Decider {
-            why,
-            place: frames.origin(&place),
-        })
-        .collect();
-    deciders.sort_by_key(|one| one.why);
-    Ok(ProvenanceAnswer {
-        run_id: story.state().stream().name().to_owned(),
-        path: path.to_owned(),
-        value: field.to_value(),
-        chain: hops::chain(story, &asked, &origins),
-        origins: origins.iter().map(|place| frames.origin(place)).collect(),
-        deciders,
-        scope: asked.scope,
-        pointer: asked.pointer,
-    })
-}
-
 /// The recorded values at some places.
 pub fn origins(story: &TracedRun<'_>, marks: &Provenance) -> Vec<ValueOrigin> {
     let mut frames = FrameCache::new(story);
     marks.iter().map(|place| frames.origin(place)).collect()
-}
-
-impl TracedRun<'_> {
-    /// What could have ended the run before a field was there.
-    pub fn kept_going(&self, asked: &FieldPath) -> Provenance {
-        let mut segments = asked.pointer.split('/').skip(1);
-        let scope = self.state().scope_at(&asked.scope);
-        match segments.next() {
-            // What a run was given is there from the beginning; a child has to be reached.
-            Some("params" | "env" | "run_id" | "workflow" | "version" | "created_at")
-                if asked.scope.is_empty() =>
-            {
-                Provenance::default()
-            }
-            Some("steps") => {
-                let position = segments.next().and_then(|at| at.parse().ok());
-                match (segments.next(), position, scope) {
-                    (Some("id" | "type"), ..) if asked.scope.is_empty() => Provenance::default(),
-                    (Some("output"), Some(position), Some(scope)) => {
-                        let track = self.step(scope, position);
-                        let ended = track.and_then(|track| track.ended);
-                        self.survival_marks(ended.unwrap_or(u64::MAX))
-                    }
-                    _ => self.survival_marks(u64::MAX),
-                }
-            }
-            _ => self.survival_marks(u64::MAX),
-        }
-    }
 }
 
 /// Frames as trees, each made once.

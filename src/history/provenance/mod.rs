@@ -15,6 +15,7 @@
 
 mod answer;
 mod defined;
+mod envelope_answer;
 mod facts;
 mod hops;
 mod names;
@@ -30,9 +31,26 @@ pub(crate) mod world_names;
 mod world_path;
 pub(crate) mod worlds;
 
-pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, answer, origins};
+pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, origins};
 pub(crate) use path::segments;
 pub use path::{FieldNotFoundError, FieldPath};
 pub use story::TracedRun;
 pub use track::StepTrack;
 pub(crate) use world_path::find as find_in_world;
+
+/// Where a field of an envelope, or of an object in the world of the run, came from; `within` is the
+/// child that was asked about. What the envelope has comes first.
+///
+/// # Errors
+/// [`FieldNotFoundError`].
+pub fn answer(
+    story: &TracedRun<'_>,
+    within: &str,
+    path: &str,
+) -> Result<ProvenanceAnswer, FieldNotFoundError> {
+    let in_world = within.is_empty() && story.state().responding().is_some();
+    match envelope_answer::answer(story, within, path) {
+        Err(_) if in_world => world_answer::answer(story, path),
+        found => found,
+    }
+}

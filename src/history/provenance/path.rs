@@ -115,8 +115,14 @@ fn below(envelope: &Tracked, base: String, name: &str, rest: &[String]) -> Optio
     envelope.find(&pointer).map(|_| pointer)
 }
 
-fn pointer_of(segment: &str) -> String {
+/// A segment of a path as a part of a JSON pointer.
+pub(super) fn pointer_of(segment: &str) -> String {
     format!("/{}", segment.replace('~', "~0").replace('/', "~1"))
+}
+
+/// The name that a segment of a JSON pointer stands for.
+pub(super) fn name_in_pointer(segment: &str) -> String {
+    segment.replace("~1", "/").replace("~0", "~")
 }
 
 /// The names where a path stops leading on.

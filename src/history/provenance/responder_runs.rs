@@ -8,6 +8,7 @@ use ktsu_projections::world::activity::is_address;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
 use ktsu_workflow::expression::{EvaluatedValue, from_json};
 
+use super::path::name_in_pointer;
 use super::story::TracedRun;
 use super::worlds::WorldFacts;
 
@@ -48,8 +49,10 @@ impl<'f> TracedRun<'f> {
             {
                 let at = FramePointer::new(started, "/input").below(place);
                 let at = at.below("value").below("value");
-                let name = name.replace("~1", "/").replace("~0", "~");
-                members.insert(name, Tracked::recorded(at, from_json(value)));
+                members.insert(
+                    name_in_pointer(name),
+                    Tracked::recorded(at, from_json(value)),
+                );
             }
         }
         Tracked::map(members, Provenance::default())

@@ -132,7 +132,8 @@ impl TracedRun<'_> {
             "rationale" => RATIONALE,
             "confidence" => CONFIDENCE,
             "model" => {
-                let last = replies.last().copied();
+                let last = replies.last();
+                let last = last.map(|seq| self.repeated(*seq).unwrap_or(*seq));
                 let places = last.into_iter().flat_map(|seq| {
                     [
                         FramePointer::new(seq, "/provider"),
@@ -151,6 +152,11 @@ impl TracedRun<'_> {
             Some(place) => Tracked::recorded(place, from_value(value)),
             None => plain(value),
         }
+    }
+
+    /// The reply that another one repeats.
+    fn repeated(&self, seq: u64) -> Option<u64> {
+        self.at(&FramePointer::new(seq, "/repeats"))?.as_u64()
     }
 
     /// The value at a place.
@@ -179,9 +185,9 @@ impl TracedRun<'_> {
                 "cost_usd" => "cost_micro_usd",
                 _ => return plain(value),
             };
-            let places = replies
-                .iter()
-                .map(|seq| FramePointer::new(*seq, "").below(field));
+            // A reply that is repeated costs nothing, whatever it repeats.
+            let called = replies.iter().filter(|seq| self.repeated(**seq).is_none());
+            let places = called.map(|seq| FramePointer::new(*seq, "").below(field));
             Tracked::computed(from_value(value), places.collect())
         })
     }

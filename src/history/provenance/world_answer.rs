@@ -14,8 +14,9 @@ use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, u
 use ktsu_workflow::template::Template;
 
 use super::answer::{Decider, DeciderRole, FrameCache, Hop, ProvenanceAnswer};
+use super::envelope_answer;
 use super::hops::{self, MAX_HOPS};
-use super::path::{FieldNotFoundError, FieldPath, segments};
+use super::path::{FieldNotFoundError, FieldPath, name_in_pointer, pointer_of, segments};
 use super::story::TracedRun;
 use super::world_names::{ResponderView, object_data, relation_value};
 use super::world_path::{self, Found};
@@ -52,23 +53,26 @@ pub(super) fn answer(
     let world = story.state().responding().ok_or_else(none)?.head();
     let segments = segments(path.strip_prefix("relation ").unwrap_or(path))?;
     let (found, rest) = world_path::find(world, &segments)?;
-    let (id, whole, base) = match &found {
+    if let Found::Object(object) = &found
+        && let Some(step) = object.id.strip_prefix(STEP_ID_PREFIX)
+    {
+        // What a step gave is explained as a field of the envelope.
+        let below: String = rest.iter().map(|one| format!("[\"{one}\"]")).collect();
+        let inner = format!("step.{step}.output{below}");
+        return envelope_answer::answer(story, "", &inner);
+    }
+    let id = found.id();
+    let (whole, base) = match &found {
         Found::Object(object) => {
-            // What a step gave is explained as a field of the envelope.
-            if let Some(step) = object.id.strip_prefix(STEP_ID_PREFIX) {
-                let below: String = rest.iter().map(|one| format!("[\"{one}\"]")).collect();
-                let inner = format!("step.{step}.output{below}");
-                return super::answer::of_envelope(story, "", &inner);
-            }
             let data = object_data(story, facts, object);
-            (&object.id, data, format!("/objects/{}/data", object.id))
+            (data, format!("/objects/{id}/data"))
         }
         Found::Relation(relation) => {
             let value = relation_value(facts, relation);
-            (&relation.id, value, format!("/relations/{}", relation.id))
+            (value, format!("/relations/{id}"))
         }
     };
-    let below: String = rest.iter().map(|one| world_path::pointer_of(one)).collect();
+    let below: String = rest.iter().map(|one| pointer_of(one)).collect();
     let below = match (whole.find(&below), below.strip_prefix("/data")) {
         (None, Some(inside)) if matches!(found, Found::Object(_)) => inside.to_owned(),
         _ => below,
@@ -83,33 +87,22 @@ pub(super) fn answer(
     let mut walk = WorldWalk::new(story, facts);
     walk.follow(&field);
     let mut frames = FrameCache::new(story);
-    let chosen: BTreeSet<FramePointer> = walk
-        .choosers
-        .iter()
-        .flat_map(|one| one.iter())
-        .cloned()
-        .collect();
-    let chosen = chosen
-        .into_iter()
-        .filter(|place| !walk.origins.contains(place));
+    let choosers = walk.choosers();
+    let deciders = choosers.iter().map(|place| Decider {
+        why: DeciderRole::Chose,
+        place: frames.origin(place),
+    });
+    let deciders = deciders.collect();
+    let origins = walk.origins.iter().map(|place| frames.origin(place));
     Ok(ProvenanceAnswer {
         run_id: story.state().stream().name().to_owned(),
         path: path.to_owned(),
         scope: String::new(),
         pointer: format!("{base}{below}"),
         value: field.to_value(),
-        deciders: chosen
-            .map(|place| Decider {
-                why: DeciderRole::Chose,
-                place: frames.origin(&place),
-            })
-            .collect(),
+        deciders,
+        origins: origins.collect(),
         chain: walk.hops,
-        origins: walk
-            .origins
-            .iter()
-            .map(|place| frames.origin(place))
-            .collect(),
     })
 }
 
@@ -163,6 +156,14 @@ impl<'s> WorldWalk<'s> {
                 .filter(|place| seen.insert((*place).clone()));
             open.extend(next.cloned());
         }
+    }
+
+    /// What only chose among values, and is no origin itself.
+    fn choosers(&self) -> BTreeSet<FramePointer> {
+        let all = self.choosers.iter().flat_map(Provenance::iter);
+        all.filter(|place| !self.origins.contains(place))
+            .cloned()
+            .collect()
     }
 
     /// What a place was made of; nothing for one where a value began.
@@ -267,8 +268,7 @@ impl<'s> WorldWalk<'s> {
         let inside = path.strip_prefix("/input/~1params~1")?;
         let (name, inside) = inside.split_once('/').unwrap_or((inside, ""));
         let inside = inside.strip_prefix("value/value").unwrap_or_default();
-        let name = name.replace("~1", "/").replace("~0", "~");
-        let below = format!("/{name}{inside}");
+        let below = format!("/{}{inside}", name_in_pointer(name));
         let view = ResponderView::of_goal(self.story, self.facts, frame.seq)?;
         let (_, responder) = view.worlds().responder(&task.responder)?;
         let CompiledResponse::Run { params, .. } = &responder.work else {
@@ -282,16 +282,8 @@ impl<'s> WorldWalk<'s> {
         let made = view.render(template)?;
         // A default of the workflow is in its definition.
         let part = Part::of(made.find(&below), Some(template), &below);
-        let hop = Hop {
-            frame: Some(frame.seq),
-            step: String::new(),
-            how: "params",
-            text: part.text,
-            responder: Some(task.responder.to_string()),
-            object: None,
-        };
         Some(Expansion {
-            hops: vec![hop],
+            hops: vec![task_hop(task, frame, "params", part.text)],
             sources: part.sources,
             choosers: part.choosers.and(&why),
             is_origin: false,
@@ -312,20 +304,24 @@ impl<'s> WorldWalk<'s> {
                 )
             },
         );
-        let hop = Hop {
-            frame: Some(frame.seq),
-            step: String::new(),
-            how: "reply",
-            text,
-            responder: Some(task.responder.to_string()),
-            object: None,
-        };
         Some(Expansion {
-            hops: vec![hop],
+            hops: vec![task_hop(task, frame, "reply", text)],
             choosers: why,
             is_origin: true,
             ..Expansion::default()
         })
+    }
+}
+
+/// A hop through what a responder asks or runs.
+fn task_hop(task: &TaskContext, frame: &Frame, how: &'static str, text: String) -> Hop {
+    Hop {
+        frame: Some(frame.seq),
+        step: String::new(),
+        how,
+        text,
+        responder: Some(task.responder.to_string()),
+        object: None,
     }
 }
 

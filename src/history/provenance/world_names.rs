@@ -270,7 +270,7 @@ impl<'s> ResponderView<'s> {
                 let before = before.as_ref().map(|before| self.object(before));
                 names.extend(before.map(|before| ("before".to_owned(), before)));
                 if let Some(patch) = patch {
-                    let place = FramePointer::new(trigger.seq, "/patch");
+                    let place = FramePointer::new(trigger.event_seq(), "/patch");
                     let patch = Tracked::recorded(place, from_json(patch));
                     names.insert("patch".to_owned(), patch);
                 }
@@ -286,7 +286,7 @@ impl<'s> ResponderView<'s> {
                 names.insert("relation".to_owned(), self.relation(relation));
             }
             TriggerSubject::Posted(data) => {
-                let place = FramePointer::new(trigger.seq, "/data");
+                let place = FramePointer::new(trigger.event_seq(), "/data");
                 let data = Tracked::recorded(place, from_json(data));
                 event.insert("data".to_owned(), data);
             }

@@ -110,8 +110,3 @@ fn missing(name: &str, world: &World) -> FieldNotFoundError {
         there: kinds,
     }
 }
-
-/// A segment as a part of a JSON pointer.
-pub(crate) fn pointer_of(segment: &str) -> String {
-    format!("/{}", segment.replace('~', "~0").replace('/', "~1"))
-}

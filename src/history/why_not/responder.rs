@@ -1,24 +1,26 @@
 //! Why a responder did not react, or made less than was expected of it.
 
+mod never;
+mod task;
+
 use std::collections::BTreeMap;
 
 use ktsu_ledger::Event;
-use ktsu_ledger::event::{
-    Candidate, Derivation, FiringVerdict, ResponderFailed, TaskKind, WorldEvent,
-};
-use ktsu_projections::world::{ResponderTaskPhase, Responding, Trigger, TriggerSubject, World};
+use ktsu_ledger::event::{Candidate, Derivation, FiringVerdict, ResponderFailed, WorldEvent};
+use ktsu_projections::world::{Responding, Trigger, TriggerSubject, World};
 use ktsu_workflow::definition::{
     CompiledEntry, CompiledResponder, CompiledResponse, CompiledWorlds,
 };
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
-use super::{Reason, WhyNot};
-use crate::provenance::world_names::ResponderView;
+use super::reasons::{Reason, WhyNot};
+use super::waiting::waiting;
+use crate::provenance::world_names::{ResponderView, TrackedGuard};
 use crate::provenance::worlds::{WorldFacts, cause};
 use crate::provenance::{FieldNotFoundError, TracedRun, find_in_world, origins, segments};
 
-/// The most triggers, items and frames that are told of; the latest of them.
-const MAX_TOLD: usize = 50;
+/// The most triggers, items and frames that an answer names; the latest of them.
+const MAX_SHOWN: usize = 50;
 /// The most responders that an error names.
 const MAX_SUGGESTIONS: usize = 20;
 
@@ -37,7 +39,7 @@ pub(super) fn why_not(
     let responding = story.state().responding().ok_or_else(none)?;
     let facts = story.worlds().ok_or_else(none)?;
     let object = object.map(|path| object_id(responding.head(), path));
-    let mut told = Explainer {
+    let mut explainer = Explainer {
         story,
         facts,
         responding,
@@ -46,26 +48,28 @@ pub(super) fn why_not(
         failures: Failures::of(story, name),
         because: Vec::new(),
         reacted: false,
+        waits: false,
     };
-    let decided = told.decisions(name);
-    let pending = told.pending(place);
+    let decided = explainer.decisions(name);
+    let pending = explainer.pending(place);
     if decided.is_empty() && pending.is_empty() {
-        told.never();
+        explainer.never();
     }
-    let left_out = decided.len().saturating_sub(MAX_TOLD);
+    let left_out = decided.len().saturating_sub(MAX_SHOWN);
     if left_out > 0 {
         let words = format!("{left_out} earlier triggers are left out: --for OBJECT chooses");
-        told.push(None, words, &Provenance::default());
+        explainer.push(None, words, &Provenance::default());
     }
     let decided_any = !decided.is_empty();
     for decision in decided.iter().skip(left_out) {
-        told.decided(decision);
+        explainer.decided(decision);
     }
-    for (seq, kind) in pending.iter().take(MAX_TOLD) {
-        let words = format!("{}: {}", told.event(*seq, kind), told.held_up());
-        told.push(Some(*seq), words, &Provenance::default());
+    for (seq, kind) in pending.iter().take(MAX_SHOWN) {
+        let words = format!("{}: {}", explainer.event(*seq, kind), explainer.held_up());
+        explainer.push(Some(*seq), words, &Provenance::default());
     }
-    let status = match (told.reacted, decided_any, pending.is_empty()) {
+    let nothing_due = pending.is_empty() && !explainer.waits;
+    let status = match (explainer.reacted, decided_any, nothing_due) {
         (true, ..) => "reacted",
         (false, _, false) => "waiting",
         (false, true, true) => "did not react",
@@ -74,9 +78,9 @@ pub(super) fn why_not(
     Ok(WhyNot {
         run_id: story.state().stream().name().to_owned(),
         step: name.to_owned(),
-        object: told.object,
+        object: explainer.object,
         status: status.to_owned(),
-        because: told.because,
+        because: explainer.because,
     })
 }
 
@@ -152,6 +156,8 @@ struct Explainer<'s, 'f> {
     failures: Failures<'f>,
     because: Vec<Reason>,
     reacted: bool,
+    /// Whether a timer of its own is still to fire.
+    waits: bool,
 }
 
 impl<'f> Explainer<'_, 'f> {
@@ -222,91 +228,12 @@ impl<'f> Explainer<'_, 'f> {
         }
     }
 
-    /// It was never a candidate: what it waits for, and what came instead.
-    fn never(&mut self) {
-        let plan = &self.responder.plan;
-        let mut words = format!("it reacts to {}", plan.on.join(", "));
-        if !plan.types.is_empty() {
-            words.push_str(&format!(" of {}", plan.types.join(", ")));
-        }
-        if !plan.changed.is_empty() {
-            words.push_str(&format!(" that replace {}", plan.changed.join(", ")));
-        }
-        words.push_str(match self.object.is_some() {
-            true => ", and none of them is about that object",
-            false => ", and none of them came",
-        });
-        self.push(None, words, &Provenance::default());
-        match self.object.clone() {
-            Some(object) => self.came_about(&object),
-            None => self.came(),
-        }
-    }
-
-    /// How many events of each type came.
-    fn came(&mut self) {
-        let mut counts: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-        for frame in self.story.frames() {
-            let kind = match &frame.event {
-                Event::World(WorldEvent::ObjectCreated(made)) => Some(made.kind.clone()),
-                Event::World(WorldEvent::RelationCreated(made)) => Some(made.kind.clone()),
-                Event::World(WorldEvent::ObjectPatched(patched)) => {
-                    let object = self.responding.head().object(&patched.id);
-                    Some(object.map_or_else(String::new, |object| object.kind.to_string()))
-                }
-                Event::World(WorldEvent::RelationRemoved(_) | WorldEvent::Noted(_)) => {
-                    Some(String::new())
-                }
-                Event::Foreign { kind, .. } if kind.starts_with("x.") => Some(String::new()),
-                _ => None,
-            };
-            if let Some(kind) = kind {
-                let event = frame.event.kind();
-                let name = match kind.as_str() {
-                    "" => event.to_owned(),
-                    kind => format!("{event} of {kind}"),
-                };
-                let count = counts.entry(name).or_insert((0, frame.seq));
-                *count = (count.0 + 1, frame.seq);
-            }
-        }
-        for (name, (count, last)) in counts.into_iter().take(MAX_TOLD) {
-            let words = match count {
-                1 => format!("instead: {name}"),
-                _ => format!("instead: {name}, {count} times, last here"),
-            };
-            self.push(Some(last), words, &Provenance::default());
-        }
-    }
-
-    /// The events about an object.
-    fn came_about(&mut self, object: &str) {
-        let frames = self.story.frames().iter();
-        let about = frames.filter(|frame| subjects(&frame.event).contains(&object));
-        let about: Vec<_> = about.map(|frame| (frame.seq, frame.event.kind())).collect();
-        let left_out = about.len().saturating_sub(MAX_TOLD);
-        for (seq, kind) in about.into_iter().skip(left_out) {
-            let place = match self.story.frame(seq).map(|frame| &frame.event) {
-                Some(Event::World(WorldEvent::ObjectPatched(patched))) => FramePointer::new(
-                    seq,
-                    match patched.patch.is_null() {
-                        true => "/withheld",
-                        false => "/patch",
-                    },
-                ),
-                Some(_) | None => FramePointer::new(seq, "/type"),
-            };
-            let words = format!("instead: {}", self.event(seq, kind));
-            self.push(Some(seq), words, &Provenance::at(place));
-        }
-    }
-
     /// What was decided about one trigger.
     fn decided(&mut self, decision: &Decision<'f>) {
         let Some((trigger, world)) = self.facts.trigger(decision.trigger) else {
             return;
         };
-        let event = self.event(decision.trigger, &trigger.kind);
+        let event = self.event(trigger.event_seq(), &trigger.kind);
         let view = ResponderView::of_goal(self.story, self.facts, decision.fired);
         let responder = view
             .as_ref()
@@ -321,15 +248,8 @@ impl<'f> Explainer<'_, 'f> {
                 let (words, values) = match &seen {
                     Ok(view) => {
                         let guard = view.guard(responder.when.as_ref());
-                        let text = guard.text.unwrap_or_default();
-                        let value = guard
-                            .value
-                            .map_or_else(|why| why, |value| value.to_string());
                         let found = view.found_words(responder);
-                        (
-                            format!("its guard {text} is {value}{found}"),
-                            guard.rests_on,
-                        )
+                        (format!("{}{found}", guard_words(&guard)), guard.rests_on)
                     }
                     Err(error) => (format!("its guard is false: {}", error.message), none),
                 };
@@ -342,9 +262,9 @@ impl<'f> Explainer<'_, 'f> {
                 self.push(Some(decision.fired), words, &values.unwrap_or_default());
             }
             FiringVerdict::Postponed => {
-                let after = responder.plan.after_ms.unwrap_or_default();
-                let words = format!("{event}: it is evaluated {after} ms later");
-                self.push(Some(decision.fired), words, &none);
+                let (waits, words) = waiting(self.responding, decision.trigger, decision.candidate);
+                self.waits |= waits;
+                self.push(Some(decision.fired), format!("{event}: {words}"), &none);
             }
             FiringVerdict::Fired => match seen {
                 Ok(view) => self.fired(decision, (trigger, responder), view, &event),
@@ -374,7 +294,7 @@ impl<'f> Explainer<'_, 'f> {
         let name = &responder.plan.name;
         let numbers: Vec<Option<u32>> = match items {
             None => vec![None],
-            Some(items) => (0..items).map(Some).take(MAX_TOLD).collect(),
+            Some(items) => (0..items).map(Some).take(MAX_SHOWN).collect(),
         };
         let mut view = view;
         for item in numbers {
@@ -444,11 +364,7 @@ impl<'f> Explainer<'_, 'f> {
         }
         let guard = view.guard(entry.when.as_ref());
         if !guard.holds {
-            let text = guard.text.unwrap_or_default();
-            let value = guard
-                .value
-                .map_or_else(|why| why, |value| value.to_string());
-            return (None, format!("its guard {text} is {value}"), guard.rests_on);
+            return (None, guard_words(&guard), guard.rests_on);
         }
         if let Some(id) = view.keyed_object(entry)
             && let Some(created) = self.facts.created(&id, u64::MAX)
@@ -459,104 +375,14 @@ impl<'f> Explainer<'_, 'f> {
         }
         (None, self.held_up(), none)
     }
+}
 
-    /// Where a task stands: with its frame.
-    fn task(&mut self, address: &str, kind: TaskKind) -> (Option<u64>, String) {
-        let what = match kind {
-            TaskKind::Ask => "question",
-            TaskKind::Run => "workflow",
-        };
-        if let Some((seq, failed)) = self.failures.of_task(address) {
-            let words = format!("its {what} failed with {}: {}", failed.code, failed.message);
-            return (Some(seq), words);
-        }
-        let done = self
-            .story
-            .frames()
-            .iter()
-            .rev()
-            .find_map(|frame| match &frame.event {
-                Event::World(WorldEvent::Completed(done)) if done.address == address => {
-                    Some((frame.seq, done))
-                }
-                _ => None,
-            });
-        if let Some((seq, done)) = done {
-            self.reacted = true;
-            let skipped: Vec<String> = done
-                .skipped
-                .iter()
-                .map(|one| format!("entry {} made nothing: {}", one.entry, one.reason))
-                .collect();
-            let more = match skipped.as_slice() {
-                [] => String::new(),
-                all => format!("; {}", all.join("; ")),
-            };
-            return (
-                Some(seq),
-                format!("its {what} was answered, and it reacted{more}"),
-            );
-        }
-        let name = &self.responder.plan.name;
-        match self.responding.task(address).map(|task| task.phase) {
-            Some(ResponderTaskPhase::Waiting) => {
-                let busy = self.responding.announced_tasks(name);
-                let words = match self.responder.plan.concurrency {
-                    Some(limit) if busy >= limit => {
-                        format!(
-                            "its {what} waits: {busy} are under way, and concurrency is {limit}"
-                        )
-                    }
-                    Some(_) | None => format!("its {what} has not begun: {}", self.held_up()),
-                };
-                (None, words)
-            }
-            Some(ResponderTaskPhase::Announced { seq }) => {
-                self.reacted = true;
-                (Some(seq), format!("its {what} is under way"))
-            }
-            Some(ResponderTaskPhase::Ended { seq }) => (
-                Some(seq),
-                format!("its {what} has ended: {}", self.held_up()),
-            ),
-            Some(ResponderTaskPhase::SetAside) => {
-                let run = self.story.state().stream().name();
-                let words =
-                    format!("its {what} came to nothing; it begins again with: ktsu resume {run}");
-                (None, words)
-            }
-            None => (None, format!("its {what} is not there any more")),
-        }
-    }
-
-    /// What keeps a run from going on.
-    fn held_up(&self) -> String {
-        let state = self.story.state();
-        let name = state.stream().name();
-        let exhausted = self
-            .story
-            .frames()
-            .iter()
-            .rev()
-            .find_map(|frame| match &frame.event {
-                Event::World(WorldEvent::BudgetExhausted(used)) => Some((frame.seq, used)),
-                _ => None,
-            });
-        if let Some((seq, used)) = exhausted.filter(|_| self.responding.head().is_exhausted()) {
-            let reasons = used.reasons.join(", ");
-            return format!("the budget was used up first, in frame {seq}: {reasons}");
-        }
-        if let Some(failing) = state.failing() {
-            let (code, message) = (&failing.code, &failing.message);
-            return format!("the run failed first, with {code}: {message}");
-        }
-        if state.paused().is_some() || state.is_parked() {
-            return format!("the run is paused: ktsu resume {name}");
-        }
-        match state.status().is_terminal() {
-            true => "it made nothing".to_owned(),
-            false => "it is about to be decided".to_owned(),
-        }
+/// A guard that does not hold, and its value.
+fn guard_words(guard: &TrackedGuard) -> String {
+    let text = guard.text.as_deref().unwrap_or_default();
+    match &guard.value {
+        Ok(value) => format!("its guard {text} is {value}"),
+        Err(why) => format!("its guard {text} is {why}"),
     }
 }
 

@@ -7,7 +7,9 @@ use ktsu_ledger::event::plan::world::{
     ResponderWork,
 };
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
-use ktsu_workflow::world::{EVENTS, MAX_MESSAGES, MAX_TRIGGERS, TriggerKind, is_kit_event};
+use ktsu_workflow::world::{
+    EVENTS, MAX_AFTER_MS, MAX_MESSAGES, MAX_TRIGGERS, TriggerKind, is_kit_event,
+};
 
 use super::draft::{ResponderDraft, TypeKind};
 use super::entries::{self, EntryList};
@@ -45,7 +47,10 @@ pub(super) fn read(
     rule.know(["event", "goal"]);
     let types = types(rule, &fields, &kinds);
     let changed = changed(rule, &fields, &kinds);
-    let after = fields.read("after", |node| rule.reader.duration(node, "after"));
+    let longest = ("8760h, a year", MAX_AFTER_MS);
+    let after = fields.read("after", |node| {
+        rule.reader.duration_up_to(node, "after", longest)
+    });
     let (lookups, lookup_places) = fields
         .get("with")
         .map(|node| lookups::read(rule, node))

@@ -411,11 +411,10 @@ pub fn fork(
     rules::check_rules_known(recorded)?;
     let whole = RunState::fold(recorded.get(..shared.len().max(1)).unwrap_or_default())?;
     let branch = branch_created(&whole, definition, &fork)?;
-    if branch.definition.is_some() || branch.params.is_some() {
-        let inside = fork_place::inside_firing(&whole, recorded, fork.position)?;
-        inside.map_or(Ok(()), |inside| {
-            Err(InterventionError::InsideFiring(inside))
-        })?;
+    if (branch.definition.is_some() || branch.params.is_some())
+        && let Some(inside) = fork_place::inside_firing(&whole, recorded, fork.position)?
+    {
+        return Err(InterventionError::InsideFiring(inside));
     }
     let draft = Draft {
         scope: String::new(),

@@ -1,6 +1,8 @@
 //! Checks what people and peers post to a run that loads worlds (seed 002): the result is the frames
 //! of one input, or a refusal that writes nothing.
 
+mod event;
+
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::plan::world::WorldBudget;
@@ -11,73 +13,19 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{Actor, CanonicalJson, Draft, Event, Hash};
 use ktsu_projections::run::RunState;
 use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::world::derivation::relation_id;
 use ktsu_projections::world::steps::is_step_object;
-use ktsu_projections::world::{Responding, TriggerKey, World, object};
-use serde_json::{Map, Value, json};
+use ktsu_projections::world::{Responding, World, object};
+use serde_json::{Value, json};
 
 use crate::airlock::Schema;
 use crate::definition::{CompiledWorlds, Definition};
 use crate::next::violations;
 use crate::respond::misfit;
 use crate::rules::{DecisionRules, UnknownRulesError};
+pub use event::{Members, PostedEvent};
 
 /// The most events of one post. They are one append, and nothing comes between them.
 pub const MAX_POST_EVENTS: usize = 256;
-
-/// Members of an object.
-pub type Members = Map<String, Value>;
-
-/// An event, as it is posted.
-#[derive(Debug, Clone, PartialEq)]
-pub enum PostedEvent {
-    /// `object.created`.
-    Object {
-        /// Its id; absent: one is made from the number of the post.
-        id: Option<String>,
-        /// The type of the object.
-        kind: String,
-        /// Its data.
-        data: Members,
-    },
-    /// `object.patched`.
-    Patch {
-        /// The object.
-        id: String,
-        /// Members that replace those of its data, whole.
-        patch: Members,
-    },
-    /// `relation.created`.
-    Relation {
-        /// Its id; absent: it follows from the type and the ends.
-        id: Option<String>,
-        /// The type of the relation.
-        kind: String,
-        /// The object it begins at.
-        source_id: String,
-        /// The object it ends at.
-        target_id: String,
-        /// Its data.
-        data: Members,
-    },
-    /// `relation.removed`.
-    Removal {
-        /// The relation.
-        id: String,
-    },
-    /// `note`.
-    Note {
-        /// What it says.
-        data: Members,
-    },
-    /// An event of a kit.
-    Kit {
-        /// `x.KIT.NAME`.
-        kind: String,
-        /// What it says.
-        data: Members,
-    },
-}
 
 /// Events that come with one request.
 #[derive(Debug, Clone)]
@@ -159,100 +107,6 @@ fn stale_words(id: &str, actual: Option<u64>, expected: u64) -> String {
     match actual {
         Some(actual) => format!("frame {actual} changed {id:?}, after frame {expected}"),
         None => format!("there is no {id:?}, which frame {expected} should be about"),
-    }
-}
-
-impl PostedEvent {
-    /// The type of the event.
-    pub fn event_type(&self) -> &str {
-        match self {
-            Self::Object { .. } => "object.created",
-            Self::Patch { .. } => "object.patched",
-            Self::Relation { .. } => "relation.created",
-            Self::Removal { .. } => "relation.removed",
-            Self::Note { .. } => "note",
-            Self::Kit { kind, .. } => kind,
-        }
-    }
-
-    /// The object or the relation that it is about, as event `place` of post `n`.
-    pub fn subject(&self, n: u64, place: u32) -> Option<String> {
-        match self {
-            Self::Object { id, kind, .. } => {
-                let made = || TriggerKey::post(n, place).object_id(kind);
-                Some(id.clone().unwrap_or_else(made))
-            }
-            Self::Relation { .. } => self.named(),
-            Self::Patch { id, .. } | Self::Removal { id } => Some(id.clone()),
-            Self::Note { .. } | Self::Kit { .. } => None,
-        }
-    }
-
-    /// Every name in it: ids and types. They are recorded as they are.
-    pub fn names(&self) -> Vec<&str> {
-        match self {
-            Self::Object { id, kind, .. } => id.iter().chain([kind]).map(String::as_str).collect(),
-            Self::Relation {
-                id,
-                kind,
-                source_id,
-                target_id,
-                ..
-            } => {
-                let names = id.iter().chain([kind, source_id, target_id]);
-                names.map(String::as_str).collect()
-            }
-            Self::Patch { id, .. } | Self::Removal { id } => vec![id],
-            Self::Note { .. } => Vec::new(),
-            Self::Kit { kind, .. } => vec![kind],
-        }
-    }
-
-    /// What it says, beside names.
-    pub fn data_mut(&mut self) -> Option<&mut Members> {
-        match self {
-            Self::Object { data, .. }
-            | Self::Relation { data, .. }
-            | Self::Patch { patch: data, .. }
-            | Self::Note { data }
-            | Self::Kit { data, .. } => Some(data),
-            Self::Removal { .. } => None,
-        }
-    }
-
-    fn data(&self) -> Option<&Members> {
-        match self {
-            Self::Object { data, .. }
-            | Self::Relation { data, .. }
-            | Self::Patch { patch: data, .. }
-            | Self::Note { data }
-            | Self::Kit { data, .. } => Some(data),
-            Self::Removal { .. } => None,
-        }
-    }
-
-    /// The object or the relation that it names.
-    fn named(&self) -> Option<String> {
-        match self {
-            Self::Object { id, .. } => id.clone(),
-            Self::Relation {
-                id,
-                kind,
-                source_id,
-                target_id,
-                ..
-            } => {
-                let derived = || relation_id(kind, source_id, target_id);
-                Some(id.clone().unwrap_or_else(derived))
-            }
-            Self::Patch { id, .. } | Self::Removal { id } => Some(id.clone()),
-            Self::Note { .. } | Self::Kit { .. } => None,
-        }
-    }
-
-    /// Whether it is about a relation.
-    fn is_about_relation(&self) -> bool {
-        matches!(self, Self::Relation { .. } | Self::Removal { .. })
     }
 }
 
@@ -424,39 +278,14 @@ impl PostMaker<'_> {
             return Err(unfit(format!("{id:?} stands for a step")));
         }
         let id = subject.unwrap_or_default();
-        let (by, post) = (Some(self.by.clone()), Some(self.post_of(place)));
+        let post = self.post_of(place);
+        let by = Some(self.by.clone());
         Ok(Event::World(match event {
             PostedEvent::Object { kind, data, .. } => {
-                let Some(schema) = self.worlds.object(&kind) else {
-                    let words = format!("there is no type of objects {kind:?}");
-                    return Err(unfit(words));
-                };
-                WorldEvent::ObjectCreated(ObjectCreated {
-                    by,
-                    data: checked(schema, data)?,
-                    derived: None,
-                    id,
-                    key: None,
-                    kind,
-                    post,
-                })
+                WorldEvent::ObjectCreated(self.object(id, kind, data, post)?)
             }
             PostedEvent::Patch { patch, .. } => {
-                let Some(before) = self.world.object(&id) else {
-                    return Err(unfit(format!("there is no object {id:?}")));
-                };
-                let patch = canonical(Value::Object(patch))?;
-                let merged = object::merge(&before.data, &patch);
-                let schema = self.worlds.object(&before.kind).flatten();
-                check_schema(schema, &merged.to_value())?;
-                WorldEvent::ObjectPatched(ObjectPatched {
-                    by,
-                    derived: None,
-                    id,
-                    patch,
-                    post,
-                    withheld: CanonicalJson::null(),
-                })
+                WorldEvent::ObjectPatched(self.patch(id, patch, post)?)
             }
             PostedEvent::Relation {
                 kind,
@@ -465,48 +294,98 @@ impl PostMaker<'_> {
                 data,
                 ..
             } => {
-                let Some(declared) = self.worlds.relation(&kind) else {
-                    let words = format!("there is no type of relations {kind:?}");
-                    return Err(unfit(words));
-                };
-                let event = RelationCreated {
-                    by,
-                    data: checked(declared.schema.as_ref(), data)?,
-                    derived: None,
-                    id,
-                    kind,
-                    post,
-                    source_id,
-                    target_id,
-                };
-                if let Some(words) = misfit(&declared.plan, &self.world, &event) {
-                    return Err(unfit(words));
-                }
-                WorldEvent::RelationCreated(event)
+                let ends = (source_id, target_id);
+                WorldEvent::RelationCreated(self.relation(id, kind, ends, data, post)?)
             }
             PostedEvent::Removal { .. } => WorldEvent::RelationRemoved(RelationRemoved {
                 by,
                 derived: None,
                 id,
-                post,
+                post: Some(post),
             }),
             PostedEvent::Note { data } => WorldEvent::Noted(Note {
                 by,
                 data: canonical(Value::Object(data))?,
                 derived: None,
-                post,
+                post: Some(post),
             }),
             PostedEvent::Kit { kind, data } => {
                 let posted = Posted {
                     by: self.by.clone(),
                     data: canonical(Value::Object(data))?,
-                    post: self.post_of(place),
+                    post,
                 };
                 let data = serde_json::to_value(&posted).unwrap_or_default();
                 let data = canonical(data)?;
                 return Ok(Event::Foreign { kind, data });
             }
         }))
+    }
+
+    fn object(
+        &self,
+        id: String,
+        kind: String,
+        data: Members,
+        post: Post,
+    ) -> Result<ObjectCreated, Unfit> {
+        let Some(schema) = self.worlds.object(&kind) else {
+            return Err(unfit(format!("there is no type of objects {kind:?}")));
+        };
+        Ok(ObjectCreated {
+            by: Some(self.by.clone()),
+            data: checked(schema, data)?,
+            derived: None,
+            id,
+            key: None,
+            kind,
+            post: Some(post),
+        })
+    }
+
+    fn patch(&self, id: String, patch: Members, post: Post) -> Result<ObjectPatched, Unfit> {
+        let Some(before) = self.world.object(&id) else {
+            return Err(unfit(format!("there is no object {id:?}")));
+        };
+        let patch = canonical(Value::Object(patch))?;
+        let merged = object::merge(&before.data, &patch);
+        let schema = self.worlds.object(&before.kind).flatten();
+        check_schema(schema, &merged.to_value())?;
+        Ok(ObjectPatched {
+            by: Some(self.by.clone()),
+            derived: None,
+            id,
+            patch,
+            post: Some(post),
+            withheld: CanonicalJson::null(),
+        })
+    }
+
+    fn relation(
+        &self,
+        id: String,
+        kind: String,
+        (source_id, target_id): (String, String),
+        data: Members,
+        post: Post,
+    ) -> Result<RelationCreated, Unfit> {
+        let Some(declared) = self.worlds.relation(&kind) else {
+            return Err(unfit(format!("there is no type of relations {kind:?}")));
+        };
+        let event = RelationCreated {
+            by: Some(self.by.clone()),
+            data: checked(declared.schema.as_ref(), data)?,
+            derived: None,
+            id,
+            kind,
+            post: Some(post),
+            source_id,
+            target_id,
+        };
+        match misfit(&declared.plan, &self.world, &event) {
+            Some(words) => Err(unfit(words)),
+            None => Ok(event),
+        }
     }
 
     /// The post as an event has it: the first one alone has the key.

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::world::ResponderWork;
 use ktsu_ledger::event::plan::{FORMAT, Plan, StepPlan, StepWork, Variable, WorkflowPlan};
 use ktsu_projections::run::Outline;
 
@@ -208,17 +207,11 @@ impl Definition {
     pub fn not_runnable(&self) -> Option<String> {
         let worlds = self.plan.worlds.values();
         let mut all = worlds.flat_map(|world| world.all_responders().map(move |one| (world, one)));
-        all.find_map(|(world, responder)| {
-            let what = match &responder.work {
-                _ if responder.publish.is_some() => "publishes",
-                _ if responder.after_ms.is_some() => "waits before it reacts",
-                ResponderWork::Ask(_) | ResponderWork::Run(_) | ResponderWork::Emit(_) => {
-                    return None;
-                }
-            };
-            let (name, world) = (&responder.name, &world.name);
-            Some(format!("the responder {name} of the world {world} {what}, which this version of ktsu cannot do"))
-        })
+        let (world, responder) = all.find(|(_, one)| one.publish.is_some())?;
+        let (name, world) = (&responder.name, &world.name);
+        Some(format!(
+            "the responder {name} of the world {world} publishes, which this version of ktsu cannot do"
+        ))
     }
 
     /// Every workflow, with its key.

@@ -288,6 +288,11 @@ impl<'a> PartCompiler<'a> {
             self.fault("name", "this is no name");
         }
         self.limit(plan.on.len(), world::MAX_TRIGGERS, "on", "events");
+        let after = plan.after_ms.unwrap_or(1);
+        if !(1..=world::MAX_AFTER_MS).contains(&after) {
+            let words = format!("{after} ms are not between 1 and {}", world::MAX_AFTER_MS);
+            self.fault("after", words);
+        }
         for event in &plan.on {
             match TriggerKind::of(event) {
                 Some(kind) => self.know(kind.names().iter().copied()),

@@ -166,6 +166,9 @@ impl Driven {
                 {
                     self.uses_up_its_time();
                 }
+                Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::After => {
+                    assert!(self.waits_for_responder(), "no responder waits");
+                }
                 _ => {}
             }
         }

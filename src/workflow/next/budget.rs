@@ -96,6 +96,7 @@ impl<'a> WorldUsage<'a> {
             depth: depth.unwrap_or(deepest),
             dropped: Dropped {
                 outputs: self.responding.firing().map_or(0, Firing::left),
+                timers: self.responding.timer_count() as u64,
                 triggers: self.responding.queued_triggers(),
             },
             elapsed_ms,

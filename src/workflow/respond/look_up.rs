@@ -24,24 +24,12 @@ pub(super) fn look_up(
     world: &World,
     rules: DecisionRules,
 ) -> Result<BTreeMap<String, Rcvar>, EvaluationError> {
-    let mut found = names.of_trigger_once(responder.roots());
-    for lookup in &responder.lookups {
-        let finder = Finder {
-            names: names.with_locals(&found),
-            world,
-            rules,
-        };
-        let value = finder.find(&lookup.find)?;
-        found.insert(lookup.name.clone(), value);
-    }
-    Ok(found)
+    each(responder, names, world, rules, |_, _, _| Ok(()))
 }
 
 /// What one look-up found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InspectedLookup {
-    /// The name that expressions have for it.
-    pub name: String,
     /// Its value.
     pub value: Value,
     /// The objects that it found or counted, in order of creation; of a count, the first
@@ -52,15 +40,33 @@ pub struct InspectedLookup {
 /// The most objects that are named of those that a look-up counts.
 pub const MAX_COUNTED: usize = 1000;
 
-/// As [`look_up`], with the objects behind each value.
+/// As [`look_up`], with the objects behind each value, in the order of the look-ups.
 pub(super) fn inspect(
     responder: &CompiledResponder,
     names: &ResponderNames<'_>,
     world: &World,
     rules: DecisionRules,
 ) -> Result<Vec<InspectedLookup>, EvaluationError> {
-    let mut found = names.of_trigger_once(responder.roots());
     let mut inspected = Vec::with_capacity(responder.lookups.len());
+    each(responder, names, world, rules, |finder, find, value| {
+        inspected.push(InspectedLookup {
+            value: to_value(value),
+            objects: finder.objects(find)?,
+        });
+        Ok(())
+    })?;
+    Ok(inspected)
+}
+
+/// Evaluates look-ups in order, and shows each with its value.
+fn each(
+    responder: &CompiledResponder,
+    names: &ResponderNames<'_>,
+    world: &World,
+    rules: DecisionRules,
+    mut see: impl FnMut(&Finder<'_>, &CompiledFind, &Rcvar) -> Result<(), EvaluationError>,
+) -> Result<BTreeMap<String, Rcvar>, EvaluationError> {
+    let mut found = names.of_trigger_once(responder.roots());
     for lookup in &responder.lookups {
         let finder = Finder {
             names: names.with_locals(&found),
@@ -68,14 +74,10 @@ pub(super) fn inspect(
             rules,
         };
         let value = finder.find(&lookup.find)?;
-        inspected.push(InspectedLookup {
-            name: lookup.name.clone(),
-            value: to_value(&value),
-            objects: finder.objects(&lookup.find)?,
-        });
+        see(&finder, &lookup.find, &value)?;
         found.insert(lookup.name.clone(), value);
     }
-    Ok(inspected)
+    Ok(found)
 }
 
 struct Finder<'a> {

@@ -13,8 +13,8 @@
 //! them takes time in proportion to their number; it may be thrown away at any moment, and is, when
 //! a process ends.
 //!
-//! Pieces: `ask` what a reply comes to; `names` what expressions see; `look_up` the names of `with`; `verdict` which candidates
-//! react; `output` what an entry makes; `reply` reactions to what was asked.
+//! Pieces: `names` what expressions see; `look_up` the names of `with`; `verdict` which candidates
+//! react; `output` what an entry makes; `ask` what a reply comes to; `reply` reactions to it.
 
 mod ask;
 mod look_up;
@@ -184,7 +184,7 @@ pub fn next_output(
         return Some(reply::react(&stage, (task, outcome), next.entry));
     }
     let Some(firing) = responding.firing() else {
-        return Some(fired(&stage, memo));
+        return Some(fired(&stage, responding, memo));
     };
     let mut place = firing
         .next()
@@ -215,7 +215,7 @@ pub fn next_output(
     }
     // What is evaluated here is evaluated for this trigger, which is not the current one yet.
     let mut memo = ResponderMemo::default();
-    Some(fired(&stage, &mut memo))
+    Some(fired(&stage, responding, &mut memo))
 }
 
 /// The next frame of what the goal of a run becomes, before anything reacts to it. A run without a
@@ -289,14 +289,17 @@ impl ResponderMemo {
     }
 }
 
-/// `responder.fired`: evaluates every candidate.
-fn fired(stage: &Stage<'_>, memo: &mut ResponderMemo) -> Response {
+/// `responder.fired`: evaluates every candidate that does not wait.
+fn fired(stage: &Stage<'_>, responding: &Responding, memo: &mut ResponderMemo) -> Response {
     let mut candidates = Vec::new();
+    let mut timers = 0;
     for (at, place) in (0u32..).zip(&stage.trigger.candidates) {
         let Some(responder) = stage.context.worlds.responders().get(*place as usize) else {
             continue;
         };
-        let evaluated = verdict::evaluate(stage, responder);
+        let sets_timer = responding.sets_timer(stage.trigger, *place, timers);
+        let evaluated = verdict::judge(stage, responder, sets_timer);
+        timers += usize::from(matches!(evaluated, Evaluated::Postponed));
         candidates.push(evaluated.candidate(responder));
         if let Evaluated::Fired(evaluation) = evaluated {
             memo.candidates.insert(at, evaluation);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::{Candidate, FiringVerdict, TaskKind};
+use ktsu_projections::world::MAX_TIMERS;
 
 use super::Stage;
 use super::look_up::look_up;
@@ -48,6 +49,7 @@ impl Evaluated {
     /// As it is recorded.
     pub(super) fn candidate(&self, responder: &CompiledResponder) -> Candidate {
         let mut candidate = Candidate {
+            after_ms: None,
             entries: 0,
             items: None,
             reason: None,
@@ -73,17 +75,34 @@ impl Evaluated {
                 candidate.verdict = FiringVerdict::Failed;
                 candidate.reason = Some(reason.clone());
             }
-            Self::Postponed => candidate.verdict = FiringVerdict::Postponed,
+            Self::Postponed => {
+                candidate.verdict = FiringVerdict::Postponed;
+                candidate.after_ms = responder.plan.after_ms;
+            }
         }
         candidate
     }
 }
 
+/// The verdict of a candidate where the trigger is taken: one that waits sets a timer, if there is
+/// room for one more.
+pub(super) fn judge(
+    stage: &Stage<'_>,
+    responder: &CompiledResponder,
+    sets_timer: Option<bool>,
+) -> Evaluated {
+    match sets_timer {
+        None => evaluate(stage, responder),
+        Some(true) => Evaluated::Postponed,
+        Some(false) => {
+            let words = format!("{MAX_TIMERS} timers of responders are set already");
+            Evaluated::Failed(words)
+        }
+    }
+}
+
 /// Evaluates look-ups, guard and items of a responder, in the world as of the trigger.
 pub(super) fn evaluate(stage: &Stage<'_>, responder: &CompiledResponder) -> Evaluated {
-    if responder.plan.after_ms.is_some() {
-        return Evaluated::Postponed;
-    }
     match try_evaluate(stage, responder) {
         Ok(Some(evaluation)) => Evaluated::Fired(evaluation),
         Ok(None) => Evaluated::False,

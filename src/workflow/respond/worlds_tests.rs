@@ -395,6 +395,33 @@ fn a_reaction_to_a_reply_does_not_replace_what_a_person_changed_meanwhile() {
 }
 
 #[test]
+fn a_reaction_to_a_reply_looks_things_up_as_of_the_reply() {
+    let ask = json!({"ask": {"group": "fast", "max_tokens": 9,
+        "messages": [{"role": "user", "content": "{{ item }}"}]}});
+    let definition = definition(&[&world(
+        "w",
+        json!([on_start(
+            "asks",
+            json!({"for_each": {"items": [1, 2, 3]}, "work": ask,
+            "with": [{"name": "all", "find": {"count": {"type": "Thing"}}}],
+            "then": [thing(json!({"n": "{{ all }}"}))]})
+        )]),
+    )]);
+    let mut run = Loop::new(&definition, "go");
+    run.run();
+    let tasks = run.open_tasks();
+    run.reply(&tasks[0], "alone");
+    run.run();
+    // Both are recorded before anything is made of the first of them.
+    run.reply(&tasks[1], "together");
+    run.reply(&tasks[2], "together");
+    run.run();
+    let things = run.world().of_type("Thing");
+    let seen: Vec<Value> = things.map(|one| one.data.to_value()).collect();
+    assert_eq!(seen, [0, 1, 1].map(|n| json!({ "n": n })));
+}
+
+#[test]
 fn a_question_that_fails_fails_its_responder() {
     let definition = definition(&[&kit("diligence")]);
     let mut run = Loop::new(&definition, "Acme");
@@ -418,9 +445,11 @@ fn edges_of_two_worlds_both_fire_and_a_guard_sees_the_world_as_of_its_trigger() 
         "work": {"emit": [thing(json!({"n": "{{ all }}"}))]}})
     };
     let near = json!({"make": {"relation": {"type": "near", "from": "a", "to": "b"}}});
+    // The thing behind the relation is there by the time that its edges are judged.
+    let emit = json!([near, thing(json!({"n": 7}))]);
     let mut one = world(
         "one",
-        json!([on_start("relate", json!({"work": {"emit": [near]}}))]),
+        json!([on_start("relate", json!({"work": {"emit": emit}}))]),
     );
     one["edges"] = json!([edge("first")]);
     let mut two = world("two", json!([]));
@@ -434,7 +463,7 @@ fn edges_of_two_worlds_both_fire_and_a_guard_sees_the_world_as_of_its_trigger() 
         .of_type("Thing")
         .map(|one| one.data.to_value())
         .collect();
-    assert_eq!(things, [json!({"n": 0}), json!({"n": 0})]);
+    assert_eq!(things, [7, 0, 0].map(|n| json!({ "n": n })));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use super::*;
 use crate::admit::budget::{RaisedBudget, raise};
 use crate::admit::intervention::{InterventionError, resume};
 use crate::admit::post::PostError;
+use crate::admit::report::ReportAdmission;
 use crate::admit::steer::{RunControl, steer};
 use crate::driven_tests::{Say, output};
 use crate::plans_tests::agent;
@@ -16,11 +17,11 @@ use crate::timers;
 
 const SECOND: u64 = 1_000_000;
 
-fn ann() -> Principal {
+pub(super) fn ann() -> Principal {
     request(Vec::new()).by
 }
 
-fn events(max_events: u64) -> RaisedBudget {
+pub(super) fn events(max_events: u64) -> RaisedBudget {
     RaisedBudget {
         max_events: Some(max_events),
         ..RaisedBudget::default()
@@ -36,7 +37,7 @@ impl Driven {
         Ok(())
     }
 
-    fn resumes(&mut self, from: Option<&str>) -> Result<(), InterventionError> {
+    pub(super) fn resumes(&mut self, from: Option<&str>) -> Result<(), InterventionError> {
         let now = Timestamp::from_micros(self.now + 1_000);
         let from = from.map(str::to_owned);
         let draft = resume(&self.state, from, ann(), None, now)?;
@@ -44,7 +45,7 @@ impl Driven {
         Ok(())
     }
 
-    fn pauses(&mut self) {
+    pub(super) fn pauses(&mut self) {
         let draft = steer(&self.state, RunControl::Pause, ann(), None).unwrap();
         self.input(draft);
     }
@@ -419,6 +420,8 @@ fn a_question_under_way_is_stopped_with_the_budget_and_asked_again_once_that_is_
     assert!(kinds.contains(&stopped), "{kinds:?}");
     assert_eq!(kinds.last().unwrap(), "run.failed");
     run.is_whole();
+    let late = run.reports(&addresses[1], 1, 2, &[Say::Reply { cost: 1 }]);
+    assert!(matches!(late, ReportAdmission::Stale), "{late:?}");
     let enough = RaisedBudget {
         max_llm_cost_micro_usd: Some(1_000),
         ..RaisedBudget::default()

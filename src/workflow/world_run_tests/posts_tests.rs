@@ -15,14 +15,18 @@ fn members(value: Value) -> Members {
 }
 
 pub(super) fn topic(id: &str, text: &str) -> PostedEvent {
+    posted("Topic", id, json!({"text": text}))
+}
+
+pub(super) fn posted(kind: &str, id: &str, data: Value) -> PostedEvent {
     PostedEvent::Object {
         id: Some(id.to_owned()),
-        kind: "Topic".to_owned(),
-        data: members(json!({"text": text})),
+        kind: kind.to_owned(),
+        data: members(data),
     }
 }
 
-fn patch(id: &str, patch: Value) -> PostedEvent {
+pub(super) fn patch(id: &str, patch: Value) -> PostedEvent {
     PostedEvent::Patch {
         id: id.to_owned(),
         patch: members(patch),

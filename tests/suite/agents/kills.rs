@@ -16,6 +16,7 @@ use crate::support::client::Events;
 use crate::support::ledgers::frames;
 use crate::support::model::{self, Call, KEY, Model, Said};
 use crate::support::process::Process;
+use crate::support::random::RandomNumbers;
 use crate::support::services::{Service, Services};
 use crate::support::{Client, KitDir};
 
@@ -47,26 +48,6 @@ output: {map: {answer: "{{ step.inner.answer }}"}}
 const FRAMES: u64 = 60;
 /// Model calls of a run: plain, three items, a draft and its reflection, the child's.
 const CALLS: u64 = 7;
-
-/// Random numbers that can be had again.
-struct Seeded(u64);
-
-impl Seeded {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
-
-fn seeded() -> Seeded {
-    let seed = std::env::var("KTSU_TEST_SEED").ok();
-    let random = || u64::from(std::process::id()) << 16 | 1;
-    let seed = seed.map_or_else(random, |seed| seed.parse().unwrap());
-    eprintln!("KTSU_TEST_SEED={seed}");
-    Seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
-}
 
 fn kills() -> u64 {
     let wanted = std::env::var("KTSU_KILLS").ok();
@@ -117,7 +98,7 @@ enum Moment {
     Call(&'static str),
 }
 
-fn moment(random: &mut Seeded) -> Moment {
+fn moment(random: &mut RandomNumbers) -> Moment {
     match random.next(2) {
         0 => Moment::Frame(1 + random.next(FRAMES)),
         _ => Moment::Call(CHOICES[random.next(CHOICES.len() as u64) as usize]),
@@ -229,7 +210,7 @@ fn kit(model: &Model) -> KitDir {
 
 #[tokio::test]
 async fn a_run_outlives_the_death_of_every_service() {
-    let mut random = seeded();
+    let mut random = RandomNumbers::seeded();
     let model = model().await;
     let kit = kit(&model);
     let mut services = Services::start(&kit, &[KEY]);
@@ -271,7 +252,7 @@ async fn a_run_outlives_the_death_of_all_services_in_turn() {
 
 #[tokio::test]
 async fn a_run_outlives_the_death_of_the_one_process_that_does_everything() {
-    let mut random = seeded();
+    let mut random = RandomNumbers::seeded();
     let model = model().await;
     let kit = kit(&model);
     let folder = tempfile::tempdir().unwrap();

@@ -22,6 +22,7 @@ mod steer;
 mod steps;
 mod subscriptions;
 mod tour;
+mod unable;
 mod world;
 
 use serde_json::json;

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::disk_space::DiskSpace;
-use ktsu_ledger::store::{MemoryStore, Store as _};
+use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
 
 use super::describe::{Case, Described};
+use super::unable;
 use crate::support::ledgers::Recorded;
 use crate::support::{KitDir, Within};
 
@@ -55,7 +55,10 @@ pub(super) async fn all(api: &Described) -> BTreeSet<Case> {
         }
     }
     let mut seen = api.seen();
-    seen.extend(unable(described, &kit, &recorded).await);
+    let bodies = words().map(|(word, _, body)| (word, body.to_string()));
+    let (unable, left) = unable::posts(described, &kit, &recorded, &bodies).await;
+    assert_eq!(left, [frames; 2]);
+    seen.extend(unable);
     seen
 }
 
@@ -109,32 +112,4 @@ async fn refused(api: &Described, run: &str) {
         assert_eq!(answer.json()["code"], "step_not_found", "{word}");
         assert!(!answer.text().contains("nobody"), "{}", answer.text());
     }
-}
-
-/// 507 from a disk that is nearly full, 503 where another owner took the ledger.
-async fn unable(api: &Described, kit: &KitDir, recorded: &Recorded) -> BTreeSet<Case> {
-    let run = recorded.stream.name();
-    let full = Options {
-        disk_space: DiskSpace::by(1000, || Some(999)),
-        ..Options::default()
-    };
-    let mut seen = BTreeSet::new();
-    for (options, status) in [(full, 507), (Options::default(), 503)] {
-        let mut store = MemoryStore::new();
-        recorded.put(&mut store);
-        let within = Within::new(kit.load(), store.clone(), options, &[], None).await;
-        if status == 503 {
-            store.clone().acquire().unwrap();
-        }
-        let api = api.at(&within.client);
-        for (word, _, body) in words() {
-            let path = format!("/runs/{run}/{word}");
-            let answer = api.post(&path, &body.to_string()).await;
-            assert_eq!(answer.status, status, "{word}: {}", answer.text());
-        }
-        let left = Recorded::read(&store, run).records.len();
-        assert_eq!(left, recorded.records.len());
-        seen.extend(api.seen());
-    }
-    seen
 }

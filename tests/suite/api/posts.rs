@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::disk_space::DiskSpace;
-use ktsu_ledger::store::{MemoryStore, Store as _};
+use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
 
 use super::describe::{Case, Described};
+use super::unable;
 use crate::support::ledgers::Recorded;
 use crate::support::sink::Reply;
 use crate::support::{Client, KitDir, Lab, Sink, Within};
@@ -115,7 +115,10 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
     let answer = api.post(&format!("/runs/{run}/events"), NOTE).await;
     assert_eq!(answer.status, 200, "{}", answer.text());
     let mut seen = api.seen();
-    seen.extend(unable(described, &kit, &recorded).await);
+    let bodies = [("events", NOTE.to_owned())];
+    let (unable, left) = unable::posts(described, &kit, &recorded, &bodies).await;
+    assert_eq!(left, [frames; 2]);
+    seen.extend(unable);
     let kit = KitDir::new(&[("hello", "pipeline: []\n")]);
     let lab = Lab::new(&kit, &[]).await;
     let api = described.at(&lab.client);
@@ -186,29 +189,6 @@ async fn refused(api: &Described, run: &str) {
         let answer = api.call("POST", &path, &[(name, value)], NOTE).await;
         assert_eq!(answer.json()["code"], code, "{name}: {value}");
     }
-}
-
-/// 507 from a disk that is nearly full, 503 where another owner took the ledger.
-async fn unable(api: &Described, kit: &KitDir, recorded: &Recorded) -> BTreeSet<Case> {
-    let full = Options {
-        disk_space: DiskSpace::by(1000, || Some(999)),
-        ..Options::default()
-    };
-    let mut seen = BTreeSet::new();
-    for (options, status) in [(full, 507), (Options::default(), 503)] {
-        let mut store = MemoryStore::new();
-        recorded.put(&mut store);
-        let within = Within::new(kit.load(), store.clone(), options, &[], None).await;
-        if status == 503 {
-            store.clone().acquire().unwrap();
-        }
-        let api = api.at(&within.client);
-        let path = format!("/runs/{}/events", recorded.stream.name());
-        let answer = api.post(&path, NOTE).await;
-        assert_eq!(answer.status, status, "{}", answer.text());
-        seen.extend(api.seen());
-    }
-    seen
 }
 
 #[tokio::test]

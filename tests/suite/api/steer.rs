@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::appender::Options;
-use ktsu_ledger::disk_space::DiskSpace;
-use ktsu_ledger::store::{MemoryStore, Store as _};
+use ktsu_ledger::store::MemoryStore;
 use serde_json::json;
 
 use super::describe::{Case, Described};
+use super::unable;
 use crate::support::ledgers::Recorded;
 use crate::support::sink::Reply;
 use crate::support::{KitDir, Sink, Within};
@@ -43,7 +43,8 @@ pub(super) async fn all(described: &Described) -> BTreeSet<Case> {
         assert_eq!(again.json()["code"], "invalid_run_state");
     }
     let mut seen = api.seen();
-    seen.extend(unable(described, &kit, &recorded).await);
+    let bodies = WORDS.map(|word| (word, REASON.to_owned()));
+    seen.extend(unable::posts(described, &kit, &recorded, &bodies).await.0);
     seen
 }
 
@@ -72,29 +73,4 @@ async fn refused(api: &Described, run: &str, word: &str) {
         let answer = api.call("POST", &path, &header, REASON).await;
         assert_eq!(answer.json()["code"], code, "{word}");
     }
-}
-
-/// 507 from a disk that is nearly full, 503 where another owner took the ledger.
-async fn unable(api: &Described, kit: &KitDir, recorded: &Recorded) -> BTreeSet<Case> {
-    let full = Options {
-        disk_space: DiskSpace::by(1000, || Some(999)),
-        ..Options::default()
-    };
-    let mut seen = BTreeSet::new();
-    for (options, status) in [(full, 507), (Options::default(), 503)] {
-        let mut store = MemoryStore::new();
-        recorded.put(&mut store);
-        let within = Within::new(kit.load(), store.clone(), options, &[], None).await;
-        if status == 503 {
-            store.clone().acquire().unwrap();
-        }
-        let api = api.at(&within.client);
-        for word in WORDS {
-            let path = format!("/runs/{}/{word}", recorded.stream.name());
-            let answer = api.post(&path, REASON).await;
-            assert_eq!(answer.status, status, "{word}: {}", answer.text());
-        }
-        seen.extend(api.seen());
-    }
-    seen
 }

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use serde_json::{Value, json};
 
 use super::Desk;
-use super::world::TIDES;
+use crate::support::worlds::TIDES;
 
 /// A desk with a finished run of a world, and the id of its topic.
 fn desk() -> (Desk, String, String) {

@@ -3,35 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Desk;
-
-/// A topic, two questions about it, and an answer that is written twice. Texts try to steer the
-/// terminal.
-pub(super) const TIDES: &str = r#"
-kind: world
-name: tides
-version: 1.0.0
-goal:
-  - object: {type: Topic, data: {text: "{{ goal }}", state: open}}
-objects:
-  Topic: {schema: {type: object, required: [text], properties: {text: {type: string}}}}
-  Question: {schema: {type: object, properties: {text: {type: string}, topic_id: {type: string}}}}
-relations:
-  about: {from: Question, to: Topic}
-responders:
-  - name: questions
-    "on": object.created
-    type: Topic
-    for_each: {items: ["What is {{ object.data.text }}?", "Why {{ object.data.text }}?"]}
-    emit:
-      - object: {type: Question, data: {text: "{{ item }}", topic_id: "{{ object.id }}"}}
-        as: question
-      - relation: {type: about, from: "{{ question.id }}", to: "{{ object.id }}"}
-  - name: close
-    "on": relation.created
-    type: about
-    emit:
-      - patch: {id: "{{ relation.target_id }}", data: {state: asked}}
-"#;
+use crate::support::worlds::TIDES;
 
 /// A desk with a run of that world.
 fn desk(goal: &str) -> (Desk, String) {

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Desk;
-use super::world::TIDES;
+use crate::support::worlds::TIDES;
 
 /// A desk with two runs of the tides, of different goals.
 fn desk() -> (Desk, String, String) {

@@ -22,9 +22,12 @@ fn world_frames(desk: &Desk, run: &str) -> Vec<String> {
     let all = frames(desk, run).into_iter();
     let kinds = all.map(|frame| frame["type"].as_str().unwrap().to_owned());
     let of_worlds = ["object.", "relation.", "llm."];
-    kinds
+    let kinds: Vec<String> = kinds
         .filter(|kind| of_worlds.iter().any(|group| kind.starts_with(group)))
-        .collect()
+        .collect();
+    let listed = desk.ktsu(&["frames", run, "--world"]);
+    assert_eq!(listed.is(0).out.lines().count(), kinds.len(), "{listed:?}");
+    kinds
 }
 
 /// A run of a kit for a goal: its envelope.
@@ -440,6 +443,52 @@ fn the_kit_that_the_page_on_worlds_builds_runs_as_the_page_says() {
     assert_eq!(verdicts.len(), 1);
     let text = verdicts[0]["text"].as_str().unwrap();
     assert!(page.contains(text), "the page does not say {text:?}");
+}
+
+#[test]
+fn responders_that_wait_on_the_page_are_sound_and_their_run_says_what_it_waits_for() {
+    let (desk, page) = built();
+    let world = desk.path().join("reviews/worlds/reviews.world.yaml");
+    let mut text = std::fs::read_to_string(&world).unwrap();
+    let waiting: Vec<&str> = page
+        .split("```yaml\n# Also in responders of the kit above\n")
+        .skip(1)
+        .filter_map(|block| block.split("```").next())
+        .collect();
+    assert_eq!(waiting.len(), 2);
+    for line in waiting.iter().flat_map(|responder| responder.lines()) {
+        text.push_str(&format!(
+            "  {}\n",
+            line.replace("15m", "40ms").replace("5m", "20ms")
+        ));
+    }
+    std::fs::write(&world, text).unwrap();
+    let found = desk.ktsu(&["validate", "reviews", "--json"]).is(0).json();
+    assert_eq!(found["faults"], json!([]), "{found:#}");
+    let said = desk.ktsu(&["run", "reviews", "--goal", "Blue kettle"]);
+    let all = said.is(0).err.clone();
+    for line in [
+        "responder remind-of-unrated waits 40 ms",
+        "responder remind-of-unrated has waited",
+    ] {
+        assert_eq!(all.matches(line).count(), 3, "{line}: {all}");
+    }
+    let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
+    let run = runs["runs"][0]["run_id"].as_str().unwrap();
+    is_decided_again(&desk, run);
+    let why = desk.ktsu(&["trace", run, "--why-not", "remind-of-unrated"]);
+    let why = &why.is(0).out;
+    let words = "it waited 40 ms, and looked then";
+    assert_eq!(why.matches(words).count(), 3, "{why}");
+    let world = &desk.ktsu(&["world", run, "--json"]).is(0).json();
+    assert_eq!(
+        world["timeline"]["tree"]
+            .to_string()
+            .matches("waits")
+            .count(),
+        0,
+        "{world:#}"
+    );
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::json;
 
-use super::{SECRET, assert_in_order, entry, environment, finish, frame_id, frames, kit, recorded};
+use super::{SECRET, assert_in_order, entry, environment, frame_id, frames, kit};
 use crate::support::process::Process;
 use crate::support::sink::{Heard, Reply};
 use crate::support::{KitDir, Sink, guarded};
@@ -41,7 +41,7 @@ async fn a_crash_between_sending_and_the_cursor_sends_again_under_the_same_id() 
     let dir = tempfile::tempdir().unwrap();
     let ledger = dir.path().join("ledger.db");
     let engine = Process::start(kit.dir.path(), &ledger, &[SECRET]);
-    let run = finish(&engine.client(), 1).await;
+    let run = engine.client().run_hello(1).await;
     sink.until(|heard| heard.iter().any(is_end)).await;
     engine.kill();
     let before = sink.heard();
@@ -49,7 +49,7 @@ async fn a_crash_between_sending_and_the_cursor_sends_again_under_the_same_id() 
     let engine = Process::start(kit.dir.path(), &ledger, &[SECRET]);
     let ends = |heard: &[Heard]| heard.iter().filter(|one| is_end(one)).count();
     sink.until(|heard| ends(heard) == 2).await;
-    let expected = recorded(&engine.client(), &run).await;
+    let expected = engine.client().frames_by_id(&run).await;
     let heard = sink.heard();
     assert_eq!(frames(&heard), expected.into_keys().collect());
     assert!(
@@ -71,17 +71,19 @@ async fn whenever_the_engine_is_killed_every_frame_arrives() {
     let mut runs = Vec::new();
     for round in 1..=crate::support::campaign(4, 30) {
         let engine = Process::start(kit.dir.path(), &ledger, &[SECRET]);
-        runs.extend(finish(&engine.client(), 2).await);
+        runs.extend(engine.client().run_hello(2).await);
         // A few more arrive before the engine is killed, unless all of it has arrived already.
-        let all = recorded(&engine.client(), &runs).await.len();
+        let all = engine.client().frames_by_id(&runs).await.len();
         let wanted = sink.heard().len() + round % 5;
         sink.until(|heard| heard.len() >= wanted || frames(heard).len() == all)
             .await;
         engine.kill();
     }
     let engine = Process::start(kit.dir.path(), &ledger, &[SECRET]);
-    runs.extend(finish(&engine.client(), 1).await);
-    let expected: BTreeSet<String> = recorded(&engine.client(), &runs)
+    runs.extend(engine.client().run_hello(1).await);
+    let expected: BTreeSet<String> = engine
+        .client()
+        .frames_by_id(&runs)
         .await
         .into_keys()
         .collect();
@@ -186,7 +188,7 @@ async fn a_follower_goes_on_after_a_crash_where_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let ledger = dir.path().join("ledger.db");
     let engine = Process::start(kit.dir.path(), &ledger, &[]);
-    let mut runs = finish(&engine.client(), 2).await;
+    let mut runs = engine.client().run_hello(2).await;
     let client = engine.client();
     let request = axum::http::Request::get("/events");
     let mut events = client.listen(request).await.unwrap().unwrap();
@@ -196,8 +198,8 @@ async fn a_follower_goes_on_after_a_crash_where_it_was() {
     }
     engine.kill();
     let engine = Process::start(kit.dir.path(), &ledger, &[]);
-    runs.extend(finish(&engine.client(), 1).await);
-    let expected = recorded(&engine.client(), &runs).await;
+    runs.extend(engine.client().run_hello(1).await);
+    let expected = engine.client().frames_by_id(&runs).await;
     let last = followed.last().unwrap().id.to_string();
     let request = axum::http::Request::get("/events").header("last-event-id", last);
     let mut events = engine.client().listen(request).await.unwrap().unwrap();

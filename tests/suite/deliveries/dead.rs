@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use ktsu::assemble::LedgerPlace;
 use serde_json::{Value, json};
 
-use super::{SECRET, entry, environment, finish, frame_id, kit, recorded, shown, until};
+use super::{SECRET, entry, environment, frame_id, kit, shown, until};
 use crate::support::sink::{Heard, Reply};
 use crate::support::{Client, Lab, Sink};
 
@@ -41,7 +41,7 @@ async fn what_is_refused_to_the_last_is_listed_and_sent_again_on_demand() {
     let dir = tempfile::tempdir().unwrap();
     let place = || LedgerPlace::File(dir.path().join("ledger.db"));
     let lab = Lab::in_environment(place(), &kit, &text, &[SECRET]).await;
-    let mut runs = finish(&lab.client, 2).await;
+    let mut runs = lab.client.run_hello(2).await;
     // What comes after a dead frame of the same run goes on.
     let ends = |heard: &[Heard]| {
         let is_end = |one: &&Heard| one.json()["type"] == "run.completed";
@@ -92,8 +92,8 @@ async fn what_is_refused_to_the_last_is_listed_and_sent_again_on_demand() {
     let lab = Lab::in_environment(place(), &kit, &text, &[SECRET]).await;
     assert_eq!(dead(&lab.client, "").await["dead"], json!(letters));
     sink.follow(|_| Reply::Now(200, String::new()));
-    runs.extend(finish(&lab.client, 1).await);
-    let third = recorded(&lab.client, &runs[2..]).await.len();
+    runs.extend(lab.client.run_hello(1).await);
+    let third = lab.client.frames_by_id(&runs[2..]).await.len();
     sink.until(|heard| heard.len() == before + third).await;
     let redriven = lab.client.post("/subscriptions/picky/redrive", "").await;
     assert_eq!(
@@ -117,8 +117,8 @@ async fn what_is_refused_to_the_last_is_listed_and_sent_again_on_demand() {
     // That they were delivered is recorded.
     let lab = Lab::in_environment(place(), &kit, &text, &[SECRET]).await;
     assert_eq!(dead(&lab.client, "").await, json!({"dead": []}));
-    let more = finish(&lab.client, 1).await;
-    let more = recorded(&lab.client, &more).await.len();
+    let more = lab.client.run_hello(1).await;
+    let more = lab.client.frames_by_id(&more).await.len();
     sink.until(|heard| heard.len() >= before + third + 4 + more)
         .await;
     assert_eq!(sink.heard().len(), before + third + 4 + more);
@@ -131,7 +131,7 @@ async fn a_redriven_frame_that_is_refused_again_is_dead_again() {
     let kit = kit();
     let text = environment(&[entry("picky", "step.completed", &sink.url, ", attempts: 1")]);
     let lab = super::lab(&kit, &text).await;
-    finish(&lab.client, 1).await;
+    lab.client.run_hello(1).await;
     until("two dead frames", async || {
         dead(&lab.client, "").await["dead"]
             .as_array()
@@ -171,7 +171,7 @@ async fn an_address_that_may_not_be_reached_gets_nothing_and_its_frames_are_dead
         entry("fine", "run.completed", &sink.url, ""),
     ]);
     let lab = super::lab(&kit, &text).await;
-    finish(&lab.client, 1).await;
+    lab.client.run_hello(1).await;
     sink.until(|heard| heard.len() == 1).await;
     until("a dead frame", async || {
         shown(&lab.client, "picky").await["dead"] == 1

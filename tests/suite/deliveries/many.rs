@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{entry, environment, finish, kit, lab, shown};
+use super::{entry, environment, kit, lab, shown};
 use crate::support::Sink;
 use crate::support::sink::{Heard, Reply};
 
@@ -35,9 +35,9 @@ async fn fifty_subscribers_that_hang_keep_nothing_from_fifty_others_and_from_run
     let kit = kit();
     let lab = lab(&kit, &environment(&entries)).await;
     // Every run ends, with as many frames as without subscribers.
-    let runs = finish(&lab.client, RUNS).await;
+    let runs = lab.client.run_hello(RUNS).await;
     let plain = super::lab(&kit, "").await;
-    let alone = finish(&plain.client, 1).await;
+    let alone = plain.client.run_hello(1).await;
     let frames = plain.client.frames(&alone[0]).await.len();
     for run in &runs {
         assert_eq!(lab.client.frames(run).await.len(), frames);

@@ -47,27 +47,6 @@ async fn lab(kit: &KitDir, text: &str) -> Lab {
     Lab::in_environment(LedgerPlace::Memory, kit, text, &[SECRET]).await
 }
 
-async fn finish(client: &Client, count: usize) -> Vec<String> {
-    let mut runs = Vec::new();
-    for at in 0..count {
-        let envelope = client.run("hello", json!({"n": at})).await;
-        runs.push(envelope["run_id"].as_str().unwrap().to_owned());
-    }
-    runs
-}
-
-/// The frames of runs as their own route shows them, with `run_id`, by id.
-async fn recorded(client: &Client, runs: &[String]) -> BTreeMap<String, Value> {
-    let mut recorded = BTreeMap::new();
-    for run in runs {
-        for mut frame in client.frames(run).await {
-            frame["run_id"] = json!(run);
-            recorded.insert(frame["id"].as_str().unwrap().to_owned(), frame);
-        }
-    }
-    recorded
-}
-
 fn frame_id(heard: &Heard) -> String {
     heard.json()["id"].as_str().unwrap().to_owned()
 }
@@ -147,8 +126,8 @@ async fn every_frame_arrives_once_signed_and_in_the_order_of_its_run() {
     );
     let kit = kit();
     let lab = lab(&kit, &environment(&[all, ends])).await;
-    let runs = finish(&lab.client, 5).await;
-    let expected = recorded(&lab.client, &runs).await;
+    let runs = lab.client.run_hello(5).await;
+    let expected = lab.client.frames_by_id(&runs).await;
     sink.until(|heard| heard.len() == expected.len() + runs.len())
         .await;
     let (all, ends): (Vec<_>, Vec<_>) =
@@ -187,7 +166,7 @@ async fn a_subscriber_that_is_down_for_a_while_misses_nothing() {
     let entry = entry("away", "*", &sink.url, ", backoff: 1ms, attempts: 100");
     let kit = kit();
     let lab = lab(&kit, &environment(&[entry])).await;
-    let mut runs = finish(&lab.client, 4).await;
+    let mut runs = lab.client.run_hello(4).await;
     sink.until(|heard| heard.len() >= 5).await;
     let away = shown(&lab.client, "away").await;
     assert_eq!(
@@ -202,8 +181,8 @@ async fn a_subscriber_that_is_down_for_a_while_misses_nothing() {
         taking.lock().unwrap().push(heard.clone());
         Reply::Now(204, String::new())
     });
-    runs.extend(finish(&lab.client, 2).await);
-    let expected = recorded(&lab.client, &runs).await.len();
+    runs.extend(lab.client.run_hello(2).await);
+    let expected = lab.client.frames_by_id(&runs).await.len();
     until("all frames", async || {
         accepted.lock().unwrap().len() >= expected
     })
@@ -237,8 +216,8 @@ async fn the_order_of_a_run_holds_whatever_fails_in_between() {
     let entry = entry("shaky", "*", &sink.url, ", backoff: 1ms, attempts: 100");
     let kit = kit();
     let lab = lab(&kit, &environment(&[entry])).await;
-    let runs = finish(&lab.client, 6).await;
-    let expected = recorded(&lab.client, &runs).await;
+    let runs = lab.client.run_hello(6).await;
+    let expected = lab.client.frames_by_id(&runs).await;
     until("all frames", async || {
         accepted.lock().unwrap().len() >= expected.len()
     })
@@ -261,7 +240,7 @@ async fn a_subscription_of_an_admin_gets_what_comes_after_it_until_it_is_removed
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("ledger.db");
     let lab = Lab::on_file(&path, &kit, &[SECRET]).await;
-    let before = finish(&lab.client, 1).await;
+    let before = lab.client.run_hello(1).await;
     let body = json!({
         "pattern": "*",
         "url": format!("{}/added", sink.url),
@@ -270,27 +249,27 @@ async fn a_subscription_of_an_admin_gets_what_comes_after_it_until_it_is_removed
     let added = lab.client.post("/subscriptions", body.to_string()).await;
     assert_eq!(added.status, 201, "{}", added.text());
     let id = added.json()["id"].as_str().unwrap().to_owned();
-    let mut runs = finish(&lab.client, 2).await;
-    let expected = recorded(&lab.client, &runs).await.len();
+    let mut runs = lab.client.run_hello(2).await;
+    let expected = lab.client.frames_by_id(&runs).await.len();
     sink.until(|heard| heard.len() == expected).await;
     lab.close().await;
     // After a stop in good order it goes on behind what was delivered.
     let lab = Lab::on_file(&path, &kit, &[SECRET]).await;
-    runs.extend(finish(&lab.client, 1).await);
-    let expected = recorded(&lab.client, &runs).await;
+    runs.extend(lab.client.run_hello(1).await);
+    let expected = lab.client.frames_by_id(&runs).await;
     // At least once: what was on its way when the process stopped may come again.
     sink.until(|heard| frames(heard) == expected.keys().cloned().collect())
         .await;
-    let early = recorded(&lab.client, &before).await;
+    let early = lab.client.frames_by_id(&before).await;
     assert!(early.keys().all(|id| !expected.contains_key(id)));
     lab.close().await;
     // Without its secret it waits, and shows that it does.
     let lab = Lab::on_file(&path, &kit, &[]).await;
     assert_eq!(shown(&lab.client, &id).await["status"], "idle");
-    runs.extend(finish(&lab.client, 1).await);
+    runs.extend(lab.client.run_hello(1).await);
     lab.close().await;
     let lab = Lab::on_file(&path, &kit, &[SECRET]).await;
-    let expected = recorded(&lab.client, &runs).await;
+    let expected = lab.client.frames_by_id(&runs).await;
     sink.until(|heard| frames(heard) == expected.keys().cloned().collect())
         .await;
     let path = format!("/subscriptions/{id}");
@@ -299,8 +278,8 @@ async fn a_subscription_of_an_admin_gets_what_comes_after_it_until_it_is_removed
     // Another one, so that what it is sent shows that the first one is sent nothing.
     let body = body.to_string().replace("/added", "/second");
     assert_eq!(lab.client.post("/subscriptions", body).await.status, 201);
-    let last = finish(&lab.client, 1).await;
-    let last = recorded(&lab.client, &last).await.len();
+    let last = lab.client.run_hello(1).await;
+    let last = lab.client.frames_by_id(&last).await.len();
     let second = |heard: &[Heard]| heard.iter().filter(|one| one.path == "/second").count();
     sink.until(|heard| second(heard) == last).await;
     let mut first = sink.heard();
@@ -319,8 +298,8 @@ async fn what_is_recorded_of_subscriptions_is_verified_and_stands_in_no_run() {
     let path = dir.path().join("ledger.db");
     let place = LedgerPlace::File(path.clone());
     let lab = Lab::in_environment(place, &kit, &text, &[SECRET]).await;
-    let runs = finish(&lab.client, 2).await;
-    let expected = recorded(&lab.client, &runs).await;
+    let runs = lab.client.run_hello(2).await;
+    let expected = lab.client.frames_by_id(&runs).await;
     sink.until(|heard| heard.len() == expected.len()).await;
     lab.close().await;
     let options = ktsu_ledger::verify::VerifyOptions::default();

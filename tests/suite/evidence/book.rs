@@ -304,10 +304,11 @@ fn with_id(note: &str, id: [u8; 4]) -> String {
     format!("{before} {}\n", base64.encode(line))
 }
 
-/// A run with other bytes and a chain that fits them.
+/// A run or a branch with other bytes and a chain that fits them.
 pub(crate) fn rechained(run: &Recorded, change: impl Fn(usize, String) -> String) -> Recorded {
     let mut run = run.clone();
-    let mut prev = Hash::ZERO;
+    let first = serde_json::from_str::<serde_json::Value>(&run.records[0].body).unwrap();
+    let mut prev: Hash = first["prev"].as_str().unwrap().parse().unwrap();
     for (place, record) in run.records.iter_mut().enumerate() {
         let at = record.body.rfind(r#""prev":"#).unwrap();
         let body = change(place, record.body[..at].to_owned());

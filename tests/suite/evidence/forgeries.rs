@@ -53,6 +53,48 @@ pub(super) fn judged(
     outcome
 }
 
+/// The outcome for each of these ledgers, the same from both verifiers. Each was signed by whoever has
+/// the key, so that nothing is wrong with it but what its runs and branches say.
+pub(super) fn judged_by_both(ledgers: &[(&str, Vec<Recorded>)]) -> Vec<EvidenceReport> {
+    let folder = tempfile::tempdir().unwrap();
+    let (mut outcomes, mut archives) = (Vec::new(), Vec::new());
+    for (at, (told, runs)) in ledgers.iter().enumerate() {
+        let mut acts: Vec<Act> = runs.iter().cloned().map(Act::Run).collect();
+        acts.push(Act::Checkpoint);
+        let book = Book::write(&acts);
+        let against = VerifyOptions {
+            held: notes(&book.notes[0]).unwrap(),
+            key: Some(book.first_key()),
+            ..VerifyOptions::default()
+        };
+        let bytes = book.export_all();
+        let outcome = verify(&bytes, &against).unwrap();
+        for whole in [
+            "manifest",
+            "chain",
+            "inclusion",
+            "signatures",
+            "key",
+            "held",
+        ] {
+            let verdict = claim(&outcome, whole);
+            assert_eq!(verdict, ClaimVerdict::Proven, "{told}: {outcome:?}");
+        }
+        archives.push(put(folder.path(), &at.to_string(), &bytes));
+        outcomes.push(outcome);
+    }
+    if let Some(python) = Python::find() {
+        let said = python.verify(&archives, &[]);
+        for (((told, _), outcome), said) in ledgers.iter().zip(&outcomes).zip(&said) {
+            let claims = outcome.claims.iter();
+            // It was not given what these need.
+            let claims = claims.filter(|one| !["key", "held"].contains(&one.claim));
+            python.agrees(&claims.cloned().collect::<Vec<_>>(), said, told);
+        }
+    }
+    outcomes
+}
+
 /// The archive without some lines, as whoever has the ledger and no key would make it.
 fn without(book: &Book, archive: &[u8], dropped: impl Fn(&str, u64) -> bool) -> Vec<u8> {
     repacked(archive, |files| {

@@ -5,6 +5,7 @@
 //! `blake3`), else with `python3`; without the package what rests on BLAKE3 is not covered by it.
 
 pub(crate) mod book;
+mod cached;
 mod forgeries;
 mod locks;
 mod malformed;

@@ -32,7 +32,8 @@ pub(super) fn bodies(run: &Recorded) -> Vec<Value> {
 /// The run with these frames, the chain made whole.
 pub(super) fn with(run: &Recorded, bodies: &[Value]) -> Recorded {
     let mut run = run.clone();
-    let bodies = (0..).zip(bodies);
+    // A branch begins behind what it shares.
+    let bodies = (run.records[0].seq..).zip(bodies);
     run.records = bodies.map(|(seq, body)| written(seq, body)).collect();
     rechained(&run, |_, body| body)
 }

@@ -3,57 +3,24 @@
 //! by deciding again, but for what no record can show (docs/evidence.md).
 
 use ktsu_evidence::check::{ClaimVerdict, VerifyOptions, verify};
-use ktsu_evidence::notes;
 use ktsu_ledger::Record;
 use ktsu_projections::RunState;
 use serde_json::{Value, json};
 
-use super::book::{Act, Book};
-use super::forgeries::claim;
+use super::book::Book;
+use super::forgeries::{claim, judged_by_both};
 use super::mutants::{Mutant, arranged, bodies, leaves, others, with};
 use super::{Python, put};
 use crate::support::Sink;
 use crate::support::campaign;
 use crate::support::ledgers::Recorded;
-use crate::support::scenarios::worlds::{NAMES, asking, record};
+use crate::support::scenarios::worlds::{NAMES, asking, record, waiting};
 
 /// The verdicts of `world`, the same from both verifiers, and of `replay`, on each of these runs, signed
 /// by whoever has the key.
 fn found(runs: &[(&str, Recorded)]) -> Vec<(ClaimVerdict, ClaimVerdict)> {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut outcomes, mut archives) = (Vec::new(), Vec::new());
-    for (at, (told, run)) in runs.iter().enumerate() {
-        let book = Book::write(&[Act::Run(run.clone()), Act::Checkpoint]);
-        let against = VerifyOptions {
-            held: notes(&book.notes[0]).unwrap(),
-            key: Some(book.first_key()),
-            ..VerifyOptions::default()
-        };
-        let bytes = book.export_all();
-        let outcome = verify(&bytes, &against).unwrap();
-        for whole in [
-            "manifest",
-            "chain",
-            "inclusion",
-            "signatures",
-            "key",
-            "held",
-        ] {
-            let verdict = claim(&outcome, whole);
-            assert_eq!(verdict, ClaimVerdict::Proven, "{told}: {outcome:?}");
-        }
-        archives.push(put(folder.path(), &at.to_string(), &bytes));
-        outcomes.push(outcome);
-    }
-    if let Some(python) = Python::find() {
-        let said = python.verify(&archives, &[]);
-        for (((told, _), outcome), said) in runs.iter().zip(&outcomes).zip(&said) {
-            let claims = outcome.claims.iter();
-            // It was not given what these need.
-            let claims = claims.filter(|one| !["key", "held"].contains(&one.claim));
-            python.agrees(&claims.cloned().collect::<Vec<_>>(), said, told);
-        }
-    }
+    let ledgers = runs.iter().map(|(told, run)| (*told, vec![run.clone()]));
+    let outcomes = judged_by_both(&ledgers.collect::<Vec<_>>());
     let verdicts = outcomes.iter();
     verdicts
         .map(|one| (claim(one, "world"), claim(one, "replay")))
@@ -122,6 +89,143 @@ async fn a_run_whose_responder_asks_a_model_is_no_forgery() {
             (world, replay),
             (ClaimVerdict::Failed, ClaimVerdict::Failed)
         );
+    }
+}
+
+#[test]
+fn responders_that_wait_are_proven_and_forgeries_of_their_timers_found() {
+    let run = waiting();
+    let proven = (ClaimVerdict::Proven, ClaimVerdict::Proven);
+    assert_eq!(found(&[("honest", run.clone())]), [proven]);
+    let all = bodies(&run);
+    let of = |kind: &str| -> Vec<usize> {
+        let kinds = all.iter().map(|body| body["type"].as_str().unwrap());
+        let of = (0..).zip(kinds).filter(|(_, one)| *one == kind);
+        of.map(|(at, _)| at).collect()
+    };
+    let (timers, fired, pages) = (
+        of("timer.fired"),
+        of("responder.fired"),
+        of("object.created"),
+    );
+    let names = timers.iter().map(|at| &all[*at]["data"]["responder"]);
+    assert_eq!(
+        Vec::from_iter(names),
+        ["remind", "page", "note-quiet", "note-quiet"]
+    );
+    let last = all.len() - 1;
+    let every: Vec<usize> = (0..=last).collect();
+    // The turn of a timer, one second before it was due.
+    let early = |timer: usize| {
+        edited(&run, |all| {
+            let at = all[timer]["at"].clone();
+            let before = at.as_str().unwrap().replace(":00.000000Z", ":59.000000Z");
+            let minute: u32 = before[14..16].parse().unwrap();
+            let before = format!("{}{:02}{}", &before[..14], minute - 1, &before[16..]);
+            for body in all.iter_mut().filter(|body| body["at"] == at) {
+                body["at"] = json!(before);
+            }
+        })
+    };
+    use FoundBy::{Both, Replay};
+    let cases: Vec<(&str, FoundBy, Recorded)> = vec![
+        ("a timer fires early", Both, early(timers[0])),
+        ("a second timer fires early", Both, early(timers[1])),
+        (
+            "a timer is dropped, and its verdict kept",
+            Both,
+            without(&run, &[timers[1]]),
+        ),
+        (
+            "a responder never looks",
+            Both,
+            without(&run, &[timers[1], fired[3]]),
+        ),
+        (
+            "a timer fires and nobody looks",
+            Both,
+            without(&run, &[fired[3]]),
+        ),
+        ("a timer fires twice", Both, {
+            let mut order = every.clone();
+            order.splice(pages[1] + 1..pages[1] + 1, [timers[0], fired[1], pages[1]]);
+            reordered(&run, &order)
+        }),
+        (
+            "a timer is of another responder",
+            Both,
+            edited(&run, |all| {
+                data(all, timers[0])["responder"] = json!("page")
+            }),
+        ),
+        (
+            "a timer is of nobody",
+            Both,
+            edited(&run, |all| {
+                let timer = data(all, timers[0]).as_object_mut().unwrap();
+                timer.remove("responder");
+            }),
+        ),
+        (
+            "a timer has another cause",
+            Both,
+            edited(&run, |all| all[timers[0]]["cause"] = json!([1])),
+        ),
+        (
+            "a timer is somebody's",
+            Both,
+            edited(&run, |all| all[timers[0]]["actor"] = json!("principal:eve")),
+        ),
+        (
+            "a responder looks at once",
+            Both,
+            edited(&run, |all| {
+                data(all, fired[0])["candidates"][0] =
+                    json!({"responder": "page", "verdict": "false"});
+            }),
+        ),
+        (
+            "a responder waits less",
+            Both,
+            edited(&run, |all| {
+                data(all, fired[0])["candidates"][0]["after_ms"] = json!(1);
+            }),
+        ),
+        (
+            "a responder waits again",
+            Both,
+            edited(&run, |all| {
+                data(all, fired[1])["candidates"][0] =
+                    json!({"after_ms": 600_000, "responder": "remind", "verdict": "postponed"});
+            }),
+        ),
+        (
+            "a verdict after a timer is turned to no, and what it made is dropped",
+            Replay,
+            edited(&without(&run, &[pages[1]]), |all| {
+                data(all, fired[1])["candidates"][0] =
+                    json!({"responder": "remind", "verdict": "false"});
+            }),
+        ),
+        (
+            "a verdict after a timer is turned to yes alone",
+            Both,
+            edited(&run, |all| {
+                data(all, fired[3])["candidates"][0] =
+                    json!({"entries": 1, "responder": "page", "verdict": "fired"});
+            }),
+        ),
+    ];
+    let runs: Vec<(&str, Recorded)> = cases
+        .iter()
+        .map(|(told, _, run)| (*told, run.clone()))
+        .collect();
+    for ((told, by, _), (world, replay)) in cases.iter().zip(found(&runs)) {
+        // Deciding again asks nobody who appended an input.
+        let decided = *told == "a timer is somebody's" || replay == ClaimVerdict::Failed;
+        assert!(decided, "{told}");
+        let expected = by == &Both;
+        assert_eq!(world == ClaimVerdict::Failed, expected, "{told}: {world:?}");
     }
 }
 
@@ -564,6 +668,7 @@ fn is_world(body: &Value) -> bool {
         "output.",
         "kit.",
         "note",
+        "timer.",
     ];
     groups.iter().any(|group| kind.starts_with(group))
 }
@@ -632,8 +737,9 @@ fn mutants(name: &str, run: &Recorded) -> Vec<Mutant> {
 fn whatever_a_machine_changes_about_a_world_is_found_and_both_verifiers_say_the_same() {
     let folder = tempfile::tempdir().unwrap();
     let (mut outcomes, mut archives, mut missed, mut by_world) = (vec![], vec![], vec![], 0);
-    for name in NAMES {
-        let run = record(name);
+    let mut runs = Vec::from(NAMES.map(|name| (name, record(name))));
+    runs.push(("waits", waiting()));
+    for (name, run) in runs {
         for mutant in mutants(name, &run).into_iter().step_by(campaign(7, 1)) {
             // What is no frame is found as such.
             let mut records = mutant.run.records.iter();

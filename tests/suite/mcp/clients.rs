@@ -15,7 +15,7 @@ use crate::support::process::Process;
 const INSPECTOR: &str = "@modelcontextprotocol/inspector@2.12.0";
 
 /// Every tool.
-const NAMES: [&str; 10] = [
+pub(super) const NAMES: [&str; 10] = [
     "start_run",
     "invoke_workflow",
     "query_world",

@@ -19,34 +19,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::support::guarded;
-
-/// A topic, two questions about it, and an answer that is written twice.
-const HARBOUR: &str = r#"
-kind: world
-name: harbour
-version: 1.0.0
-goal:
-  - object: {type: Topic, data: {text: "{{ goal }}", state: open}}
-objects:
-  Topic: {schema: {type: object, required: [text], properties: {text: {type: string}}}}
-  Question: {schema: {type: object, properties: {text: {type: string}, topic_id: {type: string}}}}
-relations:
-  about: {from: Question, to: Topic}
-responders:
-  - name: questions
-    "on": object.created
-    type: Topic
-    for_each: {items: ["Where is {{ object.data.text }}?", "Why {{ object.data.text }}?"]}
-    emit:
-      - object: {type: Question, data: {text: "{{ item }}", topic_id: "{{ object.id }}"}}
-        as: question
-      - relation: {type: about, from: "{{ question.id }}", to: "{{ object.id }}"}
-  - name: close
-    "on": relation.created
-    type: about
-    emit:
-      - patch: {id: "{{ relation.target_id }}", data: {state: asked}}
-"#;
+use crate::support::worlds::TIDES;
 
 /// A workflow without a world that takes a goal.
 const PLAIN: &str = "kind: workflow\nname: plain\nversion: 1.0.0\n\
@@ -92,7 +65,8 @@ impl Project {
         let project = Self {
             dir: tempfile::tempdir().unwrap(),
         };
-        project.write("kits/harbour/worlds/harbour.world.yaml", HARBOUR);
+        let harbour = TIDES.replace("name: tides", "name: harbour");
+        project.write("kits/harbour/worlds/harbour.world.yaml", &harbour);
         project.write("kits/plain/workflows/plain.workflow.yaml", PLAIN);
         for (path, text) in GATED {
             project.write(path, text);

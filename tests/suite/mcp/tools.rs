@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::clients::NAMES;
 use super::{Project, members, texts};
 
 #[tokio::test]
@@ -10,21 +11,7 @@ async fn every_tool_is_listed_with_its_schema_and_its_hints() {
     let agent = project.agent(&[]).await;
     let tools = agent.client.list_all_tools().await.unwrap();
     let names: Vec<&str> = tools.iter().map(|tool| &*tool.name).collect();
-    assert_eq!(
-        names,
-        [
-            "start_run",
-            "invoke_workflow",
-            "query_world",
-            "get_envelope",
-            "fork_run",
-            "diff_branches",
-            "explain_trace",
-            "list_approvals",
-            "decide_approval",
-            "verify_run"
-        ]
-    );
+    assert_eq!(names, NAMES);
     let required = |name: &str| {
         let tool = tools.iter().find(|tool| tool.name == name).unwrap();
         let schema = tool.schema_as_json_value();

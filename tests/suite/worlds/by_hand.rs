@@ -100,6 +100,14 @@ impl ByHand {
         self.client().post(&path, "{}").await.status
     }
 
+    /// The run completes, and what is known of its topic is this.
+    async fn completes_with(&self, run: &str, known: &str) {
+        let envelope = self.client().ended(run).await;
+        assert_eq!(envelope["status"], "complete", "{envelope:#}");
+        let world = Known::of(self.client(), run).await;
+        assert_eq!(world.of_type("Topic")[0]["known"], known);
+    }
+
     async fn kinds(&self, run: &str) -> Vec<String> {
         let frames = self.client().frames(run).await;
         let kinds = frames.iter().map(|frame| frame["type"].as_str().unwrap());
@@ -179,10 +187,7 @@ async fn reports_by_hand_answer_a_question_at_its_address() {
     ]);
     let ended = task.report(2, &last).await;
     assert_eq!(ended.status, 200, "{}", ended.text());
-    let envelope = hand.client().ended(&run).await;
-    assert_eq!(envelope["status"], "complete", "{envelope:#}");
-    let known = Known::of(hand.client(), &run).await;
-    assert_eq!(known.of_type("Topic")[0]["known"], "the sea's breath");
+    hand.completes_with(&run, "the sea's breath").await;
     // Late: what was taken is answered as it was, all else is refused.
     let before = hand.client().frames(&run).await;
     let late = task.report(2, &last).await;
@@ -209,10 +214,7 @@ async fn a_runtime_that_only_completes_answers_a_question() {
         .complete(&json!({"status": "ok", "output": "breath"}))
         .await;
     assert_eq!(done.status, 200, "{}", done.text());
-    let envelope = hand.client().ended(&run).await;
-    assert_eq!(envelope["status"], "complete", "{envelope:#}");
-    let known = Known::of(hand.client(), &run).await;
-    assert_eq!(known.of_type("Topic")[0]["known"], "breath");
+    hand.completes_with(&run, "breath").await;
 }
 
 #[tokio::test]
@@ -419,10 +421,7 @@ async fn a_paused_run_takes_a_reply_and_reacts_to_it_later() {
     let kinds = hand.kinds(&run).await;
     assert_eq!(kinds.last().unwrap(), "agent.finished", "{kinds:?}");
     assert_eq!(hand.steer(&run, "resume").await, 202);
-    let envelope = hand.client().ended(&run).await;
-    assert_eq!(envelope["status"], "complete", "{envelope:#}");
-    let known = Known::of(hand.client(), &run).await;
-    assert_eq!(known.of_type("Topic")[0]["known"], "breath");
+    hand.completes_with(&run, "breath").await;
 }
 
 /// Paused in the middle of everything: nothing starts until it is resumed, and nothing is lost.
@@ -451,8 +450,5 @@ async fn a_question_that_is_lost_while_its_run_is_paused_is_asked_again_later() 
         .complete(&json!({"status": "ok", "output": "new"}))
         .await;
     assert_eq!(done.status, 200, "{}", done.text());
-    let envelope = hand.client().ended(&run).await;
-    assert_eq!(envelope["status"], "complete", "{envelope:#}");
-    let known = Known::of(hand.client(), &run).await;
-    assert_eq!(known.of_type("Topic")[0]["known"], "new");
+    hand.completes_with(&run, "new").await;
 }

@@ -13,30 +13,13 @@ use crate::evidence;
 use crate::support::ledgers::frames;
 use crate::support::model::{KEY, Model};
 use crate::support::process::Process;
+use crate::support::random::RandomNumbers;
 use crate::support::worlds::{self, Answers, GATE, Known, SURVEY_CALLS};
 use crate::support::{KitDir, Sink};
-
-/// Random numbers that can be had again.
-struct Seeded(u64);
-
-impl Seeded {
-    fn next(&mut self, below: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0 % below
-    }
-}
 
 fn number(name: &str) -> Option<u64> {
     let text = std::env::var(name).ok();
     text.map(|text| text.parse().unwrap())
-}
-
-fn seeded() -> Seeded {
-    let seed = number("KTSU_TEST_SEED").unwrap_or(u64::from(std::process::id()) << 16 | 1);
-    eprintln!("KTSU_TEST_SEED={seed}");
-    Seeded(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
 }
 
 /// Calls during which the process may be killed.
@@ -164,7 +147,7 @@ impl Engines {
 
 #[tokio::test]
 async fn a_world_that_asks_and_runs_outlives_its_process() {
-    let mut random = seeded();
+    let mut random = RandomNumbers::seeded();
     let engines = Engines::new(worlds::survey).await;
     let (first, known) = engines.undisturbed("survey").await;
     assert_eq!(engines.model.counts().len(), SURVEY_CALLS);

@@ -2,11 +2,13 @@
 
 mod beside;
 mod by_hand;
+mod cases;
 mod cut;
 mod forked;
 mod kills;
 mod limits;
 mod orders;
+mod waits;
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::AgentEvent;

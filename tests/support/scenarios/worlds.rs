@@ -9,6 +9,7 @@ use ktsu_projections::run::RunState;
 use ktsu_workflow::admit::{self, Invocation};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
+use ktsu_workflow::timers;
 use ktsu_workflow::turn::{self, Turn};
 use serde_json::{Value, json};
 
@@ -167,6 +168,53 @@ pub(crate) fn asking() -> Scenario {
         .script(agents::model)
 }
 
+/// Whoever is on duty is reminded of an alert while it is open, and somebody else paged later.
+pub(crate) const WAITS: &str = r#"
+kind: world
+name: waits
+version: 1.0.0
+budget: {max_events: 20}
+goal:
+  - object: {type: Alert, data: {service: "{{ goal }}", state: open}}
+objects: {Alert: {}, Page: {}}
+responders:
+  - name: page
+    "on": object.created
+    type: Alert
+    after: 15m
+    when: object.data.state == 'open'
+    emit:
+      - object: {type: Page, data: {of: "{{ object.id }}", who: everybody}}
+  - name: remind
+    "on": object.created
+    type: Alert
+    after: 10m
+    when: object.data.state == 'open'
+    emit:
+      - object: {type: Page, data: {of: "{{ object.id }}", who: duty}}
+  - name: note-quiet
+    "on": object.patched
+    type: Alert
+    after: 20m
+    when: object.data.state == patch.state
+    emit:
+      - patch: {id: "{{ object.id }}", data: {quiet: true}}
+"#;
+
+/// The run of [`WAITS`]: the alert is closed between the two pages.
+pub(crate) fn waiting() -> Recorded {
+    let mut run = WorldRun::begin("waits", WAITS, "pipeline: []\n");
+    run.wait();
+    let alert = run.id_of("Alert");
+    let closed = json!({"id": alert, "patch": {"state": "closed"}});
+    run.post("ann", &[("object.patched", closed)]);
+    run.wait();
+    run.wait();
+    // What is patched last is quiet, too.
+    run.wait();
+    run.recorded()
+}
+
 const STEPS: &str = r#"
 pipeline:
   - id: count
@@ -244,6 +292,7 @@ pub(crate) struct WorldRun {
     memo: Memo,
     sealed: Vec<Sealed>,
     more: bool,
+    now: Timestamp,
 }
 
 impl WorldRun {
@@ -276,6 +325,7 @@ impl WorldRun {
             memo,
             sealed: Vec::new(),
             more: false,
+            now: at,
         };
         run.take(turn);
         run
@@ -290,8 +340,8 @@ impl WorldRun {
     }
 
     fn inputs(&mut self, drafts: Vec<Draft>) {
-        let at = Timestamp::from_micros(MOMENT);
-        let turn = turn::apply_report(&self.definition, &mut self.state, drafts, at, &self.memo);
+        let (definition, at) = (&self.definition, self.now);
+        let turn = turn::apply_report(definition, &mut self.state, drafts, at, &self.memo);
         self.take(turn.unwrap());
     }
 
@@ -306,6 +356,13 @@ impl WorldRun {
             input(kind, who, data)
         });
         self.inputs(drafts.collect());
+    }
+
+    /// Time passes until the next timer fires.
+    pub(crate) fn wait(&mut self) {
+        let timer = timers::next(&self.state).expect("a timer is set");
+        self.now = self.now.max(timer.until);
+        self.inputs(vec![timers::due(&self.state, timer.until).unwrap()]);
     }
 
     /// A person raises limits.

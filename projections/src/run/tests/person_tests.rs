@@ -100,6 +100,7 @@ fn a_branch_waits_and_nothing_but_a_persons_word_moves_it() {
     assert_eq!(branch.state.stream().as_str(), "branch:branch_b");
     assert!(branch.state.suppresses_effects());
     let fired = TimerFired {
+        responder: None,
         step: None,
         timer: ktsu_ledger::event::TimerKind::RunTimeout,
     };

@@ -67,6 +67,7 @@ fn a_paused_run_starts_nothing_takes_answers_and_is_not_paused_twice() {
     run.refuses(paused());
     let run = run.then(answered(1, 500));
     let again = TimerFired {
+        responder: None,
         step: Some("w".to_owned()),
         timer: ktsu_ledger::event::TimerKind::Retry,
     };

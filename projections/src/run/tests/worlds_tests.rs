@@ -98,6 +98,7 @@ fn output(responder: &str, item: Option<u32>, entry: u32) -> Derivation {
 
 fn fired(candidates: &[(&str, u32)]) -> WorldEvent {
     let candidates = candidates.iter().map(|(responder, entries)| Candidate {
+        after_ms: None,
         entries: *entries,
         items: (*entries > 0).then_some(2),
         reason: None,

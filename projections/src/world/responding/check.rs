@@ -41,6 +41,9 @@ pub enum WorldRefusal {
     /// The verdicts are not those of the trigger's candidates.
     #[error("its candidates are not those of the trigger")]
     Candidates,
+    /// A responder waits that does not say so, or does not wait though it does.
+    #[error("a verdict is not one that its responder can have")]
+    Verdict,
     /// It is not an output that is left of the trigger.
     #[error("it is not an output that is left of the trigger")]
     Output,
@@ -213,9 +216,11 @@ impl Responding {
         }
         let names = trigger.candidates.iter().map(|at| self.reactions.name(*at));
         let told = candidates.iter().map(|one| Some(one.responder.as_str()));
-        match names.map(|name| name.map(|name| &**name)).eq(told) {
-            true => Ok(()),
-            false => Err(WorldRefusal::Candidates),
+        let same = names.map(|name| name.map(|name| &**name)).eq(told);
+        match (same, self.sets_timers_as_told(&trigger, candidates)) {
+            (true, true) => Ok(()),
+            (true, false) => Err(WorldRefusal::Verdict),
+            (false, _) => Err(WorldRefusal::Candidates),
         }
     }
 

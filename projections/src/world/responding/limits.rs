@@ -8,6 +8,7 @@ use ktsu_ledger::{Frame, Timestamp};
 use super::Responding;
 use crate::world::posts::PostRecord;
 use crate::world::tasks::TaskPhase;
+use crate::world::wall_time::MovedBy;
 
 impl Responding {
     /// The number that the next post has.
@@ -25,9 +26,9 @@ impl Responding {
         self.exhausted.as_deref()
     }
 
-    /// Takes the time of a frame. `still`: whether only people could move the run until then.
-    pub fn apply_time(&mut self, frame: &Frame, still: bool) {
-        self.wall.apply(frame, still);
+    /// Takes the time of a frame. `until`: what could move the run until then.
+    pub(crate) fn apply_time(&mut self, frame: &Frame, until: MovedBy) {
+        self.wall.apply(frame, until);
     }
 
     /// The limits in force: those of the worlds, and what people raised.
@@ -36,7 +37,8 @@ impl Responding {
     }
 
     /// The time that the run has used up as of its last frame, in milliseconds: over all restarts and
-    /// resumptions, without waiting for people, pauses, and what came after its end.
+    /// resumptions, without waiting for people or for timers of responders alone, pauses, and what came
+    /// after its end.
     pub fn used_ms(&self) -> u64 {
         self.wall.millis()
     }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::Derivation;
+use ktsu_ledger::{CanonicalJson, Timestamp};
 
 use crate::world::derivation::TriggerKey;
 use crate::world::graph::{World, WorldChange};
@@ -21,6 +21,7 @@ pub(super) struct QueuedFrame {
 #[derive(Debug, Clone)]
 pub(super) struct QueuedTrigger {
     pub(super) seq: u64,
+    pub(super) at: Timestamp,
     pub(super) kind: String,
     pub(super) actor: String,
     pub(super) key: KeySource,
@@ -36,6 +37,8 @@ pub(super) enum QueuedSubject {
     },
     Posted(CanonicalJson),
     Reply(Arc<TaskContext>, CanonicalJson),
+    /// A responder has waited with this long enough.
+    Waited(Arc<Trigger>),
 }
 
 /// What a key is made of, when it is needed.
@@ -59,7 +62,9 @@ pub(super) fn subject_of<'q>(
             WorldChange::Relation(relation) | WorldChange::Removed(relation),
         ) => (Some(&*relation.kind), None),
         (QueuedSubject::Change { .. }, _)
-        | (QueuedSubject::Posted(_) | QueuedSubject::Reply(..), _) => (None, None),
+        | (QueuedSubject::Posted(_) | QueuedSubject::Reply(..) | QueuedSubject::Waited(_), _) => {
+            (None, None)
+        }
     }
 }
 
@@ -75,6 +80,7 @@ pub(super) fn take(world: &mut World, queued: &QueuedFrame) -> Option<Trigger> {
             task: Arc::clone(task),
             outcome: outcome.clone(),
         },
+        (QueuedSubject::Waited(event), _) => as_of(event, world),
         (QueuedSubject::Change { patch }, WorldChange::Object(object)) => TriggerSubject::Object {
             object: Arc::clone(object),
             before: before.filter(|_| patch.is_some()),
@@ -96,12 +102,29 @@ pub(super) fn take(world: &mut World, queued: &QueuedFrame) -> Option<Trigger> {
             parent.output(responder, derived.item, derived.entry)
         }
     };
+    let waited_with = match &trigger.subject {
+        QueuedSubject::Waited(event) => Some(event.seq),
+        QueuedSubject::Change { .. } | QueuedSubject::Posted(_) | QueuedSubject::Reply(..) => None,
+    };
     Some(Trigger {
         seq: trigger.seq,
+        at: trigger.at,
+        waited_with,
         kind: trigger.kind.clone(),
         actor: trigger.actor.clone(),
         key,
         subject,
         candidates: trigger.candidates.clone(),
     })
+}
+
+/// What an event is about, in a later world: its object as it is there.
+fn as_of(event: &Trigger, world: &World) -> TriggerSubject {
+    let mut subject = event.subject.clone();
+    if let TriggerSubject::Object { object, .. } = &mut subject
+        && let Some(now) = world.object(&object.id)
+    {
+        *object = Arc::clone(now);
+    }
+    subject
 }

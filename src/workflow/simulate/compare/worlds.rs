@@ -7,7 +7,7 @@ use ktsu_ledger::event::{FiringVerdict, WorldEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::normalize;
 use ktsu_projections::run::RunState;
-use ktsu_projections::world::comparison::PatchedEntry;
+use ktsu_projections::world::comparison::{PatchedEntry, object_content, relation_content};
 use ktsu_projections::world::{World, WorldComparison};
 use serde_json::{Value, json};
 
@@ -34,34 +34,24 @@ impl DivergenceCollector {
             None => World::default(),
         });
         let found = WorldComparison::between(&was, &is);
-        for (ids, world) in [(&found.removed_objects, &was), (&found.added_objects, &is)] {
-            for id in ids {
-                let object = world.object(id);
-                let value = object.map(|one| {
-                    let value = json!({"data": one.data.to_value(), "type": &*one.kind});
-                    (value, one.changed)
-                });
-                self.one_sided_entry(
-                    Object,
-                    &place("objects", id),
-                    value,
-                    std::ptr::eq(world, &was),
-                );
+        for (ids, world, in_history) in [
+            (&found.removed_objects, &was, true),
+            (&found.added_objects, &is, false),
+        ] {
+            for object in ids.iter().filter_map(|id| world.object(id)) {
+                let field = place("objects", &object.id);
+                let value = (object_content(object), object.changed);
+                self.one_sided_entry(Object, &field, value, in_history);
             }
         }
-        for (ids, world) in [
-            (&found.removed_relations, &was),
-            (&found.added_relations, &is),
+        for (ids, world, in_history) in [
+            (&found.removed_relations, &was, true),
+            (&found.added_relations, &is, false),
         ] {
-            for id in ids {
-                let relation = world.relation(id);
-                let value = relation.map(|one| {
-                    let value = json!({"data": one.data.to_value(), "source_id": &*one.source_id,
-                        "target_id": &*one.target_id, "type": &*one.kind});
-                    (value, one.changed)
-                });
-                let in_history = std::ptr::eq(world, &was);
-                self.one_sided_entry(Relation, &place("relations", id), value, in_history);
+            for relation in ids.iter().filter_map(|id| world.relation(id)) {
+                let field = place("relations", &relation.id);
+                let value = (relation_content(relation), relation.changed);
+                self.one_sided_entry(Relation, &field, value, in_history);
             }
         }
         for one in &found.patched_objects {
@@ -78,10 +68,9 @@ impl DivergenceCollector {
         &mut self,
         what: DivergenceKind,
         field: &str,
-        value: Option<(Value, u64)>,
+        (value, frame): (Value, u64),
         in_history: bool,
     ) {
-        let Some((value, frame)) = value else { return };
         let sides = match in_history {
             true => (Some(value), None),
             false => (None, Some(value)),
