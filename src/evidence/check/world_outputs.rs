@@ -13,7 +13,6 @@ use ktsu_workflow::definition::{
     CompiledAsk, CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse, CompiledWorlds,
 };
 use ktsu_workflow::reserved::{self, ReservedEnd};
-use ktsu_workflow::respond::MAX_TASKS;
 
 const UNDECLARED: &str = "its type is not declared";
 const ASKED_FOR_NOTHING: &str = "its model asked that nothing be made of its reply";
@@ -54,9 +53,7 @@ pub(super) fn judge_candidates(
         let right = match reacts {
             true => {
                 let listed = told.items.is_some() == responder.for_each.is_some();
-                // Each of them is kept.
-                let few = task.is_none() || told.items.is_none_or(|items| items <= MAX_TASKS);
-                listed && few && told.entries == entries && told.task == task
+                listed && told.entries == entries && told.task == task
             }
             false => told.items.is_none() && told.entries == 0 && told.task.is_none(),
         };

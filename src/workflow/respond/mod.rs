@@ -47,7 +47,6 @@ use verdict::{Evaluated, Evaluation};
 
 pub(crate) use ask::evaluate as evaluate_reply;
 pub use look_up::{InspectedLookup, MAX_COUNTED};
-pub use verdict::MAX_TASKS;
 
 /// What holds for all responders of a run.
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::{Candidate, FiringVerdict, TaskKind};
+use ktsu_projections::world::MAX_TASKS;
 use ktsu_projections::world::MAX_TIMERS;
 
 use super::Stage;
@@ -12,10 +13,6 @@ use super::look_up::look_up;
 use super::names::ResponderNames;
 use crate::definition::{CompiledForEach, CompiledResponder, CompiledResponse};
 use crate::expression::{EvaluationError, from_value, truthy};
-
-/// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
-/// until it ends, with the world as of the trigger.
-pub const MAX_TASKS: u32 = 10_000;
 
 /// What a responder found, if it reacts.
 #[derive(Debug)]
