@@ -214,6 +214,7 @@ fn every_checkpoint_over_frames_behind_a_head_is_over_another_head() {
 
 /// Everything that was recorded at a desk, judged by both verifiers.
 fn is_evidence(desk: &Desk, told: &str) {
+    drop(std::fs::remove_file(desk.path().join("all.tar")));
     desk.ktsu(&["evidence", "export", "--all", "-o", "all.tar"])
         .is(0);
     desk.ktsu(&["evidence", "verify", "all.tar"]).is(0);
@@ -328,38 +329,34 @@ fn whatever_a_model_replies_to_a_responder_is_evidence_to_both_verifiers() {
 /// The end of a budget stands in the stream of a run whose agents have budgets of their own.
 #[test]
 fn a_run_whose_responders_ask_until_the_budget_is_used_up_is_evidence_to_both_verifiers() {
-    for (told, rest) in [
-        ("events", "budget: {max_events: 4}\n"),
-        ("depth", "budget: {max_recursion_depth: 1}\n"),
+    for (limit, low, high) in [
+        ("max_events", "max_events: 4", "max_events=60"),
+        (
+            "max_recursion_depth",
+            "max_recursion_depth: 1",
+            "max_recursion_depth=60",
+        ),
     ] {
         let desk = Desk::new();
-        asks(&desk, rest, "rules: []\ndefault: {reply: {x: ok}}\n");
+        let rest = format!("budget: {{{low}}}\n");
+        asks(&desk, &rest, "rules: []\ndefault: {reply: {x: ok}}\n");
         desk.ktsu(&["run", "asks", "--goal", "g"]).is(1);
-        is_evidence(&desk, told);
+        is_evidence(&desk, limit);
         let runs = desk.ktsu(&["runs", "--json"]).is(0).json();
         let run = runs["runs"][0]["run_id"].as_str().unwrap().to_owned();
-        let raise = [
-            "--raise",
-            "max_events=60",
-            "--raise",
-            "max_recursion_depth=60",
-        ];
-        let resume = [&["resume", &run, "--kit", "asks"], &raise[..]].concat();
-        desk.ktsu(&resume).is(0);
-        let note = r#"{"type": "object.created", "data": {"type": "Goal", "data": {}}}"#;
-        desk.ktsu(&["post", &run, note, "--kit", "asks"]).is(0);
-        is_evidence(&desk, told);
+        desk.ktsu(&["resume", &run, "--kit", "asks", "--raise", high])
+            .is(0);
+        let goal = r#"{"type": "object.created", "data": {"type": "Goal", "data": {}}}"#;
+        desk.ktsu(&["post", &run, goal, "--kit", "asks"]).is(0);
+        is_evidence(&desk, limit);
         let changes = changes(desk.path());
-        let by: Vec<&str> = changes.iter().map(|row| row[4].as_str()).collect();
-        assert_eq!(by, ["budget.raised", "object.created"], "{changes:?}");
-        assert_eq!(
-            (changes[0][5].as_str(), changes[0][7].as_str()),
-            ("local", "max_events 60 max_recursion_depth 60")
-        );
-        assert!(
-            changes[1][7].starts_with("post 1 Goal Goal-"),
-            "{changes:?}"
-        );
+        let kinds: Vec<&str> = changes.iter().map(|row| row[4].as_str()).collect();
+        assert_eq!(kinds, ["budget.raised", "object.created"], "{changes:?}");
+        let by: Vec<&str> = changes.iter().map(|row| row[5].as_str()).collect();
+        assert_eq!(by, ["local", "local"]);
+        assert_eq!(changes[0][7], high.replace('=', " "));
+        let what = &changes[1][7];
+        assert!(what.starts_with("post 1 Goal Goal-"), "{changes:?}");
     }
 }
 
