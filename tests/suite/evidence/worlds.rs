@@ -117,12 +117,6 @@ async fn a_run_whose_responder_asks_a_model_is_no_forgery_and_what_is_forged_in_
             edited(&run, |all| data(all, reaction)["id"] = json!("Topic-0")),
         ),
         (
-            "a reaction sets what its type does not allow",
-            edited(&run, |all| {
-                data(all, reaction)["patch"]["text"] = Value::Null
-            }),
-        ),
-        (
             "a reaction names another cause",
             edited(&run, |all| all[reaction]["cause"] = json!([fired])),
         ),
