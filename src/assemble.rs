@@ -211,6 +211,9 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     values::shows_none_of(&environment, &provider_keys)?;
     let here = matches!(setup.agents, Agents::Here { .. });
     let groups = here.then(|| routing_digests(&gateway));
+    let prices = here
+        .then(|| agents::group_prices(&gateway))
+        .unwrap_or_default();
     let ledger::OpenedLedger {
         mut lock,
         mut store,
@@ -291,6 +294,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
             runtime_here: agents.here.clone().map(|here| Arc::new(here) as _),
             gateway: agents.gateway,
             groups,
+            prices,
             tool_servers: tool_servers.unwrap_or_default(),
             tokens,
             own_url: setup.own_url.unwrap_or_else(|| url.clone()),

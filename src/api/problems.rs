@@ -63,6 +63,8 @@ pub(crate) fn subscription_error(error: SubscriptionError) -> ProblemDetails {
             .with_hint("egress.allow of the environment file lists private addresses"),
         SubscriptionError::NoSecret(_) => problem(ErrorCode::SubscriptionRefused)
             .with_hint("export it, or set it under variables, and start again"),
+        SubscriptionError::ShownBy(_) => problem(ErrorCode::SubscriptionRefused)
+            .with_hint("sign with a key of its own, which is in no other variable"),
         SubscriptionError::LedgerStopped(_) => problem(ErrorCode::LedgerStopped),
         SubscriptionError::Store(error) => error.into(),
     }
@@ -174,6 +176,9 @@ fn post_error(refused: PostError) -> ProblemDetails {
         PostError::NoWorlds => ErrorCode::NoWorld.into(),
         PostError::NotOpen(_) => problem(ErrorCode::InvalidRunState)
             .with_hint("post to a run that goes on or is complete, or fork this one"),
+        PostError::IsRecompute => {
+            problem(ErrorCode::InvalidRunState).with_hint("post to the run it is of")
+        }
         PostError::Exhausted(_) => problem(ErrorCode::BudgetExhausted).with_hint(RAISE_THE_BUDGET),
         PostError::KeyReused => ErrorCode::IdempotencyConflict.into(),
         PostError::Stale { actual, .. } => {
@@ -183,6 +188,7 @@ fn post_error(refused: PostError) -> ProblemDetails {
                 None => stale,
             }
         }
+        PostError::NoSuchFrame { .. } => problem(ErrorCode::StaleRevision),
         PostError::NoSubject(_) => problem(ErrorCode::InvalidRequest)
             .with_hint("post the events about each object on their own"),
         PostError::Unfit { violations, .. } => {
@@ -231,6 +237,7 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         | InterventionError::Paused
         | InterventionError::IsRecompute
         | InterventionError::EndedWithoutFrom
+        | InterventionError::NothingUnanswered
         | InterventionError::Inside(_) => problem(ErrorCode::NotResumable),
         InterventionError::LeavesAFailure { failed, .. } => {
             problem(ErrorCode::NotResumable).with_hint(format!("restart from {failed}"))

@@ -9,6 +9,7 @@ use super::Agents;
 use ktsu_egress as egress;
 use ktsu_gateway::Gateway;
 use ktsu_peer::Peer;
+use ktsu_projections::run::{GroupPrice, GroupPrices};
 use ktsu_runtime::{Callbacks, GatewayLink, LocalOrchestrator, Runtime, RuntimeParts};
 use ktsu_tools::McpClient;
 
@@ -56,4 +57,11 @@ pub(super) fn agents(
         }
     }
     workers
+}
+
+/// What the calls of each group cost at most.
+pub(super) fn group_prices(gateway: &Gateway) -> GroupPrices {
+    let highest = gateway.highest_prices().into_iter();
+    let prices = highest.map(|(group, (input, output))| (group, GroupPrice { input, output }));
+    prices.collect()
 }

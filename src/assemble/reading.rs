@@ -87,6 +87,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
             runtime_here: None,
             gateway: None,
             groups: None,
+            prices: Default::default(),
             tool_servers: Default::default(),
             tokens: no_tokens()?,
             own_url: url.clone(),

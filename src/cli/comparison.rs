@@ -5,12 +5,14 @@ use std::process::ExitCode;
 use clap::ValueEnum;
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{ComparedTask, Sameness, ValueChange, Violation};
+use serde_json::Value;
 
 use super::output::{BAD, BOLD, DIM, GOOD, WARN, line, painted, print_json, symbols, words};
 use super::{Failure, text};
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_history::recompute::RecomputeReport;
 use ktsu_schema::message_at;
+use ktsu_workflow::recompute::RecomputedWorld;
 
 /// How to print it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -25,6 +27,8 @@ pub(super) enum OutputFormat {
 
 /// The most characters of one value in a line.
 const VALUE: usize = 160;
+/// How many objects, or names, of a kind are shown; `--json` has all of them.
+const MAX_SHOWN: usize = 50;
 /// The indentation of a continued line.
 const HANG: usize = 6;
 
@@ -35,6 +39,12 @@ pub(super) fn print(verdict: &RecomputeReport, shape: OutputFormat) -> Result<()
         OutputFormat::Text => {
             for task in &verdict.tasks {
                 print_named(&name_of(task), task);
+            }
+            if let Some(world) = &verdict.world {
+                line(&painted(BOLD, "world"));
+                for one in world_lines(world) {
+                    words(&format!("  {one}"), HANG);
+                }
             }
             line(&format!(
                 "{} {}",
@@ -51,6 +61,12 @@ pub(super) fn print(verdict: &RecomputeReport, shape: OutputFormat) -> Result<()
             ));
             for task in &verdict.tasks {
                 for one in markdown(&name_of(task), task) {
+                    line(&one);
+                }
+            }
+            if let Some(world) = &verdict.world {
+                line("### World\n");
+                for one in fenced(world_lines(world)) {
                     line(&one);
                 }
             }
@@ -124,20 +140,26 @@ pub(super) fn markdown(name: &str, task: &ComparedTask) -> Vec<String> {
     if task.retryable == Some(true) {
         lines.push("Retryable: another attempt may succeed.\n".to_owned());
     }
-    let mut fenced: Vec<String> = task
+    let mut changes: Vec<String> = task
         .violations
         .iter()
         .map(|one| format!("! {}", violation_text(one)))
         .collect();
-    fenced.extend(task.diff.iter().map(change_text));
-    if !fenced.is_empty() {
-        // A fence must be longer than any in what it holds.
-        let longest = fenced.iter().map(|one| longest_run(one)).max().unwrap_or(0);
-        let fence = "`".repeat(longest.max(2) + 1);
-        lines.push(format!("{fence}diff"));
-        lines.extend(fenced);
-        lines.push(format!("{fence}\n"));
+    changes.extend(task.diff.iter().map(change_text));
+    if !changes.is_empty() {
+        lines.extend(fenced(changes));
     }
+    lines
+}
+
+/// Lines that Markdown shows as they are.
+fn fenced(shown: Vec<String>) -> Vec<String> {
+    // A fence must be longer than any in what it holds.
+    let longest = shown.iter().map(|one| longest_run(one)).max().unwrap_or(0);
+    let fence = "`".repeat(longest.max(2) + 1);
+    let mut lines = vec![format!("{fence}diff")];
+    lines.extend(shown);
+    lines.push(format!("{fence}\n"));
     lines
 }
 
@@ -156,14 +178,15 @@ fn violation_text(violation: &Violation) -> String {
 
 /// `+ path: v`, `- path: v`, `  path: a → b`.
 fn change_text(change: &ValueChange) -> String {
-    let path = if change.path.is_empty() {
-        "/"
-    } else {
-        &change.path
-    };
+    let text = |value: &Option<CanonicalJson>| value.as_ref().map(|one| one.as_str().to_owned());
+    change_line(&change.path, text(&change.before), text(&change.after))
+}
+
+fn change_line(path: &str, before: Option<String>, after: Option<String>) -> String {
+    let path = if path.is_empty() { "/" } else { path };
     let path = text::short(path, VALUE);
-    let value = |value: &CanonicalJson| text::short(value.as_str(), VALUE);
-    match (&change.before, &change.after) {
+    let value = |value: String| text::short(&value, VALUE);
+    match (before, after) {
         (None, Some(after)) => format!("+ {path}: {}", value(after)),
         (Some(before), None) => format!("- {path}: {}", value(before)),
         (Some(before), Some(after)) => format!(
@@ -174,4 +197,61 @@ fn change_text(change: &ValueChange) -> String {
         ),
         (None, None) => format!("  {path}"),
     }
+}
+
+/// What would differ in the world of a run, a line each.
+fn world_lines(world: &RecomputedWorld) -> Vec<String> {
+    if let Some(reason) = &world.reason {
+        return vec![format!("not compared: {}", text::line(reason))];
+    }
+    let diff = &world.diff;
+    let mut lines = vec![diff.ids().to_string()];
+    for (sign, ids) in [
+        ("+", &diff.added_objects),
+        ("-", &diff.removed_objects),
+        ("+", &diff.added_relations),
+        ("-", &diff.removed_relations),
+    ] {
+        let shown = ids.iter().take(MAX_SHOWN);
+        lines.extend(shown.map(|id| format!("{sign} {}", text::line(id))));
+        lines.extend(more(ids.len()));
+    }
+    for entries in [&diff.patched_objects, &diff.patched_relations] {
+        for one in entries.iter().take(MAX_SHOWN) {
+            lines.push(format!("~ {}", text::line(&one.id)));
+            lines.extend(one.changes.iter().map(|change| {
+                let json = |value: &Option<Value>| value.as_ref().map(Value::to_string);
+                let change = change_line(&change.path, json(&change.before), json(&change.after));
+                format!("  {change}")
+            }));
+        }
+        lines.extend(more(entries.len()));
+    }
+    if let Some(status) = &world.status {
+        let (before, after) = (text::line(&status.before), text::line(&status.after));
+        let error = status.error.as_deref().map(text::line);
+        let error = error.map_or_else(String::new, |error| format!(": {error}"));
+        lines.push(format!("the run would be {after}, not {before}{error}"));
+    }
+    for (what, names) in [
+        ("would ask", &world.would_ask),
+        ("would ask otherwise", &world.would_ask_otherwise),
+        ("would not ask", &world.would_not_ask),
+        ("would not use", &world.unused),
+        ("not recomputed", &world.not_recomputed),
+        ("new reply not applied", &world.not_applied),
+    ] {
+        let shown = names.iter().take(MAX_SHOWN);
+        lines.extend(shown.map(|name| format!("{what} {}", text::line(name))));
+        lines.extend(more(names.len()));
+    }
+    lines
+}
+
+fn more(count: usize) -> Option<String> {
+    let left = count.checked_sub(MAX_SHOWN).filter(|left| *left > 0)?;
+    Some(format!(
+        "{} {left} more; all with --json",
+        symbols().ellipsis()
+    ))
 }

@@ -14,6 +14,7 @@ use super::engine::load_kit;
 use super::follow::{SILENCE_TIMEOUT, Watch};
 use super::output::{line, note_dim, print_failure};
 use super::owner::{EngineArguments, EngineHandle};
+use super::posts;
 use super::reading::{find_run, open_at};
 use super::signals::Signals;
 use super::{Common, Failure, origin, text};
@@ -230,6 +231,16 @@ pub(super) async fn overlay(
     let path = format!("/runs/{run}/overlay");
     let receipt = owner.post(&path, &body, arguments.expect).await;
     let flag = owner.place.flag.clone();
+    // Responders react to it, and nobody else goes on with the run.
+    let goes_on = receipt
+        .as_ref()
+        .is_ok_and(|receipt| receipt["status"] == "running");
+    if goes_on && owner.is_ours() && posts::settled(&owner, stream.name()).await?.is_none() {
+        note_dim(&format!(
+            "interrupted; to continue: ktsu resume {} --kit DIR{flag}",
+            stream.name()
+        ));
+    }
     owner.close().await?;
     let receipt =
         receipt.map_err(|failure| with_step_suggestion(failure, &ledger, &stream, &[named]))?;

@@ -97,7 +97,7 @@ fn print(common: &Common, receipt: &Value) {
 
 /// Waits until the run has ended, or only people elsewhere can move it; gives its envelope, or nothing
 /// if a signal came first.
-async fn settled(owner: &EngineHandle, run: &str) -> Result<Option<String>, Failure> {
+pub(super) async fn settled(owner: &EngineHandle, run: &str) -> Result<Option<String>, Failure> {
     let mut signals = Signals::new()?;
     let viewer = Viewer {
         leaves_waiting: true,

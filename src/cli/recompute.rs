@@ -24,7 +24,7 @@ use ktsu_peer::Peer;
 pub(super) struct Arguments {
     /// The run: its id, or a unique prefix or suffix of it
     run: String,
-    /// Only this step, by its path from the run: triage, call/inner
+    /// Only this step, by its path from the run: triage, call/inner; or one question: @NAME.KEY
     #[arg(long, value_name = "STEP")]
     step: Option<String>,
     /// Waits for the verdict, and shows it; always on if no process owns the ledger

@@ -18,7 +18,7 @@ use super::{Common, Failure, text};
 use crate::project::{self, CheckWith, CheckedProject};
 use ktsu_config::fault::Severity;
 use ktsu_config::render;
-use ktsu_kit::Kit;
+use ktsu_kit::{FileKind, Kit};
 
 /// What `validate` takes.
 #[derive(Debug, clap::Args)]
@@ -131,11 +131,7 @@ fn hint(environment: Option<&Path>) {
 
 fn summary(dir: &Path, kit: Option<&Kit>, errors: usize, warnings: usize) -> String {
     let what = match kit {
-        Some(kit) => format!(
-            "kit {}: {}",
-            kit.name,
-            text::count(kit.workflows.len(), "workflow")
-        ),
+        Some(kit) => format!("kit {}: {}", kit.name, counted(kit)),
         None => format!("{}", dir.display()),
     };
     let verdict = match (kit, errors) {
@@ -153,6 +149,22 @@ fn summary(dir: &Path, kit: Option<&Kit>, errors: usize, warnings: usize) -> Str
         ),
     };
     format!("{}, {verdict}{found}", text::line(&what))
+}
+
+/// `1 workflow, 1 world`. Worlds that can be run by themselves stand among the workflows, too.
+fn counted(kit: &Kit) -> String {
+    let worlds = kit.files.iter().filter(|file| file.kind == FileKind::World);
+    let worlds = worlds.count();
+    let workflows = kit.workflows.values().filter(|one| !one.is_world()).count();
+    match (workflows, worlds) {
+        (workflows, 0) => text::count(workflows, "workflow"),
+        (0, worlds) => text::count(worlds, "world"),
+        (workflows, worlds) => format!(
+            "{}, {}",
+            text::count(workflows, "workflow"),
+            text::count(worlds, "world")
+        ),
+    }
 }
 
 fn graphs(kit: Option<&Kit>) {

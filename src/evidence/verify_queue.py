@@ -13,7 +13,7 @@ MAX_TIMERS = 10000  # Of the responders of a run, at once.
 MAX_TASKS, EVERY = 10000, (1 << 32) - 1  # Of a firing; and more entries than a responder has.
 # `of` waited with the event of another frame, and looks at it as of this one; `reply` has ended.
 Trigger = namedtuple("Trigger", "seq at kind key about patch of reply", defaults=(None, None))
-Candidate = namedtuple("Candidate", "at name items entries")
+Candidate = namedtuple("Candidate", "at name items entries fails", defaults=(False,))
 
 class Asked:
     """What a responder asked a model (ask), or had a workflow do (run): it waits to begin, is under
@@ -234,7 +234,7 @@ class Queue:
     def place(self, name, item, entry):
         """The place of an output that is left."""
         one = self.find(name)
-        if one is None or (item is None) != (one.items is None): return None
+        if one is None or one.fails or (item is None) != (one.items is None): return None
         fit = entry < one.entries and (item or 0) < (1 if one.items is None else one.items)
         place = one.at, item or 0, entry
         return place if fit and self.next is not None and place >= self.next else None
@@ -244,6 +244,9 @@ class Queue:
         if self.next is None: return True
         for one in self.firing:
             if one.at < self.next[0] or to and one.at > to[0]: continue
+            if one.fails:
+                if to is None or one.at != to[0]: return False
+                continue
             begin = self.next[1:] if one.at == self.next[0] else (0, 0)
             end = to[1:] if to and one.at == to[0] else (1 if one.items is None else one.items, 0)
             entries = self.plan.entries(one.name, self.current.reply)
@@ -264,8 +267,11 @@ class Queue:
         fired = [(at, one) for at, one in enumerate(candidates) if one["verdict"] == "fired"]
         for _, one in fired:
             if one.get("task"): self.ask(one)
-        self.begin_firing([Candidate(at, one["responder"], one.get("items"), one["entries"])
-                           for at, one in fired if one.get("entries") and one.get("items") != 0])
+        # What fails has its failure in the place of outputs.
+        self.begin_firing([
+            Candidate(at, one["responder"], one.get("items"), one.get("entries", 0), "fails" in one)
+            for at, one in enumerate(candidates) if "fails" in one
+            or one["verdict"] == "fired" and one.get("entries") and one.get("items") != 0])
 
     def abandon(self, name):
         """A responder failed: it makes nothing more."""

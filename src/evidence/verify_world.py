@@ -98,7 +98,7 @@ class World(object if MISSING else QUEUE.Queue):
 
     def whole(self, frame, data):
         """What a frame about a world says, with the members that are kept apart."""
-        names = [one["path"][1:] for one in frame.ext]
+        names = (one["path"][1:] for one in frame.ext)
         return dict(data, **{name: self.member(frame, name) for name in names})
 
     def created(self, frame, data):
@@ -144,7 +144,6 @@ class World(object if MISSING else QUEUE.Queue):
         self.move("aside", "waiting")
 
     def cannot_say(self, frame, why): self.unknown.append("%s: %s" % (frame.id, why))
-
     def may_end(self, frame):
         """A run ends once its responders have seen all, and nothing is left that they must make."""
         waits = self.queue or self.rejected or not self.loaded or self.timers
@@ -269,6 +268,8 @@ class World(object if MISSING else QUEUE.Queue):
             most = MAX_TASKS if task else (1 << 32) - 1
             right = right and (items is None or is_number(items) and items <= most)
             right = right and ("reason" in one) == (verdict == "failed")
+            may_fail = verdict == "failed" and "for_each" in responder and one.get("fails") is True
+            right = right and ("fails" not in one or may_fail)
             waits = self.waits(trigger, one["responder"])
             right = right and (verdict == ("postponed" if room > 0 else "failed")) if waits else \
                 right and verdict != "postponed"
@@ -342,16 +343,21 @@ class World(object if MISSING else QUEUE.Queue):
     def judge_failed(self, frame, data):
         name, item, entry = data["responder"], data.get("item"), data.get("entry")
         if self.rejected:
-            members = "responder", "item", "entry", "code", "message", "address"
-            told = tuple(map(data.get, members))
-            wrong_if(told != self.rejected, "it does not fail with what was rejected")
+            told = map(data.get, ("responder", "item", "entry", "code", "message", "address"))
+            wrong_if(tuple(told) != self.rejected, "it does not fail with what was rejected")
         if data.get("address") is not None: return self.of_asked(frame, data)
         if name == "goal" and not self.fired:
             right = frame.actor == "responder:goal" and not frame.cause
             return wrong_if(not right, "the actor is not the one it is from")
         one = self.find(name)
-        reply = one is not None and self.current.reply
-        known = one is not None and not reply and entry is not None
+        if one is not None and one.fails:
+            right = entry is None and item is None and self.skips((one.at, 0, 0))
+            right = right and self.next is not None and self.next[0] <= one.at
+            wrong_if(not right, "an output before it is missing")
+            wrong_if(frame.actor != "responder:" + name, "the actor is not the one it is from")
+            right = frame.cause == [self.current.seq]
+            return wrong_if(not right, "its cause is not what it follows from, alone")
+        known = one is not None and not self.current.reply and entry is not None
         wrong_if(not known, "its responder has no such entry")
         self.follows(frame, name, item, entry)
 
@@ -404,7 +410,7 @@ class World(object if MISSING else QUEUE.Queue):
         wrong_if(not right, "no such limit would be exceeded")
         left = 0
         for one in self.firing or ():
-            if self.next and one.at >= self.next[0]:
+            if self.next and one.at >= self.next[0] and not one.fails:
                 left += one.entries * (1 if one.items is None else one.items)
                 if one.at == self.next[0]: left -= self.next[1] * one.entries + self.next[2]
         right = data["event_count"] == self.events

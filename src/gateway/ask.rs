@@ -267,7 +267,8 @@ impl<'i, 'r> GroupCall<'i, 'r> {
         let words = format!(
             "{model} has no price, and the run has a budget: give it one as \
              pricing: [{{model: {id}, input_per_million_usd: …, output_per_million_usd: …}}] of the \
-             group {group} in gateway.yaml, or let the workflow say unpriced: allow"
+             group {group} in gateway.yaml, or let the workflow say unpriced: allow; a world without \
+             max_llm_cost_usd in its budget allows it, too"
         );
         GatewayError::new(Code::BudgetUnpriced, words)
     }

@@ -46,6 +46,7 @@ use ktsu_secret::{Redactor, Secret};
 use bill::Bill;
 use builder::ProviderEntry;
 pub use config::Config;
+use config::ProviderModel;
 pub use config::shape::GATEWAY;
 use error::{Code, GatewayError};
 pub use http::{MAX_BODY, openapi, router};
@@ -137,6 +138,26 @@ impl Gateway {
             (name.clone(), route.describe(provider))
         };
         self.0.routes.iter().map(described).collect()
+    }
+
+    /// What a million tokens of each group cost at most, sent and received, in millionths of a US
+    /// dollar: what its dearest models cost. Scripts cost nothing, unless the group prices them. Groups
+    /// of which no price is known are left out.
+    pub fn highest_prices(&self) -> BTreeMap<String, (u64, u64)> {
+        let of_model = |route: &Route, model: &ProviderModel| {
+            let price = route.group.prices.of(&model.id);
+            let price = price.map(|price| (price.input, price.output));
+            let entry = self.0.providers.get(&model.provider);
+            let scripted = entry.is_some_and(|entry| entry.provider.is_script());
+            price.or_else(|| scripted.then_some((0, 0)))
+        };
+        let of_group = |(name, route): (&String, &Route)| {
+            let models = route.group.models.iter();
+            let prices = models.filter_map(|model| of_model(route, model));
+            let highest = prices.reduce(|one, other| (one.0.max(other.0), one.1.max(other.1)))?;
+            Some((name.clone(), highest))
+        };
+        self.0.routes.iter().filter_map(of_group).collect()
     }
 
     /// The keys of providers, and every other secret of the gateway's file: what an orchestrator in

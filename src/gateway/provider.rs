@@ -123,6 +123,11 @@ impl Provider {
         format!("{speaks} {origin}{}", url.path())
     }
 
+    /// Whether it answers by rules or from a record, and no provider is asked.
+    pub(super) fn is_script(&self) -> bool {
+        matches!(self, Self::Scripted(_))
+    }
+
     /// Asks once. Nobody waits longer than `within`; a provider with a shorter limit keeps to that.
     pub(super) async fn answer(
         &self,

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::provenance::{self, ProvenanceAnswer, TracedRun};
 use crate::why_not::{self, WhyNot};
+use crate::world_timeline::world_timeline;
 use ktsu_workflow::admit::report::{self, ReportAdmission};
 use ktsu_workflow::admit::{self, Invocation};
 use ktsu_workflow::definition::Definition;
@@ -353,6 +354,33 @@ fn what_a_person_posted_is_an_origin_and_a_field_that_is_not_there_is_refused() 
             "{path}: {refused:?}"
         );
     }
+    let first = run.id("Question", 0);
+    for (path, words) in [
+        (
+            "Question[9].text",
+            "there is no Question[9]: there are 2, Question[0] to Question[1]".to_owned(),
+        ),
+        (
+            "Note[1].text",
+            "there is no Note[1]: Note[0] is the only one of its type".to_owned(),
+        ),
+        ("Question[0].nope", format!("{first} has no field nope")),
+    ] {
+        let refused = provenance::answer(&story, "", path).unwrap_err();
+        assert_eq!(refused.message, words);
+    }
+}
+
+#[test]
+fn a_trace_counts_the_events_that_the_budget_counts() {
+    let run = answered();
+    let counted = run.state.responding().unwrap().activity().events();
+    let told = world_timeline(&run.frames).unwrap();
+    assert_eq!(told.events, counted);
+    assert!(
+        told.events > told.tree.len() as u64,
+        "calls of models count"
+    );
 }
 
 #[test]

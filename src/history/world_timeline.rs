@@ -20,7 +20,8 @@ const MAX_EVENTS: usize = 2_000;
 /// What happened in the worlds of a run.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct WorldTimeline {
-    /// How many events about objects and relations there are, those that are left out among them.
+    /// How many world frames there are: those that a budget of events counts, the calls of models
+    /// among them.
     pub events: u64,
     /// How many times a responder reacted to something.
     pub reactions: u64,
@@ -121,6 +122,7 @@ struct WorldTimelineBuilder {
 
 impl WorldTimelineBuilder {
     fn take(&mut self, frame: &Frame) {
+        self.events += u64::from(is_world_frame(frame));
         self.take_task(frame);
         match &frame.event {
             Event::World(event) => self.take_event(frame, event),
@@ -291,7 +293,6 @@ impl WorldTimelineBuilder {
             },
             _ => frame.actor.to_string(),
         };
-        self.events += u64::from(is_world_frame(frame));
         self.by_frame.insert(frame.seq, self.entries.len());
         self.entries.push(WorldEntry {
             frame: frame.seq,

@@ -91,8 +91,7 @@ fn read(
     loader.check_default(settings.default.as_ref());
     servers::check(&mut loader);
     links::check(&mut loader);
-    let name = settings.name(&loader.root);
-    world::check(&mut loader, &name);
+    world::check(&mut loader);
     types::check(&mut loader);
     loader.check_gateway();
     groups::check(&mut loader);

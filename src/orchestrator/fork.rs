@@ -53,8 +53,9 @@ impl Orchestrator {
         mut request: ForkRequest,
     ) -> Result<ForkReceipt, CommandError> {
         self.shared.has_room()?;
+        intervention::reject_recompute(run)?;
         // Redacted before validation, because errors quote the request.
-        redact(&self.shared.secrets.redactor, &mut request);
+        redact(&self.shared.secrets.redactor(), &mut request);
         if let Some(point) = shared_prefix(&request) {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| read_fork_base(reader, &stream, point);
@@ -73,7 +74,7 @@ impl Orchestrator {
     /// # Errors
     /// [`CommandError::HoldsSecret`].
     pub fn without_secrets(&self, definition: &Value) -> Result<(), CommandError> {
-        without_secrets(&self.shared.secrets.redactor, definition)
+        without_secrets(&self.shared.secrets.redactor(), definition)
     }
 
     async fn fork_changed(

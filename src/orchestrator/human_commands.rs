@@ -7,6 +7,7 @@
 //! command ─▶ the run's task, or a new one ─admit▶ turn ─▶ appender ─durable▶ reply
 //! ```
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -149,6 +150,10 @@ impl Orchestrator {
         expected: Option<u64>,
     ) -> Result<CommandReceipt, CommandError> {
         self.shared.has_room()?;
+        let is_keyless_post = matches!(&command, HumanCommand::Post(post) if post.key.is_none());
+        if is_keyless_post && let Some(refused) = self.refused_before(run).await {
+            return Err(refused.into());
+        }
         for _ in 0..MAX_DELIVERY_ATTEMPTS {
             let (reply, answer) = oneshot::channel();
             let message = Box::new(Message::Command {
@@ -166,10 +171,43 @@ impl Orchestrator {
                 if said.is_ok() && command.concerns_runtimes() {
                     self.shared.wake_runtime();
                 }
+                if let (true, Err(CommandError::NotPosted(refused))) = (is_keyless_post, &said) {
+                    self.note_refused(run, refused).await;
+                }
                 return said;
             }
         }
         Err(InvokeError::Overloaded.into())
+    }
+
+    /// Why a post to a run that has ended badly was refused, if it is refused again. What cannot be read
+    /// is said by whoever reads the run.
+    async fn refused_before(&self, run: &StreamId) -> Option<PostError> {
+        let shared = &self.shared;
+        if shared.runs.get(run.name()).is_some() || !shared.refused_posts.knows(run) {
+            return None;
+        }
+        let (shared, run) = (Arc::clone(shared), run.clone());
+        let readers = shared.readers.clone();
+        let found = readers.with(move |reader| shared.refused_posts.find(reader, &run));
+        found.await.ok().flatten()
+    }
+
+    /// Remembers a refusal that depends on the state of the run alone.
+    async fn note_refused(&self, run: &StreamId, refused: &PostError) {
+        match refused {
+            PostError::NoWorlds | PostError::NotOpen(_) | PostError::Exhausted(_) => {}
+            PostError::KeyReused
+            | PostError::Stale { .. }
+            | PostError::NoSubject(_)
+            | PostError::Unfit { .. }
+            | PostError::Rules(_) => return,
+        }
+        let (shared, run, refused) = (Arc::clone(&self.shared), run.clone(), refused.clone());
+        let readers = shared.readers.clone();
+        let noted = readers.with(move |reader| shared.refused_posts.note(reader, &run, refused));
+        // Then the next post reads the run again.
+        let _ = noted.await;
     }
 
     /// Delivers a message to a run's task; recovers the run if it has none.

@@ -22,6 +22,7 @@ mod peers;
 mod principal_secrets;
 pub mod recompute;
 mod recorded;
+mod refused_posts;
 mod registry;
 pub mod reports;
 mod run;
@@ -61,12 +62,15 @@ use ktsu_kit::Kit;
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
 use ktsu_secret::Secret;
-use ktsu_subscriptions::{EventFeed, Subscriptions};
+use ktsu_subscriptions::{
+    EventFeed, NewSubscription, SubscriptionError, SubscriptionView, Subscriptions,
+};
 use ktsu_telemetry::Telemetry;
 use ktsu_workflow::admit::{self, Invocation, InvocationError};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn;
+use refused_posts::RefusedPosts;
 use registry::{NewRun, RunRegistry};
 use secrets::RunSecrets;
 use supervise::Supervisor;
@@ -136,6 +140,7 @@ pub(crate) struct Shared {
     runs: RunRegistry,
     supervisor: Supervisor,
     own_tools: BuiltinServers,
+    refused_posts: RefusedPosts,
 }
 
 /// A request to start a run.
@@ -230,6 +235,7 @@ impl Orchestrator {
             kit: parts.kit,
             supervisor: Supervisor::default(),
             own_tools: BuiltinServers::default(),
+            refused_posts: RefusedPosts::default(),
         });
         tokio::spawn(spawn_supervisor_ticks(Arc::downgrade(&shared)));
         // What only reads has nothing to go on from.
@@ -275,11 +281,11 @@ impl Orchestrator {
             .ok_or(InvokeError::UnknownWorkflow)?
             .definition
             .clone();
-        shared.secrets.redactor.redact_value(&mut request.body);
+        shared.secrets.redactor().redact_value(&mut request.body);
         let Some(key) = &request.idempotency_key else {
             return self.create(&definition, request, None, reply).await;
         };
-        let key = shared.secrets.redactor.redact_text(key);
+        let key = shared.secrets.redactor().redact_text(key);
         let digest = digest_of(&request);
         let scoped = index::scoped_key(&request.principal.id, &request.workflow, &key);
         let claim = shared.runs.keys.claim(&shared.readers, &scoped, &digest);
@@ -385,6 +391,21 @@ impl Orchestrator {
         &self.shared.subscriptions
     }
 
+    /// Adds a subscription. Its key is kept out of all that is recorded from now on.
+    ///
+    /// # Errors
+    /// [`SubscriptionError`].
+    pub async fn subscribe(
+        &self,
+        new: NewSubscription,
+    ) -> Result<SubscriptionView, SubscriptionError> {
+        let subscriptions = &self.shared.subscriptions;
+        let key = subscriptions.key_of(&new)?;
+        let shown = self.shared.secrets.protect(&key);
+        shown.map_err(|shown| SubscriptionError::ShownBy(shown.join(", ")))?;
+        subscriptions.add(new).await
+    }
+
     /// The values the environment gives a workflow.
     pub fn environment(&self, workflow: &str) -> Option<&VariableValues> {
         self.shared.secrets.environment.get(workflow)
@@ -392,7 +413,7 @@ impl Orchestrator {
 
     /// A text without the secrets of the kit.
     pub fn redacted(&self, text: &str) -> String {
-        self.shared.secrets.redactor.redact_text(text)
+        self.shared.secrets.redactor().redact_text(text)
     }
 
     /// The secret callers of a workflow must show, if its template resolves.

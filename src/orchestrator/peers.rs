@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::TokenKey;
 use ktsu_contract::in_process::AgentRuntime;
 use ktsu_peer::Peer;
+use ktsu_projections::run::GroupPrices;
 use ktsu_workflow::definition::Definition;
 
 /// Everything that is reached from here, and what it needs to answer.
@@ -22,6 +23,8 @@ pub struct Peers {
     /// The groups of the gateway in this process, if it is in this process: the digest of how it routes
     /// their calls, by name.
     pub groups: Option<BTreeMap<String, String>>,
+    /// What they cost at most, as far as that is known.
+    pub prices: GroupPrices,
     /// URLs of tool servers by name, if they differ from those in their files.
     pub tool_servers: BTreeMap<String, String>,
     /// The key behind the tokens of attempts.
@@ -48,6 +51,11 @@ impl Peers {
     /// another process it is not.
     pub(super) fn routing(&self, group: &str) -> Option<String> {
         self.groups.as_ref()?.get(group).cloned()
+    }
+
+    /// Whether calls of a group cost nothing, whoever answers them.
+    pub(super) fn is_free(&self, group: &str) -> bool {
+        self.prices.get(group).is_some_and(|price| price.is_free())
     }
 
     /// The first agent step of a definition, where no runtime could run it.

@@ -55,7 +55,7 @@ impl Orchestrator {
         principal: Principal,
     ) -> Result<RunAccepted, RecomputeStartError> {
         let readers = &self.shared.readers;
-        let step = step.map(|step| self.shared.secrets.redactor.redact_text(&step));
+        let step = step.map(|step| self.shared.secrets.redactor().redact_text(&step));
         let prepared = readers.with(move |reader| {
             let frames = frames(reader, &run)?;
             rules::check_rules_known(&frames).map_err(RecomputeError::from)?;
@@ -142,13 +142,10 @@ fn compare_with_run(
 ) -> Result<RecomputeCompared, RecomputeCompareError> {
     let run = StreamId::from_str(run);
     let run = run.map_err(|error| RecomputeCompareError::Run(error.to_string()))?;
-    let mut history = frames(reader, &run)?;
     // The original run may have more frames since; only those before the recompute count.
-    let mut hashes = history.iter().map(|frame| frame.hash.to_string());
-    let end = hashes.position(|hash| hash == head);
+    let history = recompute::until(frames(reader, &run)?, head);
     let missing = || RecomputeCompareError::Run(format!("{run} has no frame {head}"));
-    let end = end.ok_or_else(missing)?;
-    history.truncate(end + 1);
+    let history = history.ok_or_else(missing)?;
     let recorded = RecordedRun::from_frames(&history)?;
     Ok(recompute::compare(&recorded, &frames(reader, own)?)?)
 }

@@ -141,7 +141,7 @@ impl Orchestrator {
                 digest: Hash::of(bytes).to_string(),
                 n,
             },
-            redactor: &self.shared.secrets.redactor,
+            redactor: self.shared.secrets.redactor(),
             routing: self.shared.peers.groups.as_ref(),
         }
     }
@@ -234,7 +234,7 @@ impl Orchestrator {
         let state = ktsu_projections::run::RunState::fold(&frames);
         let state = state.map_err(|error| ReportError::Unavailable(error.to_string()))?;
         let ended = state.status().is_terminal();
-        match report(&state, &task.scope, events) {
+        match report(&state, &task.scope, events, &self.shared.peers.prices) {
             ReportAdmission::Repeated { first, .. } => Ok(answer_from(n, task, &frames, first)),
             // The task is still wanted and the run will be resumed: retry later.
             ReportAdmission::Accepted(_) | ReportAdmission::Deferred(_) if !ended => {

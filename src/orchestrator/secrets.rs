@@ -1,10 +1,10 @@
 //! Secrets and their redaction.
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ktsu_ledger::event::EnvValue;
+use parking_lot::RwLock;
 use serde_json::Value;
 
 use super::SecretLookup;
@@ -19,9 +19,15 @@ use ktsu_workflow::template::Template;
 pub(super) struct RunSecrets {
     pub(super) environment: BTreeMap<String, VariableValues>,
     pub(super) principals: Arc<Principals>,
-    pub(super) redactor: Redactor,
-    provider_keys: Vec<Secret>,
+    protected: RwLock<Protected>,
     look_up: SecretLookup,
+}
+
+/// What is kept out of all that is recorded. It grows: subscriptions are added with keys of their own.
+struct Protected {
+    redactor: Arc<Redactor>,
+    /// Keys that neither the kit nor a principal has: of providers and of subscriptions.
+    keys: Arc<Vec<Secret>>,
 }
 
 impl RunSecrets {
@@ -31,25 +37,51 @@ impl RunSecrets {
         provider_keys: Vec<Secret>,
         look_up: SecretLookup,
     ) -> Self {
-        let redactor = Redactor::new(
-            environment
-                .values()
-                .flat_map(|one| one.secrets.values())
-                .chain(principals.secrets())
-                .chain(&provider_keys),
-        );
+        let redactor = redactor_of(&environment, &principals, &provider_keys);
         Self {
             environment,
             principals,
-            redactor,
-            provider_keys,
+            protected: RwLock::new(Protected {
+                redactor: Arc::new(redactor),
+                keys: Arc::new(provider_keys),
+            }),
             look_up,
         }
     }
 
+    /// The redactor for everything that is recorded.
+    pub(super) fn redactor(&self) -> Arc<Redactor> {
+        Arc::clone(&self.protected.read().redactor)
+    }
+
+    /// From now on this key is kept out of all that is recorded.
+    ///
+    /// # Errors
+    /// The plain variables whose value contains it: runs record those as they are.
+    pub(super) fn protect(&self, key: &Secret) -> Result<(), Vec<String>> {
+        let finds = Redactor::new([key]);
+        let values = self.environment.values().flat_map(|one| &one.values);
+        let shown: BTreeSet<&String> = values
+            .filter(|(_, value)| finds.finds(value))
+            .map(|(name, _)| name)
+            .collect();
+        if !shown.is_empty() {
+            return Err(shown.into_iter().cloned().collect());
+        }
+        let mut protected = self.protected.write();
+        if !protected.keys.contains(key) {
+            let mut keys = protected.keys.to_vec();
+            keys.push(key.clone());
+            let redactor = redactor_of(&self.environment, &self.principals, &keys);
+            protected.redactor = Arc::new(redactor);
+            protected.keys = Arc::new(keys);
+        }
+        Ok(())
+    }
+
     /// The redactor for text that people send about a run: covers the secrets of the current kit
     /// and those of the run's own definition.
-    pub(super) fn redactor_for(&self, definition: &Definition) -> Cow<'_, Redactor> {
+    pub(super) fn redactor_for(&self, definition: &Definition) -> Arc<Redactor> {
         let declared = definition.declared();
         let secret = declared.iter().filter(|variable| variable.secret);
         let mut own: Vec<Secret> = secret.filter_map(|one| (self.look_up)(one)).collect();
@@ -60,10 +92,11 @@ impl RunSecrets {
         // Mostly they are the kit's: the forms of a secret cost more than a look.
         own.retain(|one| !kit().any(|known| known == one));
         if own.is_empty() {
-            return Cow::Borrowed(&self.redactor);
+            return self.redactor();
         }
-        let others = self.principals.secrets().chain(&self.provider_keys);
-        Cow::Owned(Redactor::new(kit().chain(others).chain(&own)))
+        let keys = Arc::clone(&self.protected.read().keys);
+        let others = self.principals.secrets().chain(keys.iter());
+        Arc::new(Redactor::new(kit().chain(others).chain(&own)))
     }
 
     /// What `run.created` records about the environment: secrets by name only (decision K3).
@@ -93,6 +126,15 @@ impl RunSecrets {
         let rendered = rendered.ok()?;
         rendered.value.as_str().map(Secret::new)
     }
+}
+
+fn redactor_of(
+    environment: &BTreeMap<String, VariableValues>,
+    principals: &Principals,
+    keys: &[Secret],
+) -> Redactor {
+    let kit = environment.values().flat_map(|one| one.secrets.values());
+    Redactor::new(kit.chain(principals.secrets()).chain(keys))
 }
 
 /// The environment of a workflow, and nothing else.

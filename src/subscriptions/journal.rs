@@ -33,7 +33,7 @@ pub(crate) struct SubscriptionJournal {
 }
 
 /// How far a subscription has come since the last flush.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Progress {
     cursor: Option<u64>,
     settled: Vec<u64>,
@@ -133,6 +133,25 @@ impl SubscriptionJournal {
     /// Why it could not be.
     pub(crate) async fn flush(&self) -> Result<(), String> {
         let noted = std::mem::take(&mut *self.unsaved.lock());
+        let recorded = self.record(noted.clone()).await;
+        if recorded.is_err() {
+            self.note_again(noted);
+        }
+        recorded
+    }
+
+    /// Notes what could not be recorded, behind what was noted since: the next flush tries it again.
+    /// What was recorded all the same says nothing new then.
+    fn note_again(&self, noted: BTreeMap<String, Progress>) {
+        let mut unsaved = self.unsaved.lock();
+        for (id, before) in noted {
+            let progress = unsaved.entry(id).or_default();
+            progress.cursor = progress.cursor.or(before.cursor);
+            progress.settled.splice(..0, before.settled);
+        }
+    }
+
+    async fn record(&self, noted: BTreeMap<String, Progress>) -> Result<(), String> {
         let mut appends = Vec::new();
         for (id, progress) in noted {
             if !progress.settled.is_empty() {
@@ -290,4 +309,74 @@ fn cursor(reader: &dyn Reader, id: &str, blobs: &mut Blobs<'_>) -> Result<Option
         return Ok(None);
     };
     Ok(Some(advanced.position))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use ktsu_ledger::appender::Options;
+    use ktsu_ledger::event::{DeliveryDead, DeliveryRedriven, Principal};
+    use ktsu_ledger::store::MemoryStore;
+
+    use super::*;
+
+    fn dead(position: u64) -> DeliveryEvent {
+        DeliveryEvent::Dead(DeliveryDead {
+            attempts: 1,
+            code: "webhook_status".to_owned(),
+            delivery_id: format!("msg_{position}"),
+            position,
+            seq: position,
+            status: Some(500),
+            stream: StreamId::run("run_a").unwrap(),
+        })
+    }
+
+    #[tokio::test]
+    async fn progress_that_could_not_be_recorded_is_recorded_with_the_next_flush() {
+        let store = MemoryStore::new();
+        let (appender, thread) =
+            Appender::start(Box::new(store.clone()), Options::default()).unwrap();
+        let is_unreadable = Arc::new(AtomicBool::new(false));
+        let journal = || {
+            let (store, reads) = (store.clone(), Arc::clone(&is_unreadable));
+            let readers = ReaderPool::new(move || match reads.load(Ordering::SeqCst) {
+                true => Err(StoreError::Damaged("for the test".to_owned())),
+                false => Ok(Box::new(store.clone())),
+            });
+            let clock = Arc::new(|| Timestamp::from_micros(1));
+            SubscriptionJournal::new(readers, appender.clone(), clock)
+        };
+        let first = journal();
+        let by = Principal {
+            auth: "none".to_owned(),
+            id: "local".to_owned(),
+        };
+        for event in [
+            dead(7),
+            dead(9),
+            DeliveryEvent::Redriven(DeliveryRedriven { by, count: 2 }),
+        ] {
+            first
+                .append("sub_a", Actor::Orchestrator, event)
+                .await
+                .unwrap();
+        }
+        // It does not know yet where the streams end, and cannot read it.
+        let journal = journal();
+        journal.note_settled("sub_a", 7);
+        journal.note_cursor("sub_a", 20);
+        is_unreadable.store(true, Ordering::SeqCst);
+        assert!(journal.flush().await.is_err());
+        journal.note_settled("sub_a", 9);
+        journal.note_cursor("sub_a", 21);
+        is_unreadable.store(false, Ordering::SeqCst);
+        journal.flush().await.unwrap();
+        let recorded = journal.read("sub_a").await.unwrap().unwrap();
+        assert!(recorded.state.dead.is_empty(), "{:?}", recorded.state);
+        assert_eq!(recorded.cursor, 21);
+        drop((journal, first, appender));
+        thread.shutdown().unwrap();
+    }
 }

@@ -123,6 +123,9 @@ pub enum SubscriptionError {
     /// The variable of the secret has no value, or one that is too short.
     #[error("the variable {0:?} has no value here, or one that is too short for a secret")]
     NoSecret(String),
+    /// Plain variables contain the key, and runs record those as they are.
+    #[error("the value of the secret stands in variables that are not secret: {0}")]
+    ShownBy(String),
     /// The ledger takes nothing.
     #[error("{0}")]
     LedgerStopped(String),
@@ -219,6 +222,15 @@ impl Subscriptions {
         Ok(active.map(|(id, one)| self.0.view(id, one)).collect())
     }
 
+    /// The key that a subscription would be signed with. Whoever adds it keeps that key secret first.
+    ///
+    /// # Errors
+    /// [`SubscriptionError::NoSecret`].
+    pub fn key_of(&self, new: &NewSubscription) -> Result<Secret, SubscriptionError> {
+        let secret = (self.0.secret)(&new.variable);
+        secret.ok_or_else(|| SubscriptionError::NoSecret(new.variable.clone()))
+    }
+
     /// Adds a subscription to what is appended from now on.
     ///
     /// # Errors
@@ -228,8 +240,7 @@ impl Subscriptions {
         service.must_write()?;
         let slot = service.egress.acquire_slot(&new.url, SlotKind::Part).await;
         slot.map_err(|error| SubscriptionError::Refused(error.message))?;
-        let secret = (service.secret)(&new.variable);
-        let secret = secret.ok_or(SubscriptionError::NoSecret(new.variable))?;
+        let secret = self.key_of(&new)?;
         let _turn = service.changing.lock().await;
         let recorded = service.journal.read_all().await?;
         let active = recorded.values().filter(|one| one.state.is_active());

@@ -217,8 +217,10 @@ impl DeliveryWorker {
             let page = feed.page(position, |frame| frame.position == position);
             let page = page.await?;
             self.redriven.remove(&position);
-            if let Some(frame) = page.frames.into_iter().next() {
-                self.push(frame, true);
+            match page.frames.into_iter().next() {
+                Some(frame) => self.push(frame, true),
+                // No frame of a run stands there, so there is nothing that could be sent.
+                None => self.parts.journal.note_settled(&self.parts.id, position),
             }
             return Ok(());
         }

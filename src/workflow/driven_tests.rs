@@ -417,7 +417,7 @@ impl Driven {
     ) -> ReportAdmission {
         let (scope, ..) = place(name);
         let events = self.events(name, attempt, n, says);
-        let judged = report(&self.state, &scope, events);
+        let judged = report(&self.state, &scope, events, &Default::default());
         if let ReportAdmission::Accepted(drafts) = &judged {
             self.inputs(drafts.clone());
         }

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use ktsu_ledger::event::{
     ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent, WorldEvent,
 };
-use ktsu_ledger::frame::Link;
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash, Timestamp};
 use ktsu_projections::run::{RunState, StepStatus};
 use ktsu_projections::world::Responding;
@@ -31,9 +30,10 @@ use super::definition::Definition;
 use super::next::{Memo, TaskSpec, task_spec};
 use super::params;
 use super::redecide::{Redecider, split_input, to_draft};
+use super::replay::Definitions;
 use super::rules::DecisionRules;
 use super::timers;
-use super::turn::{Turn, continuation};
+use super::turn::{InvariantViolation, Turn, continuation, link_for};
 use ktsu_schema::message_at;
 
 /// A task: scope, step, item, attempt.
@@ -90,6 +90,42 @@ pub fn simulate(
         ..to_draft(first)
     };
     let begun = Redecider::begin(Arc::clone(definition), first, draft);
+    take_inputs(recorded, rest, begun, recorded_as, None)
+}
+
+/// Decides a recorded run again under its own definitions, with everything that people did to it.
+/// Its inputs may have been replaced by others with the same subjects: by other replies, say.
+///
+/// # Errors
+/// [`SimulationError`].
+pub fn redecide(
+    recorded: &[Frame],
+    definitions: &mut Definitions,
+) -> Result<Simulation, SimulationError> {
+    let Some((first, rest)) = recorded.split_first() else {
+        return Err(SimulationError::NoInvocation);
+    };
+    let mut introduced = HashMap::new();
+    for frame in recorded {
+        let brought = definitions.introduced_by(frame);
+        let brought = brought.map_err(|error| SimulationError::Broken(error.to_string()))?;
+        introduced.extend(brought.map(|definition| (frame.seq, definition)));
+    }
+    let definition = introduced.get(&first.seq);
+    let definition = Arc::clone(definition.ok_or(SimulationError::NoInvocation)?);
+    let begun = Redecider::begin(Arc::clone(&definition), first, to_draft(first));
+    take_inputs(recorded, rest, begun, &definition, Some(introduced))
+}
+
+/// Takes everything that is recorded behind the invocation. `introduced`: what people did to the run is
+/// taken, too, and these are the definitions that frames bring.
+fn take_inputs(
+    recorded: &[Frame],
+    rest: &[Frame],
+    begun: Result<(Redecider, Turn), InvariantViolation>,
+    recorded_as: &Definition,
+    introduced: Option<HashMap<u64, Arc<Definition>>>,
+) -> Result<Simulation, SimulationError> {
     let (run, turn) = begun.map_err(|broken| SimulationError::Broken(broken.to_string()))?;
     let mut stage = Simulator {
         run,
@@ -98,6 +134,7 @@ pub fn simulate(
         recorded,
         recorded_as,
         numbers: HashMap::from([(0, 0)]),
+        introduced,
     };
     stage.record_turn(turn)?;
     let mut waiting: Vec<&[Frame]> = Vec::new();
@@ -119,9 +156,7 @@ pub fn simulate(
                 continue;
             }
             event if event.role() == Role::Decision => continue,
-            Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_))
-            | Event::Person(_)
-            | Event::World(WorldEvent::BudgetRaised(_)) => {
+            event if is_intervention(event) && stage.introduced.is_none() => {
                 let kind = frame.event.kind().to_owned();
                 return Err(SimulationError::Disturbed(frame.seq, kind));
             }
@@ -164,6 +199,16 @@ fn waits_no_more(event: &Event) -> Option<&str> {
         | Event::Store(_)
         | Event::Foreign { .. } => None,
     }
+}
+
+/// Whether a person changed the course of a run with an input.
+pub(crate) fn is_intervention(event: &Event) -> bool {
+    matches!(
+        event,
+        Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_))
+            | Event::Person(_)
+            | Event::World(WorldEvent::BudgetRaised(_))
+    )
 }
 
 /// The invocation, as the new definition would have taken it: a param that had its default is
@@ -235,6 +280,8 @@ struct Simulator<'a> {
     recorded_as: &'a Definition,
     /// The numbers that recorded inputs have here, and recorded decisions that inputs name.
     numbers: HashMap<u64, u64>,
+    /// The definitions that frames bring, where what people did to the run is taken.
+    introduced: Option<HashMap<u64, Arc<Definition>>>,
 }
 
 impl Simulator<'_> {
@@ -267,6 +314,10 @@ impl Simulator<'_> {
         };
         if first.event.posted().is_some() {
             return !self.run.state.takes_posts();
+        }
+        // A person takes up what has ended.
+        if is_intervention(&first.event) {
+            return false;
         }
         if self.run.state.status().is_terminal() {
             return true;
@@ -317,7 +368,7 @@ impl Simulator<'_> {
             return Ok(false);
         };
         let broken = |error: &dyn std::fmt::Display| SimulationError::Broken(error.to_string());
-        let link: Link = self.run.state.link();
+        let link = link_for(&self.run.state, &draft);
         let sealed = draft.seal(link, at).map_err(|error| broken(&error))?;
         if self.run.state.check(&sealed.frame).is_err() {
             return Ok(false);
@@ -329,6 +380,10 @@ impl Simulator<'_> {
             (Ok(turn), _) => {
                 let numbers = input.iter().map(|frame| frame.seq).zip(seq..);
                 self.numbers.extend(numbers);
+                let introduced = self.introduced.as_ref();
+                if let Some(definition) = introduced.and_then(|all| all.get(&first.seq)) {
+                    self.run.definition = Arc::clone(definition);
+                }
                 self.record_turn(turn)?;
                 Ok(true)
             }
@@ -356,6 +411,9 @@ impl Simulator<'_> {
         });
         draft.cause = causes.collect();
         renumber::renumber(&mut draft.event, here);
+        if let Event::Run(RunEvent::Branched(branch)) = &mut draft.event {
+            branch.fork_position = self.run.state.next_seq();
+        }
         draft
     }
 

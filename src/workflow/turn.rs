@@ -167,7 +167,7 @@ fn changes_values(input: &Event) -> bool {
 }
 
 /// Where an input stands: behind the last frame, of the run itself unless a branch begins with it.
-fn link_for(state: &RunState, input: &Draft) -> Link {
+pub(crate) fn link_for(state: &RunState, input: &Draft) -> Link {
     let link = state.link();
     let branch = match &input.event {
         Event::Run(RunEvent::Branched(branch)) => StreamId::run(&branch.branch_id).ok(),

@@ -28,6 +28,9 @@ pub const MAX_MESSAGES: usize = 64;
 /// The most events that one responder reacts to.
 pub const MAX_TRIGGERS: usize = 64;
 
+/// The most characters of an id, an end of a relation or a key, whoever gives it. A longer text would
+/// be moved out of its frame, where ids are read.
+pub const MAX_ID_CHARS: usize = 256;
 /// The longest `after`, in milliseconds: a year, as of all durations in files.
 pub const MAX_AFTER_MS: u64 = 31_536_000_000;
 

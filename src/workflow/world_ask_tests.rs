@@ -166,9 +166,37 @@ fn a_failed_question_fails_the_run_unless_its_responder_may_go_on() {
     };
     let failed = asked(json!({}));
     assert_eq!(failed.state.failing().unwrap().code, "provider_error");
+    assert!(failed.envelope().get("warnings").is_none());
     failed.holds_together();
     let goes_on = asked(json!({"on_error": "continue"}));
     assert_eq!(goes_on.kinds().last().unwrap(), "run.completed");
+    let warned = json!([{"code": "provider_error", "message": "failed: no", "responder": "asks"}]);
+    assert_eq!(goes_on.envelope()["warnings"], warned);
+    goes_on.holds_together();
+}
+
+#[test]
+fn what_a_for_each_cannot_go_through_fails_the_run_or_is_a_warning() {
+    let wrong = json!({"for_each": {"from": "object.data.text"}});
+    let failed = run(json!([asking(json!({}), wrong.clone())]));
+    let words = "for_each needs a list, and has a value of type string";
+    assert_eq!(failed.state.failing().unwrap().code, "expression_failed");
+    assert_eq!(failed.last("responder.failed")["message"], words);
+    failed.holds_together();
+    let too_many = json!({"for_each": {"items": vec![0; 10_001]}});
+    let failed = run(json!([asking(json!({}), too_many)]));
+    let words = failed.last("responder.failed")["message"].to_string();
+    assert!(words.contains("10001 items"), "{words}");
+    let mut goes_on = wrong;
+    goes_on["on_error"] = json!("continue");
+    let twice = json!([asking(json!({}), goes_on), {"name": "second", "on": ["object.created"],
+        "type": ["Topic"], "work": {"emit": [{"key": "one", "make": {"object": {"type": "Topic",
+            "data": {"text": "more"}}}}]}}]);
+    let goes_on = run(twice);
+    assert_eq!(goes_on.kinds().last().unwrap(), "run.completed");
+    let warned = &goes_on.envelope()["warnings"];
+    let told = "failed 2 times, at first: for_each needs a list, and has a value of type string";
+    assert_eq!(warned[0]["message"], told, "{warned}");
     goes_on.holds_together();
 }
 
@@ -271,7 +299,29 @@ fn a_question_that_would_exceed_the_budget_is_not_asked() {
     );
     assert_eq!(ends(&run, 2), ["budget.exhausted", "run.failed"]);
     assert_eq!(world_frames(&run), ["object.created"]);
+    let dropped = json!({"outputs": 1, "triggers": 0});
+    assert_eq!(run.last("budget.exhausted")["dropped"], dropped);
     run.holds_together();
+}
+
+#[test]
+fn the_end_of_a_budget_counts_what_a_reaction_to_a_reply_would_have_made() {
+    let patch =
+        |entry: u32| json!({"make": {"patch": {"id": "{{ object.id }}", "data": {"n": entry}}}});
+    // The reply exceeds, or what comes of it: nothing of three, or one of them is made.
+    for (limit, left) in [(2, 3), (3, 3), (4, 2), (5, 1)] {
+        let then = json!({"then": [patch(1), patch(2), patch(3)]});
+        let asks = world(
+            json!([asking(json!({}), then)]),
+            json!({"max_events": limit}),
+        );
+        let mut run = run_of(asks, json!({}));
+        let address = open(&run).remove(0);
+        run.does(&address, json!("yes"));
+        let dropped = json!({"outputs": left, "triggers": 0});
+        assert_eq!(run.last("budget.exhausted")["dropped"], dropped, "{limit}");
+        run.holds_together();
+    }
 }
 
 /// A goal becomes a topic, for which a workflow is run.
@@ -354,7 +404,7 @@ fn an_identical_question_is_answered_by_the_earlier_reply_without_any_declaratio
         if let [AgentEvent::Request(request)] = events.as_mut_slice() {
             request.routing = Some("routed".to_owned());
         }
-        report(&run.state, "", events)
+        report(&run.state, "", events, &Default::default())
     };
     let [first, second] = &addresses[..] else {
         panic!("{addresses:?}");

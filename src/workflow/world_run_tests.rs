@@ -1,7 +1,10 @@
 //! Runs that load worlds: what happens in them, however their logs are cut.
 
 mod after_tests;
+mod again_tests;
 mod budget_tests;
+mod cost_tests;
+mod people_tests;
 mod posts_tests;
 
 use ktsu_ledger::Event;

@@ -120,6 +120,18 @@ async fn a_pattern_chooses_frames_by_their_types() {
             "{pattern}"
         );
     }
+    // As after the ledger was restored from an earlier copy.
+    let last = all.last().unwrap().id;
+    drop(follow(&lab.client, &format!("?from={}", last + 1), None).await);
+    drop(follow(&lab.client, "", Some(last)).await);
+    let beyond = lab.client.get("/events?from=99999999").await;
+    let header = [("last-event-id", "99999999")];
+    let given = lab.client.send("GET", "/events", &header, "").await;
+    for refused in [beyond, given] {
+        assert_eq!(refused.status, 400, "{}", refused.text());
+        let words = format!("the last position of the ledger is {last}");
+        assert!(refused.text().contains(&words), "{}", refused.text());
+    }
     for (pattern, code) in [
         ("run.complete", "unknown_frame_type"),
         ("store.opened", "unknown_frame_type"),

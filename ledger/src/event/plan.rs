@@ -409,6 +409,12 @@ impl ServerPlan {
         self.tools.iter().any(|rule| rule.covers(tool))
     }
 
+    /// Whether what it answers is about the run that calls it: it comes with ktsu, and reads what the
+    /// steps before the calling one came to.
+    pub fn reads_its_run(&self) -> bool {
+        self.file == "ktsu/envelope"
+    }
+
     /// The name it has for itself.
     pub fn own_name(&self) -> &str {
         self.declared.as_ref().unwrap_or(&self.name)

@@ -339,6 +339,10 @@ pub struct Candidate {
     /// turn out to make nothing.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub entries: u32,
+    /// Whether the responder fails, as `responder.failed` says next of it: its guard is truthy, and
+    /// what it goes through could not be evaluated.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub fails: bool,
     /// How many items, where there is a `for_each`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub items: Option<u32>,
@@ -379,7 +383,8 @@ fn is_zero(count: &u32) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FiringVerdict {
-    /// Its guard, a look-up or its items could not be evaluated: it does not react (decision T3).
+    /// Its guard or a look-up could not be evaluated: it does not react (decision T3). Or it fails,
+    /// because its items could not be: see [`Candidate::fails`].
     Failed,
     /// Its guard is falsy.
     False,
@@ -484,8 +489,7 @@ pub struct WorldBudgetExhausted {
     pub cost_micro_usd: u64,
     /// The depth of what would have come next.
     pub depth: u32,
-    /// How many frames that trigger responders were not taken any more, how many outputs of the
-    /// trigger under way were not made, and how many timers were still to fire.
+    /// What was not taken, made, asked or run any more, and how many timers were still to fire.
     pub dropped: Dropped,
     /// The time that the run had used up, in milliseconds.
     pub elapsed_ms: u64,
@@ -498,12 +502,13 @@ pub struct WorldBudgetExhausted {
 /// What the end of a budget leaves undone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dropped {
-    /// Outputs of the trigger under way.
+    /// Outputs of the trigger under way, at the most, and what responders were to ask or run and had
+    /// not begun.
     pub outputs: u64,
     /// Timers that responders had set with `after`.
     #[serde(default, skip_serializing_if = "is_none_left")]
     pub timers: u64,
-    /// Triggers behind it.
+    /// Triggers behind the one under way, which no responder has seen.
     pub triggers: u64,
 }
 

@@ -78,6 +78,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
                 Candidate {
                     after_ms: None,
                     entries: 2,
+                    fails: false,
                     items: Some(3),
                     reason: None,
                     responder: name(),
@@ -87,6 +88,7 @@ pub(crate) fn world_samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
                 Candidate {
                     after_ms: None,
                     entries: 0,
+                    fails: true,
                     items: None,
                     reason: Some(name()),
                     responder: name(),

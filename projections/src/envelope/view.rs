@@ -58,7 +58,7 @@ impl Shown<'_> {
             },
             branch: self.branch().filter(|_| path.is_empty()),
             error: detail.error,
-            warnings: responding.map(world::unanswered).unwrap_or_default(),
+            warnings: responding.map(world::warnings).unwrap_or_default(),
             params: self.state.params(at),
             env: match scope.parent {
                 None => self.env(),

@@ -46,7 +46,7 @@ const MAX_WAITS_SHOWN: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvelopeWarning {
-    /// A stable code: `unknown_group`.
+    /// A stable code: `unknown_group`, or the error code of a failure.
     pub code: String,
     /// For people.
     pub message: String,
@@ -84,8 +84,27 @@ fn counts(by_type: BTreeMap<&str, usize>) -> BTreeMap<String, u64> {
         .collect()
 }
 
+/// What did not stop the run: questions without a reply, and failures of responders that say
+/// `on_error: continue`.
+pub(super) fn warnings(responding: &Responding) -> Vec<EnvelopeWarning> {
+    let mut all = unanswered(responding);
+    let failures = responding.failures().iter();
+    all.extend(failures.map(|(responder, failures)| {
+        let message = match failures.count {
+            1 => format!("failed: {}", failures.message),
+            count => format!("failed {count} times, at first: {}", failures.message),
+        };
+        EnvelopeWarning {
+            code: failures.code.clone(),
+            message,
+            responder: Some(responder.clone()),
+        }
+    }));
+    all
+}
+
 /// A warning for each responder whose questions have no reply, since no gateway knows its model group.
-pub(super) fn unanswered(responding: &Responding) -> Vec<EnvelopeWarning> {
+fn unanswered(responding: &Responding) -> Vec<EnvelopeWarning> {
     let mut by_responder: BTreeMap<&str, u64> = BTreeMap::new();
     for task in responding.unanswered() {
         *by_responder.entry(&task.responder).or_default() += 1;

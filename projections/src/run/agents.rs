@@ -118,9 +118,8 @@ impl RunState {
         let open = task.open_call.clone();
         let hint = Hint { reflects, stateful };
         task.apply(frame.seq, frame.at, event, hint);
-        let still = task.open_call.is_some();
-        let group = open.as_ref().map(|call| call.group.as_str());
-        self.spend.take(event, group, still);
+        let after = task.open_call.clone();
+        self.spend.take(event, open.as_ref(), after.as_ref());
         let place = StepAddress {
             scope,
             step: at,

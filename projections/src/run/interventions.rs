@@ -7,12 +7,15 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     BranchCreated, EnvValue, OverlaySet, Principal, Reference, RunResumed, SkipReason, StepReset,
+    is_address,
 };
 use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 
 use super::outline::Outline;
 use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::transition::TransitionError;
+use crate::world::steps::is_step_object;
+
 use super::{Phase, RunHeader, RunState, RunStatus, Scope, Step, StepStatus, StoredOutput, Todo};
 
 /// Params and environment, and the frame that holds them: `run.created`, or a `branch.created`
@@ -173,6 +176,8 @@ impl RunState {
         }
         match &resumed.from {
             None => (self.parked || paused.is_some()) && !ended,
+            Some(from) if is_address(from) => self.may_ask_again(from),
+            Some(from) if is_step_object(from) => self.has_unseen_triggers(),
             Some(from) => {
                 let root = self.scopes.first();
                 let step = root.and_then(|root| root.shape.position(from));
@@ -329,7 +334,10 @@ impl RunState {
     pub(super) fn apply_resumed(&mut self, frame: &Frame, resumed: &RunResumed) {
         let from = resumed.from.as_ref().and_then(|from| {
             let root = self.scopes.first()?;
-            root.shape.position(from)
+            match is_address(from) || is_step_object(from) {
+                true => Some(root.closed_steps().collect()),
+                false => Some(self.restarted_with(root.shape.position(from)?)),
+            }
         });
         let ended = self.status().is_terminal();
         if self.parked || ended {
@@ -345,7 +353,7 @@ impl RunState {
         (self.parked, self.paused) = (false, None);
         self.resumed = frame.seq;
         let Some(from) = from else { return };
-        self.go_on(self.restarted_with(from));
+        self.go_on(from);
     }
 
     /// The run goes on, and these of its steps begin again.

@@ -36,8 +36,8 @@ pub use pins::Pins;
 pub use recorded_results::{RecomputeResults, TaskResults};
 pub use responder_tasks::FIRST_RESPONDER_TASK;
 pub use scope::{Effective, Phase, Scope, ScopeEnd, Step, StepStatus, StoredOutput};
-pub use spend::{Affordability, RESERVING_RULES, Spend};
-pub use task::{AcceptedReport, AgentTask, Hint, ItemEnd, Reflection, TaskPhase};
+pub use spend::{Affordability, GroupPrice, GroupPrices, RESERVING_RULES, Spend};
+pub use task::{AcceptedReport, AgentTask, CallSize, Hint, ItemEnd, Reflection, TaskPhase};
 pub use tasks::{ItemCounts, TaskAction, Tasks};
 pub use transition::TransitionError;
 

@@ -24,8 +24,8 @@ use super::task::{AcceptedReport, AgentTask};
 use super::tasks::{TaskAction, Tasks};
 use super::transition::{TransitionError, TransitionTarget};
 use super::{RunState, RunStatus};
-use crate::world::ResponderTaskPhase as TaskPhase;
 use crate::world::steps::member;
+use crate::world::{ResponderTaskPhase as TaskPhase, Responding, WorldTask};
 
 /// Positions from here on in the run itself are those of what responders ask or run, in the order in
 /// which it began. No workflow has so many steps.
@@ -120,13 +120,63 @@ impl RunState {
 
     /// Whether something that a responder asked or ran has begun and not ended.
     pub(super) fn has_open_responder_tasks(&self) -> bool {
-        let asked = |(_, tasks): (u32, &Tasks)| tasks.list.iter().any(AgentTask::is_unfinished);
         let of_responder = |(parent, at): (u32, u32)| parent == 0 && at >= FIRST_RESPONDER_TASK;
         let ran = |scope: &Scope| {
             let open = !scope.abandoned && scope.ended.is_none();
             open && scope.parent.is_some_and(of_responder)
         };
-        self.open_asks().any(asked) || self.scopes.iter().any(ran)
+        self.has_open_asks() || self.scopes.iter().any(ran)
+    }
+
+    /// Whether a question that was sent out has not ended.
+    pub(super) fn has_open_asks(&self) -> bool {
+        let mut open = self.open_asks();
+        open.any(|(_, tasks)| tasks.list.iter().any(AgentTask::is_unfinished))
+    }
+
+    /// The address of the first thing that responders asked or ran and that came to nothing. `of`: an
+    /// address, or the name of a responder; otherwise any.
+    pub fn to_ask_again(&self, of: Option<&str>) -> Option<&str> {
+        let mut tasks = self.responding()?.tasks();
+        let wanted = |name: &str, task: &WorldTask| match is_address(name) {
+            true => *task.context.address == *name,
+            false => *task.context.responder == *name,
+        };
+        let task = tasks.find(|task| {
+            task.phase == TaskPhase::SetAside && of.is_none_or(|name| wanted(name, task))
+        })?;
+        Some(&task.context.address)
+    }
+
+    /// Whether a run that has ended goes on with what a responder asked or ran: it came to nothing,
+    /// and so did whatever failed the run.
+    pub fn may_ask_again(&self, address: &str) -> bool {
+        let root = self.scope(0).map_or(RunStatus::Pending, |root| root.status);
+        let ended = match root {
+            RunStatus::Complete => true,
+            RunStatus::Failed => self.failed_by_responder_task(),
+            RunStatus::Pending | RunStatus::Running | RunStatus::Waiting | RunStatus::Cancelled => {
+                false
+            }
+        };
+        ended && self.to_ask_again(Some(address)).is_some()
+    }
+
+    /// Whether what failed the run is something that a responder asked or ran: it begins again.
+    pub fn failed_by_responder_task(&self) -> bool {
+        let Some(failing) = self.failing() else {
+            return false;
+        };
+        let mut at = failing.scope;
+        while let Some((parent, step)) = self.scope(at).and_then(|scope| scope.parent) {
+            if parent == 0 {
+                return step >= FIRST_RESPONDER_TASK;
+            }
+            at = parent;
+        }
+        let by = |task: &WorldTask| task.set_aside_by == Some(failing.seq);
+        let mut tasks = self.responding().into_iter().flat_map(Responding::tasks);
+        failing.step.is_none() && tasks.any(by)
     }
 
     /// What is due for what a responder asked, from its plan.

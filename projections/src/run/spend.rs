@@ -3,13 +3,15 @@
 //! A call is paid for once it is answered; until then it reserves what it may cost. That is not
 //! known in advance: the estimate is the most expensive call of its model group so far. Before any
 //! call of the group has been answered, it is everything that is left, so the first call runs
-//! alone.
+//! alone. Under the budget of a world, whose responders ask much at once, the prices of models give
+//! the estimate where they are known.
 
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::AgentEvent;
 use ktsu_ledger::event::plan::Unpriced;
 
+use super::task::{CallSize, ModelCall};
 use super::{RunState, Step};
 
 /// The decision rules from which on calls under way reserve by model group, and a request that has
@@ -45,6 +47,57 @@ struct GroupSpend {
     open: u32,
     /// The dearest, once one has shown what a call costs.
     dearest_micro_usd: Option<u64>,
+    /// How large the open ones are together.
+    open_size: CallSize,
+}
+
+/// What a model group costs at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct GroupPrice {
+    /// A million tokens sent, in millionths of a US dollar.
+    pub input: u64,
+    /// A million tokens received, likewise.
+    pub output: u64,
+}
+
+impl GroupPrice {
+    /// Whether its calls cost nothing.
+    pub fn is_free(self) -> bool {
+        self == Self::default()
+    }
+
+    fn most_micro_usd(self, size: CallSize) -> u64 {
+        let sent = u128::from(self.input) * u128::from(size.sent_bytes);
+        let received = u128::from(self.output) * u128::from(size.reply_tokens);
+        u64::try_from((sent + received).div_ceil(1_000_000)).unwrap_or(u64::MAX)
+    }
+}
+
+/// The prices of model groups, as far as they are known.
+pub type GroupPrices = BTreeMap<String, GroupPrice>;
+
+impl GroupSpend {
+    fn open(&mut self, size: CallSize) {
+        self.open += 1;
+        let all = &mut self.open_size;
+        all.sent_bytes = all.sent_bytes.saturating_add(size.sent_bytes);
+        all.reply_tokens = all.reply_tokens.saturating_add(size.reply_tokens);
+    }
+
+    fn close(&mut self, size: CallSize) {
+        self.open = self.open.saturating_sub(1);
+        let all = &mut self.open_size;
+        all.sent_bytes = all.sent_bytes.saturating_sub(size.sent_bytes);
+        all.reply_tokens = all.reply_tokens.saturating_sub(size.reply_tokens);
+    }
+
+    /// What the open calls may cost, if that is known.
+    fn reserved(&self, price: Option<GroupPrice>) -> Option<u64> {
+        let by_price = price.map(|price| price.most_micro_usd(self.open_size));
+        let dearest = self.dearest_micro_usd;
+        let by_dearest = dearest.map(|dearest| u64::from(self.open).saturating_mul(dearest));
+        by_price.max(by_dearest)
+    }
 }
 
 impl Spend {
@@ -74,24 +127,40 @@ impl Spend {
     /// What the calls under way may cost, of which `left` is left.
     fn reserved(&self, left: u64) -> u64 {
         let under_way = self.groups.values().filter(|group| group.open > 0);
-        let each = under_way.map(|group| {
-            let dearest = group.dearest_micro_usd;
-            dearest.map_or(left, |dearest| {
-                u64::from(group.open).saturating_mul(dearest)
-            })
-        });
+        let each = under_way.map(|group| group.reserved(None).unwrap_or(left));
         each.fold(0, u64::saturating_add)
     }
 
-    /// Takes what an agent's frame says of calls. `open`: the group of its task's call that was
-    /// under way before it; `still`: whether one is after it.
-    pub(super) fn take(&mut self, event: &AgentEvent, open: Option<&str>, still: bool) {
-        match (event, open) {
-            (AgentEvent::Request(request), None) if still => {
-                self.group(&request.group).open += 1;
-            }
-            (_, Some(group)) if !still => self.close(group),
-            _ => {}
+    /// Whether the budget of a world allows one more call. `unknown`: what a group reserves of which
+    /// nothing is known.
+    fn affords_at(&self, limit: u64, prices: &GroupPrices, unknown: u64) -> Affordability {
+        if self.cost_micro_usd >= limit {
+            return Affordability::Refused;
+        }
+        let under_way = self.groups.iter().filter(|(_, group)| group.open > 0);
+        let each = under_way.map(|(name, group)| {
+            let reserved = group.reserved(prices.get(name).copied());
+            reserved.unwrap_or(unknown)
+        });
+        let reserved = each.fold(0, u64::saturating_add);
+        match self.open() > 0 && self.cost_micro_usd.saturating_add(reserved) >= limit {
+            true => Affordability::Held,
+            false => Affordability::Affordable,
+        }
+    }
+
+    /// Takes what an agent's frame says of calls. `open`: its task's call that was under way before
+    /// it; `after`: the one after it.
+    pub(super) fn take(
+        &mut self,
+        event: &AgentEvent,
+        open: Option<&ModelCall>,
+        after: Option<&ModelCall>,
+    ) {
+        match (open, after) {
+            (None, Some(call)) => self.group(&call.group).open(call.size),
+            (Some(call), None) => self.close(call),
+            (None, None) | (Some(_), Some(_)) => {}
         }
         let cost = match event {
             AgentEvent::Response(answer) => {
@@ -99,8 +168,8 @@ impl Spend {
                 // Nor does a repeated reply, for which nothing is charged.
                 let free = answer.error.is_some() || answer.repeats.is_some();
                 let shows = !free || answer.cost_micro_usd > 0;
-                if let Some(group) = open.filter(|_| shows) {
-                    let dearest = &mut self.group(group).dearest_micro_usd;
+                if let Some(call) = open.filter(|_| shows) {
+                    let dearest = &mut self.group(&call.group).dearest_micro_usd;
                     *dearest = Some(dearest.unwrap_or(0).max(answer.cost_micro_usd));
                 }
                 answer.cost_micro_usd
@@ -128,13 +197,12 @@ impl Spend {
     pub(super) fn close_all(&mut self, step: &Step) {
         let tasks = step.tasks.iter().flat_map(|tasks| &tasks.list);
         for call in tasks.filter_map(|task| task.open_call.as_ref()) {
-            self.close(&call.group);
+            self.close(call);
         }
     }
 
-    fn close(&mut self, group: &str) {
-        let group = self.group(group);
-        group.open = group.open.saturating_sub(1);
+    fn close(&mut self, call: &ModelCall) {
+        self.group(&call.group).close(call.size);
     }
 
     fn group(&mut self, name: &str) -> &mut GroupSpend {
@@ -161,12 +229,38 @@ impl RunState {
         })
     }
 
+    /// What the worlds of the run may cost, in millionths of a US dollar.
+    pub fn world_cost_limit(&self) -> Option<u64> {
+        Some(self.world_budget()?.max_llm_cost_micro_usd)
+    }
+
+    /// Whether the budget of the run's worlds allows one more model call. Where no file limits the
+    /// cost, the usual limit does not make the first call of a group wait for the price of another.
+    pub fn world_affords_a_call(&self, prices: &GroupPrices) -> Affordability {
+        let Some(budget) = self.world_budget() else {
+            return Affordability::Affordable;
+        };
+        let limit = budget.max_llm_cost_micro_usd;
+        let unknown = match budget.limits_cost {
+            true => limit.saturating_sub(self.spend.cost_micro_usd),
+            false => 0,
+        };
+        self.spend.affords_at(limit, prices, unknown)
+    }
+
+    /// Whether a file of the run's worlds limits the cost, and models without a price count against no
+    /// limit.
+    pub fn limits_world_cost(&self) -> bool {
+        let refused = self.outline.root().plan.policy.unpriced == Unpriced::Refuse;
+        refused && self.world_budget().is_some_and(|budget| budget.limits_cost)
+    }
+
     /// Counts the calls under way again, after steps have gone: nobody waits for theirs.
     pub(super) fn recount_calls(&mut self) {
         self.spend
             .groups
             .values_mut()
-            .for_each(|group| group.open = 0);
+            .for_each(|group| (group.open, group.open_size) = (0, CallSize::default()));
         let mut gone: Vec<bool> = Vec::with_capacity(self.scopes.len());
         for scope in &self.scopes {
             // A parent begins before its children.
@@ -180,7 +274,7 @@ impl RunState {
             let tasks = scope.steps.iter().flat_map(|step| &step.tasks);
             let calls = tasks.flat_map(|tasks| &tasks.list);
             for call in calls.filter_map(|task| task.open_call.as_ref()) {
-                self.spend.group(&call.group).open += 1;
+                self.spend.group(&call.group).open(call.size);
             }
         }
     }
@@ -194,8 +288,8 @@ impl RunState {
         }
     }
 
-    /// Whether only models whose price is known may be asked: what others cost would count as
-    /// nothing.
+    /// Whether only models whose price is known may be asked under the budget of the workflow: what
+    /// others cost would count as nothing.
     pub fn uses_priced_models_only(&self) -> bool {
         let refused = self.outline.root().plan.policy.unpriced == Unpriced::Refuse;
         self.budget().is_some() && refused && self.rules() >= RESERVING_RULES

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    AgentEvent, LostReason, Purpose, Report, StepInput, ToolReturned, WorkerEvent,
+    AgentEvent, LlmRequest, LostReason, Purpose, Report, StepInput, ToolReturned, WorkerEvent,
 };
 use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
@@ -138,10 +138,33 @@ pub struct ModelCall {
     pub digest: String,
     /// The model group it asks.
     pub group: String,
+    /// How large it is at most.
+    pub size: CallSize,
     /// What identical requests have in common with it, if it takes part in the cache.
     pub key: Option<RequestKey>,
     /// The recorded reply that answers it, if one did when it was asked.
     pub reply: Option<Arc<CachedReply>>,
+}
+
+/// How many tokens a model call may use at most. Whatever its messages refer to by frame is not
+/// counted, nor are tools.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct CallSize {
+    /// Bytes of the messages, of which a token has at least one.
+    pub sent_bytes: u64,
+    /// Tokens of the reply.
+    pub reply_tokens: u64,
+}
+
+impl CallSize {
+    /// Of a request that extends another one, or none.
+    fn of(request: &LlmRequest, base: Option<Self>) -> Self {
+        let before = base.map_or(0, |base| base.sent_bytes);
+        Self {
+            sent_bytes: before.saturating_add(request.messages.as_str().len() as u64),
+            reply_tokens: request.max_tokens.into(),
+        }
+    }
 }
 
 /// A report that was taken.
@@ -380,6 +403,12 @@ impl AgentTask {
                     seq,
                     digest: request.digest.clone(),
                     group: request.group.clone(),
+                    size: CallSize::of(
+                        request,
+                        request
+                            .base
+                            .and(self.last_call.as_ref().map(|call| call.size)),
+                    ),
                     key: None,
                     reply: None,
                 };

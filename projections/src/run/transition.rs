@@ -345,7 +345,7 @@ impl RunState {
         let failing = self.failing().is_some();
         let affordable = match event {
             AgentEvent::BudgetExhausted(spent) => {
-                self.budget() == Some(spent.limit_micro_usd)
+                [self.budget(), self.world_cost_limit()].contains(&Some(spent.limit_micro_usd))
                     && self.spend().cost_micro_usd == spent.cost_micro_usd
                     && spent.cost_micro_usd >= spent.limit_micro_usd
             }

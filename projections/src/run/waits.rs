@@ -100,15 +100,26 @@ impl RunState {
         true
     }
 
-    /// Whether nothing but people can move the run.
+    /// Whether nothing but people can move the run. What responders run is in scopes like any child;
+    /// what they ask is in none.
     pub(super) fn waits_for_people(&self) -> bool {
         self.suspended > 0
-            && self.todo.is_empty()
+            && self.has_nothing_to_decide()
             && self.retries.is_empty()
+            && !self.has_open_asks()
             && self.scopes.iter().all(|scope| {
                 scope.status != RunStatus::Running
                     || scope.steps.iter().all(|step| self.is_idle(step))
             })
+    }
+
+    /// Whether nothing is due. A run that loads worlds does not end while a workflow that a responder
+    /// runs waits for people, though all of its own steps are settled.
+    fn has_nothing_to_decide(&self) -> bool {
+        match self.responding() {
+            Some(responding) => self.todo_before_end().is_none() && responding.is_idle(),
+            None => self.todo.is_empty(),
+        }
     }
 
     /// Whether a step does not move by itself. One that holds a child moves as that does.

@@ -1,7 +1,7 @@
 //! The worlds of a run, if it loads any: see [`crate::world`].
 
 use ktsu_ledger::event::plan::world::WorldBudget;
-use ktsu_ledger::event::{PersonEvent, RunEvent, StepEvent, WorldEvent};
+use ktsu_ledger::event::{AgentEvent, OverlaySet, PersonEvent, RunEvent, StepEvent, WorldEvent};
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 use super::scope::Scope;
@@ -62,9 +62,10 @@ impl RunState {
     }
 
     /// Whether somebody may post to the run: it loads worlds and goes on by itself, or it is complete
-    /// and goes on with what is posted.
+    /// and goes on with what is posted. A recompute asks what was asked, and nothing else.
     pub fn takes_posts(&self) -> bool {
         self.responding.is_some()
+            && self.created.results.is_none()
             && match self.scope(0).map(|root| root.status) {
                 Some(RunStatus::Running) => self.failing().is_none() && !self.is_parked(),
                 Some(RunStatus::Complete) => true,
@@ -72,10 +73,32 @@ impl RunState {
             }
     }
 
+    /// Whether the run is complete, and its responders would react to something that came since: a
+    /// person laid a value over the output of a step.
+    pub fn has_unseen_triggers(&self) -> bool {
+        let complete = self
+            .scope(0)
+            .is_some_and(|root| root.status == RunStatus::Complete);
+        complete && self.responding().is_some_and(|all| !all.is_idle())
+    }
+
+    /// Whether responders of the run, which is complete, react to a value that a person lays over an
+    /// output of a step.
+    pub fn reacts_to_overlay(&self, set: &OverlaySet) -> bool {
+        let complete = self
+            .scope(0)
+            .is_some_and(|root| root.status == RunStatus::Complete);
+        complete
+            && !self.is_parked()
+            && self
+                .responding()
+                .is_some_and(|all| all.reacts_to_overlay(&set.field, &set.value))
+    }
+
     /// Whether a person may raise the budget of the run's worlds: it goes on, has completed, or failed
     /// because the budget is used up.
     pub fn may_raise_budget(&self) -> bool {
-        let Some(responding) = self.responding() else {
+        let Some(responding) = self.responding().filter(|_| self.created.results.is_none()) else {
             return false;
         };
         match self.scope(0).map(|root| root.status) {
@@ -224,12 +247,16 @@ impl RunState {
     /// Takes any frame, behind everything else that takes it. `until`: what could move the run until
     /// then.
     pub(super) fn apply_to_worlds(&mut self, frame: &Frame, until: MovedBy) {
+        let refused = self.is_refused_by_worlds(frame);
         // Without worlds this is all that they cost.
         let Some(mut responding) = self.responding.take() else {
             return;
         };
         responding.apply_time(frame, until);
         responding.apply(frame);
+        if refused {
+            responding.refuse_call();
+        }
         if frame.scope.is_empty() {
             self.apply_steps_to_worlds(frame, &mut responding);
         }
@@ -239,6 +266,14 @@ impl RunState {
         if self.status().is_terminal() && frame.event.is_world_input() {
             self.reopen(frame);
         }
+    }
+
+    /// Whether a frame says that the budget of the worlds does not allow a model call.
+    fn is_refused_by_worlds(&self, frame: &Frame) -> bool {
+        let Event::Agent(AgentEvent::BudgetExhausted(spent)) = &frame.event else {
+            return false;
+        };
+        self.world_cost_limit() == Some(spent.limit_micro_usd)
     }
 
     /// A run that had ended goes on because of what somebody posted, or with a raised budget. Steps

@@ -24,6 +24,7 @@ impl RaisedLimits {
     pub(super) fn over(&self, limits: WorldBudget) -> WorldBudget {
         WorldBudget {
             max_events: self.events.unwrap_or(limits.max_events),
+            limits_cost: limits.limits_cost,
             max_llm_cost_micro_usd: self.cost_micro_usd.unwrap_or(limits.max_llm_cost_micro_usd),
             max_recursion_depth: self.depth.unwrap_or(limits.max_recursion_depth),
             max_wall_ms: self.wall_ms.unwrap_or(limits.max_wall_ms),

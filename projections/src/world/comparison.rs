@@ -1,6 +1,6 @@
 //! Two worlds side by side: what only one of them has, and what differs in both, field by field.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use utoipa::ToSchema;
 
@@ -10,7 +10,7 @@ use super::object::{WorldObject, WorldRelation};
 use crate::value_diff::{self, Change};
 
 /// How the second of two worlds differs from the first. Ids ascend.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct WorldComparison {
     /// Objects that only the second has.
@@ -28,7 +28,7 @@ pub struct WorldComparison {
 }
 
 /// An object or a relation that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct PatchedEntry {
     /// Its id.

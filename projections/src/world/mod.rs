@@ -12,8 +12,9 @@
 //! Pieces: [`graph`] the world and its rules; [`object`] what it holds; `index` and [`find`]
 //! look-ups whose cost does not grow with it; [`hash`] and [`diff`] its identity and its
 //! differences; [`derivation`] keys and ids; [`activity`] depth and counts of world frames;
-//! [`responding`] the queue; `posts` what people posted; `budget` and `wall_time` limits and the
-//! time used up; [`steps`] completed steps as objects; [`comparison`] two worlds field by field.
+//! [`responding`] the queue; `posts` what people posted; `failures` those that did not stop the run;
+//! `budget` and `wall_time` limits and the time used up; [`steps`] completed steps as objects;
+//! [`comparison`] two worlds field by field.
 
 pub mod activity;
 mod budget;
@@ -22,6 +23,7 @@ pub mod comparison;
 pub mod derivation;
 pub mod describe;
 pub mod diff;
+mod failures;
 pub mod find;
 pub mod graph;
 pub mod hash;
@@ -39,6 +41,7 @@ pub use activity::Activity;
 pub use comparison::WorldComparison;
 pub use derivation::TriggerKey;
 pub use diff::WorldDiff;
+pub use failures::ResponderFailures;
 pub use find::Condition;
 pub use graph::World;
 pub use index::{IndexValue, IndexedFields};

@@ -20,6 +20,7 @@ mod pending;
 mod queue;
 mod redefine;
 mod timers;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -41,9 +42,11 @@ use timers::Timers;
 use super::activity::{Activity, is_address};
 use super::budget::RaisedLimits;
 use super::derivation::{GOAL_ACTOR, TriggerKey};
+use super::failures::Failures;
 use super::graph::{World, WorldChange};
 use super::posts::Posts;
 use super::reactions::Reactions;
+use super::steps::{STEP_OBJECT, member};
 use super::tasks::{TaskOrder, TaskPhase, Tasks, WorldTask, came_to_nothing, has_no_gateway};
 use super::trigger::{TaskContext, Trigger, TriggerSubject};
 use super::wall_time::WallTime;
@@ -80,6 +83,9 @@ pub struct Responding {
     wall: WallTime,
     /// Whether the timer of the budget fired, until limits are raised.
     is_time_up: bool,
+    failures: Failures,
+    /// Whether a model call was refused, since the cost had reached its limit, until limits are raised.
+    is_call_refused: bool,
 }
 
 impl Responding {
@@ -107,6 +113,8 @@ impl Responding {
             exhausted: None,
             wall: WallTime::default(),
             is_time_up: false,
+            failures: Failures::default(),
+            is_call_refused: false,
         }
     }
 
@@ -235,14 +243,14 @@ impl Responding {
                 self.tasks.announce(&frame.scope, frame.seq, None);
             }
             Event::Run(RunEvent::Failed(_)) if is_address(&frame.scope) => {
-                self.tasks.set_aside(&frame.scope);
+                self.tasks.set_aside(&frame.scope, frame.seq);
             }
             Event::Agent(AgentEvent::Finished(end))
                 if is_address(&end.step) && came_to_nothing(end) =>
             {
                 match has_no_gateway(end) {
-                    true => self.tasks.leave_unanswered(&end.step),
-                    false => self.tasks.set_aside(&end.step),
+                    true => self.tasks.leave_unanswered(&end.step, frame.seq),
+                    false => self.tasks.set_aside(&end.step, frame.seq),
                 }
             }
             Event::Run(RunEvent::Branched(_)) => self.posts.begin_branch(),
@@ -293,6 +301,15 @@ impl Responding {
         );
         self.enqueue(frame, "object.patched", change, queued);
         self.advance();
+    }
+
+    /// Whether anybody reacts to such an overlay.
+    pub fn reacts_to_overlay(&self, field: &str, value: &CanonicalJson) -> bool {
+        let patch = member(field, value);
+        let reacting = self
+            .reactions
+            .candidates("object.patched", Some(STEP_OBJECT), Some(&patch));
+        !reacting.is_empty()
     }
 
     /// What a responder asked or ran has ended with this outcome, `{output}` or `{error}`: its
@@ -358,10 +375,14 @@ impl Responding {
             }
             WorldEvent::Failed(failed) => {
                 self.rejected = None;
+                let goes_on = self.reactions.goes_on(&failed.responder);
+                if goes_on {
+                    self.failures.take(failed);
+                }
                 if let Some(address) = &failed.address {
-                    match self.reactions.goes_on(&failed.responder) {
+                    match goes_on {
                         true => self.tasks.forget(address),
-                        false => self.tasks.set_aside(address),
+                        false => self.tasks.set_aside(address, frame.seq),
                     }
                 }
                 if failed.responder == GOAL_ACTOR && !self.has_fired {
@@ -388,7 +409,8 @@ impl Responding {
             | WorldEvent::BudgetRaised(_) => {
                 if let WorldEvent::BudgetRaised(raised) = event {
                     self.raised.take(raised);
-                    (self.exhausted, self.is_time_up) = (None, false);
+                    self.exhausted = None;
+                    (self.is_time_up, self.is_call_refused) = (false, false);
                 } else if let WorldEvent::BudgetExhausted(exhausted) = event {
                     self.exhausted = Some(Box::new(exhausted.clone()));
                 }

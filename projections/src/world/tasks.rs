@@ -25,6 +25,8 @@ pub struct WorldTask {
     pub attempts: u32,
     /// Whether it is set aside because no gateway knows its model group.
     pub is_unanswered: bool,
+    /// The frame that set it aside, if it is.
+    pub set_aside_by: Option<u64>,
 }
 
 /// Where a task stands. It is forgotten when its responder has reacted to its end.
@@ -89,6 +91,7 @@ impl Tasks {
             phase,
             attempts: 0,
             is_unanswered: false,
+            set_aside_by: None,
         };
         self.all.insert(order, task);
     }
@@ -129,15 +132,22 @@ impl Tasks {
         }
     }
 
-    pub(super) fn set_aside(&mut self, address: &str) {
+    /// This frame says that it came to nothing.
+    pub(super) fn set_aside(&mut self, address: &str, seq: u64) {
         self.change(address, TaskPhase::SetAside);
+        if let Some(task) = self.get_mut(address) {
+            task.set_aside_by = Some(seq);
+        }
+    }
+
+    fn get_mut(&mut self, address: &str) -> Option<&mut WorldTask> {
+        self.all.get_mut(self.by_address.get(address)?)
     }
 
     /// It is set aside, because no gateway knows its model group.
-    pub(super) fn leave_unanswered(&mut self, address: &str) {
-        self.set_aside(address);
-        let order = self.by_address.get(address);
-        if let Some(task) = order.and_then(|order| self.all.get_mut(order)) {
+    pub(super) fn leave_unanswered(&mut self, address: &str, seq: u64) {
+        self.set_aside(address, seq);
+        if let Some(task) = self.get_mut(address) {
             task.is_unanswered = true;
         }
     }
@@ -168,7 +178,7 @@ impl Tasks {
         let order = self.by_address.get(address)?;
         let task = self.all.get_mut(order)?;
         let before = std::mem::replace(&mut task.phase, phase);
-        task.is_unanswered = false;
+        (task.is_unanswered, task.set_aside_by) = (false, None);
         let responder = &task.context.responder;
         let one = self.by_responder.entry(Arc::clone(responder)).or_default();
         let was = u32::from(matches!(before, TaskPhase::Announced { .. }));

@@ -11,7 +11,7 @@ use crate::used_time::UsedTime;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct WallTime {
     used: UsedTime,
-    /// How long no engine ran, the machine slept, or only timers of responders could move it.
+    /// How long no engine ran, the machine slept, or only people or timers of responders could move it.
     down_ms: u64,
 }
 
@@ -32,7 +32,8 @@ impl WallTime {
         let before = self.used.millis();
         self.used.apply(frame, until != MovedBy::Work);
         let since = self.used.millis().saturating_sub(before);
-        if until == MovedBy::Timers {
+        if until != MovedBy::Work {
+            // Of a wait for people, what a decision of theirs did not end.
             self.down_ms += since;
         } else if let Event::Run(RunEvent::Continued(again)) = &frame.event
             && again.why == ContinueReason::Restart

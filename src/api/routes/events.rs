@@ -11,6 +11,7 @@ use futures_util::stream::{self, Stream};
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
 use super::query::{Query, QueryParameters, RawQuery};
 use crate::problems;
+use ktsu_codes::ErrorCode;
 use ktsu_delivery::FramePattern;
 use ktsu_history::event_page::AppendedFrame;
 use ktsu_orchestrator::Orchestrator;
@@ -75,6 +76,9 @@ pub(super) async fn events(
     let feed = orchestrator.events().clone();
     let waiter = feed.subscribe();
     let given = last.map(|last| last.saturating_add(1)).or(wanted.from);
+    if let Some(from) = given {
+        must_be_within(from, feed.last_position().await?)?;
+    }
     let from = match given {
         Some(from) => from,
         None if wanted.is_live => feed.last_position().await?.saturating_add(1),
@@ -91,6 +95,19 @@ pub(super) async fn events(
     };
     let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
     Ok(events.into_response())
+}
+
+/// Refuses a position beyond the ledger, which may have been restored from an earlier copy: frames
+/// that are appended up to there would be skipped.
+fn must_be_within(from: u64, last: u64) -> Result<(), ProblemDetails> {
+    if from <= last.saturating_add(1) {
+        return Ok(());
+    }
+    let words = format!(
+        "the last position of the ledger is {last}, and frames from {from} on were asked for"
+    );
+    Err(ProblemDetails::new(ErrorCode::InvalidQuery, words)
+        .with_hint(format!("from={last} or an earlier position, or live=true")))
 }
 
 /// A follower that was told no newer position for this many frames is told one.

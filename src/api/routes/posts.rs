@@ -15,10 +15,7 @@ use ktsu_orchestrator::HumanCommand;
 use ktsu_server::body::JsonBody;
 use ktsu_server::{FieldViolation, ProblemDetails};
 use ktsu_workflow::admit::post::{MAX_POST_EVENTS, Members, PostCommand, PostedEvent};
-use ktsu_workflow::world::is_kit_event;
-
-/// The most characters of an id or of a type.
-const MAX_NAME: usize = 256;
+use ktsu_workflow::world::{MAX_ID_CHARS, is_kit_event};
 
 /// Posts events to the world of a run, which goes on with them if it is complete.
 #[utoipa::path(post, path = "/runs/{id}/events",
@@ -155,12 +152,12 @@ fn read_event(event: &Value, at: &str) -> Result<PostedEvent, FieldViolation> {
 fn name(text: String, at: &str, member: &str) -> Result<String, FieldViolation> {
     let rule = match text.chars().count() {
         0 => "minLength",
-        1..=MAX_NAME => return Ok(text),
+        1..=MAX_ID_CHARS => return Ok(text),
         _ => "maxLength",
     };
     Err(FieldViolation {
         path: format!("{at}/data/{member}"),
-        message: format!("must have 1 to {MAX_NAME} characters"),
+        message: format!("must have 1 to {MAX_ID_CHARS} characters"),
         rule: rule.to_owned(),
     })
 }

@@ -55,7 +55,7 @@ pub(super) async fn add(
         return Err(ProblemDetails::new(ErrorCode::SubscriptionRefused, words)
             .with_hint("deliveries are signed: the receiver needs no password"));
     }
-    let added = orchestrator.subscriptions().add(new).await;
+    let added = orchestrator.subscribe(new).await;
     let added = shown(added.map_err(problems::subscription_error)?);
     let added = added.ok_or(ErrorCode::Internal)?;
     Ok((StatusCode::CREATED, Json(added)))

@@ -25,7 +25,7 @@ use ktsu_projections::value_diff::Change;
 use ktsu_server::FieldViolation;
 
 pub use approvals::{Decide, Decision, ToolMessage, ToolMessages};
-pub use comparison::{DiffView, Replay, Replayed};
+pub use comparison::{DiffView, RecomputedWorld, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
     Branch, CommandRecorded, Effects, Fork, Overlay, RaisedLimits, Resume, Retry, RunCommandView,
@@ -55,7 +55,7 @@ pub struct Accepted {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Recompute {
-    /// The path of a step: `triage`, `call/inner`; absent for all of them.
+    /// The path of a step: `triage`, `call/inner`, or the address of a question; absent for all of them.
     #[schema(min_length = 1)]
     pub step: Option<String>,
 }
@@ -84,15 +84,18 @@ pub struct Recomputed {
     pub status: String,
     /// The requested step.
     pub step: Option<String>,
-    /// One for each task of an agent; empty while the recompute is in progress.
+    /// One for each task of an agent and each question of a responder; empty while the recompute is in
+    /// progress.
     pub tasks: Vec<ComparedTask>,
+    /// Which objects would differ; absent unless the run loads worlds and has been compared.
+    pub world: Option<RecomputedWorld>,
 }
 
 /// The result of recomputing one task.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ComparedTask {
-    /// The step, by its path from the run.
+    /// The step, by its path from the run, or the address of a question: `@NAME.KEY`.
     pub step: String,
     /// The item of a fan-out.
     pub item: Option<u32>,

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use ktsu_ledger::event::{AgentEvent, LlmRequest, LlmResponse};
 use ktsu_ledger::{Actor, CanonicalJson, Event, Frame};
 use ktsu_projections::run::reply_cache::{CachedReply, RequestKey};
-use ktsu_projections::run::task::ModelCall;
+use ktsu_projections::run::task::{CallSize, ModelCall};
 use serde_json::{Value, json};
 
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, TaskProgress};
@@ -124,6 +124,7 @@ impl AgentTimeline<'_> {
             seq: answer.request,
             digest: asked.digest.clone(),
             group: asked.group.clone(),
+            size: CallSize::default(),
             key: None,
             reply: None,
         };

@@ -15,8 +15,8 @@ use ktsu_projections::run::RunState;
 use ktsu_projections::world::Responding;
 use ktsu_projections::world::activity::is_world_frame;
 use ktsu_projections::world::derivation::GOAL_ACTOR;
-use ktsu_projections::world::responding::Firing;
 use ktsu_workflow::definition::{CompiledWorlds, Definition};
+use ktsu_workflow::next::dropped_outputs;
 use ktsu_workflow::replay::Definitions;
 
 use super::content::too_large;
@@ -434,7 +434,7 @@ fn judge_exhausted(
     });
     let words = "no such limit would be exceeded";
     wrong_if(!exceeds || told.reasons.is_empty(), words)?;
-    let dropped = responding.firing().map_or(0, Firing::left);
+    let dropped = dropped_outputs(worlds, responding);
     let right = told.event_count == activity.events()
         && told.dropped.outputs == dropped
         && told.dropped.triggers == responding.queued_triggers()

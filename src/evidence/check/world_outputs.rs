@@ -24,6 +24,8 @@ pub(super) struct ReactingCandidate {
     at: u32,
     responder: String,
     items: Option<u32>,
+    /// Whether its items could not be evaluated: it makes nothing and fails.
+    fails: bool,
 }
 
 /// What responders may make next.
@@ -34,8 +36,8 @@ pub(super) struct Outputs<'a> {
     pub(super) fired: &'a [ReactingCandidate],
 }
 
-/// Whether verdicts are such as the definition of their responders allows; those that react. Which of
-/// them wait, the fold has seen to.
+/// Whether verdicts are such as the definition of their responders allows; those that react, or fail.
+/// Which of them wait, the fold has seen to.
 pub(super) fn judge_candidates(
     worlds: &CompiledWorlds,
     candidates: &[Candidate],
@@ -58,15 +60,17 @@ pub(super) fn judge_candidates(
             false => told.items.is_none() && told.entries == 0 && told.task.is_none(),
         };
         let reason = told.reason.is_some() == (told.verdict == FiringVerdict::Failed);
+        let may_fail = told.verdict == FiringVerdict::Failed && responder.for_each.is_some();
         wrong_if(
-            !(right && reason),
+            !(right && reason && (may_fail || !told.fails)),
             "a verdict is not one that its responder can have",
         )?;
-        if reacts {
+        if reacts || told.fails {
             fired.push(ReactingCandidate {
                 at,
                 responder: told.responder.clone(),
                 items: told.items,
+                fails: told.fails,
             });
         }
     }
@@ -138,6 +142,11 @@ impl Outputs<'_> {
         let last = to.map_or(u32::MAX, |to| to.candidate);
         let fired = self.fired.iter();
         for one in fired.filter(|one| (from.candidate..=last).contains(&one.at)) {
+            let is_last = to.is_some_and(|to| to.candidate == one.at);
+            if one.fails {
+                wrong_if(!is_last, words)?;
+                continue;
+            }
             let Some(CompiledResponse::Emit(entries)) = self
                 .worlds
                 .responder(&one.responder)
@@ -374,14 +383,23 @@ impl Outputs<'_> {
             return Ok(());
         }
         let words = "its responder has no such entry";
-        let entry = failed.entry.ok_or(words)?;
         let trigger = self.trigger(frame).ok_or("it has no trigger")?;
         let responder = self.responder(&failed.responder)?;
-        let known = (entry as usize) < entries(responder, &trigger).len();
         let found = self
             .fired
             .iter()
             .find(|one| one.responder == failed.responder);
+        if let Some(failing) = found.filter(|one| one.fails) {
+            wrong_if(failed.entry.is_some() || failed.item.is_some(), words)?;
+            let to = OutputPlace {
+                candidate: failing.at,
+                item: 0,
+                entry: 0,
+            };
+            return self.skips(&trigger, Some(to));
+        }
+        let entry = failed.entry.ok_or(words)?;
+        let known = (entry as usize) < entries(responder, &trigger).len();
         let fits = found.is_some_and(|one| {
             let item = failed.item.unwrap_or(0);
             one.items.is_some() == failed.item.is_some() && item < one.items.unwrap_or(1)

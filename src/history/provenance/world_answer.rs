@@ -80,7 +80,7 @@ pub(super) fn answer(
     let field = whole.find(&below).ok_or_else(|| {
         let there = whole.members().unwrap_or_default();
         gone(
-            format!("{id} has no {path}"),
+            format!("{id} has no field {}", rest.join(".")),
             there.keys().cloned().collect(),
         )
     })?;

@@ -46,9 +46,13 @@ pub(crate) fn find<'p>(
     }
     if let Some((index, below)) = rest.split_first()
         && let Ok(index) = index.parse::<usize>()
-        && let Some(object) = world.of_type(name).nth(index)
     {
-        return Ok((Found::Object(Arc::clone(object)), below));
+        let count = world.of_type(name).count();
+        match world.of_type(name).nth(index) {
+            Some(object) => return Ok((Found::Object(Arc::clone(object)), below)),
+            None if count > 0 => return Err(beyond(world, name, (index, count))),
+            None => {}
+        }
     }
     let of_type: Vec<&Arc<WorldObject>> = world.of_type(name).take(MAX_SUGGESTIONS).collect();
     match of_type.as_slice() {
@@ -65,6 +69,23 @@ pub(crate) fn find<'p>(
         }
     }
     by_beginning(world, name).map(|found| (found, rest))
+}
+
+/// There are fewer objects of the type than an index says.
+fn beyond(world: &World, name: &str, (index, count): (usize, usize)) -> FieldNotFoundError {
+    let message = match count {
+        1 => format!("there is no {name}[{index}]: {name}[0] is the only one of its type"),
+        _ => {
+            let last = count - 1;
+            format!("there is no {name}[{index}]: there are {count}, {name}[0] to {name}[{last}]")
+        }
+    };
+    let ids = world.of_type(name).take(MAX_SUGGESTIONS);
+    FieldNotFoundError {
+        unnamed: "the type has fewer objects".to_owned(),
+        message,
+        there: ids.map(|object| object.id.to_string()).collect(),
+    }
 }
 
 /// The one whose id begins like this.

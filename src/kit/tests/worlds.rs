@@ -324,6 +324,23 @@ fn faults_of_worlds_say_what_to_write_instead() {
             "1:52 missed-later: \"c\" reads Claim, and nothing reacts when one comes later (add a responder on object.created of Claim)",
         ),
         (
+            // Whoever posts names events as he likes.
+            "- {name: a, on: x.another.paid, emit: []}",
+            "",
+        ),
+        (
+            "- {name: a, on: note, emit: [{object: {type: step, data: {x: 1}}}]}",
+            "1:46 reserved-name: \"step\" is the type of what stands for a step (steps alone make such objects: declare a type of your own)",
+        ),
+        (
+            "- {name: a, on: note, emit: [{remove: {relation: ''}}]}",
+            "1:50 bad-value: the id of a relation has 0 characters: expected 1 to 256",
+        ),
+        (
+            "- {name: a, on: note, emit: [{patch: {id: '', data: {text: a}}}]}",
+            "1:43 bad-value: the id of an object has 0 characters: expected 1 to 256",
+        ),
+        (
             "- {name: a, on: step.completed, emit: []}",
             "1:17 unreachable-responder: no step of this kit ever completes in a run of its own (step.completed is about the steps of a root workflow)",
         ),

@@ -3,7 +3,7 @@
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::YamlNode;
 use ktsu_ledger::event::plan::world::{EntryPlan, IfExists, MakePlan};
-use ktsu_workflow::world::{MAX_ENTRIES, STEP_ID_PREFIX};
+use ktsu_workflow::world::{MAX_ENTRIES, MAX_ID_CHARS, STEP_ID_PREFIX, STEP_OBJECT};
 
 use super::draft::TypeKind;
 use super::rule::RuleReader;
@@ -86,17 +86,38 @@ fn make(rule: &mut RuleReader<'_, '_>, fields: &Fields<'_>, made: &str) -> Optio
         _ => {
             let fields = rule.reader.shaped(body, &shape::REMOVE)?;
             let node = fields.get("relation")?;
-            let relation = rule.text(node, "the id of a relation")?;
+            let relation = id(rule, node, "the id of a relation")?;
             Some(MakePlan::Remove { relation })
         }
     }
 }
 
+/// An id: neither empty nor, without a template, longer than any id may be.
+fn id(rule: &mut RuleReader<'_, '_>, node: &YamlNode, what: &str) -> Option<String> {
+    let text = rule.text(node, what)?;
+    let length = text.chars().count();
+    let is_fixed = !text.contains("{{");
+    if length > 0 && (length <= MAX_ID_CHARS || !is_fixed) {
+        return Some(text);
+    }
+    let words = format!("{what} has {length} characters: expected 1 to {MAX_ID_CHARS}");
+    let fault = Fault::new(FaultCode::BadValue, node.place, words);
+    rule.reader.reject(fault)
+}
+
 fn object(rule: &mut RuleReader<'_, '_>, body: &YamlNode) -> Option<MakePlan> {
     let fields = rule.reader.shaped(body, &shape::OBJECT)?;
-    let kind = fields
-        .get("type")
-        .and_then(|node| rule.mention_type(node, TypeKind::Object));
+    let kind = fields.get("type").and_then(|node| {
+        let kind = rule.mention_type(node, TypeKind::Object)?;
+        if kind == STEP_OBJECT {
+            let words = format!("{kind:?} is the type of what stands for a step");
+            let fault = Fault::new(FaultCode::ReservedName, node.place, words);
+            return rule
+                .reader
+                .reject(fault.hint("steps alone make such objects: declare a type of your own"));
+        }
+        Some(kind)
+    });
     let data = fields.get("data").map(|node| rule.map(node, "data"));
     Some(MakePlan::Object {
         data: data.unwrap_or_default(),
@@ -107,7 +128,7 @@ fn object(rule: &mut RuleReader<'_, '_>, body: &YamlNode) -> Option<MakePlan> {
 fn patch(rule: &mut RuleReader<'_, '_>, body: &YamlNode) -> Option<MakePlan> {
     let fields = rule.reader.shaped(body, &shape::PATCH)?;
     let id = fields.get("id").and_then(|node| {
-        let id = rule.text(node, "the id of an object")?;
+        let id = id(rule, node, "the id of an object")?;
         if id.starts_with(STEP_ID_PREFIX) {
             let words = format!("{id:?} stands for a step, and only the step makes it");
             let fault = Fault::new(FaultCode::ReservedId, node.place, words);
@@ -129,7 +150,7 @@ fn relation(rule: &mut RuleReader<'_, '_>, body: &YamlNode) -> Option<MakePlan> 
         .and_then(|node| rule.mention_type(node, TypeKind::Relation));
     let mut text = |key: &str, what: &str| {
         let node = fields.get(key)?;
-        rule.text(node, what)
+        id(rule, node, what)
     };
     let from = text("from", "the id of an object");
     let to = text("to", "the id of an object");

@@ -135,6 +135,7 @@ fn budget(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<WorldBudget> {
     let cost = cost.map(|usd| rounded(usd * 1_000_000.0));
     Some(WorldBudget {
         max_events: max_events.unwrap_or(usual.max_events),
+        limits_cost: cost.is_some(),
         max_llm_cost_micro_usd: cost.unwrap_or(usual.max_llm_cost_micro_usd),
         max_recursion_depth: depth
             .and_then(|depth| u32::try_from(depth).ok())

@@ -14,8 +14,8 @@ use super::{params, reach};
 use crate::links;
 use crate::loader::Loader;
 
-/// Checks every link of the worlds of a kit. `kit`: its name, by which its own events are known.
-pub(crate) fn check(loader: &mut Loader, kit: &str) {
+/// Checks every link of the worlds of a kit.
+pub(crate) fn check(loader: &mut Loader) {
     let worlds: Worlds<'_> = loader
         .worlds
         .iter()
@@ -28,7 +28,7 @@ pub(crate) fn check(loader: &mut Loader, kit: &str) {
     // Of a world that cannot be read it is not known what it declares.
     if worlds.len() == loader.worlds.len() {
         types(&worlds, &mut found);
-        reach::check(loader, &worlds, kit, &mut found);
+        reach::check(loader, &worlds, &mut found);
     }
     runs(loader, &worlds, &mut found);
     variables(loader, &worlds, &mut found);

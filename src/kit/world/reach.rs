@@ -14,7 +14,6 @@ use ktsu_workflow::world::{GOAL_OBJECT, STEP_OBJECT, TriggerKind, names_wanted_a
 use serde_json::Value;
 
 use super::draft::{ResponderDraft, Worlds};
-use super::responder::is_of_another_kit;
 use crate::loader::Loader;
 
 /// A responder, and where it stands.
@@ -25,7 +24,7 @@ struct PlacedResponder<'l> {
 }
 
 /// Looks through the worlds of a kit.
-pub(super) fn check(loader: &Loader, worlds: &Worlds<'_>, kit: &str, found: &mut Vec<Fault>) {
+pub(super) fn check(loader: &Loader, worlds: &Worlds<'_>, found: &mut Vec<Fault>) {
     let mut responders = Vec::new();
     for (path, draft) in worlds {
         let placed = draft.plan.all_responders().zip(&draft.responders);
@@ -46,7 +45,7 @@ pub(super) fn check(loader: &Loader, worlds: &Worlds<'_>, kit: &str, found: &mut
         made.extend(entries(placed.plan).filter_map(created));
     }
     for placed in &responders {
-        found.extend(unreachable(placed, steps, kit));
+        found.extend(unreachable(placed, steps));
         found.extend(made_twice(placed));
         found.extend(missed(placed, &responders, &made));
     }
@@ -71,9 +70,9 @@ fn created(entry: &EntryPlan) -> Option<&str> {
     }
 }
 
-/// A responder none of whose events can happen. Objects, relations and notes can be posted; steps
-/// complete only where there are some, and events of another kit are not posted to this one.
-fn unreachable(placed: &PlacedResponder<'_>, steps: bool, kit: &str) -> Option<Fault> {
+/// A responder none of whose events can happen. Anything but what steps do can be posted, and steps
+/// complete only where there are some.
+fn unreachable(placed: &PlacedResponder<'_>, steps: bool) -> Option<Fault> {
     let never = |event: &String| {
         let of_steps = event == "step.completed"
             || placed
@@ -82,23 +81,14 @@ fn unreachable(placed: &PlacedResponder<'_>, steps: bool, kit: &str) -> Option<F
                 .first()
                 .is_some_and(|kind| kind == STEP_OBJECT)
                 && placed.plan.types.len() == 1;
-        (of_steps && !steps) || is_of_another_kit(event, kit)
+        of_steps && !steps
     };
     let events = &placed.plan.on;
     if events.is_empty() || !events.iter().all(never) {
         return None;
     }
-    let first = events.first()?;
-    let (words, hint) = match is_of_another_kit(first, kit) {
-        true => (
-            format!("nothing posts {first:?} to this kit"),
-            format!("events of this kit are x.{kit}.NAME"),
-        ),
-        false => (
-            "no step of this kit ever completes in a run of its own".to_owned(),
-            "step.completed is about the steps of a root workflow".to_owned(),
-        ),
-    };
+    let words = "no step of this kit ever completes in a run of its own".to_owned();
+    let hint = "step.completed is about the steps of a root workflow";
     let place = placed.draft.on;
     Some(warning(placed, FaultCode::UnreachableResponder, place, words).hint(hint))
 }

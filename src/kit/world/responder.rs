@@ -7,9 +7,7 @@ use ktsu_ledger::event::plan::world::{
     ResponderWork,
 };
 use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
-use ktsu_workflow::world::{
-    EVENTS, MAX_AFTER_MS, MAX_MESSAGES, MAX_TRIGGERS, TriggerKind, is_kit_event,
-};
+use ktsu_workflow::world::{EVENTS, MAX_AFTER_MS, MAX_MESSAGES, MAX_TRIGGERS, TriggerKind};
 
 use super::draft::{ResponderDraft, TypeKind};
 use super::entries::{self, EntryList};
@@ -376,9 +374,4 @@ fn on_error(rule: &mut RuleReader<'_, '_>, fields: &Fields<'_>) -> OnError {
         rule.reader.fault(fault.hint(hint));
     }
     said.unwrap_or_default()
-}
-
-/// Whether an event is one that another kit's posts make.
-pub(super) fn is_of_another_kit(event: &str, kit: &str) -> bool {
-    is_kit_event(event) && event.split('.').nth(1) != Some(kit)
 }

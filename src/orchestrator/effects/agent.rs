@@ -121,13 +121,14 @@ pub(crate) fn prepare(
         confidence_threshold: spec.threshold.map(|most| f64::from(most) / 1_000_000.0),
         max_turns: spec.max_turns,
         model: ModelSettings {
+            priced_only: state.uses_priced_models_only()
+                || (state.limits_world_cost() && !shared.peers.is_free(&spec.group)),
             cache: state.task_repeats_replies(place) && shared.peers.routing(&spec.group).is_some(),
             group: spec.group,
             max_tokens: spec.max_tokens,
             temperature: spec
                 .temperature_millionths
                 .map(|one| f64::from(one) / 1_000_000.0),
-            priced_only: state.uses_priced_models_only(),
         },
         tool_servers: servers,
         output_schema: spec.schema.as_ref().map(CanonicalJson::to_value),
@@ -265,7 +266,7 @@ impl Dispatch {
                     let refused: Option<TaskRefused> = serde_json::from_slice(&body).ok();
                     let why = refused.map(|refused| refused.message).unwrap_or_default();
                     let words = format!("the runtime refused the task with status {status}: {why}");
-                    let words = shared.secrets.redactor.redact_text(&words);
+                    let words = shared.secrets.redactor().redact_text(&words);
                     return self
                         .dispatch_refused(&mailbox, "runtime_refused", &words)
                         .await;

@@ -98,13 +98,13 @@ fn server(spec: ServerSpec, mut secret: ServerParamValues) -> ToolServer {
     }
 }
 
-/// What a recompute or a baseline does not call: all tools of a stateful server, and all tools that
-/// need an approval.
+/// What a recompute or a baseline does not call: all tools of a stateful server or of one that reads
+/// the run, and all tools that need an approval.
 fn without_secrets(stream: &StreamId, plan: &ServerPlan) -> Vec<String> {
     if stream.kind() != RECOMPUTE_KIND {
         return Vec::new();
     }
-    if plan.stateful {
+    if plan.stateful || plan.reads_its_run() {
         return vec!["*".to_owned()];
     }
     let gated = plan.tools.iter().filter(|rule| rule.approval.is_some());

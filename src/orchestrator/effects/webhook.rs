@@ -79,7 +79,7 @@ pub(super) fn prepare(
     };
     let request = request(plan, &step.work, values, &delivery, fixed).ok_or(REFUSED);
     let request = request.and_then(|mut request| {
-        request.keep += response_margin(&shared.secrets.redactor);
+        request.keep += response_margin(&shared.secrets.redactor());
         send_finished(request, &step.work, values, &delivery, now)
     });
     let answer = WebhookAnswer {
@@ -204,7 +204,7 @@ impl WebhookSend {
 fn response_received(shared: &Shared, answer: &mut WebhookAnswer, response: &EgressResponse) {
     answer.status = Some(response.status);
     answer.duration_ms = response.duration_ms;
-    let (recorded, whole) = recorded_body(&shared.secrets.redactor, response);
+    let (recorded, whole) = recorded_body(&shared.secrets.redactor(), response);
     answer.truncated = !whole;
     answer.response = recorded;
     if !(200..300).contains(&response.status) {

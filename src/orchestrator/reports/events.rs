@@ -3,6 +3,7 @@
 mod tools;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{
@@ -25,7 +26,7 @@ pub(super) struct ReportContext<'a> {
     pub(super) item: Option<u32>,
     pub(super) step: &'a str,
     pub(super) report: Report,
-    pub(super) redactor: &'a Redactor,
+    pub(super) redactor: Arc<Redactor>,
     /// The digests of how the gateway routes calls, by group, where they are known.
     pub(super) routing: Option<&'a BTreeMap<String, String>>,
 }

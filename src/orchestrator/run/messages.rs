@@ -109,7 +109,7 @@ impl RunTask {
         let input = match command {
             HumanCommand::Post(command) => return self.take_post(command, now),
             HumanCommand::Overlay(overlay) => {
-                intervention::overlay(&self.definition, &self.state, overlay).map(one)
+                intervention::overlay_of_run(&self.definition, &self.state, overlay)
             }
             HumanCommand::Resume {
                 raise: Some(raise),
@@ -143,6 +143,7 @@ impl RunTask {
             Err(refused) => Ok(Err(refused.into())),
             Ok(input) => {
                 // A command that changes nothing is refused as such, whatever is missing here.
+                let sets_going = sets_going || input.len() > 1;
                 let lacks = sets_going.then(|| self.shared.can_run(&self.definition));
                 if let Some(Err(lacks)) = lacks {
                     return Ok(Err(lacks));
@@ -203,7 +204,12 @@ impl RunTask {
     fn report_received(&mut self, message: ReportMessage) -> Result<(), InvariantViolation> {
         let next_is_due = reports::next_is_due(&message);
         let premature = report::claims_timeout(&message.events) && self.judge_deadline()?;
-        let taken = match report::report(&self.state, &message.scope, message.events) {
+        let taken = match report::report(
+            &self.state,
+            &message.scope,
+            message.events,
+            &self.shared.peers.prices,
+        ) {
             ReportAdmission::Accepted(_) if premature => ReportOutcome::Stale,
             ReportAdmission::Accepted(drafts) => {
                 self.report_is_due = next_is_due;

@@ -76,6 +76,7 @@ pub fn raise(
     }
     let after = WorldBudget {
         max_events: raised.max_events.unwrap_or(budget.max_events),
+        limits_cost: budget.limits_cost,
         max_llm_cost_micro_usd: raised
             .max_llm_cost_micro_usd
             .unwrap_or(budget.max_llm_cost_micro_usd),

@@ -1,25 +1,30 @@
 //! Checks people's interventions in recorded runs: overlays, resumptions, forks (decisions F1, F2).
 
+mod error;
+
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     BranchCreated, Effects, OverlaySet, PersonEvent, Principal, RunEvent, RunResumed, StepEvent,
-    Violation,
+    is_address,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
-use ktsu_projections::run::{FoldError, RunState, StepStatus};
+use ktsu_projections::run::{RunState, RunStatus, StepStatus};
 use ktsu_projections::world::Responding;
+use ktsu_projections::world::steps::step_object;
 use serde_json::Value;
 
+pub use error::InterventionError;
+
 use super::ENGINE;
-use super::fields::{self, UnknownFieldError};
-use super::fork_place::{self, InsideFiringError};
+use super::fields;
+use super::fork_place;
 use crate::definition::{CompiledStep, CompiledWorkflow, Definition};
 use crate::next::{Memo, violations};
-use crate::rules::{self, DecisionRules, UnknownRulesError};
-use crate::turn::{self, InvariantViolation, Turn};
+use crate::rules::{self, DecisionRules};
+use crate::turn::{self, Turn};
 use crate::{airlock, params};
 
 /// A value a person sets for one field of a step's output.
@@ -91,128 +96,6 @@ pub struct ForkedBranch {
     pub definition: Arc<Definition>,
 }
 
-/// Why a person's word is not taken. Nothing is recorded.
-#[derive(Debug, thiserror::Error)]
-pub enum InterventionError {
-    /// No such step.
-    #[error("the run has no step {0:?}")]
-    NoStep(String),
-    /// The step has no output yet, or none that has fields.
-    #[error("step {step:?} is {status}; only the output of a complete step can be laid over")]
-    NotComplete {
-        /// The step.
-        step: String,
-        /// Where it stands.
-        status: &'static str,
-    },
-    /// Its output is no object.
-    #[error("the output of step {0:?} is not an object, so it has no field to lay over")]
-    NotAnObject(String),
-    /// `ktsu_…`.
-    #[error("{0:?} is reserved: what an agent says of itself is not for people to say")]
-    Reserved(String),
-    /// The output cannot have such a field.
-    #[error(transparent)]
-    NoField(UnknownFieldError),
-    /// The params cannot have such a field.
-    #[error(transparent)]
-    NoParam(UnknownFieldError),
-    /// The value does not pass the air-lock.
-    #[error("step {step:?} would have an output that its schema refuses")]
-    Refused {
-        /// The step.
-        step: String,
-        /// What is wrong.
-        violations: Vec<Violation>,
-    },
-    /// The params do not fit their schema.
-    #[error("the params would not fit their schema")]
-    Params(Vec<Violation>),
-    /// The run goes on by itself.
-    #[error(
-        "the run is {0}; only one that is paused or has ended, or a branch that waits, can be resumed"
-    )]
-    NotResumable(&'static str),
-    /// It goes on first; then its steps can begin again.
-    #[error("the run is paused; resume it without a step to begin again with")]
-    Paused,
-    /// Somebody else's run.
-    #[error("somebody else started the run, so this needs one of the roles operator, admin")]
-    NotYours,
-    /// The run stands where it is wanted, or has ended.
-    #[error("the run is {status}, so there is nothing to {word}")]
-    ChangesNothing {
-        /// What was asked for.
-        word: &'static str,
-        /// Where the run stands.
-        status: &'static str,
-    },
-    /// A recompute is what models said again; nobody goes on from there.
-    #[error("this is a recompute, and no run; its run can be forked, resumed and corrected")]
-    IsRecompute,
-    /// A run that has ended goes on only from some step.
-    #[error("the run has ended; say which step to begin again with")]
-    EndedWithoutFrom,
-    /// Something that failed would stay failed.
-    #[error("step {failed:?} failed and does not depend on {from:?}")]
-    LeavesAFailure {
-        /// What was asked for.
-        from: String,
-        /// What failed.
-        failed: String,
-    },
-    /// A step inside an inline child.
-    #[error("{0:?} is inside a child workflow, which begins again as a whole")]
-    Inside(String),
-    /// The fork position is not in the run.
-    #[error("the run has {frames} frames, so it cannot be forked at {position}")]
-    Position {
-        /// What was asked for.
-        position: u64,
-        /// How many frames there are.
-        frames: u64,
-    },
-    /// The branch changes what responders make, and they are in the middle of it.
-    #[error(transparent)]
-    InsideFiring(InsideFiringError),
-    /// The other definition declares a variable the run has no value for.
-    #[error("the definition declares {0}, for which the run has no value")]
-    NoValue(String),
-    /// The other definition has no workflow that can be invoked.
-    #[error("the definition has no workflow that can be invoked")]
-    NotARoot,
-    /// It has no worlds, and so no budget of theirs.
-    #[error("the run loads no worlds, so it has no budget that could be raised")]
-    NoWorlds,
-    /// It ended for another reason.
-    #[error(
-        "the run is {0}; a budget is raised while a run goes on, when it is complete, or when the \
-         budget was used up"
-    )]
-    NotRaisable(&'static str),
-    /// No limit is named.
-    #[error("no limit is raised")]
-    NothingRaised,
-    /// A limit is as high already.
-    #[error("a limit can only be raised, and {0} holds now")]
-    NotHigher(String),
-    /// The run failed because of limits that still hold.
-    #[error("the budget of the world is used up: {0}")]
-    UsedUp(String),
-    /// It was decided by rules that this version does not have.
-    #[error("the run is {0}")]
-    Rules(#[from] UnknownRulesError),
-    /// A value nested too deeply.
-    #[error("the value is nested too deeply")]
-    TooDeep,
-    /// What is recorded does not fold.
-    #[error(transparent)]
-    Fold(#[from] FoldError),
-    /// A promise of ours.
-    #[error(transparent)]
-    Broken(#[from] InvariantViolation),
-}
-
 /// Checks an overlay: the effective output passes the air-lock of its step, or nothing happens.
 ///
 /// # Errors
@@ -270,6 +153,38 @@ pub fn overlay(
     })
 }
 
+/// The frames of an overlay: it, and the resumption of a run that is complete and whose responders react
+/// to it, as to what is posted.
+///
+/// # Errors
+/// [`InterventionError`].
+pub fn overlay_of_run(
+    definition: &Definition,
+    state: &RunState,
+    said: OverlayCommand,
+) -> Result<Vec<Draft>, InterventionError> {
+    let (by, reason) = (said.by.clone(), said.reason.clone());
+    let draft = overlay(definition, state, said)?;
+    let reacts = match &draft.event {
+        Event::Person(PersonEvent::OverlaySet(set)) if draft.scope.is_empty() => {
+            state.reacts_to_overlay(set).then(|| step_object(&set.step))
+        }
+        _ => None,
+    };
+    let resumed = reacts.map(|object| Draft {
+        scope: String::new(),
+        actor: draft.actor.clone(),
+        cause: vec![Cause::Here(state.next_seq())],
+        event: Event::Run(RunEvent::Resumed(RunResumed {
+            by,
+            from: Some(object),
+            paused_ms: None,
+            reason: Some(reason),
+        })),
+    });
+    Ok(std::iter::once(draft).chain(resumed).collect())
+}
+
 /// What the schemas of a step say about an output: its own, and that of whatever makes it.
 fn output_violations(
     definition: &Definition,
@@ -325,7 +240,8 @@ fn output_violations(
     found
 }
 
-/// Checks a resumption at a moment. Without `from` a waiting branch or a paused run goes on.
+/// Checks a resumption at a moment. Without `from` a waiting branch or a paused run goes on, and one that
+/// has ended asks and runs again what came to nothing for its responders.
 ///
 /// # Errors
 /// [`InterventionError`].
@@ -349,9 +265,18 @@ pub fn resume(
     if !ended && !state.is_parked() && paused.is_none() {
         return Err(InterventionError::NotResumable(state.status().as_str()));
     }
+    let from = match from {
+        None if ended => Some(task_to_begin_again(state, None)?),
+        Some(name)
+            if ended && state.to_ask_again(Some(&name)).is_some() && !is_step(state, &name) =>
+        {
+            Some(task_to_begin_again(state, Some(&name))?)
+        }
+        from => from,
+    };
     match &from {
-        None if ended => return Err(InterventionError::EndedWithoutFrom),
         None => {}
+        Some(address) if is_address(address) && state.to_ask_again(Some(address)).is_some() => {}
         Some(step) if step.contains('/') => return Err(InterventionError::Inside(step.clone())),
         Some(step) => check_restartable(state, step)?,
     }
@@ -368,7 +293,30 @@ pub fn resume(
     })
 }
 
-pub(super) fn reject_recompute(stream: &StreamId) -> Result<(), InterventionError> {
+fn is_step(state: &RunState, name: &str) -> bool {
+    let root = state.scope(0);
+    root.is_some_and(|root| root.shape.position(name).is_some())
+}
+
+/// The address of what a responder asked or ran and begins again; of one that is named, if one is. All
+/// that came to nothing begins again with it.
+fn task_to_begin_again(state: &RunState, of: Option<&str>) -> Result<String, InterventionError> {
+    let complete = state.status() == RunStatus::Complete;
+    if !complete && !state.failed_by_responder_task() {
+        return Err(InterventionError::EndedWithoutFrom);
+    }
+    let address = state.to_ask_again(of).map(str::to_owned);
+    address.ok_or_else(|| match complete && state.responding().is_some() {
+        true => InterventionError::NothingUnanswered,
+        false => InterventionError::EndedWithoutFrom,
+    })
+}
+
+/// Refuses to go on from a recompute.
+///
+/// # Errors
+/// [`InterventionError::IsRecompute`].
+pub fn reject_recompute(stream: &StreamId) -> Result<(), InterventionError> {
     match stream.kind() {
         "recompute" => Err(InterventionError::IsRecompute),
         _ => Ok(()),

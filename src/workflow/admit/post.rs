@@ -36,8 +36,8 @@ pub struct PostCommand {
     pub by: Principal,
     /// Requests with the same key and events are recorded once.
     pub key: Option<String>,
-    /// The last frame about the object or the relation that the events are about, as far as the
-    /// client knows.
+    /// A frame since which nobody changed the object or the relation that the events are about, as
+    /// far as the client knows.
     pub expected: Option<u64>,
 }
 
@@ -69,6 +69,9 @@ pub enum PostError {
     /// It has failed or was cancelled, or is a branch that waits.
     #[error("the run is {0}, so nothing can be posted to it")]
     NotOpen(&'static str),
+    /// A recompute asks what was asked, and nothing else.
+    #[error("this is a recompute, and no run, so nothing can be posted to it")]
+    IsRecompute,
     /// The budget has no room for it.
     #[error("the budget of the world is used up: {0}")]
     Exhausted(String),
@@ -84,6 +87,14 @@ pub enum PostError {
         expected: u64,
         /// The last frame about it; nothing: it is not there.
         actual: Option<u64>,
+    },
+    /// A precondition names a frame that the run does not have.
+    #[error("the run has no frame {expected}: its last is {last}")]
+    NoSuchFrame {
+        /// The frame that was named.
+        expected: u64,
+        /// The last frame of the run.
+        last: u64,
     },
     /// A precondition, and several objects or none that it could be about.
     #[error("If-Match needs a post about one object or relation, and this one is about {0}")]
@@ -136,6 +147,10 @@ pub fn post(
     }
     check_open(worlds.budget, state, responding, command.events.len())?;
     if let Some(expected) = command.expected {
+        let last = state.next_seq().saturating_sub(1);
+        if expected > last {
+            return Err(PostError::NoSuchFrame { expected, last });
+        }
         check_unchanged(responding.head(), &command.events, expected)?;
     }
     let n = responding.next_post();
@@ -188,6 +203,9 @@ fn check_open(
     responding: &Responding,
     events: usize,
 ) -> Result<(), PostError> {
+    if state.stream().kind() == "recompute" {
+        return Err(PostError::IsRecompute);
+    }
     if let Some(exhausted) = responding.exhausted() {
         return Err(PostError::Exhausted(exhausted.reasons.join(", ")));
     }
@@ -205,7 +223,8 @@ fn check_open(
     }
 }
 
-/// Whether nobody changed what a post is about since a frame.
+/// Whether nobody changed what a post is about since a frame: the last one about it, or any behind
+/// that.
 fn check_unchanged(world: &World, events: &[PostedEvent], expected: u64) -> Result<(), PostError> {
     let named = events
         .iter()
@@ -220,7 +239,7 @@ fn check_unchanged(world: &World, events: &[PostedEvent], expected: u64) -> Resu
         true => world.relation(&id).map(|relation| relation.changed),
         false => world.object(&id).map(|object| object.changed),
     };
-    match actual == Some(expected) {
+    match actual.is_some_and(|actual| actual <= expected) {
         true => Ok(()),
         false => Err(PostError::Stale {
             id,

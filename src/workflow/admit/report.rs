@@ -7,7 +7,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::run::{
-    Affordability, AgentTask, Hint, RunState, StepAddress, StepStatus, steer,
+    Affordability, AgentTask, GroupPrices, Hint, RunState, StepAddress, StepStatus, steer,
 };
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -44,7 +44,15 @@ pub enum ReportAdmission {
 ///
 /// A request for a model call stands alone, since it may have to wait (decision F4); a draft stands
 /// last, since what follows depends on the answer (decision R2).
-pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> ReportAdmission {
+///
+/// `prices` are those of model groups, where they are known: what calls under way reserve of the budget
+/// of a world.
+pub fn report(
+    state: &RunState,
+    scope: &str,
+    mut events: Vec<AgentEvent>,
+    prices: &GroupPrices,
+) -> ReportAdmission {
     let Some(first) = events.first() else {
         return ReportAdmission::Malformed("a report has at least one event".to_owned());
     };
@@ -99,7 +107,7 @@ pub fn report(state: &RunState, scope: &str, mut events: Vec<AgentEvent>) -> Rep
         prepare_for_cache(state, place, task, request);
     }
     if let Some(AgentEvent::Request(asked)) = events.first().filter(|asked| task.accepts(asked)) {
-        match allowance(state, asked) {
+        match allowance(state, asked, prices) {
             Affordability::Affordable => {}
             Affordability::Held => return ReportAdmission::Deferred(events),
             Affordability::Refused => {
@@ -147,14 +155,17 @@ fn prepare_for_cache(
 
 /// Whether a model call may be made. One that an earlier reply answers costs nothing; one that is
 /// identical to a call under way waits for that reply.
-fn allowance(state: &RunState, request: &LlmRequest) -> Affordability {
+fn allowance(state: &RunState, request: &LlmRequest, prices: &GroupPrices) -> Affordability {
     if state.has_reply(request) {
         return Affordability::Affordable;
     }
     if state.awaits_reply(request) {
         return Affordability::Held;
     }
-    state.affords_a_call()
+    match state.affords_a_call() {
+        Affordability::Affordable => state.world_affords_a_call(prices),
+        held_or_refused @ (Affordability::Held | Affordability::Refused) => held_or_refused,
+    }
 }
 
 /// Whether a report says that the time of its task is over. Deadlines are the orchestrator's to judge
@@ -289,11 +300,14 @@ fn task_of<'a>(
 
 /// The refusal of a request, which is recorded in its place.
 fn exhausted(state: &RunState, asked: &LlmRequest) -> BudgetExhausted {
+    let cost_micro_usd = state.spend().cost_micro_usd;
+    let of_workflow = state.budget().filter(|limit| cost_micro_usd >= *limit);
+    let limit = of_workflow.or_else(|| state.world_cost_limit());
     BudgetExhausted {
         attempt: asked.attempt,
-        cost_micro_usd: state.spend().cost_micro_usd,
+        cost_micro_usd,
         item: asked.item,
-        limit_micro_usd: state.budget().unwrap_or_default(),
+        limit_micro_usd: limit.unwrap_or_default(),
         report: asked.report.clone(),
         step: asked.step.clone(),
     }

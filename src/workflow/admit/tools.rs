@@ -160,10 +160,10 @@ fn substitute_recorded(returned: &mut ToolReturned, wanted: &RequestedCall, reco
     }
 }
 
-/// Whether a recompute does not send calls of a tool: its server keeps something, or a person would
-/// have to approve it.
+/// Whether a recompute does not send calls of a tool: its server keeps something, or reads the run,
+/// which a recompute is not; or a person would have to approve it.
 pub fn is_withheld(server: &ServerPlan, tool: &str) -> bool {
-    server.stateful || server.approval(tool).is_some()
+    server.stateful || server.reads_its_run() || server.approval(tool).is_some()
 }
 
 /// A recompute changes nothing and asks nobody, whatever its runtime was told.

@@ -191,7 +191,8 @@ fn a_call_of_a_group_that_has_shown_no_price_reserves_all_that_is_left() {
     if let Some(AgentEvent::Request(request)) = events.first_mut() {
         request.group = "dear".to_owned();
     }
-    let ReportAdmission::Accepted(drafts) = report(&run.state, "", events) else {
+    let ReportAdmission::Accepted(drafts) = report(&run.state, "", events, &Default::default())
+    else {
         panic!("nothing is under way");
     };
     run.inputs(drafts);

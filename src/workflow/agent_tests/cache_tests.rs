@@ -46,7 +46,7 @@ fn asks_for(run: &mut Driven, name: &str, change: impl Fn(&mut LlmRequest)) {
     if let [AgentEvent::Request(request)] = events.as_mut_slice() {
         change(request);
     }
-    match report(&run.state, "", events) {
+    match report(&run.state, "", events, &Default::default()) {
         ReportAdmission::Accepted(drafts) => run.inputs(drafts),
         other => panic!("{other:?}"),
     }

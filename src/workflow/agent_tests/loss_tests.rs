@@ -207,7 +207,7 @@ fn a_report_about_nothing_is_stale() {
             "report": {"digest": "d", "n": 1}});
         change(&mut data);
         let event = ktsu_ledger::event::AgentEvent::Decided(serde_json::from_value(data).unwrap());
-        crate::admit::report::report(&run.state, scope, vec![event])
+        crate::admit::report::report(&run.state, scope, vec![event], &Default::default())
     };
     for (scope, name, value) in [
         ("", "item", json!(1)),
@@ -225,7 +225,7 @@ fn a_report_about_nothing_is_stale() {
     }
     let judged = drafts(&run, "", &|_| {});
     assert!(matches!(judged, ReportAdmission::Accepted(_)), "{judged:?}");
-    let empty = crate::admit::report::report(&run.state, "", Vec::new());
+    let empty = crate::admit::report::report(&run.state, "", Vec::new(), &Default::default());
     assert!(matches!(empty, ReportAdmission::Malformed(_)));
     run.finishes("f.0", json!({}));
     run.finishes("f.1", json!({}));
@@ -291,7 +291,12 @@ fn a_name_that_no_frame_would_hold_is_refused() {
         AgentEvent::Request(serde_json::from_value(data).unwrap())
     };
     for (length, taken) in [(256, true), (257, false), (100_000, false)] {
-        let judged = crate::admit::report::report(&run.state, "", vec![request(length)]);
+        let judged = crate::admit::report::report(
+            &run.state,
+            "",
+            vec![request(length)],
+            &Default::default(),
+        );
         assert_eq!(
             matches!(judged, ReportAdmission::Accepted(_)),
             taken,
@@ -341,7 +346,7 @@ fn a_report_that_mixes_tasks_is_refused() {
     };
     answer.request = 6;
     let events = vec![AgentEvent::Response(answer), AgentEvent::Finished(end)];
-    let judged = crate::admit::report::report(&run.state, "", events);
+    let judged = crate::admit::report::report(&run.state, "", events, &Default::default());
     assert!(
         matches!(judged, ReportAdmission::Malformed(_)),
         "{judged:?}"

@@ -238,7 +238,8 @@ fn a_runtime_cannot_make_a_result_up() {
     // A frame that says something else of the same result does not follow.
     let held = [Say::NotSent(0, UnsentReason::SuppressedInBranch)];
     let events = again.events("a.0", 1, 9, &held);
-    let ReportAdmission::Accepted(drafts) = report(&again.state, "", events) else {
+    let ReportAdmission::Accepted(drafts) = report(&again.state, "", events, &Default::default())
+    else {
         panic!("it is taken");
     };
     let Event::Agent(AgentEvent::ToolReturned(right)) = &drafts[0].event else {

@@ -5,11 +5,10 @@ use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::{Dropped, WorldBudgetExhausted, WorldEvent};
 use ktsu_ledger::{Cause, Draft, Event};
 use ktsu_projections::run::{RunState, RunStatus};
-use ktsu_projections::world::Responding;
-use ktsu_projections::world::responding::Firing;
+use ktsu_projections::world::{ResponderTaskPhase, Responding, TriggerSubject};
 
 use super::DecisionBatch;
-use crate::definition::Definition;
+use crate::definition::{CompiledWorlds, Definition};
 
 /// The names of the limits, as world files and the reasons of `budget.exhausted` have them.
 pub(crate) const MAX_EVENTS_LIMIT: &str = "max_events";
@@ -26,12 +25,13 @@ pub(super) fn over_budget(definition: &Definition, state: &RunState) -> Option<V
     if !runs || !responding.is_loaded() || responding.exhausted().is_some() {
         return None;
     }
-    WorldUsage::of(worlds.budget, state, responding).exhausted(None)
+    WorldUsage::of(worlds, state, responding).exhausted(None)
 }
 
 /// What responders may use, and what they have used.
 pub(super) struct WorldUsage<'a> {
     limits: WorldBudget,
+    worlds: &'a CompiledWorlds,
     state: &'a RunState,
     responding: &'a Responding,
 }
@@ -46,14 +46,15 @@ pub(super) struct NextEvent<'a> {
 }
 
 impl<'a> WorldUsage<'a> {
-    /// Of a run whose worlds have these limits, unless people raised them.
+    /// Of a run that loads these worlds, with their limits unless people raised them.
     pub(super) fn of(
-        of_worlds: WorldBudget,
+        worlds: &'a CompiledWorlds,
         state: &'a RunState,
         responding: &'a Responding,
     ) -> Self {
         Self {
-            limits: responding.budget(of_worlds),
+            limits: responding.budget(worlds.budget),
+            worlds,
             state,
             responding,
         }
@@ -69,7 +70,7 @@ impl<'a> WorldUsage<'a> {
         let deepest = activity.deepest().max(depth).unwrap_or_default();
         let cost = self.state.spend().cost_micro_usd;
         let max_cost = limits.max_llm_cost_micro_usd;
-        let asks = next.is_some_and(|next| next.asks);
+        let asks = next.is_some_and(|next| next.asks) || self.responding.is_call_refused();
         let is_time_up = self.responding.is_time_up();
         let over_events = events > limits.max_events;
         let over_depth = deepest > limits.max_recursion_depth;
@@ -95,7 +96,7 @@ impl<'a> WorldUsage<'a> {
             cost_micro_usd: cost,
             depth: depth.unwrap_or(deepest),
             dropped: Dropped {
-                outputs: self.responding.firing().map_or(0, Firing::left),
+                outputs: dropped_outputs(self.worlds, self.responding),
                 timers: self.responding.timer_count() as u64,
                 triggers: self.responding.queued_triggers(),
             },
@@ -111,6 +112,24 @@ impl<'a> WorldUsage<'a> {
         unit.push(Event::World(event), last.into_iter().collect());
         Some(unit.drafts)
     }
+}
+
+/// How many outputs the end of a budget would drop: what is left to make of the trigger under way, at
+/// the most, and what responders are to ask or run and have not begun.
+pub fn dropped_outputs(worlds: &CompiledWorlds, responding: &Responding) -> u64 {
+    let current = responding.current();
+    let reacts = current.and_then(|(trigger, _)| match &trigger.subject {
+        TriggerSubject::Reply { task, .. } => worlds.responder(&task.responder),
+        TriggerSubject::Object { .. } | TriggerSubject::Relation(_) | TriggerSubject::Posted(_) => {
+            None
+        }
+    });
+    let then = reacts.map_or(0, |(_, responder)| responder.then.len());
+    let then = u32::try_from(then).unwrap_or(u32::MAX);
+    let left = responding.firing().map_or(0, |firing| firing.left(then));
+    let tasks = responding.tasks();
+    let waiting = tasks.filter(|task| task.phase == ResponderTaskPhase::Waiting);
+    left.saturating_add(waiting.count() as u64)
 }
 
 /// `NAME=LIMIT`, in the units of world files.

@@ -22,6 +22,7 @@ mod webhook;
 mod world;
 
 pub use agent::task_spec;
+pub use budget::dropped_outputs;
 pub(crate) use budget::{
     MAX_COST_LIMIT, MAX_DEPTH_LIMIT, MAX_EVENTS_LIMIT, MAX_TIME_LIMIT, limit_text,
 };

@@ -29,7 +29,7 @@ pub(super) fn respond(
     if !responding.is_loaded() {
         return Some(loaded(worlds, state, root.started?));
     }
-    let usage = WorldUsage::of(worlds.budget, state, responding);
+    let usage = WorldUsage::of(worlds, state, responding);
     let response = ask::with_context(definition, state, memo, |context| {
         let mut memo = memo.responders.borrow_mut();
         memo.at(state.next_seq());

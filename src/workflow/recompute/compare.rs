@@ -12,7 +12,8 @@ use ktsu_projections::run::FoldError;
 use ktsu_projections::value_diff::diff;
 use serde_json::{Value, json};
 
-use super::{RecordedRun, RecordedTask, TaskEnd};
+use super::questions::{ASKS, address};
+use super::{RecordedAsk, RecordedRun, RecordedTask, TaskEnd};
 use crate::defaults;
 use crate::definition::{CompileErrors, CompiledStep};
 use crate::next::violations;
@@ -30,7 +31,11 @@ pub enum PriorOutput {
 
 impl PriorOutput {
     fn of(task: &RecordedTask) -> Self {
-        let value = match &task.end {
+        Self::of_end(task.end.as_ref(), task.called)
+    }
+
+    fn of_end(end: Option<&TaskEnd>, called: bool) -> Self {
+        let value = match end {
             Some(end @ (TaskEnd::Output(_) | TaskEnd::Skipped(_))) => {
                 end.value().unwrap_or_default()
             }
@@ -42,7 +47,7 @@ impl PriorOutput {
             }
             None => return Self::NotComparable("the run recorded no end".to_owned(), None),
         };
-        if task.called {
+        if called {
             return Self::Value(value);
         }
         let words = "the runtime reported an output and no model call that led to it";
@@ -99,10 +104,56 @@ pub fn compare(run: &RecordedRun, fresh: &[Frame]) -> Result<RecomputeCompared, 
         let whole = whole.filter(|task| task.item.is_some() && results.len() == count);
         tasks.extend(whole.and_then(|task| compare_fan_out(task, path, results, rules)));
     }
+    tasks.extend(compare_asks(run, &fresh, &params[ASKS], rules));
     let worst = tasks.iter().map(|task| task.status).max();
     Ok(RecomputeCompared {
         status: worst.unwrap_or(Sameness::NotComparable),
         tasks,
+    })
+}
+
+/// Compares the replies to what responders asked. A reply is what they see, so the defaults of its
+/// schema are not filled in.
+fn compare_asks<'a>(
+    run: &'a RecordedRun,
+    fresh: &'a RecordedRun,
+    asked: &'a Value,
+    rules: DecisionRules,
+) -> impl Iterator<Item = ComparedTask> + 'a {
+    let asked = asked.as_object().into_iter().flatten();
+    let asked = asked.flat_map(|(responder, asks)| {
+        let asks = asks.as_array().into_iter().flatten();
+        (0u32..).zip(asks).map(move |(place, ask)| {
+            let path = ask["step"].as_str().unwrap_or_default();
+            (path, address(responder, place))
+        })
+    });
+    let mut asked: Vec<(&str, String)> = asked.collect();
+    let order = |path: &str| run.asks.iter().position(|ask| ask.address == path);
+    asked.sort_by_cached_key(|(path, _)| order(path));
+    asked.into_iter().map(move |(path, address)| {
+        let before = run.asks.iter().find(|ask| ask.address == path);
+        let after = fresh.asks.iter().find(|ask| ask.address == address);
+        let missing = || {
+            PriorOutput::NotComparable("the run asks no such question any more".to_owned(), None)
+        };
+        let known = before.map_or_else(missing, |ask| {
+            PriorOutput::of_end(ask.end.as_ref(), ask.called)
+        });
+        let end = after.and_then(|ask| ask.end.as_ref());
+        let schemas = OutputSchemas {
+            output: None,
+            rules,
+            step: None,
+        };
+        let task = compare_task(&known, end, schemas);
+        let failed = task.status == Sameness::Failed;
+        let retryable = after.and_then(RecordedAsk::retryable).unwrap_or(false);
+        ComparedTask {
+            retryable: failed.then_some(retryable),
+            step: path.to_owned(),
+            ..task
+        }
     })
 }
 

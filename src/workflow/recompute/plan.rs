@@ -1,4 +1,5 @@
-//! The definition of a recompute: one fan-out for each agent step, over the inputs of its tasks.
+//! The definition of a recompute: one fan-out for each agent step, over the inputs of its tasks, and
+//! the `questions` of responders.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use ktsu_ledger::id::MAX_NAME;
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event};
 use serde_json::{Map, Value, json};
 
-use super::{MAX_RESULTS, RecomputeError, RecordedRun, RecordedTask};
+use super::questions::{self, ASKS, PlannedQuestions};
+use super::{MAX_RESULTS, RecomputeError, RecordedAsk, RecordedRun, RecordedTask};
 use crate::admit::ENGINE;
 use crate::defaults::segment;
 use crate::definition::Definition;
@@ -51,14 +53,17 @@ pub fn prepare(
         }
         groups.entry(path).or_default().push(task);
     }
-    if paths.is_empty() {
+    let mut asks: Vec<&RecordedAsk> = recorded.ended_asks().collect();
+    if paths.is_empty() && asks.is_empty() {
         return Err(RecomputeError::Nothing);
     }
     if let Some(only) = only {
-        if !groups.contains_key(only) {
+        if !groups.contains_key(only) && !asks.iter().any(|ask| ask.address == only) {
+            paths.extend(asks.into_iter().map(|ask| ask.address.clone()));
             return Err(RecomputeError::NoSuchStep(paths));
         }
         paths.retain(|path| path == only);
+        asks.retain(|ask| ask.address == only);
     }
     let mut steps = Vec::new();
     let mut params = Map::new();
@@ -91,6 +96,7 @@ pub fn prepare(
         env: root.map(|root| root.env.clone()).unwrap_or_default(),
         policy: root.map(|root| root.policy.clone()).unwrap_or_default(),
         steps,
+        questions: questions::plan(recorded, &asks),
         agents,
         params: Value::Object(params),
         values: recorded.env.clone(),
@@ -135,6 +141,7 @@ pub fn prepare_task(
         env: Vec::new(),
         policy: root.map(|root| root.policy.clone()).unwrap_or_default(),
         steps: vec![fan_out(&id, agent, Some(tree))?],
+        questions: None,
         agents: file.into_iter().collect(),
         params: json!({id: {"step": path, "tasks": [{"given": values}]}}),
         values: BTreeMap::new(),
@@ -154,6 +161,7 @@ struct RecomputeParts {
     env: Vec<Variable>,
     policy: Policy,
     steps: Vec<StepPlan>,
+    questions: Option<PlannedQuestions>,
     agents: BTreeMap<String, Arc<AgentFile>>,
     params: Value,
     values: BTreeMap<String, EnvValue>,
@@ -168,6 +176,13 @@ impl RecomputeParts {
         let bytes: usize = self.results.iter().map(size).sum();
         if bytes > MAX_RESULTS {
             return Err(RecomputeError::TooMuch(bytes));
+        }
+        let mut params = json!({ "steps": self.params });
+        let mut worlds = BTreeMap::new();
+        if let Some(questions) = self.questions {
+            params[ASKS] = questions.params;
+            params["goal"] = questions.goal.into();
+            worlds.insert(questions.path, Arc::new(questions.world));
         }
         let workflow = WorkflowPlan {
             env: self.env,
@@ -186,7 +201,7 @@ impl RecomputeParts {
             format: FORMAT,
             root: self.root.clone(),
             workflows: BTreeMap::from([(self.root, Arc::new(workflow))]),
-            worlds: BTreeMap::new(),
+            worlds,
         });
         let definition = definition.map_err(|faults| {
             let first = faults.into_iter().next();
@@ -204,7 +219,7 @@ impl RecomputeParts {
             lock: None,
             no_cache: false,
             of: self.of,
-            params: tree(&json!({ "steps": self.params }))?,
+            params: tree(&params)?,
             principal: principal.clone(),
             results: self.results,
             rules: self.rules,
@@ -270,7 +285,9 @@ fn tree(value: &Value) -> Result<CanonicalJson, RecomputeError> {
 
 /// An id that no other step has: where the step stands in the run, as far as an id can say it.
 fn unique(path: &str, taken: &Map<String, Value>) -> String {
-    let plain = path.replace('/', "__");
+    // Addresses of what responders run, and only these, have an @ and a dot: no id of a step has.
+    let plain = path.trim_start_matches('@').replace('.', "_");
+    let plain = plain.replace('/', "__");
     if plain.len() <= MAX_NAME && !taken.contains_key(&plain) {
         return plain;
     }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepPlan, StepWork};
 use ktsu_ledger::event::{
     AgentEvent, EnvValue, ItemEvent, RecomputeOf, Reference, RunEvent, SkipReason, StepEvent,
@@ -11,9 +12,11 @@ use ktsu_ledger::{CanonicalJson, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{FoldError, PlanError, RunState};
 use ktsu_projections::step_name::path_in;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
+use super::asks::{RecordedAsk, recorded_asks};
 use super::results::RecordedCalls;
+use super::task_end::TaskEnd;
 
 /// What is recorded of a run's agents.
 #[derive(Debug)]
@@ -40,6 +43,10 @@ pub struct RecordedRun {
     pub of: Option<RecomputeOf>,
     /// By step and item, in the order they began.
     pub tasks: Vec<RecordedTask>,
+    /// What its responders asked, in the order in which they asked.
+    pub asks: Vec<RecordedAsk>,
+    /// The limits of its worlds, if it loads any.
+    pub world_budget: Option<WorldBudget>,
 }
 
 /// One task of an agent.
@@ -69,37 +76,6 @@ pub struct RecordedTask {
     /// Whether whoever failed said that it may go well another time.
     pub retryable: Option<bool>,
     violations: Vec<Violation>,
-}
-
-/// How a task ended.
-#[derive(Debug, Clone, PartialEq)]
-pub enum TaskEnd {
-    /// With an output, without its reserved fields.
-    Output(Value),
-    /// Its agent asked to skip it.
-    Skipped(String),
-    /// Badly.
-    Failed {
-        /// A stable error code.
-        code: String,
-        /// For people.
-        message: String,
-        /// The output that was refused, if there was one.
-        raw: Option<Value>,
-        /// Where it breaks its schema, if that is why.
-        violations: Vec<Violation>,
-    },
-}
-
-impl TaskEnd {
-    /// The value it comes to, if to any: of a skip, its marker.
-    pub fn value(&self) -> Option<Value> {
-        match self {
-            Self::Output(value) => Some(value.clone()),
-            Self::Skipped(words) => Some(json!({"skipped": true, "reason": words})),
-            Self::Failed { .. } => None,
-        }
-    }
 }
 
 impl RecordedTask {
@@ -155,11 +131,17 @@ impl RecordedRun {
         for frame in frames {
             walk.take(frame);
         }
+        let asks = match state.responding() {
+            Some(_) => recorded_asks(frames)?,
+            None => Vec::new(),
+        };
         Ok(Self {
             stream: last.stream.clone(),
             last: last.seq,
             head: last.hash.to_string(),
             tasks: walk.tasks,
+            asks,
+            world_budget: state.world_budget(),
             workflow: root.map(|root| root.name.clone()).unwrap_or_default(),
             version: root.map(|root| root.version.clone()).unwrap_or_default(),
             rules: state.rules(),
@@ -174,6 +156,11 @@ impl RecordedRun {
     pub fn ended(&self) -> impl Iterator<Item = &RecordedTask> {
         let tasks = self.tasks.iter();
         tasks.filter(|task| task.dispatched && task.end.is_some())
+    }
+
+    /// The questions that were answered, or failed: what can be asked again.
+    pub fn ended_asks(&self) -> impl Iterator<Item = &RecordedAsk> {
+        self.asks.iter().filter(|ask| ask.end.is_some())
     }
 }
 

@@ -43,9 +43,10 @@ use crate::template::Template;
 use names::ResponderNames;
 use output::Maker;
 pub(crate) use output::misfit;
+pub use verdict::MAX_TASKS;
 use verdict::{Evaluated, Evaluation};
 
-pub(crate) use ask::evaluate as evaluate_reply;
+pub(crate) use ask::{ReplyEnd, evaluate as evaluate_reply};
 pub use look_up::{InspectedLookup, MAX_COUNTED};
 
 /// What holds for all responders of a run.
@@ -189,6 +190,9 @@ pub fn next_output(
         .next()
         .max(memo.passed.filter(|_| firing.next().is_some()));
     while let Some(at) = place {
+        if let Some(reason) = firing.failure(at) {
+            return stage.fail(at, reason);
+        }
         match stage.output(memo, at) {
             Some(response) => return Some(response),
             None => place = firing.after(at),
@@ -327,7 +331,10 @@ impl<'a> Stage<'a> {
             std::collections::btree_map::Entry::Vacant(vacant) => {
                 match verdict::evaluate(self, responder) {
                     Evaluated::Fired(evaluation) => vacant.insert(evaluation),
-                    Evaluated::False | Evaluated::Failed(_) | Evaluated::Postponed => return None,
+                    Evaluated::False
+                    | Evaluated::Failed(_)
+                    | Evaluated::ItemsFailed(_)
+                    | Evaluated::Postponed => return None,
                 }
             }
         };
@@ -376,6 +383,23 @@ impl<'a> Stage<'a> {
             }
             Err(refused) => Some(maker.refuse((numbered, at.entry), None, refused)),
         }
+    }
+
+    /// `responder.failed` of a candidate whose items could not be evaluated.
+    fn fail(&self, at: OutputPlace, reason: &str) -> Option<Response> {
+        let candidate = self.trigger.candidates.get(at.candidate as usize)?;
+        let responder = self.context.worlds.responders().get(*candidate as usize)?;
+        let name = &responder.plan.name;
+        let failed = WorldEvent::Failed(ResponderFailed {
+            address: None,
+            code: "expression_failed".to_owned(),
+            entry: None,
+            item: None,
+            message: reason.to_owned(),
+            responder: name.clone(),
+        });
+        let draft = self.maker(name).draft(failed);
+        Some(Response::Failed(Box::new(draft)))
     }
 
     fn maker<'m>(&'m self, responder: &'m str) -> Maker<'m>
@@ -493,6 +517,8 @@ fn output_key(
     }
 }
 
+#[cfg(test)]
+mod failed_tests;
 #[cfg(test)]
 mod loop_tests;
 #[cfg(test)]

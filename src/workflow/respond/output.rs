@@ -17,8 +17,9 @@ use super::{RespondContext, Response, actor, output_key};
 use crate::airlock::Schema;
 use crate::definition::{CompiledEntry, CompiledMake};
 use crate::expression::{EvaluationError, from_json, truthy};
-use crate::next::violations;
+use crate::next::{clipped, violations};
 use crate::template::{Template, text_of};
+use crate::world::MAX_ID_CHARS;
 
 /// Makes the outputs of one responder for one trigger.
 pub(super) struct Maker<'a> {
@@ -128,7 +129,7 @@ impl Maker<'_> {
                     id,
                     post: None,
                 });
-                let event = Some(event);
+                let event = Some(within_limits(event)?);
                 Made { event, shown }
             }
         };
@@ -153,7 +154,7 @@ impl Maker<'_> {
                 code: code.to_owned(),
                 entry: Some(at.1),
                 item: at.0,
-                message: message.to_owned(),
+                message: clipped(message.to_owned()),
                 responder: self.responder.unwrap_or(GOAL_ACTOR).to_owned(),
             }))
         };
@@ -177,7 +178,7 @@ impl Maker<'_> {
                 derived,
                 errors: Vec::new(),
                 kind: "object.created".to_owned(),
-                message: error.message,
+                message: clipped(error.message),
                 output: CanonicalJson::null(),
             },
             Refused::Rejected(rejection) => {
@@ -188,7 +189,7 @@ impl Maker<'_> {
                     derived,
                     errors: rejection.errors,
                     kind: event.kind().to_owned(),
-                    message: rejection.message,
+                    message: clipped(rejection.message),
                     output,
                 }
             }
@@ -234,7 +235,7 @@ impl Maker<'_> {
             kind: kind.to_owned(),
             post: None,
         });
-        let event = Some(checked(schema, &value, event)?);
+        let event = Some(checked(schema, &value, within_limits(event)?)?);
         Ok(Made { event, shown })
     }
 
@@ -251,32 +252,25 @@ impl Maker<'_> {
             }
             _ => (patch, CanonicalJson::null()),
         };
-        let patched = |patch: CanonicalJson| {
-            WorldEvent::ObjectPatched(ObjectPatched {
-                by: None,
-                derived: Some(derived),
-                id: id.clone(),
-                patch,
-                post: None,
-                withheld,
-            })
-        };
+        let event = within_limits(WorldEvent::ObjectPatched(ObjectPatched {
+            by: None,
+            derived: Some(derived),
+            id: id.clone(),
+            patch: patch.clone(),
+            post: None,
+            withheld,
+        }))?;
         let Some(before) = before.filter(|_| !is_step_object(&id)) else {
             let message = match is_step_object(&id) {
                 true => format!("{id:?} stands for a step, which no responder patches"),
                 false => format!("there is no object {id:?}"),
             };
-            return Err(rejected(
-                "unknown_object",
-                message,
-                Vec::new(),
-                patched(patch),
-            ));
+            return Err(rejected("unknown_object", message, Vec::new(), event));
         };
         let merged = object::merge(&before.data, &patch);
         let shown = shown(&id, &before.kind, from_json(&merged), []);
         let schema = self.context.worlds.object(&before.kind).flatten();
-        let event = Some(checked(schema, &merged.to_value(), patched(patch))?);
+        let event = Some(checked(schema, &merged.to_value(), event)?);
         Ok(Made { event, shown })
     }
 
@@ -290,7 +284,7 @@ impl Maker<'_> {
         let wrong = declared.and_then(|declared| misfit(&declared.plan, self.head, &event));
         let schema = declared.and_then(|declared| declared.schema.as_ref());
         let value = event.data.to_value();
-        let event = WorldEvent::RelationCreated(event);
+        let event = within_limits(WorldEvent::RelationCreated(event))?;
         if let Some(message) = wrong {
             return Err(rejected("schema_violation", message, Vec::new(), event));
         }
@@ -323,10 +317,10 @@ impl Maker<'_> {
         }
     }
 
-    /// A key: a scalar, as text.
+    /// A key: text, or a number as its text.
     fn key_text(&self, template: &Template, names: &ResponderNames<'_>) -> Result<String, Refused> {
         match self.render(template, names)? {
-            Value::Null | Value::Array(_) | Value::Object(_) => Err(failed(
+            Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => Err(failed(
                 "expression_type",
                 "a key is neither text nor number",
             )),
@@ -345,6 +339,59 @@ fn failed(code: &'static str, message: &str) -> Refused {
         code,
         message: message.to_owned(),
     })
+}
+
+/// An id that is longer than [`MAX_ID_CHARS`]: it is rejected before anything looks at it.
+fn is_too_long(id: &str) -> bool {
+    id.chars().count() > MAX_ID_CHARS
+}
+
+fn too_long(member: &str, text: &str, event: WorldEvent) -> Refused {
+    let message = format!(
+        "{member} has {} characters, and may have {MAX_ID_CHARS}",
+        text.chars().count()
+    );
+    let errors = vec![Violation {
+        message: format!("must have at most {MAX_ID_CHARS} characters"),
+        path: format!("/{member}"),
+        rule: "maxLength".to_owned(),
+    }];
+    rejected("schema_violation", message, errors, event)
+}
+
+/// The event, if none of the ids and keys in it is too long.
+fn within_limits(event: WorldEvent) -> Result<WorldEvent, Refused> {
+    let names: [Option<(&str, &str)>; 3] = match &event {
+        WorldEvent::ObjectCreated(made) => {
+            let key = made.key.as_deref().map(|key| ("key", key));
+            [key, None, None]
+        }
+        WorldEvent::RelationCreated(made) => [
+            Some(("id", &*made.id)),
+            Some(("source_id", &*made.source_id)),
+            Some(("target_id", &*made.target_id)),
+        ],
+        WorldEvent::ObjectPatched(_) | WorldEvent::RelationRemoved(_) => {
+            [event.subject().map(|id| ("id", id)), None, None]
+        }
+        WorldEvent::Noted(_)
+        | WorldEvent::Fired(_)
+        | WorldEvent::Completed(_)
+        | WorldEvent::Failed(_)
+        | WorldEvent::Rejected(_)
+        | WorldEvent::Loaded(_)
+        | WorldEvent::BudgetExhausted(_)
+        | WorldEvent::BudgetRaised(_) => [None, None, None],
+    };
+    let found = names
+        .into_iter()
+        .flatten()
+        .find(|(_, text)| is_too_long(text));
+    let found = found.map(|(member, text)| (member, text.to_owned()));
+    match found {
+        None => Ok(event),
+        Some((member, text)) => Err(too_long(member, &text, event)),
+    }
 }
 
 fn rejected(

@@ -117,7 +117,7 @@ fn reacted(
     let skipped = guards.filter_map(|(entry, plan)| {
         let names = names.with_locals(&made);
         let error = plan.when.as_ref()?.evaluate(&names).err()?;
-        let reason = error.message;
+        let reason = clipped(error.message);
         Some(SkippedEntry { entry, reason })
     });
     let done = completed(task, skipped.collect());
@@ -175,6 +175,9 @@ fn item(stage: &Stage<'_>, task: &TaskContext, responder: &CompiledResponder) ->
     };
     match verdict::evaluate(&asked, responder) {
         Evaluated::Fired(evaluation) => evaluation.item(at),
-        Evaluated::False | Evaluated::Failed(_) | Evaluated::Postponed => None,
+        Evaluated::False
+        | Evaluated::Failed(_)
+        | Evaluated::ItemsFailed(_)
+        | Evaluated::Postponed => None,
     }
 }

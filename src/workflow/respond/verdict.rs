@@ -5,14 +5,18 @@ use std::sync::Arc;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::{Candidate, FiringVerdict, TaskKind};
-use ktsu_projections::world::MAX_TASKS;
 use ktsu_projections::world::MAX_TIMERS;
 
-use super::Stage;
 use super::look_up::look_up;
 use super::names::ResponderNames;
+use super::{RespondContext, Stage};
 use crate::definition::{CompiledForEach, CompiledResponder, CompiledResponse};
 use crate::expression::{EvaluationError, from_value, truthy};
+use crate::next::clipped;
+
+/// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
+/// until it ends, with the world as of the trigger.
+pub const MAX_TASKS: usize = ktsu_projections::world::MAX_TASKS as usize;
 
 /// What a responder found, if it reacts.
 #[derive(Debug)]
@@ -30,8 +34,10 @@ pub(super) enum Evaluated {
     Fired(Evaluation),
     /// Its guard is falsy.
     False,
-    /// Something could not be evaluated: as if its guard were falsy (decision T3).
+    /// Its guard or a look-up could not be evaluated: as if the guard were falsy (decision T3).
     Failed(String),
+    /// It should react, and what it goes through could not be evaluated: it fails.
+    ItemsFailed(String),
     /// It waits first.
     Postponed,
 }
@@ -48,6 +54,7 @@ impl Evaluated {
         let mut candidate = Candidate {
             after_ms: None,
             entries: 0,
+            fails: false,
             items: None,
             reason: None,
             responder: responder.plan.name.clone(),
@@ -68,9 +75,10 @@ impl Evaluated {
                 }
             }
             Self::False => {}
-            Self::Failed(reason) => {
+            Self::Failed(reason) | Self::ItemsFailed(reason) => {
                 candidate.verdict = FiringVerdict::Failed;
-                candidate.reason = Some(reason.clone());
+                candidate.reason = Some(clipped(reason.clone()));
+                candidate.fails = matches!(self, Self::ItemsFailed(_));
             }
             Self::Postponed => {
                 candidate.verdict = FiringVerdict::Postponed;
@@ -100,10 +108,23 @@ pub(super) fn judge(
 
 /// Evaluates look-ups, guard and items of a responder, in the world as of the trigger.
 pub(super) fn evaluate(stage: &Stage<'_>, responder: &CompiledResponder) -> Evaluated {
-    match try_evaluate(stage, responder) {
-        Ok(Some(evaluation)) => Evaluated::Fired(evaluation),
-        Ok(None) => Evaluated::False,
-        Err(error) => Evaluated::Failed(error.message),
+    let context = stage.context;
+    let names = ResponderNames::of_trigger(context, stage.trigger, stage.world);
+    let found = match look_up(responder, &names, stage.world, context.rules) {
+        Ok(found) => found,
+        Err(error) => return Evaluated::Failed(error.message),
+    };
+    let names = names.with_locals(&found);
+    if let Some(when) = &responder.when {
+        match when.evaluate(&names) {
+            Ok(verdict) if truthy(&verdict) => {}
+            Ok(_) => return Evaluated::False,
+            Err(error) => return Evaluated::Failed(error.message),
+        }
+    }
+    match items(context, responder, &names) {
+        Ok(items) => Evaluated::Fired(Evaluation { found, items }),
+        Err(error) => Evaluated::ItemsFailed(error.message),
     }
 }
 
@@ -115,46 +136,37 @@ fn is_emitted(work: &CompiledResponse) -> bool {
     }
 }
 
-fn try_evaluate(
-    stage: &Stage<'_>,
+/// What a responder goes through; nothing if it has no `for_each`. Null is an empty list.
+fn items(
+    context: RespondContext<'_>,
     responder: &CompiledResponder,
-) -> Result<Option<Evaluation>, EvaluationError> {
-    let context = stage.context;
-    let names = ResponderNames::of_trigger(context, stage.trigger, stage.world);
-    let found = look_up(responder, &names, stage.world, context.rules)?;
-    let names = names.with_locals(&found);
-    if let Some(when) = &responder.when
-        && !truthy(&when.evaluate(&names)?)
-    {
-        return Ok(None);
-    }
+    names: &ResponderNames<'_>,
+) -> Result<Option<Arc<Vec<Rcvar>>>, EvaluationError> {
     let list = match &responder.for_each {
         None => None,
-        Some(CompiledForEach::From(from)) => Some(from.evaluate(&names)?),
+        Some(CompiledForEach::From(from)) => Some(from.evaluate(names)?),
         Some(CompiledForEach::Items(items)) => {
             let secret = |name: &str| names.is_secret(name);
-            let rendered = items.render(&names, &secret, context.rules)?;
+            let rendered = items.render(names, &secret, context.rules)?;
             Some(from_value(&rendered.value))
         }
     };
-    let items = match list {
-        None => None,
-        Some(list) if list.is_null() => Some(Arc::default()),
-        Some(list) => match list.as_array() {
-            Some(items) if items.len() > MAX_TASKS as usize && !is_emitted(&responder.work) => {
-                return Err(EvaluationError {
-                    code: "expression_cost",
-                    message: format!("for_each gives more than {MAX_TASKS} items to ask or run"),
-                });
-            }
-            Some(items) => Some(Arc::new(items.clone())),
-            None => {
-                return Err(EvaluationError {
-                    code: "expression_type",
-                    message: "for_each needs a list".to_owned(),
-                });
-            }
-        },
+    let Some(list) = list.filter(|list| !list.is_null()) else {
+        return Ok(responder.for_each.as_ref().map(|_| Arc::default()));
     };
-    Ok(Some(Evaluation { found, items }))
+    let failed = |code, message| Err(EvaluationError { code, message });
+    match list.as_array() {
+        Some(items) if items.len() > MAX_TASKS && !is_emitted(&responder.work) => {
+            let count = items.len();
+            let message =
+                format!("for_each gives {count} items to ask or run, and may give {MAX_TASKS}");
+            failed("expression_cost", message)
+        }
+        Some(items) => Ok(Some(Arc::new(items.clone()))),
+        None => {
+            let kind = list.get_type();
+            let message = format!("for_each needs a list, and has a value of type {kind}");
+            failed("expression_type", message)
+        }
+    }
 }

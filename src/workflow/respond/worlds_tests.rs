@@ -174,7 +174,7 @@ fn what_is_posted_to_a_run_that_has_ended_is_related_if_it_names_what_is_there()
 }
 
 /// A world of one type, with these responders.
-fn world(name: &str, responders: Value) -> Value {
+pub(super) fn world(name: &str, responders: Value) -> Value {
     json!({
         "name": name, "version": "1.0.0",
         "budget": {"max_events": 100, "max_llm_cost_micro_usd": 1, "max_recursion_depth": 5,
@@ -187,14 +187,14 @@ fn world(name: &str, responders: Value) -> Value {
     })
 }
 
-fn on_start(name: &str, more: Value) -> Value {
+pub(super) fn on_start(name: &str, more: Value) -> Value {
     let mut responder = json!({"name": name, "on": ["object.created"], "type": ["Start"],
         "work": {"emit": []}});
     crate::plans_tests::merge(&mut responder, more);
     responder
 }
 
-fn thing(data: Value) -> Value {
+pub(super) fn thing(data: Value) -> Value {
     json!({"make": {"object": {"type": "Thing", "data": data}}})
 }
 
@@ -222,10 +222,6 @@ fn a_guard_that_cannot_be_evaluated_is_false_and_says_why() {
             ),
             on_start("no", json!({"when": "object.data.m", "work": entries})),
             on_start(
-                "each",
-                json!({"for_each": {"from": "object.data.n"}, "work": entries})
-            ),
-            on_start(
                 "none",
                 json!({"for_each": {"from": "object.data.m"}, "work": entries})
             ),
@@ -237,10 +233,10 @@ fn a_guard_that_cannot_be_evaluated_is_false_and_says_why() {
     let verdicts = verdicts(&run);
     let found: Vec<_> = verdicts.iter().map(|(_, verdict, _)| *verdict).collect();
     use FiringVerdict::{Failed, False, Fired};
-    assert_eq!(found, [Failed, False, Failed, Fired, Fired]);
-    assert!(verdicts[0].2.is_some() && verdicts[2].2.as_deref() == Some("for_each needs a list"));
+    assert_eq!(found, [Failed, False, Fired, Fired]);
+    assert!(verdicts[0].2.is_some());
     assert_eq!(run.count("Thing"), 1);
-    assert!(run.responding.is_idle());
+    assert!(run.failures.is_empty() && run.responding.is_idle());
 }
 
 #[test]

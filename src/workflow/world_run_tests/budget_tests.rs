@@ -37,7 +37,7 @@ impl Driven {
         Ok(())
     }
 
-    pub(super) fn resumes(&mut self, from: Option<&str>) -> Result<(), InterventionError> {
+    pub(crate) fn resumes(&mut self, from: Option<&str>) -> Result<(), InterventionError> {
         let now = Timestamp::from_micros(self.now + 1_000);
         let from = from.map(str::to_owned);
         let draft = resume(&self.state, from, ann(), None, now)?;
@@ -365,6 +365,11 @@ fn what_models_cost_counts_against_the_budget_of_the_world_and_every_reason_is_n
 
 /// Two questions about a topic.
 fn asking(cost: u64, more: Value) -> Driven {
+    asking_within(json!({"max_llm_cost_micro_usd": cost}), more)
+}
+
+/// The same, within this budget.
+pub(super) fn asking_within(limits: Value, more: Value) -> Driven {
     let ask = json!({"group": "std", "max_tokens": 10,
         "messages": [{"role": "user", "content": "{{ item }} {{ object.data.text }}?"}]});
     let note = json!({"make": {"object": {"type": "Note", "data": {"text": "{{ reply.text }}"}}}});
@@ -372,17 +377,17 @@ fn asking(cost: u64, more: Value) -> Driven {
         "then": [note]});
     merge(&mut asks, more);
     let asks = responder("asks", "object.created", "Topic", asks);
-    let mut world = world(budget(json!({"max_llm_cost_micro_usd": cost})));
+    let mut world = world(budget(limits));
     world["responders"] = json!([asks]);
     run(json!([]), world)
 }
 
-fn open(run: &Driven) -> Vec<String> {
+pub(super) fn open(run: &Driven) -> Vec<String> {
     let tasks = run.state.responding().unwrap().tasks();
     tasks.map(|task| task.context.address.to_string()).collect()
 }
 
-fn answers(run: &mut Driven, address: &str, cost: u64) {
+pub(super) fn answers(run: &mut Driven, address: &str, cost: u64) {
     run.asks(address);
     run.says(address, &[Say::Reply { cost }, output(json!("the moon"))]);
 }

@@ -384,6 +384,16 @@ fn a_precondition_names_the_last_frame_of_the_object_and_not_of_the_run() {
         stale
     );
     run.post(expecting(now, patched("third"))).unwrap();
+    // Any later frame of the run will do: nobody changed the object since.
+    run.post(request(vec![topic("t4", "sand")])).unwrap();
+    let last = run.state.next_seq() - 1;
+    assert!(last > changed(&run, "t2"));
+    run.post(expecting(last, patched("fourth"))).unwrap();
+    let last = run.state.next_seq() - 1;
+    let expected = last + 1;
+    let beyond = run.post(expecting(expected, patched("fifth"))).unwrap_err();
+    assert_eq!(beyond, PostError::NoSuchFrame { expected, last });
+    let now = changed(&run, "t2");
     let missing = run.post(expecting(now, vec![topic("t9", "new")]));
     assert!(matches!(
         missing,

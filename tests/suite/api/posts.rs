@@ -360,6 +360,15 @@ async fn a_run_whose_budget_is_used_up_goes_on_once_what_is_used_up_is_raised() 
         assert_eq!(answer.json()["code"], code, "{body}");
     }
     assert_eq!(lab.client.frames(&run).await.len(), frames);
+    let events = format!("/runs/{run}/events");
+    // The first of them reads the run, and the second is refused in the same words without that.
+    let words = [api.post(&events, NOTE).await, api.post(&events, NOTE).await];
+    assert_eq!(words[0].text(), words[1].text());
+    assert!(
+        words[0].text().contains("max_events=5"),
+        "{}",
+        words[0].text()
+    );
     let body = r#"{"raise": {"max_events": 8, "max_wall_seconds": 4000.5}, "reason": "seen"}"#;
     let answer = api.post(&resume, body).await;
     assert_eq!(answer.status, 202, "{}", answer.text());
@@ -372,6 +381,12 @@ async fn a_run_whose_budget_is_used_up_goes_on_once_what_is_used_up_is_raised() 
     assert_eq!(raised["data"]["reason"], "seen");
     let told = exhausted(&lab.client, &run).await;
     assert_eq!(told["reasons"], json!(["max_events=8"]));
+    let refused = api.post(&events, NOTE).await;
+    assert!(
+        refused.text().contains("max_events=8"),
+        "{}",
+        refused.text()
+    );
     assert_eq!(told["event_count"], 8);
     let path = format!("/runs/{run}/replay");
     let replay = api.post(&path, r#"{"strict": true}"#);

@@ -193,8 +193,26 @@ fn a_question_that_no_gateway_can_answer_is_a_warning_of_a_complete_run() {
     assert_eq!(warnings[0]["code"], "unknown_group");
     assert_eq!(warnings[0]["responder"], "write-finding");
 
+    // They are asked once a gateway has the group.
+    let again = envelope["run_id"].as_str().unwrap();
+    desk.ktsu(&["trace", again, "--why-not", "write-finding"])
+        .is(0)
+        .says(&format!("it begins again with: ktsu resume {again}"));
+    desk.ktsu(&["resume", again, "--kit", &silent])
+        .is(2)
+        .warns("the gateway has no model group \"fast\"");
+    desk.ktsu(&["resume", again, "--kit", &kit("research")])
+        .is(0);
+    let resumed = desk.ktsu(&["runs", "get", again]).is(0).json();
+    assert!(resumed.get("warnings").is_none(), "{resumed:#}");
+    is_decided_again(&desk, again);
+    desk.ktsu(&["resume", again, "--kit", &kit("research")])
+        .is(2)
+        .warns("no question of its responders is without a reply");
+
     let answered = run(&desk, &kit("research"), "Tidal power");
     assert!(answered.get("warnings").is_none(), "{answered:#}");
+    assert_eq!(world(&desk, again), world(&desk, id(&answered)));
     let steps = desk.ktsu(&["run", &kit("hello"), "--json"]).is(0).json();
     assert!(steps.get("world").is_none() && steps.get("warnings").is_none());
 }
@@ -516,4 +534,64 @@ fn each_mistake_on_the_page_gives_the_error_that_the_page_names() {
     assert!(tried >= 6, "{tried}");
     std::fs::write(&world, sound).unwrap();
     desk.ktsu(&["validate", "reviews"]).is(0);
+}
+
+/// The kit below the desk, with the rules of its provider changed.
+fn with_rules(desk: &Desk, name: &str, from: &str, to: &str) -> String {
+    let rules = format!("scripted/{name}.yaml");
+    let world = format!("worlds/{name}.world.yaml");
+    for file in ["kit.yaml", "gateway.yaml", &world, &rules] {
+        let text = std::fs::read_to_string(Path::new(&kit(name)).join(file)).unwrap();
+        let text = match file == rules {
+            true => {
+                assert!(text.contains(from), "{text}");
+                text.replace(from, to)
+            }
+            false => text,
+        };
+        desk.write_file(&format!("{name}/{file}"), &text);
+    }
+    name.to_owned()
+}
+
+#[test]
+fn a_recompute_asks_every_question_again_and_says_which_objects_would_differ() {
+    let desk = Desk::new();
+    let envelopes = [
+        ("research", run(&desk, &kit("research"), "Tidal power")),
+        ("incidents", incidents(&desk, "approve")),
+    ];
+    for (name, envelope) in &envelopes {
+        let again = desk.ktsu(&["recompute", id(envelope), "--kit", &kit(name)]);
+        again.is(0).says("world\n  no changes\nverdict clean");
+        is_decided_again(&desk, id(envelope));
+    }
+    let envelope = run(&desk, &kit("diligence"), "Evaluate Acme");
+    let (all, hash) = world(&desk, id(&envelope));
+    let claim = all[1]["id"].as_str().unwrap();
+    let changed = with_rules(&desk, "diligence", "sells subscriptions", "sells nothing");
+    let recompute = ["recompute", id(&envelope), "--kit", &changed];
+    let said = desk.ktsu(&recompute);
+    said.is(1)
+        .says("@write-claim.")
+        .says("value_changed")
+        .says("~1 objects patched")
+        .says(&format!("~ {claim}"))
+        .says("/data/text: ");
+    let markdown = desk.ktsu(&[&recompute[..], &["--markdown"]].concat());
+    markdown.is(1).says("### World").says(&format!("~ {claim}"));
+    let verdict = desk.ktsu(&[&recompute[..], &["--json"]].concat());
+    let verdict = verdict.is(1).json();
+    let patched = &verdict["world"]["diff"]["patched_objects"];
+    assert_eq!(patched[0]["id"], claim, "{verdict:#}");
+    assert_eq!(patched[0]["changes"][0]["path"], "/data/text");
+    assert_eq!(world(&desk, id(&envelope)).1, hash, "the run has changed");
+    // One question alone, and the recompute as a stream of its own.
+    let address = verdict["tasks"][0]["step"].as_str().unwrap();
+    let one = desk.ktsu(&[&recompute[..], &["--step", address]].concat());
+    one.is(1).says(address);
+    let own = verdict["recompute_id"].as_str().unwrap();
+    is_decided_again(&desk, own);
+    is_decided_again(&desk, id(&envelope));
+    desk.ktsu(&["verify"]).is(0);
 }

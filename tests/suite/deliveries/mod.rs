@@ -288,6 +288,37 @@ async fn a_subscription_of_an_admin_gets_what_comes_after_it_until_it_is_removed
     lab.close().await;
 }
 
+/// The key of a subscription that an admin adds is as secret as those that were known at the start.
+#[tokio::test]
+async fn the_key_of_an_added_subscription_is_kept_out_of_what_is_recorded_from_then_on() {
+    let sink = Sink::new().await;
+    let kit = KitDir::new(&[(
+        "hello",
+        "env: [{name: SHOWN, default: none}]\nparams: {schema: {type: object}}\n\
+         pipeline: [{id: greet, transform: {inputs: [{from: params}], ops: []}}]\n",
+    )]);
+    let (name, key) = SECRET;
+    let other = "whsec_b3RoZXIgc2VjcmV0IGtleQ==";
+    let shown = format!("keys: {other}");
+    let lab = Lab::new(&kit, &[SECRET, ("OTHER", other), ("SHOWN", &shown)]).await;
+    let request = |variable: &str| {
+        let url = format!("{}/added", sink.url);
+        let secret = format!("{{{{ env.{variable} }}}}");
+        json!({"pattern": "*", "url": url, "secret": secret}).to_string()
+    };
+    let added = lab.client.post("/subscriptions", request(name)).await;
+    assert_eq!(added.status, 201, "{}", added.text());
+    let run = lab.client.invoke("hello", json!({"said": key})).await;
+    lab.client.ended(&run).await;
+    let frames = lab.client.frames(&run).await;
+    assert!(!json!(frames).to_string().contains(key), "{frames:#?}");
+    // Runs record this one as it is.
+    let refused = lab.client.post("/subscriptions", request("OTHER")).await;
+    assert_eq!(refused.status, 422, "{}", refused.text());
+    let words = refused.text();
+    assert!(words.contains("SHOWN") && !words.contains(other), "{words}");
+}
+
 /// The streams of subscriptions are part of the ledger: they are verified, and no run has them.
 #[tokio::test]
 async fn what_is_recorded_of_subscriptions_is_verified_and_stands_in_no_run() {

@@ -8,6 +8,7 @@ mod forked;
 mod kills;
 mod limits;
 mod orders;
+mod recomputed;
 mod waits;
 
 use ktsu_ledger::Frame;

@@ -45,6 +45,9 @@ pub struct WorldPlan {
 pub struct WorldBudget {
     /// World frames of a run.
     pub max_events: u64,
+    /// Whether the file itself limits the cost: then only models whose price is known are asked.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub limits_cost: bool,
     /// Millionths of a US dollar.
     pub max_llm_cost_micro_usd: u64,
     /// Depth of a world frame below a root, which has 0.
@@ -58,6 +61,7 @@ impl Default for WorldBudget {
     fn default() -> Self {
         Self {
             max_events: 10_000,
+            limits_cost: false,
             max_llm_cost_micro_usd: 10_000_000,
             max_recursion_depth: 50,
             max_wall_ms: 3_600_000,
@@ -71,6 +75,7 @@ impl WorldBudget {
     pub fn lowest(self, other: Self) -> Self {
         Self {
             max_events: self.max_events.min(other.max_events),
+            limits_cost: self.limits_cost || other.limits_cost,
             max_llm_cost_micro_usd: self
                 .max_llm_cost_micro_usd
                 .min(other.max_llm_cost_micro_usd),

@@ -100,6 +100,7 @@ fn fired(candidates: &[(&str, u32)]) -> WorldEvent {
     let candidates = candidates.iter().map(|(responder, entries)| Candidate {
         after_ms: None,
         entries: *entries,
+        fails: false,
         items: (*entries > 0).then_some(2),
         reason: None,
         responder: (*responder).to_owned(),
@@ -257,7 +258,7 @@ fn responders_take_one_trigger_after_another_and_make_what_is_left_of_it_in_orde
     }
     let left = |run: &Given| {
         let firing = run.state.responding().unwrap().firing();
-        firing.map_or(0, crate::world::responding::Firing::left)
+        firing.map_or(0, |firing| firing.left(0))
     };
     assert_eq!(left(&run), 6);
     // The second item of the first responder makes nothing.

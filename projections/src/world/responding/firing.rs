@@ -17,6 +17,8 @@ struct FiredCandidate {
     responder: String,
     entries: u32,
     items: Option<u32>,
+    /// Why it fails in place of its only output.
+    failure: Option<String>,
 }
 
 /// The place of an output.
@@ -34,13 +36,22 @@ impl Firing {
     /// Of what `responder.fired` says.
     pub(super) fn of(candidates: &[Candidate]) -> Self {
         let fired = (0u32..).zip(candidates).filter(|(_, candidate)| {
-            candidate.verdict == FiringVerdict::Fired && candidate.outputs() > 0
+            let makes = candidate.verdict == FiringVerdict::Fired && candidate.outputs() > 0;
+            makes || candidate.fails
         });
         let candidates = fired.map(|(at, candidate)| FiredCandidate {
             at,
             responder: candidate.responder.clone(),
-            entries: candidate.entries,
-            items: candidate.items,
+            // What fails has its failure in the place of outputs.
+            entries: if candidate.fails {
+                1
+            } else {
+                candidate.entries
+            },
+            items: candidate.items.filter(|_| !candidate.fails),
+            failure: candidate
+                .fails
+                .then(|| candidate.reason.clone().unwrap_or_default()),
         });
         let mut firing = Self {
             candidates: candidates.collect(),
@@ -57,6 +68,7 @@ impl Firing {
             responder: responder.to_owned(),
             entries: u32::MAX,
             items: None,
+            failure: None,
         }];
         let mut firing = Self {
             candidates,
@@ -71,21 +83,34 @@ impl Firing {
         self.next
     }
 
-    /// How many outputs are left, at the most.
-    pub fn left(&self) -> u64 {
+    /// How many outputs are left, at the most. `of_reply`: how many a reaction to a reply has, which
+    /// its responder knows and the fold does not.
+    pub fn left(&self, of_reply: u32) -> u64 {
         let Some(next) = self.next else {
             return 0;
+        };
+        let entries = |one: &FiredCandidate| match one.failure {
+            Some(_) => 0,
+            None if one.entries == u32::MAX => u64::from(of_reply),
+            None => u64::from(one.entries),
         };
         let left = self
             .candidates
             .iter()
             .filter(|one| one.at >= next.candidate);
         let all: u64 = left
-            .map(|one| u64::from(one.entries) * u64::from(one.items.unwrap_or(1)))
+            .map(|one| entries(one) * u64::from(one.items.unwrap_or(1)))
             .sum();
         let current = self.candidates.iter().find(|one| one.at == next.candidate);
-        let entries = current.map_or(0, |one| u64::from(one.entries));
+        let entries = current.map_or(0, entries);
         all.saturating_sub(u64::from(next.item) * entries + u64::from(next.entry))
+    }
+
+    /// Why the responder at a place fails there and makes nothing. Nothing: it does not.
+    pub fn failure(&self, place: OutputPlace) -> Option<&str> {
+        let mut candidates = self.candidates.iter();
+        let candidate = candidates.find(|one| one.at == place.candidate)?;
+        candidate.failure.as_deref()
     }
 
     /// The output behind another. Nothing: there is none.
@@ -130,7 +155,8 @@ impl Firing {
             .candidates
             .iter()
             .find(|one| one.responder == responder)?;
-        let fits = entry < candidate.entries
+        let fits = candidate.failure.is_none()
+            && entry < candidate.entries
             && item.is_some() == candidate.items.is_some()
             && item.unwrap_or(0) < candidate.items.unwrap_or(1);
         let place = OutputPlace {

@@ -1,11 +1,14 @@
 //! The budget of a run's worlds: its limits, the time used up, and its end; what was posted, and
 //! what begins anew when a run is taken up again.
 
+use std::collections::BTreeMap;
+
 use ktsu_ledger::event::WorldBudgetExhausted;
 use ktsu_ledger::event::plan::world::WorldBudget;
 use ktsu_ledger::{Frame, Timestamp};
 
 use super::Responding;
+use crate::world::failures::ResponderFailures;
 use crate::world::posts::PostRecord;
 use crate::world::tasks::TaskPhase;
 use crate::world::wall_time::MovedBy;
@@ -52,6 +55,22 @@ impl Responding {
     /// Whether the timer of the budget fired, and limits were not raised since.
     pub fn is_time_up(&self) -> bool {
         self.is_time_up
+    }
+
+    /// Responders that failed and did not stop the run, by name.
+    pub fn failures(&self) -> &BTreeMap<String, ResponderFailures> {
+        self.failures.all()
+    }
+
+    /// Whether a model call was refused, since the cost had reached its limit, and limits were not
+    /// raised since.
+    pub fn is_call_refused(&self) -> bool {
+        self.is_call_refused
+    }
+
+    /// A model call was refused, since the cost has reached its limit.
+    pub fn refuse_call(&mut self) {
+        self.is_call_refused = true;
     }
 
     /// A person takes the run up again: what was set aside is asked or run again.

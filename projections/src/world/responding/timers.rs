@@ -10,12 +10,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ktsu_ledger::event::{Candidate, FiringVerdict, TimerFired, TimerKind};
+use ktsu_ledger::event::TimerFired;
 use ktsu_ledger::{Cause, Frame, Timestamp};
 
-use super::Responding;
-use super::queue::{KeySource, QueuedFrame, QueuedSubject, QueuedTrigger};
-use crate::world::graph::WorldChange;
 use crate::world::reactions::Reactions;
 use crate::world::trigger::Trigger;
 
@@ -39,10 +36,10 @@ pub struct ResponderTimer<'r> {
 type TimerOrder = (Timestamp, u64, u32);
 
 #[derive(Debug, Clone)]
-struct SetTimer {
+pub(super) struct SetTimer {
     responder: Arc<str>,
     after_ms: u64,
-    event: Arc<Trigger>,
+    pub(super) event: Arc<Trigger>,
 }
 
 /// All timers of a run's responders that have not fired.
@@ -65,7 +62,12 @@ impl Timers {
         self.still_ms = self.still_ms.saturating_add(by_ms);
     }
 
-    fn set(&mut self, event: &Arc<Trigger>, (place, responder): (u32, &Arc<str>), after_ms: u64) {
+    pub(super) fn set(
+        &mut self,
+        event: &Arc<Trigger>,
+        (place, responder): (u32, &Arc<str>),
+        after_ms: u64,
+    ) {
         let due = event.at.plus_millis(after_ms);
         let timer = SetTimer {
             responder: Arc::clone(responder),
@@ -86,11 +88,22 @@ impl Timers {
             .collect();
     }
 
-    fn first(&self) -> Option<ResponderTimer<'_>> {
+    /// How many have not fired.
+    pub(super) fn count(&self) -> usize {
+        self.pending.len()
+    }
+
+    /// Takes the first away: its place among the responders, and what it is.
+    pub(super) fn pop_first(&mut self) -> Option<(u32, SetTimer)> {
+        let ((_, _, place), timer) = self.pending.pop_first()?;
+        Some((place, timer))
+    }
+
+    pub(super) fn first(&self) -> Option<ResponderTimer<'_>> {
         self.all().next()
     }
 
-    fn all(&self) -> impl Iterator<Item = ResponderTimer<'_>> {
+    pub(super) fn all(&self) -> impl Iterator<Item = ResponderTimer<'_>> {
         self.pending
             .iter()
             .map(|((due, ..), timer)| ResponderTimer {
@@ -104,101 +117,8 @@ impl Timers {
 
 impl ResponderTimer<'_> {
     /// Whether a frame says that it fired.
-    fn is_of(&self, frame: &Frame, fired: &TimerFired) -> bool {
+    pub(super) fn is_of(&self, frame: &Frame, fired: &TimerFired) -> bool {
         frame.cause == [Cause::Here(self.event.seq)]
             && fired.responder.as_deref() == Some(self.responder)
-    }
-}
-
-impl Responding {
-    /// The timers that have not fired, in the order in which they do.
-    pub fn timers(&self) -> impl Iterator<Item = ResponderTimer<'_>> {
-        self.timers.all()
-    }
-
-    /// The timer that fires next.
-    pub fn next_timer(&self) -> Option<ResponderTimer<'_>> {
-        self.timers.first()
-    }
-
-    /// How many timers have not fired.
-    pub fn timer_count(&self) -> usize {
-        self.timers.pending.len()
-    }
-
-    /// Whether a responder sets a timer for what it reacts to, instead of looking at it at once;
-    /// and `false` where it would be one too many. `more`: how many are set for the event already.
-    pub fn sets_timer(&self, event: &Trigger, place: u32, more: usize) -> Option<bool> {
-        self.reactions.after_ms(place)?;
-        let is_new = event.waited_with.is_none();
-        is_new.then(|| self.timer_count().saturating_add(more) < MAX_TIMERS)
-    }
-
-    /// Whether a frame says that the next timer fired, and not too early.
-    pub fn may_fire(&self, frame: &Frame, fired: &TimerFired) -> bool {
-        let next = self.next_timer();
-        next.is_some_and(|next| next.is_of(frame, fired) && next.due <= frame.at)
-    }
-
-    /// The run's own time stood still: all timers are due later by as much.
-    pub(crate) fn postpone(&mut self, by_ms: u64) {
-        self.timers.postpone(by_ms);
-    }
-
-    /// Whether verdicts are postponed exactly where a timer is set.
-    pub(super) fn sets_timers_as_told(&self, event: &Trigger, candidates: &[Candidate]) -> bool {
-        let mut more = 0;
-        let mut told = event.candidates.iter().zip(candidates);
-        told.all(|(place, told)| {
-            let sets = self.sets_timer(event, *place, more);
-            let postponed = told.verdict == FiringVerdict::Postponed;
-            let after = self.reactions.after_ms(*place).filter(|_| postponed);
-            if told.after_ms != after {
-                return false;
-            }
-            more += usize::from(postponed);
-            match sets {
-                Some(false) => told.verdict == FiringVerdict::Failed,
-                sets => postponed == sets.is_some(),
-            }
-        })
-    }
-
-    /// Sets a timer for each candidate that is postponed.
-    pub(super) fn set_timers(&mut self, event: &Arc<Trigger>, candidates: &[Candidate]) {
-        let reactions = Arc::clone(&self.reactions);
-        for (place, told) in event.candidates.iter().zip(candidates) {
-            let after_ms = reactions.after_ms(*place);
-            if let (FiringVerdict::Postponed, Some(after_ms), Some(name)) =
-                (told.verdict, after_ms, reactions.name(*place))
-            {
-                self.timers.set(event, (*place, name), after_ms);
-            }
-        }
-    }
-
-    /// A timer fired: what its responder waited with is behind the cursor, in the world as it is now.
-    pub(super) fn fire_timer(&mut self, frame: &Frame, fired: &TimerFired) {
-        let is_after = fired.timer == TimerKind::After;
-        let is_next = is_after && self.next_timer().is_some_and(|one| one.is_of(frame, fired));
-        let Some(((_, _, place), timer)) =
-            is_next.then(|| self.timers.pending.pop_first()).flatten()
-        else {
-            return;
-        };
-        let trigger = QueuedTrigger {
-            seq: frame.seq,
-            at: self.timers.own_time(frame.at),
-            kind: timer.event.kind.clone(),
-            actor: timer.event.actor.clone(),
-            key: KeySource::Root(timer.event.key.clone()),
-            subject: QueuedSubject::Waited(timer.event),
-            candidates: vec![place],
-        };
-        self.queued_triggers += 1;
-        self.queue.push_back(QueuedFrame {
-            change: WorldChange::Nothing,
-            trigger: Some(Box::new(trigger)),
-        });
     }
 }

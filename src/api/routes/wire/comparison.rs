@@ -1,8 +1,8 @@
 //! The schemas of comparisons: two runs, or a run and its replay.
 
 use ktsu_projections::diff::Diff;
-use ktsu_projections::world::WorldDiff;
 use ktsu_projections::world::comparison::PatchedEntry;
+use ktsu_projections::world::{WorldComparison, WorldDiff};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -76,4 +76,40 @@ pub struct DiffView {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schema(value_type = Option<Vec<PatchedEntry>>)]
     pub world_changes: Vec<PatchedEntry>,
+}
+
+/// What a recompute says about the world of its run.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct RecomputedWorld {
+    /// How the world would differ, had the new replies come in the place of the recorded ones.
+    pub diff: WorldComparison,
+    /// Why nothing is said about it.
+    pub reason: Option<String>,
+    /// How the run would stand otherwise.
+    pub status: Option<StatusChange>,
+    /// What would be asked or done, and has no recorded answer: addresses of questions, paths of steps.
+    pub would_ask: Option<Vec<String>>,
+    /// What would be asked with other words; the reply is the one to the recorded words.
+    pub would_ask_otherwise: Option<Vec<String>>,
+    /// What would not be asked or done any more.
+    pub would_not_ask: Option<Vec<String>>,
+    /// Recorded posts, and what else people did, that would find no place.
+    pub unused: Option<Vec<String>>,
+    /// What was asked and not asked again, since the run recorded no end of it.
+    pub not_recomputed: Option<Vec<String>>,
+    /// New replies that this does not contain: the call failed, or the recorded one had no reply.
+    pub not_applied: Option<Vec<String>>,
+}
+
+/// Where a run stands, and where it would stand.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StatusChange {
+    /// `complete`, `failed`, …
+    pub before: String,
+    /// Likewise.
+    pub after: String,
+    /// Why it would fail, if it would.
+    pub error: Option<String>,
 }

@@ -15,7 +15,11 @@ impl Explainer<'_, '_> {
             TaskKind::Run => "workflow",
         };
         if let Some((seq, failed)) = self.failures.of_task(address) {
-            let words = format!("its {what} failed with {}: {}", failed.code, failed.message);
+            let again = self.begins_again(address);
+            let words = format!(
+                "its {what} failed with {}: {}{again}",
+                failed.code, failed.message
+            );
             return (Some(seq), words);
         }
         let done = self
@@ -68,12 +72,27 @@ impl Explainer<'_, '_> {
                 format!("its {what} has ended: {}", self.held_up()),
             ),
             Some(ResponderTaskPhase::SetAside) => {
-                let run = self.story.state().stream().name();
-                let words =
-                    format!("its {what} came to nothing; it begins again with: ktsu resume {run}");
+                let words = match self.begins_again(address) {
+                    again if again.is_empty() => {
+                        format!("its {what} came to nothing: {}", self.held_up())
+                    }
+                    again => format!("its {what} came to nothing{again}"),
+                };
                 (None, words)
             }
             None => (None, format!("its {what} is not there any more")),
+        }
+    }
+
+    /// What lets a task of a run that has ended begin again, if anything does.
+    fn begins_again(&self, address: &str) -> String {
+        let state = self.story.state();
+        match state.may_ask_again(address) && !self.responding.head().is_exhausted() {
+            true => format!(
+                "; it begins again with: ktsu resume {}",
+                state.stream().name()
+            ),
+            false => String::new(),
         }
     }
 

@@ -13,7 +13,7 @@ fn a_secret_that_is_escaped_in_part_is_taken_out_of_a_reply() {
             digest: String::new(),
             n: 1,
         },
-        redactor: &redactor,
+        redactor: Arc::new(redactor),
         routing: None,
     };
     let hidden = r#"{"x":1,"t":"sk-very\u0073ecretkey-1"}"#;
