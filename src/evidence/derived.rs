@@ -52,29 +52,50 @@ fn costs(frames: &[PositionedFrame]) -> String {
     text
 }
 
-/// Who changed what: forks, overlays, resumptions, with the person and how we know them.
+/// Who changed what: forks, overlays, resumptions, what was posted, and raised budgets, with the person
+/// and how we know them.
 fn changes(frames: &[PositionedFrame]) -> String {
     let mut text = "position,stream,seq,at,type,by,auth,what,reason\n".to_owned();
     for PositionedFrame { position, frame } in frames {
         let kind = frame.event.kind();
-        if !matches!(
-            kind,
-            "branch.created" | "run.resumed" | "overlay.set" | "step.reset"
-        ) {
-            continue;
-        }
         let data = frame.event.data();
         let word = |path: &str| cell(data.pointer(path));
-        let what = ["/parent_run_id", "/from", "/step"].map(word).join(" ");
+        let what = match kind {
+            "branch.created" | "run.resumed" | "overlay.set" | "step.reset" => {
+                let what = ["/parent_run_id", "/from", "/step"].map(word).join(" ");
+                what.trim().to_owned()
+            }
+            "budget.raised" => quoted(&raised(&data)),
+            _ if frame.event.posted().is_some() => quoted(&posted(&data)),
+            _ => continue,
+        };
         let (by, auth, reason) = (word("/by/id"), word("/by/auth"), word("/reason"));
         let (stream, seq, at) = (&frame.stream, frame.seq, frame.at);
-        let what = what.trim();
+        let kind = quoted(kind);
         let _ = writeln!(
             text,
             "{position},{stream},{seq},{at},{kind},{by},{auth},{what},{reason}"
         );
     }
     text
+}
+
+/// The limits that somebody raised.
+fn raised(data: &Value) -> String {
+    let limits = data.as_object().into_iter().flatten();
+    let limits = limits.filter(|(name, _)| name.starts_with("max_"));
+    let limits: Vec<String> = limits
+        .map(|(name, limit)| format!("{name} {limit}"))
+        .collect();
+    limits.join(" ")
+}
+
+/// Which post an event is of, and what it is about.
+fn posted(data: &Value) -> String {
+    let post = data.pointer("/post/n").map(|n| format!("post {n}"));
+    let names = ["/type", "/id"].map(|path| data.pointer(path).and_then(Value::as_str));
+    let names = names.into_iter().flatten().map(str::to_owned);
+    post.into_iter().chain(names).collect::<Vec<_>>().join(" ")
 }
 
 /// Who approved what: a line for each word of a person, and one for each question without any.

@@ -6,7 +6,6 @@
 Needs Python 3.8 and its standard library. Without the package `blake3` the claims that rest on
 BLAKE3 are not covered; without the other files beside this one, those that they judge: content,
 outputs, worlds, keys and checkpoints, tools, approvals. Every claim is proven, not covered, failed.
-Archives are read piece by piece: what is kept of one is where its frames are.
 Exit code: 0 if no claim failed, 1 if one did, 2 if there is no verdict about an archive.
 """
 import sys
@@ -24,15 +23,16 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "ba6e05f4be7f4286de4824e2360c6c59d24a6f2c0a70d6a074837b6cbe9657b7",
-    "verify_outputs.py": "1fa3b89b7cb928d5cc54e01ecf2195c555eee76c5dc36a199a1be984016c727c",
+    "verify_outputs.py": "2894af9968f1f2cec92af6d83c1455b7695b771fc9fbb3a24b77b924f37163f3",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "eb0a2769235498b9585563a63d05004069678f9d2c758bcacc5a4f5958c5e4e7",
-    "verify_world.py": "3144bbc27d741fa2cd9d8d4553178d7368adb4330c6ff6e9fa9fe3269f423f4b",
-    "verify_queue.py": "14c876b8751bebbe05a2746ad9dad7e0886a7880944053d5dde1a4e03c0cb224",
+    "verify_calls.py": "c5a67344e3410549653cd69ba1d5d1851c8f843d604903c2fdb28facb4d21ec8",
+    "verify_world.py": "3aebf827c69ef549a9df76a51af70d9cce5b6a08bb19cf2e02e51af066d91e6b",
+    "verify_queue.py": "5569571463edfb7fe6a45657c6a2476f88887b92e3bce61291cf562e8d9c4533",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
-USED = "content", "outputs", "signed", "calls", "world"  # By this one; the others by these.
+# What of them this one uses; the others are used by these.
+USED = dict(signed="Signed", calls="Said", content="Content", outputs="Outputs", world="Worlds")
 FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64
 # How much is read at once, of a file that is read whole, and of the frames that are kept at hand.
 PIECE, MAX_LIST, MAX_WHOLE, AT_HAND = 1 << 16, 1 << 28, 1 << 23, 1 << 21
@@ -42,7 +42,7 @@ NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 NUMBER = re.compile(r"(0|[1-9][0-9]{0,15})\Z")
 HASH = re.compile(r"[0-9a-f]{64}\Z")
 ACTOR = re.compile(r"(orchestrator|runtime|gateway|cli|(responder|principal):" + NAME + r")\Z")
-STREAM = re.compile(r"(store|(run|branch|eval|recompute|kv):" + NAME + r")\Z")
+STREAM = re.compile(r"(store|(run|branch|eval|recompute|kv|subscription|delivery):" + NAME + r")\Z")
 TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{6})Z\Z", re.ASCII)
 FILE = re.compile(rb"(?=.{1,99}\Z)[\w-][\w.-]*(/[\w-][\w.-]*){0,2}\Z", re.ASCII)
 OF_STORE = ("store.opened", "store.recovered", "run.head", "checkpoint.signed",
@@ -181,6 +181,18 @@ def is_cause(value):
     stream, _, seq = value.rpartition("#") if isinstance(value, str) else ("", "", "")
     return is_number(value) or bool(STREAM.match(stream) and number(seq) is not None)
 
+def work_of(plan, scope, name):
+    """The work of a step. A scope may begin with what a responder runs, `@NAME.KEY`."""
+    def steps(flow): return {one["id"]: one["work"] for one in plan["workflows"][flow]["steps"]}
+    known = steps(plan["root"])
+    for world in plan.get("worlds", {}).values():
+        for one in world.get("edges", []) + world.get("responders", []):
+            known["@" + one["name"]] = {"workflow": one["work"].get("run")}
+    for step in filter(None, scope.split("/")):
+        step = step.rpartition(".")[0] if step[0] == "@" else step
+        known = steps(known[step]["workflow"]["workflow"])
+    return known[name]
+
 # ---- Frames --------------------------------------------------------------------------------------
 class Frame:
     """A line of both tables. What its body says is read again where it is not at hand any more."""
@@ -199,18 +211,17 @@ class Frame:
         wrong_if(not STREAM.match(self.stream), "it is of no stream", self.id)
         wrong_if(self.length > MAX_BODY, "it is larger than a frame may be", self.id)
         data = self.bytes
-        right = blake3(data) in (None, self.hash)
-        wrong_if(not right, "its hash is not that of its bytes", self.id)
+        wrong_if(blake3(data) not in (None, self.hash), "its bytes have another hash", self.id)
         try:
             body = load(data.decode("utf-8"))
             self.check(body)
         except BROKEN as error: raise Wrong("it is not a frame: %s" % error, self.id)
-        right = (body["stream"], body["seq"]) == (self.stream, self.seq)
-        wrong_if(not right, "its bytes say another stream or number", self.id)
+        other = (body["stream"], body["seq"]) != (self.stream, self.seq)
+        wrong_if(other, "its bytes say another stream or number", self.id)
         self.type = sys.intern(body["type"])
         self.home.keep(self, body)
-        foreign = self.type in OF_STORE and self.stream != "store"
-        wrong_if(foreign, "it speaks of the ledger, and is not in the stream store", self.id)
+        if self.type in OF_STORE:
+            wrong_if(self.stream != "store", "only the stream store speaks of the ledger", self.id)
 
     def check(self, body):
         check(list(body) == MEMBERS and body["v"] == 1)
@@ -260,8 +271,8 @@ class Evidence:
         """The lines of both tables, side by side."""
         for name in ("frames.csv", "frames.jsonl"): wrong_if(name not in self.files, "no " + name)
         places, bodies = self.files.lines("frames.csv"), self.files.lines("frames.jsonl")
-        columns = self.files.part(*next(places, (0, 0)))
-        wrong_if(columns != COLUMNS, "frames.csv does not begin with its columns")
+        other = self.files.part(*next(places, (0, 0))) != COLUMNS
+        wrong_if(other, "frames.csv does not begin with its columns")
         for begin, length in places:
             wrong_if(length > PIECE, "frames.csv is damaged")
             line, body = self.files.part(begin, length).decode("latin-1"), next(bodies, None)
@@ -282,11 +293,9 @@ class Evidence:
         self.size_at_hand += frame.length
         while self.size_at_hand > AT_HAND and len(self.at_hand) > 1:
             self.size_at_hand -= self.at_hand.popitem(last=False)[1][0].length
-        return body
 
     def body(self, frame):
-        if frame.begin not in self.at_hand:
-            return self.keep(frame, load(frame.bytes.decode("utf-8")))
+        if frame.begin not in self.at_hand: self.keep(frame, load(frame.bytes.decode("utf-8")))
         self.at_hand.move_to_end(frame.begin)
         return self.at_hand[frame.begin][1]
 
@@ -305,8 +314,7 @@ class Evidence:
         first = self.places.get((stream, self.streams.get(stream, {}).get("first")))
         if first is None or first.type != "branch.created": return None
         name, position = first.data.get("parent_run_id"), first.data.get("fork_position")
-        named = isinstance(name, str) and is_number(position)
-        wrong_if(not named, "its parent has no name", first.id)
+        wrong_if(not (isinstance(name, str) and is_number(position)), "it has no parent", first.id)
         return ("branch:" if name.startswith("branch_") else "run:") + name, position
 
     def parts(self, stream):
@@ -339,8 +347,7 @@ class Evidence:
                 ranges[frame.stream] = seen = {"first": frame.seq, "frames": 0, "head": ""}
             else: seq, prev = seen["first"] + seen["frames"], seen["head"]
             wrong_if(frame.seq != seq, "its number is not %d, which comes next" % seq, frame.id)
-            follows = frame.prev == prev
-            wrong_if(not follows, "it does not follow from the frame before it", frame.id)
+            wrong_if(frame.prev != prev, "it does not follow from the frame before it", frame.id)
             seen["frames"], seen["head"] = seen["frames"] + 1, frame.hash
         wrong_if(ranges != self.streams, "the manifest tells of other streams, or more of them")
 
@@ -357,8 +364,8 @@ class Evidence:
         """Whether what a frame names by its hash is there, as far as that can be known."""
         if digest not in self.blobs:
             name = "blobs/%s.json" % digest
-            there = name in self.files
-            self.blobs[digest] = there and self.files.digests(name)[2] in (None, digest)
+            known = self.files.digests(name)[2] if name in self.files else ""
+            self.blobs[digest] = known in (None, digest)
         return self.blobs[digest]
 
     def blob(self, digest):
@@ -368,11 +375,10 @@ class Evidence:
     # ---- Claims: text is proven, a pair is not covered, what is wrong is raised ------------------
     def claim_manifest(self):
         listed = self.manifest["files"]
-        for name in self.files:
-            if name == "manifest.json": continue
+        for name in filter(lambda name: name != "manifest.json", self.files):
             size, sha256, blake = self.files.digests(name)
-            told = {"bytes": size, "sha256": sha256}
-            told["blake3"] = blake or listed.get(name, {}).get("blake3")
+            blake = blake or listed.get(name, {}).get("blake3")
+            told = {"blake3": blake, "bytes": size, "sha256": sha256}
             if name.startswith("derived/"): told["derived"] = True
             wrong_if(listed.get(name) != told, name + " is not as listed")
         for name in listed: wrong_if(name not in self.files, name + " is missing")
@@ -395,8 +401,8 @@ class Evidence:
                 found = self.places.get((stream, int(seq)))
                 if stream not in self.streams: outside += frame.stream != "store"
                 else: wrong_if(not found or found.position >= frame.position, reason, frame.id)
-        if outside: return None, "%d causes stand in other streams" % outside
-        return "every cause is earlier"
+        told = None, "%d causes stand in other streams" % outside
+        return told if outside else "every cause is earlier"
 
 # ---- Verdicts ------------------------------------------------------------------------------------
 def part(name):
@@ -428,12 +434,9 @@ def verify(file, parts, held=(), key=None):
     """The claims about an archive."""
     evidence, made = Evidence(file), {}
     if isinstance(parts["signed"], str): evidence.unsigned = parts["signed"]
-    for name, begin in (("signed", lambda part: part.Signed(evidence, held, key)),
-                        ("calls", lambda part: part.Said(evidence)),
-                        ("content", lambda part: part.Content(evidence)),
-                        ("outputs", lambda part: part.Outputs(evidence)),
-                        ("world", lambda part: part.Worlds(evidence))):
-        made[name] = parts[name] if isinstance(parts[name], str) else begin(parts[name])
+    for name, part in parts.items():
+        more = (held, key) if name == "signed" else ()
+        made[name] = part if isinstance(part, str) else getattr(part, USED[name])(evidence, *more)
     judges = [(evidence, "manifest chain causes"), (made["content"], "blobs completeness"),
               (made["signed"], "inclusion signatures rotation key held"),
               (made["content"], "extracts definitions lock verifier"),
@@ -447,12 +450,11 @@ def told(archive, claims, as_json):
     """The report on an archive."""
     sound = all(claim["verdict"] != "failed" for claim in claims)
     if as_json: return json.dumps({"file": archive, "sound": sound, "claims": claims})
-    verdict = "nothing failed" if sound else "IT IS NOT WHAT WAS RECORDED"
-    lines = ["%s: %s" % (archive, verdict)]
+    lines = [archive + (": nothing failed" if sound else ": IT IS NOT WHAT WAS RECORDED")]
     for claim in claims:
-        words = (claim["frame"] + ": " if "frame" in claim else "") + claim["reason"]
+        words = ascii((claim["frame"] + ": " if "frame" in claim else "") + claim["reason"])[1:-1]
         verdict = claim["verdict"].replace("_", " ")
-        lines.append("  %-11s %-13s %s" % (verdict, claim["claim"], ascii(words)[1:-1]))
+        lines.append("  %-11s %-13s %s" % (verdict, claim["claim"], words))
     return "\n".join(lines)
 
 def main():
@@ -476,10 +478,9 @@ def main():
         try:
             with open(archive, "rb") as file: claims = verify(file, parts, held, key)
         except (OSError, Unreadable, MemoryError) as error:
-            why = str(error) or "there is not enough memory"
+            why, code = str(error) or "there is not enough memory", 2
             words = "%s: cannot be read: %s" % (archive, ascii(why))
             print(json.dumps({"file": archive, "error": why}) if asked.json else words)
-            code = 2
             continue
         print(told(archive, claims, asked.json))
         if any(claim["verdict"] == "failed" for claim in claims): code = code or 1

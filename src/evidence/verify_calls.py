@@ -13,7 +13,7 @@ and the task goes on when each of them has a result. What a call goes through:
 import datetime, hashlib, json
 
 from verify import BROKEN, NO_BLAKE3, Real, Wrong, blake3, check, is_number, load, part
-from verify import same, wrong_if
+from verify import same, work_of, wrong_if
 
 REPEATED = part("verify_repeated.py")
 
@@ -53,9 +53,11 @@ ENDS = "approval_rejected", "approval_timed_out", "tool_in_doubt"
 ENGINE = "tool.in_doubt", "approval.decided", "approval.expired", "llm.response"
 REJECTED, EXPIRED, HEAT = ("fail", "recover"), ("fail", "reject"), "temperature_millionths"
 
+def of_world(frame): return frame.type == "budget.exhausted" and "reasons" in frame.data
 def shaped(frame):
     """Whether a frame says what its type has to say."""
     (needed, optional), data = SHAPES.get(frame.type, ({}, {})), frame.data
+    if of_world(frame): return
     for name, kind in needed.items(): check(type(data.get(name)) is kind)
     for name, kind in optional.items(): check(data.get(name) is None or type(data[name]) is kind)
     for name in list(needed) + list(optional):
@@ -151,7 +153,7 @@ class Story:
 
     def take(self, frame, data):
         kind = frame.type.replace(".", "_")
-        if frame.type not in SHAPES: return
+        if frame.type not in SHAPES or of_world(frame): return
         if hasattr(self, "on_" + kind): getattr(self, "on_" + kind)(frame, data)
         else:
             task = self.tasks.setdefault((frame.scope, data["step"], data.get("item")), Task())
@@ -264,14 +266,11 @@ class Story:
 
     def rules(self, frame, data):
         if self.plan is None: self.plan = self.member(self.definition, "definition")
-        flow = self.plan["workflows"][self.plan["root"]]
-        def work(step): return next(one["work"] for one in flow["steps"] if one["id"] == step)
         try:
-            for step in filter(None, frame.scope.split("/")):
-                flow = self.plan["workflows"][work(step)["workflow"]["workflow"]]
-            agent = self.plan["agents"][work(data["step"])["agent"]["file"]]
+            work = work_of(self.plan, frame.scope, data["step"])
+            agent = self.plan["agents"][work["agent"]["file"]]
             server = next(one for one in agent.get("servers", []) if one["name"] == data["server"])
-        except (KeyError, StopIteration): return None, []
+        except (KeyError, TypeError, StopIteration): return None, []
         tool, found = data["tool"], []
         for rule in server["tools"]:
             start = rule["pattern"][:-1] if rule["pattern"].endswith("*") else None

@@ -4,7 +4,7 @@ outputs of transforms, of children and of runs) only ktsu makes again. It is use
 does nothing by itself."""
 import json
 
-from verify import BROKEN, Real, Wrong, check, load, whole, wrong_if
+from verify import BROKEN, Real, Wrong, check, load, whole, work_of, wrong_if
 
 HIDDEN, FENCE, MAX_DEPTH = "[REDACTED]", "`" * 3, 56
 SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" \
@@ -138,13 +138,8 @@ class Told:
         """The work of a step, as the definition has it."""
         if self.definition is None: return {}
         if self.plan is None: self.plan = self.member(self.definition, "definition")
-        flow = self.plan["workflows"][self.plan["root"]]
-        def find(step): return next(one["work"] for one in flow["steps"] if one["id"] == step)
-        try:
-            for step in filter(None, frame.scope.split("/")):
-                flow = self.plan["workflows"][find(step)["workflow"]["workflow"]]
-            return find(name)
-        except (KeyError, StopIteration, AttributeError): return {}
+        try: return work_of(self.plan, frame.scope, name)
+        except (KeyError, TypeError): return {}
 
     def on_step_completed(self, frame, data, step, _):
         work = self.work(frame, data["step"])

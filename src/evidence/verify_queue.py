@@ -1,6 +1,6 @@
-"""The part of verify.py that folds worlds: objects and relations, and the queue of what responders
-have not seen yet, as frames leave them. It is used by verify_world.py and does nothing by itself.
-"""
+"""The part of verify.py that folds worlds: objects and relations, what responders asked, and the
+queue of what they have not seen yet, as frames leave them. It is used by verify_world.py and does
+nothing by itself."""
 from collections import deque, namedtuple
 from datetime import datetime, timedelta
 
@@ -8,10 +8,22 @@ from verify import is_number, load, part, wrong_if
 
 VALUES = part("verify_values.py")
 LIMITS = "max_events", "max_llm_cost_micro_usd", "max_recursion_depth", "max_wall_ms"
+MAX_WAY = 1000  # The most frames through which the output of a step is looked for.
 MAX_TIMERS = 10000  # Of the responders of a run, at once.
-# `of` waited with the event of another frame, and looks at it as of this one.
-Trigger = namedtuple("Trigger", "seq at kind key about patch of", defaults=(None,))
-Candidate = namedtuple("Candidate", "at name items entries fails")
+MAX_TASKS, EVERY = 10000, (1 << 32) - 1  # Of a firing; and more entries than a responder has.
+# `of` waited with the event of another frame, and looks at it as of this one; `reply` has ended.
+Trigger = namedtuple("Trigger", "seq at kind key about patch of reply", defaults=(None, None))
+Candidate = namedtuple("Candidate", "at name items entries fails", defaults=(False,))
+
+class Asked:
+    """What a responder asked a model (ask), or had a workflow do (run): it waits to begin, is under
+    way, has ended with an outcome, or is set aside until a person takes the run up again."""
+    def __init__(self, responder, kind, trigger):
+        self.responder, self.kind, self.trigger = responder, kind, trigger
+        self.address, self.state, self.outcome = "", "waiting", None
+
+FATAL = ("ktsu_injection_attempt", "ktsu_untrusted_content", "ktsu_low_quality",
+         "ktsu_needs_human")
 
 def micros(frame):
     """When a frame was appended, in microseconds."""
@@ -64,7 +76,10 @@ class Plan:
 
     def place(self, name): return [one["name"] for one in self.responders].index(name)
 
-    def entries(self, name): return self.by_name[name]["work"].get("emit", [])
+    def entries(self, name, reply=None):
+        """What a responder makes of a trigger, or of the reply to what it asked."""
+        one = self.by_name.get(name, {"work": {}})
+        return one.get("then", []) if reply else one["work"].get("emit", [])
 
 class Queue:
     """The world of a run, and the cursor of its responders."""
@@ -72,6 +87,7 @@ class Queue:
         """Before anything happened in a world."""
         self.objects, self.relations, self.size = {}, {}, 0
         self.queue, self.current, self.firing, self.next = deque(), None, None, None
+        self.asked = {}  # By address.
         self.timers, self.still = {}, 0  # By (due, event, place), in the run's own microseconds.
         self.base, self.below, self.events, self.last, self.deepest = base, [], 0, None, 0
         self.post, self.places, self.ordinal, self.overlaid = None, (0, 0), 0, set()
@@ -115,7 +131,69 @@ class Queue:
         if self.plan.candidates(trigger): self.queue.append(trigger)
 
     def advance(self):
-        if self.current is None and self.queue: self.current = self.queue.popleft()
+        if self.current is not None or not self.queue: return
+        self.current = self.queue.popleft()
+        if self.current.reply: self.begin_firing([Candidate(0, self.current.reply.responder, None,
+                                                            EVERY)])
+
+    def begin_firing(self, candidates):
+        self.firing, self.next = candidates, (candidates[0].at, 0, 0) if candidates else None
+        if self.next is None: self.close()
+
+    def reach(self, frame):
+        """A decision about the trigger behind the current one says that the rest makes nothing."""
+        if self.firing is None or self.current.reply: return
+        if frame.cause[:1] == [self.current.seq]: return
+        wrong_if(not self.skips(None), "an output before it is missing")
+        self.close()
+        self.advance()
+
+    # ---- What responders ask ---------------------------------------------------------------------
+    def ask(self, one):
+        """A candidate asks, once for each item."""
+        for item in [None] if one.get("items") is None else range(one["items"]):
+            asked = Asked(one["responder"], one["task"], self.current.seq)
+            key = key_of(self.current.key, asked.responder, item, 0)
+            asked.address = "@%s.%s" % (asked.responder, key[:16])
+            self.asked[asked.address] = asked
+
+    def move(self, before, after):
+        for one in self.asked.values(): one.state = after if one.state == before else one.state
+
+    def follow(self, frame, data):
+        """What responders asked begins and ends."""
+        kind, scope = frame.type, frame.scope
+        run = kind in ("run.started", "run.failed", "run.completed")
+        ask = kind in ("worker.dispatched", "agent.finished") and scope == ""
+        address = scope if run else data["step"] if ask else ""
+        if address[:1] != "@" or "/" in address: return
+        one, begins = self.asked.get(address), kind in ("run.started", "worker.dispatched")
+        right = one and one.kind == ("run" if run else "ask") and one.state != "ended"
+        if not right: raise VALUES.Unknown("%s: no responder asks for it then" % frame.id)
+        if begins: one.state = "begun"
+        elif kind == "run.failed" or ask and self.came_to_nothing(frame, data): one.state = "aside"
+        else:
+            one.state, one.outcome = "ended", {"output": None}
+            if ask: one.outcome = self.member(frame, "outcome")
+            at, key = micros(frame) - self.still, key_of("reply", address)
+            self.queue.append(Trigger(frame.seq, at, kind, key, None, None, None, one))
+
+    def came_to_nothing(self, frame, data):
+        """Whether the run ended meanwhile, or no gateway knows the model group."""
+        error = self.member(frame, "outcome").get("error")
+        stopped = data.get("report") is None and data.get("reason") in ("stopped", "timeout")
+        return stopped or isinstance(error, dict) and error.get("code") == "unknown_group"
+
+    def reply_end(self, one):
+        """What a reply is to its responder, but for the schema of its output: whether it fails with
+        it, and the words with which its model asked that nothing be made of it."""
+        if one.outcome.get("error") is not None or "output" not in one.outcome: return True, None
+        output = one.outcome["output"]
+        asks = self.plan.by_name.get(one.responder, {"work": {}})["work"].get("ask", {})
+        if "output" not in asks or not isinstance(output, dict): return False, None
+        if any(output.get(name) not in (None, False) for name in FATAL): return True, None
+        words = output.get("ktsu_skip_reason")
+        return False, words if isinstance(words, str) and words else None
 
     # ---- Responders that wait --------------------------------------------------------------------
     def waits(self, trigger, name):
@@ -149,8 +227,7 @@ class Queue:
     def close(self): self.current, self.firing, self.next = None, None, None
 
     def first_of(self, at):
-        return next(((one.at, 0, 0) for one in self.firing if one.at >= at and
-                     (one.fails or one.entries and one.items != 0)), None)
+        return next(((one.at, 0, 0) for one in self.firing if one.at >= at), None)
 
     def find(self, name): return next((one for one in self.firing or () if one.name == name), None)
 
@@ -172,7 +249,8 @@ class Queue:
                 continue
             begin = self.next[1:] if one.at == self.next[0] else (0, 0)
             end = to[1:] if to and one.at == to[0] else (1 if one.items is None else one.items, 0)
-            if not skippable(self.plan.entries(one.name), begin, end): return False
+            entries = self.plan.entries(one.name, self.current.reply)
+            if not skippable(entries, begin, end): return False
         return True
 
     def passed(self, place):
@@ -183,22 +261,22 @@ class Queue:
         if self.next is None: self.close()
 
     def fire(self, candidates):
-        """The candidates of the current trigger were evaluated, or of the one behind it."""
-        if self.firing is not None:
-            self.close()
-            self.advance()
+        """The candidates of the current trigger were evaluated."""
         self.fired = True
         self.set_timers(candidates)
+        fired = [(at, one) for at, one in enumerate(candidates) if one["verdict"] == "fired"]
+        for _, one in fired:
+            if one.get("task"): self.ask(one)
         # What fails has its failure in the place of outputs.
-        self.firing = [Candidate(at, one["responder"], one.get("items"), one.get("entries", 0),
-                                 "fails" in one) for at, one in enumerate(candidates)
-                       if one["verdict"] == "fired" or "fails" in one]
-        self.next = self.first_of(0)
-        if self.next is None: self.close()
+        self.begin_firing([
+            Candidate(at, one["responder"], one.get("items"), one.get("entries", 0), "fails" in one)
+            for at, one in enumerate(candidates) if "fails" in one
+            or one["verdict"] == "fired" and one.get("entries") and one.get("items") != 0])
 
     def abandon(self, name):
         """A responder failed: it makes nothing more."""
-        self.next = self.first_of(self.find(name).at + 1)
+        one = self.find(name)
+        if one and self.next[0] <= one.at: self.next = self.first_of(one.at + 1)
         if self.next is None: self.close()
 
     # ---- Objects and relations -------------------------------------------------------------------
@@ -210,14 +288,14 @@ class Queue:
         """An event about an object or a relation, or a note."""
         kind, about, patch, derived = frame.type, data.get("type"), None, data.get("derived")
         if kind == "object.patched":
-            patch = self.member(frame, "patch") or {}
+            patch = data.get("patch") or {}
             about, before = self.objects[data["id"]]
             self.objects[data["id"]] = about, dict(before, **patch)
         elif kind == "object.created":
-            self.objects[data["id"]] = about, self.member(frame, "data") or {}
+            self.objects[data["id"]] = about, data.get("data") or {}
         elif kind == "relation.created":
             ends = data["source_id"], data["target_id"]
-            self.relations[data["id"]] = about, ends, self.member(frame, "data") or {}
+            self.relations[data["id"]] = about, ends, data.get("data") or {}
         elif kind == "relation.removed": about = self.relations.pop(data["id"], (None,))[0]
         place = derived and tuple(map(derived.get, ("responder", "item", "entry")))
         if derived is None: key = self.post_key(data["post"]["n"])
@@ -227,3 +305,44 @@ class Queue:
         if kind == "note" or about is not None: self.enqueue(frame, kind, about, patch, key)
         if derived and place[0] is None: self.goal_next = place[2] + 1
         elif derived: self.passed(self.place(*place))
+
+    # ---- Steps in the world ----------------------------------------------------------------------
+    def output(self, frame):
+        """The output of a step or a child, wherever it stands."""
+        for _ in range(MAX_WAY):
+            whole = self.member(frame, "output")
+            if whole is not None: return whole
+            named = frame.data.get("output_from")
+            if not named or self.overlaid: break
+            names = named["path"].split("/")[1:]
+            frame = self.evidence.shared(self.stream, named["frame"])
+            wrong_if(frame is None, "its output is nowhere")
+            if names == ["output"] and frame.data.get("output") is None \
+                    and frame.data.get("output_from"): continue
+            value = self.member(frame, names[0])
+            for name in names[1:]:
+                name = name.replace("~1", "/").replace("~0", "~")
+                value = value[int(name)] if isinstance(value, list) else value[name]
+            return value
+        self.blurred = True
+        self.cannot_say(frame, "its output is made of others, and the world at the end with it")
+
+    def completed_step(self, frame, data):
+        value, name = self.output(frame), "step/" + data["step"]
+        if isinstance(value, dict) and data.get("stripped"):
+            value = {one: value[one] for one in value if one not in data["stripped"]}
+        self.objects[name] = "step", value if isinstance(value, dict) else {"output": value}
+        self.size += frame.length
+        self.enqueue(frame, "step.completed", "step", None, self.step_key(frame, data))
+
+    def overlay(self, frame, data):
+        name, patch, key = "step/" + data["step"], {data["field"]: self.member(frame, "value")}, \
+            self.step_key(frame, data)
+        self.overlaid.add(data["step"])
+        if name not in self.objects: return
+        self.objects[name] = "step", dict(self.objects[name][1], **patch)
+        self.enqueue(frame, "object.patched", "step", patch, key)
+
+    def step_key(self, frame, data):
+        self.ordinal += 1
+        return key_of("step", frame.scope, data["step"], self.ordinal)

@@ -1,20 +1,20 @@
 """The part of verify.py that judges frames about worlds: who made them and because of what, which
-outputs are left of a trigger, ids, schemas, budgets, posts, and the world that the end names. What
-guards and templates make of a trigger only ktsu evaluates. It is used by verify.py and does nothing
-by itself."""
+outputs are left of a trigger or a reply, ids, schemas, budgets, posts, and the world that the end
+names. What guards and templates make of them only ktsu evaluates. It is used by verify.py and does
+nothing by itself."""
 from verify import BROKEN, TooLarge, Wrong, has, is_number, part, wrong_if
 
 QUEUE = part("verify_queue.py")
 MISSING = QUEUE if isinstance(QUEUE, str) else QUEUE.VALUES
 MISSING = MISSING if isinstance(MISSING, str) else None
 if not MISSING:
-    from_queue = "LIMITS", "MAX_TIMERS", "Plan", "VALUES", "key_of", "may_make_nothing", "object_id"
-    LIMITS, MAX_TIMERS, Plan, VALUES, key_of, may_make_nothing, object_id = (
+    from_queue = ("LIMITS", "MAX_TASKS", "MAX_TIMERS", "Plan", "VALUES", "key_of",
+                  "may_make_nothing", "object_id")
+    LIMITS, MAX_TASKS, MAX_TIMERS, Plan, VALUES, key_of, may_make_nothing, object_id = (
         getattr(QUEUE, name) for name in from_queue)
     Unknown, fits = VALUES.Unknown, VALUES.fits
 
 MAX_WORLD = 1 << 28  # The most bytes of frames and blobs of which a world is held.
-MAX_WAY = 1000  # The most frames through which the output of a step is looked for.
 ABOUT = "object.created", "object.patched", "relation.created", "relation.removed", "note"
 DECIDED = ("responder.fired", "responder.completed", "responder.failed", "output.rejected",
            "kit.loaded", "budget.exhausted")
@@ -48,7 +48,7 @@ class World(object if MISSING else QUEUE.Queue):
     """The worlds of a run from its beginning, with all that it shares."""
     def __init__(self, evidence, stream):
         self.evidence, self.stream, self.plan = evidence, stream, None
-        self.judged, self.evaluated = 0, 0
+        self.judged, self.evaluated, self.unknown, self.blurred = 0, 0, [], False
         self.status, self.started, self.idle, self.goal, self.parked = "", None, None, None, False
         self.failing, self.at = False, ""
         self.begin(0)
@@ -74,11 +74,13 @@ class World(object if MISSING else QUEUE.Queue):
         timer = kind == "timer.fired" and self.is_of_responder(data)
         if timer: self.judge_timer(frame)
         about = kind in SHAPES and (kind != "budget.exhausted" or "reasons" in data)
+        if about and frame.ext: data = self.whole(frame, data)
         early = "it is from before the frame before it"
         wrong_if(late and (posted or about or timer), early, frame.id)
         if posted or about:
             try: self.judge(frame, data, posted or "post" in data)
             except Wrong as wrong: raise Wrong(wrong.reason, wrong.frame or frame.id)
+        self.follow(frame, data)
         counts = kind in ABOUT or kind.startswith("x.") or is_call(frame, data)
         self.deepen(frame, counts)
         if about: self.apply(frame, data)
@@ -89,14 +91,22 @@ class World(object if MISSING else QUEUE.Queue):
         elif root and kind == "step.completed": self.completed_step(frame, data)
         elif root and kind == "overlay.set": self.overlay(frame, data)
         elif root: self.turned(frame, data)
+        elif kind in ("run.completed", "run.failed"):
+            wrong_if(data.get("world") is not None, "it is not the end of the run", frame.id)
         if self.size > MAX_WORLD: raise TooLarge("the world of %s is too large" % self.stream)
         self.advance()
+
+    def whole(self, frame, data):
+        """What a frame about a world says, with the members that are kept apart."""
+        names = (one["path"][1:] for one in frame.ext)
+        return dict(data, **{name: self.member(frame, name) for name in names})
 
     def created(self, frame, data):
         """The definition that holds from here on, and the goal."""
         params = self.member(frame, "params")
         if params is not None: self.goal = params.get("goal")
         self.parked = frame.type == "branch.created"
+        if data.get("restarts") or data.get("digest") is not None: self.move("begun", "waiting")
         if data.get("digest") is None: return
         worlds = self.member(frame, "definition").get("worlds")
         before, self.plan = self.plan, Plan(worlds) if worlds else None
@@ -112,6 +122,7 @@ class World(object if MISSING else QUEUE.Queue):
         elif kind == "run.resumed":
             self.parked = False
             self.still += 1000 * (data.get("paused_ms") or 0)
+            self.take_up(self.status in ("run.completed", "run.failed"))
             if data.get("from") is not None: self.reopen()
         elif kind == "run.continued" and data.get("why") == "idle":
             self.may_end(frame)
@@ -120,15 +131,24 @@ class World(object if MISSING else QUEUE.Queue):
             if kind == "run.completed":
                 self.may_end(frame)
                 wrong_if(self.idle != frame.seq - 1, "it ends unasked", frame.id)
-            wrong_if(data.get("world") != self.hash(), "it names another world", frame.id)
+            right = isinstance(data.get("world"), str) if self.blurred else \
+                data.get("world") == self.hash()
+            wrong_if(not right, "it names another world", frame.id)
             self.status = kind
 
     def reopen(self): self.status, self.failing, self.parked = "running", False, False
 
+    def take_up(self, again):
+        """A person takes the run up: what was set aside waits, and what its end stopped."""
+        if again: self.move("begun", "waiting")
+        self.move("aside", "waiting")
+
+    def cannot_say(self, frame, why): self.unknown.append("%s: %s" % (frame.id, why))
     def may_end(self, frame):
         """A run ends once its responders have seen all, and nothing is left that they must make."""
         waits = self.queue or self.rejected or not self.loaded or self.timers
-        waits = waits or (self.current and self.firing is None)
+        waits = waits or (self.current and (self.firing is None or self.current.reply))
+        waits = waits or any(one.state != "aside" for one in self.asked.values())
         wrong_if(waits, "its responders have not seen everything by then", frame.id)
         self.goal_may_be_over(frame)
         wrong_if(not self.skips(None), "an output before it is missing", frame.id)
@@ -137,47 +157,6 @@ class World(object if MISSING else QUEUE.Queue):
         left = self.plan.goal[self.goal_next:] if isinstance(self.goal, str) else []
         over = self.fired or all(map(may_make_nothing, left))
         wrong_if(not over, "what the goal of the run becomes is missing before it", frame.id)
-
-    # ---- Steps in the world ----------------------------------------------------------------------
-    def output(self, frame):
-        """The output of a step or a child, wherever it stands."""
-        for _ in range(MAX_WAY):
-            whole = self.member(frame, "output")
-            if whole is not None: return whole
-            named = frame.data.get("output_from")
-            if not named or self.overlaid: break
-            names = named["path"].split("/")[1:]
-            frame = self.evidence.shared(self.stream, named["frame"])
-            wrong_if(frame is None, "its output is nowhere")
-            if names == ["output"] and frame.data.get("output") is None \
-                    and frame.data.get("output_from"): continue
-            value = self.member(frame, names[0])
-            for name in names[1:]:
-                name = name.replace("~1", "/").replace("~0", "~")
-                value = value[int(name)] if isinstance(value, list) else value[name]
-            return value
-        raise Unknown("the output of a step is made of others")
-
-    def completed_step(self, frame, data):
-        if data["step"] in self.overlaid: raise Unknown("a step with an overlay completed again")
-        value, name = self.output(frame), "step/" + data["step"]
-        if isinstance(value, dict) and data.get("stripped"):
-            value = {one: value[one] for one in value if one not in data["stripped"]}
-        self.objects[name] = "step", value if isinstance(value, dict) else {"output": value}
-        self.size += frame.length
-        self.enqueue(frame, "step.completed", "step", None, self.step_key(frame, data))
-
-    def overlay(self, frame, data):
-        name, patch, key = "step/" + data["step"], {data["field"]: self.member(frame, "value")}, \
-            self.step_key(frame, data)
-        self.overlaid.add(data["step"])
-        if name not in self.objects: return
-        self.objects[name] = "step", dict(self.objects[name][1], **patch)
-        self.enqueue(frame, "object.patched", "step", patch, key)
-
-    def step_key(self, frame, data):
-        self.ordinal += 1
-        return key_of("step", frame.scope, data["step"], self.ordinal)
 
     # ---- What may stand where --------------------------------------------------------------------
     def is_posted(self, data):
@@ -216,9 +195,8 @@ class World(object if MISSING else QUEUE.Queue):
         wrong_if(not goes_on or frame.scope != "", "the run does not go on", frame.id)
 
     def is_shaped(self, frame, data):
-        apart = {one["path"][1:] for one in frame.ext}
         for name, kind in SHAPES[frame.type].items():
-            value, may = data.get(name.rstrip("?")), name.endswith("?") or name in apart
+            value, may = data.get(name.rstrip("?")), name.endswith("?")
             if not (type(value) is kind or value is None and may): return False
             if kind is int and value is not None and value < 0: return False
         from_ = data.get("derived")
@@ -249,14 +227,14 @@ class World(object if MISSING else QUEUE.Queue):
 
     def judge_decision(self, frame, data):
         kind = frame.type
-        if kind == "responder.completed" or data.get("address") is not None:
-            raise Unknown("responders ask models, or run workflows")
         wrong_if(self.loaded == (kind == "kit.loaded"), "it is not where kit.loaded belongs")
         ends = kind in ("responder.failed", "budget.exhausted")
         wrong_if(self.rejected and not ends, "a responder does not fail with what was rejected")
-        getattr(self, "judge_" + {"kit.loaded": "loaded", "responder.fired": "fired",
-                                  "responder.failed": "failed", "output.rejected": "rejected",
-                                  "budget.exhausted": "exhausted"}.get(kind, "output"))(frame, data)
+        name = kind.split(".")[1] if kind in DECIDED else "output"
+        one = self.asked.get(data.get("address")) if kind == "responder.failed" else None
+        if name not in ("loaded", "exhausted") and not (one and one.state == "waiting"):
+            self.reach(frame)
+        getattr(self, "judge_" + name)(frame, data)
 
     def by_engine(self, frame, *causes):
         right = frame.actor == "orchestrator"
@@ -272,11 +250,8 @@ class World(object if MISSING else QUEUE.Queue):
 
     def judge_fired(self, frame, data):
         self.goal_may_be_over(frame)
-        trigger, firing = self.current, self.firing
-        if self.firing is not None:
-            trigger, firing = self.queue[0] if self.queue else None, None
-            wrong_if(not self.skips(None), "an output before it is missing")
-        wrong_if(trigger is None, "there is no such trigger")
+        trigger = self.current
+        wrong_if(trigger is None or self.firing is not None, "there is no such trigger")
         self.by_engine(frame, trigger.seq)
         told = [one["responder"] for one in data["candidates"]]
         right = told == self.plan.candidates(trigger)
@@ -290,7 +265,8 @@ class World(object if MISSING else QUEUE.Queue):
             made = one.get("entries", 0), one.get("task"), items is not None
             right = made == ((entries, task, "for_each" in responder) if reacts else
                              (0, None, False))
-            right = right and (items is None or is_number(items) and items < 1 << 32)
+            most = MAX_TASKS if task else (1 << 32) - 1
+            right = right and (items is None or is_number(items) and items <= most)
             right = right and ("reason" in one) == (verdict == "failed")
             may_fail = verdict == "failed" and "for_each" in responder and one.get("fails") is True
             right = right and ("fails" not in one or may_fail)
@@ -302,7 +278,6 @@ class World(object if MISSING else QUEUE.Queue):
             room -= waits
             right = right and verdict in ("fired", "false", "failed", "postponed")
             wrong_if(not right, "a verdict is not one that its responder can have")
-            if reacts and task: raise Unknown("responders ask models, or run workflows")
             self.evaluated += 1
 
     def follows(self, frame, responder, item, entry):
@@ -321,7 +296,12 @@ class World(object if MISSING else QUEUE.Queue):
             about = self.current is not None and frame.cause[:1] == [self.current.seq]
             wrong_if(not about, "its cause is not the trigger that responders are at")
             wrong_if(place is None, "it is not an output that is left of the trigger")
-            entries, skipped = self.plan.entries(responder), self.skips(place)
+            reply = self.current.reply
+            fails, words = self.reply_end(reply) if reply else (False, None)
+            wrong_if(fails or words, "its model asked that nothing be made of its reply, or failed")
+            entries, skipped = self.plan.entries(responder, reply), self.skips(place)
+            wrong_if(entry >= len(entries), "its responder has no such entry")
+            self.evaluated += reply is not None
             key, cause = key_of(self.current.key, responder, item, entry), [self.current.seq]
         wrong_if(not skipped, "an output before it is missing")
         wrong_if(frame.cause != cause, "its cause is not what it follows from, alone")
@@ -363,8 +343,9 @@ class World(object if MISSING else QUEUE.Queue):
     def judge_failed(self, frame, data):
         name, item, entry = data["responder"], data.get("item"), data.get("entry")
         if self.rejected:
-            told = tuple(data.get(one) for one in ("responder", "item", "entry", "code", "message"))
-            wrong_if(told != self.rejected, "it does not fail with what was rejected")
+            told = map(data.get, ("responder", "item", "entry", "code", "message", "address"))
+            wrong_if(tuple(told) != self.rejected, "it does not fail with what was rejected")
+        if data.get("address") is not None: return self.of_asked(frame, data)
         if name == "goal" and not self.fired:
             right = frame.actor == "responder:goal" and not frame.cause
             return wrong_if(not right, "the actor is not the one it is from")
@@ -376,9 +357,39 @@ class World(object if MISSING else QUEUE.Queue):
             wrong_if(frame.actor != "responder:" + name, "the actor is not the one it is from")
             right = frame.cause == [self.current.seq]
             return wrong_if(not right, "its cause is not what it follows from, alone")
-        known = one is not None and entry is not None and entry < len(self.plan.entries(name))
+        known = one is not None and not self.current.reply and entry is not None
         wrong_if(not known, "its responder has no such entry")
         self.follows(frame, name, item, entry)
+
+    def of_asked(self, frame, data):
+        """Whether something has ended, and its responder reacts to that; or could not begin."""
+        one, name = self.asked.get(data["address"]), data["responder"]
+        right = one is not None and one.responder == name
+        wrong_if(not right, "nothing has ended at %r" % data["address"])
+        cause = one.trigger if one.state == "waiting" else self.current and self.current.seq
+        right = one.state == "waiting" and frame.type == "responder.failed"
+        right = right or self.current is not None and self.current.reply is one
+        wrong_if(not right, "nothing has ended at %r" % data["address"])
+        wrong_if(frame.actor != "responder:" + name, "the actor is not the one it is from")
+        wrong_if(frame.cause != [cause], "its cause is not what it follows from, alone")
+
+    def judge_completed(self, frame, data):
+        """Whether nothing more is made of a reply: what is left may make nothing, or its model
+        asked that nothing be made of it, and nothing was."""
+        self.of_asked(frame, data)
+        reply, skipped = self.current.reply, data.get("skipped") or []
+        right = all(has(one, entry=int, reason=str) for one in skipped)
+        wrong_if(not right, "it is malformed")
+        entries, (fails, words) = self.plan.entries(reply.responder, reply), self.reply_end(reply)
+        wrong_if(fails, "its responder fails with the reply")
+        self.evaluated += 1
+        told = [(one["entry"], one["reason"]) for one in skipped]
+        if words is not None:
+            right = self.next == (0, 0, 0) and told == [(at, words) for at in range(len(entries))]
+            return wrong_if(not right, "its model asked that nothing be made of its reply")
+        right = all(0 <= at < len(entries) and "when" in entries[at] for at, _ in told)
+        wrong_if(not right, "it skips an entry that has no guard")
+        wrong_if(not self.skips(None), "an output before it is missing")
 
     def judge_exhausted(self, frame, data):
         """What an event would exceed that follows from a trigger. The reasons that depend on
@@ -387,6 +398,7 @@ class World(object if MISSING else QUEUE.Queue):
         limits = {name: self.limit(name) for name in ("max_events", "max_recursion_depth")}
         told = [one for one in data["reasons"] if one.split("=")[0] in limits]
         at = [one.seq for one in [self.current] + list(self.queue)[:1] if one is not None]
+        at += {one.trigger for one in self.asked.values()}
         depths = [None] + ([] if self.fired else [0]) + [self.depth([seq]) for seq in at]
         def exceeds(depth):
             deepest = self.deepest if depth is None else max(self.deepest, depth)
@@ -413,11 +425,10 @@ class World(object if MISSING else QUEUE.Queue):
         if kind == "object.patched":
             there = self.objects.get(data["id"])
             wrong_if(there is None, "there is no object %r" % data["id"])
-            value = dict(there[1], **(self.member(frame, "patch") or {}))
+            value = dict(there[1], **(data.get("patch") or {}))
             schema = self.plan.objects.get(there[0], {}).get("schema")
         elif kind in ("object.created", "relation.created"):
-            value = self.member(frame, "data")
-            value = {} if value is None else value
+            value = {} if data.get("data") is None else data["data"]
             types = self.plan.objects if kind == "object.created" else self.plan.relations
             wrong_if(data["type"] not in types, "its type is not declared")
             known = types[data["type"]]
@@ -428,31 +439,44 @@ class World(object if MISSING else QUEUE.Queue):
                 wrong_if(not right, "its ends are not of the types that it relates")
         else: return
         wrong_if(not isinstance(value, dict), "its data is not an object")
-        right = schema is None or fits(value, schema)
+        try: right = schema is None or fits(value, schema)
+        except Unknown as why: return self.cannot_say(frame, why)
         wrong_if(not right, "its data does not fit the schema of its type")
 
     # ---- What a frame about a world changes ------------------------------------------------------
     def apply(self, frame, data):
         kind = frame.type
         self.size += frame.length
-        if self.status == "run.completed" and "by" in data: self.reopen()
+        if self.status == "run.completed" and "by" in data:
+            if kind == "budget.raised": self.take_up(self.failing)
+            self.reopen()
         if kind in ABOUT: self.change(frame, data)
         elif kind == "kit.loaded": self.loaded = True
         elif kind == "responder.fired": self.fire(data["candidates"])
+        elif kind == "responder.completed":
+            del self.asked[data["address"]]
+            self.close()
         elif kind == "output.rejected":
             place = tuple(map(data["derived"].get, ("responder", "item", "entry")))
+            reply = self.current and self.current.reply if place[0] else None
             self.rejected = (place[0] or "goal",) + place[1:] + (data["code"], data["message"])
+            self.rejected += (reply.address if reply else None,)
         elif kind == "responder.failed":
             name, self.rejected = data["responder"], None
-            if name == "goal" and not self.fired: self.goal_next = len(self.plan.goal)
-            else: self.abandon(name)
             continues = self.plan.by_name.get(name, {}).get("on_error") == "continue"
+            if data.get("address") is not None:
+                self.asked[data["address"]].state = "aside"
+                if continues: del self.asked[data["address"]]
+            if name == "goal" and not self.fired: self.goal_next = len(self.plan.goal)
+            elif self.firing and frame.cause[:1] == [self.current.seq]: self.abandon(name)
             self.failing = self.failing or not continues
         elif kind == "budget.exhausted": self.exhausted = self.failing = True
         elif kind == "budget.raised":
             self.exhausted = False
             self.raised.update({name: data[name] for name in LIMITS if name in data})
-            if self.status == "run.failed": self.reopen()
+            if self.status == "run.failed":
+                self.take_up(True)
+                self.reopen()
 
 class Worlds:
     """The worlds of the runs in an archive."""
@@ -466,9 +490,11 @@ class Worlds:
             if stream.split(":")[0] not in ("run", "branch", "recompute"): continue
             world = World(self.evidence, stream)
             try: world.read(last[stream])
-            except Unknown as why: unknown.append("%s: %s" % (stream, why))
+            except Unknown as why: world.unknown.append("the rest of %s: %s" % (stream, why))
             judged, evaluated = judged + world.judged, evaluated + world.evaluated
-        if unknown: return None, unknown[0]
+            unknown += world.unknown
         told = "%d frames about worlds follow from others" % judged
-        if evaluated: return None, told + "; what guards and templates make only ktsu evaluates"
-        return told
+        if evaluated: told += "; what guards, templates and replies make only ktsu evaluates"
+        if len(unknown) > 1: told += "; not covered at %d places" % len(unknown)
+        if unknown: told += "; not covered: " + unknown[0]
+        return (None, told) if unknown or evaluated else told

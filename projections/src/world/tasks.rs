@@ -10,6 +10,10 @@ use super::trigger::TaskContext;
 /// What a gateway says of a model group that it does not know.
 const UNKNOWN_GROUP: &str = "unknown_group";
 
+/// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
+/// until it ends, with the world as of the trigger.
+pub const MAX_TASKS: u32 = 10_000;
+
 /// A task, and where it stands.
 #[derive(Debug, Clone)]
 pub struct WorldTask {

@@ -3,6 +3,8 @@
 
 use std::collections::BTreeSet;
 
+use ktsu_ledger::event::is_address;
+use ktsu_ledger::event::plan::world::ResponderPlan;
 use ktsu_ledger::event::plan::{Plan, ServerPlan, StepWork};
 use ktsu_ledger::{Event, Frame};
 
@@ -88,6 +90,34 @@ impl History<'_> {
     }
 }
 
+/// The work of a step, as a definition has it. A scope begins with the address of what a responder runs,
+/// `@NAME.KEY`, or with a step.
+pub(super) fn work<'p>(plan: &'p Plan, scope: &str, step: &str) -> Option<&'p StepWork> {
+    let mut workflow = plan.workflows.get(&plan.root)?;
+    for id in scope.split('/').filter(|id| !id.is_empty()) {
+        let child = match is_address(id) {
+            true => responder(plan, id)?.work.child()?,
+            false => match &workflow.steps.iter().find(|step| step.id == id)?.work {
+                StepWork::Workflow(child) => child,
+                StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => return None,
+            },
+        };
+        workflow = plan.workflows.get(&child.workflow)?;
+    }
+    let step = workflow.steps.iter().find(|one| one.id == step)?;
+    Some(&step.work)
+}
+
+/// Whose question or run has this address.
+fn responder<'p>(plan: &'p Plan, address: &str) -> Option<&'p ResponderPlan> {
+    let (name, _) = address.strip_prefix('@')?.rsplit_once('.')?;
+    let mut all = plan
+        .worlds
+        .values()
+        .flat_map(|world| world.all_responders());
+    all.find(|one| one.name == name)
+}
+
 /// The server that an agent step calls by this name.
 pub(super) fn server<'p>(
     plan: &'p Plan,
@@ -95,16 +125,7 @@ pub(super) fn server<'p>(
     step: &str,
     name: &str,
 ) -> Option<&'p ServerPlan> {
-    let mut workflow = plan.workflows.get(&plan.root)?;
-    for id in scope.split('/').filter(|id| !id.is_empty()) {
-        let child = workflow.steps.iter().find(|step| step.id == id)?;
-        let StepWork::Workflow(child) = &child.work else {
-            return None;
-        };
-        workflow = plan.workflows.get(&child.workflow)?;
-    }
-    let step = workflow.steps.iter().find(|one| one.id == step)?;
-    let StepWork::Agent(agent) = &step.work else {
+    let StepWork::Agent(agent) = work(plan, scope, step)? else {
         return None;
     };
     let servers = &plan.agents.get(&agent.file)?.servers;

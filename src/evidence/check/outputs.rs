@@ -16,6 +16,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Value, json};
 
 use super::content::too_large;
+use super::history;
 use super::reading::EvidenceArchive;
 use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 use ktsu_contract::gateway::strip_code_fence;
@@ -197,17 +198,7 @@ impl<'a> OutputCheck<'a> {
 
     /// The work of a step, as the definition has it.
     fn work(&self, scope: &str, step: &str) -> Option<&StepWork> {
-        let plan = self.plan.as_ref()?;
-        let mut workflow = plan.workflows.get(&plan.root)?;
-        for id in scope.split('/').filter(|id| !id.is_empty()) {
-            let child = workflow.steps.iter().find(|step| step.id == id)?;
-            let StepWork::Workflow(child) = &child.work else {
-                return None;
-            };
-            workflow = plan.workflows.get(&child.workflow)?;
-        }
-        let step = workflow.steps.iter().find(|one| one.id == step)?;
-        Some(&step.work)
+        history::work(self.plan.as_ref()?, scope, step)
     }
 
     fn is_own(&self, frame: &Frame) -> bool {

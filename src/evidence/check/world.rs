@@ -58,6 +58,7 @@ struct RunWorldCheck<'d> {
     definitions: &'d mut Definitions,
     definition: Option<Arc<Definition>>,
     state: Option<RunState>,
+    has_goal: bool,
     /// The candidates of the trigger under way that react.
     fired: Vec<ReactingCandidate>,
     /// `output.rejected`, until its responder fails.
@@ -73,6 +74,7 @@ impl<'d> RunWorldCheck<'d> {
             definitions,
             definition: None,
             state: None,
+            has_goal: false,
             fired: Vec::new(),
             rejected: None,
             post: None,
@@ -134,6 +136,7 @@ impl<'d> RunWorldCheck<'d> {
             let begun =
                 introduced.and_then(|one| RunState::begin(frame, Arc::clone(&one.outline)).ok());
             self.state = begun;
+            self.read_goal();
             return Ok(self
                 .state
                 .is_none()
@@ -161,11 +164,15 @@ impl<'d> RunWorldCheck<'d> {
             return Ok(None);
         };
         state.apply(frame).map_err(|refused| refused.to_string())?;
+        let hash = state.check_world_hash(frame);
+        hash.map_err(|refused| refused.to_string())?;
         if let Some(definition) = introduced {
             self.definition = Some(definition);
         }
-        let hash = state.check_world_hash(frame);
-        hash.map_err(|refused| refused.to_string()).map(|()| None)
+        if matches!(frame.event, Event::Run(RunEvent::Branched(_))) {
+            self.read_goal();
+        }
+        Ok(None)
     }
 
     /// A run ends once its responders have seen everything, and nothing is left that they must make.
@@ -184,7 +191,7 @@ impl<'d> RunWorldCheck<'d> {
             return Err("its responders have not seen everything by then".to_owned());
         }
         let outputs = self.outputs(worlds, responding);
-        outputs.goal_may_be_over(self.has_goal())?;
+        outputs.goal_may_be_over(self.has_goal)?;
         outputs.rest_may_make_nothing()
     }
 
@@ -205,10 +212,14 @@ impl<'d> RunWorldCheck<'d> {
         }
     }
 
-    fn has_goal(&self) -> bool {
+    /// Reads whether the run has a goal. Params may be large: they are read where they change alone, at
+    /// the beginning of a run or a branch.
+    fn read_goal(&mut self) {
+        #[cfg(test)]
+        count::one();
         let params = self.state.as_ref().map(|state| &state.created().params);
         let goal = params.and_then(|params| params.pointer("/goal"));
-        goal.is_some_and(|goal| goal.is_string())
+        self.has_goal = goal.is_some_and(|goal| goal.is_string());
     }
 
     /// What the fold of a run does not ask, since whoever decides cannot do otherwise.
@@ -248,7 +259,7 @@ impl<'d> RunWorldCheck<'d> {
                 )?;
             }
             WorldEvent::Fired(fired) => {
-                outputs.goal_may_be_over(self.has_goal())?;
+                outputs.goal_may_be_over(self.has_goal)?;
                 if outputs.is_of_next(frame) {
                     outputs.rest_may_make_nothing()?;
                 }
@@ -277,7 +288,7 @@ impl<'d> RunWorldCheck<'d> {
                         .unwrap_or(GOAL_ACTOR.to_owned()),
                 });
             }
-            WorldEvent::Completed(_) => outputs.rest_may_make_nothing()?,
+            WorldEvent::Completed(done) => outputs.judge_completed(frame, done)?,
             WorldEvent::BudgetExhausted(exhausted) => {
                 judge_exhausted(worlds, responding, exhausted)?;
             }
@@ -289,7 +300,7 @@ impl<'d> RunWorldCheck<'d> {
             | WorldEvent::Noted(_) => {
                 outputs.judge_schema(event)?;
                 if let Some(derived) = event.derived() {
-                    outputs.judge_output(frame, event, derived, self.has_goal())?;
+                    outputs.judge_output(frame, event, derived, self.has_goal)?;
                 }
             }
         }
@@ -441,4 +452,75 @@ fn judge_raised(frame: &Frame, raised: &BudgetRaised) -> Result<(), String> {
         raised.max_wall_ms,
     ];
     wrong_if(limits.iter().all(Option::is_none), "it raises nothing")
+}
+
+/// How often this thread has read the goal of a run from its params: what tests count instead of time.
+#[cfg(test)]
+mod count {
+    use std::cell::Cell;
+
+    thread_local! {
+        static GOALS_READ: Cell<u64> = const { Cell::new(0) };
+    }
+
+    pub(super) fn one() {
+        GOALS_READ.set(GOALS_READ.get() + 1);
+    }
+
+    pub(super) fn goals_read() -> u64 {
+        GOALS_READ.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::store::{MemoryStore, Store as _};
+    use ktsu_ledger::{Blob, CanonicalJson, Entry, Hash, Record, StreamId};
+
+    use super::*;
+    use crate::check::ClaimVerdict;
+    use crate::export::{ExportSelection, export};
+
+    fn lines(name: &str) -> Vec<String> {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/v3-worlds/");
+        let text = std::fs::read_to_string(format!("{folder}{name}")).unwrap();
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Params may be as large as a run may be, and it makes thousands of outputs: they are not read
+    /// for each of them.
+    #[test]
+    fn the_params_of_a_run_are_read_once_however_many_outputs_it_has() {
+        let lines_of_frames = lines("frames.jsonl").into_iter();
+        let records = (0u64..).zip(lines_of_frames).map(|(seq, line)| {
+            let (open, hash) = line.rsplit_once(",\"hash\":\"").unwrap();
+            Record {
+                seq,
+                hash: hash.trim_end_matches("\"}").parse().unwrap(),
+                body: format!("{open}}}"),
+            }
+        });
+        let blobs = lines("blobs.jsonl").into_iter().map(|line| Blob {
+            hash: Hash::of(line.as_bytes()),
+            text: CanonicalJson::parse(line.as_bytes()).unwrap(),
+        });
+        let stream = StreamId::run("run_worlds").unwrap();
+        let entry = Entry::from_records(&stream, records.collect(), blobs.collect()).unwrap();
+        let mut store = MemoryStore::default();
+        let epoch = store.acquire().unwrap();
+        for outcome in store.append(epoch, &[entry]).unwrap() {
+            outcome.unwrap();
+        }
+        let all = ExportSelection {
+            all: true,
+            ..ExportSelection::default()
+        };
+        let bytes = export(&store, &all).unwrap().bytes;
+        let archive = EvidenceArchive::read(std::io::Cursor::new(bytes)).unwrap();
+        let (verdict, _, words) = archive.world(&VerifyOptions::default()).unwrap();
+        assert_eq!(verdict, ClaimVerdict::Proven, "{words}");
+        let judged: u64 = words.split(' ').next().unwrap().parse().unwrap();
+        assert!(judged > 30, "{words}");
+        assert_eq!(count::goals_read(), 1);
+    }
 }

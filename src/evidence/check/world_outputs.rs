@@ -3,16 +3,20 @@
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::world::IfExists;
 use ktsu_ledger::event::{
-    Candidate, Derivation, FiringVerdict, OutputRejected, ResponderFailed, TaskKind, WorldEvent,
+    Candidate, Derivation, FiringVerdict, OutputRejected, ResponderCompleted, ResponderFailed,
+    TaskKind, WorldEvent,
 };
 use ktsu_projections::world::derivation::{GOAL_ACTOR, relation_id};
-use ktsu_projections::world::responding::OutputPlace;
+use ktsu_projections::world::responding::{Firing, OutputPlace};
 use ktsu_projections::world::{Responding, Trigger, TriggerKey, TriggerSubject, object};
 use ktsu_workflow::definition::{
-    CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse, CompiledWorlds,
+    CompiledAsk, CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse, CompiledWorlds,
 };
+use ktsu_workflow::reserved::{self, ReservedEnd};
 
 const UNDECLARED: &str = "its type is not declared";
+const ASKED_FOR_NOTHING: &str = "its model asked that nothing be made of its reply";
+const FAILED_REPLY: &str = "its responder fails with the reply";
 
 /// A candidate that reacts.
 pub(super) struct ReactingCandidate {
@@ -231,6 +235,7 @@ impl Outputs<'_> {
                 let trigger = self.trigger(frame).ok_or("it has no trigger")?;
                 let responder = self.responder(name)?;
                 let entries = entries(responder, &trigger);
+                may_react(responder, &trigger)?;
                 self.follows(frame, &trigger, name, derived)?;
                 let key = trigger.key.output(name, derived.item, derived.entry);
                 (entries.get(derived.entry as usize), key)
@@ -304,6 +309,7 @@ impl Outputs<'_> {
             None => self.worlds.goal().get(derived.entry as usize),
             Some(name) => {
                 let trigger = self.trigger(frame).ok_or("it has no trigger")?;
+                may_react(self.responder(name)?, &trigger)?;
                 self.follows(frame, &trigger, name, derived)?;
                 if let TriggerSubject::Reply { task, .. } = &trigger.subject {
                     address = Some(task.address.to_string());
@@ -325,6 +331,49 @@ impl Outputs<'_> {
         };
         wrong_if(!right, "it is not what its entry makes")?;
         Ok(address)
+    }
+
+    /// Whether nothing more is made of a reply: what is left of it may make nothing, or its model asked
+    /// that nothing be made of it, and nothing was.
+    pub(super) fn judge_completed(
+        &self,
+        frame: &Frame,
+        done: &ResponderCompleted,
+    ) -> Result<(), String> {
+        let trigger = self.trigger(frame).ok_or("it has no trigger")?;
+        let responder = self.responder(&done.responder)?;
+        let words = match reply_end(responder, &trigger) {
+            ReplyEnd::Asked(words) => words,
+            ReplyEnd::Failed => return Err(FAILED_REPLY.to_owned()),
+            ReplyEnd::Given => {
+                let guarded = |entry: u32| {
+                    let entry = responder.then.get(entry as usize);
+                    entry.is_some_and(|entry| entry.when.is_some())
+                };
+                let right = done.skipped.iter().all(|one| guarded(one.entry));
+                wrong_if(!right, "it skips an entry that has no guard")?;
+                let behind_all = Derivation {
+                    entry: count(&responder.then),
+                    item: None,
+                    responder: Some(done.responder.clone()),
+                };
+                return self.follows(frame, &trigger, &done.responder, &behind_all);
+            }
+        };
+        let made = match self.is_of_next(frame) {
+            true => {
+                self.rest_may_make_nothing()?;
+                false
+            }
+            false => {
+                let next = self.responding.firing().and_then(Firing::next);
+                next.is_none_or(|next| next.entry > 0)
+            }
+        };
+        let told = done.skipped.iter();
+        let told = told.map(|one| (one.entry, one.reason.as_str()));
+        let all = (0..count(&responder.then)).map(|entry| (entry, words.as_str()));
+        wrong_if(made || !told.eq(all), ASKED_FOR_NOTHING)
     }
 
     /// Whether a responder may fail here: outputs before the one that fails are made, or may make
@@ -368,6 +417,47 @@ impl Outputs<'_> {
         let found = self.worlds.responder(name);
         let (_, responder) = found.ok_or("it names an unknown responder")?;
         Ok(responder)
+    }
+}
+
+/// What a reply is to its responder, without looking at the schema of its output.
+enum ReplyEnd {
+    /// Something may be made of it.
+    Given,
+    /// Its model asked that nothing be made of it, in these words.
+    Asked(String),
+    /// Its responder fails.
+    Failed,
+}
+
+fn reply_end(responder: &CompiledResponder, trigger: &Trigger) -> ReplyEnd {
+    let TriggerSubject::Reply { outcome, .. } = &trigger.subject else {
+        return ReplyEnd::Given;
+    };
+    let outcome = outcome.to_value();
+    let error = outcome.get("error").filter(|error| !error.is_null());
+    let (None, Some(output)) = (error, outcome.get("output")) else {
+        return ReplyEnd::Failed;
+    };
+    let CompiledResponse::Ask(CompiledAsk {
+        output: Some(_), ..
+    }) = &responder.work
+    else {
+        return ReplyEnd::Given;
+    };
+    match reserved::evaluate(output, None).end {
+        None => ReplyEnd::Given,
+        Some(ReservedEnd::Skip(words)) => ReplyEnd::Asked(words),
+        Some(ReservedEnd::Fail { .. }) => ReplyEnd::Failed,
+    }
+}
+
+/// Whether a responder may make something of a trigger.
+fn may_react(responder: &CompiledResponder, trigger: &Trigger) -> Result<(), String> {
+    match reply_end(responder, trigger) {
+        ReplyEnd::Given => Ok(()),
+        ReplyEnd::Asked(_) => Err(ASKED_FOR_NOTHING.to_owned()),
+        ReplyEnd::Failed => Err(FAILED_REPLY.to_owned()),
     }
 }
 

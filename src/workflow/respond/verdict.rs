@@ -16,7 +16,7 @@ use crate::next::clipped;
 
 /// The most items for which one firing of a responder asks a model or runs a workflow: each is kept
 /// until it ends, with the world as of the trigger.
-pub const MAX_TASKS: usize = 10_000;
+pub const MAX_TASKS: usize = ktsu_projections::world::MAX_TASKS as usize;
 
 /// What a responder found, if it reacts.
 #[derive(Debug)]

@@ -43,7 +43,7 @@ fn id(envelope: &Value) -> &str {
 }
 
 /// The kit below the desk, without the file that says which models there are.
-fn without_gateway(desk: &Desk, name: &str) -> String {
+pub(super) fn without_gateway(desk: &Desk, name: &str) -> String {
     for file in ["kit.yaml", &format!("worlds/{name}.world.yaml")] {
         let text = std::fs::read_to_string(Path::new(&kit(name)).join(file)).unwrap();
         desk.write_file(&format!("{name}/{file}"), &text);
@@ -218,7 +218,7 @@ fn a_question_that_no_gateway_can_answer_is_a_warning_of_a_complete_run() {
 }
 
 /// Runs the kit incidents and decides on the call that it stops at: its envelope.
-fn incidents(desk: &Desk, decision: &str) -> Value {
+pub(super) fn incidents(desk: &Desk, decision: &str) -> Value {
     let mut child = desk
         .command(&["run", &kit("incidents")])
         .stdout(Stdio::null())

@@ -337,6 +337,7 @@ async fn what_is_recorded_of_subscriptions_is_verified_and_stands_in_no_run() {
     let report = ktsu_ledger::verify_file(&path, &options, &mut |_| {}).unwrap();
     assert_eq!(report.problems, []);
     let reader = ktsu_ledger::Ledger::open(&path).reader().unwrap();
+    crate::evidence::holds(reader.as_ref(), "subscriptions");
     let kinds = |stream: &str| -> Vec<String> {
         let stream = stream.parse().unwrap();
         let frames = ktsu_ledger::branch::frames(reader.as_ref(), &stream).unwrap();

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use ktsu_ledger::store::StoreError;
 use serde_json::{Value, json};
 
 use crate::support::sink::Heard;
@@ -99,6 +100,16 @@ providers: [{{name: office, type: scripted, config: {{rules: '{rules}'}}}}]
         called
     }
 
+    /// What was recorded is evidence to both verifiers.
+    async fn is_evidence(&self) {
+        let readers = self.lab.engine.orchestrator.readers();
+        let judged = readers.with(|reader| {
+            crate::evidence::holds(reader, "access-request");
+            Ok::<_, StoreError>(())
+        });
+        judged.await.unwrap();
+    }
+
     async fn ends(&self, run: &str) -> Value {
         let envelope = self.lab.client.ended(run).await;
         assert_eq!(envelope["status"], "complete", "{envelope:#}");
@@ -138,6 +149,7 @@ async fn a_grant_is_written_once_and_only_after_a_person_approved_it() {
     let told: Vec<&str> = heard.iter().map(|one| one.path.as_str()).collect();
     assert_eq!(told, ["/approvals", "/access"]);
     assert_eq!(heard[0].json()["approval_id"], asked["approval_id"]);
+    office.is_evidence().await;
 }
 
 #[tokio::test]

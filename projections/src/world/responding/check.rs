@@ -10,6 +10,7 @@ use super::firing::Firing;
 use super::{Responding, is_about};
 use crate::world::derivation::GOAL_ACTOR;
 use crate::world::steps::is_step_object;
+use crate::world::tasks::MAX_TASKS;
 use crate::world::trigger::{Trigger, TriggerSubject};
 
 /// Why a frame about a world does not follow.
@@ -41,7 +42,8 @@ pub enum WorldRefusal {
     /// The verdicts are not those of the trigger's candidates.
     #[error("its candidates are not those of the trigger")]
     Candidates,
-    /// A responder waits that does not say so, or does not wait though it does.
+    /// A responder waits that does not say so, or does not wait though it does; or it asks for more
+    /// items than it may.
     #[error("a verdict is not one that its responder can have")]
     Verdict,
     /// It is not an output that is left of the trigger.
@@ -217,7 +219,10 @@ impl Responding {
         let names = trigger.candidates.iter().map(|at| self.reactions.name(*at));
         let told = candidates.iter().map(|one| Some(one.responder.as_str()));
         let same = names.map(|name| name.map(|name| &**name)).eq(told);
-        match (same, self.sets_timers_as_told(&trigger, candidates)) {
+        let many = |one: &Candidate| one.items.is_some_and(|items| items > MAX_TASKS);
+        let few = !candidates.iter().any(|one| one.task.is_some() && many(one));
+        let right = few && self.sets_timers_as_told(&trigger, candidates);
+        match (same, right) {
             (true, true) => Ok(()),
             (true, false) => Err(WorldRefusal::Verdict),
             (false, _) => Err(WorldRefusal::Candidates),
