@@ -201,6 +201,7 @@ impl Orchestrator {
             | PostError::Stale { .. }
             | PostError::NoSubject(_)
             | PostError::Unfit { .. }
+            | PostError::IsRecompute
             | PostError::Rules(_) => return,
         }
         let (shared, run, refused) = (Arc::clone(&self.shared), run.clone(), refused.clone());
