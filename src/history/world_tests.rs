@@ -108,7 +108,7 @@ impl WorldRun {
             }),
             step: address.to_owned(),
         }));
-        match report::report(&self.state, "", vec![event]) {
+        match report::report(&self.state, "", vec![event], &Default::default()) {
             ReportAdmission::Accepted(drafts) => self.inputs(drafts),
             other => panic!("{other:?}"),
         }
@@ -135,7 +135,7 @@ impl WorldRun {
             temperature_millionths: None,
             tools: None,
         });
-        match report::report(&self.state, "", vec![event]) {
+        match report::report(&self.state, "", vec![event], &Default::default()) {
             ReportAdmission::Accepted(drafts) => self.inputs(drafts),
             other => panic!("{other:?}"),
         }

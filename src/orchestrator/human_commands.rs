@@ -199,6 +199,7 @@ impl Orchestrator {
             PostError::NoWorlds | PostError::NotOpen(_) | PostError::Exhausted(_) => {}
             PostError::KeyReused
             | PostError::Stale { .. }
+            | PostError::NoSuchFrame { .. }
             | PostError::NoSubject(_)
             | PostError::Unfit { .. }
             | PostError::IsRecompute

@@ -282,6 +282,7 @@ async fn an_engine_without_syncs() {
             runtime_here: None,
             gateway: None,
             groups: None,
+            prices: Default::default(),
             tool_servers: Default::default(),
             tokens: TokenKey::new([7; 32]),
             own_url: String::new(),

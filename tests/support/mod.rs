@@ -381,6 +381,7 @@ impl Within {
         };
         let provider_keys = models.secrets().to_vec();
         let groups = file.is_file().then(|| assemble::routing_digests(&models));
+        let prices = assemble::group_prices(&models);
         let way_back = Arc::new(OnceLock::new());
         let runtime = Runtime::new(runtime::RuntimeParts {
             gateway: match by_bytes() {
@@ -406,6 +407,7 @@ impl Within {
                 runtime_here: (!by_bytes()).then(|| Arc::new(runtime.clone()) as _),
                 gateway: None,
                 groups,
+                prices,
                 tool_servers: Default::default(),
                 tokens: TokenKey::new([7; 32]),
                 own_url: "http://127.0.0.1:5050".to_owned(),
