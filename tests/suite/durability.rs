@@ -277,6 +277,7 @@ async fn an_engine_without_syncs() {
         max_active: 50_000,
         environment: Default::default(),
         peers: Peers {
+            prices: Default::default(),
             egress: egress::Client::new(&EgressPolicy::default()).unwrap(),
             runtime: None,
             runtime_here: None,

@@ -401,6 +401,7 @@ impl Within {
             max_active: 50_000,
             kit,
             peers: Peers {
+                prices: Default::default(),
                 egress,
                 runtime: Some(Peer::Local(runtime.router())),
                 runtime_here: (!by_bytes()).then(|| Arc::new(runtime.clone()) as _),
