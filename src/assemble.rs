@@ -14,6 +14,7 @@ pub mod servers;
 pub mod tool_server;
 pub mod values;
 
+pub use agents::group_prices;
 pub use ktsu_ledger::LedgerPlace;
 pub use ledger::readers;
 
@@ -211,9 +212,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     values::shows_none_of(&environment, &provider_keys)?;
     let here = matches!(setup.agents, Agents::Here { .. });
     let groups = here.then(|| routing_digests(&gateway));
-    let prices = here
-        .then(|| agents::group_prices(&gateway))
-        .unwrap_or_default();
+    let prices = here.then(|| group_prices(&gateway)).unwrap_or_default();
     let ledger::OpenedLedger {
         mut lock,
         mut store,

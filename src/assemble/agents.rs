@@ -60,7 +60,7 @@ pub(super) fn agents(
 }
 
 /// What the calls of each group cost at most.
-pub(super) fn group_prices(gateway: &Gateway) -> GroupPrices {
+pub fn group_prices(gateway: &Gateway) -> GroupPrices {
     let highest = gateway.highest_prices().into_iter();
     let prices = highest.map(|(group, (input, output))| (group, GroupPrice { input, output }));
     prices.collect()

@@ -381,6 +381,7 @@ impl Within {
         };
         let provider_keys = models.secrets().to_vec();
         let groups = file.is_file().then(|| assemble::routing_digests(&models));
+        let prices = assemble::group_prices(&models);
         let way_back = Arc::new(OnceLock::new());
         let runtime = Runtime::new(runtime::RuntimeParts {
             gateway: match by_bytes() {
@@ -401,7 +402,7 @@ impl Within {
             max_active: 50_000,
             kit,
             peers: Peers {
-                prices: Default::default(),
+                prices,
                 egress,
                 runtime: Some(Peer::Local(runtime.router())),
                 runtime_here: (!by_bytes()).then(|| Arc::new(runtime.clone()) as _),
