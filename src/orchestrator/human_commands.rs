@@ -202,6 +202,7 @@ impl Orchestrator {
             | PostError::NoSubject(_)
             | PostError::Unfit { .. }
             | PostError::IsRecompute
+            | PostError::NoSuchFrame { .. }
             | PostError::Rules(_) => return,
         }
         let (shared, run, refused) = (Arc::clone(&self.shared), run.clone(), refused.clone());
