@@ -9,7 +9,7 @@ use super::*;
 use crate::admit::budget::{RaisedBudget, raise};
 use crate::admit::intervention::{InterventionError, resume};
 use crate::admit::post::PostError;
-use crate::admit::report::ReportAdmission;
+use crate::admit::report::{ReportAdmission, report};
 use crate::admit::steer::{RunControl, steer};
 use crate::driven_tests::{Say, output};
 use crate::plans_tests::agent;
@@ -419,13 +419,14 @@ fn a_question_under_way_is_stopped_with_the_budget_and_asked_again_once_that_is_
     let mut run = asking(250, json!({}));
     let addresses = open(&run);
     run.asks(&addresses[1]);
+    let late = run.events(&addresses[1], 1, 2, &[Say::Reply { cost: 1 }]);
     answers(&mut run, &addresses[0], 251);
     let kinds = run.kinds();
     let stopped = format!("agent.finished {}", addresses[1]);
     assert!(kinds.contains(&stopped), "{kinds:?}");
     assert_eq!(kinds.last().unwrap(), "run.failed");
     run.is_whole();
-    let late = run.reports(&addresses[1], 1, 2, &[Say::Reply { cost: 1 }]);
+    let late = report(&run.state, "", late, &Default::default());
     assert!(matches!(late, ReportAdmission::Stale), "{late:?}");
     let enough = RaisedBudget {
         max_llm_cost_micro_usd: Some(1_000),
