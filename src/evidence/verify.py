@@ -26,8 +26,8 @@ PARTS = {
     "verify_outputs.py": "2894af9968f1f2cec92af6d83c1455b7695b771fc9fbb3a24b77b924f37163f3",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "c5a67344e3410549653cd69ba1d5d1851c8f843d604903c2fdb28facb4d21ec8",
-    "verify_world.py": "3aebf827c69ef549a9df76a51af70d9cce5b6a08bb19cf2e02e51af066d91e6b",
-    "verify_queue.py": "5569571463edfb7fe6a45657c6a2476f88887b92e3bce61291cf562e8d9c4533",
+    "verify_world.py": "390c9f01e00e0ec2d8cae96ddb691a1ed49a79045239c9e018e8add229e92591",
+    "verify_queue.py": "5ed2b277574b901fda441640b98848e563760d3ecd15e59cd3e37216a7d97491",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }

@@ -224,6 +224,17 @@ class Queue:
         at = micros(frame) - self.still
         self.queue.append(trigger._replace(seq=frame.seq, at=at, of=name))
 
+    def left(self):
+        """How many outputs are left of the trigger, at the most, and what is asked and has not begun."""
+        left = sum(one.state == "waiting" for one in self.asked.values())
+        for one in self.firing or ():
+            if self.next is None or one.at < self.next[0] or one.fails: continue
+            reply, entries = self.current.reply, one.entries
+            if entries == EVERY: entries = len(self.plan.entries(one.name, reply))
+            left += entries * (1 if one.items is None else one.items)
+            if one.at == self.next[0]: left -= self.next[1] * entries + self.next[2]
+        return left
+
     def close(self): self.current, self.firing, self.next = None, None, None
 
     def first_of(self, at):

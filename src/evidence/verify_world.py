@@ -408,13 +408,8 @@ class World(object if MISSING else QUEUE.Queue):
             return told == reasons and data["depth"] == (deepest if depth is None else depth)
         right = data["reasons"] and any(map(exceeds, depths))
         wrong_if(not right, "no such limit would be exceeded")
-        left = 0
-        for one in self.firing or ():
-            if self.next and one.at >= self.next[0] and not one.fails:
-                left += one.entries * (1 if one.items is None else one.items)
-                if one.at == self.next[0]: left -= self.next[1] * one.entries + self.next[2]
         right = data["event_count"] == self.events
-        dropped = {"outputs": left, "triggers": len(self.queue)}
+        dropped = {"outputs": self.left(), "triggers": len(self.queue)}
         if self.timers: dropped["timers"] = len(self.timers)
         right = right and data["dropped"] == dropped
         wrong_if(not right, "its numbers are not those of the frames before it")

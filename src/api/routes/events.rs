@@ -106,7 +106,7 @@ fn must_be_within(from: u64, last: u64) -> Result<(), ProblemDetails> {
     let words = format!(
         "the last position of the ledger is {last}, and frames from {from} on were asked for"
     );
-    Err(ProblemDetails::new(ErrorCode::InvalidQuery, words)
+    Err(ProblemDetails::new(ErrorCode::NotFound, words)
         .with_hint(format!("from={last} or an earlier position, or live=true")))
 }
 

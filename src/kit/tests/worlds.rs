@@ -30,7 +30,11 @@ fn a_kit_of_a_world_alone_has_a_root_without_steps() {
             serde_json::json!({"properties": {"goal": {"type": "string"}}, "type": "object"});
         assert_eq!(params, goal, "what `--goal` gives");
         let worlds = definition.worlds().unwrap();
-        assert_eq!(worlds.budget, WorldBudget::default());
+        let named = WorldBudget {
+            limits_cost: true,
+            ..WorldBudget::default()
+        };
+        assert_eq!(worlds.budget, named);
         assert_eq!(Vec::from_iter(definition.groups()), ["fast"]);
         let path = format!("worlds/{name}.world.yaml");
         assert!(
