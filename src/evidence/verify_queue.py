@@ -225,7 +225,7 @@ class Queue:
         self.queue.append(trigger._replace(seq=frame.seq, at=at, of=name))
 
     def left(self):
-        """How many outputs are left of the trigger, at the most, and what is asked and has not begun."""
+        """How many outputs are left of the trigger, at the most, and asked tasks that wait."""
         left = sum(one.state == "waiting" for one in self.asked.values())
         for one in self.firing or ():
             if self.next is None or one.at < self.next[0] or one.fails: continue

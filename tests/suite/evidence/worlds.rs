@@ -88,6 +88,8 @@ async fn a_run_whose_responder_asks_a_model_is_no_forgery_and_what_is_forged_in_
     let reaction = frame_of(&run, "object.patched", "who is tides");
     let (topic, fired) = (of("object.created")[0], of("responder.fired")[0]);
     let (done, end) = (of("responder.completed"), of("run.completed")[0]);
+    // Frames of other replies may stand between them.
+    let reply = usize::try_from(all[reaction]["cause"][0].as_u64().unwrap()).unwrap();
     let failed = |all: &mut Vec<Value>, at: usize| {
         let finished = of("agent.finished")[at];
         data(all, finished)["outcome"] = json!({"error": {"code": "x", "message": "it failed"}});
@@ -134,7 +136,7 @@ async fn a_run_whose_responder_asks_a_model_is_no_forgery_and_what_is_forged_in_
         ),
         (
             "a reaction comes before the reply",
-            swapped(reaction, reaction - 1),
+            swapped(reaction, reply),
         ),
         ("a responder is not done", without(&run, &[done[1]])),
         (
