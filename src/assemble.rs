@@ -290,6 +290,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         kit: setup.kit,
         environment,
         principals: Arc::clone(&principals),
+        retention: values::retention(known.0.as_ref(), &facts),
         peers: Peers {
             egress,
             runtime: agents.runtime,

@@ -68,7 +68,12 @@ impl Keys {
             StoreEvent::KeyAdded(added) => self.add(added).map(|()| None),
             StoreEvent::KeyRevoked(revoked) => self.revoke(revoked).map(|()| None),
             StoreEvent::CheckpointSigned(signed) => self.check(signed).map(Some),
-            StoreEvent::Opened(_) | StoreEvent::Recovered(_) | StoreEvent::RunHead(_) => Ok(None),
+            StoreEvent::Opened(_)
+            | StoreEvent::Recovered(_)
+            | StoreEvent::RunHead(_)
+            | StoreEvent::HoldPlaced(_)
+            | StoreEvent::HoldLifted(_)
+            | StoreEvent::RunRemoved(_) => Ok(None),
         }
     }
 

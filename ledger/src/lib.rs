@@ -16,6 +16,7 @@ pub mod keys;
 pub mod merkle;
 pub mod note;
 mod place;
+pub mod removal;
 
 pub mod store;
 pub mod strict;

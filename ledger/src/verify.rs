@@ -26,6 +26,7 @@ use std::collections::BTreeSet;
 
 pub use report::{ProblemKind, VerifyProblem, VerifyReport};
 
+use crate::event::RunRemoved;
 use crate::frame::Frame;
 use crate::hash::Hash;
 use crate::id::StreamId;
@@ -114,16 +115,45 @@ pub(crate) fn verify_before(
     for problem in inspection.problems {
         report.find(None, None, ProblemKind::Container, problem);
     }
-    // No type of event permits removing a run yet, so every removal is a problem.
-    for (stream, count) in inspection.removed {
-        let message =
-            format!("{count} frames are said to have been removed, by nobody's authority");
-        report.find(Some(&stream), None, ProblemKind::Container, message);
-    }
+    check_removals(reader, &frames, &inspection.removed, &mut report);
     frames.finish(inspection.epoch, &mut report);
     look_up(reader, &frames, &mut report);
     report.note_not_covered(options, &frames.unknown);
     report
+}
+
+/// Holds what the container says was removed against the frames that record it, and the other way
+/// round. A removal may be newer than the frames that were read: it is looked up then.
+fn check_removals(
+    reader: &dyn Reader,
+    frames: &Frames,
+    removed: &[(String, u64)],
+    report: &mut VerifyReport,
+) {
+    for (name, count) in removed {
+        let newer = || newer_removal(reader, name).map(|event| event.frames);
+        let recorded = frames.removed.get(name).map(|event| event.frames);
+        let problem = match recorded.or_else(newer) {
+            Some(recorded) if recorded == *count => continue,
+            Some(recorded) => format!("{count} frames are gone, and {recorded} were removed"),
+            None => {
+                format!("{count} frames are said to have been removed, by nobody's authority")
+            }
+        };
+        report.find(Some(name), None, ProblemKind::Container, problem);
+    }
+    let listed: BTreeSet<&str> = removed.iter().map(|(name, _)| name.as_str()).collect();
+    let recorded = frames.removed.keys();
+    for name in recorded.filter(|name| !listed.contains(name.as_str())) {
+        let message = "it is recorded as removed, and was not".to_owned();
+        report.find(Some(name), None, ProblemKind::Container, message);
+    }
+}
+
+/// What a frame says that was appended while the frames were read.
+fn newer_removal(reader: &dyn Reader, name: &str) -> Option<RunRemoved> {
+    let removed = reader.removed(&name.parse().ok()?).ok().flatten()?;
+    (removed.event.stream.as_str() == name).then_some(removed.event)
 }
 
 /// Makes the look-ups that readers make, and compares the results with what was read.
@@ -137,6 +167,8 @@ fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut VerifyReport) {
         let seq = tail.map(|tail| tail.seq);
         match look_up_tail(reader, &stream, tail) {
             Ok(true) => {}
+            // It was removed meanwhile.
+            Ok(false) if newer_removal(reader, name).is_some() => {}
             Ok(false) => {
                 let message = "a look-up by name does not find it".to_owned();
                 report.find(Some(name), seq, ProblemKind::Container, message);
@@ -186,7 +218,7 @@ fn look_up_names(
     }
     for (name, _) in frames.tails() {
         let found = name.parse().is_ok_and(|name| listed.contains(&name));
-        if !found {
+        if !found && newer_removal(reader, name).is_none() {
             let message = "it is not in the list of streams".to_owned();
             report.find(Some(name), None, ProblemKind::Container, message);
         }
@@ -209,7 +241,7 @@ fn look_up_rows(reader: &dyn Reader, report: &mut VerifyReport) -> Result<(), St
         let page = reader.list(&Filter::default(), cursor.as_ref(), PAGE)?;
         for row in &page.rows {
             let name = Some(row.stream.as_str());
-            if reader.tail(&row.stream)?.is_none() {
+            if reader.tail(&row.stream)?.is_none() && reader.removed(&row.stream)?.is_none() {
                 let message = "an index row of a stream without frames".to_owned();
                 report.find(name, None, ProblemKind::Index, message);
             }
@@ -219,7 +251,8 @@ fn look_up_rows(reader: &dyn Reader, report: &mut VerifyReport) -> Result<(), St
                     .is_some_and(|it| it.stream == row.stream),
                 None => true,
             };
-            if reader.row(&row.stream)?.is_none() || !by_key {
+            let is_found = reader.row(&row.stream)?.is_some() && by_key;
+            if !is_found && reader.removed(&row.stream)?.is_none() {
                 let message = "its index row is not found by stream or key".to_owned();
                 report.find(name, None, ProblemKind::Index, message);
             }

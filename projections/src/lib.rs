@@ -13,6 +13,7 @@ pub mod envelope;
 pub mod index;
 pub mod lineage;
 pub mod normalize;
+pub mod retention;
 pub mod run;
 pub mod step_name;
 pub mod usage;

@@ -178,6 +178,18 @@ fn describe(event: &Event) -> String {
         Event::Store(StoreEvent::Recovered(found)) => {
             format!("{} unfinished runs", found.unfinished)
         }
+        Event::Store(StoreEvent::HoldPlaced(hold)) => {
+            format!("{} by {}: {}", hold.stream, hold.by.id, hold.reason)
+        }
+        Event::Store(StoreEvent::HoldLifted(hold)) => {
+            format!("{} by {}: {}", hold.stream, hold.by.id, hold.reason)
+        }
+        Event::Store(StoreEvent::RunRemoved(removed)) => {
+            format!(
+                "{} {}, {} frames, {}",
+                removed.stream, removed.status, removed.frames, removed.reason
+            )
+        }
         Event::World(event) => describe_world(event),
         Event::Foreign { .. } => String::new(),
     }

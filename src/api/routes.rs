@@ -10,6 +10,7 @@ mod diff;
 mod events;
 mod frames;
 mod health;
+mod hold;
 mod home;
 mod in_process;
 mod interventions;
@@ -141,6 +142,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(steer::cancel))
         .routes(routes!(steer::terminate))
         .routes(routes!(steer::pause))
+        .routes(routes!(hold::hold))
         .routes(routes!(posts::post_events))
         .routes(routes!(recompute::start, recompute::get))
         .routes(routes!(approvals::list))
@@ -207,6 +209,10 @@ async fn find_run(orchestrator: &Orchestrator, path: &str) -> Result<RunTarget, 
     match found? {
         RunMatch::One(stream, scope) => Ok(RunTarget { stream, scope }),
         RunMatch::None => Err(no_such_run()),
+        RunMatch::Removed(removed) => {
+            let words = find::removal_in_words(&removed);
+            Err(ProblemDetails::new(ErrorCode::RunRemoved, words).with_hint(find::REMOVED_HINT))
+        }
         RunMatch::Many(some) => Err(ProblemDetails::new(
             ErrorCode::AmbiguousId,
             format!("several runs match, among them {}", some.join(", ")),

@@ -10,11 +10,29 @@ use ktsu_environment::{
     self as environment, Environment, Principals, ResolveError, VariableValues,
 };
 use ktsu_evidence::signing_key;
+use ktsu_evidence::store_stream::StoreStream;
 use ktsu_kit::Kit;
 use ktsu_ledger::event::plan::WorkflowPlan;
+use ktsu_orchestrator::RetentionParts;
+use ktsu_projections::retention::RetentionLimits;
 use ktsu_secret::{Redactor, Secret};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
+
+/// How long ended runs are kept, and where their removal is recorded.
+pub(super) fn retention(
+    environment: Option<&Environment>,
+    store: &Arc<StoreStream>,
+) -> RetentionParts {
+    let kept = environment.map(|file| file.retention).unwrap_or_default();
+    RetentionParts {
+        limits: RetentionLimits {
+            complete_days: kept.complete_days,
+            failed_days: kept.failed_days,
+        },
+        store: Arc::clone(store),
+    }
+}
 
 /// Who may ask, and the values every root workflow of the kit declares.
 pub(super) fn of(

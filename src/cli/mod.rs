@@ -23,6 +23,7 @@ mod files;
 mod folder;
 mod follow;
 mod frames;
+mod hold;
 mod init;
 mod input;
 mod interventions;
@@ -160,6 +161,8 @@ enum Command {
     Cancel(steer::Arguments),
     /// Ends a run as `cancel` does, without notifying its workers
     Terminate(steer::Arguments),
+    /// Keeps a run whatever the environment's retention says, until the hold is released
+    Hold(hold::Arguments),
     /// Lists tool calls that are waiting for approval
     Approvals(approvals::Arguments),
     /// Approves a tool call
@@ -324,6 +327,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Terminate(arguments) => {
             in_runtime(steer::run(&common, RunControl::Terminate, arguments))
         }
+        Command::Hold(arguments) => in_runtime(hold::run(&common, arguments)),
         Command::Approvals(arguments) => approvals::list(&common, &arguments),
         Command::Approve(arguments) => in_runtime(approvals::approve(&common, arguments)),
         Command::Reject(arguments) => in_runtime(approvals::reject(&common, arguments)),

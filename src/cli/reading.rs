@@ -133,6 +133,10 @@ pub(super) fn find_run(reader: &dyn Reader, given: &str) -> Result<(StreamId, St
         RunMatch::One(stream, scope) => Ok((stream, scope)),
         RunMatch::None => Err(Failure::could_not_run(format!("there is no run {given}"))
             .hint("ktsu runs lists them; at least three characters of an id are needed")),
+        RunMatch::Removed(removed) => {
+            let words = find::removal_in_words(&removed);
+            Err(Failure::could_not_run(words).hint(find::REMOVED_HINT))
+        }
         RunMatch::Many(some) => Err(Failure::could_not_run(format!(
             "{given} matches several runs:\n  {}",
             some.join("\n  ")

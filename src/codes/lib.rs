@@ -88,6 +88,8 @@ error_codes! {
     IdempotencyConflict = "idempotency_conflict", 409, EXIT_COULD_NOT_RUN, "The idempotency key was used for another request";
     /// Several ids match.
     AmbiguousId = "ambiguous_id", 409, EXIT_COULD_NOT_RUN, "Several ids match";
+    /// The run was removed; the stream `store` records when and why.
+    RunRemoved = "run_removed", 410, EXIT_COULD_NOT_RUN, "The run was removed from the ledger";
     /// The body is over the limit.
     BodyTooLarge = "body_too_large", 413, EXIT_COULD_NOT_RUN, "The body is too large";
     /// The run has new frames since the client last read it.

@@ -131,8 +131,6 @@ fault_codes! {
     ReservedId = "reserved-id",
     /// A name that means something else.
     ReservedName = "reserved-name",
-    /// How long runs are kept, which nothing follows yet (a warning).
-    RetentionNotBuilt = "retention-not-built",
     /// Two principals with one token.
     SameToken = "same-token",
     /// A secret where it could leak.

@@ -203,6 +203,27 @@ impl<R: Reader> Audit for DamageReportingReader<R> {
         self.damage.note(self.inner().scan_blobs(from, limit))
     }
 
+    fn positions(
+        &self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
+        let found = self.inner().auditor();
+        let found = found.and_then(|audit| audit.positions(stream, from, limit));
+        self.damage.note(found)
+    }
+
+    fn removals(&self, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let found = self.inner().auditor();
+        self.damage.note(found.and_then(|audit| audit.removals(from, limit)))
+    }
+
+    fn removal(&self, stream: &StreamId) -> Result<Option<Record>, StoreError> {
+        let found = self.inner().auditor();
+        self.damage.note(found.and_then(|audit| audit.removal(stream)))
+    }
+
     fn inspect(&self) -> Inspection {
         self.reader.audit().map(Audit::inspect).unwrap_or_default()
     }

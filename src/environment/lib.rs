@@ -23,7 +23,7 @@ use ktsu_config::read::{self, ConfigReader, Fields};
 use ktsu_config::yaml::{self, YamlNode, YamlValue};
 use principals::PrincipalDeclaration;
 pub use resolve::{ResolveError, VariableValues, resolve, resolve_each, resolve_for};
-use settings::{EvidenceSettings, LimitSettings, ListenSettings, McpSettings};
+use settings::{EvidenceSettings, LimitSettings, ListenSettings, McpSettings, RetentionSettings};
 use subscriptions::SubscriptionDeclaration;
 
 /// One `environments/NAME.env.yaml`.
@@ -60,6 +60,8 @@ pub struct Environment {
     pub evidence: EvidenceSettings,
     /// What agents may do that use ktsu as a tool server.
     pub mcp: McpSettings,
+    /// How long ended runs are kept.
+    pub retention: RetentionSettings,
     /// What is not wrong enough to refuse the file.
     pub warnings: Faults,
 }
@@ -156,6 +158,7 @@ fn from_node(
         subscriptions: Vec::new(),
         evidence: EvidenceSettings::default(),
         mcp: McpSettings::default(),
+        retention: RetentionSettings::default(),
         warnings: Faults::default(),
     };
     if matches!(node.data, YamlValue::Null) {
@@ -187,7 +190,9 @@ fn from_node(
     if let Some(node) = fields.get("limits") {
         environment.limits = settings::limits(reader, node);
     }
-    settings::retention(reader, &fields);
+    if let Some(node) = fields.get("retention") {
+        environment.retention = settings::retention(reader, node);
+    }
     environment.ledger = settings::ledger(reader, &fields);
     environment.receiver = fields.read("receiver", |node| {
         let fields = reader.shaped(node, &shape::RECEIVER)?;

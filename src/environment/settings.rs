@@ -46,6 +46,18 @@ pub struct LimitSettings {
     pub body_bytes: Option<usize>,
 }
 
+/// The most days that ended runs can be kept for: a hundred years.
+pub(super) const MAX_RETENTION_DAYS: i64 = 36_500;
+
+/// How long ended runs are kept. What is absent is kept for ever.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RetentionSettings {
+    /// Runs that are complete, in days.
+    pub complete_days: Option<u32>,
+    /// Runs that failed or were cancelled, in days.
+    pub failed_days: Option<u32>,
+}
+
 /// Who keeps checkpoints elsewhere, and what they are signed with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct EvidenceSettings {
@@ -245,23 +257,18 @@ pub(super) fn limits(reader: &mut ConfigReader<'_>, node: &YamlNode) -> LimitSet
     }
 }
 
-/// `{complete_days, failed_days}`: checked, and followed by nobody yet, which a warning says: who
-/// relies on it must not think that something is removed.
-pub(super) fn retention(reader: &mut ConfigReader<'_>, fields: &Fields<'_>) {
-    let Some(place) = fields.key("retention") else {
-        return;
+/// `{complete_days, failed_days}`.
+pub(super) fn retention(reader: &mut ConfigReader<'_>, node: &YamlNode) -> RetentionSettings {
+    let Some(fields) = reader.shaped(node, &shape::RETENTION) else {
+        return RetentionSettings::default();
     };
-    let words = "nothing removes recorded runs yet: they are kept for ever";
-    let fault = Fault::new(FaultCode::RetentionNotBuilt, place, words).warning();
-    reader.fault(fault.hint("watch the size of the ledger; ktsu backup copies it"));
-    let fields = fields.get("retention");
-    let Some(fields) = fields.and_then(|node| reader.shaped(node, &shape::RETENTION)) else {
-        return;
+    let mut days = |name: &str| {
+        let days = reader.integer(fields.get(name)?, name, 1, MAX_RETENTION_DAYS)?;
+        u32::try_from(days).ok()
     };
-    for name in shape::RETENTION.names() {
-        if let Some(node) = fields.get(name) {
-            reader.integer(node, name, 1, 36_500);
-        }
+    RetentionSettings {
+        complete_days: days("complete_days"),
+        failed_days: days("failed_days"),
     }
 }
 

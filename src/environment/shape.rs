@@ -21,7 +21,7 @@ pub const ENVIRONMENT: MapShape = MapShape::new(
         optional("principals", List(&Map(&PRINCIPAL))).doc("Who may ask, and what"),
         optional("providers", List(&Each(&Any))).doc("Replace providers of gateway.yaml by name"),
         optional("receiver", Map(&RECEIVER)).doc("A local receiver of webhooks"),
-        optional("retention", Map(&RETENTION)).doc("Checked, but not applied yet"),
+        optional("retention", Map(&RETENTION)).doc("How long ended runs are kept; for ever if absent"),
         optional("servers", Each(&Map(&SERVER))).doc("Where each tool server is"),
         optional("state", Map(&STATE)).doc("Another way to write ledger"),
         optional("subscriptions", List(&Map(&SUBSCRIPTION))).doc("Who is sent which frames"),
@@ -98,13 +98,13 @@ pub(super) const RECEIVER: MapShape = MapShape::new(
     &[required("variable", Text).doc("Gets the receiver's URL")],
 );
 
-const DAYS: FieldType = Integer(1, 36_500);
+const DAYS: FieldType = Integer(1, super::settings::MAX_RETENTION_DAYS);
 
 pub(super) const RETENTION: MapShape = MapShape::new(
     "retention",
     &[
         optional("complete_days", DAYS).doc("For runs that are complete"),
-        optional("failed_days", DAYS).doc("For runs that failed"),
+        optional("failed_days", DAYS).doc("For runs that failed or were cancelled"),
     ],
 );
 

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::event::{RunEvent, StoreEvent};
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Node, multiproof};
+use ktsu_ledger::removal::RemovedLeaves;
 use ktsu_ledger::store::{MAX_PAGE, RawFrame, Reader, StoreError};
 use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId};
 
@@ -253,6 +254,7 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<ScannedLed
         .iter()
         .map(|stream| (stream.as_str(), stream))
         .collect();
+    let mut removed = RemovedLeaves::of(reader)?;
     let mut from = 1;
     loop {
         let page = reader.scan_frames(from, MAX_PAGE)?;
@@ -260,7 +262,8 @@ fn scan(reader: &dyn Reader, selected: &BTreeSet<StreamId>) -> Result<ScannedLed
         from = last.position.saturating_add(1);
         for raw in page {
             let position = raw.position;
-            if position != found.leaves.len() as u64 + 1 {
+            let gap = found.leaves.len() as u64 + 1..position;
+            if !removed.each(gap, &mut |leaf| found.leaves.push(leaf))? {
                 let words = format!(
                     "the frame at position {} is missing",
                     found.leaves.len() + 1

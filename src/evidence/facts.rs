@@ -66,6 +66,11 @@ pub fn read(reader: &dyn Reader) -> Result<StoreFacts, StoreError> {
                 facts.heads.insert(head.stream.clone(), head.frames);
                 facts.take_head(head);
             }
+            // It will not go on.
+            StoreEvent::RunRemoved(removed) => {
+                facts.heads.remove(&removed.stream);
+                facts.closed.remove(&removed.stream);
+            }
             _ => {}
         }
     })?;

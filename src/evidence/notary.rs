@@ -21,6 +21,7 @@ use ktsu_ledger::event::{CheckpointSigned, KeyAdded, OPEN, RunHead, StoreEvent};
 use ktsu_ledger::keys::origin_of;
 use ktsu_ledger::merkle::{Frontier, Node};
 use ktsu_ledger::note::{self, Checkpoint, SigningKey};
+use ktsu_ledger::removal::RemovedLeaves;
 use ktsu_ledger::store::{Entry, Tail};
 use ktsu_ledger::{Cause, StreamId};
 use parking_lot::Mutex;
@@ -408,14 +409,19 @@ impl NotaryWorker {
         let (heads_seq, own, closed) = (&mut self.heads_seq, self.own, &self.closed);
         let mut uncovered = false;
         let read = self.parts.readers.with_blocking(|reader| {
-            while tree.size() < to {
+            let mut removed = RemovedLeaves::of(reader)?;
+            'pages: while tree.size() < to {
                 let left = usize::try_from(to - tree.size()).unwrap_or(PAGE).min(PAGE);
                 let page = reader.scan_frames(tree.size() + 1, left)?;
-                let Some(last) = page.last() else { break };
-                if last.position != tree.size() + page.len() as u64 {
+                if page.is_empty() {
                     break;
                 }
                 for frame in page {
+                    let gap = tree.size() + 1..frame.position.min(to + 1);
+                    let is_known = removed.each(gap, &mut |leaf| tree.push(leaf))?;
+                    if !is_known || frame.position > to {
+                        break 'pages;
+                    }
                     tree.push(Node::leaf(&frame.body));
                     let seq = frame.seq.unwrap_or_default();
                     match frame.stream.as_deref() {

@@ -3,6 +3,7 @@
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::event::StoreEvent;
 use ktsu_ledger::frame::Link;
+use ktsu_ledger::removal::{PlannedRemoval, Removal};
 use ktsu_ledger::store::{Entry, Tail};
 use ktsu_ledger::{Actor, Cause, Draft, Event, Hash, StreamId, Timestamp};
 use parking_lot::Mutex;
@@ -38,6 +39,24 @@ impl StoreStream {
     /// # Errors
     /// Why they are not.
     pub fn append(&self, facts: Vec<StoreFact>) -> Result<u64, String> {
+        self.append_with(facts, Vec::new())
+    }
+
+    /// Appends what records some removals, deletes what they name in the same transaction, and waits
+    /// until that is durable; gives the number of the last fact.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub fn append_removals(&self, planned: Vec<PlannedRemoval>) -> Result<u64, String> {
+        let (mut facts, mut removals) = (Vec::new(), Vec::new());
+        for PlannedRemoval { event, removal, .. } in planned {
+            facts.push((Vec::new(), StoreEvent::RunRemoved(event)));
+            removals.push(removal);
+        }
+        self.append_with(facts, removals)
+    }
+
+    fn append_with(&self, facts: Vec<StoreFact>, removals: Vec<Removal>) -> Result<u64, String> {
         let mut tail = self.tail.lock();
         let at = (self.clock)();
         let mut end = *tail;
@@ -62,6 +81,8 @@ impl StoreStream {
             sealed.push(one);
         }
         let (entry, _) = Entry::from_sealed(sealed).map_err(|error| error.to_string())?;
+        let entry = entry.with_removals(removals);
+        let entry = entry.map_err(|error| error.to_string())?;
         let appended = self.appender.append(entry);
         let last = appended.map_err(|error| error.to_string())?;
         *tail = end;

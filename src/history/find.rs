@@ -2,7 +2,7 @@
 
 use ktsu_ledger::StreamId;
 use ktsu_ledger::id::{BRANCH, RECOMPUTE};
-use ktsu_ledger::store::{Filter, Reader, StoreError};
+use ktsu_ledger::store::{Filter, Reader, RemovedStream, StoreError};
 
 use super::approvals::each_row;
 use super::frame_page::{self, FrameSelection, PageLimit};
@@ -14,9 +14,28 @@ pub enum RunMatch {
     One(StreamId, String),
     /// None.
     None,
+    /// It was removed: see the frame that records it.
+    Removed(Box<RemovedStream>),
     /// Several; some of them.
     Many(Vec<String>),
 }
+
+/// `run_… was removed on 2026-11-23 by retention; it was complete, with 12 frames`.
+pub fn removal_in_words(removed: &RemovedStream) -> String {
+    let RemovedStream { at, event, .. } = removed;
+    let at = at.to_string();
+    let day = at.get(..10).unwrap_or(&at);
+    let frames = match event.frames {
+        1 => "1 frame".to_owned(),
+        frames => format!("{frames} frames"),
+    };
+    let (name, reason, status) = (event.stream.name(), &event.reason, &event.status);
+    format!("{name} was removed on {day} by {reason}; it was {status}, with {frames}")
+}
+
+/// What is left to do about a run that was removed.
+pub const REMOVED_HINT: &str =
+    "an archive that was exported before still verifies: ktsu evidence verify FILE";
 
 /// The fewest characters of an id that are worth a search.
 const MIN_ID_CHARS: usize = 3;
@@ -56,6 +75,11 @@ fn find_root(reader: &dyn Reader, id: &str) -> Result<RunMatch, StoreError> {
         && reader.tail(&stream)?.is_some()
     {
         return Ok(RunMatch::One(stream, String::new()));
+    }
+    if let Ok(stream) = StreamId::run(id)
+        && let Some(removed) = reader.removed(&stream)?
+    {
+        return Ok(RunMatch::Removed(Box::new(removed)));
     }
     if id.len() < MIN_ID_CHARS {
         return Ok(RunMatch::None);

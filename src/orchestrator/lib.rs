@@ -25,6 +25,7 @@ mod recorded;
 mod refused_posts;
 mod registry;
 pub mod reports;
+mod retention;
 mod run;
 mod secrets;
 mod startup;
@@ -38,6 +39,7 @@ pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
 pub use ledger_health::{LedgerHealth, LedgerState};
 pub use peers::Peers;
+pub use retention::{HoldError, HoldReceipt, RetentionParts};
 pub use reports::{ReportError, TaskAddress};
 pub use run::{AwaitedEnvelope, Progress, ReportOrigin};
 pub use startup::{Recovered, rebuild_index};
@@ -72,6 +74,7 @@ use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn;
 use refused_posts::RefusedPosts;
 use registry::{NewRun, RunRegistry};
+use retention::Retention;
 use secrets::RunSecrets;
 use supervise::Supervisor;
 use tools::BuiltinServers;
@@ -111,6 +114,8 @@ pub struct OrchestratorParts {
     pub telemetry: Arc<Telemetry>,
     /// The value of a secret variable that a recorded run declares, if it is known here.
     pub secret: SecretLookup,
+    /// How long ended runs are kept.
+    pub retention: RetentionParts,
     /// The secrets of the gateway, where it is in this process: redacted like all others.
     pub provider_keys: Vec<Secret>,
 }
@@ -141,6 +146,7 @@ pub(crate) struct Shared {
     supervisor: Supervisor,
     own_tools: BuiltinServers,
     refused_posts: RefusedPosts,
+    retention: Retention,
 }
 
 /// A request to start a run.
@@ -236,6 +242,7 @@ impl Orchestrator {
             supervisor: Supervisor::default(),
             own_tools: BuiltinServers::default(),
             refused_posts: RefusedPosts::default(),
+            retention: Retention::new(parts.retention),
         });
         tokio::spawn(spawn_supervisor_ticks(Arc::downgrade(&shared)));
         // What only reads has nothing to go on from.
@@ -246,6 +253,9 @@ impl Orchestrator {
             true => startup::resume_all(&shared).await?,
             false => Recovered::default(),
         };
+        if shared.appender.failed().is_none() {
+            tokio::spawn(retention::sweep_regularly(Arc::downgrade(&shared)));
+        }
         Ok((Self { shared }, recovered))
     }
 

@@ -155,6 +155,11 @@ impl RunRegistry {
         Ok(awaited)
     }
 
+    /// While this is held, no ended run goes on: none gets a task.
+    pub(super) async fn keep_ended(&self) -> tokio::sync::MutexGuard<'_, ()> {
+        self.recovering.lock().await
+    }
+
     /// Recovers a recorded run, unless it is active. `admits` decides whether it may continue.
     ///
     /// # Errors

@@ -50,7 +50,8 @@ pub use step::{
     StepInput, StepReset, StepSkipped, StepStarted, Verdict, Violation,
 };
 pub use store::{
-    CheckpointSigned, KeyAdded, KeyRevoked, OPEN, RunHead, StoreEvent, StoreOpened, StoreRecovered,
+    CheckpointSigned, HoldLifted, HoldPlaced, KeyAdded, KeyRevoked, OPEN, RETENTION, RunHead,
+    RunRemoved, StoreEvent, StoreOpened, StoreRecovered,
 };
 pub use tool::{
     ApprovalDecided, ApprovalExpired, ApprovalRequested, Decision, DoubtReason, ToolCalled,
@@ -445,4 +446,7 @@ event_types! {
     "checkpoint.signed" => Store::StoreEvent::CheckpointSigned,
     "signing_key.added" => Store::StoreEvent::KeyAdded,
     "signing_key.revoked" => Store::StoreEvent::KeyRevoked,
+    "hold.placed" => Store::StoreEvent::HoldPlaced,
+    "hold.lifted" => Store::StoreEvent::HoldLifted,
+    "run.removed" => Store::StoreEvent::RunRemoved,
 }

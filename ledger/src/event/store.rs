@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::start::Principal;
 use crate::hash::Hash;
 use crate::id::StreamId;
 use crate::merkle::Node;
@@ -21,6 +22,12 @@ pub enum StoreEvent {
     KeyAdded(KeyAdded),
     /// `signing_key.revoked`: a key counts for nothing from here on.
     KeyRevoked(KeyRevoked),
+    /// `hold.placed` (input): a person had a run kept, whatever the environment's retention says.
+    HoldPlaced(HoldPlaced),
+    /// `hold.lifted` (input): a person ended such a hold.
+    HoldLifted(HoldLifted),
+    /// `run.removed`: the frames of a run were deleted, in the same transaction.
+    RunRemoved(RunRemoved),
 }
 
 /// `store.opened`.
@@ -104,4 +111,54 @@ pub struct KeyRevoked {
     pub reason: String,
     /// The public key that revokes it, in base64.
     pub signed_by: String,
+}
+
+/// `hold.placed`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldPlaced {
+    /// Who placed it.
+    pub by: Principal,
+    /// The reason given.
+    pub reason: String,
+    /// The run, the branch or the recompute.
+    pub stream: StreamId,
+}
+
+/// `hold.lifted`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HoldLifted {
+    /// Who lifted it.
+    pub by: Principal,
+    /// The reason given.
+    pub reason: String,
+    /// The run, the branch or the recompute.
+    pub stream: StreamId,
+}
+
+/// The reason of a removal that the environment's `retention` asked for.
+pub const RETENTION: &str = "retention";
+
+/// `run.removed`. What is left of the frames is what the signed tree is made of: where each of them
+/// was, and its leaf. So every checkpoint can still be verified, and so can an archive that was
+/// exported before.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunRemoved {
+    /// The number of the first frame that was deleted: 0, or where a branch was forked.
+    pub first: u64,
+    /// How many frames were deleted.
+    pub frames: u64,
+    /// The hash of the last one.
+    pub hash: Hash,
+    /// The leaves of the frames in the signed tree, 32 bytes each, in order, in base64.
+    #[serde(deserialize_with = "super::null_is_empty")]
+    pub leaves: String,
+    /// The positions of the frames in the ledger, in order: of each range its first, and how many.
+    #[serde(deserialize_with = "super::null_is_empty")]
+    pub positions: Vec<(u64, u64)>,
+    /// Why: [`RETENTION`].
+    pub reason: String,
+    /// How the run had ended.
+    pub status: String,
+    /// The run, the branch or the recompute.
+    pub stream: StreamId,
 }

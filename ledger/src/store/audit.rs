@@ -1,7 +1,10 @@
 //! What verification and repair need of a backend beyond the port.
 
 use super::{MAX_PAGE, Reader, StoreError};
+use crate::event::{Event, RunRemoved, StoreEvent};
+use crate::frame::Record;
 use crate::id::StreamId;
+use crate::time::Timestamp;
 
 /// Verification: everything that is stored, in order of appending, unchanged.
 pub trait Audit: Reader {
@@ -15,6 +18,21 @@ pub trait Audit: Reader {
 
     /// What the container finds wrong with itself.
     fn inspect(&self) -> Inspection;
+
+    /// The numbers and positions of the frames of a stream, in order, from a number on; at most
+    /// [`MAX_PAGE`].
+    fn positions(
+        &self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, u64)>, StoreError>;
+
+    /// The frames of `store` that removed a stream, in order, from a number on.
+    fn removals(&self, from: u64, limit: usize) -> Result<Vec<Record>, StoreError>;
+
+    /// The frame of `store` that removed a stream, if it was removed.
+    fn removal(&self, stream: &StreamId) -> Result<Option<Record>, StoreError>;
 
     /// Index rows that differ from what was put, or belong to no stream: the problem of each, and
     /// its stream. Reads every row.
@@ -91,6 +109,29 @@ impl dyn Reader + '_ {
         self.auditor()?.scan_blobs(from, limit)
     }
 
+    /// What became of a stream that was removed; `None` of any other.
+    ///
+    /// # Errors
+    /// Those of the reader.
+    pub fn removed(&self, stream: &StreamId) -> Result<Option<RemovedStream>, StoreError> {
+        let Some(audit) = self.audit() else {
+            return Ok(None);
+        };
+        let Some(record) = audit.removal(stream)? else {
+            return Ok(None);
+        };
+        let frame = record.decode_bare();
+        let frame = frame.map_err(|error| StoreError::Damaged(error.to_string()))?;
+        let Event::Store(StoreEvent::RunRemoved(event)) = frame.event else {
+            return Ok(None);
+        };
+        Ok(Some(RemovedStream {
+            at: frame.at,
+            seq: frame.seq,
+            event,
+        }))
+    }
+
     /// See [`Audit::wrong_rows`]; none if the backend does not support it.
     ///
     /// # Errors
@@ -107,6 +148,17 @@ impl dyn Reader + '_ {
         self.audit()
             .map_or(Ok(true), |audit| audit.is_indexed(kind))
     }
+}
+
+/// A stream that was removed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemovedStream {
+    /// When.
+    pub at: Timestamp,
+    /// The number of the frame of `store` that records it.
+    pub seq: u64,
+    /// What that frame says; without its blobs.
+    pub event: RunRemoved,
 }
 
 /// A frame as verification sees it.

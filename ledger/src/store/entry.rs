@@ -8,10 +8,11 @@
 use std::collections::HashSet;
 
 use super::IndexRow;
-use crate::event::{Event, RunEvent};
+use crate::event::{Event, RunEvent, RunRemoved, StoreEvent};
 use crate::frame::{Blob, Frame, FrameError, MAX_BODY, Record, Sealed};
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
+use crate::removal::Removal;
 use crate::strict;
 
 /// Frames to be appended to one stream, all or none.
@@ -25,6 +26,8 @@ pub struct Entry {
     foreign_causes: Vec<(StreamId, u64)>,
     forked_from: Option<StreamId>,
     index: Option<IndexRow>,
+    removed: Vec<(u64, RunRemoved)>,
+    removals: Vec<Removal>,
     bytes: usize,
 }
 
@@ -70,6 +73,9 @@ pub enum EntryError {
     /// The index row is about another stream.
     #[error("an index row of {0} beside frames of another stream")]
     IndexOfAnother(StreamId),
+    /// What is deleted is not what the frames say was deleted.
+    #[error("the removals do not match the frames of the type run.removed")]
+    OtherRemovals,
 }
 
 impl Entry {
@@ -147,6 +153,19 @@ impl Entry {
         Ok(self)
     }
 
+    /// Deletes what the frames of the type `run.removed` say, in the same transaction.
+    ///
+    /// # Errors
+    /// [`EntryError::OtherRemovals`].
+    pub fn with_removals(mut self, removals: Vec<Removal>) -> Result<Self, EntryError> {
+        let of_frames = self.removed.iter().map(|(_, removed)| &removed.stream);
+        if !removals.iter().map(|removal| &removal.stream).eq(of_frames) {
+            return Err(EntryError::OtherRemovals);
+        }
+        self.removals = removals;
+        Ok(self)
+    }
+
     /// The stream.
     pub fn stream(&self) -> &StreamId {
         &self.stream
@@ -196,6 +215,12 @@ impl Entry {
         self.bytes
     }
 
+    /// What is deleted with it, each with the frame that records it and its number.
+    pub(crate) fn removals(&self) -> impl Iterator<Item = (u64, &RunRemoved, &Removal)> {
+        let removals = self.removed.iter().zip(&self.removals);
+        removals.map(|((seq, removed), removal)| (*seq, removed, removal))
+    }
+
     /// `prev` of the first frame.
     pub(crate) fn prev(&self) -> Hash {
         self.prev
@@ -241,6 +266,7 @@ struct Building {
     wanted_blobs: Vec<Hash>,
     foreign_causes: Vec<(StreamId, u64)>,
     forked_from: Option<StreamId>,
+    removed: Vec<(u64, RunRemoved)>,
     bytes: usize,
 }
 
@@ -258,6 +284,7 @@ impl Building {
             wanted_blobs: Vec::new(),
             foreign_causes: Vec::new(),
             forked_from: None,
+            removed: Vec::new(),
             bytes: 0,
         })
     }
@@ -285,6 +312,9 @@ impl Building {
         }
         if let Event::Run(RunEvent::Branched(branch)) = &frame.event {
             self.forked_from = branch.parent().ok();
+        }
+        if let Event::Store(StoreEvent::RunRemoved(removed)) = &frame.event {
+            self.removed.push((frame.seq, removed.clone()));
         }
         for cause in &frame.cause {
             if let Cause::There(stream, seq) = cause {
@@ -341,6 +371,8 @@ impl Building {
             foreign_causes: self.foreign_causes,
             forked_from: self.forked_from,
             index: None,
+            removed: self.removed,
+            removals: Vec::new(),
             bytes: self.bytes,
         }
     }

@@ -108,6 +108,17 @@ pub enum AppendRefusal {
         /// The blob.
         hash: Hash,
     },
+    /// The stream was removed; its name is not used again.
+    #[error("{0} was removed")]
+    Removed(StreamId),
+    /// A stream that is to be removed is the parent of a branch.
+    #[error("{parent} is the parent of {branch}, which reads its frames")]
+    HasBranch {
+        /// The stream that is to be removed.
+        parent: StreamId,
+        /// The branch.
+        branch: StreamId,
+    },
     /// Another stream has the idempotency key.
     #[error("the idempotency key belongs to {owner}")]
     KeyTaken {

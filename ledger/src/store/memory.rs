@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::precondition::{StoreView, check};
+use super::precondition::{StoreView, check, unnamed_blobs};
 use super::{
     AppendRefusal, Audit, Backlog, Checkpoint, Cursor, Entry, Epoch, Filter, IndexRow, Inspection,
     MAX_PAGE, Maintenance, PAGE_BYTES, Page, RawBlob, RawFrame, Reader, Store, StoreError, Tail,
 };
 use crate::canonical::CanonicalJson;
+use crate::event::{Event, StoreEvent};
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
@@ -28,12 +29,27 @@ struct Shelves {
     blob_order: Vec<Hash>,
     rows: BTreeMap<StreamId, IndexRow>,
     keys: HashMap<String, StreamId>,
+    /// The number of the frame of `store` that removed a stream.
+    removed: BTreeMap<StreamId, u64>,
 }
 
 impl MemoryStore {
     /// An empty ledger.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The removed streams, and how many frames each had.
+    fn removed_streams(&self) -> Vec<(String, u64)> {
+        let shelves = self.0.lock();
+        let mut frames: BTreeMap<&StreamId, u64> = BTreeMap::new();
+        for (stream, _) in &shelves.order {
+            if shelves.removed.contains_key(stream) {
+                *frames.entry(stream).or_default() += 1;
+            }
+        }
+        let named = frames.into_iter();
+        named.map(|(stream, frames)| (stream.to_string(), frames)).collect()
     }
 }
 
@@ -101,6 +117,50 @@ impl Shelves {
     }
 }
 
+impl Shelves {
+    /// The frame of `store` with a number.
+    fn of_store(&self, seq: u64) -> Option<Record> {
+        self.read(&StreamId::store(), seq, 1).into_iter().next()
+    }
+
+    /// The number after the last frame of a removed stream.
+    fn removed_end(&self, stream: &StreamId) -> Option<u64> {
+        let frame = self.of_store(*self.removed.get(stream)?)?;
+        let Ok(Event::Store(StoreEvent::RunRemoved(removed))) =
+            frame.decode_bare().map(|frame| frame.event)
+        else {
+            return None;
+        };
+        Some(removed.first.saturating_add(removed.frames))
+    }
+
+    /// The frames after a position.
+    fn after(&self, position: u64) -> impl Iterator<Item = (u64, &StreamId, &Record)> {
+        let placed = (1..).zip(&self.order).skip(start(position.saturating_add(1)));
+        placed.filter_map(|(position, (stream, seq))| {
+            let records = self.streams.get(stream)?;
+            let at = records.partition_point(|record| record.seq < *seq);
+            Some((position, stream, records.get(at)?))
+        })
+    }
+
+    /// Deletes a stream. `order` keeps its places, so that positions stay what they are.
+    fn remove(&mut self, stream: &StreamId, blobs: &[Hash], authority: u64) {
+        self.streams.remove(stream);
+        for blob in blobs {
+            self.blobs.remove(blob);
+        }
+        if !blobs.is_empty() {
+            let kept = &self.blobs;
+            self.blob_order.retain(|hash| kept.contains_key(hash));
+        }
+        if let Some(key) = self.rows.remove(stream).and_then(|row| row.key) {
+            self.keys.remove(&key);
+        }
+        self.removed.insert(stream.clone(), authority);
+    }
+}
+
 /// The state of the store during an append, with the tails that were durable before it.
 struct MemoryView<'a> {
     shelves: &'a Shelves,
@@ -128,6 +188,15 @@ impl StoreView for MemoryView<'_> {
         limit: usize,
     ) -> Result<Vec<Record>, StoreError> {
         Ok(self.shelves.read(stream, from, limit))
+    }
+
+    fn removed_end(&mut self, stream: &StreamId) -> Result<Option<u64>, StoreError> {
+        Ok(self.shelves.removed_end(stream))
+    }
+
+    fn bodies_after(&mut self, position: u64) -> Result<Vec<String>, StoreError> {
+        let after = self.shelves.after(position);
+        Ok(after.map(|(_, _, record)| record.body.clone()).collect())
     }
 
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {
@@ -190,23 +259,17 @@ impl Reader for MemoryStore {
 impl Audit for MemoryStore {
     fn scan_frames(&self, from: u64, limit: usize) -> Result<Vec<RawFrame>, StoreError> {
         let shelves = self.0.lock();
-        let start = start(from);
-        let page = shelves.order.iter().enumerate().skip(start);
-        Ok(page
-            .take(limit.min(MAX_PAGE))
-            .filter_map(|(place, (stream, seq))| {
-                let records = shelves.streams.get(stream)?;
-                let at = records.partition_point(|record| record.seq < *seq);
-                let record = records.get(at)?;
-                Some(RawFrame {
-                    position: place as u64 + 1,
-                    misplaced: None,
-                    stream: Some(stream.to_string()),
-                    seq: Some(record.seq),
-                    hash: record.hash.as_bytes().to_vec(),
-                    body: record.body.clone().into_bytes(),
-                    is_found: true,
-                })
+        let frames = shelves.after(from.saturating_sub(1));
+        let frames = frames.take(limit.min(MAX_PAGE));
+        Ok(frames
+            .map(|(position, stream, record)| RawFrame {
+                position,
+                misplaced: None,
+                stream: Some(stream.to_string()),
+                seq: Some(record.seq),
+                hash: record.hash.as_bytes().to_vec(),
+                body: record.body.clone().into_bytes(),
+                is_found: true,
             })
             .collect())
     }
@@ -216,7 +279,6 @@ impl Audit for MemoryStore {
         let start = start(from);
         let page = shelves.blob_order.iter().enumerate().skip(start);
         Ok(page
-            .take(limit.min(MAX_PAGE))
             .filter_map(|(place, hash)| {
                 Some(RawBlob {
                     position: place as u64 + 1,
@@ -225,12 +287,42 @@ impl Audit for MemoryStore {
                     body: shelves.blobs.get(hash)?.as_str().as_bytes().to_vec(),
                 })
             })
+            .take(limit.min(MAX_PAGE))
             .collect())
+    }
+
+    fn positions(
+        &self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
+        let shelves = self.0.lock();
+        let of_stream = shelves.after(0).filter(|(_, of, _)| *of == stream);
+        let places = of_stream.map(|(position, _, record)| (record.seq, position));
+        let wanted = places.filter(|(seq, _)| *seq >= from);
+        Ok(wanted.take(limit.min(MAX_PAGE)).collect())
+    }
+
+    fn removals(&self, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        let shelves = self.0.lock();
+        let mut seqs: Vec<u64> = shelves.removed.values().copied().collect();
+        seqs.sort_unstable();
+        let wanted = seqs.into_iter().filter(|seq| *seq >= from);
+        let records = wanted.filter_map(|seq| shelves.of_store(seq));
+        Ok(records.take(limit.min(MAX_PAGE)).collect())
+    }
+
+    fn removal(&self, stream: &StreamId) -> Result<Option<Record>, StoreError> {
+        let shelves = self.0.lock();
+        let seq = shelves.removed.get(stream);
+        Ok(seq.and_then(|seq| shelves.of_store(*seq)))
     }
 
     fn inspect(&self) -> Inspection {
         Inspection {
             epoch: Some(self.0.lock().epoch),
+            removed: self.removed_streams(),
             ..Inspection::default()
         }
     }
@@ -266,9 +358,19 @@ impl Store for MemoryStore {
                 results.push(Err(refused));
                 continue;
             }
+            let mut deleted = Vec::new();
+            for (seq, removed, removal) in entry.removals() {
+                let blobs = unnamed_blobs(removal, &mut view)?;
+                deleted.push((removed.stream.clone(), blobs, seq));
+            }
             let tail = shelves.tail(entry.stream());
             before.entry(entry.stream().clone()).or_insert(tail);
             shelves.put(entry);
+            for (stream, blobs, seq) in deleted {
+                let tail = shelves.tail(&stream);
+                before.entry(stream.clone()).or_insert(tail);
+                shelves.remove(&stream, &blobs, seq);
+            }
             results.push(Ok(entry.tail().seq));
         }
         Ok(results)

@@ -26,7 +26,7 @@ pub(crate) mod sqlite;
 
 use std::fmt;
 
-pub use audit::{Audit, Inspection, RawBlob, RawFrame};
+pub use audit::{Audit, Inspection, RawBlob, RawFrame, RemovedStream};
 pub use entry::{Entry, EntryError};
 pub use error::{AppendRefusal, StoreError};
 pub use index::{Cursor, Filter, IndexRow, Page, ParseCursorError};

@@ -2,9 +2,11 @@
 
 use super::{AppendRefusal, Entry, StoreError, Tail};
 use crate::branch::Ancestry;
+use crate::event::RunRemoved;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
+use crate::removal::{References, Removal};
 
 /// The state of a store that an entry is checked against.
 pub(super) trait StoreView {
@@ -24,6 +26,12 @@ pub(super) trait StoreView {
         from: u64,
         limit: usize,
     ) -> Result<Vec<Record>, StoreError>;
+
+    /// The number after the last frame of a stream that was removed; `None` of any other stream.
+    fn removed_end(&mut self, stream: &StreamId) -> Result<Option<u64>, StoreError>;
+
+    /// The bodies of all frames after a position, those of this call included.
+    fn bodies_after(&mut self, position: u64) -> Result<Vec<String>, StoreError>;
 
     /// Which stream has an idempotency key.
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError>;
@@ -72,6 +80,9 @@ pub(super) fn check(
 ) -> Result<Option<AppendRefusal>, StoreError> {
     let stream = entry.stream();
     let tail = view.tail(stream)?;
+    if tail.is_none() && view.removed_end(stream)?.is_some() {
+        return Ok(Some(AppendRefusal::Removed(stream.clone())));
+    }
     let before = match entry.forked_from() {
         Some(parent) if tail.is_none() => PriorTails::of_fork(entry, parent, view)?,
         // A branch begins once.
@@ -96,7 +107,9 @@ pub(super) fn check(
         }));
     }
     for (other, seq) in entry.foreign_causes() {
-        let durable = other == stream || view.durable_tail(other)?.is_some_and(|t| t.seq >= *seq);
+        let durable = other == stream
+            || view.durable_tail(other)?.is_some_and(|t| t.seq >= *seq)
+            || view.removed_end(other)?.is_some_and(|end| *seq < end);
         if !durable {
             return Ok(Some(AppendRefusal::NoSuchCause {
                 stream: stream.clone(),
@@ -112,6 +125,11 @@ pub(super) fn check(
             }));
         }
     }
+    for (_, removed, removal) in entry.removals() {
+        if let Some(refused) = check_removal(removed, removal, view)? {
+            return Ok(Some(refused));
+        }
+    }
     if let Some(key) = entry.index().and_then(|row| row.key.as_deref())
         && let Some(owner) = view.owner_of(key)?
         && owner != *stream
@@ -119,4 +137,52 @@ pub(super) fn check(
         return Ok(Some(AppendRefusal::KeyTaken { owner }));
     }
     Ok(None)
+}
+
+/// Whether a stream is as it was when its removal was planned, and no branch was made since.
+fn check_removal(
+    removed: &RunRemoved,
+    removal: &Removal,
+    view: &mut dyn StoreView,
+) -> Result<Option<AppendRefusal>, StoreError> {
+    let stream = &removed.stream;
+    if view.removed_end(stream)?.is_some() {
+        return Ok(Some(AppendRefusal::Removed(stream.clone())));
+    }
+    let expected = removed.first.saturating_add(removed.frames).checked_sub(1);
+    let found = view.durable_tail(stream)?;
+    if found.is_none_or(|tail| Some(tail.seq) != expected || tail.hash != removed.hash) {
+        return Ok(Some(AppendRefusal::Conflict {
+            stream: stream.clone(),
+            expected,
+            actual: found.map(|tail| tail.seq),
+        }));
+    }
+    let late = late_references(removal, view)?;
+    Ok(late.branch_of(stream).map(|branch| AppendRefusal::HasBranch {
+        parent: stream.clone(),
+        branch: branch.clone(),
+    }))
+}
+
+/// What was appended since a removal was planned refers to.
+fn late_references(
+    removal: &Removal,
+    view: &mut dyn StoreView,
+) -> Result<References, StoreError> {
+    let mut late = References::default();
+    for body in view.bodies_after(removal.read_to)? {
+        late.note(&body);
+    }
+    Ok(late)
+}
+
+/// The blobs that a removal deletes: those that no frame names that was appended since it was planned.
+pub(super) fn unnamed_blobs(
+    removal: &Removal,
+    view: &mut dyn StoreView,
+) -> Result<Vec<Hash>, StoreError> {
+    let late = late_references(removal, view)?;
+    let blobs = removal.blobs.iter().copied();
+    Ok(blobs.filter(|hash| !late.names(hash)).collect())
 }

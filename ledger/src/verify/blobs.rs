@@ -71,6 +71,11 @@ impl BlobReferences {
             .map(|(hash, naming)| ((&naming.stream, naming.seq), hash))
             .collect();
         for ((stream, seq), hash) in missing {
+            // With its stream, which was removed since the frame was read.
+            let stream_id = stream.parse().ok();
+            if stream_id.is_some_and(|id| reader.removed(&id).is_ok_and(|found| found.is_some())) {
+                continue;
+            }
             let message = format!("the blob {hash} is missing");
             report.find(Some(stream), Some(seq), ProblemKind::Blob, message);
         }

@@ -42,7 +42,12 @@ impl Checkpoints {
             let first = Hash::from_bytes(hash).unwrap_or_default();
             self.keys = Some(Keys::new(&origin_of(&first)));
         }
-        self.leaves.push(Node::leaf(body));
+        self.add_leaf(Node::leaf(body), held);
+    }
+
+    /// Adds the leaf of the next frame.
+    pub(super) fn add_leaf(&mut self, leaf: Node, held: &mut [(TrustedCheckpoint, bool)]) {
+        self.leaves.push(leaf);
         if self.leaves.len() > MAX_LEAVES {
             self.advance(self.size());
         }

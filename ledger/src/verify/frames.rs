@@ -8,10 +8,11 @@ use super::report::{ProblemKind, VerifyReport};
 use super::{Findings, Head, PAGE, TrustedCheckpoint, VerifyObserver, VerifyOptions};
 use crate::branch::Ancestry;
 use crate::chain::{Chain, ChainError};
-use crate::event::{BranchCreated, Event, RunEvent, StoreEvent};
+use crate::event::{BranchCreated, Event, RunEvent, RunRemoved, StoreEvent};
 use crate::frame::{Frame, MAX_BODY, Record};
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
+use crate::removal::RemovedLeaves;
 use crate::store::{RawFrame, Reader, Tail};
 use crate::strict;
 
@@ -27,6 +28,10 @@ pub(super) struct Frames {
     /// Frames of types this version does not know.
     pub(super) unknown: BTreeMap<String, u64>,
     last_epoch: u64,
+    /// The streams that were removed, as the frames of `store` say that were read.
+    pub(super) removed: BTreeMap<String, RunRemoved>,
+    /// The position after the last frame that was read.
+    next: u64,
 }
 
 /// One stream.
@@ -56,6 +61,8 @@ impl Frames {
             tree: Checkpoints::default(),
             unknown: BTreeMap::new(),
             last_epoch: 0,
+            removed: BTreeMap::new(),
+            next: 1,
         }
     }
 
@@ -67,6 +74,14 @@ impl Frames {
         onlooker: &mut dyn VerifyObserver,
     ) {
         let mut from = 0;
+        let mut removed = match RemovedLeaves::of(reader) {
+            Ok(removed) => Some(removed),
+            Err(error) => {
+                let message = format!("the removals cannot be read: {error}");
+                report.find(None, None, ProblemKind::Container, message);
+                None
+            }
+        };
         loop {
             let page = match reader.scan_frames(from, PAGE) {
                 Ok(page) => page,
@@ -82,9 +97,42 @@ impl Frames {
             }
             for frame in page {
                 report.frames += 1;
+                if let Some(removed) = &mut removed {
+                    self.pass_removed(removed, &frame, report);
+                }
                 self.check_next(reader, frame, report, onlooker);
             }
             onlooker.progress(report.frames);
+        }
+    }
+
+    /// Adds the leaves of the frames that were removed before a frame.
+    fn pass_removed(
+        &mut self,
+        removed: &mut RemovedLeaves<'_>,
+        before: &RawFrame,
+        report: &mut VerifyReport,
+    ) {
+        let position = before.position;
+        for gone in self.next..position {
+            match removed.leaf(gone) {
+                Ok(Some(leaf)) => self.tree.add_leaf(leaf, &mut self.held),
+                // The container counts the frames that are gone.
+                Ok(None) => break,
+                Err(error) => {
+                    let message = format!("the frame removed from {gone}: {error}");
+                    report.find(None, None, ProblemKind::Container, message);
+                    break;
+                }
+            }
+        }
+        if before.misplaced.is_none() {
+            if let Ok(Some(_)) = removed.listed(position) {
+                let message = format!("the frame at {position} is said to have been removed");
+                let name = before.stream.as_deref();
+                report.find(name, before.seq, ProblemKind::Container, message);
+            }
+            self.next = position.saturating_add(1);
         }
     }
 
@@ -182,7 +230,7 @@ impl Frames {
             let message = "a look-up by stream and number finds another frame, or none";
             return Err((ProblemKind::Container, message.to_owned()));
         }
-        self.causes(&frame)?;
+        self.causes(reader, &frame)?;
         for external in &frame.ext {
             let named = self.blobs.note(frame.stream.as_str(), frame.seq, external);
             named.map_err(|message| (ProblemKind::Blob, message))?;
@@ -210,14 +258,16 @@ impl Frames {
     }
 
     /// Whether every cause is an earlier frame.
-    fn causes(&self, frame: &Frame) -> Result<(), Findings> {
+    fn causes(&self, reader: &dyn Reader, frame: &Frame) -> Result<(), Findings> {
         for cause in &frame.cause {
             let exists = match cause {
                 Cause::Here(seq) => *seq < frame.seq,
                 Cause::There(stream, seq) if *stream == frame.stream => *seq < frame.seq,
-                Cause::There(stream, seq) => self
-                    .seen(stream.as_str())
-                    .is_some_and(|other| *seq < other.chain.next()),
+                Cause::There(stream, seq) => {
+                    let seen = self.seen(stream.as_str());
+                    seen.is_some_and(|other| *seq < other.chain.next())
+                        || self.was_removed(reader, stream, *seq)
+                }
             };
             if !exists {
                 let message = format!("it names the cause {cause}, which does not exist before it");
@@ -225,6 +275,12 @@ impl Frames {
             }
         }
         Ok(())
+    }
+
+    /// Whether a frame was one of a stream that was removed.
+    fn was_removed(&self, reader: &dyn Reader, stream: &StreamId, seq: u64) -> bool {
+        let removed = reader.removed(stream).ok().flatten();
+        removed.is_some_and(|removed| seq < end_of(&removed.event))
     }
 
     /// Remembers what a sound frame states about others.
@@ -236,6 +292,17 @@ impl Frames {
         if !frame.event.is_known() {
             let count = self.unknown.entry(frame.event.kind().to_owned());
             *count.or_default() += 1;
+        }
+        if let (Event::Store(StoreEvent::RunRemoved(removed)), "store") =
+            (&frame.event, frame.stream.as_str())
+        {
+            let stream = removed.stream.to_string();
+            // A recorded head of it is found here, if it is its last.
+            for (head, found) in self.heads.get_mut(&stream).into_iter().flatten() {
+                *found |= head.seq < end_of(removed).saturating_sub(1)
+                    || head.seq.checked_add(1) == Some(end_of(removed)) && head.hash == removed.hash;
+            }
+            self.removed.insert(stream, removed.clone());
         }
         if let Event::Store(StoreEvent::Opened(opened)) = &frame.event {
             self.last_epoch = self.last_epoch.max(opened.epoch);
@@ -297,6 +364,11 @@ impl Frames {
         tails.sort_unstable_by_key(|(name, _)| *name);
         tails
     }
+}
+
+/// The number after the last frame that was removed.
+fn end_of(removed: &RunRemoved) -> u64 {
+    removed.first.saturating_add(removed.frames)
 }
 
 /// The id of a stream; invalid names share a placeholder that never chains.

@@ -28,10 +28,11 @@ const READ: Policy = Policy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]
 const RECORD: Policy = Policy::Roles(&[Operator, Auditor, Admin]);
 const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
+const HOLD: Policy = Policy::Roles(&[Auditor, Admin]);
 const ADMINISTER: Policy = Policy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 40] = [
+pub const TABLE: [(&str, &str, Policy); 41] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -55,6 +56,7 @@ pub const TABLE: [(&str, &str, Policy); 40] = [
     ("POST", "/runs/{id}/cancel", READ),
     ("POST", "/runs/{id}/terminate", OPERATE),
     ("POST", "/runs/{id}/pause", OPERATE),
+    ("POST", "/runs/{id}/hold", HOLD),
     ("POST", "/runs/{id}/events", OPERATE),
     ("POST", "/runs/{id}/recompute", OPERATE),
     ("GET", "/runs/{id}/recompute", READ),

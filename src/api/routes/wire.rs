@@ -28,7 +28,8 @@ pub use approvals::{Decide, Decision, ToolMessage, ToolMessages};
 pub use comparison::{DiffView, RecomputedWorld, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
-    Branch, CommandRecorded, Effects, Fork, Overlay, RaisedLimits, Resume, Retry, RunCommandView,
+    Branch, CommandRecorded, Effects, Fork, HoldPost, HoldRecorded, Overlay, RaisedLimits, Resume,
+    Retry, RunCommandView,
 };
 pub use posts::{
     EventPost, EventPosts, KitEventPost, NotePost, ObjectPatchPost, ObjectPost, PatchedObject,

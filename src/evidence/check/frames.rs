@@ -179,6 +179,7 @@ impl EvidenceArchive {
     /// signed tree is left out.
     pub(super) fn completeness(&self) -> CheckResult {
         let mut headed = BTreeMap::new();
+        let removed = self.removed();
         for placed in self.each() {
             let PositionedFrame { position, frame } = &*placed;
             let Event::Store(StoreEvent::RunHead(head)) = &frame.event else {
@@ -186,7 +187,7 @@ impl EvidenceArchive {
             };
             let stream = head.stream.as_str();
             if !self.manifest.streams.contains_key(stream) {
-                if self.manifest.all {
+                if self.manifest.all && !removed.contains(&head.stream) {
                     let words = format!("{stream} ended, and is not in an archive of all runs");
                     return Err(ClaimFailure::at(frame.id(), words));
                 }
@@ -250,6 +251,17 @@ impl EvidenceArchive {
                 proven(words)
             }
         }
+    }
+
+    /// The streams that were removed from the ledger, as the archive says.
+    fn removed(&self) -> BTreeSet<StreamId> {
+        let mut removed = BTreeSet::new();
+        for placed in self.each() {
+            if let Event::Store(StoreEvent::RunRemoved(event)) = &placed.frame.event {
+                removed.insert(event.stream.clone());
+            }
+        }
+        removed
     }
 
     /// Calls to the world that have no answer in the archive.

@@ -67,6 +67,23 @@ impl Audit for Counted {
         self.store.scan_blobs(from, limit)
     }
 
+    fn positions(
+        &self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
+        self.store.positions(stream, from, limit)
+    }
+
+    fn removals(&self, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.store.removals(from, limit)
+    }
+
+    fn removal(&self, stream: &StreamId) -> Result<Option<Record>, StoreError> {
+        self.store.removal(stream)
+    }
+
     fn inspect(&self) -> Inspection {
         self.store.inspect()
     }

@@ -168,7 +168,7 @@ fn route_of(path: &str) -> String {
             };
         }
         return match last {
-            "cancel" | "envelope" | "events" | "fork" | "frames" | "overlay" | "pause"
+            "cancel" | "envelope" | "events" | "fork" | "frames" | "hold" | "overlay" | "pause"
             | "recompute" | "replay" | "resume" | "retry" | "terminate" | "trace" | "world"
                 if rest.contains('/') =>
             {

@@ -120,20 +120,6 @@ fn services_listen_where_the_environment_says_unless_the_command_says_otherwise(
     }
 }
 
-#[test]
-fn what_an_environment_promises_for_later_is_said() {
-    let desk = Desk::new();
-    desk.write_file("later.env.yaml", "retention: {complete_days: 400}\n");
-    let hello = kit("hello");
-    desk.ktsu(&["validate", &hello, "--env", "later.env.yaml"])
-        .is(0)
-        .says("warning[retention-not-built]")
-        .says("later.env.yaml:1:1");
-    desk.ktsu(&["run", &hello, "--env", "later.env.yaml"])
-        .is(0)
-        .warns("kept for ever");
-}
-
 /// The key of the environment signs; the one of the process goes before it.
 #[test]
 fn a_ledger_is_signed_with_the_key_that_the_environment_names() {

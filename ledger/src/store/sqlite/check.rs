@@ -162,15 +162,13 @@ fn positions(connection: &Connection, found: &mut Inspection) -> rusqlite::Resul
             found.problems.push(problem);
         }
     }
-    let (count, last): (i64, i64) = connection.query_row(
-        "SELECT count(*), coalesce(max(pos), 0) FROM frames WHERE pos > 0",
+    // One statement: a removal changes both sides at once.
+    let (count, last, removed): (i64, i64, i64) = connection.query_row(
+        "SELECT count(*), coalesce(max(pos), 0), \
+         (SELECT coalesce(sum(frames), 0) FROM removals) FROM frames WHERE pos > 0",
         [],
-        |row| Ok((row.get(0)?, row.get(1)?)),
+        |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)),
     )?;
-    let removed: i64 =
-        connection.query_row("SELECT coalesce(sum(frames), 0) FROM removals", [], |row| {
-            row.get(0)
-        })?;
     let gone = last.saturating_sub(count);
     if gone != removed {
         let gaps = gaps(connection)?;

@@ -192,7 +192,11 @@ pub(super) fn open_owner(paths: &Paths, durability: Durability) -> Result<Connec
         Durability::Synced => "FULL",
         Durability::Lost => "OFF",
     };
-    let pragmas = format!("PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 0;");
+    // What is deleted is overwritten: frames of removed runs do not linger in free pages.
+    let pragmas = format!(
+        "PRAGMA synchronous = {synchronous}; PRAGMA wal_autocheckpoint = 0; \
+         PRAGMA secure_delete = ON;"
+    );
     set_up(&connection, &pragmas)?;
     let mode: String = connection
         .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))

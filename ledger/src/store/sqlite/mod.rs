@@ -11,7 +11,7 @@
 //! file_identity  whether the files were moved     copy          page by page
 //! lock           who owns the file                hard_links    further names of the file
 //! reserve        space for a start on a full disk backup        copies, and restoring one
-//! verification   a file in any state
+//! verification   a file in any state              removal       deleting streams
 //! ```
 
 pub mod backup;
@@ -23,6 +23,7 @@ pub mod hard_links;
 pub mod lock;
 mod queries;
 mod reader;
+mod removal;
 pub mod reserve;
 mod schema;
 pub(crate) mod verification;
@@ -289,6 +290,23 @@ impl<S: Source + Send> Audit for S {
 
     fn scan_blobs(&self, from: u64, limit: usize) -> Result<Vec<RawBlob>, StoreError> {
         self.ask(|ledger| ledger.scan_blobs(from, limit))
+    }
+
+    fn positions(
+        &self,
+        stream: &StreamId,
+        from: u64,
+        limit: usize,
+    ) -> Result<Vec<(u64, u64)>, StoreError> {
+        self.ask(|ledger| ledger.positions(stream, from, limit))
+    }
+
+    fn removals(&self, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
+        self.ask(|ledger| ledger.removals(from, limit))
+    }
+
+    fn removal(&self, stream: &StreamId) -> Result<Option<Record>, StoreError> {
+        self.ask(|ledger| ledger.removal(stream))
     }
 
     fn inspect(&self) -> Inspection {

@@ -302,7 +302,7 @@ impl Queries<'_> {
         Ok(blobs)
     }
 
-    fn cached(&self, text: &str) -> Result<rusqlite::CachedStatement<'_>, StoreError> {
+    pub(super) fn cached(&self, text: &str) -> Result<rusqlite::CachedStatement<'_>, StoreError> {
         self.0.prepare_cached(text).map_err(failed)
     }
 }
@@ -330,11 +330,11 @@ fn position(at: i64) -> (u64, Option<String>) {
     }
 }
 
-fn damaged(what: &str) -> StoreError {
+pub(super) fn damaged(what: &str) -> StoreError {
     StoreError::Damaged(what.to_owned())
 }
 
-fn seq(row: &Row<'_>, column: usize) -> Result<u64, StoreError> {
+pub(super) fn seq(row: &Row<'_>, column: usize) -> Result<u64, StoreError> {
     let number: i64 = row.get(column).map_err(failed)?;
     u64::try_from(number).map_err(|_| damaged("a negative number"))
 }
@@ -354,7 +354,7 @@ fn raw(row: &Row<'_>, column: usize) -> Result<Option<Vec<u8>>, StoreError> {
     }
 }
 
-fn text(row: &Row<'_>, column: usize) -> Result<String, StoreError> {
+pub(super) fn text(row: &Row<'_>, column: usize) -> Result<String, StoreError> {
     let bytes = raw(row, column)?.ok_or_else(|| damaged("NULL where a text belongs"))?;
     String::from_utf8(bytes).map_err(|_| damaged("a text that is not UTF-8"))
 }
@@ -372,7 +372,7 @@ fn json(body: String) -> Result<CanonicalJson, StoreError> {
         .map_err(|error| StoreError::Damaged(error.to_string()))
 }
 
-fn record(row: &Row<'_>) -> Result<Record, StoreError> {
+pub(super) fn record(row: &Row<'_>) -> Result<Record, StoreError> {
     Ok(Record {
         seq: seq(row, 0)?,
         hash: hash(row, 1)?,

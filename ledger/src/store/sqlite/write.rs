@@ -11,10 +11,11 @@ use rusqlite::{CachedStatement, Connection, ErrorCode, params};
 
 use super::files::failed;
 use super::queries::{Queries, StreamRow, int};
+use super::removal;
 use crate::frame::Record;
 use crate::hash::Hash;
 use crate::id::StreamId;
-use crate::store::precondition::{StoreView, check};
+use crate::store::precondition::{StoreView, check, unnamed_blobs};
 use crate::store::{AppendRefusal, Entry, Epoch, IndexRow, StoreError, Tail};
 
 /// How many streams are remembered: some 8 MB.
@@ -105,6 +106,17 @@ pub(super) fn append(
                 tail: Some(tail),
             };
             pending.insert(entry.stream().clone(), known);
+            for (at, removed, removal) in entry.removals() {
+                let mut view = TransactionView {
+                    ledger: Queries(connection),
+                    tails,
+                    pending: &pending,
+                };
+                let blobs = unnamed_blobs(removal, &mut view)?;
+                let id = removal::delete(connection, removed, &blobs, at)?;
+                let gone = StreamRow { id, tail: None };
+                pending.insert(removed.stream.clone(), gone);
+            }
             results.push(Ok(tail.seq));
         }
         Ok(results)
@@ -359,6 +371,18 @@ impl StoreView for TransactionView<'_> {
         limit: usize,
     ) -> Result<Vec<Record>, StoreError> {
         self.ledger.read(stream, from, limit)
+    }
+
+    fn removed_end(&mut self, stream: &StreamId) -> Result<Option<u64>, StoreError> {
+        // A stream without frames was removed: asked only of those, so that an append costs nothing.
+        match self.cached_tail(stream)? {
+            Some(known) if known.tail.is_none() => self.ledger.removed_end(stream),
+            Some(_) | None => Ok(None),
+        }
+    }
+
+    fn bodies_after(&mut self, position: u64) -> Result<Vec<String>, StoreError> {
+        self.ledger.bodies_after(position)
     }
 
     fn owner_of(&mut self, key: &str) -> Result<Option<StreamId>, StoreError> {

@@ -132,6 +132,30 @@ pub struct RunCommandView {
     pub reason: Option<String>,
 }
 
+/// A legal hold, or its end.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HoldPost {
+    /// Why.
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: String,
+    /// Whether the hold is lifted instead of placed.
+    #[serde(default)]
+    pub release: bool,
+}
+
+/// A hold was placed or lifted.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct HoldRecorded {
+    /// The run, the branch or the recompute.
+    pub run_id: String,
+    /// Whether it is under hold now.
+    pub held: bool,
+    /// The number of the frame in the stream `store` that records it.
+    pub seq: u64,
+}
+
 /// A person's word was recorded.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]

@@ -1,0 +1,421 @@
+//! Retention: removes the runs that ended longer ago than the environment says, and keeps those
+//! under legal hold.
+//!
+//! ```text
+//! every SWEEP_INTERVAL ─▶ rows of ended runs, a page at a time ─▶ Families::due
+//!     ─▶ plan, off the appender's thread ─▶ run.removed + deletion, one transaction ─▶ pause
+//! ```
+//!
+//! One turn removes some runs and then pauses for as long as it took, so requests meanwhile wait for
+//! one short transaction at most. Nothing is remembered between sweeps that a restart would lose: what
+//! is due follows from the rows, the holds and the time.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use ktsu_ledger::StreamId;
+use ktsu_ledger::event::{HoldLifted, HoldPlaced, Principal, RETENTION, RecomputeEvent, StoreEvent};
+use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, References};
+use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
+use ktsu_ledger::{Event, Timestamp};
+use ktsu_projections::index::RunRow;
+use ktsu_projections::retention::{EndedRun, Families, Holds, RetentionLimits};
+use parking_lot::Mutex;
+use tokio::time::Instant;
+
+use super::{Orchestrator, Shared};
+use ktsu_evidence::facts;
+use ktsu_evidence::store_stream::StoreStream;
+
+/// How often due runs are looked for.
+const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
+/// How many rows are looked at at a time.
+const ROWS: usize = 500;
+/// How many frames are read at a time to learn which blobs they name.
+const SCANNED_FRAMES: usize = 2_000;
+/// A turn removes no further run once it has this many frames: some ten milliseconds.
+const MAX_FRAMES_PER_TURN: u64 = 500;
+/// The most runs a turn removes.
+const MAX_RUNS_PER_TURN: usize = 64;
+
+/// What retention works with.
+pub struct RetentionParts {
+    /// How long ended runs are kept.
+    pub limits: RetentionLimits,
+    /// Where removals and holds are recorded.
+    pub store: Arc<StoreStream>,
+}
+
+/// The state of retention.
+pub(super) struct Retention {
+    limits: RetentionLimits,
+    store: Arc<StoreStream>,
+    /// Held while a hold is recorded and while runs are removed, so that a run is not removed while
+    /// somebody places a hold on it. Empty until the recorded holds are read.
+    holds: tokio::sync::Mutex<Option<Holds>>,
+    /// Held during a sweep.
+    references: tokio::sync::Mutex<Arc<Mutex<References>>>,
+}
+
+impl Retention {
+    pub(super) fn new(parts: RetentionParts) -> Self {
+        Self {
+            limits: parts.limits,
+            store: parts.store,
+            holds: tokio::sync::Mutex::default(),
+            references: tokio::sync::Mutex::default(),
+        }
+    }
+}
+
+/// What became of a hold.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HoldReceipt {
+    /// The number of the frame of `store` that records it.
+    pub seq: u64,
+}
+
+/// Why no hold was placed or lifted. Nothing was recorded.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HoldError {
+    /// The run is held already.
+    #[error("the run is under hold already")]
+    AlreadyHeld,
+    /// The run is not held.
+    #[error("the run is not under hold")]
+    NotHeld,
+    /// The run was removed meanwhile.
+    #[error("the run was removed")]
+    Removed,
+    /// The ledger cannot be read or written.
+    #[error("{0}")]
+    Ledger(String),
+}
+
+impl Orchestrator {
+    /// Places a run under legal hold, or lifts the hold; returns once that is durable.
+    ///
+    /// # Errors
+    /// [`HoldError`].
+    pub async fn hold(
+        &self,
+        run: &StreamId,
+        by: Principal,
+        reason: &str,
+        release: bool,
+    ) -> Result<HoldReceipt, HoldError> {
+        let shared = &self.shared;
+        let reason = shared.secrets.redactor().redact_text(reason);
+        let ledger = |error: StoreError| HoldError::Ledger(error.to_string());
+        let mut known = shared.retention.holds.lock().await;
+        let mut holds = match known.take() {
+            Some(holds) => holds,
+            None => read_holds(shared).await.map_err(ledger)?,
+        };
+        let stream = run.clone();
+        let is_recorded = move |reader: &dyn Reader| Ok(reader.tail(&stream)?.is_some());
+        let is_recorded = shared.readers.with(is_recorded).await.map_err(ledger)?;
+        let outcome = match (release, holds.contains(run)) {
+            _ if !is_recorded => Err(HoldError::Removed),
+            (false, true) => Err(HoldError::AlreadyHeld),
+            (true, false) => Err(HoldError::NotHeld),
+            (true, true) => Ok(StoreEvent::HoldLifted(HoldLifted {
+                by,
+                reason,
+                stream: run.clone(),
+            })),
+            (false, false) => Ok(StoreEvent::HoldPlaced(HoldPlaced {
+                by,
+                reason,
+                stream: run.clone(),
+            })),
+        };
+        let appended = match outcome {
+            Ok(event) => {
+                let appended = append(shared, event.clone()).await;
+                if appended.is_ok() {
+                    holds.apply(&event);
+                }
+                appended.map_err(HoldError::Ledger)
+            }
+            Err(refused) => Err(refused),
+        };
+        *known = Some(holds);
+        appended.map(|seq| HoldReceipt { seq })
+    }
+
+    /// Removes every run that is due, and returns how many were.
+    ///
+    /// # Errors
+    /// Why it stopped: the ledger cannot be read or written.
+    pub async fn remove_due_runs(&self) -> Result<u64, String> {
+        sweep(&self.shared).await
+    }
+}
+
+async fn append(shared: &Arc<Shared>, event: StoreEvent) -> Result<u64, String> {
+    let store = Arc::clone(&shared.retention.store);
+    let appended = tokio::task::spawn_blocking(move || store.append(vec![(Vec::new(), event)]));
+    appended.await.map_err(|error| error.to_string())?
+}
+
+async fn read_holds(shared: &Arc<Shared>) -> Result<Holds, StoreError> {
+    let read = |reader: &dyn Reader| {
+        let mut holds = Holds::default();
+        facts::each(reader, &mut |_, event| holds.apply(event))?;
+        Ok(holds)
+    };
+    shared.readers.with(read).await
+}
+
+/// Looks for due runs now and then, until the engine is gone.
+pub(super) async fn sweep_regularly(shared: Weak<Shared>) {
+    loop {
+        let Some(strong) = shared.upgrade() else {
+            return;
+        };
+        if strong.retention.limits.least_us().is_none() || *strong.runs.stopping().borrow() {
+            return;
+        }
+        match sweep(&strong).await {
+            Ok(0) => {}
+            Ok(removed) => tracing::info!(removed, "retention removed runs"),
+            Err(why) => tracing::warn!(%why, "retention stopped; it is tried again later"),
+        }
+        let mut stopping = strong.runs.stopping();
+        drop(strong);
+        let stopped = stopping.wait_for(|stopping| *stopping);
+        if tokio::time::timeout(SWEEP_INTERVAL, stopped).await.is_ok() {
+            return;
+        }
+    }
+}
+
+/// Removes what is due.
+async fn sweep(shared: &Arc<Shared>) -> Result<u64, String> {
+    let retention = &shared.retention;
+    let Some(least_us) = retention.limits.least_us() else {
+        return Ok(0);
+    };
+    let now = (shared.clock)();
+    let words = |error: StoreError| error.to_string();
+    let references = retention.references.lock().await;
+    let read = |reader: &dyn Reader| children(reader);
+    let families = Arc::new(shared.readers.with(read).await.map_err(words)?);
+    let mut sweep = Sweep {
+        shared,
+        references: Arc::clone(&references),
+        families: Arc::clone(&families),
+        now,
+        removed: 0,
+    };
+    let newest = now.as_micros().saturating_sub(least_us);
+    let mut cursor = Some(Cursor {
+        created_us: newest.saturating_add(1),
+        stream: StreamId::store(),
+    });
+    while let Some(after) = cursor {
+        let page = shared.readers.with(move |reader| {
+            let filter = Filter {
+                kinds: vec!["run".to_owned()],
+                open: Some(false),
+                ..Filter::default()
+            };
+            reader.list(&filter, Some(&after), ROWS)
+        });
+        let page = page.await.map_err(words)?;
+        cursor = page.next;
+        let roots = page.rows.iter().filter_map(|row| {
+            let run: RunRow = serde_json::from_str(row.row.as_str()).ok()?;
+            Some((row.stream.clone(), Some(EndedRun::of_row(&row.stream, &run, None))))
+        });
+        if !sweep.remove(roots.collect()).await? {
+            return Ok(sweep.removed);
+        }
+    }
+    // Families whose first run was never recorded here.
+    let without_root = move |reader: &dyn Reader| {
+        let mut found = Vec::new();
+        for root in families.roots() {
+            if reader.row(root)?.is_none() || root.kind() != "run" {
+                found.push((root.clone(), None));
+            }
+        }
+        Ok(found)
+    };
+    let roots = shared.readers.with(without_root).await.map_err(words)?;
+    sweep.remove(roots).await?;
+    Ok(sweep.removed)
+}
+
+/// Every branch and recompute, by families.
+fn children(reader: &dyn Reader) -> Result<Families, StoreError> {
+    let filter = Filter {
+        kinds: vec!["branch".to_owned(), "recompute".to_owned()],
+        ..Filter::default()
+    };
+    let mut found = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = reader.list(&filter, cursor.as_ref(), ROWS)?;
+        for row in &page.rows {
+            let of = match row.stream.kind() {
+                "recompute" => recomputed(reader, &row.stream)?,
+                _ => None,
+            };
+            let Ok(run) = serde_json::from_str::<RunRow>(row.row.as_str()) else {
+                continue;
+            };
+            found.push(EndedRun::of_row(&row.stream, &run, of));
+        }
+        cursor = page.next;
+        if cursor.is_none() {
+            return Ok(Families::of(found));
+        }
+    }
+}
+
+/// What a recompute is of.
+fn recomputed(reader: &dyn Reader, stream: &StreamId) -> Result<Option<StreamId>, StoreError> {
+    let first = reader.read(stream, 0, 1)?;
+    let first = first.first().and_then(|record| record.decode_bare().ok());
+    let Some(Event::Recompute(RecomputeEvent::Created(created))) = first.map(|first| first.event)
+    else {
+        return Ok(None);
+    };
+    Ok(created.of.and_then(|of| of.stream.parse().ok()))
+}
+
+/// A sweep in progress.
+struct Sweep<'a> {
+    shared: &'a Arc<Shared>,
+    references: Arc<Mutex<References>>,
+    families: Arc<Families>,
+    now: Timestamp,
+    removed: u64,
+}
+
+impl Sweep<'_> {
+    /// Removes what is due of some families; false if the engine stops.
+    async fn remove(
+        &mut self,
+        roots: Vec<(StreamId, Option<EndedRun>)>,
+    ) -> Result<bool, String> {
+        let mut left = roots.into_iter().peekable();
+        while left.peek().is_some() {
+            if *self.shared.runs.stopping().borrow() {
+                return Ok(false);
+            }
+            let started = Instant::now();
+            let removed = self.turn(&mut left).await?;
+            self.removed += removed;
+            if removed > 0 {
+                tokio::time::sleep(started.elapsed()).await;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes some families in one transaction.
+    async fn turn(
+        &self,
+        left: &mut (impl Iterator<Item = (StreamId, Option<EndedRun>)> + Send),
+    ) -> Result<u64, String> {
+        let shared = self.shared;
+        let retention = &shared.retention;
+        // Nobody places a hold meanwhile, and no ended run goes on.
+        let mut known = retention.holds.lock().await;
+        if known.is_none() {
+            let read = read_holds(shared).await;
+            *known = Some(read.map_err(|error| error.to_string())?);
+        }
+        let holds = known.as_ref().cloned().unwrap_or_default();
+        let mut due = Vec::new();
+        for (name, root) in left {
+            let family =
+                self.families
+                    .due(&name, root.as_ref(), &holds, retention.limits, self.now);
+            due.extend(family);
+            if due.len() >= MAX_RUNS_PER_TURN {
+                break;
+            }
+        }
+        let mut removed = 0;
+        let mut due = due.into_iter().peekable();
+        while due.peek().is_some() {
+            let none_goes_on = shared.runs.keep_ended().await;
+            let is_idle = |run: &EndedRun| shared.runs.get(run.stream.name()).is_none();
+            let idle: Vec<EndedRun> = due.by_ref().filter(is_idle).collect();
+            let planned = self.plan(idle.clone()).await;
+            let planned = planned.map_err(|error| error.to_string())?;
+            due = idle.into_iter().skip(planned.looked_at).collect::<Vec<_>>().into_iter().peekable();
+            let runs = planned.removals.len() as u64;
+            if runs > 0 {
+                let carried_out = self.carry_out(planned.removals).await;
+                if carried_out.is_err() {
+                    // What was forgotten is not what was removed: learned again next time.
+                    *self.references.lock() = References::default();
+                }
+                carried_out?;
+            }
+            removed += runs;
+            drop(none_goes_on);
+        }
+        Ok(removed)
+    }
+
+    /// Plans the removal of as many runs as a turn removes.
+    async fn plan(&self, due: Vec<EndedRun>) -> Result<PlannedTurn, StoreError> {
+        loop {
+            let references = Arc::clone(&self.references);
+            let advance =
+                move |reader: &dyn Reader| references.lock().advance(reader, SCANNED_FRAMES);
+            if !self.shared.readers.with(advance).await? {
+                break;
+            }
+        }
+        let references = Arc::clone(&self.references);
+        let plan = move |reader: &dyn Reader| {
+            let mut references = references.lock();
+            let mut turn = PlannedTurn::default();
+            let mut frames = 0;
+            for run in &due {
+                turn.looked_at += 1;
+                let planned = references.plan(reader, &run.stream, &run.status, RETENTION);
+                let planned = match planned {
+                    Ok(planned) => planned,
+                    Err(PlanRemovalError::Store(error)) => return Err(error),
+                    // It is looked at again in the next sweep.
+                    Err(
+                        PlanRemovalError::HasBranch(_)
+                        | PlanRemovalError::FirstFrame(_)
+                        | PlanRemovalError::Changed(_),
+                    ) => continue,
+                };
+                references.forget(&planned);
+                frames += planned.event.frames;
+                turn.removals.push(planned);
+                if frames >= MAX_FRAMES_PER_TURN {
+                    break;
+                }
+            }
+            Ok(turn)
+        };
+        self.shared.readers.with(plan).await
+    }
+
+    async fn carry_out(&self, planned: Vec<PlannedRemoval>) -> Result<(), String> {
+        let store = Arc::clone(&self.shared.retention.store);
+        let append = move || store.append_removals(planned);
+        let appended = tokio::task::spawn_blocking(append).await;
+        appended.map_err(|error| error.to_string())?.map(drop)
+    }
+}
+
+/// What one transaction removes.
+#[derive(Default)]
+struct PlannedTurn {
+    removals: Vec<PlannedRemoval>,
+    /// How many of the due runs were looked at.
+    looked_at: usize,
+}
