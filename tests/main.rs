@@ -70,6 +70,8 @@ mod recompute;
 mod recompute_tools;
 #[path = "suite/requests.rs"]
 mod requests;
+#[path = "suite/retention.rs"]
+mod retention;
 #[path = "suite/rules.rs"]
 mod rules;
 #[path = "suite/slow.rs"]

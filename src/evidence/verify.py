@@ -46,7 +46,7 @@ STREAM = re.compile(r"(store|(run|branch|eval|recompute|kv|subscription|delivery
 TIME = re.compile(r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)\.(\d{6})Z\Z", re.ASCII)
 FILE = re.compile(rb"(?=.{1,99}\Z)[\w-][\w.-]*(/[\w-][\w.-]*){0,2}\Z", re.ASCII)
 OF_STORE = ("store.opened", "store.recovered", "run.head", "checkpoint.signed",
-            "signing_key.added", "signing_key.revoked")
+            "signing_key.added", "signing_key.revoked", "hold.placed", "hold.lifted", "run.removed")
 COLUMNS, UNEVEN = b"position,stream,seq,hash", "frames.csv and frames.jsonl are not of one length"
 MEMBERS = ["v", "stream", "seq", "type", "scope", "actor", "cause", "at", "data", "ext", "prev"]
 BROKEN = ValueError, KeyError, TypeError, AttributeError, RecursionError, IndexError

@@ -23,7 +23,7 @@ use ktsu_telemetry::{Metrics, Telemetry};
 use serde_json::json;
 
 use crate::support::process::Process;
-use crate::support::{KitDir, load, no_subscriptions};
+use crate::support::{KitDir, load, no_retention, no_subscriptions};
 
 const CALLS: &str = "trace=write,pwrite64,pwritev,fsync,fdatasync,sendto,writev,sendmsg";
 const KIT: &str = "KTSU_TEST_KIT";
@@ -269,6 +269,7 @@ async fn an_engine_without_syncs() {
     let parts = OrchestratorParts {
         telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
         subscriptions: no_subscriptions(&readers, &appender),
+        retention: no_retention(&appender),
         appender,
         events: EventFeed::polling(readers.clone()),
         readers,

@@ -32,13 +32,14 @@ use ktsu::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use ktsu_api::routes::{self, InProcessReports};
 use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_environment::{self as environment, Environment};
+use ktsu_evidence::store_stream::StoreStream;
 use ktsu_gateway::{self as gateway, Gateway};
 use ktsu_kit::{self as kit, Kit};
 use ktsu_ledger::appender::{Appender, AppenderThread, Options};
 use ktsu_ledger::store::MemoryStore;
-use ktsu_ledger::{Backend, Timestamp};
+use ktsu_ledger::{Actor, Backend, Timestamp};
 use ktsu_orchestrator::{
-    MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered, TokenKey, clock,
+    MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered, RetentionParts, TokenKey, clock,
 };
 use ktsu_peer::Peer;
 use ktsu_readers::ReaderPool;
@@ -326,6 +327,16 @@ pub(crate) fn no_subscriptions(readers: &ReaderPool, appender: &Appender) -> Sub
     })
 }
 
+/// Retention of an engine that keeps everything. Nothing is recorded through it.
+pub(crate) fn no_retention(appender: &Appender) -> RetentionParts {
+    let clock = clock::system_clock();
+    let store = StoreStream::new(appender.clone(), clock, Actor::Orchestrator, None);
+    RetentionParts {
+        limits: Default::default(),
+        store: Arc::new(store),
+    }
+}
+
 /// An engine without a socket, on a store the test keeps a hand on.
 pub(crate) struct Within {
     pub(crate) orchestrator: Orchestrator,
@@ -394,6 +405,7 @@ impl Within {
         let parts = OrchestratorParts {
             telemetry: Telemetry::new(Metrics::default(), &appender, Vec::new()),
             subscriptions: no_subscriptions(&readers, &appender),
+            retention: no_retention(&appender),
             appender,
             events: EventFeed::polling(readers.clone()),
             readers,

@@ -225,6 +225,7 @@ fn steer(desk: &mut Desk) {
     let (_, call) = desk.waiting();
     desk.says(0, &format!("reject {call} --reason no --kit gated"));
     let (run, _) = desk.waiting();
+    desk.says(0, &format!("hold {run} --reason r"));
     desk.says(0, &format!("pause {run}"));
     desk.says(0, &format!("terminate {run}"));
     desk.waiting();
