@@ -162,7 +162,12 @@ impl References {
             Some(_) if is_whole => {}
             Some(_) | None => return Err(changed()),
         }
-        let leaves: Vec<u8> = read.leaves.iter().flat_map(Node::as_bytes).copied().collect();
+        let leaves: Vec<u8> = read
+            .leaves
+            .iter()
+            .flat_map(Node::as_bytes)
+            .copied()
+            .collect();
         let alone = |(hash, own): &(&Hash, &u32)| self.blobs.get(&half(hash)) == Some(*own);
         let mut blobs: Vec<Hash> = read.named.iter().filter(alone).map(|(it, _)| *it).collect();
         blobs.sort_unstable();
@@ -191,7 +196,10 @@ impl References {
     pub fn forget(&mut self, planned: &PlannedRemoval) {
         for (hash, own) in &planned.named {
             let half = half(hash);
-            let left = self.blobs.get(&half).map_or(0, |all| all.saturating_sub(*own));
+            let left = self
+                .blobs
+                .get(&half)
+                .map_or(0, |all| all.saturating_sub(*own));
             match left {
                 0 => drop(self.blobs.remove(&half)),
                 left => drop(self.blobs.insert(half, left)),
@@ -302,7 +310,8 @@ impl<'a> RemovedLeaves<'a> {
             for record in page {
                 let removed = removed_by(self.reader, &record)?;
                 let first = removed.and_then(|removed| removed.positions.first().copied());
-                self.ahead.extend(first.map(|(first, _)| (first, record.seq)));
+                self.ahead
+                    .extend(first.map(|(first, _)| (first, record.seq)));
             }
         }
         self.ahead.sort_unstable_by(|left, right| right.cmp(left));

@@ -11,9 +11,7 @@ use ktsu_ledger::merkle::Node;
 use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, References, RemovedLeaves};
 use ktsu_ledger::store::{AppendRefusal, MemoryStore, SqliteStore, read_all};
 use ktsu_ledger::verify::{VerifyOptions, verify};
-use ktsu_ledger::{
-    Actor, Cause, Draft, Entry, Epoch, Event, Hash, Reader, Store, StreamId,
-};
+use ktsu_ledger::{Actor, Cause, Draft, Entry, Epoch, Event, Hash, Reader, Store, StreamId};
 use support::{caused, completed, created, ended, entry, opened, payload, row, run, store_stream};
 
 fn draft(event: Event) -> Draft {
@@ -211,7 +209,9 @@ fn a_parent_of_a_branch_stays_even_if_the_branch_came_after_the_plan() {
         // Once the branch is gone, nothing reads the parent any more.
         let mut references = references(store);
         let branch = StreamId::run("branch_x").unwrap();
-        let first = references.plan(store, &branch, "complete", "retention").unwrap();
+        let first = references
+            .plan(store, &branch, "complete", "retention")
+            .unwrap();
         references.forget(&first);
         let parent = references.plan(store, &run("a"), "complete", "retention");
         let both = removing(store, &[first, parent.unwrap()]);
@@ -274,7 +274,9 @@ fn what_is_deleted_is_not_found_in_the_file_any_more() {
     drop(store);
     let holds = |path: &Path| {
         let bytes = std::fs::read(path).unwrap_or_default();
-        bytes.windows(18).any(|window| window == b"a canary in a mine")
+        bytes
+            .windows(18)
+            .any(|window| window == b"a canary in a mine")
     };
     assert!(!holds(&path) && !holds(&folder.path().join("ledger.db-wal")));
     sound(&SqliteStore::open(&path).unwrap());

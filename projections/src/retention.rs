@@ -222,7 +222,13 @@ mod tests {
             failed_days: None,
         };
         let families = Families::default();
-        let due = families.due(&root.stream, Some(&root), &Holds::default(), limits, at(9999));
+        let due = families.due(
+            &root.stream,
+            Some(&root),
+            &Holds::default(),
+            limits,
+            at(9999),
+        );
         assert!(due.is_empty());
         assert_eq!(RetentionLimits::default().least_us(), None);
         assert_eq!(limits.least_us(), Some(DAY_MICROS));
@@ -242,7 +248,11 @@ mod tests {
         let none = Holds::default();
         let found = due(&root, children("complete", Some(6)), &none, 100);
         assert_eq!(found, ["recompute_d", "branch_c", "branch_b", "run_a"]);
-        for (status, ended) in [("complete", Some(95)), ("waiting", None), ("failed", Some(80))] {
+        for (status, ended) in [
+            ("complete", Some(95)),
+            ("waiting", None),
+            ("failed", Some(80)),
+        ] {
             assert!(due(&root, children(status, ended), &none, 100).is_empty());
         }
     }

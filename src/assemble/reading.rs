@@ -20,6 +20,7 @@ use ktsu_api::routes;
 use ktsu_damage::{self as damage, Damage, DamageReportingReader};
 use ktsu_egress as egress;
 use ktsu_environment::Principals;
+use ktsu_evidence::store_stream::StoreStream;
 use ktsu_history::indexed_reader::IndexedReader;
 use ktsu_history::verify;
 use ktsu_orchestrator::{
@@ -71,7 +72,10 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     let declared = delivery::declared(&setup).unwrap_or_default();
     let subscriptions =
         delivery::subscriptions(&setup, declared, &events, &appender, &readers, &clock)?;
+    let actor = ktsu_ledger::Actor::Orchestrator;
+    let facts = StoreStream::new(appender.clone(), Arc::clone(&clock), actor, None);
     let parts = OrchestratorParts {
+        retention: values::retention(None, &Arc::new(facts)),
         telemetry: Telemetry::new(Metrics::default(), &appender, counted.all()),
         appender,
         events,

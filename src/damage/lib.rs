@@ -216,12 +216,14 @@ impl<R: Reader> Audit for DamageReportingReader<R> {
 
     fn removals(&self, from: u64, limit: usize) -> Result<Vec<Record>, StoreError> {
         let found = self.inner().auditor();
-        self.damage.note(found.and_then(|audit| audit.removals(from, limit)))
+        self.damage
+            .note(found.and_then(|audit| audit.removals(from, limit)))
     }
 
     fn removal(&self, stream: &StreamId) -> Result<Option<Record>, StoreError> {
         let found = self.inner().auditor();
-        self.damage.note(found.and_then(|audit| audit.removal(stream)))
+        self.damage
+            .note(found.and_then(|audit| audit.removal(stream)))
     }
 
     fn inspect(&self) -> Inspection {

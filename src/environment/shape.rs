@@ -21,7 +21,8 @@ pub const ENVIRONMENT: MapShape = MapShape::new(
         optional("principals", List(&Map(&PRINCIPAL))).doc("Who may ask, and what"),
         optional("providers", List(&Each(&Any))).doc("Replace providers of gateway.yaml by name"),
         optional("receiver", Map(&RECEIVER)).doc("A local receiver of webhooks"),
-        optional("retention", Map(&RETENTION)).doc("How long ended runs are kept; for ever if absent"),
+        optional("retention", Map(&RETENTION))
+            .doc("How long ended runs are kept; for ever if absent"),
         optional("servers", Each(&Map(&SERVER))).doc("Where each tool server is"),
         optional("state", Map(&STATE)).doc("Another way to write ledger"),
         optional("subscriptions", List(&Map(&SUBSCRIPTION))).doc("Who is sent which frames"),

@@ -14,7 +14,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ktsu_ledger::StreamId;
-use ktsu_ledger::event::{HoldLifted, HoldPlaced, Principal, RETENTION, RecomputeEvent, StoreEvent};
+use ktsu_ledger::event::{
+    HoldLifted, HoldPlaced, Principal, RETENTION, RecomputeEvent, StoreEvent,
+};
 use ktsu_ledger::removal::{PlanRemovalError, PlannedRemoval, References};
 use ktsu_ledger::store::{Cursor, Filter, Reader, StoreError};
 use ktsu_ledger::{Event, Timestamp};
@@ -177,7 +179,12 @@ pub(super) async fn sweep_regularly(shared: Weak<Shared>) {
         if strong.retention.limits.least_us().is_none() || *strong.runs.stopping().borrow() {
             return;
         }
-        match sweep(&strong).await {
+        // What is deleted takes space in the log first.
+        let swept = match strong.appender.low_on_disk() {
+            true => Ok(0),
+            false => sweep(&strong).await,
+        };
+        match swept {
             Ok(0) => {}
             Ok(removed) => tracing::info!(removed, "retention removed runs"),
             Err(why) => tracing::warn!(%why, "retention stopped; it is tried again later"),
@@ -227,7 +234,10 @@ async fn sweep(shared: &Arc<Shared>) -> Result<u64, String> {
         cursor = page.next;
         let roots = page.rows.iter().filter_map(|row| {
             let run: RunRow = serde_json::from_str(row.row.as_str()).ok()?;
-            Some((row.stream.clone(), Some(EndedRun::of_row(&row.stream, &run, None))))
+            Some((
+                row.stream.clone(),
+                Some(EndedRun::of_row(&row.stream, &run, None)),
+            ))
         });
         if !sweep.remove(roots.collect()).await? {
             return Ok(sweep.removed);
@@ -297,10 +307,7 @@ struct Sweep<'a> {
 
 impl Sweep<'_> {
     /// Removes what is due of some families; false if the engine stops.
-    async fn remove(
-        &mut self,
-        roots: Vec<(StreamId, Option<EndedRun>)>,
-    ) -> Result<bool, String> {
+    async fn remove(&mut self, roots: Vec<(StreamId, Option<EndedRun>)>) -> Result<bool, String> {
         let mut left = roots.into_iter().peekable();
         while left.peek().is_some() {
             if *self.shared.runs.stopping().borrow() {
@@ -348,7 +355,12 @@ impl Sweep<'_> {
             let idle: Vec<EndedRun> = due.by_ref().filter(is_idle).collect();
             let planned = self.plan(idle.clone()).await;
             let planned = planned.map_err(|error| error.to_string())?;
-            due = idle.into_iter().skip(planned.looked_at).collect::<Vec<_>>().into_iter().peekable();
+            due = idle
+                .into_iter()
+                .skip(planned.looked_at)
+                .collect::<Vec<_>>()
+                .into_iter()
+                .peekable();
             let runs = planned.removals.len() as u64;
             if runs > 0 {
                 let carried_out = self.carry_out(planned.removals).await;

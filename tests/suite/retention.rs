@@ -85,7 +85,12 @@ impl Desk {
 
     async fn days(&self, days: u64) -> u64 {
         self.time.fetch_add(days * DAY, Ordering::SeqCst);
-        self.lab.engine.orchestrator.remove_due_runs().await.unwrap()
+        self.lab
+            .engine
+            .orchestrator
+            .remove_due_runs()
+            .await
+            .unwrap()
     }
 
     async fn status(&self, run: &str) -> u16 {
@@ -128,7 +133,10 @@ async fn a_run_is_removed_when_the_limit_of_its_status_has_passed() {
     let told = answer.json();
     assert_eq!((answer.status, &told["code"]), (410, &json!("run_removed")));
     let words = told["detail"].as_str().unwrap();
-    assert!(words.contains("2024-01-11 by retention; it was complete"), "{told}");
+    assert!(
+        words.contains("2024-01-11 by retention; it was complete"),
+        "{told}"
+    );
     assert_eq!(desk.status(&failed).await, 200);
     assert_eq!(desk.days(19).await, 0);
     assert_eq!(desk.days(1).await, 1);
@@ -151,7 +159,10 @@ async fn a_held_run_stays_until_the_hold_is_released() {
     assert_eq!(desk.hold(&run, false).await, 409);
     let other = desk.run("w", json!({})).await;
     assert_eq!(desk.days(100).await, 1);
-    assert_eq!((desk.status(&run).await, desk.status(&other).await), (200, 410));
+    assert_eq!(
+        (desk.status(&run).await, desk.status(&other).await),
+        (200, 410)
+    );
     assert_eq!(desk.hold(&other, false).await, 410);
     assert_eq!(desk.hold(&run, true).await, 200);
     assert_eq!(desk.days(0).await, 1);
@@ -181,13 +192,23 @@ async fn a_fork_keeps_its_parent_and_they_go_together() {
     let run = desk.run("w", json!({})).await;
     desk.time.fetch_add(9 * DAY, Ordering::SeqCst);
     let fork = json!({"at": 2, "go": true}).to_string();
-    let answer = desk.lab.client.post(&format!("/runs/{run}/fork"), fork).await;
+    let answer = desk
+        .lab
+        .client
+        .post(&format!("/runs/{run}/fork"), fork)
+        .await;
     let branch = answer.json()["branch_id"].as_str().unwrap().to_owned();
     desk.lab.client.ended(&branch).await;
     assert_eq!(desk.days(5).await, 0);
-    assert_eq!((desk.status(&run).await, desk.status(&branch).await), (200, 200));
+    assert_eq!(
+        (desk.status(&run).await, desk.status(&branch).await),
+        (200, 200)
+    );
     assert_eq!(desk.days(5).await, 2);
-    assert_eq!((desk.status(&run).await, desk.status(&branch).await), (410, 410));
+    assert_eq!(
+        (desk.status(&run).await, desk.status(&branch).await),
+        (410, 410)
+    );
     desk.sound().await;
 }
 
@@ -197,7 +218,11 @@ async fn a_paused_run_stays_whatever_its_age() {
     let run = desk.run("w", json!({})).await;
     // A branch that waits to be continued is parked like a paused run.
     let fork = json!({"at": 2}).to_string();
-    let answer = desk.lab.client.post(&format!("/runs/{run}/fork"), fork).await;
+    let answer = desk
+        .lab
+        .client
+        .post(&format!("/runs/{run}/fork"), fork)
+        .await;
     assert_eq!(answer.json()["status"], "waiting", "{}", answer.text());
     assert_eq!(desk.days(1000).await, 0);
     desk.sound().await;
@@ -245,7 +270,12 @@ async fn an_archive_of_a_removed_run_verifies_and_so_does_one_of_all_that_is_lef
         let told = String::from_utf8_lossy(&verified.stdout);
         assert_eq!(verified.status.code(), Some(0), "{told}");
     }
-    assert!(reader.tail(&StreamId::run(&kept).unwrap()).unwrap().is_some());
+    assert!(
+        reader
+            .tail(&StreamId::run(&kept).unwrap())
+            .unwrap()
+            .is_some()
+    );
     assert!(reader.tail(&stream).unwrap().is_none());
 }
 
@@ -254,7 +284,11 @@ async fn followers_pass_over_removed_runs_and_a_freed_key_starts_another() {
     let desk = Desk::new().await;
     let headers = [("Idempotency-Key", "k")];
     let ask = async || {
-        let answer = desk.lab.client.send("POST", "/invoke/w?wait=30", &headers, "{}").await;
+        let answer = desk
+            .lab
+            .client
+            .send("POST", "/invoke/w?wait=30", &headers, "{}")
+            .await;
         answer.json()["run_id"].as_str().unwrap().to_owned()
     };
     let first = ask().await;
@@ -320,7 +354,10 @@ async fn an_owner_that_is_killed_while_it_removes_leaves_whole_runs_only() {
     assert!(kills > 1, "everything was removed at once");
     let reader = SqliteReader::open(&path).unwrap();
     let held = StreamId::run(&runs[7]).unwrap();
-    assert!(reader.tail(&held).unwrap().is_some(), "a held run was removed");
+    assert!(
+        reader.tail(&held).unwrap().is_some(),
+        "a held run was removed"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -365,7 +402,9 @@ fn left_of(desk: &Desk) -> usize {
     let reader = desk.reader();
     let (mut count, mut cursor) = (0, None);
     loop {
-        let page = reader.list(&Filter::default(), cursor.as_ref(), 10_000).unwrap();
+        let page = reader
+            .list(&Filter::default(), cursor.as_ref(), 10_000)
+            .unwrap();
         count += page.rows.len();
         cursor = page.next;
         if cursor.is_none() {

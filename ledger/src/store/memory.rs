@@ -49,7 +49,9 @@ impl MemoryStore {
             }
         }
         let named = frames.into_iter();
-        named.map(|(stream, frames)| (stream.to_string(), frames)).collect()
+        named
+            .map(|(stream, frames)| (stream.to_string(), frames))
+            .collect()
     }
 }
 
@@ -136,7 +138,9 @@ impl Shelves {
 
     /// The frames after a position.
     fn after(&self, position: u64) -> impl Iterator<Item = (u64, &StreamId, &Record)> {
-        let placed = (1..).zip(&self.order).skip(start(position.saturating_add(1)));
+        let placed = (1..)
+            .zip(&self.order)
+            .skip(start(position.saturating_add(1)));
         placed.filter_map(|(position, (stream, seq))| {
             let records = self.streams.get(stream)?;
             let at = records.partition_point(|record| record.seq < *seq);
@@ -320,9 +324,10 @@ impl Audit for MemoryStore {
     }
 
     fn inspect(&self) -> Inspection {
+        let removed = self.removed_streams();
         Inspection {
             epoch: Some(self.0.lock().epoch),
-            removed: self.removed_streams(),
+            removed,
             ..Inspection::default()
         }
     }

@@ -159,17 +159,16 @@ fn check_removal(
         }));
     }
     let late = late_references(removal, view)?;
-    Ok(late.branch_of(stream).map(|branch| AppendRefusal::HasBranch {
-        parent: stream.clone(),
-        branch: branch.clone(),
-    }))
+    Ok(late
+        .branch_of(stream)
+        .map(|branch| AppendRefusal::HasBranch {
+            parent: stream.clone(),
+            branch: branch.clone(),
+        }))
 }
 
 /// What was appended since a removal was planned refers to.
-fn late_references(
-    removal: &Removal,
-    view: &mut dyn StoreView,
-) -> Result<References, StoreError> {
+fn late_references(removal: &Removal, view: &mut dyn StoreView) -> Result<References, StoreError> {
     let mut late = References::default();
     for body in view.bodies_after(removal.read_to)? {
         late.note(&body);

@@ -300,7 +300,8 @@ impl Frames {
             // A recorded head of it is found here, if it is its last.
             for (head, found) in self.heads.get_mut(&stream).into_iter().flatten() {
                 *found |= head.seq < end_of(removed).saturating_sub(1)
-                    || head.seq.checked_add(1) == Some(end_of(removed)) && head.hash == removed.hash;
+                    || head.seq.checked_add(1) == Some(end_of(removed))
+                        && head.hash == removed.hash;
             }
             self.removed.insert(stream, removed.clone());
         }

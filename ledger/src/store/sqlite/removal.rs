@@ -63,7 +63,9 @@ impl Queries<'_> {
         let frame = record.decode_bare();
         let frame = frame.map_err(|error| damaged(&error.to_string()))?;
         let Event::Store(StoreEvent::RunRemoved(removed)) = frame.event else {
-            return Err(damaged(&format!("{stream} was removed by nobody's authority")));
+            return Err(damaged(&format!(
+                "{stream} was removed by nobody's authority"
+            )));
         };
         Ok(Some(removed.first.saturating_add(removed.frames)))
     }
@@ -84,7 +86,10 @@ impl Queries<'_> {
 fn whole(record: Record) -> Result<Record, StoreError> {
     match Hash::of(record.body.as_bytes()) == record.hash {
         true => Ok(record),
-        false => Err(damaged(&format!("store#{} is not what its hash says", record.seq))),
+        false => Err(damaged(&format!(
+            "store#{} is not what its hash says",
+            record.seq
+        ))),
     }
 }
 
@@ -116,9 +121,15 @@ pub(super) fn delete(
         return Err(damaged(&words));
     }
     for blob in blobs {
-        run("DELETE FROM blobs WHERE hash = ?1", params![&blob.as_bytes()[..]])?;
+        run(
+            "DELETE FROM blobs WHERE hash = ?1",
+            params![&blob.as_bytes()[..]],
+        )?;
     }
     run("DELETE FROM index_rows WHERE stream = ?1", params![stream])?;
-    run("UPDATE removals SET open = 0 WHERE stream = ?1", params![id])?;
+    run(
+        "UPDATE removals SET open = 0 WHERE stream = ?1",
+        params![id],
+    )?;
     Ok(id)
 }
