@@ -227,6 +227,8 @@ fn the_goldens_cover_what_can_happen() {
             "signing_key.",
             "checkpoint.",
             "run.head",
+            "run.removed",
+            "hold.",
             "kv.",
             "subscription.",
             "delivery.",
