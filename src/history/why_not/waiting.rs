@@ -11,7 +11,7 @@ pub(super) fn waiting(state: &RunState, event: u64, told: &Candidate) -> (bool, 
     let mut timers = state.responding().into_iter().flat_map(Responding::timers);
     let timer = timers.find(|one| one.event.seq == event && one.responder == told.responder);
     let Some(timer) = timer else {
-        return (false, format!("it waits {after} ms after it"));
+        return (false, format!("it set a timer of {after} ms"));
     };
     let status = state.status();
     if status.is_terminal() {
