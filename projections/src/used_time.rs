@@ -76,12 +76,13 @@ fn ends(frame: &Frame) -> bool {
     by_word || (by_itself && frame.scope.is_empty())
 }
 
-/// Whether a wait for people ends here, or part of it: by what they decide, or by a word about the
-/// whole run.
+/// Whether a wait for people ends here, or part of it: by what they decide or post, or by a word about
+/// the whole run.
 pub fn ends_wait_for_people(event: &Event) -> bool {
-    matches!(
+    let decides = matches!(
         event,
         Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
             | Event::Run(RunEvent::Paused(_) | RunEvent::Cancelled(_) | RunEvent::Terminated(_))
-    )
+    );
+    decides || event.is_world_input()
 }

@@ -166,8 +166,15 @@ pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
     }
 }
 
-/// The hint for a budget of worlds that is used up.
-const RAISE_THE_BUDGET: &str = "to raise it: ktsu resume RUN --raise max_events=N";
+/// The hint for limits of a budget of worlds, as a refusal names them: `max_events=10, max_…=2`.
+fn raise_hint(limits: &str) -> String {
+    let names = limits.split(", ").filter_map(|limit| limit.split_once('='));
+    let raised: Vec<String> = names.map(|(name, _)| format!("{name}=N")).collect();
+    match raised.is_empty() {
+        true => "ktsu resume RUN --raise max_events=N".to_owned(),
+        false => format!("to raise it: ktsu resume RUN --raise {}", raised.join(",")),
+    }
+}
 
 fn post_error(refused: PostError) -> ProblemDetails {
     let words = refused.to_string();
@@ -179,7 +186,9 @@ fn post_error(refused: PostError) -> ProblemDetails {
         PostError::IsRecompute => {
             problem(ErrorCode::InvalidRunState).with_hint("post to the run it is of")
         }
-        PostError::Exhausted(_) => problem(ErrorCode::BudgetExhausted).with_hint(RAISE_THE_BUDGET),
+        PostError::Exhausted(limits) => {
+            problem(ErrorCode::BudgetExhausted).with_hint(raise_hint(&limits))
+        }
         PostError::KeyReused => ErrorCode::IdempotencyConflict.into(),
         PostError::Stale { actual, .. } => {
             let stale = problem(ErrorCode::StaleRevision);
@@ -220,11 +229,14 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         }
         InterventionError::Params(found) => violated(ErrorCode::InvalidParams, found),
         InterventionError::NoWorlds => problem(ErrorCode::NoWorld),
-        InterventionError::UsedUp(_) => {
-            problem(ErrorCode::BudgetExhausted).with_hint(RAISE_THE_BUDGET)
+        InterventionError::UsedUp(limits) => {
+            problem(ErrorCode::BudgetExhausted).with_hint(raise_hint(&limits))
         }
-        InterventionError::NothingRaised | InterventionError::NotHigher(_) => {
-            problem(ErrorCode::InvalidRequest).with_hint(RAISE_THE_BUDGET)
+        InterventionError::NothingRaised => {
+            problem(ErrorCode::InvalidRequest).with_hint(raise_hint(""))
+        }
+        InterventionError::NotHigher(limit) => {
+            problem(ErrorCode::InvalidRequest).with_hint(raise_hint(&limit))
         }
         InterventionError::Rules(_) => {
             problem(ErrorCode::NotResumable).with_hint("use the ktsu version that recorded it")
@@ -238,6 +250,7 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         | InterventionError::IsRecompute
         | InterventionError::EndedWithoutFrom
         | InterventionError::NothingUnanswered
+        | InterventionError::NothingLeftOf(_)
         | InterventionError::Inside(_) => problem(ErrorCode::NotResumable),
         InterventionError::LeavesAFailure { failed, .. } => {
             problem(ErrorCode::NotResumable).with_hint(format!("restart from {failed}"))

@@ -320,7 +320,7 @@ fn raised(limits: &[String]) -> Result<Value, Failure> {
             });
         }
         if !value.is_number() {
-            let words = format!("{limit:?} is not a number");
+            let words = format!("{limit:?} is not a number, or too large a one");
             return Err(Failure::could_not_run(words).hint(form));
         }
         if raised.insert(name.to_owned(), value).is_some() {

@@ -24,9 +24,15 @@ impl From<FieldNotFoundError> for Failure {
         let failure = Self::could_not_run(error.message);
         match error.there.is_empty() {
             true => failure,
-            false => failure.hint(format!("the run has {}", error.there.join(", "))),
+            false => failure.hint(format!("the run has {}", names(&error.there))),
         }
     }
+}
+
+/// Names in a line: people may have posted some of them.
+fn names(all: &[String]) -> String {
+    let all = all.iter().map(|name| text::short(name, 80));
+    all.collect::<Vec<String>>().join(", ")
 }
 
 /// Finds where a field came from.
@@ -61,8 +67,7 @@ pub(super) fn why_not(
 pub(super) fn suggest_step(frames: &[Frame], step: &str) -> Option<String> {
     let story = TracedRun::of(frames).ok()?;
     let error = why_not::why_not(&story, "", step).err()?;
-    let known =
-        (!error.there.is_empty()).then(|| format!("the run has {}", error.there.join(", ")));
+    let known = (!error.there.is_empty()).then(|| format!("the run has {}", names(&error.there)));
     similar_step(&error, step).or(known)
 }
 

@@ -6,6 +6,7 @@ mod budget_tests;
 mod cost_tests;
 mod people_tests;
 mod posts_tests;
+mod waited_tests;
 
 use ktsu_ledger::Event;
 use ktsu_ledger::event::WorldEvent;

@@ -30,6 +30,10 @@ impl WaitBefore {
             still.take_word(state, event, frame.at);
             return still;
         }
+        if frame.event.is_world_input() {
+            still.scopes.push(is_still(state));
+            return still;
+        }
         let (true, Some(at), Event::Agent(event)) = (
             ends_wait_for_people(&frame.event),
             state.scope_at(&frame.scope),
@@ -71,10 +75,14 @@ impl WaitBefore {
             | RunEvent::TimerFired(_)
             | RunEvent::ClockJumped(_) => return,
         };
-        self.scopes
-            .push(paused.is_some() || state.waits_only_for_people(0));
+        self.scopes.push(is_still(state));
         self.ended_pause_ms = ends.then(|| paused.map_or(0, |pause| at.millis_since(pause.at)));
     }
+}
+
+/// Whether nothing but people can move a run.
+fn is_still(state: &RunState) -> bool {
+    state.paused().is_some() || state.waits_only_for_people(0)
 }
 
 /// The waits of one attempt of a step, or of an item.

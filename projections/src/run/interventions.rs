@@ -14,9 +14,8 @@ use ktsu_ledger::{CanonicalJson, Frame, Hash, Timestamp};
 use super::outline::Outline;
 use super::responder_tasks::FIRST_RESPONDER_TASK;
 use super::transition::TransitionError;
-use crate::world::steps::is_step_object;
-
 use super::{Phase, RunHeader, RunState, RunStatus, Scope, Step, StepStatus, StoredOutput, Todo};
+use crate::world::steps::is_step_object;
 
 /// Params and environment, and the frame that holds them: `run.created`, or a `branch.created`
 /// that changes them.

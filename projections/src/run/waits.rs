@@ -81,12 +81,22 @@ impl RunState {
             })
     }
 
-    /// Whether nothing but people can move a scope: neither a step of its own, nor one of a child.
+    /// Whether nothing but people can move a scope: neither a step of its own, nor one of a child, nor,
+    /// of the whole run, a responder.
     pub fn waits_only_for_people(&self, scope: u32) -> bool {
-        (0u32..).zip(&self.scopes).all(|(at, held)| {
-            held.status != RunStatus::Running
-                || !self.is_within(at, scope)
-                || held.steps.iter().all(|step| self.is_idle(step))
+        !(scope == 0 && self.is_moved_by_responders())
+            && (0u32..).zip(&self.scopes).all(|(at, held)| {
+                held.status != RunStatus::Running
+                    || !self.is_within(at, scope)
+                    || held.steps.iter().all(|step| self.is_idle(step))
+            })
+    }
+
+    /// Whether responders have something to react to, wait for a reply, or for a timer. What they run
+    /// is in scopes.
+    fn is_moved_by_responders(&self) -> bool {
+        self.responding().is_some_and(|responding| {
+            !responding.is_idle() || responding.next_timer().is_some() || self.has_open_asks()
         })
     }
 

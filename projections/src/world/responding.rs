@@ -181,6 +181,11 @@ impl Responding {
         unanswered.map(|task| &task.context)
     }
 
+    /// Whether a name is that of a responder, or the address of something that one asked or ran.
+    pub fn knows(&self, name: &str) -> bool {
+        self.reactions.place(name).is_some() || self.tasks.get(name).is_some()
+    }
+
     /// A task by its address.
     pub fn task(&self, address: &str) -> Option<&WorldTask> {
         self.tasks.get(address)

@@ -262,7 +262,8 @@ impl<'f> Explainer<'_, 'f> {
                 self.push(Some(decision.fired), words, &values.unwrap_or_default());
             }
             FiringVerdict::Postponed => {
-                let (waits, words) = waiting(self.responding, decision.trigger, decision.candidate);
+                let (waits, words) =
+                    waiting(self.story.state(), decision.trigger, decision.candidate);
                 self.waits |= waits;
                 self.push(Some(decision.fired), format!("{event}: {words}"), &none);
             }

@@ -132,7 +132,8 @@ fn budget(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<WorldBudget> {
     let wall = fields.read("max_wall_seconds", |node| {
         reader.seconds(node, "max_wall_seconds")
     });
-    let cost = cost.map(|usd| rounded(usd * 1_000_000.0));
+    // What is declared and not zero allows at least the least amount that is counted.
+    let cost = cost.map(|usd| rounded(usd * 1_000_000.0).max(u64::from(usd > 0.0)));
     Some(WorldBudget {
         max_events: max_events.unwrap_or(usual.max_events),
         limits_cost: cost.is_some(),

@@ -277,7 +277,6 @@ pub fn resume(
     match &from {
         None => {}
         Some(address) if is_address(address) && state.to_ask_again(Some(address)).is_some() => {}
-        Some(step) if step.contains('/') => return Err(InterventionError::Inside(step.clone())),
         Some(step) => check_restartable(state, step)?,
     }
     Ok(Draft {
@@ -326,7 +325,18 @@ pub fn reject_recompute(stream: &StreamId) -> Result<(), InterventionError> {
 fn check_restartable(state: &RunState, from: &str) -> Result<(), InterventionError> {
     let no_step = || InterventionError::NoStep(from.to_owned());
     let root = state.scope(0).ok_or_else(no_step)?;
-    let step = root.shape.position(from).ok_or_else(no_step)?;
+    let responds = |name: &str| state.responding().is_some_and(|all| all.knows(name));
+    if let Some((around, _)) = from.split_once('/')
+        && (root.shape.position(around).is_some() || responds(around))
+    {
+        return Err(InterventionError::Inside(from.to_owned()));
+    }
+    let Some(step) = root.shape.position(from) else {
+        return Err(match responds(from) {
+            true => InterventionError::NothingLeftOf(from.to_owned()),
+            false => no_step(),
+        });
+    };
     match state.failure_outside(&state.restarted_with(step)) {
         None => Ok(()),
         Some(failed) => Err(InterventionError::LeavesAFailure {

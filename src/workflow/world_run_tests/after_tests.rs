@@ -14,7 +14,7 @@ use crate::driven_tests::{Say, output};
 use crate::simulate::{compare, simulate};
 use crate::timers;
 
-const MINUTE: u64 = 60_000;
+pub(super) const MINUTE: u64 = 60_000;
 
 impl Driven {
     /// Time passes until the next responder has waited long enough. Whether one waited.
@@ -67,7 +67,7 @@ impl Driven {
 }
 
 /// Pages somebody about an incident that is still open a quarter of an hour later.
-fn escalates(more: Value) -> Value {
+pub(super) fn escalates(more: Value) -> Value {
     let mut page = emits(json!([object(
         "Page",
         json!({"about": "{{ object.data.text }}", "event": "{{ event.type }}"})
@@ -88,7 +88,7 @@ fn incidents(responders: Value) -> Value {
     }))
 }
 
-fn begun(responders: Value) -> Driven {
+pub(super) fn begun(responders: Value) -> Driven {
     run(json!([]), incidents(responders))
 }
 

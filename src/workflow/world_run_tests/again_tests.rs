@@ -83,9 +83,17 @@ fn a_failed_question_or_workflow_is_tried_again_with_what_was_stopped_by_its_fai
         asked.resumes(Some("nobody")),
         Err(InterventionError::NoStep(_))
     ));
+    assert!(matches!(
+        asked.resumes(Some("nobody/look")),
+        Err(InterventionError::NoStep(_))
+    ));
     asked.resumes(None).unwrap();
     answers(&mut asked, &question, 1);
     asked.does(&look, json!({"v": 1}));
+    assert!(matches!(
+        asked.resumes(Some("digs")),
+        Err(InterventionError::NothingLeftOf(_))
+    ));
     assert_eq!(asked.state.status(), RunStatus::Complete);
     assert!(asked.envelope().get("error").is_none());
     assert_eq!(notes(&asked), 2);

@@ -208,7 +208,7 @@ fn a_question_that_no_gateway_can_answer_is_a_warning_of_a_complete_run() {
     is_decided_again(&desk, again);
     desk.ktsu(&["resume", again, "--kit", &kit("research")])
         .is(2)
-        .warns("no question of its responders is without a reply");
+        .warns("nothing that its responders asked or ran is left to begin again");
 
     let answered = run(&desk, &kit("research"), "Tidal power");
     assert!(answered.get("warnings").is_none(), "{answered:#}");
@@ -496,7 +496,7 @@ fn responders_that_wait_on_the_page_are_sound_and_their_run_says_what_it_waits_f
     is_decided_again(&desk, run);
     let why = desk.ktsu(&["trace", run, "--why-not", "remind-of-unrated"]);
     let why = &why.is(0).out;
-    let words = "it waited 40 ms, and looked then";
+    let words = "it set a timer of 40 ms";
     assert_eq!(why.matches(words).count(), 3, "{why}");
     let world = &desk.ktsu(&["world", run, "--json"]).is(0).json();
     assert_eq!(

@@ -70,11 +70,15 @@ pub enum InterventionError {
     /// A run that has ended goes on only from some step.
     #[error("the run has ended; say which step to begin again with")]
     EndedWithoutFrom,
-    /// It is complete, and its responders have all replies.
+    /// It is complete, and nothing of its responders waits for another time.
     #[error(
-        "the run is complete, and no question of its responders is without a reply; a post lets it go on"
+        "the run is complete, and nothing that its responders asked or ran is left to begin again: a \
+         failure that on_error: continue lets pass is final; a post lets the run go on"
     )]
     NothingUnanswered,
+    /// A responder, or an address, of which nothing came to nothing.
+    #[error("nothing that {0:?} asked or ran is left to begin again")]
+    NothingLeftOf(String),
     /// Something that failed would stay failed.
     #[error("step {failed:?} failed and does not depend on {from:?}")]
     LeavesAFailure {
