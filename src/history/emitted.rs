@@ -50,10 +50,7 @@ pub fn told(reader: &dyn Reader, frame: &AppendedFrame) -> Result<String, StoreE
         Event::Step(StepEvent::Commanded(command)) => {
             add("topic", json!(command.topic));
             let place = &command.command;
-            add(
-                "payload",
-                payload(reader, &mut blobs, (&frame.run, place))?,
-            );
+            add("payload", payload(reader, &mut blobs, (&frame.run, place))?);
             add("step", json!(command.step));
             if let Some(item) = command.item {
                 add("item", json!(item));

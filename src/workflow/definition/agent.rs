@@ -82,7 +82,8 @@ impl CompiledAgent {
         let servers = servers(file, path, &secret, faults);
         let emits = file.commands.as_ref().and_then(|commands| {
             let pattern = TopicPattern::of_list(commands.emit.iter().map(String::as_str));
-            let wrong = |why: TopicPatternError| faults.push((at("commands/emit"), why.to_string()));
+            let wrong =
+                |why: TopicPatternError| faults.push((at("commands/emit"), why.to_string()));
             pattern.map_err(wrong).ok()
         });
         let promised = path.starts_with(FIRST_PARTY);

@@ -3,8 +3,8 @@
 
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{
-    CommandKind, FinishReason, ItemCompleted, ItemEvent, ItemFailed, Reference, ReservedEvaluated, SkipReason,
-    StepCommand, StepCompleted, StepEvent, StepNote, StepSkipped, Violation,
+    CommandKind, FinishReason, ItemCompleted, ItemEvent, ItemFailed, Reference, ReservedEvaluated,
+    SkipReason, StepCommand, StepCompleted, StepEvent, StepNote, StepSkipped, Violation,
 };
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::reserved::is_reserved;

@@ -3,8 +3,8 @@
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::world::{IfExists, RelationType};
 use ktsu_ledger::event::{
-    CommandKind, Derivation, ObjectCreated, ObjectPatched, OutputRejected, RelationCreated, RelationRemoved,
-    ResponderFailed, Violation, WorldCommand, WorldEvent,
+    CommandKind, Derivation, ObjectCreated, ObjectPatched, OutputRejected, RelationCreated,
+    RelationRemoved, ResponderFailed, Violation, WorldCommand, WorldEvent,
 };
 use ktsu_ledger::topic::is_topic;
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event};
