@@ -198,7 +198,7 @@ async fn an_unfinished_run_of_rules_nobody_knows_is_listed_and_left_alone() {
         let listed = client.get("/runs").await.json();
         assert_eq!(listed["runs"][0]["run_id"], run, "{listed}");
         assert_eq!(listed["runs"][0]["status"], "running", "{listed}");
-        let words = format!("decision rules {rules}, while this version of ktsu has rules 1 to 3");
+        let words = format!("decision rules {rules}, while this version of ktsu has rules 1 to 4");
         for (path, body) in [
             ("fork", json!({})),
             ("fork", json!({"at": 1})),
