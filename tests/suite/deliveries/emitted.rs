@@ -60,7 +60,7 @@ async fn ended_with(lab: &Lab, runtime: &Sink, outcome: Value) -> String {
     let path = &rest[rest.find('/').unwrap()..];
     let mut body = outcome;
     body["status"] = json!("ok");
-    assert_eq!(lab.client.post(path, &body.to_string()).await.status, 200);
+    assert_eq!(lab.client.post(path, body.to_string()).await.status, 200);
     run
 }
 
