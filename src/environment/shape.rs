@@ -125,7 +125,8 @@ pub(super) const SUBSCRIPTION: MapShape = MapShape::new(
             .doc("In place of pattern: what is told about claim.verified, claim.* or *"),
         required("url", Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:")).doc("Where frames go"),
     ],
-);
+)
+.one_of(&[&["pattern", "topics"]]);
 
 pub(super) const STATE: MapShape = MapShape::new(
     "state",
