@@ -22,6 +22,7 @@ pub mod store;
 pub mod strict;
 mod text;
 pub mod time;
+pub mod topic;
 pub mod verify;
 
 pub use canonical::CanonicalJson;

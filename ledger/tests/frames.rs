@@ -359,6 +359,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             from: 3,
             pattern: name(),
             secret: name(),
+            topics: None,
             url: name(),
         })));
         events.push(Event::Delivery(DeliveryEvent::Dead(DeliveryDead {

@@ -104,7 +104,9 @@ impl CallHistory {
             Event::Step(
                 StepEvent::Started(_)
                 | StepEvent::ReservedEvaluated(_)
-                | StepEvent::OutputChecked(_),
+                | StepEvent::OutputChecked(_)
+                | StepEvent::Noted(_)
+                | StepEvent::Commanded(_),
             ) => {}
             Event::Step(event) => self.end(frame, event.step()),
             Event::Item(ItemEvent::Started(_)) => {}

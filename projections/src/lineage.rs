@@ -292,6 +292,11 @@ fn describe_step(event: &StepEvent) -> String {
         }
         StepEvent::OutputChecked(checked) if checked.valid => "valid".to_owned(),
         StepEvent::OutputChecked(checked) => format!("{} violations", checked.errors.len()),
+        StepEvent::Noted(note) => note.kind.clone(),
+        StepEvent::Commanded(command) => match command.suppressed {
+            true => format!("{}: suppressed", command.topic),
+            false => command.topic.clone(),
+        },
         StepEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
         StepEvent::Skipped(skipped) => {
             let reason = SkipReason::as_str(skipped.reason);

@@ -99,7 +99,6 @@ pub(crate) fn invoke_error(refused: InvokeError) -> ProblemDetails {
         }
         InvokeError::NoRuntime(_) => problem(ErrorCode::RuntimeUnconfigured)
             .with_hint("start the orchestrator with --runtime-url"),
-        InvokeError::NotRunnable(_) => problem(ErrorCode::InvalidRequest),
         InvokeError::NoKey { .. } => problem(ErrorCode::Forbidden)
             .with_hint("use the token of a principal that has one: KTSU_TOKEN"),
         InvokeError::KeyReused => ErrorCode::IdempotencyConflict.into(),

@@ -166,7 +166,10 @@ impl Live {
             StepEvent::Failed(failed) => {
                 self.end(task, at, &StepEnd::failed(&failed.code, &failed.message));
             }
-            StepEvent::OutputChecked(_) | StepEvent::Reset(_) => {}
+            StepEvent::OutputChecked(_)
+            | StepEvent::Noted(_)
+            | StepEvent::Commanded(_)
+            | StepEvent::Reset(_) => {}
         }
     }
 

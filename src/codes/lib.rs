@@ -188,6 +188,10 @@ error_codes! {
     RuntimeRefused = "runtime_refused", 502, EXIT_VERDICT, "The runtime refused the task";
     /// The orchestrator did not accept a report.
     ReportRefused = "report_refused", 502, EXIT_VERDICT, "A report of the runtime was refused";
+    /// The events or commands of an outcome are not what they may be.
+    OutcomeInvalid = "outcome_invalid", 422, EXIT_VERDICT, "The events or commands of the outcome are not valid";
+    /// An agent commands what its file does not declare.
+    CommandNotPermitted = "command_not_permitted", 422, EXIT_VERDICT, "The agent may not command this";
     /// An outcome has commands that nothing executes.
     CommandNotSupported = "command_not_supported", 422, EXIT_VERDICT, "The command is not supported";
     /// A prompt would have contained a secret.

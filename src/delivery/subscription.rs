@@ -124,6 +124,7 @@ mod tests {
             from,
             pattern: "*".to_owned(),
             secret: "{{ env.X }}".to_owned(),
+            topics: None,
             url: "https://example.com".to_owned(),
         })
     }

@@ -120,11 +120,14 @@ pub(super) const SUBSCRIPTION: MapShape = MapShape::new(
         optional("attempts", Integer(1, MAX_ATTEMPTS as i64)).doc("Before a frame is dead; 30"),
         optional("backoff", DURATION).doc("After the first attempt; 1s"),
         required("name", NAME).doc("Its id"),
-        required("pattern", Either(&[Text, List(&Text)])).doc("run.completed, object.* or *"),
+        optional("pattern", Either(&[Text, List(&Text)])).doc("run.completed, object.* or *"),
         required("secret", REFERENCE).doc("{env: VARIABLE}; signs what is sent"),
+        optional("topics", Either(&[Text, List(&Text)]))
+            .doc("In place of pattern: what is told about claim.verified, claim.* or *"),
         required("url", Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:")).doc("Where frames go"),
     ],
-);
+)
+.one_of(&[&["pattern", "topics"]]);
 
 pub(super) const STATE: MapShape = MapShape::new(
     "state",

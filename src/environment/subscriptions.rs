@@ -4,10 +4,11 @@
 use std::collections::BTreeMap;
 
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::read::ConfigReader;
+use ktsu_config::read::{ConfigReader, Fields};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 use ktsu_delivery::retry::{DEFAULT_ATTEMPTS, DEFAULT_BACKOFF_MS, MAX_ATTEMPTS, MAX_BACKOFF_MS};
-use ktsu_delivery::{DeliveryRetry, FramePattern, PatternError};
+use ktsu_delivery::{DeliveryFilter, DeliveryRetry, FramePattern, PatternError};
+use ktsu_ledger::topic::TopicPattern;
 
 use super::principals::{SecretReference, reference};
 use super::{entry_name, settings, shape};
@@ -23,8 +24,8 @@ pub const GIVEN_PREFIX: &str = "sub_";
 pub struct SubscriptionDeclaration {
     /// Its name, which is its id.
     pub name: String,
-    /// Which frames.
-    pub pattern: FramePattern,
+    /// Which frames, or which topics.
+    pub filter: DeliveryFilter,
     /// Where they go.
     pub url: String,
     /// What they are signed with.
@@ -56,7 +57,7 @@ fn subscription(
     let name = fields.read("name", |node| {
         entry_name::read(reader, node, "subscription", reserved, names)
     });
-    let pattern = fields.read("pattern", |node| pattern_of(reader, node));
+    let filter = filter_of(reader, node, &fields);
     let url = fields.read("url", |node| settings::http_url(reader, node));
     let secret = fields.read("secret", |node| reference(reader, node, "secret"));
     let attempts = fields.read("attempts", |node| {
@@ -68,7 +69,7 @@ fn subscription(
     });
     Some(SubscriptionDeclaration {
         name: name?,
-        pattern: pattern?,
+        filter: filter?,
         url: url?,
         secret: secret?,
         retry: DeliveryRetry {
@@ -86,18 +87,55 @@ fn reserved(name: &str) -> Option<String> {
     name.starts_with(GIVEN_PREFIX).then(words)
 }
 
-/// A pattern, or a list of them.
-fn pattern_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<FramePattern> {
-    let entries: Vec<&str> = match &node.data {
-        YamlValue::List(_) => {
-            let list = reader.list(node, "pattern")?;
-            let texts = list
-                .iter()
-                .map(|one| reader.string(one, "an entry of pattern"));
-            texts.collect::<Option<_>>()?
+/// `pattern` or `topics`, one of which has to be there.
+fn filter_of(
+    reader: &mut ConfigReader<'_>,
+    node: &YamlNode,
+    fields: &Fields<'_>,
+) -> Option<DeliveryFilter> {
+    match (fields.get("pattern"), fields.get("topics")) {
+        (Some(pattern), None) => pattern_of(reader, pattern).map(DeliveryFilter::Frames),
+        (None, Some(topics)) => topics_of(reader, topics).map(DeliveryFilter::Topics),
+        (Some(_), Some(topics)) => {
+            reader.bad_value(topics, "a subscription has pattern or topics, and not both")
         }
-        _ => vec![reader.string(node, "pattern")?],
+        (None, None) => {
+            let words = "the subscription has neither pattern nor topics";
+            let fault = Fault::new(FaultCode::MissingKey, node.place, words);
+            reader.reject(fault.hint("pattern: run.completed, or topics: order.*"))
+        }
+    }
+}
+
+/// A pattern of topics, or a list of them.
+fn topics_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<TopicPattern> {
+    let entries = texts(reader, node, "topics")?;
+    match TopicPattern::of_list(entries) {
+        Ok(topics) => Some(topics),
+        Err(error) => {
+            let fault = Fault::new(FaultCode::BadValue, node.place, error.to_string());
+            reader.reject(fault.hint("topics: claim.verified, claim.* or *"))
+        }
+    }
+}
+
+/// A text, or a list of them.
+fn texts<'a>(
+    reader: &mut ConfigReader<'_>,
+    node: &'a YamlNode,
+    name: &str,
+) -> Option<Vec<&'a str>> {
+    let YamlValue::List(_) = &node.data else {
+        return Some(vec![reader.string(node, name)?]);
     };
+    let entry = format!("an entry of {name}");
+    let list = reader.list(node, name)?;
+    list.iter().map(|one| reader.string(one, &entry)).collect()
+}
+
+/// A pattern of types, or a list of them.
+fn pattern_of(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Option<FramePattern> {
+    let entries = texts(reader, node, "pattern")?;
     match FramePattern::of_list(entries) {
         Ok(pattern) => Some(pattern),
         Err(error) => {
@@ -150,7 +188,7 @@ subscriptions:
             (a.retry, a.secret.variable.as_str()),
             (DeliveryRetry::default(), "A")
         );
-        assert_eq!(b.pattern.to_string(), "object.*,run.failed");
+        assert_eq!(b.filter.to_recorded().0, "object.*,run.failed");
         assert_eq!((b.retry.attempts, b.retry.backoff_ms), (3, 250));
         let process = BTreeMap::from([("A".to_owned(), "long enough".to_owned())]);
         let resolved = resolve(Some(&file), &process).unwrap();

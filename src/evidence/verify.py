@@ -23,11 +23,11 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "1eee29765a7fc04f805e71d5b8bb03a0839a8caac22ea89df9ab4a14c13f877c",
-    "verify_outputs.py": "2894af9968f1f2cec92af6d83c1455b7695b771fc9fbb3a24b77b924f37163f3",
+    "verify_outputs.py": "32960ad3ffcc08cf67531abca4accb7a1529af7f7bb1b3584657af66b5a136a6",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "c5a67344e3410549653cd69ba1d5d1851c8f843d604903c2fdb28facb4d21ec8",
-    "verify_world.py": "390c9f01e00e0ec2d8cae96ddb691a1ed49a79045239c9e018e8add229e92591",
-    "verify_queue.py": "d7c3959558b086d49b2d62a82012008d8a97116f5c922c501d612dd32c234e93",
+    "verify_world.py": "3a96cf19418768e24224f7ffd2f7f6bed800f047a59eec0d160610f91b2128ea",
+    "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }

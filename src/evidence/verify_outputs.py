@@ -12,7 +12,9 @@ SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" \
 LANGUAGE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+."
 KINDS = ("run.created", "recompute.created", "branch.created", "step.started", "step.reset",
          "llm.request", "llm.response", "agent.decided", "agent.finished", "webhook.delivered",
-         "webhook.failed", "step.completed", "item.completed", "run.completed")
+         "webhook.failed", "note", "command.requested", "step.completed", "item.completed",
+         "run.completed")
+COMMANDS_SINCE = 4  # Decision rules.
 
 def once(pairs):
     made = dict(pairs)
@@ -50,14 +52,16 @@ def hidden(*values): return any(HIDDEN in json.dumps(value) for value in values)
 
 class Step:
     """What is known of a step since it began: the replies to each of its tasks, what their agents
-    gave, and how its webhook was answered."""
-    def __init__(self): self.replies, self.given, self.answer = {}, {}, None
+    gave, which of their events and commands have frames, and how its webhook was answered."""
+    def __init__(self):
+        self.replies, self.given, self.answer = {}, {}, None
+        self.told = {}  # By item and member of the outcome.
 
 class Told:
     """A run from its beginning, with all that it shares; only its own frames are judged."""
     def __init__(self, evidence, stream, last, found):
         self.evidence, self.found, self.steps, self.purposes = evidence, found, {}, {}
-        self.definition, self.plan = None, None
+        self.definition, self.plan, self.rules = None, None, 0
         for seq in range(last + 1):
             frame = evidence.shared(stream, seq)
             wrong_if(frame is None, "the frames of %s cannot be read" % stream)
@@ -83,12 +87,14 @@ class Told:
     def take(self, frame, data):
         kind = frame.type
         if kind in ("run.created", "recompute.created", "branch.created"):
+            self.rules = data.get("rules", self.rules)
             if data.get("digest") is not None: self.definition, self.plan = frame, None
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):
                 self.steps = {}
         elif kind == "run.completed":
             self.found.made += self.own and data.get("output") is not None
         elif kind in ("step.started", "step.reset"): self.steps[frame.scope, data["step"]] = Step()
+        elif kind in ("note", "command.requested") and "step" not in data: return  # Of a world.
         else:
             step = self.steps.setdefault((frame.scope, data["step"]), Step())
             getattr(self, "on_" + kind.replace(".", "_"))(frame, data, step, data.get("item"))
@@ -125,8 +131,34 @@ class Told:
     def on_agent_finished(self, frame, data, step, item):
         outcome = self.member(frame, "outcome") or {}
         output = outcome.get("output")
-        step.given[item] = frame.seq, output
+        step.given[item] = frame.seq, output, outcome
+        step.told[item, "events"] = step.told[item, "commands"] = 0
         if output is not None: self.follows(frame, step, item, output, "output")
+
+    def tells(self, frame, data, step, item, member, place):
+        """Whether a frame is of the next event or command of the outcome, and in its words."""
+        seq, _, outcome = step.given.get(item, (None, None, {}))
+        at, all_ = step.told.get((item, member), 0), outcome.get(member) or []
+        right = place == {"frame": seq, "path": "/outcome/%s/%d" % (member, at)}
+        right = right and data.get("index") == at < len(all_) and self.rules >= COMMANDS_SINCE
+        right = right and all_[at].get("type") == data["type"]
+        right = right and (member == "events" or all_[at].get("topic") == data["topic"])
+        self.blame(frame, not right, "it is not the next of the %s that its agent gave" % member)
+        step.told[item, member] = at + 1
+
+    def on_note(self, frame, data, step, item):
+        self.tells(frame, data, step, item, "events", data["event"])
+
+    def on_command_requested(self, frame, data, step, item):
+        self.tells(frame, data, step, item, "commands", data["command"])
+
+    def has_told(self, frame, step, item):
+        """Whether every event and command of an outcome that counts has its frame."""
+        outcome = step.given.get(item, (None, None, {}))[2]
+        for member in ("events", "commands"):
+            left = step.told.get((item, member), 0) != len(outcome.get(member) or [])
+            words = "some of the events or commands that its agent gave have no frame"
+            self.blame(frame, left and self.rules >= COMMANDS_SINCE, words)
 
     # ---- What steps gave -------------------------------------------------------------------------
     def on_webhook_delivered(self, frame, data, step, _):
@@ -153,8 +185,9 @@ class Told:
         elif "agent" not in work: self.found.made += self.own
 
     def on_item_completed(self, frame, data, step, item):
+        self.has_told(frame, step, item)
         if data.get("skipped") is not None: return
-        seq, output = step.given.get(item, (None, None))
+        seq, output, _ = step.given.get(item, (None, None, None))
         named = data.get("output_from") or {}
         right = isinstance(output, dict) and named.get("frame") == seq
         right = right and named.get("path") == "/outcome/output"

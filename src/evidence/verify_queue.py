@@ -77,9 +77,12 @@ class Plan:
     def place(self, name): return [one["name"] for one in self.responders].index(name)
 
     def entries(self, name, reply=None):
-        """What a responder makes of a trigger, or of the reply to what it asked."""
+        """What a responder makes of a trigger, or of the reply to what it asked; what it publishes
+        comes last."""
         one = self.by_name.get(name, {"work": {}})
-        return one.get("then", []) if reply else one["work"].get("emit", [])
+        told = [{"make": {"publish": one["publish"]}}] if "publish" in one else []
+        if reply: return one.get("then", []) + (told if "emit" not in one["work"] else [])
+        return one["work"].get("emit", []) + told if "emit" in one["work"] else []
 
 class Queue:
     """The world of a run, and the cursor of its responders."""
@@ -159,6 +162,11 @@ class Queue:
 
     def move(self, before, after):
         for one in self.asked.values(): one.state = after if one.state == before else one.state
+
+    def whole(self, frame, data):
+        """What a frame about a world says, with the members that are kept apart."""
+        names = (one["path"][1:] for one in frame.ext)
+        return dict(data, **{name: self.member(frame, name) for name in names})
 
     def follow(self, frame, data):
         """What responders asked begins and ends."""

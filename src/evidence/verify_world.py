@@ -18,6 +18,7 @@ MAX_WORLD = 1 << 28  # The most bytes of frames and blobs of which a world is he
 ABOUT = "object.created", "object.patched", "relation.created", "relation.removed", "note"
 DECIDED = ("responder.fired", "responder.completed", "responder.failed", "output.rejected",
            "kit.loaded", "budget.exhausted")
+TOLD = "command.requested"
 BEGIN = "run.created", "branch.created", "recompute.created"
 CALLS = "llm.request", "llm.response", "tool.called", "tool.returned"
 
@@ -28,6 +29,7 @@ SHAPES = {
     "relation.created": {"id": str, "type": str, "source_id": str, "target_id": str,
                          "data?": dict},
     "relation.removed": {"id": str}, "note": {},
+    "command.requested": {"derived": dict, "topic": str, "type": str, "suppressed?": bool},
     "responder.fired": {"candidates": list},
     "responder.completed": {"address": str, "responder": str, "skipped?": list},
     "responder.failed": {"code": str, "message": str, "responder": str, "address?": str,
@@ -39,6 +41,11 @@ SHAPES = {
                          "event_count": int, "reasons": list},
     "budget.raised": {"by": dict, "reason?": str, "max_events?": int, "max_wall_ms?": int,
                       "max_llm_cost_micro_usd?": int, "max_recursion_depth?": int}}
+
+def is_of_world(kind, data):
+    """Whether a frame is about a world: steps have some of the same types."""
+    needs = {"budget.exhausted": ["reasons"], TOLD: ["derived"]}.get(kind, [])
+    return kind in SHAPES and set(needs) <= set(data) and (kind != "note" or "step" not in data)
 
 def is_call(frame, data):
     """Whether a responder asked, or had asked: its step or scope begins with @."""
@@ -67,13 +74,12 @@ class World(object if MISSING else QUEUE.Queue):
         late, self.at = frame.at < self.at, max(self.at, frame.at)
         if kind in BEGIN: self.created(frame, data)
         if self.plan is None:
-            about = kind in SHAPES and (kind != "budget.exhausted" or "reasons" in data)
-            wrong_if(about, "the run loads no worlds", frame.id)
+            wrong_if(is_of_world(kind, data), "the run loads no worlds", frame.id)
             return
         posted = kind.startswith("x.") and self.is_posted(data)
         timer = kind == "timer.fired" and self.is_of_responder(data)
         if timer: self.judge_timer(frame)
-        about = kind in SHAPES and (kind != "budget.exhausted" or "reasons" in data)
+        about = is_of_world(kind, data)
         if about and frame.ext: data = self.whole(frame, data)
         early = "it is from before the frame before it"
         wrong_if(late and (posted or about or timer), early, frame.id)
@@ -81,7 +87,7 @@ class World(object if MISSING else QUEUE.Queue):
             try: self.judge(frame, data, posted or "post" in data)
             except Wrong as wrong: raise Wrong(wrong.reason, wrong.frame or frame.id)
         self.follow(frame, data)
-        counts = kind in ABOUT or kind.startswith("x.") or is_call(frame, data)
+        counts = about and kind in ABOUT or kind.startswith("x.") or is_call(frame, data)
         self.deepen(frame, counts)
         if about: self.apply(frame, data)
         elif timer: self.fire_timer(frame, data)
@@ -95,11 +101,6 @@ class World(object if MISSING else QUEUE.Queue):
             wrong_if(data.get("world") is not None, "it is not the end of the run", frame.id)
         if self.size > MAX_WORLD: raise TooLarge("the world of %s is too large" % self.stream)
         self.advance()
-
-    def whole(self, frame, data):
-        """What a frame about a world says, with the members that are kept apart."""
-        names = (one["path"][1:] for one in frame.ext)
-        return dict(data, **{name: self.member(frame, name) for name in names})
 
     def created(self, frame, data):
         """The definition that holds from here on, and the goal."""
@@ -261,7 +262,7 @@ class World(object if MISSING else QUEUE.Queue):
             responder, verdict = self.plan.by_name[one["responder"]], one["verdict"]
             work, reacts, items = responder["work"], verdict == "fired", one.get("items")
             task = next((name for name in ("ask", "run") if name in work), None)
-            entries = len(work.get("emit", []))
+            entries = len(self.plan.entries(one["responder"])) if "emit" in work else 0
             made = one.get("entries", 0), one.get("task"), items is not None
             right = made == ((entries, task, "for_each" in responder) if reacts else
                              (0, None, False))
@@ -328,6 +329,7 @@ class World(object if MISSING else QUEUE.Queue):
             key = key_of("relation", made["type"], data["source_id"], data["target_id"])
             right = "id" in made or data["id"] == object_id(made["type"], key)
             wrong_if(not right, "its id does not follow from its ends")
+        elif what == "publish": wrong_if((kind, data["type"]) != (TOLD, "emit"), strange)
         else: wrong_if((what, kind) not in (("patch", "object.patched"),
                                             ("remove", "relation.removed")), strange)
 
@@ -336,7 +338,8 @@ class World(object if MISSING else QUEUE.Queue):
         entry, _ = self.follows(frame, *map(derived.get, ("responder", "item", "entry")))
         (what, _), = entry["make"].items()
         kinds = {"object": ["object.created"], "patch": ["object.patched"],
-                 "relation": ["relation.created"], "remove": ["relation.removed"]}[what]
+                 "relation": ["relation.created"], "remove": ["relation.removed"],
+                 "publish": []}[what]
         if what == "object" and entry.get("if_exists") == "patch": kinds.append("object.patched")
         wrong_if(data["type"] not in kinds, "it is not what its entry makes")
 
@@ -446,6 +449,8 @@ class World(object if MISSING else QUEUE.Queue):
             if kind == "budget.raised": self.take_up(self.failing)
             self.reopen()
         if kind in ABOUT: self.change(frame, data)
+        elif kind == TOLD:
+            self.passed(self.place(*map(data["derived"].get, ("responder", "item", "entry"))))
         elif kind == "kit.loaded": self.loaded = True
         elif kind == "responder.fired": self.fire(data["candidates"])
         elif kind == "responder.completed":

@@ -47,6 +47,16 @@ impl AppendedFrame {
         format!("{}#{}", self.run, self.record.seq)
     }
 
+    /// The frame as it is stored.
+    pub(crate) fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Its bytes as they are stored.
+    pub(crate) fn body(&self) -> &str {
+        &self.record.body
+    }
+
     /// Its number in its run.
     pub fn seq(&self) -> u64 {
         self.record.seq

@@ -3,6 +3,7 @@
 pub mod approvals;
 mod current_output;
 pub mod diff;
+pub mod emitted;
 pub mod event_page;
 pub mod find;
 pub mod frame_page;

@@ -163,7 +163,9 @@ impl WorldTimelineBuilder {
             | WorldEvent::RelationCreated(_)
             | WorldEvent::RelationRemoved(_)
             | WorldEvent::Noted(_) => self.add(frame, event.subject()),
-            WorldEvent::BudgetExhausted(_) | WorldEvent::BudgetRaised(_) => self.add(frame, None),
+            WorldEvent::Commanded(_)
+            | WorldEvent::BudgetExhausted(_)
+            | WorldEvent::BudgetRaised(_) => self.add(frame, None),
             WorldEvent::Fired(fired) => {
                 let fires = |verdict| verdict == FiringVerdict::Fired;
                 let all = fired.candidates.iter();

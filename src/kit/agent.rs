@@ -1,12 +1,13 @@
 //! Reads and checks one agent file.
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::{AgentFile, Prompt};
+use ktsu_ledger::event::plan::{AgentCommands, AgentFile, Prompt};
+use ktsu_ledger::topic::TopicPattern;
 
 use super::read::{Fields, KitReader, member, members};
 use super::schemas::{Params, optional_params, reserved_fields};
 use super::shape::PARAMS;
-use super::shape::agent::{AGENT, OUTPUT};
+use super::shape::agent::{AGENT, COMMANDS, OUTPUT};
 use super::tools::ServerCall;
 use super::{env_isolation, prompt, secret_flow, tools};
 use ktsu_config::fault::{Fault, FaultCode};
@@ -58,11 +59,13 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
     }
     let servers = fields.read("servers", |node| tools::read(reader, node, params.as_ref()));
     let output = output(reader, &fields);
+    let commands = fields.read("commands", |node| commands(reader, node));
     let has_version = fields.key("version").is_some();
     let (group, group_place) = group?;
     let prompt = prompt?;
     Some(AgentDraft {
         plan: AgentFile {
+            commands,
             group,
             max_turns,
             name: name?.0,
@@ -90,6 +93,27 @@ fn group(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<(String, Sou
         return reader.bad_value(node, "model must be the name of a model group");
     }
     Some((group.to_owned(), node.place))
+}
+
+/// What it may command.
+fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands> {
+    let fields = reader.shaped(node, &COMMANDS)?;
+    let topics = fields.get("emit")?;
+    let list = reader.list(topics, "emit")?;
+    let emit: Option<Vec<&str>> = list
+        .iter()
+        .map(|topic| reader.string(topic, "an entry of emit"))
+        .collect();
+    let emit = emit?;
+    match TopicPattern::of_list(emit.iter().copied()) {
+        Ok(_) => Some(AgentCommands {
+            emit: emit.into_iter().map(str::to_owned).collect(),
+        }),
+        Err(error) => {
+            let fault = Fault::new(FaultCode::BadValue, topics.place, error.to_string());
+            reader.reject(fault.hint("emit: [claim.verified, claim.*]"))
+        }
+    }
 }
 
 /// None and 0 are the default.

@@ -245,9 +245,6 @@ impl Shared {
         if let Some(step) = self.peers.lacks_runtime_for(definition) {
             return Err(InvokeError::NoRuntime(step).into());
         }
-        if let Some(what) = definition.not_runnable() {
-            return Err(InvokeError::NotRunnable(what).into());
-        }
         match self.peers.missing_group(definition) {
             Some(group) => Err(CommandError::NoGroup(group)),
             None => Ok(()),

@@ -185,9 +185,6 @@ pub enum InvokeError {
     /// The workflow has an agent step, and nothing is there to run it.
     #[error("step {0} is an agent step, and no runtime is configured")]
     NoRuntime(String),
-    /// Something in it is beyond this version.
-    #[error("{0}")]
-    NotRunnable(String),
     /// Each principal needs a value of its own for a secret, and the caller has none.
     #[error("{principal} has no value for {variable}, and there is no common one")]
     NoKey {
@@ -332,9 +329,6 @@ impl Orchestrator {
         shared.has_room()?;
         if let Some(step) = shared.peers.lacks_runtime_for(definition) {
             return Err(InvokeError::NoRuntime(step));
-        }
-        if let Some(what) = definition.not_runnable() {
-            return Err(InvokeError::NotRunnable(what));
         }
         let (workflow, principal) = (&request.workflow, &request.principal);
         if let Some(variable) = shared.secrets.lacks_value(workflow, principal) {

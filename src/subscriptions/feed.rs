@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use ktsu_history::emitted;
 use ktsu_history::event_page::{self, AppendedFrame, AppendedPage};
 use ktsu_ledger::store::StoreError;
 use ktsu_readers::ReaderPool;
@@ -155,6 +156,16 @@ impl EventFeed {
         newest.take(from, next, is_end.then_some(commits), &frames);
         drop(newest);
         Ok(page_of(frames.into_iter(), next, is_end, &wanted))
+    }
+
+    /// What a frame tells about its topic: JSON.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn told(&self, frame: &Arc<AppendedFrame>) -> Result<String, StoreError> {
+        let frame = Arc::clone(frame);
+        let told = move |reader: &dyn ktsu_ledger::store::Reader| emitted::told(reader, &frame);
+        self.0.readers.with(told).await
     }
 
     async fn read(&self, from: u64) -> Result<AppendedPage, StoreError> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ktsu_delivery::{DeadLetter, DeliveryRetry, FramePattern, SubscriptionState};
+use ktsu_delivery::{DeadLetter, DeliveryFilter, DeliveryRetry, SubscriptionState};
 use ktsu_egress::{self as egress, SlotKind};
 use ktsu_environment::subscription_secrets::ResolvedSubscription;
 use ktsu_environment::subscriptions::{GIVEN_PREFIX, MAX_SUBSCRIPTIONS};
@@ -91,8 +91,8 @@ pub struct SubscriptionView {
 /// A subscription to add.
 #[derive(Debug, Clone)]
 pub struct NewSubscription {
-    /// Which frames.
-    pub pattern: FramePattern,
+    /// Which frames, or which topics.
+    pub filter: DeliveryFilter,
     /// Where they go.
     pub url: String,
     /// The template of the secret, as it is recorded.
@@ -249,13 +249,15 @@ impl Subscriptions {
         }
         let id = format!("{GIVEN_PREFIX}{}", uuid::Uuid::now_v7().simple());
         let actor = Actor::Principal(new.by.id.clone());
+        let (pattern, topics) = new.filter.to_recorded();
         let added = DeliveryEvent::Added(SubscriptionAdded {
             attempts: new.retry.attempts,
             backoff_ms: new.retry.backoff_ms,
             by: Some(new.by),
             from: service.feed.last_position().await?,
-            pattern: new.pattern.to_string(),
+            pattern,
             secret: new.secret,
+            topics,
             url: new.url,
         });
         service.record(&id, actor, added).await?;
@@ -395,13 +397,15 @@ impl Service {
             Some(recorded) => recorded.from,
             None => self.feed.last_position().await?,
         };
+        let (pattern, topics) = declared.filter.to_recorded();
         let added = SubscriptionAdded {
             attempts: declared.retry.attempts,
             backoff_ms: declared.retry.backoff_ms,
             by: None,
             from,
-            pattern: declared.pattern.to_string(),
+            pattern,
             secret: format!("{{{{ env.{} }}}}", declared.secret.variable),
+            topics,
             url: declared.url.clone(),
         };
         if known.state.is_active() && recorded == Some(&added) {
@@ -426,13 +430,13 @@ impl Service {
             cursor: recorded.cursor,
             ..DeliveryStatus::default()
         }));
-        let Some((pattern, url, key)) = target(&recorded.state, secret) else {
+        let Some((filter, url, key)) = target(&recorded.state, secret) else {
             tracing::warn!(subscription = id, "nothing is delivered: it cannot be read");
             return;
         };
         let worker = DeliveryWorker::new(WorkerParts {
             id: id.to_owned(),
-            pattern,
+            filter,
             url,
             key,
             recorded,
@@ -470,14 +474,14 @@ impl Service {
     }
 }
 
-/// Which frames go where, and the key that signs them.
+/// What goes where, and the key that signs them.
 fn target(
     state: &SubscriptionState,
     secret: &Secret,
-) -> Option<(FramePattern, String, WebhookKey)> {
+) -> Option<(DeliveryFilter, String, WebhookKey)> {
     let added = state.added.as_ref()?;
-    let pattern = added.pattern.parse().ok()?;
-    Some((pattern, added.url.clone(), WebhookKey::of(secret)?))
+    let filter = DeliveryFilter::recorded(&added.pattern, added.topics.as_deref())?;
+    Some((filter, added.url.clone(), WebhookKey::of(secret)?))
 }
 
 /// The variable that a template names, and nothing else.

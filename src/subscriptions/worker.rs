@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, HeaderValue, Method, header};
-use ktsu_delivery::{AttemptFailure, DeliveryWindow, FramePattern, MAX_DEAD, delivery_id};
+use ktsu_delivery::{AttemptFailure, DeliveryFilter, DeliveryWindow, MAX_DEAD, delivery_id};
 use ktsu_egress::{self as egress, EgressErrorCode, EgressRequest};
+use ktsu_history::emitted::topic_of;
 use ktsu_history::event_page::AppendedFrame;
 use ktsu_ledger::event::{DeliveryDead, DeliveryEvent};
 use ktsu_ledger::store::StoreError;
@@ -35,7 +36,7 @@ const MAX_UNSAVED_SEARCH: u64 = 10_000;
 /// What a task works with.
 pub(crate) struct WorkerParts {
     pub(crate) id: String,
-    pub(crate) pattern: FramePattern,
+    pub(crate) filter: DeliveryFilter,
     pub(crate) url: String,
     pub(crate) key: WebhookKey,
     pub(crate) recorded: RecordedSubscription,
@@ -80,6 +81,14 @@ pub struct DeliveryFailure {
     pub at: Timestamp,
 }
 
+/// A frame, and what is sent of it.
+#[derive(Clone)]
+struct Outgoing {
+    frame: Arc<AppendedFrame>,
+    /// What it tells about its topic; absent: the frame is sent as it is.
+    told: Option<Bytes>,
+}
+
 /// The outcome of one attempt.
 struct Attempt {
     frame: Arc<AppendedFrame>,
@@ -90,7 +99,7 @@ struct Attempt {
 pub(crate) struct DeliveryWorker {
     parts: WorkerParts,
     stream: StreamId,
-    window: DeliveryWindow<Arc<AppendedFrame>>,
+    window: DeliveryWindow<Outgoing>,
     /// Frames that are dead, by position, and not being sent again.
     resting: BTreeSet<u64>,
     /// Dead frames that are to be sent again, and are not in the window yet.
@@ -131,8 +140,8 @@ impl DeliveryWorker {
             if !is_open || !self.read_more().await {
                 break;
             }
-            while let Some(frame) = self.start() {
-                sending.spawn(self.attempt(frame));
+            while let Some(outgoing) = self.start() {
+                sending.spawn(self.attempt(outgoing));
             }
             self.note();
             // Searching a long ledger does not keep it from anything else.
@@ -183,7 +192,7 @@ impl DeliveryWorker {
             && (!self.is_at_end || !self.redriven.is_empty())
     }
 
-    fn start(&mut self) -> Option<Arc<AppendedFrame>> {
+    fn start(&mut self) -> Option<Outgoing> {
         match self.is_stalled() {
             true => None,
             false => self.window.start(self.now()).map(|(_, frame)| frame),
@@ -218,15 +227,20 @@ impl DeliveryWorker {
             let page = page.await?;
             self.redriven.remove(&position);
             match page.frames.into_iter().next() {
-                Some(frame) => self.push(frame, true),
+                Some(frame) => self.push(frame, true).await?,
                 // No frame of a run stands there, so there is nothing that could be sent.
                 None => self.parts.journal.note_settled(&self.parts.id, position),
             }
             return Ok(());
         }
         let from = self.window.scanned().saturating_add(1);
-        let pattern = &self.parts.pattern;
-        let wanted = |frame: &AppendedFrame| pattern.matches(&frame.kind);
+        let filter = &self.parts.filter;
+        let wanted = |frame: &AppendedFrame| match filter {
+            DeliveryFilter::Frames(pattern) => pattern.matches(&frame.kind),
+            DeliveryFilter::Topics(topics) => {
+                topic_of(frame).is_some_and(|topic| topics.matches(&topic))
+            }
+        };
         let page = self.parts.feed.page(from, wanted).await?;
         self.is_at_end = page.is_end;
         for frame in page.frames {
@@ -236,18 +250,30 @@ impl DeliveryWorker {
             // It died before the cursor was recorded.
             match self.resting.contains(&frame.position) {
                 true => self.window.search_reached(frame.position),
-                false => self.push(frame, false),
+                false => self.push(frame, false).await?,
             }
         }
         self.window.search_reached(page.next.saturating_sub(1));
         Ok(())
     }
 
-    fn push(&mut self, frame: Arc<AppendedFrame>, is_redriven: bool) {
+    async fn push(
+        &mut self,
+        frame: Arc<AppendedFrame>,
+        is_redriven: bool,
+    ) -> Result<(), StoreError> {
+        let told = match &self.parts.filter {
+            DeliveryFilter::Frames(_) => None,
+            DeliveryFilter::Topics(_) => {
+                let told = self.parts.feed.told(&frame).await?;
+                Some(Bytes::from(told))
+            }
+        };
         let (position, run, now) = (frame.position, frame.run.clone(), self.now());
-        let bytes = frame.bytes();
-        self.window
-            .push(position, run, (frame, bytes), is_redriven, now);
+        let bytes = frame.bytes() + told.as_ref().map_or(0, Bytes::len);
+        let outgoing = (Outgoing { frame, told }, bytes);
+        self.window.push(position, run, outgoing, is_redriven, now);
+        Ok(())
     }
 
     /// Everything that is dead now is sent again.
@@ -257,8 +283,9 @@ impl DeliveryWorker {
     }
 
     /// One attempt at a frame.
-    fn attempt(&self, frame: Arc<AppendedFrame>) -> impl Future<Output = Attempt> + Send + use<> {
-        let request = self.request(&frame);
+    fn attempt(&self, outgoing: Outgoing) -> impl Future<Output = Attempt> + Send + use<> {
+        let request = self.request(&outgoing);
+        let frame = outgoing.frame;
         let egress = self.parts.egress.clone();
         async move {
             let result = match request {
@@ -269,11 +296,14 @@ impl DeliveryWorker {
         }
     }
 
-    /// The frame, signed as Standard Webhooks defines.
-    fn request(&self, frame: &AppendedFrame) -> Option<EgressRequest> {
+    /// The frame, or what it tells, signed as Standard Webhooks defines.
+    fn request(&self, Outgoing { frame, told }: &Outgoing) -> Option<EgressRequest> {
         let id = delivery_id(&self.stream, &frame.run, frame.seq());
         let at = (self.parts.journal.now().as_micros() / 1_000_000).to_string();
-        let body = Bytes::copy_from_slice(frame.text().as_bytes());
+        let body = match told {
+            Some(told) => told.clone(),
+            None => Bytes::copy_from_slice(frame.text().as_bytes()),
+        };
         let signature = self.parts.key.sign(&id, &at, &body)?;
         let mut headers = HeaderMap::new();
         let json = HeaderValue::from_static("application/json");

@@ -101,7 +101,7 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 impl Driven {
     pub(crate) fn invoke(plan: Value, body: Value) -> Self {
         let loads_worlds = plan.get("worlds").is_some();
-        Self::invoke_under(crate::rules::of_new_run(loads_worlds), plan, body)
+        Self::invoke_under(crate::rules::RULES, plan, body)
     }
 
     /// A run that records these decision rules.

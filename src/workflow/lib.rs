@@ -10,6 +10,7 @@
 
 pub mod admit;
 pub mod airlock;
+pub mod commands;
 pub mod defaults;
 pub mod definition;
 pub mod effects;

@@ -1,6 +1,9 @@
-//! Why what a runtime reports as the end of a task is no output.
+//! What a runtime reports as the end of a task: why it is no output, and what it asks for besides.
 
+use ktsu_ledger::topic::TopicPattern;
 use serde_json::Value;
+
+use crate::commands::{OutcomeCommand, read_commands, read_events};
 
 /// The longest error code that is taken from a runtime.
 const MAX_CODE: usize = 64;
@@ -19,42 +22,97 @@ pub(crate) struct OutcomeRefusal {
     pub(crate) raw: Option<&'static str>,
 }
 
-/// Why an outcome has no output to check, which must be of a certain kind.
+/// What an outcome has beside its output, once it is known to be carried out.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct OutcomeExtras {
+    /// The types of its events, in order.
+    pub(crate) events: Vec<String>,
+    /// The topics that it emits, in the order of its commands.
+    pub(crate) emitted: Vec<String>,
+}
+
+/// What an outcome asks for besides its output; `emits` says which topics its agent may emit.
+///
+/// # Errors
+/// Its events or commands are not well formed, not permitted, or such as nothing carries out.
+pub(crate) fn extras(
+    outcome: &Value,
+    emits: Option<&TopicPattern>,
+) -> Result<OutcomeExtras, OutcomeRefusal> {
+    let malformed = |words: String| refused(outcome, "outcome_invalid", words);
+    let events = read_events(outcome.get("events")).map_err(malformed)?;
+    let commands = outcome.get("commands");
+    let read = read_commands(commands).map_err(malformed)?;
+    let mut emitted = Vec::with_capacity(read.len());
+    for command in read {
+        let OutcomeCommand::Emit { topic, .. } = command else {
+            let words = unsupported_commands(commands.unwrap_or(&Value::Null));
+            let words = words.unwrap_or_default();
+            return Err(refused(outcome, "command_not_supported", words));
+        };
+        if !emits.is_some_and(|emits| emits.matches(&topic)) {
+            let words = format!("the agent does not declare that it emits {topic:?}");
+            return Err(refused(outcome, "command_not_permitted", words));
+        }
+        emitted.push(topic);
+    }
+    Ok(OutcomeExtras {
+        events: events.into_iter().map(|event| event.kind).collect(),
+        emitted,
+    })
+}
+
+/// Why an outcome has no output to check, which must be of a certain kind. No commands are taken.
 pub(crate) fn refusal(
     outcome: &Value,
     is_output: impl Fn(&Value) -> bool,
 ) -> Option<OutcomeRefusal> {
-    let refused = |code: &str, message: String, raw: &'static str| {
-        let raw = outcome
-            .pointer(raw.trim_start_matches("/outcome"))
-            .map(|_| raw);
-        Some(OutcomeRefusal {
-            code: code.to_owned(),
-            message,
-            raw,
+    let commands = outcome.get("commands").unwrap_or(&Value::Null);
+    error_of(outcome)
+        .or_else(|| {
+            let words = unsupported_commands(commands)?;
+            Some(refused(outcome, "command_not_supported", words))
         })
+        .or_else(|| output_refusal(outcome, is_output))
+}
+
+/// The error that an outcome is, if it is one.
+pub(crate) fn error_of(outcome: &Value) -> Option<OutcomeRefusal> {
+    let error = outcome.get("error").filter(|error| !error.is_null())?;
+    let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
+    let code = match text("code") {
+        code if is_code(code) => code,
+        _ => "agent_failed",
     };
-    if let Some(error) = outcome.get("error").filter(|error| !error.is_null()) {
-        let text = |name: &str| error.get(name).and_then(Value::as_str).unwrap_or_default();
-        let code = match text("code") {
-            code if is_code(code) => code,
-            _ => "agent_failed",
-        };
-        let message = match error.as_str().unwrap_or_else(|| text("message")) {
-            "" => "the agent failed".to_owned(),
-            message => message.to_owned(),
-        };
-        return refused(code, message, "/outcome/raw_output");
-    }
-    if let Some(words) = unsupported_commands(outcome.get("commands").unwrap_or(&Value::Null)) {
-        return refused("command_not_supported", words, "/outcome/output");
-    }
+    let message = match error.as_str().unwrap_or_else(|| text("message")) {
+        "" => "the agent failed",
+        message => message,
+    };
+    Some(OutcomeRefusal {
+        code: code.to_owned(),
+        message: message.to_owned(),
+        raw: outcome.get("raw_output").map(|_| "/outcome/raw_output"),
+    })
+}
+
+/// Why the output of an outcome is not one of a certain kind.
+pub(crate) fn output_refusal(
+    outcome: &Value,
+    is_output: impl Fn(&Value) -> bool,
+) -> Option<OutcomeRefusal> {
+    let words = "the output is no JSON object".to_owned();
     match outcome.get("output") {
         Some(output) if is_output(output) => None,
-        _ => {
-            let words = "the output is no JSON object".to_owned();
-            refused("output_invalid", words, "/outcome/output")
-        }
+        _ => Some(refused(outcome, "output_invalid", words)),
+    }
+}
+
+/// A refusal of what has an output, perhaps.
+pub(crate) fn refused(outcome: &Value, code: &str, message: String) -> OutcomeRefusal {
+    OutcomeRefusal {
+        code: code.to_owned(),
+        message,
+        raw: outcome.get("output").map(|_| "/outcome/output"),
     }
 }
 
@@ -64,7 +122,7 @@ fn is_code(text: &str) -> bool {
     (1..=MAX_CODE).contains(&text.len()) && text.bytes().all(plain)
 }
 
-/// What is commanded, if anything is: nothing executes commands yet (decision W5).
+/// What is commanded, if anything is (decision W5).
 fn unsupported_commands(commands: &Value) -> Option<String> {
     let list = match commands {
         Value::Null => return None,

@@ -53,7 +53,8 @@ pub(super) fn merge(into: &mut Value, more: Value) {
     }
 }
 
-/// A plan with the agents the tests know: `plain` takes anything; `strict` has schemas; `reflects`
+/// A plan with the agents the tests know: `plain` takes anything; `tells`
+/// also emits what begins with `claim.`; `strict` has schemas; `reflects`
 /// looks at each draft again; `doubts` only where its confidence is low.
 pub(crate) fn plan(workflows: Value) -> Value {
     let file = |name: &str, more: Value| {
@@ -66,6 +67,7 @@ pub(crate) fn plan(workflows: Value) -> Value {
         "properties": {"ktsu_confidence": {"type": "number"}}});
     json!({"format": 1, "root": "main", "workflows": workflows, "agents": {
         "plain": file("plain", json!({})),
+        "tells": file("tells", json!({"commands": {"emit": ["claim.*"]}})),
         "acts": file("acts", json!({"servers": servers()})),
         "strict": file("strict", json!({
             "output": {"type": "object", "required": ["v", "ktsu_confidence"],

@@ -5,7 +5,7 @@
 //! record the number of the run they come from.
 //!
 //! A fix that makes the same inputs lead to other frames is a method here, which is true from some
-//! number on, and the deciding code calls it. New runs record [`of_new_run`].
+//! number on, and the deciding code calls it. New runs record [`RULES`].
 
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame};
@@ -16,19 +16,10 @@ use ktsu_projections::run::RunState;
 /// 1. What ktsu decided first.
 /// 2. See the methods of [`DecisionRules`]; and under a budget calls reserve by model group, which
 ///    the fold looks at: [`ktsu_projections::run::RESERVING_RULES`].
-/// 3. Those of runs that load worlds. Everything else is as under 2.
-pub const RULES: u32 = 3;
-
-/// The newest rules of runs that load no worlds. An earlier ktsu can decide them, too.
-pub const RULES_WITHOUT_WORLDS: u32 = 2;
-
-/// The rules that a new run records.
-pub fn of_new_run(loads_worlds: bool) -> u32 {
-    match loads_worlds {
-        true => RULES,
-        false => RULES_WITHOUT_WORLDS,
-    }
-}
+/// 3. Those of runs that load worlds. Everything else is as under 2. Runs without worlds went on
+///    recording 2.
+/// 4. Events of outcomes become notes, and commands are carried out. Every new run records them.
+pub const RULES: u32 = 4;
 
 /// The rules a run is decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,6 +102,12 @@ impl DecisionRules {
     pub fn reserved_fields_are_never_missing(self) -> bool {
         self.0 >= 2
     }
+
+    /// Whether the events of an outcome become notes, and its commands are carried out. Under earlier
+    /// rules any command fails its step, and events stay in the outcome.
+    pub fn carries_out_commands(self) -> bool {
+        self.0 >= 4
+    }
 }
 
 /// The number that a frame names, for itself and the frames after it.
@@ -140,8 +137,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_runs_that_load_worlds_record_the_rules_of_worlds() {
-        assert_eq!((of_new_run(false), of_new_run(true)), (2, 3));
+    fn commands_are_carried_out_from_rules_4_on() {
+        let carries_out = |rules| DecisionRules(rules).carries_out_commands();
+        assert_eq!([1, 2, 3, 4].map(carries_out), [false, false, false, true]);
     }
 
     #[test]

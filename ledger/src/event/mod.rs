@@ -7,6 +7,7 @@
 
 mod agent;
 mod branch;
+mod command;
 mod delivery;
 mod item;
 mod kv;
@@ -30,6 +31,7 @@ pub use agent::{
     ClaimedMetrics, FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted,
 };
 pub use branch::{BranchCreated, Effects};
+pub use command::{CommandKind, StepCommand, StepNote, WorldCommand};
 pub use delivery::{
     DeliveryAdvanced, DeliveryDead, DeliveryEvent, DeliveryRedriven, DeliverySettled,
     SubscriptionAdded, SubscriptionRemoved,
@@ -72,6 +74,7 @@ use serde::{Deserialize as _, Serialize};
 use serde_json::value::RawValue;
 
 use crate::canonical::CanonicalJson;
+use command::{AnyCommand, AnyNote, COMMAND_REQUESTED, NOTE};
 
 /// The member that brings a definition.
 pub(crate) const DEFINITION: &str = "definition";
@@ -308,7 +311,7 @@ where
     Option::<T>::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// The one type that two subjects share.
+/// A type that two subjects share, like those of [`command`].
 const BUDGET_EXHAUSTED: &str = "budget.exhausted";
 
 /// The two shapes of [`BUDGET_EXHAUSTED`]. A task of a step has a report, a world has reasons.
@@ -338,6 +341,8 @@ macro_rules! event_types {
                 match self {
                     $(Self::$subject($group::$variant(_)) => $name,)*
                     Self::World(WorldEvent::BudgetExhausted(_)) => BUDGET_EXHAUSTED,
+                    Self::World(WorldEvent::Commanded(_)) => COMMAND_REQUESTED,
+                    Self::Step(StepEvent::Noted(_)) => NOTE,
                     Self::Foreign { kind, .. } => kind,
                 }
             }
@@ -350,6 +355,8 @@ macro_rules! event_types {
                 match self {
                     $(Self::$subject($group::$variant(data)) => data.serialize(serializer),)*
                     Self::World(WorldEvent::BudgetExhausted(data)) => data.serialize(serializer),
+                    Self::World(WorldEvent::Commanded(data)) => data.serialize(serializer),
+                    Self::Step(StepEvent::Noted(data)) => data.serialize(serializer),
                     Self::Foreign { data, .. } => data.serialize(serializer),
                 }
             }
@@ -362,6 +369,14 @@ macro_rules! event_types {
                 use serde::Deserialize;
                 if kind == BUDGET_EXHAUSTED {
                     return AnyBudgetExhausted::deserialize(deserializer).map(Self::from);
+                }
+                if kind == COMMAND_REQUESTED {
+                    let any = AnyCommand::deserialize(deserializer)?;
+                    return any.into_event().map_err(serde::de::Error::custom);
+                }
+                if kind == NOTE {
+                    let any = AnyNote::deserialize(deserializer)?;
+                    return any.into_event().map_err(serde::de::Error::custom);
                 }
                 match kind {
                     $($name => Deserialize::deserialize(deserializer)
@@ -395,6 +410,7 @@ event_types! {
     "step.started" => Step::StepEvent::Started,
     "reserved.evaluated" => Step::StepEvent::ReservedEvaluated,
     "step.output_checked" => Step::StepEvent::OutputChecked,
+    "command.requested" => Step::StepEvent::Commanded,
     "step.completed" => Step::StepEvent::Completed,
     "step.failed" => Step::StepEvent::Failed,
     "step.skipped" => Step::StepEvent::Skipped,

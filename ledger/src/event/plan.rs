@@ -337,6 +337,9 @@ pub struct AgentPlan {
 /// An agent file (`spec` A10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentFile {
+    /// What it may command besides its output; absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands: Option<AgentCommands>,
     /// The model group; the gateway decides everything else (seed 000, invariant 17).
     pub group: String,
     /// Turns of the loop at the most.
@@ -355,6 +358,13 @@ pub struct AgentFile {
     pub servers: Vec<ServerPlan>,
     /// Semantic version; `0.0.0` where the file has none (decision K2).
     pub version: String,
+}
+
+/// `commands:` of an agent file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentCommands {
+    /// The topics it may emit: whole ones, beginnings followed by `.*`, or `*`.
+    pub emit: Vec<String>,
 }
 
 /// `prompt:` of an agent file.

@@ -2,12 +2,14 @@
 //!
 //! A step's life: pending → running (`step.started`) → complete | failed, or pending → skipped.
 //! `step.output_checked` comes between start and end if there is a schema, after the
-//! `reserved.evaluated` of an agent's output.
+//! `reserved.evaluated` of an agent's output. Behind it stand the events and commands of the outcome,
+//! `note` and `command.requested`.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::command::{StepCommand, StepNote};
 use crate::canonical::CanonicalJson;
 
 /// A fact about a step.
@@ -19,6 +21,10 @@ pub enum StepEvent {
     ReservedEvaluated(ReservedEvaluated),
     /// `step.output_checked`: the air-lock's verdict (seed 000, invariant 9).
     OutputChecked(OutputChecked),
+    /// `note`: an event of the outcome (seed 004).
+    Noted(StepNote),
+    /// `command.requested`: a command of the outcome; what it asks for may happen from here on.
+    Commanded(StepCommand),
     /// `step.completed`: running → complete.
     Completed(StepCompleted),
     /// `step.failed`: running → failed; the run fails with it (seed 000, invariant 11).
@@ -36,6 +42,8 @@ impl StepEvent {
             Self::Started(event) => &event.step,
             Self::ReservedEvaluated(event) => &event.step,
             Self::OutputChecked(event) => &event.step,
+            Self::Noted(event) => &event.step,
+            Self::Commanded(event) => &event.step,
             Self::Completed(event) => &event.step,
             Self::Failed(event) => &event.step,
             Self::Skipped(event) => &event.step,
@@ -43,11 +51,13 @@ impl StepEvent {
         }
     }
 
-    /// The item of a fan-out whose output is checked.
+    /// The item of a fan-out whose outcome it is about.
     pub fn item(&self) -> Option<u32> {
         match self {
             Self::ReservedEvaluated(event) => event.item,
             Self::OutputChecked(event) => event.item,
+            Self::Noted(event) => event.item,
+            Self::Commanded(event) => event.item,
             Self::Started(_)
             | Self::Completed(_)
             | Self::Failed(_)

@@ -11,6 +11,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::Role;
+use super::command::WorldCommand;
 use super::start::Principal;
 use super::step::Violation;
 use crate::canonical::CanonicalJson;
@@ -29,6 +30,8 @@ pub enum WorldEvent {
     RelationRemoved(RelationRemoved),
     /// `note`: a remark. It changes nothing.
     Noted(Note),
+    /// `command.requested` (decision): a responder's `publish`. It changes nothing.
+    Commanded(WorldCommand),
     /// `responder.fired` (decision): a trigger was taken, and its candidates evaluated.
     Fired(ResponderFired),
     /// `responder.completed` (decision): a responder reacted to all of a reply or an output.
@@ -57,7 +60,8 @@ impl WorldEvent {
             | Self::RelationCreated(_)
             | Self::RelationRemoved(_)
             | Self::Noted(_) => self.by().is_some() && self.post().is_some(),
-            Self::Fired(_)
+            Self::Commanded(_)
+            | Self::Fired(_)
             | Self::Completed(_)
             | Self::Failed(_)
             | Self::Rejected(_)
@@ -79,7 +83,8 @@ impl WorldEvent {
             Self::RelationRemoved(event) => event.by.as_ref(),
             Self::Noted(event) => event.by.as_ref(),
             Self::BudgetRaised(event) => Some(&event.by),
-            Self::Fired(_)
+            Self::Commanded(_)
+            | Self::Fired(_)
             | Self::Completed(_)
             | Self::Failed(_)
             | Self::Rejected(_)
@@ -96,7 +101,8 @@ impl WorldEvent {
             Self::RelationCreated(event) => event.post.as_ref(),
             Self::RelationRemoved(event) => event.post.as_ref(),
             Self::Noted(event) => event.post.as_ref(),
-            Self::Fired(_)
+            Self::Commanded(_)
+            | Self::Fired(_)
             | Self::Completed(_)
             | Self::Failed(_)
             | Self::Rejected(_)
@@ -114,6 +120,7 @@ impl WorldEvent {
             Self::RelationCreated(event) => event.derived.as_ref(),
             Self::RelationRemoved(event) => event.derived.as_ref(),
             Self::Noted(event) => event.derived.as_ref(),
+            Self::Commanded(event) => Some(&event.derived),
             Self::Rejected(event) => Some(&event.derived),
             Self::Fired(_)
             | Self::Completed(_)
@@ -132,6 +139,7 @@ impl WorldEvent {
             Self::RelationCreated(event) => Some(&event.id),
             Self::RelationRemoved(event) => Some(&event.id),
             Self::Noted(_)
+            | Self::Commanded(_)
             | Self::Fired(_)
             | Self::Completed(_)
             | Self::Failed(_)

@@ -244,7 +244,7 @@ impl StepDetail {
             StepEvent::Started(_) => {
                 (self.started, self.waited) = (Some(at), WaitTime::default());
             }
-            StepEvent::OutputChecked(_) => {}
+            StepEvent::OutputChecked(_) | StepEvent::Noted(_) | StepEvent::Commanded(_) => {}
             StepEvent::ReservedEvaluated(one) => match one.item {
                 Some(item) => self.items.entry(item).or_default().said.take(one),
                 None => self.said.take(one),

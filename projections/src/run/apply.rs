@@ -241,6 +241,18 @@ impl RunState {
                     };
                 }
             }
+            StepEvent::Noted(note) => {
+                if let Some(task) = self.task_mut(scope, at, note.item) {
+                    task.notes += 1;
+                    task.last = frame.seq;
+                }
+            }
+            StepEvent::Commanded(command) => {
+                if let Some(task) = self.task_mut(scope, at, command.item) {
+                    task.commands += 1;
+                    task.last = frame.seq;
+                }
+            }
             StepEvent::Completed(done) => {
                 let held = match self.agents_output(frame, scope, at, done) {
                     Some(held) => Some(held),

@@ -55,6 +55,10 @@ pub struct AgentTask {
     pub evaluated: usize,
     /// The air-lock's verdict.
     pub checked: Option<bool>,
+    /// How many events of its outcome have their notes.
+    pub notes: u32,
+    /// How many commands of its outcome have their frames.
+    pub commands: u32,
     /// Reports of this attempt, in order.
     pub reports: Vec<AcceptedReport>,
     /// What the item gave, once it is settled.

@@ -516,6 +516,18 @@ fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing: bool) -> b
                 && may_have_output(step, work);
             running && (whole || has_ended(task, checked.attempt))
         }
+        // In order, behind the verdict; of what is skipped there is none.
+        StepEvent::Noted(note) => {
+            let next = |task: &&AgentTask| task.commands == 0 && task.notes == note.index;
+            let task = task_of(step, note.item).filter(next);
+            running && !failing && has_passed(task, note.attempt)
+        }
+        StepEvent::Commanded(command) => {
+            let next = |task: &&AgentTask| task.commands == command.index;
+            let task = task_of(step, command.item).filter(next);
+            let checked = |task: &&AgentTask| task.checked == Some(true);
+            running && !failing && has_passed(task.filter(checked), command.attempt)
+        }
         StepEvent::OutputChecked(checked) => {
             running && checked.attempt == step.attempt && may_have_output(step, work)
         }
@@ -555,6 +567,14 @@ fn has_ended(task: Option<&AgentTask>, attempt: u32) -> bool {
     task.is_some_and(|task| {
         let ended = matches!(task.phase, TaskPhase::Finished { .. });
         ended && task.attempt == attempt && task.checked.is_none()
+    })
+}
+
+/// Whether an attempt of a task has ended, and its output was not refused.
+fn has_passed(task: Option<&AgentTask>, attempt: u32) -> bool {
+    task.is_some_and(|task| {
+        let ended = matches!(task.phase, TaskPhase::Finished { .. });
+        ended && task.attempt == attempt && task.checked != Some(false)
     })
 }
 

@@ -91,7 +91,8 @@ pub fn is_world_event(event: &Event, scope: &str) -> bool {
             | WorldEvent::RelationCreated(_)
             | WorldEvent::RelationRemoved(_)
             | WorldEvent::Noted(_) => true,
-            WorldEvent::Fired(_)
+            WorldEvent::Commanded(_)
+            | WorldEvent::Fired(_)
             | WorldEvent::Completed(_)
             | WorldEvent::Failed(_)
             | WorldEvent::Rejected(_)

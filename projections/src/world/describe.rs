@@ -16,6 +16,10 @@ pub fn describe_world(event: &WorldEvent) -> String {
         ),
         WorldEvent::RelationRemoved(event) => format!("{}{by}", event.id),
         WorldEvent::Noted(_) => by.trim_start().to_owned(),
+        WorldEvent::Commanded(event) => match event.suppressed {
+            true => format!("{}: suppressed", event.topic),
+            false => event.topic.clone(),
+        },
         WorldEvent::Fired(event) => {
             let candidates = event.candidates.iter().map(|candidate| {
                 let verdict = match candidate.verdict {

@@ -104,6 +104,7 @@ impl World {
             WorldEvent::BudgetExhausted(_) => WorldChange::Exhausted,
             WorldEvent::BudgetRaised(_) => WorldChange::Raised,
             WorldEvent::Noted(_)
+            | WorldEvent::Commanded(_)
             | WorldEvent::Fired(_)
             | WorldEvent::Completed(_)
             | WorldEvent::Failed(_)

@@ -364,6 +364,7 @@ impl Responding {
             | WorldEvent::RelationCreated(_)
             | WorldEvent::RelationRemoved(_)
             | WorldEvent::Noted(_)
+            | WorldEvent::Commanded(_)
             | WorldEvent::Rejected(_)
             | WorldEvent::Fired(_)
             | WorldEvent::Completed(_)
@@ -402,6 +403,8 @@ impl Responding {
                 }
             }
             WorldEvent::Loaded(_) => self.is_loaded = true,
+            // Nobody reacts to it.
+            WorldEvent::Commanded(command) => self.pass_output(frame, &command.derived),
             WorldEvent::Rejected(rejected) => {
                 self.rejected = Some(Box::new(rejected.clone()));
             }

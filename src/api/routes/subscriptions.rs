@@ -16,7 +16,8 @@ use crate::access::Caller;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_delivery::retry::{DEFAULT_ATTEMPTS, DEFAULT_BACKOFF_MS, MAX_ATTEMPTS, MAX_BACKOFF_MS};
-use ktsu_delivery::{DeadLetter, DeliveryRetry, MAX_DEAD, PATTERN_SYNTAX};
+use ktsu_delivery::{DeadLetter, DeliveryFilter, DeliveryRetry, MAX_DEAD, PATTERN_SYNTAX};
+use ktsu_ledger::topic::TopicPatternError;
 use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
 use ktsu_subscriptions::{NewSubscription, SubscriptionView, named_variable};
@@ -171,7 +172,12 @@ fn new(body: wire::SubscriptionRequest, caller: Caller) -> Result<NewSubscriptio
     let fits = |syntax: &Option<Regex>, text: &str| {
         syntax.as_ref().is_some_and(|syntax| syntax.is_match(text))
     };
-    if !fits(&PATTERN, &body.pattern) {
+    let is_pattern = |pattern: &String| fits(&PATTERN, pattern);
+    if body.pattern.is_some() == body.topics.is_some() {
+        let words = "a subscription has either pattern or topics";
+        return Err(invalid(words).with_hint(r#""pattern": "run.completed""#));
+    }
+    if !body.pattern.as_ref().is_none_or(is_pattern) {
         return Err(invalid(
             "pattern must be a type of frames, object.*, * or a list with commas",
         ));
@@ -196,10 +202,20 @@ fn new(body: wire::SubscriptionRequest, caller: Caller) -> Result<NewSubscriptio
         let words = format!("backoff_ms must be an integer from 1 to {MAX_BACKOFF_MS}");
         return Err(invalid(&words));
     }
-    let pattern = body.pattern.parse().map_err(problems::pattern_error)?;
+    let filter = match (&body.pattern, &body.topics) {
+        (Some(pattern), _) => {
+            let pattern = pattern.parse().map_err(problems::pattern_error)?;
+            DeliveryFilter::Frames(pattern)
+        }
+        (None, topics) => {
+            let topics = topics.as_deref().unwrap_or_default().parse();
+            let wrong = |error: TopicPatternError| invalid(&format!("topics: {error}"));
+            DeliveryFilter::Topics(topics.map_err(wrong)?)
+        }
+    };
     let variable = named_variable(&body.secret).unwrap_or_default().to_owned();
     Ok(NewSubscription {
-        pattern,
+        filter,
         url: body.url,
         secret: format!("{{{{ env.{variable} }}}}"),
         variable,
@@ -228,6 +244,7 @@ fn shown(view: SubscriptionView) -> Option<wire::SubscriptionShown> {
     Some(wire::SubscriptionShown {
         id: view.id,
         pattern: added.pattern,
+        topics: added.topics,
         url: added.url,
         secret: added.secret,
         attempts: u64::from(added.attempts),

@@ -13,6 +13,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
 use ktsu_projections::run::reserved::is_reserved;
+use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 use serde_json::{Value, json};
 
 use super::content::too_large;
@@ -40,8 +41,44 @@ struct StepOutputs {
     replies: BTreeMap<Option<u32>, Vec<String>>,
     /// What their agents gave, and in which frame.
     given: BTreeMap<Option<u32>, (u64, Value)>,
+    /// What else their outcomes ask for.
+    asked: BTreeMap<Option<u32>, AskedBeside>,
     /// How its webhook was answered.
     answer: Option<u16>,
+}
+
+/// The events and commands of an outcome, and how many of them have frames.
+#[derive(Default)]
+struct AskedBeside {
+    finished: u64,
+    outcome: Value,
+    notes: u32,
+    commands: u32,
+}
+
+impl AskedBeside {
+    fn list(&self, member: &str) -> &[Value] {
+        let list = self.outcome.get(member).and_then(Value::as_array);
+        list.map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether a place is that of one of them, which says the same by a member.
+    fn is_at(
+        &self,
+        place: &Reference,
+        (member, index): (&str, u32),
+        said: &[(&str, &str)],
+    ) -> bool {
+        let path = format!("/outcome/{member}/{index}");
+        let one = self.list(member).get(index as usize);
+        let says = |(name, text): &(&str, &str)| one.is_some_and(|one| one[name] == **text);
+        place.frame == self.finished && place.path == path && said.iter().all(says)
+    }
+
+    fn is_told(&self) -> bool {
+        self.notes as usize == self.list("events").len()
+            && self.commands as usize == self.list("commands").len()
+    }
 }
 
 impl EvidenceArchive {
@@ -87,6 +124,8 @@ struct OutputCheck<'a> {
     cacheable: BTreeSet<u64>,
     texts: BTreeMap<u64, String>,
     plan: Option<Plan>,
+    /// The decision rules of the run.
+    rules: u32,
     /// Whether there is a definition, and it cannot be read.
     unread: bool,
 }
@@ -108,6 +147,7 @@ impl<'a> OutputCheck<'a> {
             cacheable: BTreeSet::new(),
             texts: BTreeMap::new(),
             plan: None,
+            rules: 0,
             unread: false,
         }
     }
@@ -149,6 +189,7 @@ impl<'a> OutputCheck<'a> {
     }
 
     fn take(&mut self, frame: &Frame) -> Result<(), ClaimFailure> {
+        self.rules = recorded_rules(&frame.event).unwrap_or(self.rules);
         let apart = frame.ext.iter().any(|one| one.path == "/definition");
         if apart || frame.event.definition().is_some() {
             self.plan = self.defined(frame);
@@ -166,6 +207,27 @@ impl<'a> OutputCheck<'a> {
             {
                 self.step(frame).answer = answer.status;
             }
+            Event::Step(StepEvent::Noted(note)) => {
+                let asked = self.step(frame).asked.entry(note.item).or_default();
+                let at = ("events", asked.notes);
+                let right = asked.is_at(&note.event, at, &[("type", &note.kind)]);
+                let right = right && note.index == asked.notes;
+                asked.notes += 1;
+                let right = right && self.tells_of_outcomes();
+                let words = "it is not the next of the events that its agent gave";
+                self.blame(frame, !right, words)?;
+            }
+            Event::Step(StepEvent::Commanded(command)) => {
+                let asked = self.step(frame).asked.entry(command.item).or_default();
+                let at = ("commands", asked.commands);
+                let said = [("type", "emit"), ("topic", command.topic.as_str())];
+                let right = asked.is_at(&command.command, at, &said);
+                let right = right && command.index == asked.commands;
+                asked.commands += 1;
+                let right = right && self.tells_of_outcomes();
+                let words = "it is not the next of the commands that its agent gave";
+                self.blame(frame, !right, words)?;
+            }
             Event::Step(StepEvent::Completed(_)) if self.unread => {
                 let words = "one of its blobs is missing or another";
                 return Err(ClaimFailure::at(frame.id(), words));
@@ -174,19 +236,36 @@ impl<'a> OutputCheck<'a> {
                 let (from, output) = (done.output_from.as_ref(), done.output.as_ref());
                 match self.work(&frame.scope, &done.step).cloned() {
                     Some(StepWork::Agent(agent)) if agent.for_each.is_none() => {
+                        self.has_told(frame, None)?;
                         self.given(frame, None, from, output, &done.stripped)?;
                     }
                     Some(StepWork::Webhook(_)) => self.answered(frame, output)?,
                     _ => {}
                 }
             }
-            Event::Item(ItemEvent::Completed(done)) if done.skipped.is_none() => {
+            Event::Item(ItemEvent::Completed(done)) => {
                 let (from, item) = (done.output_from.as_ref(), Some(done.item));
-                self.given(frame, item, from, None, &done.stripped)?;
+                self.has_told(frame, item)?;
+                if done.skipped.is_none() {
+                    self.given(frame, item, from, None, &done.stripped)?;
+                }
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Whether events and commands of outcomes have frames in the run.
+    fn tells_of_outcomes(&self) -> bool {
+        DecisionRules::from_recorded(self.rules).is_ok_and(DecisionRules::carries_out_commands)
+    }
+
+    /// Whether every event and command of an outcome that counts has its frame.
+    fn has_told(&mut self, frame: &Frame, item: Option<u32>) -> Result<(), ClaimFailure> {
+        let asked = self.step(frame).asked.get(&item);
+        let left = asked.is_some_and(|asked| !asked.is_told());
+        let words = "some of the events or commands that its agent gave have no frame";
+        self.blame(frame, left && self.tells_of_outcomes(), words)
     }
 
     /// What is known of the step that a frame is about.
@@ -240,7 +319,14 @@ impl<'a> OutputCheck<'a> {
             AgentEvent::Finished(finished) => {
                 let output = finished.outcome.pointer("/output").unwrap_or_default();
                 let given = (frame.seq, output.clone());
-                self.step(frame).given.insert(finished.item, given);
+                let asked = AskedBeside {
+                    finished: frame.seq,
+                    outcome: finished.outcome.to_value(),
+                    ..AskedBeside::default()
+                };
+                let step = self.step(frame);
+                step.given.insert(finished.item, given);
+                step.asked.insert(finished.item, asked);
                 if !output.is_null() {
                     self.follows(frame, finished.item, &output, "output")?;
                 }

@@ -297,7 +297,8 @@ impl<'d> RunWorldCheck<'d> {
             | WorldEvent::ObjectPatched(_)
             | WorldEvent::RelationCreated(_)
             | WorldEvent::RelationRemoved(_)
-            | WorldEvent::Noted(_) => {
+            | WorldEvent::Noted(_)
+            | WorldEvent::Commanded(_) => {
                 outputs.judge_schema(event)?;
                 if let Some(derived) = event.derived() {
                     outputs.judge_output(frame, event, derived, self.has_goal)?;

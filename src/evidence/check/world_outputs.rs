@@ -195,6 +195,7 @@ impl Outputs<'_> {
             }
             WorldEvent::RelationRemoved(_)
             | WorldEvent::Noted(_)
+            | WorldEvent::Commanded(_)
             | WorldEvent::Fired(_)
             | WorldEvent::Completed(_)
             | WorldEvent::Failed(_)
@@ -265,7 +266,8 @@ impl Outputs<'_> {
                 let right = id.is_some() || derived == made.id;
                 wrong_if(!right, "its id does not follow from its ends")
             }
-            (CompiledMake::Patch { .. }, WorldEvent::ObjectPatched(_))
+            (CompiledMake::Publish { .. }, WorldEvent::Commanded(_))
+            | (CompiledMake::Patch { .. }, WorldEvent::ObjectPatched(_))
             | (CompiledMake::Remove { .. }, WorldEvent::RelationRemoved(_)) => Ok(()),
             _ => Err(words.to_owned()),
         }
@@ -327,6 +329,8 @@ impl Outputs<'_> {
             }
             CompiledMake::Patch { .. } => kind == "object.patched",
             CompiledMake::Relation { .. } => kind == "relation.created",
+            // What cannot be told is no output that is rejected: its responder fails.
+            CompiledMake::Publish { .. } => false,
             CompiledMake::Remove { .. } => kind == "relation.removed",
         };
         wrong_if(!right, "it is not what its entry makes")?;

@@ -111,7 +111,10 @@ impl RunFacts {
                     self.end(frame, event.step(), None);
                 }
                 StepEvent::Reset(_) => self.forget(&frame.scope, event.step()),
-                StepEvent::ReservedEvaluated(_) | StepEvent::OutputChecked(_) => {}
+                StepEvent::ReservedEvaluated(_)
+                | StepEvent::OutputChecked(_)
+                | StepEvent::Noted(_)
+                | StepEvent::Commanded(_) => {}
             },
             Event::Item(event) => match event {
                 ItemEvent::Started(_) => self.begin(frame, event.step(), Some(event.item())),

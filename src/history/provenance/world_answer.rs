@@ -427,6 +427,11 @@ fn part(view: &ResponderView<'_>, entry: &CompiledEntry, path: &str) -> Option<P
             },
             _ => data(template.as_ref())?,
         },
+        CompiledMake::Publish { topic, payload } => match path.strip_prefix("/payload") {
+            Some(below) => rendered(payload.as_ref(), below),
+            None if path == "/topic" => rendered(Some(topic), ""),
+            None => return None,
+        },
         CompiledMake::Remove { .. } => return None,
     };
     made.choosers = made.choosers.and(&why);

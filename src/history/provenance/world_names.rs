@@ -103,6 +103,7 @@ impl<'s> ResponderView<'s> {
             params: params.value(),
             env: &self.story.state().created().env,
             rules: self.rules(),
+            suppresses: false,
         };
         let found = inspect_lookups(context, responder, (trigger, world))?;
         for (lookup, found) in responder.lookups.iter().zip(found) {

@@ -8,6 +8,7 @@ use super::{MapShape, NAME, PARAMS, VERSION, optional, required};
 pub const AGENT: MapShape = MapShape::new(
     "the agent",
     &[
+        optional("commands", Map(&COMMANDS)).doc("What it may command besides its output"),
         optional("description", Note).doc("For readers"),
         optional("max_turns", Integer(0, 1_000)).doc("Model calls at the most; 10 by default"),
         required("model", Pattern("\\S")).doc("A model group of gateway.yaml"),
@@ -18,6 +19,12 @@ pub const AGENT: MapShape = MapShape::new(
         optional("servers", List(&Map(&SERVER))).doc("The tool servers it uses"),
         optional("version", VERSION).doc("Semantic version; 0.0.0 without one"),
     ],
+);
+
+pub(crate) const COMMANDS: MapShape = MapShape::new(
+    "commands",
+    &[required("emit", List(&Pattern("\\S")))
+        .doc("Topics that it may tell other systems about: claim.verified, claim.* or *")],
 );
 
 pub(crate) const OUTPUT: MapShape = MapShape::new(

@@ -25,7 +25,7 @@ use serde_json::Value;
 
 use crate::definition::Definition;
 use crate::next::{Memo, next, violations};
-use crate::rules::{DecisionRules, of_new_run};
+use crate::rules::{DecisionRules, RULES};
 use crate::{params, timers, turn};
 
 /// Name and version of this engine, as `run.created` records it.
@@ -101,7 +101,7 @@ pub fn invocation(definition: &Definition, asked: Invocation) -> Result<Draft, I
         params: CanonicalJson::from_value(&resolved).map_err(too_deep)?,
         principal: asked.principal,
         results: Vec::new(),
-        rules: of_new_run(!definition.plan.worlds.is_empty()),
+        rules: RULES,
         version: root.plan.version.clone(),
         workflow: root.plan.name.clone(),
     };

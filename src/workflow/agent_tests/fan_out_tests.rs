@@ -423,7 +423,7 @@ fn an_injection_attempt_is_not_hidden_by_what_else_is_wrong() {
     let mut run = fan(json!({"max_failures": -1}), json!([0]));
     let outcome = json!({"output": {"ktsu_skip_reason": "s"}, "commands": [{"type": "tell"}]});
     run.completes_with("f.0", outcome, Default::default());
-    assert_eq!(run.last("item.failed f.0")["code"], "command_not_supported");
+    assert_eq!(run.last("item.failed f.0")["code"], "outcome_invalid");
     run.holds_together();
 }
 

@@ -300,19 +300,35 @@ fn an_outcome_without_an_output_fails_the_step_with_its_code() {
         (json!({"error": "in a word"}), "agent_failed", "in a word"),
         (json!({"error": {}}), "agent_failed", "the agent failed"),
         (
-            json!({"output": {}, "commands": [{"type": "ask"}, {"type": "tell"}]}),
+            json!({"output": {}, "commands": [{"type": "review", "reason": "r"}]}),
             "command_not_supported",
-            "ask, tell",
+            "review",
         ),
         (
-            json!({"output": {}, "commands": [{}]}),
-            "command_not_supported",
-            "?",
+            json!({"output": {}, "commands": [{"type": "ask"}]}),
+            "outcome_invalid",
+            "command 0",
         ),
         (
             json!({"output": {}, "commands": {"type": "ask"}}),
-            "command_not_supported",
+            "outcome_invalid",
             "list",
+        ),
+        (
+            json!({"output": {}, "commands": [{"type": "review", "reason": "r"},
+                {"type": "suspend", "reason": "s", "checkpoint": {}}]}),
+            "outcome_invalid",
+            "more than one",
+        ),
+        (
+            json!({"output": {}, "commands": [{"type": "emit", "topic": "t", "payload": 1}]}),
+            "command_not_permitted",
+            "\"t\"",
+        ),
+        (
+            json!({"output": {}, "events": [{"payload": 1}]}),
+            "outcome_invalid",
+            "event 0",
         ),
         (json!({"output": [1]}), "output_invalid", "no JSON object"),
         (

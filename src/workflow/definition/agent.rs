@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::AgentFile;
+use ktsu_ledger::topic::{TopicPattern, TopicPatternError};
 use ktsu_projections::run::reserved::is_reserved;
 use serde_json::{Map, Value, json};
 
@@ -32,6 +33,8 @@ pub struct CompiledAgent {
     promised: Option<Schema>,
     user: Option<Template>,
     reflect: Option<Template>,
+    /// The topics it may emit; absent: none.
+    pub emits: Option<TopicPattern>,
     /// The tool servers it uses, in the order of its file.
     pub servers: Vec<CompiledServer>,
 }
@@ -77,6 +80,12 @@ impl CompiledAgent {
             kinds.is_some_and(|kinds| kinds.contains(&Value::from("null")))
         });
         let servers = servers(file, path, &secret, faults);
+        let emits = file.commands.as_ref().and_then(|commands| {
+            let pattern = TopicPattern::of_list(commands.emit.iter().map(String::as_str));
+            let wrong =
+                |why: TopicPatternError| faults.push((at("commands/emit"), why.to_string()));
+            pattern.map_err(wrong).ok()
+        });
         let promised = path.starts_with(FIRST_PARTY);
         let promised = promised.then(|| reserved_and_required(&file.output.to_value()));
         let promised = promised.and_then(|schema| Schema::of_value(&schema).ok());
@@ -88,6 +97,7 @@ impl CompiledAgent {
             secret,
             text,
             nullable,
+            emits,
             promised,
             user,
             reflect,
@@ -234,6 +244,7 @@ mod tests {
     fn agent(user: Option<&str>) -> CompiledAgent {
         let json = |value: Value| CanonicalJson::from_value(&value).unwrap();
         let file = AgentFile {
+            commands: None,
             group: "std".to_owned(),
             max_turns: 10,
             name: "a".to_owned(),

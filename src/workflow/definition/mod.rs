@@ -23,7 +23,7 @@ use super::template::{Template, TemplateError};
 pub use agent::CompiledAgent;
 pub use responder::{
     CompiledAsk, CompiledEntry, CompiledFind, CompiledForEach, CompiledLookup, CompiledMake,
-    CompiledMatch, CompiledPublish, CompiledQuery, CompiledResponder, CompiledResponse,
+    CompiledMatch, CompiledQuery, CompiledResponder, CompiledResponse,
 };
 pub use server::{CompiledServer, ServerParamError, ServerParamValues};
 pub use step::{CompiledStep, CompiledWork};
@@ -201,17 +201,6 @@ impl Definition {
             .worlds
             .get_or_init(|| CompiledWorlds::compile(&self.plan.worlds, &mut CompileErrors::new()));
         compiled.as_ref()
-    }
-
-    /// What responders of its worlds do that no run does yet, in words.
-    pub fn not_runnable(&self) -> Option<String> {
-        let worlds = self.plan.worlds.values();
-        let mut all = worlds.flat_map(|world| world.all_responders().map(move |one| (world, one)));
-        let (world, responder) = all.find(|(_, one)| one.publish.is_some())?;
-        let (name, world) = (&responder.name, &world.name);
-        Some(format!(
-            "the responder {name} of the world {world} publishes, which this version of ktsu cannot do"
-        ))
     }
 
     /// Every workflow, with its key.

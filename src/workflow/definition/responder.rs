@@ -33,8 +33,6 @@ pub struct CompiledResponder {
     pub work: CompiledResponse,
     /// Its reaction to a reply or a result.
     pub then: Vec<CompiledEntry>,
-    /// The command for external systems.
-    pub publish: Option<CompiledPublish>,
     roots: BTreeSet<Root>,
 }
 
@@ -161,20 +159,18 @@ pub enum CompiledMake {
         /// An object of templates.
         data: Option<Template>,
     },
+    /// `command.requested`: told to other systems.
+    Publish {
+        /// Makes text.
+        topic: Template,
+        /// A tree of templates.
+        payload: Option<Template>,
+    },
     /// `relation.removed`.
     Remove {
         /// The id of the relation.
         relation: Template,
     },
-}
-
-/// A command for external systems.
-#[derive(Debug)]
-pub struct CompiledPublish {
-    /// Makes text.
-    pub topic: Template,
-    /// A tree of templates.
-    pub payload: Option<Template>,
 }
 
 impl CompiledResponder {
@@ -206,21 +202,33 @@ impl CompiledResponder {
         }
         let (work, gives) = parts.work(&plan.work);
         parts.know(gives.iter().copied());
-        let then = parts.entries(&plan.then, "then");
+        let mut then = parts.entries(&plan.then, "then");
         let publish = plan.publish.as_ref().and_then(|publish| {
             let payload = parts.tree(publish.payload.as_ref(), "publish/payload");
             let topic = parts.text(&publish.topic, "publish/topic")?;
-            Some(CompiledPublish { topic, payload })
+            Some(CompiledEntry {
+                as_name: None,
+                key: None,
+                if_exists: IfExists::default(),
+                make: CompiledMake::Publish { topic, payload },
+                when: None,
+            })
         });
         let roots = parts.finish()?;
+        // What is told to other systems comes behind all else that the responder makes.
+        let mut work = work?;
+        if let CompiledResponse::Emit(entries) = &mut work {
+            entries.extend(publish);
+        } else {
+            then.extend(publish);
+        }
         Some(Self {
             plan: plan.clone(),
             lookups,
             when,
             for_each,
-            work: work?,
+            work,
             then,
-            publish,
             roots,
         })
     }

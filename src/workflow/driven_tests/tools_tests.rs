@@ -104,7 +104,7 @@ impl Driven {
             parent_run_id: "run_test".to_owned(),
             reason: None,
             restarts: false,
-            rules: crate::rules::RULES_WITHOUT_WORLDS,
+            rules: crate::rules::RULES,
             version: None,
             workflow: None,
         })));

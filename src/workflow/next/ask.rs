@@ -310,5 +310,6 @@ pub(super) fn with_context<T>(
         params: &params,
         env: &state.created().env,
         rules: DecisionRules::of(state),
+        suppresses: state.suppresses_effects(),
     }))
 }

@@ -485,9 +485,14 @@ impl<'a> StepContext<'a> {
                 Ok(_) => {}
             }
         }
-        let sends = self.scope.webhooks && !self.state.suppresses_effects();
-        let silent = matches!(work, StepWork::Webhook(_)) && !sends;
+        let silent = matches!(work, StepWork::Webhook(_)) && !self.sends_effects();
         silent.then_some((SkipReason::WebhooksSuppressed, None))
+    }
+
+    /// Whether anything is sent to the outside from here: parent and child agreed to it, and the run is
+    /// no branch that suppresses effects.
+    fn sends_effects(&self) -> bool {
+        self.scope.webhooks && !self.state.suppresses_effects()
     }
 
     /// The attempt that is under way or, of a step that has not begun, the one to come.

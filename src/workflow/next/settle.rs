@@ -3,8 +3,8 @@
 
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{
-    FinishReason, ItemCompleted, ItemEvent, ItemFailed, Reference, ReservedEvaluated, SkipReason,
-    StepCompleted, StepEvent, StepSkipped, Violation,
+    CommandKind, FinishReason, ItemCompleted, ItemEvent, ItemFailed, Reference, ReservedEvaluated,
+    SkipReason, StepCommand, StepCompleted, StepEvent, StepNote, StepSkipped, Violation,
 };
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::reserved::is_reserved;
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::task_end::AgentEnd;
 use super::{DecisionBatch, StepDecision, WorkOutcome, violations};
 use crate::definition::CompiledStep;
-use crate::outcome;
+use crate::outcome::{self, OutcomeExtras, OutcomeRefusal};
 use crate::reserved::{self, ReservedEnd, ReservedEvaluation};
 use ktsu_schema::message_at;
 
@@ -56,17 +56,91 @@ impl StepDecision<'_> {
         let (end, stripped) =
             judged.map_or((None, Vec::new()), |judged| (judged.end, judged.stripped));
         // A fatal field counts whatever else is wrong; a skip hides neither errors nor commands.
-        let verdict = match (end, rejected_outcome(&outcome)) {
+        let mut extras = OutcomeExtras::default();
+        let verdict = match (end, self.accept(plan, &outcome)) {
             (Some(ReservedEnd::Fail { code, message }), _) => TaskVerdict::Fail {
                 failed: WorkOutcome::failed(code, message),
                 raw: Some("/outcome/output"),
             },
-            (_, Some(refused)) => refused,
-            (Some(ReservedEnd::Skip(words)), None) => TaskVerdict::Skip(words),
-            (None, None) => self.air_lock(plan, item, task, output, stripped, &mut cause),
+            (_, Err(refused)) => refused.into(),
+            (Some(ReservedEnd::Skip(_)), Ok(also)) if !also.emitted.is_empty() => {
+                let words = "an outcome that is to be skipped has commands".to_owned();
+                outcome::refused(&outcome, "outcome_invalid", words).into()
+            }
+            (Some(ReservedEnd::Skip(words)), Ok(also)) => {
+                extras = also;
+                TaskVerdict::Skip(words)
+            }
+            (None, Ok(also)) => {
+                extras = also;
+                self.air_lock(plan, item, task, output, stripped, &mut cause)
+            }
         };
+        if !matches!(verdict, TaskVerdict::Fail { .. }) {
+            cause = self.commit_extras(item, task, *seq, &extras, cause);
+        }
         self.conclude(item, task, *seq, verdict, cause);
         Some(())
+    }
+
+    /// What an outcome asks for besides its output; or why it has no output to check.
+    fn accept(&self, plan: &AgentPlan, outcome: &Value) -> Result<OutcomeExtras, OutcomeRefusal> {
+        if !self.rules().carries_out_commands() {
+            let refused = outcome::refusal(outcome, Value::is_object);
+            return refused.map_or_else(|| Ok(OutcomeExtras::default()), Err);
+        }
+        if let Some(failed) = outcome::error_of(outcome) {
+            return Err(failed);
+        }
+        let agent = self.definition.agents.get(&plan.file);
+        let extras = outcome::extras(outcome, agent.and_then(|agent| agent.emits.as_ref()))?;
+        match outcome::output_refusal(outcome, Value::is_object) {
+            Some(refused) => Err(refused),
+            None => Ok(extras),
+        }
+    }
+
+    /// Adds a frame for each event and command that has none yet; tells the number of the last.
+    fn commit_extras(
+        &mut self,
+        item: Option<u32>,
+        task: &AgentTask,
+        finished: u64,
+        extras: &OutcomeExtras,
+        mut cause: u64,
+    ) -> u64 {
+        let place = |member: &str, index: u32| Reference {
+            frame: finished,
+            path: format!("/outcome/{member}/{index}"),
+        };
+        let events = (0u32..).zip(&extras.events);
+        for (index, kind) in events.skip(task.notes as usize) {
+            let event = StepEvent::Noted(StepNote {
+                attempt: task.attempt,
+                event: place("events", index),
+                index,
+                item,
+                step: self.step.id.clone(),
+                kind: kind.clone(),
+            });
+            cause = self.unit.push(Event::Step(event), vec![cause]);
+        }
+        let sends = self.sends_effects() && self.state.created().results.is_none();
+        let commands = (0u32..).zip(&extras.emitted);
+        for (index, topic) in commands.skip(task.commands as usize) {
+            let event = StepEvent::Commanded(StepCommand {
+                attempt: task.attempt,
+                command: place("commands", index),
+                index,
+                item,
+                step: self.step.id.clone(),
+                suppressed: !sends,
+                topic: topic.clone(),
+                kind: CommandKind::Emit,
+            });
+            cause = self.unit.push(Event::Step(event), vec![cause]);
+        }
+        cause
     }
 
     /// Ends the step, or the item, as the verdict says; `finished` is the frame with the outcome.
@@ -271,14 +345,13 @@ impl StepDecision<'_> {
     }
 }
 
-/// Why an outcome has no output to check.
-fn rejected_outcome(outcome: &Value) -> Option<TaskVerdict> {
-    let refused = outcome::refusal(outcome, Value::is_object)?;
-    let raw = refused.raw;
-    Some(TaskVerdict::Fail {
-        failed: WorkOutcome::failed(&refused.code, refused.message),
-        raw,
-    })
+impl From<OutcomeRefusal> for TaskVerdict {
+    fn from(refused: OutcomeRefusal) -> Self {
+        Self::Fail {
+            failed: WorkOutcome::failed(&refused.code, refused.message),
+            raw: refused.raw,
+        }
+    }
 }
 
 /// What the air-lock says of the first place that breaks a schema.

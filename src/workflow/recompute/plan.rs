@@ -20,7 +20,7 @@ use super::{MAX_RESULTS, RecomputeError, RecordedAsk, RecordedRun, RecordedTask}
 use crate::admit::ENGINE;
 use crate::defaults::segment;
 use crate::definition::Definition;
-use crate::rules::RULES_WITHOUT_WORLDS;
+use crate::rules::RULES;
 use crate::template::Template;
 
 /// A recompute that is ready to begin.
@@ -148,7 +148,7 @@ pub fn prepare_task(
         of: None,
         cause: Vec::new(),
         results,
-        rules: RULES_WITHOUT_WORLDS,
+        rules: RULES,
     };
     parts.prepared(principal)
 }

@@ -251,7 +251,10 @@ impl RecordedRunFold<'_> {
             }
             // A person took back what it came to: there is nothing until it starts again.
             StepEvent::Reset(_) => self.forget(scope, step),
-            StepEvent::Skipped(_) | StepEvent::ReservedEvaluated(_) => {}
+            StepEvent::Skipped(_)
+            | StepEvent::ReservedEvaluated(_)
+            | StepEvent::Noted(_)
+            | StepEvent::Commanded(_) => {}
         }
     }
 

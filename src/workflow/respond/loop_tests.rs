@@ -73,6 +73,7 @@ impl<'d> Loop<'d> {
             params: &self.params,
             env: &self.env,
             rules: DecisionRules::NEWEST,
+            suppresses: false,
         }
     }
 

@@ -60,6 +60,8 @@ pub struct RespondContext<'a> {
     pub env: &'a BTreeMap<String, EnvValue>,
     /// The rules by which it is decided.
     pub rules: DecisionRules,
+    /// Whether nothing is told to other systems.
+    pub suppresses: bool,
 }
 
 /// What comes next for the responders of a run.

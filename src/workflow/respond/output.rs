@@ -3,9 +3,10 @@
 use jmespath::Rcvar;
 use ktsu_ledger::event::plan::world::{IfExists, RelationType};
 use ktsu_ledger::event::{
-    Derivation, ObjectCreated, ObjectPatched, OutputRejected, RelationCreated, RelationRemoved,
-    ResponderFailed, Violation, WorldEvent,
+    CommandKind, Derivation, ObjectCreated, ObjectPatched, OutputRejected, RelationCreated,
+    RelationRemoved, ResponderFailed, Violation, WorldCommand, WorldEvent,
 };
+use ktsu_ledger::topic::is_topic;
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event};
 use ktsu_projections::world::derivation::{GOAL_ACTOR, relation_id};
 use ktsu_projections::world::steps::is_step_object;
@@ -119,6 +120,11 @@ impl Maker<'_> {
                     target_id: to,
                 };
                 self.relation(event)?
+            }
+            CompiledMake::Publish { topic, payload } => {
+                let shown = from_json(&CanonicalJson::null());
+                let event = Some(self.command((topic, payload.as_ref()), derived, names)?);
+                Made { event, shown }
             }
             CompiledMake::Remove { relation } => {
                 let id = self.text(relation, names)?;
@@ -309,6 +315,32 @@ impl Maker<'_> {
             .map_err(|_| failed("result_depth", "the data is nested too deeply"))
     }
 
+    /// `command.requested`: what is told to other systems.
+    fn command(
+        &self,
+        (topic, payload): (&Template, Option<&Template>),
+        derived: Derivation,
+        names: &ResponderNames<'_>,
+    ) -> Result<WorldEvent, Refused> {
+        let topic = match self.render(topic, names)? {
+            Value::String(text) if is_topic(&text) => text,
+            _ => return Err(failed("expression_type", "the topic is not a topic")),
+        };
+        let payload = match payload {
+            None => Value::Object(Map::new()),
+            Some(payload) => self.render(payload, names)?,
+        };
+        let payload = CanonicalJson::from_value(&payload)
+            .map_err(|_| failed("result_depth", "the payload is nested too deeply"))?;
+        Ok(WorldEvent::Commanded(WorldCommand {
+            derived,
+            payload,
+            suppressed: self.context.suppresses,
+            topic,
+            kind: CommandKind::Emit,
+        }))
+    }
+
     /// An id: some text.
     fn text(&self, template: &Template, names: &ResponderNames<'_>) -> Result<String, Refused> {
         match self.render(template, names)? {
@@ -375,6 +407,7 @@ fn within_limits(event: WorldEvent) -> Result<WorldEvent, Refused> {
             [event.subject().map(|id| ("id", id)), None, None]
         }
         WorldEvent::Noted(_)
+        | WorldEvent::Commanded(_)
         | WorldEvent::Fired(_)
         | WorldEvent::Completed(_)
         | WorldEvent::Failed(_)

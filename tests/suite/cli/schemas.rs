@@ -81,6 +81,7 @@ version: 1.0.0
 description: d
 model: fast
 max_turns: 5
+commands: {emit: [claim.verified, "order.*"]}
 params:
   schema:
     type: object
@@ -140,6 +141,7 @@ evidence: {witness: "file:x", signing_key: x.key}
 subscriptions:
   - {name: one, pattern: [run.completed, object.*], url: "https://example.com/x", secret: {env: ADA}, attempts: 5, backoff: 2s}
   - {name: two, pattern: "*", url: "http://127.0.0.1:9", secret: "{{ env.ADA }}"}
+  - {name: three, topics: [claim.*], url: "http://127.0.0.1:9", secret: "{{ env.ADA }}"}
 mcp: {decide: true}
 "#,
     ),

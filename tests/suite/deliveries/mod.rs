@@ -3,6 +3,7 @@
 
 mod crash;
 mod dead;
+mod emitted;
 mod many;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -130,6 +130,29 @@ responders:
       - object: {type: Topic, data: {text: "{{ object.data.text }} {{ item }}"}}
 "#;
 
+/// Tells other systems about the goal, and about what it makes of it.
+pub(crate) const PUBLISHES: &str = r#"
+kind: world
+name: publishes
+version: 1.0.0
+goal:
+  - object: {type: Topic, data: {text: "{{ goal }}"}}
+objects: {Topic: {}, Finding: {}}
+responders:
+  - name: finds
+    "on": object.created
+    type: Topic
+    for_each: {items: [one, two]}
+    emit:
+      - object: {type: Finding, data: {text: "{{ item }}"}}
+    publish: {topic: "finding.{{ item }}", payload: {of: "{{ object.data.text }}", at: "{{ item_index }}"}}
+  - name: plain
+    "on": object.created
+    type: Finding
+    emit: []
+    publish: {topic: finding.seen}
+"#;
+
 /// About the topic of a goal a model is asked two questions; what it says is put into the topic, and
 /// what has no answer into an object of its own.
 const ASKS: &str = r#"
@@ -229,6 +252,7 @@ pub(crate) fn record(name: &str) -> Recorded {
     match name {
         "worlds" => incidents().recorded(),
         "worlds-exhausted" => WorldRun::begin(name, ENDLESS, "pipeline: []\n").recorded(),
+        "worlds-publish" => WorldRun::begin(name, PUBLISHES, "pipeline: []\n").recorded(),
         other => panic!("{other}"),
     }
 }

@@ -113,7 +113,7 @@ impl Responding {
             WorldEvent::RelationCreated(_)
             | WorldEvent::RelationRemoved(_)
             | WorldEvent::Noted(_) => self.check_origin(frame, event),
-            WorldEvent::Rejected(_) => self.check_origin(frame, event),
+            WorldEvent::Commanded(_) | WorldEvent::Rejected(_) => self.check_origin(frame, event),
             WorldEvent::Fired(fired) => self.check_fired(frame, &fired.candidates),
             WorldEvent::Completed(done) => {
                 self.check_actor(frame, Some(&done.responder))?;

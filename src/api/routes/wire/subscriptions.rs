@@ -13,8 +13,12 @@ pub const SECRET_SYNTAX: &str = r"^\{\{ ?env\.[A-Za-z_][A-Za-z0-9_]{0,63} ?\}\}$
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SubscriptionRequest {
-    /// Types of frames: `run.completed`, `object.*`, `*`, or several with commas.
-    pub pattern: String,
+    /// Types of frames: `run.completed`, `object.*`, `*`, or several with commas. Frames of these are
+    /// sent as they are. Either this or `topics` is given.
+    pub pattern: Option<String>,
+    /// Topics: `claim.verified`, `claim.*`, `*`, or several with commas. What steps and responders
+    /// tell about them is sent.
+    pub topics: Option<String>,
     /// Where frames go.
     pub url: String,
     /// The template of the secret that signs them: `{{ env.NAME }}`.
@@ -35,6 +39,9 @@ pub struct SubscriptionShown {
     pub id: String,
     /// Which frames.
     pub pattern: String,
+    /// What is told about which topics, where not the frames themselves are sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topics: Option<String>,
     /// Where they go.
     pub url: String,
     /// The template of the secret.

@@ -1,0 +1,52 @@
+//! What a subscriber wants: frames by their types, or what steps and responders tell, by topic.
+
+use ktsu_ledger::topic::TopicPattern;
+
+use super::pattern::FramePattern;
+
+/// The type of the frames that tell something to other systems.
+pub const COMMAND_REQUESTED: &str = "command.requested";
+
+/// What a subscription sends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DeliveryFilter {
+    /// Frames of these types, as they are.
+    Frames(FramePattern),
+    /// What is emitted about these topics: not the frames, but what they tell.
+    Topics(TopicPattern),
+}
+
+impl DeliveryFilter {
+    /// Reads what is recorded of a subscription; nothing if it cannot be read.
+    pub fn recorded(pattern: &str, topics: Option<&str>) -> Option<Self> {
+        match topics {
+            Some(topics) => topics.parse().ok().map(Self::Topics),
+            None => pattern.parse().ok().map(Self::Frames),
+        }
+    }
+
+    /// As it is recorded: the pattern of types, and that of topics.
+    pub fn to_recorded(&self) -> (String, Option<String>) {
+        match self {
+            Self::Frames(pattern) => (pattern.to_string(), None),
+            Self::Topics(topics) => (COMMAND_REQUESTED.to_owned(), Some(topics.to_string())),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_is_read_as_it_was_recorded() {
+        let frames = DeliveryFilter::Frames("run.*".parse().unwrap());
+        let topics = DeliveryFilter::Topics("claim.*,a".parse().unwrap());
+        for filter in [frames, topics] {
+            let (pattern, topics) = filter.to_recorded();
+            let read = DeliveryFilter::recorded(&pattern, topics.as_deref());
+            assert_eq!(read, Some(filter));
+        }
+        assert_eq!(DeliveryFilter::recorded("run.*", Some("a b")), None);
+    }
+}

@@ -1,0 +1,282 @@
+//! The commands and events of an outcome (seed 004): a closed union, read strictly.
+//!
+//! ```text
+//! {output, events: [{type, payload?, llmTrace?}], commands: [{type: "emit", topic, payload}, …]}
+//! ```
+//!
+//! Reading says what is well formed. What is carried out, and what an agent may command, is decided
+//! by whoever settles the outcome.
+
+use ktsu_ledger::topic::is_topic;
+use serde::Deserialize;
+use serde_json::Value;
+
+/// The most commands of an outcome.
+pub const MAX_OUTCOME_COMMANDS: usize = 64;
+/// The most events of an outcome.
+pub const MAX_OUTCOME_EVENTS: usize = 128;
+/// The most characters of the type of an event.
+const MAX_EVENT_TYPE_CHARS: usize = 128;
+
+/// One command, in the spelling of seed 004.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
+pub enum OutcomeCommand {
+    /// Run another step.
+    Invoke {
+        /// Its name.
+        step: String,
+        /// What it gets.
+        input: Value,
+    },
+    /// Run another step once for each input.
+    Fanout {
+        /// Its name.
+        step: String,
+        /// What it gets, each time.
+        inputs: Vec<Value>,
+    },
+    /// Wait for a person's decision.
+    Review {
+        /// Why.
+        reason: String,
+        /// What is to be looked at.
+        payload: Option<Value>,
+    },
+    /// Wait for data from outside.
+    Suspend {
+        /// Why.
+        reason: String,
+        /// What the step needs in order to go on.
+        checkpoint: Value,
+        /// The step that goes on.
+        #[serde(rename = "resumeStep")]
+        resume_step: Option<String>,
+    },
+    /// Tell other systems.
+    Emit {
+        /// What it is about.
+        topic: String,
+        /// What is told.
+        payload: Value,
+    },
+}
+
+impl OutcomeCommand {
+    /// Its `type`.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Invoke { .. } => "invoke",
+            Self::Fanout { .. } => "fanout",
+            Self::Review { .. } => "review",
+            Self::Suspend { .. } => "suspend",
+            Self::Emit { .. } => "emit",
+        }
+    }
+
+    /// Whether the step waits for it.
+    pub fn is_blocking(&self) -> bool {
+        matches!(self, Self::Review { .. } | Self::Suspend { .. })
+    }
+
+    /// The first member that is empty, or not what it should be.
+    fn malformed(&self) -> Option<String> {
+        let (name, text) = match self {
+            Self::Invoke { step, .. } | Self::Fanout { step, .. } => ("step", step),
+            Self::Suspend {
+                resume_step: Some(step),
+                ..
+            } if step.trim().is_empty() => ("resumeStep", step),
+            Self::Review { reason, .. } | Self::Suspend { reason, .. } => ("reason", reason),
+            Self::Emit { topic, .. } => {
+                let words = "its topic has white space, a comma or `*`, or is too long";
+                return match topic.is_empty() {
+                    true => Some("its topic is empty".to_owned()),
+                    false => (!is_topic(topic)).then(|| words.to_owned()),
+                };
+            }
+        };
+        text.trim()
+            .is_empty()
+            .then(|| format!("its {name} is empty"))
+    }
+}
+
+/// An event of an outcome.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OutcomeEvent {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// What it says.
+    pub payload: Option<Value>,
+    /// A model call that it rests on.
+    #[serde(rename = "llmTrace")]
+    pub llm_trace: Option<LlmTrace>,
+}
+
+/// A model call, as a step tells of it. The hashes are there always, the texts where nothing speaks
+/// against keeping them.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct LlmTrace {
+    /// The model.
+    pub model: String,
+    /// Tokens sent.
+    pub prompt_tokens: u64,
+    /// Tokens received.
+    pub completion_tokens: u64,
+    /// Milliseconds.
+    pub duration_ms: u64,
+    /// Of what was sent.
+    pub input_hash: String,
+    /// Of what was received.
+    pub output_hash: String,
+    /// What was sent.
+    pub input: Option<Value>,
+    /// What was received.
+    pub output: Option<Value>,
+}
+
+/// Reads the commands of an outcome.
+///
+/// # Errors
+/// In words, what the first place is that is not well formed, or why they do not go together.
+pub fn read_commands(commands: Option<&Value>) -> Result<Vec<OutcomeCommand>, String> {
+    let list = list(commands, "commands", MAX_OUTCOME_COMMANDS)?;
+    let mut all: Vec<OutcomeCommand> = Vec::with_capacity(list.len());
+    for (at, value) in list.iter().enumerate() {
+        let wrong = |why: String| format!("command {at}: {why}");
+        let command = OutcomeCommand::deserialize(value).map_err(|why| wrong(why.to_string()))?;
+        if let Some(why) = command.malformed() {
+            return Err(wrong(why));
+        }
+        if all.contains(&command) {
+            return Err(wrong("it is the same as one before it".to_owned()));
+        }
+        all.push(command);
+    }
+    match all.iter().filter(|one| one.is_blocking()).count() {
+        0 | 1 => Ok(all),
+        _ => Err("the outcome has more than one command that the step waits for".to_owned()),
+    }
+}
+
+/// Reads the events of an outcome.
+///
+/// # Errors
+/// In words, what the first place is that is not well formed.
+pub fn read_events(events: Option<&Value>) -> Result<Vec<OutcomeEvent>, String> {
+    let list = list(events, "events", MAX_OUTCOME_EVENTS)?;
+    let read = |(at, value): (usize, &Value)| {
+        let event = OutcomeEvent::deserialize(value).map_err(|why| format!("event {at}: {why}"))?;
+        let chars = event.kind.chars().count();
+        let right = (1..=MAX_EVENT_TYPE_CHARS).contains(&chars)
+            && !event.kind.chars().any(char::is_control);
+        match right {
+            true => Ok(event),
+            false => Err(format!("event {at}: its type is empty or too long")),
+        }
+    };
+    list.iter().enumerate().map(read).collect()
+}
+
+fn list<'a>(value: Option<&'a Value>, name: &str, most: usize) -> Result<&'a [Value], String> {
+    match value {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(list)) if list.len() <= most => Ok(list),
+        Some(Value::Array(list)) => Err(format!(
+            "the outcome has {} {name}, and may have {most}",
+            list.len()
+        )),
+        Some(_) => Err(format!("the {name} of the outcome are no list")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn wrong(commands: Value) -> String {
+        read_commands(Some(&commands)).unwrap_err()
+    }
+
+    #[test]
+    fn the_five_commands_are_read_in_the_spelling_of_the_seed() {
+        let commands = json!([
+            {"type": "invoke", "step": "verify", "input": {"a": 1}},
+            {"type": "fanout", "step": "verify", "inputs": [1, 2]},
+            {"type": "suspend", "reason": "waits", "checkpoint": {}, "resumeStep": "go"},
+            {"type": "emit", "topic": "claim.verified", "payload": null},
+        ]);
+        let read = read_commands(Some(&commands)).unwrap();
+        let names: Vec<_> = read.iter().map(OutcomeCommand::name).collect();
+        assert_eq!(names, ["invoke", "fanout", "suspend", "emit"]);
+        let review = json!([{"type": "review", "reason": "r"}]);
+        assert!(read_commands(Some(&review)).unwrap()[0].is_blocking());
+        assert_eq!(read_commands(None), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn whatever_is_not_one_of_them_is_refused() {
+        for command in [
+            json!("emit"),
+            json!({"topic": "a", "payload": 1}),
+            json!({"type": "exec", "step": "a"}),
+            json!({"type": "emit", "topic": "a"}),
+            json!({"type": "emit", "topic": "", "payload": 1}),
+            json!({"type": "emit", "topic": "a b", "payload": 1}),
+            json!({"type": "emit", "topic": 1, "payload": 1}),
+            json!({"type": "emit", "topic": "a", "payload": 1, "to": "b"}),
+            json!({"type": "invoke", "step": " ", "input": 1}),
+            json!({"type": "fanout", "step": "a", "inputs": 1}),
+            json!({"type": "review"}),
+            json!({"type": "review", "reason": " "}),
+            json!({"type": "suspend", "reason": "r"}),
+            json!({"type": "suspend", "reason": "r", "checkpoint": 1, "resumeStep": ""}),
+        ] {
+            let why = wrong(json!([command]));
+            assert!(why.starts_with("command 0: "), "{command}: {why}");
+        }
+        assert_eq!(wrong(json!({})), "the commands of the outcome are no list");
+        let emit = |at: usize| json!({"type": "emit", "topic": "a", "payload": at});
+        let many = |count: usize| Value::from((0..count).map(emit).collect::<Vec<_>>());
+        assert!(read_commands(Some(&many(MAX_OUTCOME_COMMANDS))).is_ok());
+        assert!(wrong(many(MAX_OUTCOME_COMMANDS + 1)).contains("may have 64"));
+    }
+
+    #[test]
+    fn siblings_are_not_identical_and_one_of_them_blocks_at_most() {
+        let emit = json!({"type": "emit", "topic": "a", "payload": {"b": 1}});
+        let why = wrong(json!([emit, emit]));
+        assert_eq!(why, "command 1: it is the same as one before it");
+        let why = wrong(json!([
+            {"type": "review", "reason": "r"},
+            {"type": "suspend", "reason": "s", "checkpoint": {}},
+        ]));
+        assert!(why.contains("more than one"), "{why}");
+    }
+
+    #[test]
+    fn an_event_has_a_type_and_what_the_seed_says_and_nothing_else() {
+        let trace = json!({"model": "m", "promptTokens": 1, "completionTokens": 2, "durationMs": 3,
+            "inputHash": "a", "outputHash": "b"});
+        let events = json!([{"type": "claims_extracted", "payload": {"count": 2}},
+            {"type": "asked", "llmTrace": trace}]);
+        let read = read_events(Some(&events)).unwrap();
+        assert_eq!(read[1].llm_trace.as_ref().unwrap().completion_tokens, 2);
+        for event in [
+            json!({}),
+            json!({"type": ""}),
+            json!({"type": "a", "at": 1}),
+            json!({"type": "a", "llmTrace": {"model": "m"}}),
+        ] {
+            assert!(read_events(Some(&json!([event]))).is_err(), "{event}");
+        }
+        let many = vec![json!({"type": "a"}); MAX_OUTCOME_EVENTS + 1];
+        assert!(read_events(Some(&Value::from(many))).is_err());
+    }
+}
