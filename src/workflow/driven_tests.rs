@@ -100,7 +100,6 @@ pub(super) fn place(task: &str) -> (String, String, Option<u32>) {
 
 impl Driven {
     pub(crate) fn invoke(plan: Value, body: Value) -> Self {
-        let loads_worlds = plan.get("worlds").is_some();
         Self::invoke_under(crate::rules::RULES, plan, body)
     }
 

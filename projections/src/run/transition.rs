@@ -3,17 +3,20 @@
 //! The check changes nothing and costs the same at frame ten and at frame ten thousand. Its result
 //! says where the frame applies, so that nothing is looked up twice.
 
+mod steps;
+
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     AgentEvent, ApprovalDecided, ContinueReason, Decision, ItemEvent, PersonEvent, RecomputeEvent,
-    RunEvent, SkipReason, StepEvent, TimerFired, TimerKind, WebhookEvent, WorkerEvent, is_address,
+    RunEvent, StepEvent, TimerFired, TimerKind, WorkerEvent, is_address,
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
 use super::{
-    AgentTask, Outline, Phase, PlanError, RunState, RunStatus, Scope, Step, StepStatus, TaskAction,
-    TaskPhase, Tasks, steer,
+    AgentTask, Outline, Phase, PlanError, RunState, RunStatus, Scope, Step, StepStatus, TaskPhase,
+    Tasks, steer,
 };
+use steps::{is_stopped, step_may, task_of, webhook_may};
 
 /// Why a frame does not follow from the state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -466,10 +469,6 @@ fn is_open(scope: &Scope) -> bool {
     scope.status == RunStatus::Running
 }
 
-fn task_of(step: &Step, item: Option<u32>) -> Option<&AgentTask> {
-    step.tasks.as_ref()?.get(item)
-}
-
 /// An item's table.
 fn item_may(tasks: &Tasks, event: &ItemEvent, failing: bool) -> bool {
     let task = tasks.get(Some(event.item()));
@@ -489,132 +488,5 @@ fn item_may(tasks: &Tasks, event: &ItemEvent, failing: bool) -> bool {
             let waits = task.is_some_and(|task| task.phase == TaskPhase::Waiting);
             (finished || waits) && current(failed.attempt)
         }
-    }
-}
-
-/// A step's table.
-fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing: bool) -> bool {
-    let running = step.status == StepStatus::Running;
-    let ready = step.status == StepStatus::Pending && step.waiting_on == 0;
-    match event {
-        // `check_transition` has checked that a person requested it.
-        StepEvent::Reset(reset) => reset.attempt == step.attempt,
-        StepEvent::Started(started) => {
-            let fans_out = matches!(work, StepWork::Agent(plan) if plan.for_each.is_some());
-            let counted = started.items.is_none() || fans_out;
-            ready && !failing && counted && started.attempt == step.attempt + 1
-        }
-        StepEvent::ReservedEvaluated(one) => {
-            running && has_ended(task_of(step, one.item), one.attempt)
-        }
-        StepEvent::OutputChecked(checked) if matches!(work, StepWork::Agent(_)) => {
-            let task = task_of(step, checked.item);
-            let whole = checked.item.is_none()
-                && is_fan_out(step)
-                && checked.attempt == step.attempt
-                && step.phase == Phase::Begun
-                && may_have_output(step, work);
-            running && (whole || has_ended(task, checked.attempt))
-        }
-        // In order, behind the verdict; of what is skipped there is none.
-        StepEvent::Noted(note) => {
-            let next = |task: &&AgentTask| task.commands == 0 && task.notes == note.index;
-            let task = task_of(step, note.item).filter(next);
-            running && !failing && has_passed(task, note.attempt)
-        }
-        StepEvent::Commanded(command) => {
-            let next = |task: &&AgentTask| task.commands == command.index;
-            let task = task_of(step, command.item).filter(next);
-            let checked = |task: &&AgentTask| task.checked == Some(true);
-            running && !failing && has_passed(task.filter(checked), command.attempt)
-        }
-        StepEvent::OutputChecked(checked) => {
-            running && checked.attempt == step.attempt && may_have_output(step, work)
-        }
-        StepEvent::Completed(completed) => {
-            running
-                && !failing
-                && completed.attempt == step.attempt
-                && may_have_output(step, work)
-                && !matches!(step.phase, Phase::Checked { valid: false, .. })
-        }
-        // Nothing that a runtime was given is left behind without an end.
-        StepEvent::Failed(failed) => {
-            let tasks = step.tasks.as_deref();
-            running && failed.attempt == step.attempt && tasks.is_none_or(Tasks::is_at_rest)
-        }
-        // A failing run skips whatever has not begun; otherwise only what is ready is skipped, and
-        // what its agent wants skipped.
-        StepEvent::Skipped(skipped) => match step.status {
-            StepStatus::Pending => failing || ready,
-            StepStatus::Running => {
-                let asked = skipped.reason == SkipReason::AgentSkipped;
-                asked && !failing && has_ended(task_of(step, None), step.attempt)
-            }
-            StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped => false,
-        },
-    }
-}
-
-fn is_fan_out(step: &Step) -> bool {
-    step.tasks
-        .as_ref()
-        .is_some_and(|tasks| tasks.items.is_some())
-}
-
-/// Whether an attempt of a task has ended, and nobody checked its output yet.
-fn has_ended(task: Option<&AgentTask>, attempt: u32) -> bool {
-    task.is_some_and(|task| {
-        let ended = matches!(task.phase, TaskPhase::Finished { .. });
-        ended && task.attempt == attempt && task.checked.is_none()
-    })
-}
-
-/// Whether an attempt of a task has ended, and its output was not refused.
-fn has_passed(task: Option<&AgentTask>, attempt: u32) -> bool {
-    task.is_some_and(|task| {
-        let ended = matches!(task.phase, TaskPhase::Finished { .. });
-        ended && task.attempt == attempt && task.checked != Some(false)
-    })
-}
-
-/// Whether a running step can have come to an output.
-fn may_have_output(step: &Step, work: &StepWork) -> bool {
-    match (work, &step.phase) {
-        (_, Phase::Checked { .. }) => true,
-        (StepWork::Agent(plan), _) => {
-            let Some(tasks) = &step.tasks else {
-                return false;
-            };
-            match tasks.get(None) {
-                Some(task) => {
-                    matches!(task.phase, TaskPhase::Finished { .. }) && task.checked != Some(false)
-                }
-                None => tasks.next_action(plan) == Some(TaskAction::End),
-            }
-        }
-        (StepWork::Transform(_), phase) => *phase == Phase::Begun,
-        (StepWork::Webhook(_), phase) => matches!(phase, Phase::Delivered { .. }),
-        (StepWork::Workflow(_), phase) => matches!(phase, Phase::Child { .. }),
-    }
-}
-
-/// Whether a step ends because a person ended the run, in the attempt that it is in.
-fn is_stopped(event: &StepEvent, step: &Step) -> bool {
-    matches!(event, StepEvent::Failed(failed)
-        if failed.code == "stopped" && failed.attempt == step.attempt)
-}
-
-/// A webhook's table.
-fn webhook_may(step: &Step, event: &WebhookEvent) -> bool {
-    match (event, &step.phase) {
-        (WebhookEvent::Sent(sent), Phase::Begun) => sent.sending == 1,
-        (WebhookEvent::Sent(sent), Phase::ToResend { sending, .. }) => sent.sending == *sending,
-        (
-            WebhookEvent::Delivered(answer) | WebhookEvent::Failed(answer),
-            Phase::Sent { sending, .. },
-        ) => answer.sending == *sending && answer.attempt == step.attempt,
-        (WebhookEvent::Dead(_), Phase::Undelivered { dead, .. }) => !dead,
-        _ => false,
     }
 }

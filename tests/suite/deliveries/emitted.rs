@@ -117,7 +117,7 @@ async fn what_a_step_emits_is_sent_once_and_signed_to_those_who_want_its_topic()
         );
     }
     // One append holds the frames, in this order, before the end of the step.
-    let frames = lab.client.frames_by_id(&[run.clone()]).await;
+    let frames = lab.client.frames_by_id(std::slice::from_ref(&run)).await;
     let mut frames: Vec<&Value> = frames.values().collect();
     frames.sort_by_key(|frame| frame["seq"].as_u64());
     let kinds: Vec<&str> = frames
