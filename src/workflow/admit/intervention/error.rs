@@ -70,13 +70,13 @@ pub enum InterventionError {
     /// A run that has ended goes on only from some step.
     #[error("the run has ended; say which step to begin again with")]
     EndedWithoutFrom,
-    /// It is complete, and nothing of its responders waits for another time.
+    /// It is complete, and no question or workflow of its responders can begin again.
     #[error(
         "the run is complete, and nothing that its responders asked or ran is left to begin again: a \
          failure that on_error: continue lets pass is final; a post lets the run go on"
     )]
     NothingUnanswered,
-    /// A responder, or an address, of which nothing came to nothing.
+    /// A responder, or an address, all of whose questions and workflows have ended well or are final.
     #[error("nothing that {0:?} asked or ran is left to begin again")]
     NothingLeftOf(String),
     /// Something that failed would stay failed.
