@@ -106,7 +106,8 @@ impl CallHistory {
                 | StepEvent::ReservedEvaluated(_)
                 | StepEvent::OutputChecked(_)
                 | StepEvent::Noted(_)
-                | StepEvent::Commanded(_),
+                | StepEvent::Commanded(_)
+                | StepEvent::CommandCompleted(_),
             ) => {}
             Event::Step(event) => self.end(frame, event.step()),
             Event::Item(ItemEvent::Started(_)) => {}

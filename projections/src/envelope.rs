@@ -158,8 +158,33 @@ pub struct StepView {
     /// For fan-outs that have begun: the items that were started, by index.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub items: Option<Vec<ItemView>>,
+    /// What its commands ran, in the order of items, commands and inputs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Option<Vec<InvokedView>>)]
+    pub invoked: Vec<InvokedView>,
     /// What it used.
     pub metrics: UsageView,
+}
+
+/// A workflow that a command of a step ran.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct InvokedView {
+    /// The name that the step has for it.
+    pub step: String,
+    /// Its number among those of the step, or of the item.
+    pub index: u32,
+    /// The item of a fan-out that commanded it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// Where it ran, by path from the run: `check/verify.0`.
+    pub run: String,
+    /// `running`, `complete` or `failed`.
+    pub status: String,
+    /// Its output.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
+    pub output: Option<CanonicalJson>,
 }
 
 /// What an agent said beside its output, and which model spoke.

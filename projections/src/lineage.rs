@@ -293,9 +293,19 @@ fn describe_step(event: &StepEvent) -> String {
         StepEvent::OutputChecked(checked) if checked.valid => "valid".to_owned(),
         StepEvent::OutputChecked(checked) => format!("{} violations", checked.errors.len()),
         StepEvent::Noted(note) => note.kind.clone(),
-        StepEvent::Commanded(command) => match command.suppressed {
-            true => format!("{}: suppressed", command.topic),
-            false => command.topic.clone(),
+        StepEvent::Commanded(command) => {
+            let about = command.topic.as_ref().or(command.target.as_ref());
+            let about = about.map_or("", String::as_str);
+            match (command.kind.invokes(), command.suppressed) {
+                (false, true) => format!("{about}: suppressed"),
+                (false, false) => about.to_owned(),
+                (true, true) => format!("{} {about}: suppressed", command.kind.as_str()),
+                (true, false) => format!("{} {about}", command.kind.as_str()),
+            }
+        }
+        StepEvent::CommandCompleted(done) => match done.children.len() {
+            1 => "1 child".to_owned(),
+            count => format!("{count} children"),
         },
         StepEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
         StepEvent::Skipped(skipped) => {

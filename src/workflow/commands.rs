@@ -74,6 +74,11 @@ impl OutcomeCommand {
         }
     }
 
+    /// Whether it runs workflows.
+    pub fn invokes(&self) -> bool {
+        matches!(self, Self::Invoke { .. } | Self::Fanout { .. })
+    }
+
     /// Whether the step waits for it.
     pub fn is_blocking(&self) -> bool {
         matches!(self, Self::Review { .. } | Self::Suspend { .. })

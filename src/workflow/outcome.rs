@@ -23,42 +23,47 @@ pub(crate) struct OutcomeRefusal {
 }
 
 /// What an outcome has beside its output, once it is known to be carried out.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct OutcomeExtras {
     /// The types of its events, in order.
     pub(crate) events: Vec<String>,
-    /// The topics that it emits, in the order of its commands.
-    pub(crate) emitted: Vec<String>,
+    /// Its commands, in order.
+    pub(crate) commands: Vec<OutcomeCommand>,
 }
 
-/// What an outcome asks for besides its output; `emits` says which topics its agent may emit.
+/// What an outcome asks for besides its output; `emits` says which topics its agent may emit. Whether
+/// it may run workflows is judged by `invokes`.
 ///
 /// # Errors
 /// Its events or commands are not well formed, not permitted, or such as nothing carries out.
 pub(crate) fn extras(
     outcome: &Value,
     emits: Option<&TopicPattern>,
+    invokes: impl Fn(&OutcomeCommand) -> Result<(), OutcomeRefusal>,
 ) -> Result<OutcomeExtras, OutcomeRefusal> {
     let malformed = |words: String| refused(outcome, "outcome_invalid", words);
     let events = read_events(outcome.get("events")).map_err(malformed)?;
     let commands = outcome.get("commands");
     let read = read_commands(commands).map_err(malformed)?;
-    let mut emitted = Vec::with_capacity(read.len());
-    for command in read {
-        let OutcomeCommand::Emit { topic, .. } = command else {
-            let words = unsupported_commands(commands.unwrap_or(&Value::Null));
-            let words = words.unwrap_or_default();
-            return Err(refused(outcome, "command_not_supported", words));
-        };
-        if !emits.is_some_and(|emits| emits.matches(&topic)) {
-            let words = format!("the agent does not declare that it emits {topic:?}");
-            return Err(refused(outcome, "command_not_permitted", words));
+    for command in &read {
+        match command {
+            OutcomeCommand::Emit { topic, .. } => {
+                if !emits.is_some_and(|emits| emits.matches(topic)) {
+                    let words = format!("the agent does not declare that it emits {topic:?}");
+                    return Err(refused(outcome, "command_not_permitted", words));
+                }
+            }
+            OutcomeCommand::Invoke { .. } | OutcomeCommand::Fanout { .. } => invokes(command)?,
+            OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. } => {
+                let words = unsupported_commands(commands.unwrap_or(&Value::Null));
+                let words = words.unwrap_or_default();
+                return Err(refused(outcome, "command_not_supported", words));
+            }
         }
-        emitted.push(topic);
     }
     Ok(OutcomeExtras {
         events: events.into_iter().map(|event| event.kind).collect(),
-        emitted,
+        commands: read,
     })
 }
 

@@ -4,6 +4,8 @@
 //! agent.finished {outcome {output, events, commands}}
 //!   └─▶ step.output_checked ─▶ note … ─▶ command.requested … ─▶ step.completed     one append
 //! responder.fired ─▶ command.requested
+//!
+//! command.requested ─▶ run.started of STEP/NAME.0 … ─▶ run.completed ─▶ command.completed
 //! ```
 //!
 //! A command of a step names the place in the outcome where it stands; one of a responder, which no
@@ -28,6 +30,26 @@ pub(super) const NOTE: &str = "note";
 pub enum CommandKind {
     /// Something is told to other systems.
     Emit,
+    /// A workflow runs inline for each of some inputs.
+    Fanout,
+    /// A workflow runs inline.
+    Invoke,
+}
+
+impl CommandKind {
+    /// The persisted form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Emit => "emit",
+            Self::Fanout => "fanout",
+            Self::Invoke => "invoke",
+        }
+    }
+
+    /// Whether it runs workflows inline.
+    pub fn invokes(self) -> bool {
+        matches!(self, Self::Fanout | Self::Invoke)
+    }
 }
 
 /// `command.requested` of a step: a command of an outcome that passed the air-lock.
@@ -44,15 +66,43 @@ pub struct StepCommand {
     pub item: Option<u32>,
     /// The step.
     pub step: String,
-    /// Whether nothing is sent: in a branch that suppresses effects, in a recompute, and where a
-    /// webhook would not be sent either.
+    /// Whether nothing comes of it. Nothing is sent in a branch that suppresses effects, in a
+    /// recompute, and where a webhook would not be sent either; nothing runs in a recompute.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub suppressed: bool,
-    /// What it is about.
-    pub topic: String,
+    /// Of what runs workflows: the name of one in the step's `may_invoke`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target: Option<String>,
+    /// Of what is told: what it is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
     /// Which command.
     #[serde(rename = "type")]
     pub kind: CommandKind,
+}
+
+/// `command.completed`: every child that a command runs has ended well.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CommandCompleted {
+    /// The task's attempt.
+    pub attempt: u32,
+    /// The ends of its children, in the order of their inputs: each has an output, or the place of
+    /// one.
+    #[serde(
+        default,
+        deserialize_with = "super::null_is_empty",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub children: Vec<u64>,
+    /// The command's position among those of the outcome.
+    pub index: u32,
+    /// The item of a fan-out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item: Option<u32>,
+    /// The `command.requested`.
+    pub request: u64,
+    /// The step.
+    pub step: String,
 }
 
 /// `command.requested` of a responder: its `publish`.
@@ -105,7 +155,8 @@ pub(super) struct AnyCommand {
     step: Option<String>,
     #[serde(default)]
     suppressed: bool,
-    topic: String,
+    target: Option<String>,
+    topic: Option<String>,
     #[serde(rename = "type")]
     kind: CommandKind,
 }
@@ -116,16 +167,22 @@ impl AnyCommand {
         let Self {
             item,
             suppressed,
+            target,
             topic,
             kind,
             ..
         } = self;
+        match kind.invokes() {
+            true if target.is_none() => return Err("a command runs nothing"),
+            false if topic.is_none() => return Err("a command has no topic"),
+            true | false => {}
+        }
         if let Some(derived) = self.derived {
             return Ok(Event::World(WorldEvent::Commanded(WorldCommand {
                 derived,
                 payload: self.payload,
                 suppressed,
-                topic,
+                topic: topic.ok_or("a responder's command has no topic")?,
                 kind,
             })));
         }
@@ -136,6 +193,7 @@ impl AnyCommand {
             item,
             step: self.step.ok_or("a command has no step")?,
             suppressed,
+            target,
             topic,
             kind,
         })))

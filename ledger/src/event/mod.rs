@@ -31,7 +31,7 @@ pub use agent::{
     ClaimedMetrics, FinishReason, LlmRequest, LlmResponse, Purpose, ReflectStarted,
 };
 pub use branch::{BranchCreated, Effects};
-pub use command::{CommandKind, StepCommand, StepNote, WorldCommand};
+pub use command::{CommandCompleted, CommandKind, StepCommand, StepNote, WorldCommand};
 pub use delivery::{
     DeliveryAdvanced, DeliveryDead, DeliveryEvent, DeliveryRedriven, DeliverySettled,
     SubscriptionAdded, SubscriptionRemoved,
@@ -411,6 +411,7 @@ event_types! {
     "reserved.evaluated" => Step::StepEvent::ReservedEvaluated,
     "step.output_checked" => Step::StepEvent::OutputChecked,
     "command.requested" => Step::StepEvent::Commanded,
+    "command.completed" => Step::StepEvent::CommandCompleted,
     "step.completed" => Step::StepEvent::Completed,
     "step.failed" => Step::StepEvent::Failed,
     "step.skipped" => Step::StepEvent::Skipped,

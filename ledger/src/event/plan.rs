@@ -16,7 +16,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::CanonicalJson;
-pub use child::{ChildPlan, Webhooks};
+pub use child::{ChildPlan, InvokePlan, Webhooks};
 use world::WorldPlan;
 
 /// The version of this format.
@@ -200,6 +200,19 @@ pub struct StepPlan {
     pub work: StepWork,
 }
 
+impl StepPlan {
+    /// The workflows that run inline in it: its own, or those that its agent may invoke.
+    pub fn children(&self) -> impl Iterator<Item = &ChildPlan> {
+        let (own, invoked) = match &self.work {
+            StepWork::Workflow(child) => (Some(child), None),
+            StepWork::Agent(agent) => (None, Some(&agent.may_invoke)),
+            StepWork::Transform(_) | StepWork::Webhook(_) => (None, None),
+        };
+        let invoked = invoked.into_iter().flat_map(BTreeMap::values);
+        own.into_iter().chain(invoked.map(|one| &one.child))
+    }
+}
+
 /// The four pipeline primitives.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -329,6 +342,9 @@ pub struct AgentPlan {
     pub group: Option<String>,
     /// The most tokens of a reply.
     pub max_tokens: u32,
+    /// The workflows that its agent may invoke, by the names it has for them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub may_invoke: BTreeMap<String, InvokePlan>,
     /// An object of templates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub params: Option<CanonicalJson>,
@@ -364,7 +380,22 @@ pub struct AgentFile {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AgentCommands {
     /// The topics it may emit: whole ones, beginnings followed by `.*`, or `*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub emit: Vec<String>,
+    /// What it may invoke of that which a step offers: names, beginnings followed by `*`, or `*`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub invoke: Vec<String>,
+}
+
+impl AgentCommands {
+    /// Whether it may invoke what a step calls so.
+    pub fn may_invoke(&self, name: &str) -> bool {
+        let covers = |pattern: &String| match pattern.strip_suffix('*') {
+            Some(beginning) => name.starts_with(beginning),
+            None => pattern == name,
+        };
+        self.invoke.iter().any(covers)
+    }
 }
 
 /// `prompt:` of an agent file.

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::command::{StepCommand, StepNote};
+use super::command::{CommandCompleted, StepCommand, StepNote};
 use crate::canonical::CanonicalJson;
 
 /// A fact about a step.
@@ -25,6 +25,8 @@ pub enum StepEvent {
     Noted(StepNote),
     /// `command.requested`: a command of the outcome; what it asks for may happen from here on.
     Commanded(StepCommand),
+    /// `command.completed`: the workflows that a command runs have ended well.
+    CommandCompleted(CommandCompleted),
     /// `step.completed`: running → complete.
     Completed(StepCompleted),
     /// `step.failed`: running → failed; the run fails with it (seed 000, invariant 11).
@@ -44,6 +46,7 @@ impl StepEvent {
             Self::OutputChecked(event) => &event.step,
             Self::Noted(event) => &event.step,
             Self::Commanded(event) => &event.step,
+            Self::CommandCompleted(event) => &event.step,
             Self::Completed(event) => &event.step,
             Self::Failed(event) => &event.step,
             Self::Skipped(event) => &event.step,
@@ -58,6 +61,7 @@ impl StepEvent {
             Self::OutputChecked(event) => event.item,
             Self::Noted(event) => event.item,
             Self::Commanded(event) => event.item,
+            Self::CommandCompleted(event) => event.item,
             Self::Started(_)
             | Self::Completed(_)
             | Self::Failed(_)

@@ -196,8 +196,17 @@ impl EnvelopeDetails {
                 step.waited.take(frame.at, step_stood);
             }
             step_stood = stood;
-            match state.scope(at).and_then(|scope| scope.parent) {
-                Some((parent, step)) => (at, inner) = (parent, Some(step)),
+            let held = state.scope(at);
+            match held.and_then(|scope| scope.parent) {
+                Some((parent, step)) => {
+                    let item = held.and_then(|scope| scope.invoked.as_ref()?.item);
+                    if let Some(item) = item {
+                        let detail = self.steps.entry((parent, step)).or_default();
+                        let item = detail.items.entry(item).or_default();
+                        item.usage.apply(frame, false);
+                    }
+                    (at, inner) = (parent, Some(step));
+                }
                 None => break,
             }
         }
@@ -214,6 +223,9 @@ impl EnvelopeDetails {
             };
             let waits = if let Phase::Child { scope } = step.phase {
                 state.waits_only_for_people(scope)
+            } else if step.awaits_invoked() {
+                let mut open = state.invoked_scopes(*scope, *position);
+                open.all(|child| state.waits_only_for_people(child))
             } else {
                 state.awaits_people(step)
             };
@@ -244,7 +256,10 @@ impl StepDetail {
             StepEvent::Started(_) => {
                 (self.started, self.waited) = (Some(at), WaitTime::default());
             }
-            StepEvent::OutputChecked(_) | StepEvent::Noted(_) | StepEvent::Commanded(_) => {}
+            StepEvent::OutputChecked(_)
+            | StepEvent::Noted(_)
+            | StepEvent::Commanded(_)
+            | StepEvent::CommandCompleted(_) => {}
             StepEvent::ReservedEvaluated(one) => match one.item {
                 Some(item) => self.items.entry(item).or_default().said.take(one),
                 None => self.said.take(one),

@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::details::{EnvelopeDetails, StepDetail};
 use super::{
-    BranchView, Envelope, ItemCountsView, ItemView, REDACTED, StepView, UsageView, WorldSummary,
-    skip_marker, step_kind, world,
+    BranchView, Envelope, InvokedView, ItemCountsView, ItemView, REDACTED, StepView, UsageView,
+    WorldSummary, skip_marker, step_kind, world,
 };
 use crate::lineage::item_name;
 use crate::run::{
@@ -71,6 +71,24 @@ impl Shown<'_> {
             created_at: detail.began,
             ended_at: detail.ended,
         })
+    }
+
+    fn invoked(&self, at: u32, position: u32) -> Vec<InvokedView> {
+        let children = self.state.invoked_children(at, position);
+        let view = |child: &Scope| {
+            let invoked = child.invoked.as_ref()?;
+            let ended = child.ended.as_ref();
+            let output = ended.and_then(|ended| ended.output.as_ref());
+            Some(InvokedView {
+                step: invoked.name.clone(),
+                index: invoked.index,
+                item: invoked.item,
+                run: child.path.clone(),
+                status: child.status.as_str().to_owned(),
+                output: output.map(|held| held.json.clone()),
+            })
+        };
+        children.filter_map(view).collect()
     }
 
     fn output(&self, at: u32, scope: &Scope) -> Option<CanonicalJson> {
@@ -139,6 +157,7 @@ impl Shown<'_> {
                     said: detail.said,
                     counts: fan_out.then(|| counts(step.status, tasks)),
                     items: fan_out.then(|| item_views(&plan.id, tasks, detail.items)),
+                    invoked: self.invoked(at, position),
                     metrics,
                 }
             })

@@ -146,13 +146,19 @@ impl RunState {
         let (Some(shape), Some(holder)) = (shape, self.step_mut(scope, step)) else {
             return;
         };
-        holder.phase = Phase::Child { scope: child };
-        self.todo.remove(&Todo::Step { scope, step });
+        let invoked = holder.tasks.is_some();
+        if !invoked {
+            holder.phase = Phase::Child { scope: child };
+            self.todo.remove(&Todo::Step { scope, step });
+        }
         let webhooks = started.webhooks == Some(Webhooks::Execute);
         let opened = Scope::pending(frame.scope.clone(), Some((scope, step)), shape, webhooks);
         self.by_path.insert(frame.scope.clone(), child);
         self.scopes.push(opened);
         self.begin_scope(frame, child);
+        if invoked {
+            self.begin_invoked((scope, step), child, started);
+        }
     }
 
     fn complete_scope(&mut self, frame: &Frame, at: u32, completed: &RunCompleted) {
@@ -162,7 +168,12 @@ impl RunState {
             completed.output_from.as_ref(),
         );
         self.end_scope(frame, at, RunStatus::Complete, output);
-        if let Some((scope, step)) = self.scope(at).and_then(|scope| scope.parent)
+        let held = self.scope(at);
+        let (parent, invoked) =
+            held.map_or((None, None), |held| (held.parent, held.invoked.clone()));
+        if let Some((parent, invoked)) = parent.zip(invoked) {
+            self.end_invoked(frame, parent, &invoked);
+        } else if let Some((scope, step)) = self.scope(at).and_then(|scope| scope.parent)
             && self.responder_task(scope, step).is_none()
         {
             self.todo.insert(Todo::Step { scope, step });
@@ -252,6 +263,15 @@ impl RunState {
                     task.commands += 1;
                     task.last = frame.seq;
                 }
+                self.request_invoke(frame, (scope, at), command);
+                self.reclassify_task(scope, at, command.item);
+            }
+            StepEvent::CommandCompleted(done) => {
+                if let Some(task) = self.task_mut(scope, at, done.item) {
+                    task.complete_command();
+                    task.last = frame.seq;
+                }
+                self.reclassify_task(scope, at, done.item);
             }
             StepEvent::Completed(done) => {
                 let held = match self.agents_output(frame, scope, at, done) {

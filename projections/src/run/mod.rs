@@ -13,6 +13,7 @@ mod announced;
 mod apply;
 pub mod calls;
 mod interventions;
+pub mod invoked;
 pub mod notices;
 mod outline;
 mod pins;
@@ -185,6 +186,8 @@ pub struct RunState {
     replies: reply_cache::ReplyCache,
     /// How many tasks wait for people.
     suspended: usize,
+    /// The commands of outcomes that run workflows, by the frame that has them.
+    commanded: BTreeMap<u64, Arc<Value>>,
     /// Effects that have not ended, by the frame that announced them.
     announced: BTreeMap<u64, AnnouncedEffect>,
     /// What people were told about it.
@@ -294,6 +297,7 @@ impl RunState {
             spend: Spend::default(),
             replies: reply_cache::ReplyCache::default(),
             suspended: 0,
+            commanded: BTreeMap::new(),
             announced: BTreeMap::new(),
             notices: BTreeMap::new(),
             origins: vec![origin],
@@ -463,13 +467,13 @@ impl RunState {
 
     /// The params of a scope, as a tree.
     pub fn params(&self, scope: u32) -> Value {
-        let Some((parent, step)) = self.scope(scope).and_then(|scope| scope.parent) else {
+        if self.scope(scope).is_none_or(|scope| scope.parent.is_none()) {
             return self.created.params.to_value();
-        };
+        }
         let mut params = Value::Object(serde_json::Map::new());
-        let step = self.step(parent, step);
+        let input = self.given(scope).map(|(input, _)| input);
         // A param comes before the places inside it: keys are in order.
-        for (path, given) in step.into_iter().flat_map(|step| step.input.iter()) {
+        for (path, given) in input.into_iter().flatten() {
             let Some(path) = path.strip_prefix("/params") else {
                 continue;
             };
@@ -491,27 +495,26 @@ impl RunState {
     /// Where a param of a scope stands in the stream: through as many children as it was handed
     /// down, to the frame that first held it.
     pub fn locate_param(&self, scope: u32, pointer: &str) -> Option<Reference> {
-        let Some((parent, step)) = self.scope(scope)?.parent else {
+        if self.scope(scope)?.parent.is_none() {
             return Some(Reference {
                 frame: self.params_frame(),
                 path: format!("/params{pointer}"),
             });
-        };
-        let held = self.step(parent, step)?;
+        }
+        let (input, started) = self.given(scope)?;
         let wanted = format!("/params{pointer}");
         let within = |outer: &str, inner: &str| {
             let rest = inner.strip_prefix(outer);
             rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         // What has a place of its own inside what is wanted is not where that is.
-        if held
-            .input
+        if input
             .keys()
             .any(|key| *key != wanted && within(&wanted, key))
         {
             return None;
         }
-        let holders = held.input.iter().filter(|(key, _)| within(key, &wanted));
+        let holders = input.iter().filter(|(key, _)| within(key, &wanted));
         let (key, given) = holders.max_by_key(|(key, _)| key.len())?;
         let rest = wanted.strip_prefix(key.as_str())?;
         match given {
@@ -520,7 +523,7 @@ impl RunState {
                 path: format!("{}{rest}", reference.path),
             }),
             StepInput::Value { .. } => Some(Reference {
-                frame: held.started?,
+                frame: started?,
                 path: format!("/input/{}/value/value{rest}", escape(key)),
             }),
             StepInput::Template(_) => None,
@@ -531,6 +534,9 @@ impl RunState {
     /// environment, outputs, inputs of children.
     pub fn value_at(&self, reference: &Reference) -> Option<Value> {
         if let Some(said) = self.supplied_value(reference) {
+            return Some(said);
+        }
+        if let Some(said) = self.commanded_value(reference) {
             return Some(said);
         }
         if let Some(held) = self.produced(reference.frame) {
@@ -546,10 +552,14 @@ impl RunState {
         let key = unescape(key);
         let steps = self.scopes.iter().flat_map(|scope| &scope.steps);
         let runs = self.responder_tasks.iter().map(|(_, task)| &task.step);
-        let held = steps
-            .chain(runs)
-            .find(|step| step.started == Some(reference.frame))?;
-        match held.input.get(&key)? {
+        let mut steps = steps.chain(runs);
+        let held = steps.find(|step| step.started == Some(reference.frame));
+        let input = held.map(|step| &step.input).or_else(|| {
+            let mut scopes = self.scopes.iter();
+            let begun = scopes.find(|scope| scope.started == Some(reference.frame))?;
+            Some(&begun.invoked.as_ref()?.input)
+        })?;
+        match input.get(&key)? {
             StepInput::Value { value, .. } => value.pointer(rest),
             StepInput::Ref(_) | StepInput::Template(_) => None,
         }

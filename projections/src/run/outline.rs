@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{
-    AgentFile, Plan, ServerPlan, StepPlan, StepWork, Webhooks, WorkflowPlan, world::WorldPlan,
+    AgentFile, Plan, ServerPlan, StepPlan, Webhooks, WorkflowPlan, world::WorldPlan,
 };
 use ktsu_ledger::{CanonicalJson, Frame};
 
@@ -96,12 +96,13 @@ impl Outline {
         let known: BTreeSet<String> = plan.workflows.keys().cloned().collect();
         let mut workflows = BTreeMap::new();
         for (key, workflow) in plan.workflows {
-            let children = workflow.steps.iter().filter_map(StepPlan::child);
-            if let Some(missing) = children
-                .clone()
-                .find(|child| !known.contains(&child.workflow))
-            {
-                return Err(PlanError::Missing(missing.workflow.clone()));
+            let missing = {
+                let mut children = workflow.steps.iter().flat_map(StepPlan::children);
+                let missing = children.find(|child| !known.contains(&child.workflow));
+                missing.map(|child| child.workflow.clone())
+            };
+            if let Some(missing) = missing {
+                return Err(PlanError::Missing(missing));
             }
             workflows.insert(key.clone(), Arc::new(WorkflowShape::of(key, workflow)?));
         }
@@ -210,7 +211,7 @@ impl WorkflowShape {
 /// nothing, again and again, has to take everything away.
 fn is_too_deep(workflows: &BTreeMap<String, Arc<WorkflowShape>>) -> bool {
     let calls = |shape: &WorkflowShape, left: &BTreeSet<&String>| {
-        let mut children = shape.plan.steps.iter().filter_map(StepPlan::child);
+        let mut children = shape.plan.steps.iter().flat_map(StepPlan::children);
         children.any(|child| left.contains(&child.workflow))
     };
     let mut left: BTreeSet<&String> = workflows.keys().collect();
@@ -227,20 +228,6 @@ fn is_too_deep(workflows: &BTreeMap<String, Arc<WorkflowShape>>) -> bool {
         }
     }
     true
-}
-
-/// What `StepPlan` says about children, in one place.
-trait Child {
-    fn child(&self) -> Option<&ktsu_ledger::event::plan::ChildPlan>;
-}
-
-impl Child for StepPlan {
-    fn child(&self) -> Option<&ktsu_ledger::event::plan::ChildPlan> {
-        match &self.work {
-            StepWork::Workflow(child) => Some(child),
-            StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => None,
-        }
-    }
 }
 
 fn by_id_is_whole(shape: &WorkflowShape) -> bool {

@@ -7,6 +7,7 @@ use ktsu_ledger::event::{Reference, SkipReason, StepInput};
 use ktsu_ledger::{CanonicalJson, Timestamp};
 
 use super::interventions::OverlayValue;
+use super::invoked::InvokedAs;
 use super::tasks::Tasks;
 use super::{RunStatus, WorkflowShape};
 use crate::step_name::path_in;
@@ -34,6 +35,8 @@ pub struct Scope {
     pub ended: Option<ScopeEnd>,
     /// Whether the step that held it began again: it is of no consequence then.
     pub abandoned: bool,
+    /// As what it runs, if a command began it.
+    pub invoked: Option<Box<InvokedAs>>,
 }
 
 /// The end of a scope.
@@ -220,6 +223,7 @@ impl Scope {
             started: None,
             ended: None,
             abandoned: false,
+            invoked: None,
             shape,
         }
     }

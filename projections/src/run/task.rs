@@ -14,6 +14,7 @@ use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
 
 use super::calls::{ForcedFailure, RequestedCalls};
+use super::invoked::InvokedChildren;
 use super::recorded_results::TaskResults;
 use super::reply_cache::{CachedReply, RequestKey};
 use super::reserved;
@@ -59,6 +60,8 @@ pub struct AgentTask {
     pub notes: u32,
     /// How many commands of its outcome have their frames.
     pub commands: u32,
+    /// What those commands run, if they run anything.
+    pub invoked: Option<Box<InvokedChildren>>,
     /// Reports of this attempt, in order.
     pub reports: Vec<AcceptedReport>,
     /// What the item gave, once it is settled.

@@ -153,6 +153,7 @@ impl Tasks {
             Some(TaskPhase::Waiting | TaskPhase::Lost | TaskPhase::Resuming) => {
                 self.outgoing.insert(index)
             }
+            Some(TaskPhase::Finished { .. }) if self.awaits_invoked(index) => false,
             Some(
                 TaskPhase::Drafted
                 | TaskPhase::Abandoned
@@ -162,6 +163,11 @@ impl Tasks {
             Some(TaskPhase::Suspended) => self.suspended.insert(index),
             Some(TaskPhase::Dispatched | TaskPhase::Settled) | None => false,
         };
+    }
+
+    fn awaits_invoked(&self, index: u32) -> bool {
+        let task = self.list.get(index as usize);
+        task.is_some_and(AgentTask::awaits_invoked)
     }
 
     fn leaves_doubts(&self, index: u32) -> bool {

@@ -12,6 +12,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Cause, Event, Frame};
 
+use super::invoked::InvokedPath;
 use super::{
     AgentTask, Outline, Phase, PlanError, RunState, RunStatus, Scope, Step, StepStatus, TaskPhase,
     Tasks, steer,
@@ -231,6 +232,9 @@ impl RunState {
         event: &RunEvent,
     ) -> Result<TransitionTarget, TransitionError> {
         if let (RunEvent::Started(started), false) = (event, frame.scope.is_empty()) {
+            if let Some(path) = InvokedPath::parse(&frame.scope) {
+                return self.check_invoked_start(frame, started, &path);
+            }
             return self.check_child_start(frame, started.plan.as_deref());
         }
         if let RunEvent::Branched(branch) = event
@@ -480,7 +484,8 @@ fn item_may(tasks: &Tasks, event: &ItemEvent, failing: bool) -> bool {
             !failing && next && tasks.items.is_some_and(|items| started.item < items)
         }
         ItemEvent::Completed(done) => {
-            let valid = task.is_some_and(|task| task.checked != Some(false));
+            let valid =
+                task.is_some_and(|task| task.checked != Some(false) && task.has_invoked_all());
             !failing && finished && valid && current(done.attempt)
         }
         // What was never sent out has no end of its agent before it.

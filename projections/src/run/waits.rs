@@ -137,6 +137,7 @@ impl RunState {
         step.status != StepStatus::Running
             || matches!(step.phase, Phase::Child { .. })
             || self.awaits_people(step)
+            || step.awaits_invoked()
     }
 
     fn suspended_tasks(&self) -> impl Iterator<Item = (u32, u32, Option<u32>, &AgentTask)> {

@@ -80,7 +80,9 @@ impl CompiledAgent {
             kinds.is_some_and(|kinds| kinds.contains(&Value::from("null")))
         });
         let servers = servers(file, path, &secret, faults);
-        let emits = file.commands.as_ref().and_then(|commands| {
+        let commands = file.commands.as_ref();
+        let emits = commands.filter(|commands| !commands.emit.is_empty());
+        let emits = emits.and_then(|commands| {
             let pattern = TopicPattern::of_list(commands.emit.iter().map(String::as_str));
             let wrong =
                 |why: TopicPatternError| faults.push((at("commands/emit"), why.to_string()));

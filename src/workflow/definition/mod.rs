@@ -212,11 +212,13 @@ impl Definition {
 
 fn children(plan: &Plan, path: &str, workflow: &WorkflowPlan, faults: &mut CompileErrors) {
     for step in &workflow.steps {
-        match &step.work {
-            StepWork::Workflow(child) if !plan.workflows.contains_key(&child.workflow) => {
+        for child in step.children() {
+            if !plan.workflows.contains_key(&child.workflow) {
                 let words = format!("{} is not in the plan", child.workflow);
                 faults.push((format!("{path}/{}/workflow", step.id), words));
             }
+        }
+        match &step.work {
             StepWork::Agent(agent) if !plan.agents.contains_key(&agent.file) => {
                 let words = format!("the agent {:?} is not in the plan", agent.file);
                 faults.push((format!("{path}/{}/agent", step.id), words));
@@ -260,7 +262,10 @@ fn reach(plan: &Plan, faults: &mut CompileErrors) {
     let needs: Vec<Vec<usize>> = plan
         .workflows
         .values()
-        .map(|workflow| workflow.steps.iter().filter_map(child).map(place).collect())
+        .map(|workflow| {
+            let children = workflow.steps.iter().flat_map(StepPlan::children);
+            children.map(|child| place(&child.workflow)).collect()
+        })
         .collect();
     if let Err(cycle) = graph::order(&needs) {
         let names: Vec<&str> = cycle.iter().map(|place| paths[*place].as_str()).collect();
@@ -288,13 +293,6 @@ fn reach(plan: &Plan, faults: &mut CompileErrors) {
             graph::MAX_SCOPES,
         );
         faults.push((path.to_owned(), words));
-    }
-}
-
-fn child(step: &StepPlan) -> Option<&String> {
-    match &step.work {
-        StepWork::Workflow(child) => Some(&child.workflow),
-        StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => None,
     }
 }
 

@@ -11,7 +11,7 @@ use jmespath::ast::Ast;
 
 use super::error::ExpressionError;
 use super::functions::Signature;
-use super::names::{ParamNames, Root, Vocabulary};
+use super::names::{INVOKED, ParamNames, Root, Vocabulary};
 use super::negated::NegatedPath;
 use super::value::measure;
 
@@ -55,6 +55,8 @@ const MAX_SLICE_STEP: i32 = 1 << 20;
 pub(super) struct Analysis<'j> {
     pub(super) roots: BTreeSet<Root>,
     pub(super) params: ParamNames,
+    /// The steps of which it mentions what their commands ran.
+    pub(super) invoked: BTreeSet<String>,
     vocabulary: Vocabulary,
     depth: usize,
     /// What is said of a negated path, by the places of the `!` and of the dot.
@@ -70,6 +72,7 @@ pub(super) fn analyze<'j>(
     let mut judged = Analysis {
         roots: BTreeSet::new(),
         params: ParamNames::default(),
+        invoked: BTreeSet::new(),
         vocabulary,
         depth: 0,
         negated,
@@ -206,6 +209,11 @@ impl Analysis<'_> {
             });
         }
         if scope == NodeScope::Root
+            && let Some(id) = path_of(lhs, rhs).and_then(|path| invoked_step(path, self.vocabulary))
+        {
+            self.invoked.insert(id);
+        }
+        if scope == NodeScope::Root
             && let Ast::Field { name, .. } = lhs
         {
             match name.as_str() {
@@ -314,10 +322,30 @@ fn spaced(space: &str, name: &str) -> Option<Root> {
     }
 }
 
+/// The step of which a path takes what its commands ran, if it ends there.
+fn invoked_step(path: Vec<Segment>, vocabulary: Vocabulary) -> Option<String> {
+    match rooted(path, vocabulary)? {
+        (Root::Step(id), rest) => (*rest == [Segment::Field(INVOKED.to_owned())]).then_some(id),
+        _ => None,
+    }
+}
+
+/// `lhs.rhs` as a path. It is one of a few segments: others are of no interest.
+fn path_of(lhs: &Ast, rhs: &Ast) -> Option<Vec<Segment>> {
+    let mut segments = Vec::new();
+    flatten(lhs, &mut segments)?;
+    flatten(rhs, &mut segments)?;
+    (segments.len() <= 3).then_some(segments)
+}
+
 /// The expression as a path, if it is one.
 pub(super) fn path(ast: &Ast, vocabulary: Vocabulary) -> Option<(Root, Box<[Segment]>)> {
     let mut segments = Vec::new();
     flatten(ast, &mut segments)?;
+    rooted(segments, vocabulary)
+}
+
+fn rooted(segments: Vec<Segment>, vocabulary: Vocabulary) -> Option<(Root, Box<[Segment]>)> {
     let mut segments = segments.into_iter();
     let Segment::Field(first) = segments.next()? else {
         return None;

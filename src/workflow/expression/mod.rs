@@ -36,7 +36,7 @@ pub use evaluator::{Evaluator, MAX_BYTES, Tracker};
 pub(crate) use interpret::flatten;
 use lexical::Offsets;
 pub use lexical::skip_quoted;
-pub use names::{NameLookup, ParamNames, Root, Vocabulary};
+pub use names::{INVOKED, NameLookup, ParamNames, Root, Vocabulary};
 pub use negated::{NegatedPath, negated};
 use provenance::Tracked;
 #[cfg(test)]
@@ -55,6 +55,8 @@ struct Parsed {
     /// Ascending.
     roots: Box<[Root]>,
     params: ParamNames,
+    /// The steps of which it mentions what their commands ran.
+    invoked: Box<[String]>,
     path: Option<(Root, Box<[Segment]>)>,
     offsets: Offsets,
 }
@@ -78,6 +80,7 @@ impl Expression {
             path: analysis::path(&ast, vocabulary),
             roots: std::mem::take(&mut analyzed.roots).into_iter().collect(),
             params: std::mem::take(&mut analyzed.params),
+            invoked: std::mem::take(&mut analyzed.invoked).into_iter().collect(),
             source: source.into(),
             ast,
             offsets,
@@ -96,6 +99,7 @@ impl Expression {
             ast,
             roots: Box::default(),
             params: ParamNames::default(),
+            invoked: Box::default(),
             path: None,
             offsets,
         })))
@@ -193,7 +197,13 @@ impl Expression {
         names: &dyn NameLookup<V>,
     ) -> Option<Result<V, V::Provenance>> {
         let (root, segments) = self.0.path.as_ref()?;
-        let Some(mut at) = names.get(root) else {
+        let (value, segments) = match (root, &**segments) {
+            (Root::Step(id), [Segment::Field(name), rest @ ..]) if name == INVOKED => {
+                (names.invoked(id), rest)
+            }
+            (_, all) => (names.get(root), all),
+        };
+        let Some(mut at) = value else {
             return Some(Err(V::Provenance::default()));
         };
         for segment in segments {
@@ -207,6 +217,24 @@ impl Expression {
             }
         }
         Some(Ok(at))
+    }
+
+    /// The value of a step, with what its commands ran where that is mentioned.
+    fn with_invoked<V: EvaluatedValue>(&self, id: &str, value: V, names: &dyn NameLookup<V>) -> V {
+        if !self.0.invoked.iter().any(|one| one == id) {
+            return value;
+        }
+        let (Some(invoked), Some(members)) = (names.invoked(id), value.members()) else {
+            return value;
+        };
+        let mut members = members.into_owned();
+        members.insert(INVOKED.to_owned(), invoked);
+        V::map(members, value.source()).chosen_by(value.chosen())
+    }
+
+    /// The steps of which it mentions what their commands ran.
+    pub fn invoked(&self) -> &[String] {
+        &self.0.invoked
     }
 
     /// An object of the mentioned names alone; a step has both of its names.
@@ -225,6 +253,7 @@ impl Expression {
                 Root::Env(name) => drop(env.insert(name.clone(), value)),
                 Root::Name(name) => drop(object.insert(name.clone(), value)),
                 Root::Step(id) => {
+                    let value = self.with_invoked(id, value, names);
                     // A bare `null` stays null even if a step has that name (decision T4).
                     if id != "null" {
                         object.insert(id.clone(), value.clone());

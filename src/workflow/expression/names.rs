@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jmespath::Rcvar;
 
+/// The member of a step that no output has: what its commands ran.
+pub const INVOKED: &str = "ktsu_invoked";
+
 /// A name an expression mentions at its root.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Root {
@@ -45,6 +48,12 @@ pub struct ParamNames {
 pub trait NameLookup<V = Rcvar> {
     /// The value of a name, or nothing: then it is null.
     fn get(&self, root: &Root) -> Option<V>;
+
+    /// What the commands of a step ran, as `step.ID.ktsu_invoked` names it: the outputs in their order.
+    /// It is no part of the step's output.
+    fn invoked(&self, _: &str) -> Option<V> {
+        None
+    }
 }
 
 /// No names at all.

@@ -6,16 +6,18 @@
 //! not ended is stopped, even if it had not begun, and the person's command is the end of the run
 //! itself (decision P1).
 
+use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     FinishReason, RunEvent, RunFailed, SkipReason, StepEvent, StepFailed, StepSkipped,
 };
 use ktsu_ledger::{Draft, Event};
+use ktsu_projections::run::invoked::InvokedPath;
 use ktsu_projections::run::steer::StopKind;
 use ktsu_projections::run::{RunFailure, RunState, Scope, Step, StepStatus};
 
-use super::DecisionBatch;
 use super::settle::{STOPPED_ELSEWHERE, stop_items};
 use super::world::world_hash;
+use super::{DecisionBatch, WorkOutcome};
 
 /// All that is left to record, in one unit that no bound divides.
 pub(super) fn close(state: &RunState) -> Vec<Draft> {
@@ -72,7 +74,7 @@ fn stop_asks(unit: &mut DecisionBatch, state: &RunState, failing: &RunFailure) {
     for (position, tasks) in state.open_asks() {
         let address = state.step_id(0, position).unwrap_or_default();
         let why = stopped_words(state.stopped());
-        stop_items(unit, "", address, tasks, (stop_reason(failing), &why));
+        stop_items(unit, "", address, tasks, (stop_reason(failing), &why), None);
     }
 }
 
@@ -102,7 +104,11 @@ impl Closing<'_> {
             let reason = stop_reason(failing);
             let id = scope.shape.step(at).map_or("", |step| step.id.as_str());
             let why = stopped_words(self.state.stopped());
-            stop_items(unit, &scope.path, id, tasks, (reason, &why));
+            let failed = self.invoked_failure(scope, at);
+            let failed = failed
+                .as_ref()
+                .and_then(|(item, failed)| Some(((*item)?, failed)));
+            stop_items(unit, &scope.path, id, tasks, (reason, &why), failed);
         }
         let id = scope.shape.step(at).map(|step| step.id.clone());
         let id = id.unwrap_or_default();
@@ -126,10 +132,15 @@ impl Closing<'_> {
                 reason: SkipReason::RunFailed,
                 step: id.clone(),
             }),
-            (StepStatus::Running, _) if self.held_the_failure => failed(
-                &failing.code,
-                format!("child workflow failed: {}", failing.message),
-            ),
+            (StepStatus::Running, _) if self.held_the_failure => {
+                match self.invoked_failure(scope, at) {
+                    Some((_, WorkOutcome::Failed { code, message, .. })) => failed(&code, message),
+                    Some(_) | None => failed(
+                        &failing.code,
+                        format!("child workflow failed: {}", failing.message),
+                    ),
+                }
+            }
             (StepStatus::Running, stopped) => failed("stopped", stopped_words(stopped)),
             (StepStatus::Complete | StepStatus::Failed | StepStatus::Skipped, _) => return None,
         };
@@ -137,6 +148,30 @@ impl Closing<'_> {
         let cause = if held { self.cause } else { failing.seq };
         let seq = unit.push_in(scope.path.clone(), Event::Step(event), vec![cause]);
         held.then_some(seq)
+    }
+
+    /// As what a step, and an item of it, fails that holds the failure in a workflow that its commands
+    /// ran.
+    fn invoked_failure(&self, scope: &Scope, at: u32) -> Option<(Option<u32>, WorkOutcome)> {
+        let work = &scope.shape.step(at)?.work;
+        if !self.held_the_failure || !matches!(work, StepWork::Agent(_)) {
+            return None;
+        }
+        let origin = &self.state.scope(self.failing.scope)?.path;
+        // The scope that its command opened: of all around the failure, the one directly below it.
+        let ends = origin.match_indices('/').map(|(end, _)| end);
+        let paths = ends
+            .chain([origin.len()])
+            .filter_map(|end| origin.get(..end));
+        let mut paths = paths.filter_map(InvokedPath::parse);
+        let id = &scope.shape.step(at)?.id;
+        let child = paths.find(|path| path.scope == scope.path && path.step == *id)?;
+        let RunFailure { code, message, .. } = self.failing;
+        let words = format!(
+            "the invoked {}.{} failed: {code}: {message}",
+            child.name, child.index
+        );
+        Some((child.item, WorkOutcome::failed("invoke_failed", words)))
     }
 }
 
@@ -194,7 +229,8 @@ fn holds(state: &RunState, failing: &RunFailure, scope: &Scope, at: u32) -> bool
     let origin = state
         .scope(failing.scope)
         .map_or("", |scope| scope.path.as_str());
+    // No id has a dot: what follows one is an item whose command opened the scope.
     origin
         .strip_prefix(path.as_str())
-        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || rest.starts_with('.'))
 }

@@ -3,12 +3,12 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 
-use jmespath::Rcvar;
+use jmespath::{Rcvar, Variable};
 use ktsu_ledger::CanonicalJson;
 use ktsu_ledger::event::{EnvValue, Reference, StepInput};
 use ktsu_projections::envelope::skip_marker;
-use ktsu_projections::run::{Effective, RunState};
-use serde_json::Value;
+use ktsu_projections::run::{Effective, RunState, Scope};
+use serde_json::{Value, json};
 
 use super::task::TaskSpec;
 use crate::expression::{NameLookup, Root, from_json, from_value};
@@ -136,6 +136,21 @@ impl NameLookup for ScopedNames<'_> {
             Root::Name(_) => None,
         }
     }
+
+    fn invoked(&self, id: &str) -> Option<Rcvar> {
+        let step = self.state.scope(self.scope)?.shape.position(id)?;
+        let Effective::Output(_) = self.state.effective(self.scope, step) else {
+            return None;
+        };
+        let mut children = self.state.invoked_children(self.scope, step).peekable();
+        children.peek()?;
+        let output = |child: &Scope| match &child.ended.as_ref()?.output {
+            Some(held) => Some(from_json(&held.json)),
+            None => Some(from_value(&json!({}))),
+        };
+        let outputs = children.filter_map(output).collect();
+        Some(Rcvar::new(Variable::Array(outputs)))
+    }
 }
 
 impl<'a> ScopedNames<'a> {
@@ -242,6 +257,13 @@ impl<'a> ScopedNames<'a> {
             }),
             Root::Step(id) => {
                 let step = self.state.scope(self.scope)?.shape.position(id)?;
+                if let Some(rest) = pointer.strip_prefix(INVOKED_POINTER) {
+                    let at = rest.strip_prefix('/')?;
+                    let (at, rest) = at.split_at(at.find('/').unwrap_or(at.len()));
+                    let mut children = self.state.invoked_children(self.scope, step);
+                    let child = children.nth(at.parse().ok()?)?;
+                    return child.ended.as_ref()?.output.as_ref()?.locate(rest);
+                }
                 match self.state.effective(self.scope, step) {
                     Effective::Output(held) => held.locate(pointer),
                     Effective::Skipped(_) | Effective::Suppressed(_) | Effective::Absent => None,
@@ -281,6 +303,7 @@ impl<'a> ScopedNames<'a> {
         match root {
             Root::Params => match scope.parent {
                 None => Some(self.state.params_frame()),
+                Some(_) if scope.invoked.is_some() => scope.started,
                 Some((parent, step)) => self.state.scope(parent)?.steps.get(step as usize)?.started,
             },
             Root::Env(_) => Some(self.state.env_frame()),
@@ -293,6 +316,9 @@ impl<'a> ScopedNames<'a> {
         }
     }
 }
+
+/// The place of what the commands of a step ran, beside its output.
+const INVOKED_POINTER: &str = "/ktsu_invoked";
 
 /// The place of `for_each.from` among a step's inputs.
 pub(super) const FAN_OUT_INPUT: &str = "/for_each/from";

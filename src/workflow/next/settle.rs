@@ -1,18 +1,22 @@
 //! What follows from the end of an agent's task: reserved fields, then the air-lock, then the end
 //! of its step or item (seed 000, invariants 9, 21 and 26; decisions R1, R4, R5, W5).
 
+mod invoked;
+
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{
     CommandKind, FinishReason, ItemCompleted, ItemEvent, ItemFailed, Reference, ReservedEvaluated,
     SkipReason, StepCommand, StepCompleted, StepEvent, StepNote, StepSkipped, Violation,
 };
 use ktsu_ledger::{CanonicalJson, Event};
+use ktsu_projections::run::invoked::InvokeDue;
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{AgentTask, Step as StepState, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
 use super::task_end::AgentEnd;
 use super::{DecisionBatch, StepDecision, WorkOutcome, violations};
+use crate::commands::OutcomeCommand;
 use crate::definition::CompiledStep;
 use crate::outcome::{self, OutcomeExtras, OutcomeRefusal};
 use crate::reserved::{self, ReservedEnd, ReservedEvaluation};
@@ -44,6 +48,17 @@ impl StepDecision<'_> {
         let TaskPhase::Finished { seq, outcome } = &task.phase else {
             return None;
         };
+        if task
+            .invoke_due()
+            .is_some_and(|due| due != InvokeDue::Request)
+        {
+            let Some(cause) = self.advance_invoked(plan, item, task) else {
+                return Some(());
+            };
+            let stripped = reserved_names(outcome);
+            self.conclude(item, task, *seq, TaskVerdict::Output { stripped }, cause);
+            return Some(());
+        }
         let outcome = outcome.to_value();
         let mut cause = task.last.max(*seq);
         let output = outcome.get("output").unwrap_or(&Value::Null);
@@ -63,7 +78,7 @@ impl StepDecision<'_> {
                 raw: Some("/outcome/output"),
             },
             (_, Err(refused)) => refused.into(),
-            (Some(ReservedEnd::Skip(_)), Ok(also)) if !also.emitted.is_empty() => {
+            (Some(ReservedEnd::Skip(_)), Ok(also)) if !also.commands.is_empty() => {
                 let words = "an outcome that is to be skipped has commands".to_owned();
                 outcome::refused(&outcome, "outcome_invalid", words).into()
             }
@@ -79,8 +94,18 @@ impl StepDecision<'_> {
         if !matches!(verdict, TaskVerdict::Fail { .. }) {
             cause = self.commit_extras(item, task, *seq, &extras, cause);
         }
-        self.conclude(item, task, *seq, verdict, cause);
+        // What its commands run has to end before it does.
+        let runs = !self.is_recompute()
+            && matches!(verdict, TaskVerdict::Output { .. })
+            && extras.commands.iter().any(OutcomeCommand::invokes);
+        if !runs {
+            self.conclude(item, task, *seq, verdict, cause);
+        }
         Some(())
+    }
+
+    fn is_recompute(&self) -> bool {
+        self.state.created().results.is_some()
     }
 
     /// What an outcome asks for besides its output; or why it has no output to check.
@@ -93,7 +118,11 @@ impl StepDecision<'_> {
             return Err(failed);
         }
         let agent = self.definition.agents.get(&plan.file);
-        let extras = outcome::extras(outcome, agent.and_then(|agent| agent.emits.as_ref()))?;
+        let extras = outcome::extras(
+            outcome,
+            agent.and_then(|agent| agent.emits.as_ref()),
+            |command| self.judge_invoke(plan, outcome, command),
+        )?;
         match outcome::output_refusal(outcome, Value::is_object) {
             Some(refused) => Err(refused),
             None => Ok(extras),
@@ -125,18 +154,28 @@ impl StepDecision<'_> {
             });
             cause = self.unit.push(Event::Step(event), vec![cause]);
         }
-        let sends = self.sends_effects() && self.state.created().results.is_none();
-        let commands = (0u32..).zip(&extras.emitted);
-        for (index, topic) in commands.skip(task.commands as usize) {
+        let sends = self.sends_effects() && !self.is_recompute();
+        let commands = (0u32..).zip(&extras.commands);
+        for (index, command) in commands.skip(task.commands as usize) {
+            let (kind, topic, target) = match command {
+                OutcomeCommand::Emit { topic, .. } => (CommandKind::Emit, Some(topic), None),
+                OutcomeCommand::Invoke { step, .. } => (CommandKind::Invoke, None, Some(step)),
+                OutcomeCommand::Fanout { step, .. } => (CommandKind::Fanout, None, Some(step)),
+                OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. } => continue,
+            };
             let event = StepEvent::Commanded(StepCommand {
                 attempt: task.attempt,
                 command: place("commands", index),
                 index,
                 item,
                 step: self.step.id.clone(),
-                suppressed: !sends,
-                topic: topic.clone(),
-                kind: CommandKind::Emit,
+                suppressed: match kind.invokes() {
+                    true => self.is_recompute(),
+                    false => !sends,
+                },
+                target: target.cloned(),
+                topic: topic.cloned(),
+                kind,
             });
             cause = self.unit.push(Event::Step(event), vec![cause]);
         }
@@ -317,6 +356,7 @@ impl StepDecision<'_> {
             &self.step.id,
             tasks,
             (FinishReason::Stopped, STOPPED_ELSEWHERE),
+            None,
         );
         let failed = WorkOutcome::Failed {
             code,
@@ -390,17 +430,24 @@ fn fan_out_failure(tasks: &Tasks, plan: &AgentPlan) -> (String, String) {
     ("max_failures_exceeded".to_owned(), message)
 }
 
+/// The reserved fields of an output, which are not part of it, in their order.
+fn reserved_names(outcome: &CanonicalJson) -> Vec<String> {
+    let output = outcome.pointer("/output").unwrap_or_default();
+    reserved::evaluate(&output, None).stripped
+}
+
 /// What is said of something that is stopped because of a failure.
 pub(super) const STOPPED_ELSEWHERE: &str = "stopped because the run failed elsewhere";
 
 /// Stops whatever is under way in a step: each task gets its end, each item that was started, too;
-/// `why` unless the run's time was over.
+/// `why` unless the run's time was over. `failed` is the item that holds the failure, and its end.
 pub(super) fn stop_items(
     unit: &mut DecisionBatch,
     scope: &str,
     step: &str,
     tasks: &Tasks,
     (reason, why): (FinishReason, &str),
+    failed: Option<(u32, &WorkOutcome)>,
 ) {
     for (index, task) in (0u32..).zip(&tasks.list) {
         let item = tasks.item(index);
@@ -418,9 +465,15 @@ pub(super) fn stop_items(
             cause = end.push_in(unit, scope.to_owned(), step, item, task);
         }
         if let (Some(item), false) = (item, task.phase == TaskPhase::Settled) {
+            let (code, message) = match failed {
+                Some((of, WorkOutcome::Failed { code, message, .. })) if of == item => {
+                    (code.as_str(), message.as_str())
+                }
+                Some(_) | None => ("stopped", message),
+            };
             let event = ItemEvent::Failed(ItemFailed {
                 attempt: task.attempt,
-                code: "stopped".to_owned(),
+                code: code.to_owned(),
                 item,
                 message: message.to_owned(),
                 raw: None,

@@ -273,6 +273,7 @@ fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPla
         schema: None,
         work: StepWork::Agent(AgentPlan {
             for_each: Some(each),
+            may_invoke: BTreeMap::new(),
             params: params.map(|params| tree(&params)).transpose()?,
             ..agent.clone()
         }),

@@ -254,7 +254,8 @@ impl RecordedRunFold<'_> {
             StepEvent::Skipped(_)
             | StepEvent::ReservedEvaluated(_)
             | StepEvent::Noted(_)
-            | StepEvent::Commanded(_) => {}
+            | StepEvent::Commanded(_)
+            | StepEvent::CommandCompleted(_) => {}
         }
     }
 

@@ -17,6 +17,17 @@ pub struct ChildPlan {
     pub workflow: String,
 }
 
+/// A workflow that the agent of a step may invoke by a command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InvokePlan {
+    /// The workflow. Its params are those of the command.
+    pub child: ChildPlan,
+    /// How many of one command run at once.
+    pub concurrency: u32,
+    /// How many inputs one command may have.
+    pub max_items: u32,
+}
+
 /// Whether webhooks of a child workflow are sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

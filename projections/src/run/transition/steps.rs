@@ -3,6 +3,7 @@
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{SkipReason, StepEvent, WebhookEvent};
 
+use crate::run::invoked;
 use crate::run::{AgentTask, Phase, Step, StepStatus, TaskAction, TaskPhase, Tasks};
 
 pub(super) fn task_of(step: &Step, item: Option<u32>) -> Option<&AgentTask> {
@@ -40,10 +41,19 @@ pub(super) fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing:
             running && !failing && has_passed(task, note.attempt)
         }
         StepEvent::Commanded(command) => {
-            let next = |task: &&AgentTask| task.commands == command.index;
+            let next = |task: &&AgentTask| task.commands == command.index && task.may_command();
+            let plan = match work {
+                StepWork::Agent(plan) => Some(plan),
+                StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
+            };
             let task = task_of(step, command.item).filter(next);
             let checked = |task: &&AgentTask| task.checked == Some(true);
-            running && !failing && has_passed(task.filter(checked), command.attempt)
+            let passed = has_passed(task.filter(checked), command.attempt);
+            running && !failing && passed && invoked::declares(plan, command)
+        }
+        StepEvent::CommandCompleted(done) => {
+            let task = task_of(step, done.item);
+            running && !failing && task.is_some_and(|task| task.may_complete(done))
         }
         StepEvent::OutputChecked(checked) => {
             running && checked.attempt == step.attempt && may_have_output(step, work)
@@ -105,7 +115,8 @@ fn may_have_output(step: &Step, work: &StepWork) -> bool {
             };
             match tasks.get(None) {
                 Some(task) => {
-                    matches!(task.phase, TaskPhase::Finished { .. }) && task.checked != Some(false)
+                    let finished = matches!(task.phase, TaskPhase::Finished { .. });
+                    finished && task.checked != Some(false) && task.has_invoked_all()
                 }
                 None => tasks.next_action(plan) == Some(TaskAction::End),
             }

@@ -1,0 +1,189 @@
+//! Commands that run workflows: what they ask for is judged before anything is committed, and their
+//! children begin, end and complete them in the units that follow.
+
+use std::collections::BTreeMap;
+
+use ktsu_ledger::Event;
+use ktsu_ledger::event::plan::{AgentPlan, InvokePlan, Webhooks};
+use ktsu_ledger::event::{CommandCompleted, RunEvent, RunStarted, StepEvent, StepInput};
+use ktsu_projections::run::AgentTask;
+use ktsu_projections::run::invoked::{InvokeDue, InvokedChildren, InvokedPath};
+use serde_json::Value;
+
+use super::super::names::computed;
+use super::super::{StepContext, StepDecision};
+use super::MAX_CAUSES;
+use crate::commands::OutcomeCommand;
+use crate::defaults::segment;
+use crate::outcome::{OutcomeRefusal, refused};
+use crate::params;
+
+impl StepDecision<'_> {
+    /// Adds what is due for what the commands of a task run. Tells the frame that the end of the step
+    /// follows from, once everything has ended.
+    pub(super) fn advance_invoked(
+        &mut self,
+        plan: &AgentPlan,
+        item: Option<u32>,
+        task: &AgentTask,
+    ) -> Option<u64> {
+        let invoked = task.invoked.as_deref()?;
+        match invoked.due(task.commands) {
+            InvokeDue::Start => {
+                self.open_invoked(plan, item, invoked);
+                None
+            }
+            InvokeDue::Complete => {
+                let done = self.complete_command(item, task, invoked)?;
+                invoked.is_last().then_some(done)
+            }
+            InvokeDue::End => Some(task.last),
+            InvokeDue::Request | InvokeDue::Wait => None,
+        }
+    }
+
+    /// Opens the scope of the next child. It sends webhooks if everybody around it agrees, like the
+    /// child of a workflow step.
+    fn open_invoked(
+        &mut self,
+        plan: &AgentPlan,
+        item: Option<u32>,
+        invoked: &InvokedChildren,
+    ) -> Option<()> {
+        let command = invoked.current()?;
+        let declared = plan.may_invoke.get(&command.target)?;
+        let child = self.state.outline().workflow(&declared.child.workflow);
+        let sends = self.scope.webhooks
+            && declared.child.webhooks == Webhooks::Execute
+            && child.is_some_and(|child| child.sends_webhooks());
+        let event = RunEvent::Started(RunStarted {
+            input: self.invoked_params(declared, invoked)?,
+            plan: Some(declared.child.workflow.clone()),
+            webhooks: Some(match sends {
+                true => Webhooks::Execute,
+                false => Webhooks::Suppress,
+            }),
+        });
+        let path = InvokedPath {
+            scope: self.at.scope.path.clone(),
+            step: self.step.id.clone(),
+            item,
+            name: command.target.clone(),
+            index: invoked.next_index(),
+        };
+        self.unit
+            .push_in(path.to_string(), Event::Run(event), vec![command.seq]);
+        Some(())
+    }
+
+    /// The params of the next child: each by its place in the outcome, unless defaults were filled in.
+    fn invoked_params(
+        &self,
+        declared: &InvokePlan,
+        invoked: &InvokedChildren,
+    ) -> Option<BTreeMap<String, StepInput>> {
+        let (given, place) = invoked.next_input()?;
+        let child = self.definition.workflow(&declared.child.workflow);
+        let schema = child.and_then(|child| child.params.as_ref());
+        // It was judged before the command was recorded.
+        let resolved = params::resolve(schema, given.clone(), self.rules()).ok()?;
+        let entry = |(name, value): (&String, &Value)| {
+            let at = format!("/{}", segment(name));
+            let input = match given.get(name) == Some(value) {
+                true => {
+                    let mut place = place.clone();
+                    place.path.push_str(&at);
+                    StepInput::Ref(place)
+                }
+                false => computed(vec![place.frame], value),
+            };
+            (format!("/params{at}"), input)
+        };
+        Some(resolved.as_object()?.iter().map(entry).collect())
+    }
+
+    fn complete_command(
+        &mut self,
+        item: Option<u32>,
+        task: &AgentTask,
+        invoked: &InvokedChildren,
+    ) -> Option<u64> {
+        let command = invoked.current()?;
+        let children = invoked.ends();
+        let mut cause = children.clone();
+        cause.sort_unstable();
+        cause.drain(..cause.len().saturating_sub(MAX_CAUSES));
+        if cause.is_empty() {
+            cause.push(command.seq);
+        }
+        let event = StepEvent::CommandCompleted(CommandCompleted {
+            attempt: task.attempt,
+            children,
+            index: command.index,
+            item,
+            request: command.seq,
+            step: self.step.id.clone(),
+        });
+        Some(self.unit.push(Event::Step(event), cause))
+    }
+}
+
+impl StepContext<'_> {
+    /// Whether a command that runs workflows may be carried out: it is declared, has no more inputs
+    /// than it may, and each fits the params of the workflow.
+    pub(super) fn judge_invoke(
+        &self,
+        plan: &AgentPlan,
+        outcome: &Value,
+        command: &OutcomeCommand,
+    ) -> Result<(), OutcomeRefusal> {
+        let (name, inputs) = match command {
+            OutcomeCommand::Invoke { step, input } => (step, std::slice::from_ref(input)),
+            OutcomeCommand::Fanout { step, inputs } => (step, inputs.as_slice()),
+            OutcomeCommand::Review { .. }
+            | OutcomeCommand::Suspend { .. }
+            | OutcomeCommand::Emit { .. } => return Ok(()),
+        };
+        let refuse = |code: &str, words: String| Err(refused(outcome, code, words));
+        let agent = self.definition.agents.get(&plan.file);
+        let commands = agent.and_then(|agent| agent.file.commands.as_ref());
+        if !commands.is_some_and(|commands| commands.may_invoke(name)) {
+            let words = format!("the agent does not declare that it invokes {name:?}");
+            return refuse("command_not_permitted", words);
+        }
+        // A recompute has no workflows, and runs none.
+        if self.state.created().results.is_some() {
+            return Ok(());
+        }
+        let Some(declared) = plan.may_invoke.get(name) else {
+            let words = format!("the step does not declare {name:?} in may_invoke");
+            return refuse("command_not_permitted", words);
+        };
+        if inputs.len() > declared.max_items as usize {
+            let words = format!(
+                "the {} of {name:?} has {} inputs, and may have {}",
+                command.name(),
+                inputs.len(),
+                declared.max_items
+            );
+            return refuse("outcome_invalid", words);
+        }
+        let child = self.definition.workflow(&declared.child.workflow);
+        let schema = child.and_then(|child| child.params.as_ref());
+        for (at, input) in inputs.iter().enumerate() {
+            if let Err(found) = params::resolve(schema, input.clone(), self.rules()) {
+                let which = match command {
+                    OutcomeCommand::Fanout { .. } => format!("input {at}"),
+                    OutcomeCommand::Invoke { .. }
+                    | OutcomeCommand::Review { .. }
+                    | OutcomeCommand::Suspend { .. }
+                    | OutcomeCommand::Emit { .. } => "the input".to_owned(),
+                };
+                let first = self.first_violation(found);
+                let words = format!("{which} of {name:?} does not fit its params{first}");
+                return refuse("invalid_params", words);
+            }
+        }
+        Ok(())
+    }
+}
