@@ -169,6 +169,7 @@ impl Live {
             StepEvent::OutputChecked(_)
             | StepEvent::Noted(_)
             | StepEvent::Commanded(_)
+            | StepEvent::CommandCompleted(_)
             | StepEvent::Reset(_) => {}
         }
     }

@@ -48,7 +48,7 @@ pub fn told(reader: &dyn Reader, frame: &AppendedFrame) -> Result<String, StoreE
     let mut add = |name: &str, value: Value| members.insert(name.to_owned(), value);
     match &decoded.event {
         Event::Step(StepEvent::Commanded(command)) => {
-            add("topic", json!(command.topic));
+            add("topic", json!(command.topic.as_deref().unwrap_or_default()));
             let place = &command.command;
             add("payload", payload(reader, &mut blobs, (&frame.run, place))?);
             add("step", json!(command.step));

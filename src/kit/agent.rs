@@ -98,17 +98,23 @@ fn group(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<(String, Sou
 /// What it may command.
 fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands> {
     let fields = reader.shaped(node, &COMMANDS)?;
-    let topics = fields.get("emit")?;
-    let list = reader.list(topics, "emit")?;
-    let emit: Option<Vec<&str>> = list
-        .iter()
-        .map(|topic| reader.string(topic, "an entry of emit"))
-        .collect();
-    let emit = emit?;
-    match TopicPattern::of_list(emit.iter().copied()) {
-        Ok(_) => Some(AgentCommands {
-            emit: emit.into_iter().map(str::to_owned).collect(),
-        }),
+    let mut names = |key: &str| {
+        let node = fields.get(key)?;
+        let what = format!("an entry of {key}");
+        let list = reader.list(node, key)?.iter();
+        let list = list.map(|one| reader.string(one, &what).map(str::to_owned));
+        list.collect::<Option<Vec<String>>>()
+    };
+    let invoke = names("invoke").unwrap_or_default();
+    let Some(topics) = fields.get("emit") else {
+        return Some(AgentCommands {
+            emit: Vec::new(),
+            invoke,
+        });
+    };
+    let emit = names("emit")?;
+    match TopicPattern::of_list(emit.iter().map(String::as_str)) {
+        Ok(_) => Some(AgentCommands { emit, invoke }),
         Err(error) => {
             let fault = Fault::new(FaultCode::BadValue, topics.place, error.to_string());
             reader.reject(fault.hint("emit: [claim.verified, claim.*]"))

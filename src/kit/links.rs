@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use ktsu_ledger::event::plan::{ChildPlan, StepWork, Visibility, Webhooks, WorkflowPlan};
+use ktsu_ledger::event::plan::{ChildPlan, StepPlan, StepWork, Visibility, Webhooks, WorkflowPlan};
 use serde_json::Value;
 
 use super::calls;
@@ -38,6 +38,16 @@ pub(super) fn check(loader: &mut Loader) {
             {
                 self::child(plan, said, child, "the step", &mut faults);
             }
+            if let StepWork::Agent(plan) = &step.plan.work {
+                for (name, one) in &plan.may_invoke {
+                    let key = (path.clone(), position, name.clone());
+                    let child = loader.invoked.get(&key);
+                    let child = child.and_then(|child| loader.drafts.get(child)?.as_ref());
+                    if let (Some(said), Some(child)) = (step.invoked.get(name), child) {
+                        invoked(&one.child, said, child, &mut faults);
+                    }
+                }
+            }
             found.extend(
                 faults
                     .into_iter()
@@ -63,6 +73,19 @@ pub(super) fn child(
     variables(said, child, faults);
     params(said, child, faults);
     literals(plan, said, child, faults);
+    webhooks(plan, said, child, faults);
+}
+
+/// What an agent may invoke fits its step. Its params are those of each command.
+fn invoked(plan: &ChildPlan, said: &ChildDraft, child: &WorkflowDraft, faults: &mut Vec<Fault>) {
+    let version = &child.plan.version;
+    faults.extend(reference::version(
+        &said.reference(),
+        version,
+        true,
+        "the step",
+    ));
+    variables(said, child, faults);
     webhooks(plan, said, child, faults);
 }
 
@@ -152,8 +175,12 @@ fn spread(loader: &Loader) -> Vec<Fault> {
             let names: Vec<&str> = cycle.iter().map(|place| paths[*place].as_str()).collect();
             let words = format!("workflows call one another: {}", names.join(" -> "));
             let call = |from: &str, to: &str| {
-                let mut calls = loader.children.iter();
-                calls.find(|((parent, _), child)| parent == from && *child == to)
+                let own = loader.children.iter();
+                let own = own.map(|((parent, at), child)| ((parent, at), child));
+                let invoked = loader.invoked.iter();
+                let invoked = invoked.map(|((parent, at, _), child)| ((parent, at), child));
+                let mut calls = own.chain(invoked);
+                calls.find(|((parent, _), child)| *parent == from && *child == to)
             };
             let ends = names.first().zip(names.get(1));
             let found = ends.and_then(|(from, to)| call(from, to));
@@ -224,7 +251,12 @@ fn at_call(
     words: String,
 ) -> Option<Fault> {
     let draft = loader.drafts.get(parent)?.as_ref()?;
-    let place = draft.steps.get(position)?.child.as_ref()?.place;
+    let step = draft.steps.get(position)?;
+    let place = step
+        .child
+        .as_ref()
+        .or_else(|| step.invoked.values().next())?
+        .place;
     Some(Fault::new(code, place, words).in_file(Path::new(parent)))
 }
 
@@ -242,6 +274,10 @@ pub(super) fn plan(loader: &mut Loader, path: &str) -> Option<WorkflowPlan> {
             StepWork::Agent(agent) => {
                 let found = loader.calls.get(&(path.to_owned(), position))?;
                 agent.file.clone_from(found);
+                for (name, invoked) in &mut agent.may_invoke {
+                    let key = (path.to_owned(), position, name.clone());
+                    invoked.child.workflow.clone_from(loader.invoked.get(&key)?);
+                }
             }
             StepWork::Transform(_) | StepWork::Webhook(_) => {}
         }
@@ -251,10 +287,8 @@ pub(super) fn plan(loader: &mut Loader, path: &str) -> Option<WorkflowPlan> {
 
 /// The workflows a plan calls.
 pub(super) fn children(plan: &WorkflowPlan) -> impl Iterator<Item = String> + '_ {
-    plan.steps.iter().filter_map(|step| match &step.work {
-        StepWork::Workflow(child) => Some(child.workflow.clone()),
-        StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => None,
-    })
+    let children = plan.steps.iter().flat_map(StepPlan::children);
+    children.map(|child| child.workflow.clone())
 }
 
 /// The agents a plan calls.

@@ -136,20 +136,31 @@ impl Loader {
             };
             let steps = draft.steps.iter().enumerate();
             let named: Vec<_> = steps
-                .filter_map(|(position, step)| {
-                    let reference = step.child.as_ref()?.reference();
-                    let path = reference::resolve(&self.root, &parent, &reference);
-                    Some((position, path))
+                .flat_map(|(position, step)| {
+                    let own = step.child.iter().map(|child| (None, child));
+                    let invoked = step.invoked.iter();
+                    let invoked = invoked.map(|(name, child)| (Some(name.clone()), child));
+                    own.chain(invoked)
+                        .map(move |(name, child)| (position, name, child))
+                })
+                .map(|(position, name, child)| {
+                    let path = reference::resolve(&self.root, &parent, &child.reference());
+                    (position, name, path)
                 })
                 .collect();
-            for (position, path) in named {
+            for (position, name, path) in named {
                 match path {
                     Ok(path) => {
                         if !self.drafts.contains_key(&path) {
                             self.read_workflow(&path);
                             waiting.push(path.clone());
                         }
-                        self.children.insert((parent.clone(), position), path);
+                        match name {
+                            None => self.children.insert((parent.clone(), position), path),
+                            Some(name) => {
+                                self.invoked.insert((parent.clone(), position, name), path)
+                            }
+                        };
                     }
                     Err(fault) => self.fault(&parent, fault),
                 }

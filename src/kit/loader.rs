@@ -26,6 +26,8 @@ pub(super) struct Loader {
     pub(super) checked: BTreeMap<String, CheckedAlone>,
     /// (parent, position of the step) to the path of the child.
     pub(super) children: BTreeMap<(String, usize), String>,
+    /// (parent, position of the step, name) to the path of what its agent may invoke.
+    pub(super) invoked: BTreeMap<(String, usize, String), String>,
     /// By path relative to the kit; nothing where a file is broken.
     pub(super) agents: BTreeMap<String, Option<AgentDraft>>,
     /// (workflow, position of the step) to the path of the agent.
@@ -52,7 +54,13 @@ impl Loader {
         let paths: Vec<&String> = self.drafts.keys().collect();
         let place = |path: &String| paths.binary_search(&path).unwrap_or(usize::MAX);
         let mut calls = vec![Vec::new(); paths.len()];
-        for ((parent, _), child) in &self.children {
+        let own = self
+            .children
+            .iter()
+            .map(|((parent, _), child)| (parent, child));
+        let invoked = self.invoked.iter();
+        let invoked = invoked.map(|((parent, ..), child)| (parent, child));
+        for (parent, child) in own.chain(invoked) {
             if let Some(called) = calls.get_mut(place(parent)) {
                 called.push(place(child));
             }

@@ -1,9 +1,11 @@
 //! One step of a pipeline: exactly one of the four primitives, and the keys that belong to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::CanonicalJson;
-use ktsu_ledger::event::plan::{AgentPlan, ChildPlan, FanOut, StepPlan, StepWork, Webhooks};
+use ktsu_ledger::event::plan::{
+    AgentPlan, ChildPlan, FanOut, InvokePlan, StepPlan, StepWork, Webhooks,
+};
 use serde_json::Value;
 
 use super::read::{
@@ -13,7 +15,7 @@ use super::reference::{AGENT_FILES, FileReference, WORKFLOW_FILES};
 use super::shape::workflow::{self as shape, PRIMITIVES};
 use super::{schemas, text, transform, webhook};
 use ktsu_config::fault::{Fault, FaultCode};
-use ktsu_config::yaml::{SourceSpan, YamlNode};
+use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_workflow::expression::Root;
 use ktsu_workflow::template::Template;
 
@@ -25,6 +27,8 @@ pub(super) struct StepDraft {
     pub(super) depends_on: Vec<(String, SourceSpan)>,
     pub(super) mentions: Vec<Mention>,
     pub(super) child: Option<ChildDraft>,
+    /// The workflows that its agent may invoke, by the names it has for them.
+    pub(super) invoked: BTreeMap<String, ChildDraft>,
     pub(super) agent: Option<AgentCall>,
 }
 
@@ -115,9 +119,12 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepDr
     misplaced(reader, &fields, primitive);
     let mut child = None;
     let mut call = None;
+    let mut invoked = BTreeMap::new();
     let body = fields.get(primitive)?;
     let work = match primitive {
-        "agent" => read_agent(reader, &fields, body, &mut call).map(StepWork::Agent),
+        "agent" => {
+            read_agent(reader, &fields, body, (&mut call, &mut invoked)).map(StepWork::Agent)
+        }
         "transform" => transform::read(reader, body).map(StepWork::Transform),
         "webhook" => webhook::read(reader, &fields, body).map(StepWork::Webhook),
         _ => read_child(reader, &fields, body, &mut child).map(StepWork::Workflow),
@@ -135,6 +142,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<StepDr
         depends_on,
         mentions,
         child,
+        invoked,
         agent: call,
     })
 }
@@ -225,7 +233,7 @@ fn read_agent(
     reader: &mut KitReader<'_>,
     fields: &Fields<'_>,
     body: &YamlNode,
-    call: &mut Option<AgentCall>,
+    (call, invoked): (&mut Option<AgentCall>, &mut BTreeMap<String, ChildDraft>),
 ) -> Option<AgentPlan> {
     let name = reader.string(body, "agent")?;
     let model = fields.read("model", |node| reader.shaped(node, &shape::MODEL));
@@ -250,6 +258,8 @@ fn read_agent(
         .and_then(|given| u32::try_from(rounded(given * 1_000_000.0)).ok())
         .filter(|given| *given > 0);
     let for_each = fields.read("for_each", |node| read_fan_out(reader, node));
+    let may_invoke = fields.get("may_invoke");
+    let may_invoke = may_invoke.map(|node| read_may_invoke(reader, node, invoked));
     let given = fields.get("params");
     let tree = given.and_then(|node| params(reader, node, "params", NameUsage::Value));
     *call = Some(AgentCall {
@@ -270,8 +280,88 @@ fn read_agent(
         for_each,
         group,
         max_tokens,
+        may_invoke: may_invoke.unwrap_or_default(),
         params: tree,
     })
+}
+
+/// `may_invoke:`: a path, or a map around one, for each name.
+fn read_may_invoke(
+    reader: &mut KitReader<'_>,
+    node: &YamlNode,
+    drafts: &mut BTreeMap<String, ChildDraft>,
+) -> BTreeMap<String, InvokePlan> {
+    let mut plans = BTreeMap::new();
+    for (key, node) in members(Some(node)) {
+        let name = &key.text;
+        let first = name.chars().next();
+        let fits = first.is_some_and(|c| c.is_ascii_alphabetic() || c == '_')
+            && name.len() <= 64
+            && name
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
+        if !fits {
+            let words = format!("{name:?} is no name in may_invoke");
+            let hint = "a letter or _, then up to 63 letters, digits, _ and -";
+            reader.fault(Fault::new(FaultCode::BadId, key.place, words).hint(hint));
+            continue;
+        }
+        let (mut concurrency, mut max_items) = (4, 100);
+        let (mut webhooks, mut webhooks_place) = (Webhooks::Suppress, node.place);
+        let mut path = node;
+        if matches!(node.data, YamlValue::Map(_)) {
+            let Some(fields) = reader.shaped(node, &shape::MAY_INVOKE) else {
+                continue;
+            };
+            let mut whole = |key: &str, most: i64, otherwise: u32| {
+                let given = fields.get(key);
+                let given = given.and_then(|node| reader.integer(node, key, 1, most));
+                given
+                    .and_then(|given| u32::try_from(given).ok())
+                    .unwrap_or(otherwise)
+            };
+            concurrency = whole("concurrency", 1_000, concurrency);
+            max_items = whole("max_items", 10_000, max_items);
+            if let Some(node) = fields.get("webhooks") {
+                let known = [
+                    ("execute", Webhooks::Execute),
+                    ("suppress", Webhooks::Suppress),
+                ];
+                webhooks_place = node.place;
+                webhooks = reader.keyword(node, "webhooks", &known).unwrap_or(webhooks);
+            }
+            let Some(workflow) = reader.required(&fields, "workflow", "the entry of may_invoke")
+            else {
+                continue;
+            };
+            path = workflow;
+        }
+        let Some(file) = reader.string(path, "workflow").map(str::to_owned) else {
+            continue;
+        };
+        let draft = ChildDraft {
+            path: file.clone(),
+            place: path.place,
+            params_place: path.place,
+            params: Vec::new(),
+            webhooks: webhooks_place,
+        };
+        drafts.insert(name.clone(), draft);
+        let child = ChildPlan {
+            params: None,
+            webhooks,
+            workflow: file,
+        };
+        plans.insert(
+            name.clone(),
+            InvokePlan {
+                child,
+                concurrency,
+                max_items,
+            },
+        );
+    }
+    plans
 }
 
 fn given_params(node: &YamlNode) -> Vec<AgentArgument> {

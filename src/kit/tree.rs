@@ -55,7 +55,14 @@ fn workflow(kit: &Kit, plan: &Plan, path: &str) -> TreeNode {
                 path: called(agent),
                 kind: "agent",
                 tools: None,
-                children: servers(kit, &agent.file),
+                children: {
+                    let invoked = agent.may_invoke.values();
+                    let invoked = invoked.map(|one| workflow(kit, plan, &one.child.workflow));
+                    servers(kit, &agent.file)
+                        .into_iter()
+                        .chain(invoked)
+                        .collect()
+                },
             },
             StepWork::Workflow(child) => workflow(kit, plan, &child.workflow),
             StepWork::Transform(_) | StepWork::Webhook(_) => continue,

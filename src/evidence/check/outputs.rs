@@ -220,7 +220,12 @@ impl<'a> OutputCheck<'a> {
             Event::Step(StepEvent::Commanded(command)) => {
                 let asked = self.step(frame).asked.entry(command.item).or_default();
                 let at = ("commands", asked.commands);
-                let said = [("type", "emit"), ("topic", command.topic.as_str())];
+                let about = match (&command.topic, &command.target) {
+                    (Some(topic), _) => ("topic", topic.as_str()),
+                    (None, Some(target)) => ("step", target.as_str()),
+                    (None, None) => ("", ""),
+                };
+                let said = [("type", command.kind.as_str()), about];
                 let right = asked.is_at(&command.command, at, &said);
                 let right = right && command.index == asked.commands;
                 asked.commands += 1;

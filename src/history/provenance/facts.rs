@@ -114,7 +114,8 @@ impl RunFacts {
                 StepEvent::ReservedEvaluated(_)
                 | StepEvent::OutputChecked(_)
                 | StepEvent::Noted(_)
-                | StepEvent::Commanded(_) => {}
+                | StepEvent::Commanded(_)
+                | StepEvent::CommandCompleted(_) => {}
             },
             Event::Item(event) => match event {
                 ItemEvent::Started(_) => self.begin(frame, event.step(), Some(event.item())),

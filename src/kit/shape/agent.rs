@@ -23,8 +23,12 @@ pub const AGENT: MapShape = MapShape::new(
 
 pub(crate) const COMMANDS: MapShape = MapShape::new(
     "commands",
-    &[required("emit", List(&Pattern("\\S")))
-        .doc("Topics that it may tell other systems about: claim.verified, claim.* or *")],
+    &[
+        optional("emit", List(&Pattern("\\S")))
+            .doc("Topics that it may tell other systems about: claim.verified, claim.* or *"),
+        optional("invoke", List(&Pattern("\\S")))
+            .doc("What it may run of that which a step offers in may_invoke: verify, verify* or *"),
+    ],
 );
 
 pub(crate) const OUTPUT: MapShape = MapShape::new(

@@ -90,6 +90,9 @@ pub(crate) const STEP: MapShape = MapShape::new(
         optional("input", Each(&Any))
             .doc("Another name of params")
             .with(&["workflow"]),
+        optional("may_invoke", Each(&Either(&[Text, Map(&MAY_INVOKE)])))
+            .doc("Workflows that its agent may run by commands, by the names it has for them")
+            .with(&["agent"]),
         optional("model", Map(&MODEL))
             .doc("Another group than the agent's")
             .with(&["agent"]),
@@ -116,6 +119,17 @@ pub(crate) const STEP: MapShape = MapShape::new(
 pub(crate) const STEP_OUTPUT: MapShape = MapShape::new(
     "the step's output",
     &[required("schema", Schema).doc("JSON Schema of the output")],
+);
+
+pub(crate) const MAY_INVOKE: MapShape = MapShape::new(
+    "the entry of may_invoke",
+    &[
+        optional("concurrency", Integer(1, 1_000)).doc("At once, of one command; 4 by default"),
+        optional("max_items", Integer(1, 10_000))
+            .doc("Inputs of one command at the most; 100 by default"),
+        optional("webhooks", WEBHOOKS).doc("The parent's half of the agreement"),
+        required("workflow", Text).doc("Path of another workflow file"),
+    ],
 );
 
 pub(crate) const MODEL: MapShape = MapShape::new(
