@@ -4,6 +4,7 @@ mod budget_tests;
 mod cache_tests;
 mod command_tests;
 mod fan_out_tests;
+mod invoke_tests;
 mod loss_tests;
 mod random_tests;
 mod refusals_tests;
