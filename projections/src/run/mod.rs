@@ -533,10 +533,8 @@ impl RunState {
     /// The value a reference points to, for the places this state keeps: params, values of the
     /// environment, outputs, inputs of children.
     pub fn value_at(&self, reference: &Reference) -> Option<Value> {
-        if let Some(said) = self.supplied_value(reference) {
-            return Some(said);
-        }
-        if let Some(said) = self.commanded_value(reference) {
+        let said = self.supplied_value(reference);
+        if let Some(said) = said.or_else(|| self.commanded_value(reference)) {
             return Some(said);
         }
         if let Some(held) = self.produced(reference.frame) {

@@ -110,3 +110,32 @@ fn what_is_not_declared_or_does_not_fit_commits_nothing() {
         run.holds_together();
     }
 }
+
+#[test]
+fn an_item_runs_its_children_within_itself() {
+    let each = json!({"for_each": {"concurrency": 0, "max_failures": -1, "from": "params.list"},
+        "params": {"x": "{{ item }}"}, "may_invoke": {"verify": {"concurrency": 1, "max_items": 3,
+            "child": {"webhooks": "suppress", "workflow": "verify"}}}});
+    let verify = workflow("verify", json!([agent("v", json!([]), "plain", json!({}))]));
+    let main = workflow("main", json!([agent("f", json!([]), "plain", each)]));
+    let mut plan = plan(json!({"main": main, "verify": verify}));
+    plan["agents"]["plain"]["commands"] = json!({"invoke": ["*"]});
+    for fails in [false, true] {
+        let mut run = Driven::invoke(plan.clone(), json!({"list": [1, 2]}));
+        run.completes_with("f.1", fanout(&["p"]), Default::default());
+        run.finishes("f.0", json!({}));
+        match fails {
+            false => run.finishes("f.1/verify.0/v", json!({"said": 1})),
+            true => run.errs("f.1/verify.0/v", "agent_failed", "no"),
+        }
+        let step = run.step("f");
+        let status = if fails { "failed" } else { "complete" };
+        assert_eq!(step["items"][1]["status"], status);
+        assert_eq!(step["invoked"][0]["run"], "f.1/verify.0");
+        if fails {
+            assert_eq!(step["error"]["code"], "invoke_failed");
+            assert_eq!(step["items"][1]["error"]["code"], "invoke_failed");
+        }
+        run.holds_together();
+    }
+}
