@@ -1,3 +1,4 @@
+mod invoked;
 mod servers;
 mod world_params;
 mod worlds;

@@ -123,6 +123,11 @@ impl WorkflowTypes<'_> {
             // A notice is none of the steps that run.
             StepWork::Webhook(webhook) if webhook.on_approval => step::skipped(),
             StepWork::Webhook(_) => with_markers(output.clone(), skips, true),
+            StepWork::Agent(agent) if !agent.may_invoke.is_empty() => {
+                let outputs = self.invoked(position);
+                let seen = step::with_invoked(output.clone(), outputs);
+                with_markers(seen, skips, false)
+            }
             StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_) => {
                 with_markers(output.clone(), skips, false)
             }
@@ -295,6 +300,13 @@ impl WorkflowTypes<'_> {
         let wanted = child.and_then(|child| self.kit.params.get(child.as_str()));
         self.params(params, wanted.cloned(), false);
         child.map_or_else(ValueType::any, |child| self.kit.output(child))
+    }
+
+    /// What the workflows give that the agent of a step may invoke.
+    fn invoked(&self, position: usize) -> Vec<ValueType> {
+        let all = self.kit.loader.invoked.iter();
+        let own = all.filter(|((parent, at, _), _)| parent == self.path && *at == position);
+        own.map(|(_, child)| self.kit.output(child)).collect()
     }
 
     /// Params that are given, each held against what is wanted for it. What is written out is judged

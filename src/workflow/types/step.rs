@@ -1,6 +1,9 @@
 //! The types of step outputs, and of the markers in place of an output.
 
-use super::ValueType;
+use std::sync::Arc;
+
+use super::{Member, ValueType};
+use crate::expression::INVOKED;
 
 /// What a webhook that was sent gives (decision S6).
 pub fn webhook() -> ValueType {
@@ -44,4 +47,18 @@ pub fn suppressed() -> ValueType {
         ("reason", ValueType::string()),
         ("suppressed", ValueType::boolean()),
     ])
+}
+
+/// The output of a step whose commands may run workflows: beside it stands what those gave.
+#[must_use]
+pub fn with_invoked(output: ValueType, outputs: impl IntoIterator<Item = ValueType>) -> ValueType {
+    let Some(mut members) = output.members().cloned() else {
+        return output;
+    };
+    let invoked = Member {
+        value: ValueType::array(ValueType::union(outputs)),
+        always: false,
+    };
+    members.named.insert(INVOKED.to_owned(), invoked);
+    output.with_members(Some(Arc::new(members)))
 }
