@@ -50,6 +50,8 @@ mod full_disk;
 mod golden;
 #[path = "suite/growing.rs"]
 mod growing;
+#[path = "suite/invoked.rs"]
+mod invoked;
 #[path = "suite/locked.rs"]
 mod locked;
 #[path = "suite/long.rs"]

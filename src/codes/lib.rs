@@ -192,6 +192,8 @@ error_codes! {
     OutcomeInvalid = "outcome_invalid", 422, EXIT_VERDICT, "The events or commands of the outcome are not valid";
     /// An agent commands what its file does not declare.
     CommandNotPermitted = "command_not_permitted", 422, EXIT_VERDICT, "The agent may not command this";
+    /// A workflow that an outcome invoked failed.
+    InvokeFailed = "invoke_failed", 422, EXIT_VERDICT, "An invoked workflow failed";
     /// An outcome has commands that nothing executes.
     CommandNotSupported = "command_not_supported", 422, EXIT_VERDICT, "The command is not supported";
     /// A prompt would have contained a secret.

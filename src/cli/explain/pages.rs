@@ -65,6 +65,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "invalid_report",
     "invalid_request",
     "invalid_run_state",
+    "invoke_failed",
     "item-outside-fan-out",
     "ledger_stopped",
     "literal-secret",

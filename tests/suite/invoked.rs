@@ -1,0 +1,369 @@
+//! Workflows that the outcome of an agent runs: children of its step, from outside.
+
+use std::process::Command;
+use std::sync::Arc;
+
+use ktsu::assemble::LedgerPlace;
+use ktsu_ledger::branch;
+use ktsu_ledger::store::{MemoryStore, SqliteReader};
+use ktsu_ledger::verify::{self, verify};
+use ktsu_ledger::{Backend, Frame, StreamId};
+use ktsu_workflow::replay::{Definitions, replay};
+use serde_json::{Value, json};
+
+use crate::effects::by_frames::hold_at_every_cut;
+use crate::evidence;
+use crate::support::ledgers::Recorded;
+use crate::support::process::Process;
+use crate::support::sink::{Heard, Reply};
+use crate::support::{Client, KitDir, Lab, Sink, campaign};
+
+const JUDGE: &str = "name: judge\nversion: 1.0.0\nmodel: std\nprompt: {system: s}\n\
+     commands: {invoke: [verify, plain, undone]}\n\
+     output: {schema: {type: object, properties: {n: {type: integer}}}}\n";
+const CHECKER: &str = "name: checker\nversion: 1.0.0\nmodel: std\n\
+     params: {schema: {type: object, required: [claim], properties: {claim: {type: string}}}}\n\
+     prompt: {system: s, user: '{{ params.claim }}'}\n\
+     output: {schema: {type: object, required: [said], properties: {said: {type: string}}}}\n";
+const PARAMS: &str = "visibility: sub-workflow\nparams: {schema: {type: object, \
+     required: [claim], properties: {claim: {type: string}, note: {type: string, default: none}}}}\n";
+const MAIN: &str = "
+pipeline:
+  - id: a
+    agent: ./agents/judge.agent.yaml
+    may_invoke:
+      verify: {workflow: ./verify.workflow.yaml, concurrency: 2, max_items: 3}
+      plain: {workflow: ./plain.workflow.yaml, concurrency: 2}
+      secret: ./plain.workflow.yaml
+  - id: b
+    depends_on: [a]
+    transform: {inputs: ['{{ step.a.ktsu_invoked }}']}
+output: {map: {own: '{{ step.a }}', all: '{{ step.b.result }}', second: '{{ step.a.ktsu_invoked[1].said }}'}}
+";
+
+fn kit() -> KitDir {
+    let verify = format!(
+        "{PARAMS}pipeline: [{{id: v, agent: ./agents/checker.agent.yaml, \
+         params: {{claim: '{{{{ params.claim }}}}'}}}}]\n"
+    );
+    let plain = format!(
+        "{PARAMS}pipeline: [{{id: v, transform: {{inputs: ['{{{{ params.claim }}}}']}}}}, \
+         {{id: w, depends_on: [v], transform: {{inputs: ['{{{{ v.result }}}}']}}}}]\n\
+         output: {{map: {{said: '{{{{ w.result }}}}'}}}}\n"
+    );
+    KitDir::new(&[("main", MAIN), ("verify", &verify), ("plain", &plain)])
+        .with("agents/judge.agent.yaml", JUDGE)
+        .with("agents/checker.agent.yaml", CHECKER)
+}
+
+fn claims(step: &str, claims: &[&str]) -> Value {
+    let inputs: Vec<Value> = claims.iter().map(|claim| json!({"claim": claim})).collect();
+    json!({"type": "fanout", "step": step, "inputs": inputs})
+}
+
+fn claim(step: &str, claim: &str) -> Value {
+    json!({"type": "invoke", "step": step, "input": {"claim": claim}})
+}
+
+/// A runtime that takes every task and ends it: the judge with these commands, a checker with its
+/// claim in capitals, or an error where that is `bad`.
+async fn runtime(commands: Value) -> Sink {
+    Sink::scripted(move |heard| {
+        if heard.path == "/invoke" {
+            let (heard, commands) = (heard.clone(), commands.clone());
+            tokio::spawn(async move { complete(&heard, &commands).await });
+        }
+        Reply::Now(202, String::new())
+    })
+    .await
+}
+
+async fn complete(heard: &Heard, commands: &Value) {
+    let task = heard.json();
+    let metrics = json!({"model_resolved": "m", "tokens_in": 10, "tokens_out": 3,
+        "cost_usd": 0.5, "llm_calls": 1, "tool_calls": 0});
+    let claim = task["user_message"].as_str().unwrap_or_default();
+    let body = if task["agent_name"] == "judge" {
+        json!({"status": "ok", "output": {"n": 7, "ktsu_invoked": "mine"}, "metrics": metrics,
+            "commands": commands})
+    } else if claim == "bad" {
+        json!({"status": "failed", "metrics": metrics,
+            "error": {"code": "agent_failed", "message": "no", "retryable": false}})
+    } else {
+        json!({"status": "ok", "output": {"said": claim.to_uppercase()}, "metrics": metrics})
+    };
+    let url = task["callback_url"].as_str().unwrap();
+    let rest = url.strip_prefix("http://").unwrap();
+    let (host, path) = rest.split_at(rest.find('/').unwrap());
+    // The engine may be gone by now, and begins the task again.
+    let client = Client::of(&format!("http://{host}"));
+    client.try_send("POST", path, &[], body.to_string()).await;
+}
+
+async fn lab(runtime: &Sink, store: &MemoryStore) -> Lab {
+    let backend: Arc<dyn Backend> = Arc::new(store.clone());
+    let place = LedgerPlace::Backend(backend);
+    Lab::remote_in(place, &kit(), "version: 1\n", &[], &runtime.url).await
+}
+
+fn frames(store: &MemoryStore, run: &str) -> Vec<Frame> {
+    branch::frames(store, &StreamId::run(run).unwrap()).unwrap()
+}
+
+/// Everything that is said of a ledger holds: its chains, the decisions in it, its evidence.
+fn holds(store: &MemoryStore, run: &str) {
+    let frames = frames(store, run);
+    if let Err(diverged) = replay(&frames, &mut Definitions::default()) {
+        panic!("{run}: {diverged}");
+    }
+    hold_at_every_cut(&frames);
+    let report = verify(store, &verify::VerifyOptions::default(), &mut |_| {});
+    assert_eq!(report.problems, [], "{run}");
+    evidence::sound(store, run);
+}
+
+/// Types and scopes of some frames, in their order.
+fn kinds(frames: &[Frame], wanted: &[&str]) -> Vec<String> {
+    let frames = frames.iter();
+    let frames = frames.filter(|frame| wanted.contains(&frame.event.kind()));
+    frames
+        .map(|frame| format!("{} {}", frame.event.kind(), frame.scope))
+        .collect()
+}
+
+#[tokio::test]
+async fn a_fanout_runs_children_of_its_step_and_the_envelope_has_what_they_gave() {
+    let commands = json!([claims("verify", &["p", "q", "r"]), claim("plain", "z")]);
+    let runtime = runtime(commands).await;
+    let store = MemoryStore::new();
+    let lab = lab(&runtime, &store).await;
+    let run = lab.client.invoke("main", json!({})).await;
+    let envelope = lab.client.ended(&run).await;
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    assert_eq!(
+        envelope["output"]["own"],
+        json!({"n": 7}),
+        "not what it claims"
+    );
+    assert_eq!(envelope["output"]["second"], "Q");
+    let all = json!([{"said": "P"}, {"said": "Q"}, {"said": "R"}, {"said": "z"}]);
+    assert_eq!(envelope["output"]["all"], all);
+    let steps = envelope["steps"].as_array().unwrap();
+    let step = steps.iter().find(|step| step["id"] == "a").unwrap();
+    let told: Vec<Value> = step["invoked"].as_array().unwrap().clone();
+    let names = ["a/verify.0", "a/verify.1", "a/verify.2", "a/plain.3"];
+    for ((one, name), output) in told.iter().zip(names).zip(all.as_array().unwrap()) {
+        assert_eq!(
+            (&one["run"], &one["status"], &one["output"]),
+            (&json!(name), &json!("complete"), output)
+        );
+    }
+    assert_eq!(told.len(), 4);
+    // The usage of the judge and of three checkers.
+    for metrics in [&step["metrics"], &envelope["totals"]] {
+        assert_eq!(metrics["tokens_in"], 40, "{metrics}");
+        assert_eq!(metrics["tokens_out"], 12, "{metrics}");
+    }
+    let child = lab
+        .client
+        .get(&format!("/runs/{run}/a/verify.1/envelope"))
+        .await;
+    let child = child.json();
+    assert_eq!(child["params"], json!({"claim": "q", "note": "none"}));
+    assert_eq!(child["output"], json!({"said": "Q"}));
+    // Isolated: a checker is given its claim and nothing else.
+    for heard in runtime.heard().iter().filter(|one| one.path == "/invoke") {
+        let task = heard.json();
+        assert!(
+            task["agent_name"] == "judge"
+                || ["p", "q", "r"].contains(&task["user_message"].as_str().unwrap()),
+            "{task}"
+        );
+    }
+    let frames = frames(&store, &run);
+    let begun = ["command.requested", "command.completed", "run.started"];
+    let begun = kinds(&frames, &begun);
+    assert_eq!(begun[1..3], ["command.requested ", "command.requested "]);
+    assert_eq!(begun[3], "run.started a/verify.0");
+    assert_eq!(
+        begun[begun.len() - 2..],
+        ["run.started a/plain.3", "command.completed "]
+    );
+    holds(&store, &run);
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn what_a_command_may_not_do_leaves_nothing_and_a_child_that_fails_is_named() {
+    for (commands, code, committed) in [
+        (
+            json!([claim("secret", "x")]),
+            "command_not_permitted",
+            false,
+        ),
+        (
+            json!([claim("undone", "x")]),
+            "command_not_permitted",
+            false,
+        ),
+        (
+            json!([{"type": "invoke", "step": "plain", "input": {"claim": 3}}]),
+            "invalid_params",
+            false,
+        ),
+        (
+            json!([claims("verify", &["a", "b", "c", "d"])]),
+            "outcome_invalid",
+            false,
+        ),
+        (
+            json!([claims("verify", &["a", "bad"])]),
+            "invoke_failed",
+            true,
+        ),
+    ] {
+        let runtime = runtime(commands).await;
+        let store = MemoryStore::new();
+        let lab = lab(&runtime, &store).await;
+        let run = lab.client.invoke("main", json!({})).await;
+        let envelope = lab.client.ended(&run).await;
+        assert_eq!(envelope["error"]["code"], code, "{envelope:#}");
+        let kinds = kinds(&frames(&store, &run), &["command.requested"]);
+        assert_eq!(!kinds.is_empty(), committed, "{code}");
+        if committed {
+            let message = envelope["error"]["message"].as_str().unwrap();
+            assert!(message.contains("verify.1"), "{message}");
+        }
+        holds(&store, &run);
+        lab.close().await;
+    }
+}
+
+#[tokio::test]
+async fn cut_after_any_frame_of_its_commands_a_run_comes_to_the_same_end_and_forks_do_too() {
+    let commands = json!([claims("plain", &["p", "q", "r"]), claim("plain", "z")]);
+    let runtime = runtime(commands).await;
+    let original = MemoryStore::new();
+    let first = lab(&runtime, &original).await;
+    let run = first.client.invoke("main", json!({})).await;
+    let whole = first.client.ended(&run).await;
+    first.close().await;
+    assert_eq!(whole["status"], "complete", "{whole:#}");
+    let recorded = Recorded::read(&original, &run);
+    let frames_of = |store: &MemoryStore| -> Vec<(String, String, String)> {
+        let frames = frames(store, &run);
+        let told = frames.iter().map(|frame| {
+            let data = format!("{:?}", frame.event);
+            (frame.scope.clone(), frame.event.kind().to_owned(), data)
+        });
+        told.collect()
+    };
+    let wanted = frames_of(&original);
+    let begin = wanted
+        .iter()
+        .position(|(_, kind, _)| kind == "agent.finished")
+        .unwrap();
+    for cut in begin + 1..wanted.len() {
+        let mut store = MemoryStore::new();
+        recorded.cut(cut).put(&mut store);
+        let lab = lab(&runtime, &store).await;
+        let envelope = lab.client.ended(&run).await;
+        assert_eq!(envelope["output"], whole["output"], "cut at {cut}");
+        let without_starts = |frames: Vec<(String, String, String)>| -> Vec<_> {
+            let mut frames: Vec<_> = frames.into_iter().collect();
+            frames.retain(|(_, kind, _)| kind.starts_with("command.") || kind == "run.started");
+            frames
+        };
+        assert_eq!(
+            without_starts(frames_of(&store)),
+            without_starts(wanted.clone()),
+            "cut at {cut}"
+        );
+        let fork = json!({"at": cut, "go": true}).to_string();
+        let answer = lab.client.post(&format!("/runs/{run}/fork"), fork).await;
+        assert_eq!(answer.status, 201, "{}", answer.text());
+        let forked = answer.json()["branch_id"].as_str().unwrap().to_owned();
+        let envelope = lab.client.ended(&forked).await;
+        assert_eq!(envelope["output"], whole["output"], "forked at {cut}");
+        holds(&store, &forked);
+        lab.close().await;
+    }
+}
+
+#[tokio::test]
+async fn a_recompute_asks_the_agents_of_children_again_and_runs_no_child() {
+    let commands = json!([claims("verify", &["p", "q"])]);
+    let runtime = runtime(commands).await;
+    let store = MemoryStore::new();
+    let lab = lab(&runtime, &store).await;
+    let run = lab.client.invoke("main", json!({})).await;
+    lab.client.ended(&run).await;
+    let before = runtime.heard().len();
+    let path = format!("/runs/{run}/recompute?wait=60");
+    let verdict = lab.client.post(&path, "{}").await;
+    assert!(verdict.status < 300, "{}", verdict.text());
+    let heard = runtime.heard();
+    let again = heard[before..].iter().filter(|one| one.path == "/invoke");
+    let mut again: Vec<String> = again
+        .map(|one| one.json()["agent_name"].as_str().unwrap().to_owned())
+        .collect();
+    again.sort();
+    assert_eq!(again, ["checker", "checker", "judge"]);
+    lab.close().await;
+}
+
+/// Killed as soon as some frame is seen; whatever it did by then counts, and nothing twice.
+#[tokio::test(flavor = "multi_thread")]
+async fn killed_between_a_command_and_its_children_each_child_runs_once() {
+    let commands = json!([claims("plain", &["p", "q", "r"]), claim("plain", "z")]);
+    let runtime = runtime(commands).await;
+    let kit = kit();
+    let start = |ledger: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ktsu"));
+        command
+            .args(["start", "orchestrator", "--json", "--port", "0", "--kit"])
+            .arg(kit.dir.path());
+        command.arg("--ledger").arg(ledger);
+        command.args(["--runtime-url", &runtime.url]);
+        command.env_clear().env("KTSU_LOG", "error");
+        command.current_dir(kit.dir.path());
+        Process::spawn(command)
+    };
+    let moments = [
+        "agent.finished",
+        "command.requested",
+        "run.started",
+        "command.completed",
+    ];
+    for round in 0..campaign(moments.len(), 20) {
+        let dir = tempfile::tempdir().unwrap();
+        let ledger = dir.path().join("ledger.db");
+        let engine = start(&ledger);
+        let run = engine.client().invoke("main", json!({})).await;
+        let mut events = engine.client().events(&run, None).await;
+        let moment = moments[round % moments.len()];
+        while let Some(event) = events.next().await {
+            let frame: Value = serde_json::from_str(&event.data).unwrap();
+            if frame["type"] == moment {
+                break;
+            }
+        }
+        engine.kill();
+        let engine = start(&ledger);
+        let envelope = engine.client().ended(&run).await;
+        assert_eq!(envelope["output"]["second"], "q", "{moment}: {envelope:#}");
+        engine.stop();
+        let reader = SqliteReader::open(&ledger).unwrap();
+        let frames = branch::frames(&reader, &StreamId::run(&run).unwrap()).unwrap();
+        let mut begun = kinds(&frames, &["run.started"]);
+        begun.retain(|one| one.contains("a/"));
+        let names: Vec<String> = (0..4).map(|n| format!("run.started a/plain.{n}")).collect();
+        assert_eq!(begun, names, "{moment}");
+        let commands = kinds(&frames, &["command.requested", "command.completed"]);
+        assert_eq!(commands.len(), 4, "{moment}: {commands:?}");
+        if let Err(diverged) = replay(&frames, &mut Definitions::default()) {
+            panic!("{moment}: {diverged}");
+        }
+        evidence::sound(&reader, moment);
+    }
+}
