@@ -8,16 +8,17 @@ use std::fmt;
 
 use ktsu_ledger::id::is_name;
 
-/// The most segments below a run that a path may name: levels of child workflows, and the address of
-/// what a responder has one of them do.
-pub const MAX_SCOPE: usize = ktsu_workflow::graph::MAX_LEVELS + 1;
+/// The most segments below a run that a path may name: levels of child workflows, two for each that a
+/// command runs (`STEP/NAME.N`), and the address of what a responder has one of them do.
+pub const MAX_SCOPE: usize = 2 * ktsu_workflow::graph::MAX_LEVELS + 1;
 
 /// A run, or a child workflow inside it: `R`, `R/call`, `R/call/inner`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RunPath {
     /// The id of the run whose stream holds the frames.
     pub run: String,
-    /// The steps that lead to the child, joined by `/`; empty for the run itself.
+    /// The steps that lead to the child, and the names of what their commands run, joined by `/`;
+    /// empty for the run itself.
     pub scope: String,
 }
 
@@ -30,9 +31,7 @@ impl RunPath {
         };
         let scope_fits = scope.is_none_or(|scope| {
             scope.split('/').count() <= MAX_SCOPE
-                && scope
-                    .split('/')
-                    .all(|part| is_step(part) || is_address(part))
+                && scope.split('/').all(|part| step(part).is_some())
         });
         (is_name(run) && scope_fits).then(|| Self {
             run: run.to_owned(),
@@ -104,6 +103,7 @@ mod tests {
             ("R/call", "R", "call"),
             ("R/call/inner", "R", "call/inner"),
             ("R/_private", "R", "_private"),
+            ("R/f.3/verify.12", "R", "f.3/verify.12"),
             (
                 "R/@digs.0123456789abcdef/look",
                 "R",

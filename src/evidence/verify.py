@@ -23,7 +23,7 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "1eee29765a7fc04f805e71d5b8bb03a0839a8caac22ea89df9ab4a14c13f877c",
-    "verify_outputs.py": "32960ad3ffcc08cf67531abca4accb7a1529af7f7bb1b3584657af66b5a136a6",
+    "verify_outputs.py": "0ca05c324dc2aab3f289cd340c7fe88305caddd80373d8130976ef59dc1498e4",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "c5a67344e3410549653cd69ba1d5d1851c8f843d604903c2fdb28facb4d21ec8",
     "verify_world.py": "3a96cf19418768e24224f7ffd2f7f6bed800f047a59eec0d160610f91b2128ea",
@@ -180,17 +180,17 @@ def is_time(text):
 def is_cause(value):
     stream, _, seq = value.rpartition("#") if isinstance(value, str) else ("", "", "")
     return is_number(value) or bool(STREAM.match(stream) and number(seq) is not None)
-
 def work_of(plan, scope, name):
-    """The work of a step. A scope may begin with what a responder runs, `@NAME.KEY`."""
+    """The work of a step. Responders run scopes `@NAME.KEY`; commands `STEP[.ITEM]/NAME.N`."""
+    def invoked(work, name): return work["agent"]["may_invoke"][name.split(".")[0]]["child"]
     def steps(flow): return {one["id"]: one["work"] for one in plan["workflows"][flow]["steps"]}
-    known = steps(plan["root"])
-    for world in plan.get("worlds", {}).values():
-        for one in world.get("edges", []) + world.get("responders", []):
-            known["@" + one["name"]] = {"workflow": one["work"].get("run")}
-    for step in filter(None, scope.split("/")):
-        step = step.rpartition(".")[0] if step[0] == "@" else step
-        known = steps(known[step]["workflow"]["workflow"])
+    known, names = steps(plan["root"]), iter(scope.split("/") if scope else ())
+    worlds = plan.get("worlds", {}).values()
+    for one in sum((all_.get("edges", []) + all_.get("responders", []) for all_ in worlds), []):
+        known["@" + one["name"]] = {"workflow": one["work"].get("run")}
+    for step in names:
+        work = known.get(step) or known[step.rpartition(".")[0]]
+        known = steps((work.get("workflow") or invoked(work, next(names)))["workflow"])
     return known[name]
 
 # ---- Frames --------------------------------------------------------------------------------------

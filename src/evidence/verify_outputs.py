@@ -3,6 +3,7 @@ against what its agent gave or its webhook was answered with. What expressions m
 outputs of transforms, of children and of runs) only ktsu makes again. It is used by verify.py and
 does nothing by itself."""
 import json
+import re
 
 from verify import BROKEN, Real, Wrong, check, load, whole, work_of, wrong_if
 
@@ -13,7 +14,8 @@ LANGUAGE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+."
 KINDS = ("run.created", "recompute.created", "branch.created", "step.started", "step.reset",
          "llm.request", "llm.response", "agent.decided", "agent.finished", "webhook.delivered",
          "webhook.failed", "note", "command.requested", "step.completed", "item.completed",
-         "run.completed")
+         "command.completed", "run.started", "run.completed")
+CHILD = re.compile(r"(?:(.*)/)?([^/.]+)(?:[.]([0-9]+))?/([^/.]+)[.]([0-9]+)\Z")  # STEP.ITEM/NAME.N
 COMMANDS_SINCE = 4  # Decision rules.
 
 def once(pairs):
@@ -56,6 +58,14 @@ class Step:
     def __init__(self):
         self.replies, self.given, self.answer = {}, {}, None
         self.told = {}  # By item and member of the outcome.
+        self.runs = {}  # By item.
+
+class Runs:
+    """The commands of an outcome that run workflows: their frame, place, name and number of
+    inputs; and the children that have begun, each with the frame in which it ended well."""
+    def __init__(self): self.commands, self.children, self.done, self.before = [], [], 0, 0
+
+    def current(self): return (self.commands + [(None, None, None, 0)] * 2)[self.done]
 
 class Told:
     """A run from its beginning, with all that it shares; only its own frames are judged."""
@@ -91,7 +101,10 @@ class Told:
             if data.get("digest") is not None: self.definition, self.plan = frame, None
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):
                 self.steps = {}
+        elif kind == "run.started": self.on_child(frame, data, *self.runs_of(frame))
         elif kind == "run.completed":
+            runs, child, _ = self.runs_of(frame)
+            if runs and int(child[5]) < len(runs.children): runs.children[int(child[5])] = frame.seq
             self.found.made += self.own and data.get("output") is not None
         elif kind in ("step.started", "step.reset"): self.steps[frame.scope, data["step"]] = Step()
         elif kind in ("note", "command.requested") and "step" not in data: return  # Of a world.
@@ -133,6 +146,7 @@ class Told:
         output = outcome.get("output")
         step.given[item] = frame.seq, output, outcome
         step.told[item, "events"] = step.told[item, "commands"] = 0
+        step.runs[item] = Runs()
         if output is not None: self.follows(frame, step, item, output, "output")
 
     def tells(self, frame, data, step, item, member, place):
@@ -142,7 +156,8 @@ class Told:
         right = place == {"frame": seq, "path": "/outcome/%s/%d" % (member, at)}
         right = right and data.get("index") == at < len(all_) and self.rules >= COMMANDS_SINCE
         right = right and all_[at].get("type") == data["type"]
-        right = right and (member == "events" or all_[at].get("topic") == data["topic"])
+        right = right and (member == "events" or all_[at].get("topic") == data.get("topic"))
+        right = right and (member == "events" or all_[at].get("step") == data.get("target"))
         self.blame(frame, not right, "it is not the next of the %s that its agent gave" % member)
         step.told[item, member] = at + 1
 
@@ -151,6 +166,57 @@ class Told:
 
     def on_command_requested(self, frame, data, step, item):
         self.tells(frame, data, step, item, "commands", data["command"])
+        if data["type"] not in ("invoke", "fanout") or data.get("suppressed"): return
+        declared = self.may_invoke(frame, frame.scope, data["step"])
+        words = "its step does not declare the workflow that it runs"
+        self.blame(frame, data["target"] not in declared, words)
+        given = step.given[item][2]["commands"][data["index"]]
+        count = len(given["inputs"]) if data["type"] == "fanout" else 1
+        step.runs[item].commands.append((frame.seq, data["index"], data["target"], count))
+
+    # ---- What commands run -----------------------------------------------------------------------
+    def may_invoke(self, frame, scope, name):
+        work = self.work(frame, name, scope)
+        return work.get("agent", {}).get("may_invoke", {})
+
+    def runs_of(self, frame):
+        """The task whose command runs a scope, if one does."""
+        child = CHILD.match(frame.scope)
+        if child is None or child[2][0] == "@": return None, None, None
+        step = self.steps.setdefault((child[1] or "", child[2]), Step())
+        item = child[3] and int(child[3])
+        return step.runs.setdefault(item, Runs()), child, step.given.get(item)
+
+    def on_child(self, frame, data, runs, child, given):
+        """Whether a child is the next one of a command, with the next input."""
+        if runs is None: return
+        _, index, target, count = runs.current()
+        within = len(runs.children) - runs.before
+        right = given is not None and within < count and target == child[4]
+        right = right and len(runs.children) == int(child[5])
+        if right:
+            declared = self.may_invoke(frame, child[1] or "", child[2]).get(target, {})
+            right = declared.get("child", {}).get("workflow") == data.get("plan")
+            command = given[2]["commands"][index]
+            place = "/inputs/%d" % within if command["type"] == "fanout" else "/input"
+            value = command["inputs"][within] if command["type"] == "fanout" else command["input"]
+            place = "/outcome/commands/%d%s" % (index, place)
+            got = self.member(frame, "input") or {}
+            names = {"/params/" + name.replace("~", "~0").replace("/", "~1") for name in value}
+            right = right and names <= set(got) and all(
+                one.get("ref") == {"frame": given[0], "path": place + name[len("/params"):]}
+                if "ref" in one else "value" in one for name, one in got.items())
+        self.blame(frame, not right, "no command runs it next, with this input")
+        runs.children.append(None)
+
+    def on_command_completed(self, frame, data, step, item):
+        runs = step.runs.get(item, Runs())
+        seq, index, _, count = runs.current()
+        ends = runs.children[runs.before:]
+        right = seq is not None and (seq, index) == (data["request"], data["index"])
+        right = right and ends == (data.get("children") or []) and len(ends) == count
+        self.blame(frame, not right, "it does not name the ends of what its command runs")
+        runs.done, runs.before = runs.done + 1, runs.before + count
 
     def has_told(self, frame, step, item):
         """Whether every event and command of an outcome that counts has its frame."""
@@ -159,6 +225,9 @@ class Told:
             left = step.told.get((item, member), 0) != len(outcome.get(member) or [])
             words = "some of the events or commands that its agent gave have no frame"
             self.blame(frame, left and self.rules >= COMMANDS_SINCE, words)
+        runs = step.runs.get(item, Runs())
+        words = "some of what its commands run has not ended"
+        self.blame(frame, runs.done != len(runs.commands), words)
 
     # ---- What steps gave -------------------------------------------------------------------------
     def on_webhook_delivered(self, frame, data, step, _):
@@ -166,11 +235,11 @@ class Told:
 
     on_webhook_failed = on_webhook_delivered
 
-    def work(self, frame, name):
+    def work(self, frame, name, scope=None):
         """The work of a step, as the definition has it."""
         if self.definition is None: return {}
         if self.plan is None: self.plan = self.member(self.definition, "definition")
-        try: return work_of(self.plan, frame.scope, name)
+        try: return work_of(self.plan, frame.scope if scope is None else scope, name)
         except (KeyError, TypeError): return {}
 
     def on_step_completed(self, frame, data, step, _):

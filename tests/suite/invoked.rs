@@ -97,13 +97,16 @@ async fn complete(heard: &Heard, commands: &Value) {
     let (host, path) = rest.split_at(rest.find('/').unwrap());
     // The engine may be gone by now, and begins the task again.
     let client = Client::of(&format!("http://{host}"));
-    client.try_send("POST", path, &[], body.to_string()).await;
+    let answer = client.try_send("POST", path, &[], body.to_string()).await;
+    if let Some(answer) = answer {
+        assert!(matches!(answer.status, 200 | 409), "{}", answer.text());
+    }
 }
 
 async fn lab(runtime: &Sink, store: &MemoryStore) -> Lab {
     let backend: Arc<dyn Backend> = Arc::new(store.clone());
     let place = LedgerPlace::Backend(backend);
-    Lab::remote_in(place, &kit(), "version: 1\n", &[], &runtime.url).await
+    Lab::remote_on(place, &kit(), &runtime.url).await
 }
 
 fn frames(store: &MemoryStore, run: &str) -> Vec<Frame> {

@@ -207,6 +207,15 @@ impl Lab {
         Self::with(LedgerPlace::Memory, kit.load(), pairs, None, agents).await
     }
 
+    /// The same on any ledger.
+    pub(crate) async fn remote_on(ledger: LedgerPlace, kit: &KitDir, runtime: &str) -> Self {
+        let agents = Agents::Remote {
+            runtime: runtime.to_owned(),
+            gateway: None,
+        };
+        Self::with(ledger, kit.load(), &[], None, agents).await
+    }
+
     /// In an environment, given as the text of its file.
     pub(crate) async fn in_environment(
         ledger: LedgerPlace,

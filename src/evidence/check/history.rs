@@ -91,21 +91,37 @@ impl History<'_> {
 }
 
 /// The work of a step, as a definition has it. A scope begins with the address of what a responder runs,
-/// `@NAME.KEY`, or with a step.
+/// `@NAME.KEY`, or with a step; behind one with an agent stands what its commands run, `NAME.N`.
 pub(super) fn work<'p>(plan: &'p Plan, scope: &str, step: &str) -> Option<&'p StepWork> {
     let mut workflow = plan.workflows.get(&plan.root)?;
-    for id in scope.split('/').filter(|id| !id.is_empty()) {
+    let mut ids = scope.split('/').filter(|id| !id.is_empty());
+    while let Some(id) = ids.next() {
         let child = match is_address(id) {
             true => responder(plan, id)?.work.child()?,
-            false => match &workflow.steps.iter().find(|step| step.id == id)?.work {
-                StepWork::Workflow(child) => child,
-                StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Webhook(_) => return None,
-            },
+            false => {
+                // An item of a fan-out holds what its commands run.
+                let is = |name: &str| workflow.steps.iter().find(|step| step.id == name);
+                let step = is(id).or_else(|| is(numbered(id)?.0))?;
+                match &step.work {
+                    StepWork::Workflow(child) => child,
+                    StepWork::Agent(agent) => {
+                        let (name, _) = numbered(ids.next()?)?;
+                        &agent.may_invoke.get(name)?.child
+                    }
+                    StepWork::Transform(_) | StepWork::Webhook(_) => return None,
+                }
+            }
         };
         workflow = plan.workflows.get(&child.workflow)?;
     }
     let step = workflow.steps.iter().find(|one| one.id == step)?;
     Some(&step.work)
+}
+
+/// `NAME.N`: an item of a fan-out, or what a command runs.
+fn numbered(id: &str) -> Option<(&str, u32)> {
+    let (name, number) = id.rsplit_once('.')?;
+    Some((name, number.parse().ok()?))
 }
 
 /// Whose question or run has this address.

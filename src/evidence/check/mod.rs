@@ -20,6 +20,7 @@ mod companion_files;
 mod content;
 mod frames;
 mod history;
+mod invoked;
 mod lock;
 mod models;
 mod outputs;

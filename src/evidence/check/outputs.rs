@@ -7,17 +7,19 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ktsu_ledger::event::plan::{Plan, StepWork};
+use ktsu_ledger::event::plan::{AgentPlan, Plan, StepWork};
 use ktsu_ledger::event::{
     AgentEvent, ItemEvent, LlmResponse, Purpose, Reference, RunEvent, StepEvent, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
+use ktsu_projections::run::invoked::InvokedPath;
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 use serde_json::{Value, json};
 
 use super::content::too_large;
 use super::history;
+use super::invoked::CommandedRuns;
 use super::reading::EvidenceArchive;
 use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 use ktsu_contract::gateway::strip_code_fence;
@@ -54,6 +56,7 @@ struct AskedBeside {
     outcome: Value,
     notes: u32,
     commands: u32,
+    runs: CommandedRuns,
 }
 
 impl AskedBeside {
@@ -232,6 +235,40 @@ impl<'a> OutputCheck<'a> {
                 let right = right && self.tells_of_outcomes();
                 let words = "it is not the next of the commands that its agent gave";
                 self.blame(frame, !right, words)?;
+                let plan = self.agent_plan(&frame.scope, &command.step);
+                let asked = self.step(frame).asked.entry(command.item).or_default();
+                let outcome = &asked.outcome;
+                let right = asked
+                    .runs
+                    .request(frame.seq, command, outcome, plan.as_ref());
+                let words = "its step does not declare the workflow that it runs";
+                self.blame(frame, !right, words)?;
+            }
+            Event::Step(StepEvent::CommandCompleted(done)) => {
+                let asked = self.step(frame).asked.entry(done.item).or_default();
+                let right = asked.runs.complete(done);
+                let words = "it does not name the ends of what its command runs";
+                self.blame(frame, !right, words)?;
+            }
+            Event::Run(RunEvent::Started(started)) => {
+                if let Some(path) = InvokedPath::parse(&frame.scope) {
+                    let plan = self.agent_plan(&path.scope, &path.step);
+                    let step = (path.scope.clone(), path.step.clone());
+                    let step = self.steps.entry(step).or_default();
+                    let asked = step.asked.entry(path.item).or_default();
+                    let outcome = (asked.finished, &asked.outcome);
+                    let right = asked.runs.begin(&path, started, outcome, plan.as_ref());
+                    let words = "no command runs it next, with this input";
+                    self.blame(frame, !right, words)?;
+                }
+            }
+            Event::Run(RunEvent::Completed(_)) => {
+                if let Some(path) = InvokedPath::parse(&frame.scope)
+                    && let Some(step) = self.steps.get_mut(&(path.scope, path.step))
+                    && let Some(asked) = step.asked.get_mut(&path.item)
+                {
+                    asked.runs.end(path.index, frame.seq);
+                }
             }
             Event::Step(StepEvent::Completed(_)) if self.unread => {
                 let words = "one of its blobs is missing or another";
@@ -269,8 +306,11 @@ impl<'a> OutputCheck<'a> {
     fn has_told(&mut self, frame: &Frame, item: Option<u32>) -> Result<(), ClaimFailure> {
         let asked = self.step(frame).asked.get(&item);
         let left = asked.is_some_and(|asked| !asked.is_told());
+        let runs = asked.is_some_and(|asked| !asked.runs.is_done());
         let words = "some of the events or commands that its agent gave have no frame";
-        self.blame(frame, left && self.tells_of_outcomes(), words)
+        self.blame(frame, left && self.tells_of_outcomes(), words)?;
+        let words = "some of what its commands run has not ended";
+        self.blame(frame, runs, words)
     }
 
     /// What is known of the step that a frame is about.
@@ -283,6 +323,14 @@ impl<'a> OutputCheck<'a> {
     /// The work of a step, as the definition has it.
     fn work(&self, scope: &str, step: &str) -> Option<&StepWork> {
         history::work(self.plan.as_ref()?, scope, step)
+    }
+
+    /// What the definition has of an agent step.
+    fn agent_plan(&self, scope: &str, step: &str) -> Option<AgentPlan> {
+        match self.work(scope, step)? {
+            StepWork::Agent(agent) => Some(agent.clone()),
+            StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
+        }
     }
 
     fn is_own(&self, frame: &Frame) -> bool {
@@ -456,7 +504,8 @@ fn needs_blobs(event: &Event) -> bool {
             event,
             AgentEvent::Response(_) | AgentEvent::Decided(_) | AgentEvent::Finished(_)
         ),
-        Event::Step(StepEvent::Completed(_)) => true,
+        Event::Step(StepEvent::Completed(_) | StepEvent::CommandCompleted(_))
+        | Event::Run(RunEvent::Started(_)) => true,
         _ => false,
     }
 }
