@@ -230,12 +230,15 @@ async fn what_a_command_may_not_do_leaves_nothing_and_a_child_that_fails_is_name
         let lab = lab(&runtime, &store).await;
         let run = lab.client.invoke("main", json!({})).await;
         let envelope = lab.client.ended(&run).await;
-        assert_eq!(envelope["error"]["code"], code, "{envelope:#}");
+        let steps = envelope["steps"].as_array().unwrap();
+        let error = &steps.iter().find(|step| step["id"] == "a").unwrap()["error"];
+        assert_eq!(error["code"], code, "{envelope:#}");
         let kinds = kinds(&frames(&store, &run), &["command.requested"]);
         assert_eq!(!kinds.is_empty(), committed, "{code}");
         if committed {
-            let message = envelope["error"]["message"].as_str().unwrap();
+            let message = error["message"].as_str().unwrap();
             assert!(message.contains("verify.1"), "{message}");
+            assert_eq!(envelope["error"]["step"], "a/verify.1/v", "where it began");
         }
         holds(&store, &run);
         lab.close().await;
@@ -253,35 +256,25 @@ async fn cut_after_any_frame_of_its_commands_a_run_comes_to_the_same_end_and_for
     first.close().await;
     assert_eq!(whole["status"], "complete", "{whole:#}");
     let recorded = Recorded::read(&original, &run);
-    let frames_of = |store: &MemoryStore| -> Vec<(String, String, String)> {
+    // A restart has a frame of its own, so numbers differ behind it.
+    let frames_of = |store: &MemoryStore| -> Vec<(String, String)> {
         let frames = frames(store, &run);
-        let told = frames.iter().map(|frame| {
-            let data = format!("{:?}", frame.event);
-            (frame.scope.clone(), frame.event.kind().to_owned(), data)
-        });
-        told.collect()
+        let told = frames.iter();
+        let told = told.map(|frame| (frame.scope.clone(), frame.event.kind().to_owned()));
+        told.filter(|(_, kind)| kind != "run.continued").collect()
     };
     let wanted = frames_of(&original);
     let begin = wanted
         .iter()
-        .position(|(_, kind, _)| kind == "agent.finished")
+        .position(|(_, kind)| kind == "agent.finished")
         .unwrap();
-    for cut in begin + 1..wanted.len() {
+    for cut in begin + 1..recorded.records.len() {
         let mut store = MemoryStore::new();
         recorded.cut(cut).put(&mut store);
         let lab = lab(&runtime, &store).await;
         let envelope = lab.client.ended(&run).await;
         assert_eq!(envelope["output"], whole["output"], "cut at {cut}");
-        let without_starts = |frames: Vec<(String, String, String)>| -> Vec<_> {
-            let mut frames: Vec<_> = frames.into_iter().collect();
-            frames.retain(|(_, kind, _)| kind.starts_with("command.") || kind == "run.started");
-            frames
-        };
-        assert_eq!(
-            without_starts(frames_of(&store)),
-            without_starts(wanted.clone()),
-            "cut at {cut}"
-        );
+        assert_eq!(frames_of(&store), wanted, "cut at {cut}");
         let fork = json!({"at": cut, "go": true}).to_string();
         let answer = lab.client.post(&format!("/runs/{run}/fork"), fork).await;
         assert_eq!(answer.status, 201, "{}", answer.text());
@@ -347,7 +340,8 @@ async fn killed_between_a_command_and_its_children_each_child_runs_once() {
         let moment = moments[round % moments.len()];
         while let Some(event) = events.next().await {
             let frame: Value = serde_json::from_str(&event.data).unwrap();
-            if frame["type"] == moment {
+            let of_the_run = frame["type"] == "run.started" && frame["scope"] == "";
+            if frame["type"] == moment && !of_the_run {
                 break;
             }
         }
