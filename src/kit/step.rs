@@ -259,7 +259,10 @@ fn read_agent(
         .filter(|given| *given > 0);
     let for_each = fields.read("for_each", |node| read_fan_out(reader, node));
     let may_invoke = fields.get("may_invoke");
-    let may_invoke = may_invoke.map(|node| read_may_invoke(reader, node, invoked));
+    let may_invoke = may_invoke.and_then(|node| {
+        reader.open_map(node, "may_invoke")?;
+        Some(read_may_invoke(reader, node, invoked))
+    });
     let given = fields.get("params");
     let tree = given.and_then(|node| params(reader, node, "params", NameUsage::Value));
     *call = Some(AgentCall {

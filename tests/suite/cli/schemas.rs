@@ -45,6 +45,7 @@ pipeline:
     confidence_threshold: 0.5
     depends_on: [shape]
     for_each: {from: params.list, concurrency: 2, max_items: 5, max_failures: -1}
+    may_invoke: {sub: {workflow: sub.workflow.yaml, concurrency: 2, max_items: 3, webhooks: execute}, other: sub.workflow.yaml}
     model: {group: fast, max_tokens: 100}
     output: {schema: {type: object}}
     params: {text: "{{ item }}", key: "{{ env.TOKEN }}"}
@@ -81,7 +82,7 @@ version: 1.0.0
 description: d
 model: fast
 max_turns: 5
-commands: {emit: [claim.verified, "order.*"]}
+commands: {emit: [claim.verified, "order.*"], invoke: [sub]}
 params:
   schema:
     type: object
