@@ -13,16 +13,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::{AgentPlan, InvokePlan};
-use ktsu_ledger::event::{
-    CommandCompleted, CommandKind, Reference, RunStarted, StepCommand, StepInput,
-};
+use ktsu_ledger::event::{CommandKind, Reference, RunStarted, StepCommand, StepInput};
 use serde_json::Value;
 
-use super::scope::Scope;
-use super::transition::{TransitionError, TransitionTarget};
-use super::{AgentTask, RunState, RunStatus, Step, StepStatus, TaskPhase};
 use crate::step_name::{StepName, path_in};
 
 /// As what a scope runs that a command began.
@@ -42,15 +36,15 @@ pub struct InvokedAs {
 #[derive(Debug, Clone)]
 pub struct InvokedChildren {
     /// The commands of the outcome, all of them.
-    outcome: Arc<Value>,
+    pub(super) outcome: Arc<Value>,
     /// Where that is.
-    finished: u64,
-    commands: Vec<InvokeCommand>,
-    children: Vec<InvokedChild>,
+    pub(super) finished: u64,
+    pub(super) commands: Vec<InvokeCommand>,
+    pub(super) children: Vec<InvokedChild>,
     /// How many commands are completed.
-    completed: usize,
+    pub(super) completed: usize,
     /// Children that have begun and not ended.
-    under_way: u32,
+    pub(super) under_way: u32,
 }
 
 /// A command that runs workflows.
@@ -72,9 +66,9 @@ pub struct InvokeCommand {
 
 /// A child that has begun.
 #[derive(Debug, Clone, Copy)]
-struct InvokedChild {
-    scope: u32,
-    ended: Option<u64>,
+pub(super) struct InvokedChild {
+    pub(super) scope: u32,
+    pub(super) ended: Option<u64>,
 }
 
 /// What is due for a task whose outcome runs workflows.
@@ -160,7 +154,7 @@ impl InvokedChildren {
         self.children.iter().map(|child| child.scope)
     }
 
-    fn request(&mut self, seq: u64, command: &StepCommand, plan: &InvokePlan) {
+    pub(super) fn request(&mut self, seq: u64, command: &StepCommand, plan: &InvokePlan) {
         let inputs = self.outcome.pointer(&format!("/{}/inputs", command.index));
         let count = match command.kind {
             CommandKind::Fanout => inputs.and_then(Value::as_array).map_or(0, Vec::len),
@@ -178,7 +172,7 @@ impl InvokedChildren {
         });
     }
 
-    fn has_begun(&self) -> bool {
+    pub(super) fn has_begun(&self) -> bool {
         self.completed > 0 || !self.children.is_empty()
     }
 }
@@ -225,51 +219,6 @@ impl std::fmt::Display for InvokedPath {
     }
 }
 
-impl AgentTask {
-    /// What is due for what its commands run, if they run anything.
-    pub fn invoke_due(&self) -> Option<InvokeDue> {
-        Some(self.invoked.as_ref()?.due(self.commands))
-    }
-
-    /// Whether it goes on once a workflow has ended that it runs.
-    pub fn awaits_invoked(&self) -> bool {
-        let finished = matches!(self.phase, TaskPhase::Finished { .. });
-        finished && self.invoke_due() == Some(InvokeDue::Wait)
-    }
-
-    /// Whether whatever its commands run has ended.
-    pub(super) fn has_invoked_all(&self) -> bool {
-        self.invoke_due().is_none_or(|due| due == InvokeDue::End)
-    }
-
-    /// Whether the next of its commands may have a frame: none has run anything.
-    pub(super) fn may_command(&self) -> bool {
-        self.invoked
-            .as_ref()
-            .is_none_or(|invoked| !invoked.has_begun())
-    }
-
-    /// Whether a command is completed.
-    pub(super) fn may_complete(&self, done: &CommandCompleted) -> bool {
-        let current = self.invoked.as_ref().filter(|_| {
-            let finished = matches!(self.phase, TaskPhase::Finished { .. });
-            finished && self.invoke_due() == Some(InvokeDue::Complete)
-        });
-        current.is_some_and(|invoked| {
-            let same = |one: &InvokeCommand| one.seq == done.request && one.index == done.index;
-            done.attempt == self.attempt
-                && invoked.current().is_some_and(same)
-                && invoked.ends() == done.children
-        })
-    }
-
-    pub(super) fn complete_command(&mut self) {
-        if let Some(invoked) = &mut self.invoked {
-            invoked.completed += 1;
-        }
-    }
-}
-
 /// Whether a step of this plan may have a command: what is to run is declared.
 pub(super) fn declares(plan: Option<&AgentPlan>, command: &StepCommand) -> bool {
     let Some(target) = &command.target else {
@@ -279,170 +228,9 @@ pub(super) fn declares(plan: Option<&AgentPlan>, command: &StepCommand) -> bool 
     command.kind.invokes() && command.topic.is_none() && (declared || command.suppressed)
 }
 
-impl Step {
-    /// Whether it moves only as the workflows do that its commands run.
-    pub(crate) fn awaits_invoked(&self) -> bool {
-        let Some(tasks) = self.tasks.as_deref() else {
-            return false;
-        };
-        let stands = |task: &AgentTask| {
-            let still = matches!(task.phase, TaskPhase::Settled | TaskPhase::Suspended);
-            still || task.awaits_invoked()
-        };
-        self.status == StepStatus::Running
-            && tasks.list.iter().any(AgentTask::awaits_invoked)
-            && tasks.list.iter().all(stands)
-    }
-}
-
-impl RunState {
-    /// The scopes that the commands of a step run, in the order of items, commands and inputs.
-    pub fn invoked_children(&self, scope: u32, step: u32) -> impl Iterator<Item = &Scope> {
-        let scopes = self.invoked_scopes(scope, step);
-        scopes.filter_map(|scope| self.scope(scope))
-    }
-
-    /// Their positions among the scopes.
-    pub(crate) fn invoked_scopes(&self, scope: u32, step: u32) -> impl Iterator<Item = u32> {
-        let tasks = self
-            .step(scope, step)
-            .and_then(|step| step.tasks.as_deref());
-        let tasks = tasks.into_iter().flat_map(|tasks| &tasks.list);
-        let children = tasks.filter_map(|task| task.invoked.as_deref());
-        children.flat_map(InvokedChildren::scopes)
-    }
-
-    /// The beginning of a workflow that a command runs.
-    pub(super) fn check_invoked_start(
-        &self,
-        frame: &Frame,
-        started: &RunStarted,
-        path: &InvokedPath,
-    ) -> Result<TransitionTarget, TransitionError> {
-        let unknown = || TransitionError::Scope(frame.scope.clone());
-        let scope = self.scope_at(&path.scope).ok_or_else(unknown)?;
-        let holder = self.scope(scope).ok_or_else(unknown)?;
-        let step = holder.shape.position(&path.step).ok_or_else(unknown)?;
-        let state = self.step(scope, step).ok_or_else(unknown)?;
-        let plan = self.agent_plan(scope, step).ok_or_else(unknown)?;
-        let task = state.tasks.as_ref().and_then(|tasks| tasks.get(path.item));
-        let due = task.is_some_and(|task| {
-            matches!(task.phase, TaskPhase::Finished { .. })
-                && task.invoke_due() == Some(InvokeDue::Start)
-        });
-        let invoked = task.and_then(|task| task.invoked.as_deref());
-        let declared = plan.may_invoke.get(&path.name);
-        let names_it =
-            declared.is_some_and(|one| started.plan.as_ref() == Some(&one.child.workflow));
-        let is_next = invoked.is_some_and(|invoked| {
-            let current = invoked.current();
-            current.is_some_and(|command| command.target == path.name)
-                && invoked.next_index() == path.index
-                && gives(started, invoked)
-        });
-        let allowed = holder.status == RunStatus::Running
-            && state.status == StepStatus::Running
-            && self.failing().is_none()
-            && due
-            && names_it
-            && is_next;
-        self.require(allowed, frame, &path.step, state.status.as_str())?;
-        Ok(TransitionTarget::Opens { scope, step })
-    }
-
-    /// A command that runs workflows is recorded.
-    pub(super) fn request_invoke(&mut self, frame: &Frame, at: (u32, u32), command: &StepCommand) {
-        let target = command.target.as_ref().filter(|_| !command.suppressed);
-        let plan = target.and_then(|target| {
-            let plan = self.agent_plan(at.0, at.1)?;
-            plan.may_invoke.get(target).cloned()
-        });
-        let Some((plan, task)) = plan.zip(self.task_mut(at.0, at.1, command.item)) else {
-            return;
-        };
-        if task.invoked.is_none()
-            && let TaskPhase::Finished { seq, outcome } = &task.phase
-        {
-            let commands = Arc::new(outcome.pointer("/commands").unwrap_or_default());
-            let finished = *seq;
-            task.invoked = Some(Box::new(InvokedChildren {
-                outcome: Arc::clone(&commands),
-                finished,
-                commands: Vec::new(),
-                children: Vec::new(),
-                completed: 0,
-                under_way: 0,
-            }));
-            self.commanded.insert(finished, commands);
-        }
-        let task = self.task_mut(at.0, at.1, command.item);
-        if let Some(invoked) = task.and_then(|task| task.invoked.as_deref_mut()) {
-            invoked.request(frame.seq, command, &plan);
-        }
-    }
-
-    /// A workflow that a command runs has begun, as a scope that is the last of all.
-    pub(super) fn begin_invoked(&mut self, at: (u32, u32), child: u32, started: &RunStarted) {
-        let Some(path) = self
-            .scope(child)
-            .and_then(|scope| InvokedPath::parse(&scope.path))
-        else {
-            return;
-        };
-        if let Some(task) = self.task_mut(at.0, at.1, path.item)
-            && let Some(invoked) = &mut task.invoked
-        {
-            invoked.under_way += 1;
-            invoked.children.push(InvokedChild {
-                scope: child,
-                ended: None,
-            });
-        }
-        if let Some(scope) = self.scopes.get_mut(child as usize) {
-            scope.invoked = Some(Box::new(InvokedAs {
-                item: path.item,
-                name: path.name,
-                index: path.index,
-                input: started.input.clone(),
-            }));
-        }
-        self.reclassify_task(at.0, at.1, path.item);
-    }
-
-    /// A workflow that a command ran has ended well.
-    pub(super) fn end_invoked(&mut self, frame: &Frame, at: (u32, u32), child: &InvokedAs) {
-        if let Some(task) = self.task_mut(at.0, at.1, child.item)
-            && let Some(invoked) = &mut task.invoked
-        {
-            invoked.under_way = invoked.under_way.saturating_sub(1);
-            if let Some(ended) = invoked.children.get_mut(child.index as usize) {
-                ended.ended = Some(frame.seq);
-            }
-        }
-        self.reclassify_task(at.0, at.1, child.item);
-    }
-
-    /// What stands in the commands of an outcome.
-    pub(super) fn commanded_value(&self, reference: &Reference) -> Option<Value> {
-        let path = reference.path.strip_prefix("/outcome/commands")?;
-        self.commanded.get(&reference.frame)?.pointer(path).cloned()
-    }
-
-    /// The params of a scope as they were recorded, and in which frame.
-    pub(super) fn given(&self, scope: u32) -> Option<(&BTreeMap<String, StepInput>, Option<u64>)> {
-        let held = self.scope(scope)?;
-        if let Some(invoked) = &held.invoked {
-            return Some((&invoked.input, held.started));
-        }
-        let (parent, step) = held.parent?;
-        let step = self.step(parent, step)?;
-        Some((&step.input, step.started))
-    }
-}
-
 /// Whether a child gets the next input: each param by its place there, unless it was computed, and
 /// none is left out.
-fn gives(started: &RunStarted, invoked: &InvokedChildren) -> bool {
+pub(super) fn gives(started: &RunStarted, invoked: &InvokedChildren) -> bool {
     let Some((Value::Object(members), place)) = invoked.next_input() else {
         return false;
     };

@@ -14,6 +14,7 @@ mod apply;
 pub mod calls;
 mod interventions;
 pub mod invoked;
+mod invoking;
 pub mod notices;
 mod outline;
 mod pins;
