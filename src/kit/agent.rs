@@ -60,6 +60,10 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
     let servers = fields.read("servers", |node| tools::read(reader, node, params.as_ref()));
     let output = output(reader, &fields);
     let commands = fields.read("commands", |node| commands(reader, node));
+    let mut servers = servers.unwrap_or_default();
+    if let Some(place) = fields.get("commands").map(|node| node.place) {
+        servers.push(ServerCall::of_commands(place, &["emit"]));
+    }
     let has_version = fields.key("version").is_some();
     let (group, group_place) = group?;
     let prompt = prompt?;
@@ -82,7 +86,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
         params,
         group: group_place,
         has_version,
-        servers: servers.unwrap_or_default(),
+        servers,
     })
 }
 
