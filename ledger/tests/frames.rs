@@ -333,6 +333,26 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             root: Node::empty(),
             size: 3,
         })),
+        Event::Store(StoreEvent::HoldPlaced(HoldPlaced {
+            by: person(),
+            reason: name(),
+            stream: StreamId::store(),
+        })),
+        Event::Store(StoreEvent::HoldLifted(HoldLifted {
+            by: person(),
+            reason: name(),
+            stream: StreamId::store(),
+        })),
+        Event::Store(StoreEvent::RunRemoved(RunRemoved {
+            first: 3,
+            frames: 2,
+            hash: Hash::of(b"last"),
+            leaves: name(),
+            positions: vec![(7, 2)],
+            reason: name(),
+            status: name(),
+            stream: StreamId::store(),
+        })),
         Event::Store(StoreEvent::KeyAdded(KeyAdded {
             id: name(),
             note: name(),
@@ -352,6 +372,53 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
         },
     ];
     for full in [false, true] {
+        events.push(Event::Step(StepEvent::Commanded(StepCommand {
+            attempt: 2,
+            command: reference(),
+            index: 1,
+            item: full.then_some(3),
+            step: name(),
+            suppressed: full,
+            target: full.then(name),
+            topic: (!full).then(name),
+            kind: match full {
+                true => CommandKind::Fanout,
+                false => CommandKind::Emit,
+            },
+        })));
+        events.push(Event::Step(StepEvent::CommandCompleted(CommandCompleted {
+            attempt: 2,
+            children: match full {
+                true => vec![7, 9],
+                false => Vec::new(),
+            },
+            index: 1,
+            item: full.then_some(3),
+            request: 6,
+            step: name(),
+        })));
+        events.push(Event::Step(StepEvent::Noted(StepNote {
+            attempt: 2,
+            event: reference(),
+            index: 1,
+            item: full.then_some(3),
+            step: name(),
+            kind: name(),
+        })));
+        events.push(Event::World(WorldEvent::Commanded(WorldCommand {
+            derived: Derivation {
+                entry: 1,
+                item: full.then_some(2),
+                responder: full.then(name),
+            },
+            payload: match full {
+                true => value.clone(),
+                false => CanonicalJson::null(),
+            },
+            suppressed: full,
+            topic: name(),
+            kind: CommandKind::Emit,
+        })));
         events.push(Event::Delivery(DeliveryEvent::Added(SubscriptionAdded {
             attempts: 12,
             backoff_ms: 1_000,
@@ -359,7 +426,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             from: 3,
             pattern: name(),
             secret: name(),
-            topics: None,
+            topics: full.then(name),
             url: name(),
         })));
         events.push(Event::Delivery(DeliveryEvent::Dead(DeliveryDead {

@@ -6,6 +6,7 @@ use ktsu_codes::ErrorCode;
 use ktsu_delivery::PatternError;
 use ktsu_history::RunReadError;
 use ktsu_history::diff::DiffError;
+use ktsu_history::find;
 use ktsu_history::world::WorldReadError;
 use ktsu_orchestrator::recompute::RecomputeStartError;
 use ktsu_orchestrator::{CommandError, InvokeError, ReportError};
@@ -159,6 +160,7 @@ pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
         }
         CommandError::NotInvoked(refused) => invoke_error(refused),
         CommandError::Unreadable(_) => problem(ErrorCode::Unreadable).with_hint("ktsu verify"),
+        CommandError::Removed => problem(ErrorCode::RunRemoved).with_hint(find::REMOVED_HINT),
         CommandError::HoldsSecret => problem(ErrorCode::ForkRefused)
             .with_hint("declare it under env, and use it as {{ env.NAME }}"),
         CommandError::NoGroup(_) => problem(ErrorCode::RuntimeUnconfigured).with_hint(USE_THE_KIT),

@@ -7,6 +7,9 @@ use utoipa::ToSchema;
 use super::gateway::{ChatMessage, ModelAttempt, ToolCall};
 use super::runtime::RecordedFrame;
 
+/// The built-in tool server by which a model commands; each of its tools is a type of command.
+pub const COMMANDS_SERVER: &str = "ktsu/commands";
+
 /// Something happened to a task. Answered once it is durable.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Report {
@@ -265,7 +268,8 @@ pub struct TaskOutcome {
     /// Audit events `{type, payload?}`, kept as they are.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub events: Vec<Value>,
-    /// Commands. None is executed yet: any fails the step, which names it.
+    /// Commands ([`COMMANDS_SERVER`] is how a model gives them). One that the agent's file does not
+    /// declare fails the step.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<Value>,
     /// Why there is no output.

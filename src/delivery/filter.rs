@@ -4,6 +4,11 @@ use ktsu_ledger::topic::TopicPattern;
 
 use super::pattern::FramePattern;
 
+/// What a pattern of topics looks like, as a regular expression for descriptions; the limit on the length
+/// of a topic comes on top.
+pub const TOPIC_PATTERN_SYNTAX: &str =
+    r"^(\*|[^\s\x00-\x1f\x7f-\x9f,*]+(\.\*)?)(,(\*|[^\s\x00-\x1f\x7f-\x9f,*]+(\.\*)?)){0,31}$";
+
 /// The type of the frames that tell something to other systems.
 pub const COMMAND_REQUESTED: &str = "command.requested";
 
@@ -48,5 +53,13 @@ mod tests {
             assert_eq!(read, Some(filter));
         }
         assert_eq!(DeliveryFilter::recorded("run.*", Some("a b")), None);
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn the_syntax_says_what_is_taken(text in "[a.*, \\x07é]{0,8}") {
+            let syntax = regex::Regex::new(TOPIC_PATTERN_SYNTAX).unwrap();
+            proptest::prop_assert_eq!(syntax.is_match(&text), text.parse::<TopicPattern>().is_ok());
+        }
     }
 }

@@ -16,7 +16,7 @@ pub mod retry;
 mod subscription;
 mod window;
 
-pub use filter::{COMMAND_REQUESTED, DeliveryFilter};
+pub use filter::{COMMAND_REQUESTED, DeliveryFilter, TOPIC_PATTERN_SYNTAX};
 pub use pattern::{FramePattern, PATTERN_SYNTAX, PatternError};
 pub use retry::DeliveryRetry;
 pub use subscription::{DeadLetter, MAX_DEAD, SubscriptionState, delivery_id};

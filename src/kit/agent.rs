@@ -60,6 +60,11 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
     let servers = fields.read("servers", |node| tools::read(reader, node, params.as_ref()));
     let output = output(reader, &fields);
     let commands = fields.read("commands", |node| commands(reader, node));
+    let mut servers = servers.unwrap_or_default();
+    let tools = commands.as_ref().map(command_tools).unwrap_or_default();
+    if let Some(node) = fields.get("commands").filter(|_| !tools.is_empty()) {
+        servers.push(ServerCall::of_commands(node.place, &tools));
+    }
     let has_version = fields.key("version").is_some();
     let (group, group_place) = group?;
     let prompt = prompt?;
@@ -82,7 +87,7 @@ pub(super) fn read(reader: &mut KitReader<'_>, root: &YamlNode) -> Option<AgentD
         params,
         group: group_place,
         has_version,
-        servers: servers.unwrap_or_default(),
+        servers,
     })
 }
 
@@ -120,6 +125,13 @@ fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands
             reader.reject(fault.hint("emit: [claim.verified, claim.*]"))
         }
     }
+}
+
+/// The tools for what an agent declares that it commands.
+fn command_tools(declared: &AgentCommands) -> Vec<&'static str> {
+    let emit = (!declared.emit.is_empty()).then_some("emit");
+    let runs = (!declared.invoke.is_empty()).then_some(["invoke", "fanout"]);
+    emit.into_iter().chain(runs.into_iter().flatten()).collect()
 }
 
 /// None and 0 are the default.

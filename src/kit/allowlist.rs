@@ -29,7 +29,8 @@ impl Default for Allowlist {
 }
 
 impl Allowlist {
-    fn of(patterns: &[&str]) -> Self {
+    /// These tools, of which nobody is asked.
+    pub(super) fn of(patterns: &[&str]) -> Self {
         let entry = |pattern: &&str| ToolRule {
             approval: None,
             pattern: (*pattern).to_owned(),

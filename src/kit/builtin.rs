@@ -27,7 +27,14 @@ const AGENTS: [BuiltIn; 1] = [BuiltIn {
     text: include_str!("builtin/secure-parser.agent.yaml"),
 }];
 
-const SERVERS: [BuiltIn; 2] = [
+/// The server that an agent has if its file says what it may command.
+pub(super) const COMMANDS: &str = "ktsu/commands";
+
+const SERVERS: [BuiltIn; 3] = [
+    BuiltIn {
+        path: "ktsu/commands@1.0.0",
+        text: include_str!("builtin/commands.server.yaml"),
+    },
     BuiltIn {
         path: "ktsu/envelope@1.0.0",
         text: include_str!("builtin/envelope.server.yaml"),

@@ -51,6 +51,20 @@ pub(super) struct ServerArgument {
     pub(super) mentions: BTreeSet<String>,
 }
 
+impl ServerCall {
+    /// The server for the commands of an agent, with the tools that it may use of it.
+    pub(super) fn of_commands(place: SourceSpan, tools: &[&str]) -> Self {
+        Self {
+            name: builtin::COMMANDS.to_owned(),
+            place,
+            path: Some((builtin::COMMANDS.to_owned(), place)),
+            params_place: place,
+            params: Vec::new(),
+            allowlist: Allowlist::of(tools),
+        }
+    }
+}
+
 /// The servers that stand there.
 pub(super) fn read(
     reader: &mut KitReader<'_>,
@@ -63,6 +77,12 @@ pub(super) fn read(
         let Some(call) = server(reader, node, params) else {
             continue;
         };
+        if call.name == builtin::COMMANDS {
+            let words = format!("{} is there for every agent that may command", call.name);
+            let fault = Fault::new(FaultCode::BadValue, call.place, words);
+            reader.fault(fault.hint("leave it out, and say what the agent may command: commands: {emit: [claim.verified]}"));
+            continue;
+        }
         if calls.iter().any(|other| other.name == call.name) {
             let words = format!("the server {:?} appears twice", call.name);
             reader.bad_value::<()>(member(Some(node), "name").unwrap_or(node), words);

@@ -56,6 +56,28 @@ impl Orchestrator {
         intervention::reject_recompute(run)?;
         // Redacted before validation, because errors quote the request.
         redact(&self.shared.secrets.redactor(), &mut request);
+        let forked = self.fork_recorded(run, request).await;
+        match forked {
+            // Retention was faster.
+            Err(_) if self.is_removed(run).await => Err(CommandError::Removed),
+            forked => forked,
+        }
+    }
+
+    /// Whether a run is not there any more.
+    async fn is_removed(&self, run: &StreamId) -> bool {
+        let stream = run.clone();
+        let removed = move |reader: &dyn Reader| -> Result<bool, StoreError> {
+            Ok(reader.auditor()?.removal(&stream)?.is_some())
+        };
+        matches!(self.shared.readers.with(removed).await, Ok(true))
+    }
+
+    async fn fork_recorded(
+        &self,
+        run: &StreamId,
+        request: ForkRequest,
+    ) -> Result<ForkReceipt, CommandError> {
         if let Some(point) = shared_prefix(&request) {
             let stream = run.clone();
             let read = move |reader: &dyn Reader| read_fork_base(reader, &stream, point);

@@ -85,6 +85,9 @@ pub enum CommandError {
         /// The actual last frame.
         actual: u64,
     },
+    /// Retention removed the run meanwhile.
+    #[error("the run was removed")]
+    Removed,
     /// The command was refused.
     #[error(transparent)]
     NotSaid(#[from] InterventionError),

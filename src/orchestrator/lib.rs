@@ -106,7 +106,7 @@ pub struct OrchestratorParts {
     pub clock: MicrosClock,
     /// How the notary is; shown by `/health`.
     pub notary: ktsu_evidence::notary::SharedStatus,
-    /// Whether runs that were left unfinished go on.
+    /// Whether runs that were left unfinished go on, and runs that are due are removed.
     pub resume_unfinished: bool,
     /// The health of the ledger.
     pub standing: LedgerHealth,
@@ -250,7 +250,8 @@ impl Orchestrator {
             true => startup::resume_all(&shared).await?,
             false => Recovered::default(),
         };
-        if shared.appender.failed().is_none() {
+        // An engine that was opened for one command, such as a hold, removes nothing meanwhile.
+        if parts.resume_unfinished && shared.appender.failed().is_none() {
             tokio::spawn(retention::sweep_regularly(Arc::downgrade(&shared)));
         }
         Ok((Self { shared }, recovered))

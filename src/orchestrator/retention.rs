@@ -89,6 +89,9 @@ pub enum HoldError {
     /// The run was removed meanwhile.
     #[error("the run was removed")]
     Removed,
+    /// The disk is nearly full.
+    #[error("the disk is nearly full, so nothing is recorded")]
+    DiskFull,
     /// The ledger cannot be read or written.
     #[error("{0}")]
     Ledger(String),
@@ -107,6 +110,9 @@ impl Orchestrator {
         release: bool,
     ) -> Result<HoldReceipt, HoldError> {
         let shared = &self.shared;
+        if shared.appender.low_on_disk() {
+            return Err(HoldError::DiskFull);
+        }
         let reason = shared.secrets.redactor().redact_text(reason);
         let ledger = |error: StoreError| HoldError::Ledger(error.to_string());
         let mut known = shared.retention.holds.lock().await;

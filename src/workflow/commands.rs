@@ -74,6 +74,15 @@ impl OutcomeCommand {
         }
     }
 
+    /// What it runs, and for which inputs.
+    pub fn runs(&self) -> Option<(&str, &[Value])> {
+        match self {
+            Self::Invoke { step, input } => Some((step, std::slice::from_ref(input))),
+            Self::Fanout { step, inputs } => Some((step, inputs)),
+            Self::Review { .. } | Self::Suspend { .. } | Self::Emit { .. } => None,
+        }
+    }
+
     /// Whether it runs workflows.
     pub fn invokes(&self) -> bool {
         matches!(self, Self::Invoke { .. } | Self::Fanout { .. })

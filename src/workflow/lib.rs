@@ -19,6 +19,7 @@ pub mod graph;
 pub mod next;
 mod outcome;
 pub mod params;
+pub mod permitted;
 pub mod recompute;
 mod redecide;
 pub mod replay;

@@ -43,8 +43,7 @@ pub(crate) fn extras(
 ) -> Result<OutcomeExtras, OutcomeRefusal> {
     let malformed = |words: String| refused(outcome, "outcome_invalid", words);
     let events = read_events(outcome.get("events")).map_err(malformed)?;
-    let commands = outcome.get("commands");
-    let read = read_commands(commands).map_err(malformed)?;
+    let read = read_commands(outcome.get("commands")).map_err(malformed)?;
     for command in &read {
         match command {
             OutcomeCommand::Emit { topic, .. } => {
@@ -55,9 +54,7 @@ pub(crate) fn extras(
             }
             OutcomeCommand::Invoke { .. } | OutcomeCommand::Fanout { .. } => invokes(command)?,
             OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. } => {
-                let words = unsupported_commands(commands.unwrap_or(&Value::Null));
-                let words = words.unwrap_or_default();
-                return Err(refused(outcome, "command_not_supported", words));
+                return Err(not_supported(outcome));
             }
         }
     }
@@ -65,6 +62,13 @@ pub(crate) fn extras(
         events: events.into_iter().map(|event| event.kind).collect(),
         commands: read,
     })
+}
+
+/// Why an outcome fails that has commands which nothing carries out.
+pub(crate) fn not_supported(outcome: &Value) -> OutcomeRefusal {
+    let commands = outcome.get("commands").unwrap_or(&Value::Null);
+    let words = unsupported_commands(commands).unwrap_or_default();
+    refused(outcome, "command_not_supported", words)
 }
 
 /// Why an outcome has no output to check, which must be of a certain kind. No commands are taken.

@@ -10,6 +10,9 @@
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::RunState;
+use ktsu_schema::message_at;
+
+use crate::airlock::SchemaViolation;
 
 /// The newest decision rules. Raised whenever the same inputs would lead to other frames.
 ///
@@ -18,8 +21,10 @@ use ktsu_projections::run::RunState;
 ///    the fold looks at: [`ktsu_projections::run::RESERVING_RULES`].
 /// 3. Those of runs that load worlds. Everything else is as under 2. Runs without worlds went on
 ///    recording 2.
-/// 4. Events of outcomes become notes, and commands are carried out. Every new run records them.
-pub const RULES: u32 = 4;
+/// 4. Events of outcomes become notes, and what outcomes emit is carried out. Runs without worlds
+///    record them, too.
+/// 5. Every other command of an outcome is carried out.
+pub const RULES: u32 = 5;
 
 /// The rules a run is decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,10 +108,29 @@ impl DecisionRules {
         self.0 >= 2
     }
 
-    /// Whether the events of an outcome become notes, and its commands are carried out. Under earlier
+    /// Whether the events of an outcome become notes, and what it emits is carried out. Under earlier
     /// rules any command fails its step, and events stay in the outcome.
     pub fn carries_out_commands(self) -> bool {
         self.0 >= 4
+    }
+
+    /// Whether commands of an outcome may run workflows. Under earlier rules such commands fail their
+    /// step.
+    pub fn runs_workflows_of_commands(self) -> bool {
+        self.0 >= 5
+    }
+}
+
+impl DecisionRules {
+    /// What is first against a value, as the words behind a failure.
+    pub(crate) fn first_violation(self, found: Vec<SchemaViolation>) -> String {
+        let Some(first) = found.into_iter().next() else {
+            return String::new();
+        };
+        match self.reports_json_pointers() {
+            true => format!(": {}", message_at(&first.message, &first.pointer)),
+            false => format!(": {}", first.message),
+        }
     }
 }
 
@@ -140,6 +164,8 @@ mod tests {
     fn commands_are_carried_out_from_rules_4_on() {
         let carries_out = |rules| DecisionRules(rules).carries_out_commands();
         assert_eq!([1, 2, 3, 4].map(carries_out), [false, false, false, true]);
+        let runs = |rules| DecisionRules(rules).runs_workflows_of_commands();
+        assert_eq!([4, 5].map(runs), [false, true]);
     }
 
     #[test]

@@ -7,9 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use ktsu::assemble::LedgerPlace;
 use ktsu_evidence::export::{ExportSelection, export};
+use ktsu_ledger::event::{Effects, Principal};
 use ktsu_ledger::store::{Filter, Reader as _, SqliteReader};
 use ktsu_ledger::{StreamId, Timestamp};
-use ktsu_orchestrator::MicrosClock;
+use ktsu_orchestrator::{CommandError, MicrosClock};
+use ktsu_workflow::admit::intervention::{ForkPosition, ForkRequest};
 use serde_json::{Value, json};
 
 use crate::support::process::Process;
@@ -396,6 +398,60 @@ async fn many_runs_are_aged_out_while_clients_invoke() {
     assert!(answered > 0);
     assert_eq!(left_of(&desk), answered);
     desk.sound().await;
+}
+
+/// Between the answer that a run exists and the fork of it, a sweep can be faster.
+#[tokio::test]
+async fn the_fork_of_a_run_that_was_just_removed_says_so() {
+    let desk = Desk::new().await;
+    let run = desk.run("w", json!({})).await;
+    assert_eq!(desk.days(11).await, 1);
+    let stream = StreamId::run(&run).unwrap();
+    for point in [ForkPosition::At(2), ForkPosition::End] {
+        let request = ForkRequest {
+            point,
+            by: Principal {
+                auth: "none".to_owned(),
+                id: "local".to_owned(),
+            },
+            reason: None,
+            effects: Effects::Suppress,
+            definition: None,
+            params: Vec::new(),
+            overlays: Vec::new(),
+            go: false,
+        };
+        let forked = desk.lab.engine.orchestrator.fork(&stream, request).await;
+        assert!(matches!(forked, Err(CommandError::Removed)), "{forked:?}");
+    }
+    desk.sound().await;
+}
+
+#[tokio::test]
+async fn an_engine_that_is_opened_for_a_hold_removes_nothing() {
+    let desk = Desk::new().await;
+    let (held, other) = (
+        desk.run("w", json!({})).await,
+        desk.run("w", json!({})).await,
+    );
+    let path = desk.path();
+    let env = desk.folder.path().join("local.env.yaml");
+    std::fs::write(&env, KEEP).unwrap();
+    let folder = desk.sound().await;
+    let done = std::process::Command::new(env!("CARGO_BIN_EXE_ktsu"))
+        .args(["hold", &held, "--reason", "a dispute", "--env"])
+        .arg(&env)
+        .arg("--ledger")
+        .arg(&path)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{done:?}");
+    let reader = SqliteReader::open(&path).unwrap();
+    for run in [held, other] {
+        let stream = StreamId::run(&run).unwrap();
+        assert!(reader.tail(&stream).unwrap().is_some(), "{run}");
+    }
+    drop(folder);
 }
 
 fn left_of(desk: &Desk) -> usize {

@@ -13,10 +13,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Event;
-use super::start::Principal;
-use super::step::{Reference, StepEvent};
-use super::world::{Derivation, Note, Post, WorldEvent};
+use super::place::{Derivation, Reference};
 use crate::canonical::CanonicalJson;
 
 /// The persisted name of the type that steps and responders share.
@@ -140,101 +137,4 @@ pub struct StepNote {
     /// The type of the event.
     #[serde(rename = "type")]
     pub kind: String,
-}
-
-/// The members of both shapes of [`COMMAND_REQUESTED`].
-#[derive(Deserialize)]
-pub(super) struct AnyCommand {
-    attempt: Option<u32>,
-    command: Option<Reference>,
-    derived: Option<Derivation>,
-    index: Option<u32>,
-    item: Option<u32>,
-    #[serde(default)]
-    payload: CanonicalJson,
-    step: Option<String>,
-    #[serde(default)]
-    suppressed: bool,
-    target: Option<String>,
-    topic: Option<String>,
-    #[serde(rename = "type")]
-    kind: CommandKind,
-}
-
-impl AnyCommand {
-    /// The event of the subject that it is about.
-    pub(super) fn into_event(self) -> Result<Event, &'static str> {
-        let Self {
-            item,
-            suppressed,
-            target,
-            topic,
-            kind,
-            ..
-        } = self;
-        match kind.invokes() {
-            true if target.is_none() => return Err("a command runs nothing"),
-            false if topic.is_none() => return Err("a command has no topic"),
-            true | false => {}
-        }
-        if let Some(derived) = self.derived {
-            return Ok(Event::World(WorldEvent::Commanded(WorldCommand {
-                derived,
-                payload: self.payload,
-                suppressed,
-                topic: topic.ok_or("a responder's command has no topic")?,
-                kind,
-            })));
-        }
-        Ok(Event::Step(StepEvent::Commanded(StepCommand {
-            attempt: self.attempt.ok_or("a command has no attempt")?,
-            command: self.command.ok_or("a command is nowhere")?,
-            index: self.index.ok_or("a command has no index")?,
-            item,
-            step: self.step.ok_or("a command has no step")?,
-            suppressed,
-            target,
-            topic,
-            kind,
-        })))
-    }
-}
-
-/// The members of both shapes of [`NOTE`].
-#[derive(Deserialize)]
-pub(super) struct AnyNote {
-    attempt: Option<u32>,
-    by: Option<Principal>,
-    #[serde(default)]
-    data: CanonicalJson,
-    derived: Option<Derivation>,
-    event: Option<Reference>,
-    index: Option<u32>,
-    item: Option<u32>,
-    post: Option<Post>,
-    step: Option<String>,
-    #[serde(rename = "type")]
-    kind: Option<String>,
-}
-
-impl AnyNote {
-    /// The event of the subject that it is about.
-    pub(super) fn into_event(self) -> Result<Event, &'static str> {
-        let Some(step) = self.step else {
-            return Ok(Event::World(WorldEvent::Noted(Note {
-                by: self.by,
-                data: self.data,
-                derived: self.derived,
-                post: self.post,
-            })));
-        };
-        Ok(Event::Step(StepEvent::Noted(StepNote {
-            attempt: self.attempt.ok_or("a note has no attempt")?,
-            event: self.event.ok_or("a note is nowhere")?,
-            index: self.index.ok_or("a note has no index")?,
-            item: self.item,
-            step,
-            kind: self.kind.ok_or("a note has no type")?,
-        })))
-    }
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::step::{Reference, StepInput};
+use super::place::Reference;
+use super::step::StepInput;
 use crate::canonical::CanonicalJson;
 
 /// A fact about an item.

@@ -13,11 +13,13 @@ mod item;
 mod kv;
 pub mod lock;
 mod person;
+mod place;
 pub mod plan;
 mod recompute;
 mod recorded;
 mod report;
 mod run;
+mod shared;
 mod start;
 mod step;
 mod store;
@@ -39,6 +41,7 @@ pub use delivery::{
 pub use item::{ItemCompleted, ItemEvent, ItemFailed, ItemStarted};
 pub use kv::{KvDeleted, KvEvent, KvSet};
 pub use person::{OverlaySet, PersonEvent};
+pub use place::{Derivation, Reference};
 pub use recompute::{ComparedTask, RecomputeCompared, RecomputeEvent, Sameness, ValueChange};
 pub use recorded::{RecomputeOf, RecordedAt, RecordedResult, UnsentReason};
 pub use report::Report;
@@ -48,8 +51,8 @@ pub use run::{
 };
 pub use start::{EnvValue, Limits, Principal};
 pub use step::{
-    OutputChecked, Reference, ReservedEvaluated, SkipReason, StepCompleted, StepEvent, StepFailed,
-    StepInput, StepReset, StepSkipped, StepStarted, Verdict, Violation,
+    OutputChecked, ReservedEvaluated, SkipReason, StepCompleted, StepEvent, StepFailed, StepInput,
+    StepReset, StepSkipped, StepStarted, Verdict, Violation,
 };
 pub use store::{
     CheckpointSigned, HoldLifted, HoldPlaced, KeyAdded, KeyRevoked, OPEN, RETENTION, RunHead,
@@ -62,8 +65,8 @@ pub use tool::{
 pub use webhook::{WebhookAnswer, WebhookDead, WebhookEvent, WebhookSent};
 pub use worker::{LostReason, WorkerDispatched, WorkerEvent, WorkerLost};
 pub use world::{
-    BudgetRaised, Candidate, Derivation, Dropped, FiringVerdict, KitLoaded, LoadedWorld, Note,
-    ObjectCreated, ObjectPatched, OutputRejected, Post, Posted, RelationCreated, RelationRemoved,
+    BudgetRaised, Candidate, Dropped, FiringVerdict, KitLoaded, LoadedWorld, Note, ObjectCreated,
+    ObjectPatched, OutputRejected, Post, Posted, RelationCreated, RelationRemoved,
     ResponderCompleted, ResponderFailed, ResponderFired, SkippedEntry, TaskKind,
     WorldBudgetExhausted, WorldEvent, is_address,
 };
@@ -74,7 +77,8 @@ use serde::{Deserialize as _, Serialize};
 use serde_json::value::RawValue;
 
 use crate::canonical::CanonicalJson;
-use command::{AnyCommand, AnyNote, COMMAND_REQUESTED, NOTE};
+use command::{COMMAND_REQUESTED, NOTE};
+use shared::{AnyCommand, AnyNote};
 
 /// The member that brings a definition.
 pub(crate) const DEFINITION: &str = "definition";

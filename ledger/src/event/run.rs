@@ -11,10 +11,11 @@ use serde::{Deserialize, Serialize};
 
 use super::Role;
 use super::branch::BranchCreated;
+use super::place::Reference;
 use super::plan::Webhooks;
 use super::recorded::{RecomputeOf, RecordedResult};
 use super::start::{EnvValue, Limits, Principal};
-use super::step::{Reference, StepInput};
+use super::step::StepInput;
 use crate::canonical::CanonicalJson;
 use crate::time::Timestamp;
 

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::command::{CommandCompleted, StepCommand, StepNote};
+use super::place::Reference;
 use crate::canonical::CanonicalJson;
 
 /// A fact about a step.
@@ -106,15 +107,6 @@ pub enum StepInput {
         /// What came out.
         value: CanonicalJson,
     },
-}
-
-/// A place in an earlier frame of the same stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Reference {
-    /// The frame.
-    pub frame: u64,
-    /// JSON pointer into its `data`.
-    pub path: String,
 }
 
 /// `step.output_checked`.

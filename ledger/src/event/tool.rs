@@ -17,11 +17,11 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::place::Reference;
 use super::plan::ApprovalPolicy;
 use super::recorded::{RecordedAt, UnsentReason};
 use super::report::Report;
 use super::start::Principal;
-use super::step::Reference;
 use crate::canonical::CanonicalJson;
 
 /// `tool.called`.

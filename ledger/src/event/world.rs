@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Role;
 use super::command::WorldCommand;
+use super::place::Derivation;
 use super::start::Principal;
 use super::step::Violation;
 use crate::canonical::CanonicalJson;
@@ -161,20 +162,6 @@ pub struct Post {
     pub key: Option<String>,
     /// Counted from 1 in a run.
     pub n: u64,
-}
-
-/// Where a decision about the world comes from. With the key of its trigger (the frame's cause) it
-/// is what an id is made of, so that ids depend on no frame number (decision F6).
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Derivation {
-    /// Position in `emit` or `then`; among what the goal of a run becomes, of all of its worlds.
-    pub entry: u32,
-    /// Position in `for_each`, where there is one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub item: Option<u32>,
-    /// The responder. Absent: the goal of a run made it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub responder: Option<String>,
 }
 
 /// `object.created`.

@@ -76,7 +76,8 @@ impl RunState {
         found
     }
 
-    pub(super) fn agent_plan(&self, scope: u32, step: u32) -> Option<&AgentPlan> {
+    /// The plan of an agent step.
+    pub fn agent_plan(&self, scope: u32, step: u32) -> Option<&AgentPlan> {
         match self.work(scope, step)? {
             StepWork::Agent(plan) => Some(plan),
             StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,

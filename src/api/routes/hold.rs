@@ -45,6 +45,7 @@ fn problem(error: HoldError, id: &str) -> ProblemDetails {
         HoldError::NotHeld => ProblemDetails::new(ErrorCode::InvalidRunState, words)
             .with_hint("nothing to do: there is no hold to release"),
         HoldError::Removed => ProblemDetails::new(ErrorCode::RunRemoved, words),
+        HoldError::DiskFull => ErrorCode::DiskFull.into(),
         HoldError::Ledger(_) => ProblemDetails::new(ErrorCode::LedgerStopped, words),
     }
 }

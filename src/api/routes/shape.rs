@@ -184,6 +184,10 @@ pub(super) fn refine(document: &mut Value) {
     ] {
         shapes["SubscriptionRequest"]["properties"][name]["pattern"] = json!(syntax);
     }
+    let topics = &mut shapes["SubscriptionRequest"]["properties"]["topics"];
+    topics["pattern"] = json!(ktsu_delivery::TOPIC_PATTERN_SYNTAX);
+    let neither = json!({"properties": {"pattern": {"type": "null"}, "topics": {"type": "null"}}});
+    shapes["SubscriptionRequest"]["not"] = json!({"anyOf": [both("pattern", "topics"), neither]});
     let several = &mut shapes["EventPosts"]["anyOf"][1];
     several["minItems"] = json!(1);
     several["maxItems"] = json!(MAX_POST_EVENTS);
@@ -270,13 +274,16 @@ fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
     let own = own.into_iter().filter(|(_, applies)| *applies);
     own.for_each(|(status, _)| add_problem(operation, status, json!({})));
     let everywhere = [
+        ("410", "The run was removed.", names_run),
         (
             "500",
             "What is recorded cannot be read, or ktsu has failed.",
+            true,
         ),
-        ("503", "Too many requests at once."),
+        ("503", "Too many requests at once.", true),
     ];
-    for (status, words) in everywhere {
+    let everywhere = everywhere.into_iter().filter(|(.., applies)| *applies);
+    for (status, words, _) in everywhere {
         let response = json!({"description": words, "x-everywhere": true});
         add_problem(operation, status, response);
     }

@@ -1,5 +1,5 @@
-//! The built-in tool servers `ktsu/kv` and `ktsu/envelope`, used over MCP like any other (seed 000,
-//! invariants 4, 7 and 24; decision A3).
+//! The built-in tool servers `ktsu/kv`, `ktsu/envelope` and `ktsu/commands`, used over MCP like any
+//! other (seed 000, invariants 4, 7 and 24; decision A3).
 //!
 //! Every request carries the token of an attempt. A call is executed only if that attempt recorded
 //! it, it is in progress, and the arguments are the recorded ones: the holder of a token can do
@@ -8,14 +8,16 @@
 //! ```text
 //! POST /tools/ktsu/NAME ────┐
 //! POST …/messages, GET …/sse ┴─▶ protocol: initialize, tools/list ─▶ fixed
-//!   (streams)                            tools/call ─▶ the run's task: which call is that? ─▶ kv, envelope
+//!   (streams)                            tools/call ─▶ the run's task: which call is that? ─▶ kv, envelope, commands
 //! ```
 
+mod commands;
 mod envelope;
 pub(super) mod kv;
 mod protocol;
 pub(super) mod streams;
 
+use ktsu_contract::report::COMMANDS_SERVER;
 use ktsu_ledger::StreamId;
 use ktsu_projections::run::RunState;
 use ktsu_projections::run::calls::SentCall;
@@ -27,6 +29,7 @@ use super::run::Message;
 use super::{Orchestrator, ReportError};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{Memo, task_spec};
+use ktsu_workflow::rules::DecisionRules;
 
 pub(super) use envelope::visible_outputs;
 pub use protocol::ProtocolAnswer;
@@ -49,6 +52,8 @@ pub enum BuiltinServer {
     Kv,
     /// Outputs of the steps that the calling step depends on.
     Envelope,
+    /// What the calling step commands besides its output.
+    Commands,
 }
 
 /// The attempt of a task that calls a server, as its token shows.
@@ -82,8 +87,8 @@ pub(super) struct BuiltinCall {
 pub(super) enum CallInput {
     /// For `ktsu/kv`: the name of the stream with the values.
     Kv(String),
-    /// For `ktsu/envelope`: what it gives.
-    Envelope(CallResult),
+    /// For `ktsu/envelope` and `ktsu/commands`: what it gives.
+    Known(CallResult),
 }
 
 impl BuiltinServer {
@@ -92,6 +97,7 @@ impl BuiltinServer {
         match name {
             "kv" => Some(Self::Kv),
             "envelope" => Some(Self::Envelope),
+            "commands" => Some(Self::Commands),
             _ => None,
         }
     }
@@ -101,6 +107,7 @@ impl BuiltinServer {
         match self {
             Self::Kv => "ktsu/kv",
             Self::Envelope => "ktsu/envelope",
+            Self::Commands => COMMANDS_SERVER,
         }
     }
 
@@ -108,6 +115,7 @@ impl BuiltinServer {
         match self {
             Self::Kv => kv::tools(),
             Self::Envelope => envelope::tools(),
+            Self::Commands => commands::tools(),
         }
     }
 }
@@ -202,7 +210,7 @@ impl Orchestrator {
                 Err("no such call is under way: it is to be recorded before it is made".to_owned())
             }
             Some(call) => match call.input {
-                CallInput::Envelope(given) => given,
+                CallInput::Known(given) => given,
                 CallInput::Kv(ref namespace) => {
                     let kv = &self.shared.own_tools.kv;
                     kv.call(&self.shared, namespace, &call).await
@@ -271,7 +279,16 @@ pub(super) fn find(
     let given = match server {
         BuiltinServer::Envelope => {
             let outputs = visible_outputs(state, scope, step, &sending.tool, &arguments);
-            CallInput::Envelope(outputs)
+            CallInput::Known(outputs)
+        }
+        BuiltinServer::Commands => {
+            let plan = state.agent_plan(scope, step)?;
+            let judge = commands::CommandJudge {
+                definition,
+                plan,
+                rules: DecisionRules::of(state),
+            };
+            CallInput::Known(judge.noted(&sending.tool, &arguments))
         }
         BuiltinServer::Kv => {
             let spec = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;

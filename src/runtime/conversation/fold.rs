@@ -9,7 +9,7 @@ use super::round::ToolRound;
 use super::{Conversation, ConversationStage, end, refused};
 use crate::reply;
 use ktsu_contract::gateway::ToolCall;
-use ktsu_contract::report::{FailureDetails, Purpose};
+use ktsu_contract::report::{COMMANDS_SERVER, FailureDetails, Purpose};
 use ktsu_contract::result;
 
 /// The members of a recorded `llm.response` that matter here.
@@ -99,11 +99,18 @@ impl Conversation {
         let ConversationStage::Calling(round) = &mut self.stage else {
             return false;
         };
-        let Some(ToolCall { id, .. }) = round.returned(seq, result) else {
+        let target = round.target(result.call).cloned();
+        let Some(ToolCall { id, arguments, .. }) = round.returned(seq, result) else {
             return false;
         };
         let text = result::text(&result.content, result.structured.as_ref());
         self.requests.returned(seq, id, text, result.is_error);
+        let target = target.filter(|target| target.server == COMMANDS_SERVER && !result.is_error);
+        if let Some(command) = target.and_then(|target| command(&target.tool, arguments))
+            && !self.commands.contains(&command)
+        {
+            self.commands.push(command);
+        }
         if let Some(results) = round.results() {
             self.rounds.push((round.response, results));
             self.stage = match self.over.take() {
@@ -124,28 +131,35 @@ impl Conversation {
         text: String,
     ) -> ConversationStage {
         match self.terms.text_reply {
-            true => ConversationStage::Ended(end::completed(&Value::String(text))),
-            false => draft_of(request, purpose, text),
+            true => ConversationStage::Ended(self.completed(&Value::String(text))),
+            false => self.draft_of(request, purpose, text),
+        }
+    }
+
+    /// Where a reply leads to that should be a JSON object.
+    fn draft_of(&self, request: u64, purpose: Purpose, text: String) -> ConversationStage {
+        match (purpose, reply::object(&text)) {
+            (Purpose::Turn | Purpose::Repair, Some(draft)) => ConversationStage::Draft(draft),
+            (Purpose::Reflect, Some(output)) => ConversationStage::Ended(self.completed(&output)),
+            (Purpose::Turn, None) => ConversationStage::Unreadable {
+                turn: request,
+                text,
+            },
+            (Purpose::Repair, None) => {
+                let words = "neither the reply nor its repair is a JSON object";
+                ConversationStage::Ended(end::unusable("output_invalid", words, text))
+            }
+            (Purpose::Reflect, None) => {
+                let words = "the reply of the reflection is not a JSON object";
+                ConversationStage::Ended(end::unusable("reflect_output_invalid", words, text))
+            }
         }
     }
 }
 
-/// Where a reply leads to that should be a JSON object.
-fn draft_of(request: u64, purpose: Purpose, text: String) -> ConversationStage {
-    match (purpose, reply::object(&text)) {
-        (Purpose::Turn | Purpose::Repair, Some(draft)) => ConversationStage::Draft(draft),
-        (Purpose::Reflect, Some(output)) => ConversationStage::Ended(end::completed(&output)),
-        (Purpose::Turn, None) => ConversationStage::Unreadable {
-            turn: request,
-            text,
-        },
-        (Purpose::Repair, None) => {
-            let words = "neither the reply nor its repair is a JSON object";
-            ConversationStage::Ended(end::unusable("output_invalid", words, text))
-        }
-        (Purpose::Reflect, None) => {
-            let words = "the reply of the reflection is not a JSON object";
-            ConversationStage::Ended(end::unusable("reflect_output_invalid", words, text))
-        }
-    }
+/// A call of a tool of [`COMMANDS_SERVER`], as the command that it gives.
+fn command(tool: &str, arguments: &Value) -> Option<Value> {
+    let mut command = arguments.as_object()?.clone();
+    command.insert("type".to_owned(), Value::from(tool));
+    Some(Value::Object(command))
 }

@@ -57,6 +57,8 @@ pub(super) struct Conversation {
     begun: bool,
     /// The end that is due once no call is under way.
     over: Option<Finished>,
+    /// What the model commanded and the server took, each once: part of the outcome.
+    commands: Vec<Value>,
     stage: ConversationStage,
 }
 
@@ -99,6 +101,7 @@ impl Conversation {
             base: None,
             begun: false,
             over: None,
+            commands: Vec::new(),
             stage: ConversationStage::Turn,
         };
         for event in history {
@@ -167,14 +170,14 @@ impl Conversation {
                 Action::Decide(draft.clone())
             }
             ConversationStage::Draft(draft) | ConversationStage::Decided(draft) => {
-                Action::Finish(end::completed(draft))
+                Action::Finish(self.completed(draft))
             }
             ConversationStage::Reflecting(draft) => match self.prompt.reflection(draft) {
                 Some(messages) => {
                     Action::alone(Purpose::Reflect, messages.into_iter().map(text).collect())
                 }
                 // The agent's file lost its reflection between two attempts.
-                None => Action::Finish(end::completed(draft)),
+                None => Action::Finish(self.completed(draft)),
             },
             ConversationStage::Ended(finished) => Action::Finish(finished.clone()),
         }
@@ -201,7 +204,7 @@ impl Conversation {
                     response: None,
                 }))
             }
-            ConversationStage::Draft(draft) => Some(ReportEvent::Finished(end::completed(&draft))),
+            ConversationStage::Draft(draft) => Some(ReportEvent::Finished(self.completed(&draft))),
             _ => None,
         }
     }
@@ -261,6 +264,13 @@ impl Conversation {
         let doubts = round.open().into_iter();
         let doubts = doubts.map(|called| ReportEvent::ToolInDoubt(ToolInDoubt { called }));
         due::decided(round).into_iter().chain(doubts).collect()
+    }
+
+    /// The end with an output and what the model commanded besides it.
+    fn completed(&self, output: &Value) -> Finished {
+        let mut finished = end::completed(output);
+        finished.outcome.commands.clone_from(&self.commands);
+        finished
     }
 
     fn lose(&mut self, which: impl Fn(u64) -> bool) {

@@ -181,6 +181,12 @@ impl ToolRound {
         }
     }
 
+    /// Where a call that is sent, or may have been, went.
+    pub(super) fn target(&self, call: u32) -> Option<&ToolTarget> {
+        let call = self.calls.get(call as usize)?;
+        call.state.open().map(|(_, target)| target)
+    }
+
     /// The model has a result.
     pub(super) fn returned(&mut self, seq: u64, result: &ToolReturnedData) -> Option<&ToolCall> {
         let call = self.at(result.response, result.call)?;

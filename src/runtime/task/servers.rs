@@ -5,12 +5,14 @@ use url::Url;
 use url::form_urlencoded::Serializer;
 
 use super::{TaskContext, Toolbox};
+use crate::callbacks::Backoff;
 use crate::conversation;
 use crate::tools::catalogue::Catalogue;
 use crate::tools::sessions::OpenSessionError;
 use crate::tools::{McpServer, ToolError, ToolErrorCode};
 use ktsu_contract::report::{FailureDetails, Finished};
 use ktsu_contract::runtime::{InvokeAgent, ToolServer};
+use ktsu_peer::{Peer, PeerError};
 use ktsu_secret::Secret;
 
 /// What the URL of one of the orchestrator's own servers begins with.
@@ -20,7 +22,7 @@ impl TaskContext {
     /// Opens what the task may call.
     pub(super) async fn open(&self, bench: &mut Toolbox) -> Result<(), OpenSessionError> {
         bench.catalogue = Catalogue::of(&self.invoke.tool_servers);
-        let servers = self.servers()?;
+        let servers = self.servers().await?;
         let Toolbox {
             catalogue,
             sessions,
@@ -32,26 +34,26 @@ impl TaskContext {
     }
 
     /// Those of which something may be called.
-    fn servers(&self) -> Result<Vec<(&ToolServer, McpServer)>, OpenSessionError> {
-        let used = self.invoke.tool_servers.iter();
-        let used = used.filter(|server| !server.allowlist.is_empty());
-        used.map(|server| {
-            let opened = self.server(server);
-            let opened = opened.map_err(|message| {
+    async fn servers(&self) -> Result<Vec<(&ToolServer, McpServer)>, OpenSessionError> {
+        let mut opened = Vec::new();
+        for server in &self.invoke.tool_servers {
+            if server.allowlist.is_empty() {
+                continue;
+            }
+            let one = self.server(server).await.map_err(|message| {
                 let error = ToolError::unsent(ToolErrorCode::Refused, message);
                 OpenSessionError::Unreachable(server.name.clone(), error)
             })?;
-            Ok((server, opened))
-        })
-        .collect()
+            opened.push((server, one));
+        }
+        Ok(opened)
     }
 
-    fn server(&self, server: &ToolServer) -> Result<McpServer, String> {
+    async fn server(&self, server: &ToolServer) -> Result<McpServer, String> {
         let (url, builtin) = match server.url.strip_prefix(OWN) {
             None => (server.url.clone(), None),
             Some(name) => {
-                let peer = self.orchestrator.peer(&own_url(&self.invoke, name)?);
-                let (peer, path) = peer.map_err(|error| error.to_string())?;
+                let (peer, path) = self.own_server(&own_url(&self.invoke, name)?).await?;
                 (path, Some(peer))
             }
         };
@@ -71,6 +73,22 @@ impl TaskContext {
             auth,
             params: server.params.clone(),
         })
+    }
+
+    /// The way to one of the orchestrator's own servers. A process that recovers its runs sends tasks
+    /// out before its orchestrator takes requests: whoever calls bounds the wait for it.
+    async fn own_server(&self, url: &str) -> Result<(Peer, String), String> {
+        let mut backoff = Backoff::default();
+        loop {
+            match self.orchestrator.peer(url) {
+                Ok(peer) => return Ok(peer),
+                Err(error @ PeerError::NoResponse { .. }) => {
+                    self.silence.warn_once("the orchestrator", "ktsu:", &error);
+                }
+                Err(error) => return Err(error.to_string()),
+            }
+            backoff.wait().await;
+        }
     }
 }
 

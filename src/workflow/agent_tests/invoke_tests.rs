@@ -7,6 +7,10 @@ use crate::plans_tests::{agent, merge, plan, workflow};
 
 /// A run whose step `a` may invoke `verify`, which has an agent step `v`.
 fn run(more: Value, steps: &[Value]) -> Driven {
+    Driven::invoke(run_plan(more, steps), json!({}))
+}
+
+fn run_plan(more: Value, steps: &[Value]) -> Value {
     let mut invoke = json!({"child": {"webhooks": "suppress", "workflow": "verify"},
         "concurrency": 2, "max_items": 3});
     merge(&mut invoke, more);
@@ -19,7 +23,7 @@ fn run(more: Value, steps: &[Value]) -> Driven {
         "properties": {"claim": {"type": "string"}, "deep": {"default": 1}}});
     let mut plan = plan(json!({"main": workflow("main", json!(all)), "verify": verify}));
     plan["agents"]["plain"]["commands"] = json!({"invoke": ["ver*", "other"]});
-    Driven::invoke(plan, json!({}))
+    plan
 }
 
 fn fanout(claims: &[&str]) -> Value {
@@ -89,6 +93,14 @@ fn a_child_that_fails_fails_its_step_and_stops_its_siblings() {
             .iter()
             .any(|kind| kind.starts_with("command.completed"))
     );
+    run.holds_together();
+}
+
+#[test]
+fn runs_of_rules_4_run_nothing() {
+    let mut run = Driven::invoke_under(4, run_plan(json!({}), &[]), json!({}));
+    run.completes_with("a", fanout(&["p"]), Default::default());
+    assert_eq!(run.step("a")["error"]["code"], "command_not_supported");
     run.holds_together();
 }
 

@@ -51,7 +51,6 @@ use super::airlock::SchemaViolation;
 use super::definition::{CompiledStep, CompiledWorkflow, Definition};
 use super::expression::truthy;
 use super::rules::DecisionRules;
-use ktsu_schema::message_at;
 
 /// The next unit, or nothing: the run has ended, or waits for the world.
 pub fn next(definition: &Definition, state: &RunState, memo: &Memo) -> Option<Vec<Draft>> {
@@ -187,13 +186,7 @@ impl<'a> Deref for StepDecision<'a> {
 impl StepContext<'_> {
     /// The first thing that is wrong with params, to follow words of their own.
     fn first_violation(&self, found: Vec<SchemaViolation>) -> String {
-        let Some(first) = found.into_iter().next() else {
-            return String::new();
-        };
-        match self.rules().reports_json_pointers() {
-            true => format!(": {}", message_at(&first.message, &first.pointer)),
-            false => format!(": {}", first.message),
-        }
+        self.rules().first_violation(found)
     }
 }
 

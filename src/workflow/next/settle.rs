@@ -121,7 +121,10 @@ impl StepDecision<'_> {
         let extras = outcome::extras(
             outcome,
             agent.and_then(|agent| agent.emits.as_ref()),
-            |command| self.judge_invoke(plan, outcome, command),
+            |command| match self.rules().runs_workflows_of_commands() {
+                true => self.judge_invoke(plan, outcome, command),
+                false => Err(outcome::not_supported(outcome)),
+            },
         )?;
         match outcome::output_refusal(outcome, Value::is_object) {
             Some(refused) => Err(refused),

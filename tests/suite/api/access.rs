@@ -97,6 +97,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("POST", "/runs/{id}/cancel") => Row::Roles(operators, 409),
         ("POST", "/runs/{id}/events") => Row::Roles(operators, 400),
         ("POST", "/runs/{id}/recompute") => Row::Roles(operators, 422),
+        ("POST", "/runs/{id}/hold") => Row::Roles(&["auditor", "admin"], 422),
         ("GET", "/approvals" | "/reviews") => Row::Roles(readers, 200),
         ("GET", "/runs/{id}/steps/{step}/approval") => Row::Roles(readers, 404),
         ("POST", "/runs/{id}/steps/{step}/approval/decide") => {

@@ -7,6 +7,7 @@ mod brought;
 mod compared;
 mod describe;
 mod follow;
+mod hold;
 mod home;
 mod idempotency;
 mod lists;

@@ -483,7 +483,8 @@ impl<'w> Maker<'w> {
         let resolved = self.world.resolved(schema);
         let pairs = resolved["not"]["anyOf"].as_array().cloned();
         let mut found = Vec::new();
-        for pair in pairs.unwrap_or_default() {
+        let exclude = |pair: &Value| pair["required"].is_array();
+        for pair in pairs.unwrap_or_default().into_iter().filter(exclude) {
             let mut body = self.valid(schema);
             for name in pair["required"].as_array().into_iter().flatten() {
                 let name = name.as_str().unwrap();

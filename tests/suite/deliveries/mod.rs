@@ -1,6 +1,7 @@
 //! Frames of all runs, sent to subscribers: over real sockets, with receivers that answer, refuse,
 //! hang and come back.
 
+mod commanded;
 mod crash;
 mod dead;
 mod emitted;

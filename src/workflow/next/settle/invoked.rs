@@ -17,6 +17,7 @@ use crate::commands::OutcomeCommand;
 use crate::defaults::segment;
 use crate::outcome::{OutcomeRefusal, refused};
 use crate::params;
+use crate::permitted;
 
 impl StepDecision<'_> {
     /// Adds what is due for what the commands of a task run. Tells the frame that the end of the step
@@ -137,53 +138,14 @@ impl StepContext<'_> {
         outcome: &Value,
         command: &OutcomeCommand,
     ) -> Result<(), OutcomeRefusal> {
-        let (name, inputs) = match command {
-            OutcomeCommand::Invoke { step, input } => (step, std::slice::from_ref(input)),
-            OutcomeCommand::Fanout { step, inputs } => (step, inputs.as_slice()),
-            OutcomeCommand::Review { .. }
-            | OutcomeCommand::Suspend { .. }
-            | OutcomeCommand::Emit { .. } => return Ok(()),
-        };
-        let refuse = |code: &str, words: String| Err(refused(outcome, code, words));
+        let refuse = |(code, words): (&str, String)| refused(outcome, code, words);
         let agent = self.definition.agents.get(&plan.file);
         let commands = agent.and_then(|agent| agent.file.commands.as_ref());
-        if !commands.is_some_and(|commands| commands.may_invoke(name)) {
-            let words = format!("the agent does not declare that it invokes {name:?}");
-            return refuse("command_not_permitted", words);
-        }
+        permitted::check_declared(commands, command).map_err(refuse)?;
         // A recompute has no workflows, and runs none.
         if self.state.created().results.is_some() {
             return Ok(());
         }
-        let Some(declared) = plan.may_invoke.get(name) else {
-            let words = format!("the step does not declare {name:?} in may_invoke");
-            return refuse("command_not_permitted", words);
-        };
-        if inputs.len() > declared.max_items as usize {
-            let words = format!(
-                "the {} of {name:?} has {} inputs, and may have {}",
-                command.name(),
-                inputs.len(),
-                declared.max_items
-            );
-            return refuse("outcome_invalid", words);
-        }
-        let child = self.definition.workflow(&declared.child.workflow);
-        let schema = child.and_then(|child| child.params.as_ref());
-        for (at, input) in inputs.iter().enumerate() {
-            if let Err(found) = params::resolve(schema, input.clone(), self.rules()) {
-                let which = match command {
-                    OutcomeCommand::Fanout { .. } => format!("input {at}"),
-                    OutcomeCommand::Invoke { .. }
-                    | OutcomeCommand::Review { .. }
-                    | OutcomeCommand::Suspend { .. }
-                    | OutcomeCommand::Emit { .. } => "the input".to_owned(),
-                };
-                let first = self.first_violation(found);
-                let words = format!("{which} of {name:?} does not fit its params{first}");
-                return refuse("invalid_params", words);
-            }
-        }
-        Ok(())
+        permitted::check_inputs(self.definition, plan, self.rules(), command).map_err(refuse)
     }
 }

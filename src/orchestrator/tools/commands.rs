@@ -1,0 +1,206 @@
+//! `ktsu/commands`: what a model commands besides its output (seed 004). A call is judged here and
+//! carried out later: its runtime puts what was accepted into the outcome of the step.
+
+use ktsu_ledger::event::plan::AgentPlan;
+use ktsu_workflow::commands::{OutcomeCommand, read_commands};
+use ktsu_workflow::definition::Definition;
+use ktsu_workflow::permitted;
+use ktsu_workflow::rules::DecisionRules;
+use serde_json::{Value, json};
+
+use super::CallResult;
+
+/// What it offers. The allowlist of an agent leaves what its file declares.
+pub(super) fn tools() -> Value {
+    json!([{
+        "name": "emit",
+        "description": "Tells other systems about a topic, once your answer has been accepted. \
+            Calling it again with the same arguments changes nothing.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "topic": {"type": "string", "description": "What it is about: claim.verified"},
+                "payload": {"description": "What is told: any JSON value"},
+            },
+            "required": ["topic", "payload"],
+            "additionalProperties": false,
+        },
+    }, {
+        "name": "invoke",
+        "description": "Runs a workflow once your answer has been accepted. You do not see what it \
+            gives; the steps after yours do.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "step": {"type": "string", "description": "The name that this step has for it"},
+                "input": {"description": "Its params: an object"},
+            },
+            "required": ["step", "input"],
+            "additionalProperties": false,
+        },
+    }, {
+        "name": "fanout",
+        "description": "Runs a workflow for each input, once your answer has been accepted. You do \
+            not see what it gives; the steps after yours do.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "step": {"type": "string", "description": "The name that this step has for it"},
+                "inputs": {"type": "array", "description": "The params of each: objects"},
+            },
+            "required": ["step", "inputs"],
+            "additionalProperties": false,
+        },
+    }])
+}
+
+/// By what commands are judged.
+pub(super) struct CommandJudge<'a> {
+    /// Of the run.
+    pub(super) definition: &'a Definition,
+    /// Of the step.
+    pub(super) plan: &'a AgentPlan,
+    /// Of the run.
+    pub(super) rules: DecisionRules,
+}
+
+impl CommandJudge<'_> {
+    /// Whether a command may stand in the outcome.
+    pub(super) fn noted(&self, tool: &str, arguments: &Value) -> CallResult {
+        let mut command = json!({"type": tool});
+        if let (Some(command), Some(arguments)) = (command.as_object_mut(), arguments.as_object()) {
+            let members = arguments.iter().filter(|(name, _)| *name != "type");
+            command.extend(members.map(|(name, value)| (name.clone(), value.clone())));
+        }
+        for command in read_commands(Some(&json!([command])))? {
+            self.judge(&command)?;
+        }
+        Ok(json!({"accepted": true}))
+    }
+
+    fn judge(&self, command: &OutcomeCommand) -> Result<(), String> {
+        let agent = self.definition.agents.get(&self.plan.file);
+        match command {
+            OutcomeCommand::Emit { topic, .. } => {
+                let emits = agent.and_then(|agent| agent.emits.as_ref());
+                if emits.is_some_and(|emits| emits.matches(topic)) {
+                    return Ok(());
+                }
+                let declared = emits.map_or_else(|| "nothing".to_owned(), ToString::to_string);
+                Err(format!(
+                    "the topic {topic:?} is not declared; you may emit {declared}"
+                ))
+            }
+            OutcomeCommand::Invoke { step, .. } | OutcomeCommand::Fanout { step, .. } => {
+                let declared = agent.and_then(|agent| agent.file.commands.as_ref());
+                let offered = || {
+                    let names = self.plan.may_invoke.keys();
+                    let names =
+                        names.filter(|name| declared.is_some_and(|all| all.may_invoke(name)));
+                    names.cloned().collect::<Vec<_>>().join(", ")
+                };
+                if !self.plan.may_invoke.contains_key(step) {
+                    return Err(format!(
+                        "there is no {step:?}; you may invoke {}",
+                        offered()
+                    ));
+                }
+                permitted::check_declared(declared, command)
+                    .and_then(|()| {
+                        permitted::check_inputs(self.definition, self.plan, self.rules, command)
+                    })
+                    .map_err(|(_, words)| words)
+            }
+            OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. } => {
+                Err(format!("{} is not offered", command.name()))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ktsu_ledger::event::plan::StepWork;
+
+    use super::*;
+
+    fn definition() -> Definition {
+        let workflow = |name: &str, steps: Value| {
+            json!({"name": name, "params": {"required": ["claim"]}, "steps": steps,
+                "version": "1.0.0", "visibility": "root", "webhooks": "execute"})
+        };
+        let invoke = json!({"child": {"webhooks": "execute", "workflow": "verify"},
+            "concurrency": 1, "max_items": 2});
+        let agent = json!({"agent": "a", "file": "a", "max_tokens": 1,
+            "may_invoke": {"other": invoke, "verify": invoke}});
+        let steps = json!([{"id": "s", "needs": [], "work": {"agent": agent}}]);
+        let plan = json!({
+            "agents": {"a": {"commands": {"emit": ["claim.*"], "invoke": ["verify"]},
+                "group": "g", "max_turns": 1, "name": "a", "output": {"type": "object"},
+                "prompt": {"system": "s"}, "version": "1.0.0"}},
+            "format": 1, "root": "main",
+            "workflows": {"main": workflow("main", steps), "verify": workflow("verify", json!([]))},
+        });
+        Definition::compile(serde_json::from_value(plan).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn a_command_is_accepted_if_it_is_well_formed_and_declared() {
+        let definition = definition();
+        let main = &definition.plan.workflows["main"].steps[0];
+        let StepWork::Agent(plan) = &main.work else {
+            panic!("not an agent step");
+        };
+        let judge = CommandJudge {
+            definition: &definition,
+            plan,
+            rules: DecisionRules::NEWEST,
+        };
+        let noted = |tool: &str, arguments: Value| judge.noted(tool, &arguments);
+        let accepted = Ok(json!({"accepted": true}));
+        let claim = json!({"topic": "claim.seen", "payload": null});
+        assert_eq!(noted("emit", claim), accepted);
+        let invoke = json!({"step": "verify", "input": {"claim": 1}});
+        assert_eq!(noted("invoke", invoke), accepted);
+        let fanout =
+            |count: usize| json!({"step": "verify", "inputs": vec![json!({"claim": 1}); count]});
+        assert_eq!(noted("fanout", fanout(2)), accepted);
+        for (tool, arguments, words) in [
+            (
+                "emit",
+                json!({"topic": "other", "payload": 1}),
+                "the topic \"other\" is not declared; you may emit claim.*",
+            ),
+            (
+                "invoke",
+                json!({"step": "nothing", "input": {}}),
+                "there is no \"nothing\"; you may invoke verify",
+            ),
+            (
+                "invoke",
+                json!({"step": "other", "input": {"claim": 1}}),
+                "the agent does not declare that it invokes \"other\"",
+            ),
+            (
+                "fanout",
+                fanout(3),
+                "the fanout of \"verify\" has 3 inputs, and may have 2",
+            ),
+            ("emit", json!({"topic": "claim.seen"}), "payload"),
+            ("emit", json!({"topic": "", "payload": 1}), "topic"),
+            ("review", json!({"reason": "r"}), "review is not offered"),
+            ("exec", json!({}), "exec"),
+            (
+                "review",
+                json!({"type": "emit", "topic": "claim.seen", "payload": 1}),
+                "review",
+            ),
+        ] {
+            let refused = noted(tool, arguments).unwrap_err();
+            assert!(refused.contains(words), "{tool}: {refused}");
+        }
+        let unfit = json!({"step": "verify", "input": {}});
+        let refused = noted("invoke", unfit).unwrap_err();
+        assert!(refused.starts_with("the input of \"verify\" does not fit its params"));
+    }
+}
