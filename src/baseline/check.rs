@@ -28,10 +28,14 @@ pub fn find_step<'a>(plan: &'a Plan, path: &str) -> Option<BaselineStep<'a>> {
         Some((scopes, last)) => (Some(scopes), last),
         None => (None, path),
     };
-    for id in scopes.into_iter().flat_map(|scopes| scopes.split('/')) {
-        let step = workflow.steps.iter().find(|step| step.id == id)?;
-        let StepWork::Workflow(child) = &step.work else {
-            return None;
+    let mut ids = scopes.into_iter().flat_map(|scopes| scopes.split('/'));
+    while let Some(id) = ids.next() {
+        let is = |name: &str| workflow.steps.iter().find(|step| step.id == name);
+        let step = is(id).or_else(|| is(numbered(id)?))?;
+        let child = match &step.work {
+            StepWork::Workflow(child) => child,
+            StepWork::Agent(agent) => &agent.may_invoke.get(numbered(ids.next()?)?)?.child,
+            StepWork::Transform(_) | StepWork::Webhook(_) => return None,
         };
         workflow = plan.workflows.get(&child.workflow)?;
     }
@@ -40,6 +44,12 @@ pub fn find_step<'a>(plan: &'a Plan, path: &str) -> Option<BaselineStep<'a>> {
         StepWork::Agent(agent) => Some(BaselineStep { step, agent }),
         StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
     }
+}
+
+/// The name of what a command runs, `NAME.N`, or of a step with an item.
+fn numbered(id: &str) -> Option<&str> {
+    let (name, number) = id.rsplit_once('.')?;
+    number.parse::<u32>().ok().map(|_| name)
 }
 
 /// Holds a baseline against what came of its input now.

@@ -118,14 +118,42 @@ fn steps(all: &[StepTimeline], lines: &str, rows: &mut Vec<StepRow>) {
         let groups = groups(&step.items);
         let shown: Vec<&TimelineEntry> = step.calls.iter().filter(|call| !call.is_plain).collect();
         for (position, call) in shown.iter().enumerate() {
-            let last = position + 1 == shown.len() && children.is_empty() && groups.is_empty();
+            let last = position + 1 == shown.len()
+                && children.is_empty()
+                && groups.is_empty()
+                && step.invoked.is_empty();
             call_rows(call, &below, last, rows);
         }
         for (position, group) in groups.iter().enumerate() {
-            let last = position + 1 == groups.len() && children.is_empty();
+            let last =
+                position + 1 == groups.len() && children.is_empty() && step.invoked.is_empty();
             items(group, &below, last, rows);
         }
+        for (position, run) in step.invoked.iter().enumerate() {
+            let (here, below) = branch(&below, position + 1 == step.invoked.len());
+            rows.push(invoked_row(run, here));
+            steps(&run.steps, &below, rows);
+        }
         steps(children, &below, rows);
+    }
+}
+
+/// What a command ran: `verify.0`.
+fn invoked_row(run: &RunTimeline, lines: String) -> StepRow {
+    let name = run.run_id.rsplit('/').next().unwrap_or_default();
+    StepRow {
+        lines,
+        mark: mark(&run.status),
+        name: text::line(name).into_owned(),
+        kind: "workflow".to_owned(),
+        start: start(Some(run.after_ms)),
+        time: match run.status.as_str() {
+            "running" | "waiting" => "-".to_owned(),
+            _ => text::duration(run.totals.duration_ms),
+        },
+        cost: cost(run.totals.cost_micro_usd),
+        wrong: run.error.is_some(),
+        note: end_text(run.error.as_ref(), None, &run.status),
     }
 }
 

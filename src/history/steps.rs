@@ -95,6 +95,9 @@ pub struct StepTimeline {
     /// The child it runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub child: Option<Box<RunTimeline>>,
+    /// What its commands ran, in the order of items, commands and inputs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub invoked: Vec<RunTimeline>,
 }
 
 /// An item of a fan-out.
@@ -250,6 +253,11 @@ impl TimelineBuilder<'_> {
                 .then(|| self.run(&path_in(scope, &view.id)).map(Box::new))
                 .flatten(),
             items: items.map(|item| self.item(scope, &view.id, item)).collect(),
+            invoked: view
+                .invoked
+                .iter()
+                .filter_map(|one| self.run(&one.run))
+                .collect(),
             id: view.id,
             kind: view.kind,
             status: view.status,

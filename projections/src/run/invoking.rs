@@ -83,7 +83,7 @@ impl RunState {
     }
 
     /// Their positions among the scopes.
-    pub(crate) fn invoked_scopes(&self, scope: u32, step: u32) -> impl Iterator<Item = u32> {
+    pub fn invoked_scopes(&self, scope: u32, step: u32) -> impl Iterator<Item = u32> {
         let tasks = self
             .step(scope, step)
             .and_then(|step| step.tasks.as_deref());

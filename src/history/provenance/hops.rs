@@ -263,6 +263,18 @@ impl HopWalk<'_, '_> {
         if !self.seen.insert((scope, None)) {
             return None;
         }
+        if let Some((parent, position, invoked)) = story.invoked_as(scope) {
+            let step = story.state().scope(parent)?.path_of(position);
+            let begun = story.state().scope(scope)?.started;
+            let text = format!("what a command of {step} gave {}", invoked.name);
+            self.hop(
+                begun,
+                story.state().scope(scope)?.path.clone(),
+                "command",
+                text,
+            );
+            return Some(vec![Visit::Step(parent, position, String::new())]);
+        }
         let held = story.state().scope(parent)?;
         let (compiled, _) = story.compiled(parent, position)?;
         let CompiledWork::Workflow {
@@ -293,8 +305,30 @@ impl HopWalk<'_, '_> {
     fn roots<'r>(&self, scope: u32, roots: impl IntoIterator<Item = &'r Root>) -> Vec<Visit> {
         roots
             .into_iter()
-            .filter_map(|root| self.root(scope, root))
+            .flat_map(|root| {
+                let children = self.invoked(scope, root);
+                self.root(scope, root).into_iter().chain(children)
+            })
             .collect()
+    }
+
+    /// The children of a step that is named, as far as they have a part in what is asked about.
+    fn invoked(&self, scope: u32, root: &Root) -> Vec<Visit> {
+        let Root::Step(id) = root else {
+            return Vec::new();
+        };
+        let state = self.story.state();
+        let step = state
+            .scope(scope)
+            .and_then(|scope| scope.shape.position(id));
+        let children = step.map(|step| state.invoked_scopes(scope, step));
+        let counts = |child: &u32| {
+            let output = self.story.output(*child);
+            output.is_some_and(|output| self.counts(output))
+        };
+        let children = children.into_iter().flatten().filter(counts);
+        let output = |child| Visit::Output(child, String::new());
+        children.map(output).collect()
     }
 
     fn root(&self, scope: u32, root: &Root) -> Option<Visit> {

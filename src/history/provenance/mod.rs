@@ -18,6 +18,7 @@ mod defined;
 mod envelope_answer;
 mod facts;
 mod hops;
+mod invoked;
 mod names;
 mod path;
 mod responder_runs;

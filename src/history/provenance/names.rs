@@ -36,6 +36,11 @@ impl NameLookup<Tracked> for ScopeNames<'_> {
             Root::Name(_) => None,
         }
     }
+
+    fn invoked(&self, id: &str) -> Option<Tracked> {
+        let step = self.story.state().scope(self.scope)?.shape.position(id)?;
+        self.story.invoked_outputs(self.scope, step)
+    }
 }
 
 impl TracedRun<'_> {

@@ -2,12 +2,13 @@
 //!
 //! `params.x`, `env.NAME`, `output.x`, `error.code`; `step.ID.field` or `ID.field` for a step's
 //! output, `step.ID.output.field` and `step.ID.status` for members of the step; `call/inner.field`
-//! and `call/params.x` inside an inline child; `read.2.field` in the result of an item. Elements are `[3]` or `.3`, odd names `["a.b"]`.
+//! and `call/params.x` inside an inline child; `read.2.field` in the result of an item;
+//! `judge.ktsu_invoked[1].said` in the output of what its commands ran. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
 use super::story::TracedRun;
 use ktsu_projections::step_name::path_in;
-use ktsu_workflow::expression::EvaluatedValue;
 use ktsu_workflow::expression::provenance::Tracked;
+use ktsu_workflow::expression::{EvaluatedValue, INVOKED};
 
 /// A field of an envelope.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,6 +66,21 @@ impl FieldPath {
         let envelope = story.envelope(&scope);
         let envelope = envelope.ok_or_else(|| not_found(path, names_of(story, within)))?;
         let position = story.state().step_at(&scope, name).map(|(_, step)| step);
+        if let Some(position) = position
+            && let [member, at, below @ ..] = rest
+            && member == INVOKED
+            && let Some(child) = invoked_path(story, &scope, position, at)
+        {
+            let below: String = below.iter().map(|one| pointer_of(one)).collect();
+            let pointer = format!("/output{below}");
+            let envelope = story.envelope(&child);
+            if envelope.is_some_and(|envelope| envelope.find(&pointer).is_some()) {
+                return Ok(Self {
+                    scope: child,
+                    pointer,
+                });
+            }
+        }
         let found = match position {
             Some(position) => in_step(&envelope, position, rest),
             None if first != "step" => below(&envelope, String::new(), name, rest),
@@ -83,6 +99,13 @@ impl FieldPath {
             }
         }
     }
+}
+
+/// The path of the child that `ktsu_invoked[at]` of a step names.
+fn invoked_path(story: &TracedRun<'_>, scope: &str, position: u32, at: &str) -> Option<String> {
+    let scope = story.state().scope_at(scope)?;
+    let child = story.invoked_child(scope, position, at.parse().ok()?)?;
+    Some(story.state().scope(child)?.path.clone())
 }
 
 /// In the output where it is there, else among the members of the step.

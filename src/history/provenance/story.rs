@@ -176,6 +176,7 @@ impl<'f> TracedRun<'f> {
                 self.trace_scope(at, given.chosen_by(&track.gate));
             }
         }
+        self.trace_invoked(scope, position, &track.gate);
         let (compiled, _) = self.compiled(scope, position)?;
         let made = self.computed_value(scope, position, compiled, &facts, &mut track, &mut tracker);
         if compiled.schema.is_some()

@@ -176,6 +176,7 @@ fn step_details(step: &StepTimeline) -> Markup {
             }
             @for item in &step.items { (item_details(item)) }
             @if let Some(child) = &step.child { (steps(child)) }
+            @for invoked in &step.invoked { (steps(invoked)) }
         }
     }
 }

@@ -95,9 +95,14 @@ impl Chart<'_> {
             }
             let scope = run.run_id.split_once('/').map_or("", |(_, scope)| scope);
             self.tools(scope, &step.id, &name, &indent);
-            if let Some(child) = &step.child {
+            let children = step.child.as_deref().into_iter().chain(&step.invoked);
+            for (at, child) in children.enumerate() {
                 let workflow = label(&child.workflow);
-                self.line(format!("{indent}subgraph g{name}[\"{workflow}\"]"));
+                let group = match at {
+                    0 => format!("g{name}"),
+                    at => format!("g{name}_{at}"),
+                };
+                self.line(format!("{indent}subgraph {group}[\"{workflow}\"]"));
                 self.steps(child, &name, depth + 1);
                 self.line(format!("{indent}end"));
             }

@@ -193,7 +193,7 @@ mod tests {
             (
                 "review",
                 json!({"type": "emit", "topic": "claim.seen", "payload": 1}),
-                "review",
+                "unknown field",
             ),
         ] {
             let refused = noted(tool, arguments).unwrap_err();
