@@ -125,6 +125,18 @@ fn holds(store: &MemoryStore, run: &str) {
     evidence::sound(store, run);
 }
 
+/// A run whose step runs two children at once, then one more.
+pub(crate) async fn recorded() -> Recorded {
+    let commands = json!([claims("verify", &["p", "q"]), claim("plain", "z")]);
+    let runtime = runtime(commands).await;
+    let store = MemoryStore::new();
+    let lab = lab(&runtime, &store).await;
+    let run = lab.client.invoke("main", json!({})).await;
+    lab.client.ended(&run).await;
+    lab.close().await;
+    Recorded::read(&store, &run)
+}
+
 /// Types and scopes of some frames, in their order.
 fn kinds(frames: &[Frame], wanted: &[&str]) -> Vec<String> {
     let frames = frames.iter();

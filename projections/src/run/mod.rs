@@ -563,9 +563,7 @@ impl RunState {
             StepInput::Ref(_) | StepInput::Template(_) => None,
         }
     }
-}
 
-impl RunState {
     /// The output that a frame holds, or that stands for it.
     fn produced(&self, frame: u64) -> Option<&StoredOutput> {
         let (scope, step) = self.produced.get(&frame)?;

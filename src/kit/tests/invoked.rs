@@ -82,9 +82,13 @@ fn a_kit_keeps_what_the_agent_of_a_step_may_invoke() {
     let commands = plan.agents["agents/judge.agent.yaml"].commands.as_ref();
     let commands = commands.unwrap();
     assert!(commands.may_invoke("verify") && !commands.may_invoke("other"));
+    let tools = &plan.agents["agents/judge.agent.yaml"].servers[0].tools;
+    let tools: Vec<&str> = tools.iter().map(|tool| tool.pattern.as_str()).collect();
+    assert_eq!(tools, ["invoke", "fanout"], "and no emit");
     assert_eq!(
         tree::branch(&kit, plan).text(termtree::GlyphPalette::new()),
         "workflows/main.workflow.yaml (workflow)\n└── agents/judge.agent.yaml (agent)\n    \
+         ├── ktsu/commands@1.0.0 (server)\n    \
          ├── workflows/sub/verify.workflow.yaml (workflow)\n    \
          └── workflows/sub/verify.workflow.yaml (workflow)\n"
     );
