@@ -224,7 +224,7 @@ async fn an_unfinished_run_of_rules_nobody_knows_is_listed_and_left_alone() {
         assert_eq!(effective(&store, run).len(), 2, "something was decided");
         match replay(&frames, &mut Definitions::default()) {
             Err(ReplayError::Rules { recorded, ours, .. }) => {
-                assert_eq!((recorded, ours), (rules, 4))
+                assert_eq!((recorded, ours), (rules, 5))
             }
             other => panic!("{other:?}"),
         }
