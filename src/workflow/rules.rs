@@ -23,8 +23,9 @@ use crate::airlock::SchemaViolation;
 ///    recording 2.
 /// 4. Events of outcomes become notes, and what outcomes emit is carried out. Runs without worlds
 ///    record them, too.
-/// 5. Every other command of an outcome is carried out.
-pub const RULES: u32 = 5;
+/// 5. Commands of an outcome that run workflows are carried out.
+/// 6. See the methods of [`DecisionRules`].
+pub const RULES: u32 = 6;
 
 /// The rules a run is decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
