@@ -206,6 +206,30 @@ fn row(name: &str, folder: &str, manifest: &str) -> String {
 }
 
 #[test]
+fn every_property_has_the_seed_and_the_size_of_the_campaign() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut files = Vec::new();
+    for folder in ["src", "ledger", "projections", "tests"] {
+        collect(&root.join(folder), &mut files);
+    }
+    let opening = concat!("proptest", "! {");
+    let mut properties = 0;
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a source");
+        for (at, _) in text.match_indices(opening) {
+            properties += 1;
+            let inside = text[at + opening.len()..].trim_start();
+            assert!(
+                inside.starts_with("#![proptest_config(ktsu_campaign::config("),
+                "{}: a property without ktsu_campaign::config",
+                file.display()
+            );
+        }
+    }
+    assert!(properties > 20, "only {properties} properties found");
+}
+
+#[test]
 fn the_checker_bites() {
     for (path, text) in [
         (

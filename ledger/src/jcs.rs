@@ -122,6 +122,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn a_number_reads_back_and_is_laid_out_by_its_exponent(bits in any::<u64>(), small in -400..400i32) {
             for number in [f64::from_bits(bits), f64::from(small) * 10f64.powi(small / 16)] {

@@ -407,7 +407,7 @@ fn play(history: Vec<Deed>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+    #![proptest_config(ktsu_campaign::config(40))]
 
     #[test]
     fn every_store_answers_as_the_model_does(history in prop::collection::vec(deeds(), 1..14)) {
@@ -435,7 +435,7 @@ fn play_lossy(seed: u64, wishes: Vec<Wish>) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
+    #![proptest_config(ktsu_campaign::config(20))]
 
     #[test]
     fn a_store_that_loses_answers_comes_to_what_the_model_does(

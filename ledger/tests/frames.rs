@@ -840,7 +840,7 @@ fn values() -> impl Strategy<Value = serde_json::Value> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+    #![proptest_config(ktsu_campaign::config(64))]
 
     #[test]
     fn every_type_reads_back(text in any::<String>(), value in values()) {

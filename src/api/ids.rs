@@ -6,11 +6,17 @@
 
 use std::fmt;
 
-use ktsu_ledger::id::is_name;
+use ktsu_ledger::id::{MAX_NAME, is_name};
 
 /// The most segments below a run that a path may name: levels of child workflows, two for each that a
 /// command runs (`STEP/NAME.N`), and the address of what a responder has one of them do.
 pub const MAX_SCOPE: usize = 2 * ktsu_workflow::graph::MAX_LEVELS + 1;
+
+/// The most digits of the index of an item: there are never so many items.
+const MAX_INDEX_DIGITS: usize = 9;
+
+/// The hexadecimal digits of the key in an address `@NAME.KEY`.
+const KEY_DIGITS: usize = 16;
 
 /// A run, or a child workflow inside it: `R`, `R/call`, `R/call/inner`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -23,6 +29,16 @@ pub struct RunPath {
 }
 
 impl RunPath {
+    /// The regular expression of exactly the texts that [`RunPath::parse`] reads, as `/openapi.json` has
+    /// it.
+    pub fn pattern() -> String {
+        let (rest, digits) = (MAX_NAME - 1, MAX_INDEX_DIGITS - 1);
+        let id = format!("[A-Za-z_][A-Za-z0-9_-]{{0,{rest}}}");
+        let index = format!("[.](0|[1-9][0-9]{{0,{digits}}})");
+        let segment = format!("{id}({index})?|@{id}[.][0-9a-f]{{{KEY_DIGITS}}}");
+        format!("^[A-Za-z0-9][A-Za-z0-9._-]{{0,{rest}}}(/({segment})){{0,{MAX_SCOPE}}}$")
+    }
+
     /// Reads the decoded text of a path segment (`R%2Fcall`) or of several (`R/call`).
     pub fn parse(text: &str) -> Option<Self> {
         let (run, scope) = match text.split_once('/') {
@@ -70,22 +86,25 @@ pub fn step(text: &str) -> Option<(&str, Option<u32>)> {
         None => is_step(text).then_some((text, None)),
         Some((id, index)) => {
             let plain = index == "0" || !index.starts_with(['0', '+']);
+            let plain = plain && index.len() <= MAX_INDEX_DIGITS;
             let index: u32 = index.parse().ok()?;
             (plain && is_step(id)).then_some((id, Some(index)))
         }
     }
 }
 
-/// `@NAME.KEY`: a responder, and 16 hexadecimal digits.
+/// `@NAME.KEY`: a responder, and the hexadecimal digits of a key.
 fn is_address(text: &str) -> bool {
     let parts = text.strip_prefix('@').and_then(|text| text.split_once('.'));
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
-    parts.is_some_and(|(name, key)| is_step(name) && key.len() == 16 && key.bytes().all(is_digit))
+    parts.is_some_and(|(name, key)| {
+        is_step(name) && key.len() == KEY_DIGITS && key.bytes().all(is_digit)
+    })
 }
 
 /// Step ids may start with an underscore, other names may not (decision S1).
 fn is_step(text: &str) -> bool {
-    text.len() <= ktsu_ledger::id::MAX_NAME
+    text.len() <= MAX_NAME
         && text.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
         && text
             .bytes()

@@ -172,6 +172,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn a_value_is_never_shown(
             value in "[a-z0-9:,{}\\[\\]&*!|>'\"# -]{6,40}",

@@ -311,6 +311,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn no_text_makes_it_panic(text in "[a-c:{}\\[\\]&*!|>'\"#,\n\t -]{0,60}") {
             let _ = parse(&text);

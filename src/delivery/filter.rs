@@ -56,6 +56,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn the_syntax_says_what_is_taken(text in "[a.*, \\x07é]{0,8}") {
             let syntax = regex::Regex::new(TOPIC_PATTERN_SYNTAX).unwrap();

@@ -260,6 +260,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         /// What the syntax allows is refused only for types that no run has, and the other way round.
         #[test]
         fn the_syntax_says_what_is_taken(text in "(\\*|[a-z_.*, -]{0,6}|run\\.(created|\\*))(,(\\*|note|[a-z.]{0,4}))?") {

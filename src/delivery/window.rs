@@ -341,6 +341,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         /// Whatever fails in whatever order: frames of a run are delivered in order, the cursor never
         /// passes one that is not settled, and everything is settled in the end.
         #[test]

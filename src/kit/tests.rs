@@ -485,7 +485,7 @@ fn the_examples_of_the_kits_fit_their_params() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #![proptest_config(ktsu_campaign::config(64))]
     #[test]
     fn no_file_makes_loading_panic(cuts in proptest::collection::vec((0usize..900, "[a-z:{}\\[\\]'\"& \n-]{0,6}"), 0..4)) {
         let mut text = PARENT.to_owned();

@@ -201,6 +201,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn what_stands_between_two_places_is_what_stood_there(
             parts in proptest::collection::vec(

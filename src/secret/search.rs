@@ -136,6 +136,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn one_pass_finds_what_looking_for_each_finds(
             patterns in proptest::collection::vec("[abé]{0,5}", 0..12),

@@ -257,6 +257,8 @@ fn a_secret_does_not_print() {
 }
 
 proptest::proptest! {
+    #![proptest_config(ktsu_campaign::config(256))]
+
     #[test]
     fn the_plain_secret_never_remains(secret in "[a-zéX/+\" ]{6,12}", a in ".{0,20}", b in ".{0,20}") {
         let redactor = Redactor::new(&[Secret::new(secret.clone())]);

@@ -264,6 +264,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn every_step_is_placed_after_its_needs_or_a_real_cycle_is_named(
             needs in proptest::collection::vec(proptest::collection::vec(0usize..8, 0..4), 0..8)

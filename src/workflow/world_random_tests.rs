@@ -209,7 +209,7 @@ fn endless() -> impl Strategy<Value = Vec<Rule>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+    #![proptest_config(ktsu_campaign::config(12))]
 
     #[test]
     fn a_world_that_only_its_budget_ends_is_the_same_wherever_its_log_is_cut(

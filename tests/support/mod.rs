@@ -59,9 +59,7 @@ pub(crate) const GUARD: Duration = Duration::from_secs(60);
 /// loses answers: `KTSU_TEST_STORE=late`. What chance makes of it is in the number.
 fn far_away() -> Option<u64> {
     let is_late = std::env::var("KTSU_TEST_STORE").is_ok_and(|store| store == "late");
-    let seed = std::env::var("KTSU_TEST_SEED").ok();
-    let seed = seed.and_then(|seed| seed.parse().ok()).unwrap_or(7);
-    is_late.then_some(seed)
+    is_late.then(ktsu_campaign::seed)
 }
 
 /// Whether services of one process talk by bytes, as over a socket: `KTSU_TEST_PEERS=bytes`.
@@ -83,7 +81,7 @@ pub(crate) fn not_tested(what: &str) {
 /// The size of a campaign: small in every run of the tests, as large as it can be useful with
 /// `KTSU_CAMPAIGN=full`.
 pub(crate) fn campaign(small: usize, full: usize) -> usize {
-    match std::env::var("KTSU_CAMPAIGN").is_ok_and(|size| size == "full") {
+    match ktsu_campaign::is_full() {
         true => full,
         false => small,
     }

@@ -4,12 +4,9 @@
 pub(crate) struct RandomNumbers(u64);
 
 impl RandomNumbers {
-    /// From the seed that `KTSU_TEST_SEED` names, or another one at each start. It is printed, so that a
-    /// failure can be repeated.
+    /// From the seed of this test run, [`ktsu_campaign::seed`], which is printed with a failure.
     pub(crate) fn seeded() -> Self {
-        let seed = std::env::var("KTSU_TEST_SEED").ok();
-        let other = || u64::from(std::process::id()) << 16 | 1;
-        let seed = seed.map_or_else(other, |seed| seed.parse().unwrap());
+        let seed = ktsu_campaign::seed();
         eprintln!("KTSU_TEST_SEED={seed}");
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)
     }

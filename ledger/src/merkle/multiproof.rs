@@ -131,6 +131,8 @@ mod tests {
     use crate::merkle::root;
 
     proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn the_roots_that_leaves_and_proof_give_are_those_of_the_trees(
             size in 1u64..200,

@@ -185,6 +185,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn whatever_is_plain_passes_the_strict_reading(text in texts(), sorted: bool) {
             for levels in [2, MAX_BODY_DEPTH] {

@@ -20,6 +20,8 @@ fn values() -> impl Strategy<Value = Value> {
 }
 
 proptest! {
+    #![proptest_config(ktsu_campaign::config(256))]
+
     #[test]
     fn the_changes_lead_from_one_value_to_the_other_and_back(a in values(), b in values()) {
         let changes = diff(&a, &b);

@@ -255,6 +255,8 @@ fn events() -> impl Strategy<Value = Vec<WorldEvent>> {
 }
 
 proptest! {
+    #![proptest_config(ktsu_campaign::config(256))]
+
     #[test]
     fn look_ups_find_what_a_scan_finds_in_the_order_of_creation(
         events in events(),

@@ -52,9 +52,8 @@ pub(super) enum Kind {
     Pattern,
 }
 
-/// A run, and the steps that lead to an inline child; what a responder runs is `@NAME.KEY`.
-const RUN: &str = "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}\
-                   (/([A-Za-z_][A-Za-z0-9_-]{0,63}|@[A-Za-z_][A-Za-z0-9_-]{0,63}[.][0-9a-f]{16})){0,17}$";
+/// The syntax of a run, or of an inline child.
+static RUN: LazyLock<String> = LazyLock::new(RunPath::pattern);
 /// A time, a stream and, in lists within a run, a frame number.
 const CURSOR: &str =
     "^[0-9]{1,19}~(run|branch|recompute):[A-Za-z0-9][A-Za-z0-9._-]{0,63}(#[0-9]{1,15})?$";
@@ -177,7 +176,7 @@ impl Parameter {
                 .minimum(usize::try_from(*bounds.start()).ok())
                 .maximum(usize::try_from(*bounds.end()).ok()),
             Kind::Flag => ObjectBuilder::new().schema_type(Type::Boolean),
-            Kind::Run => text().pattern(Some(RUN)),
+            Kind::Run => text().pattern(Some(RUN.as_str())),
             Kind::Cursor => text().pattern(Some(CURSOR)),
             Kind::Pattern => text().pattern(Some(PATTERN_SYNTAX)),
             Kind::Key => text()
@@ -307,24 +306,28 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         /// What the description says of runs, cursors and keys is what is taken.
         #[test]
         fn patterns_say_what_is_taken(
             text in prop_oneof![
                 "[A-Za-z0-9._~#:/ -]{0,12}",
-                of(RUN),
-                "R(/(a|@[a-z]{0,2}[.][0-9a-g]{15,17})){0,2}(/a){0,17}",
+                of(&RUN),
+                "R(/(a|a[.](0|[+]?[0-9]{1,10})|@[a-z]{0,2}[.][0-9a-g]{15,17})){0,2}(/a){0,34}",
                 of(CURSOR),
                 "[0-9]{1,21}~(run|kv|branch):[A-Za-z0-9.]{0,4}(#[0-9]{0,17})?",
                 of(KEY),
             ]
         ) {
-            for (kind, pattern) in [(Kind::Run, RUN), (Kind::Cursor, CURSOR)] {
-                let matches = regex::Regex::new(pattern).unwrap().is_match(&text);
-                prop_assert_eq!(Parameter::new("p", kind, "").fits(&text), matches, "{}", pattern);
+            static RUNS: LazyLock<Regex> = LazyLock::new(|| Regex::new(&RUN).unwrap());
+            static KEYS: LazyLock<Regex> = LazyLock::new(|| Regex::new(KEY).unwrap());
+            for (kind, pattern) in [(Kind::Run, &RUNS), (Kind::Cursor, &CURSOR_PATTERN)] {
+                let matches = pattern.is_match(&text);
+                prop_assert_eq!(Parameter::new("p", kind, "").fits(&text), matches, "{}", pattern.as_str());
             }
             let length = (1..=255).contains(&text.len());
-            let key = length && regex::Regex::new(KEY).unwrap().is_match(&text);
+            let key = length && KEYS.is_match(&text);
             prop_assert_eq!(Parameter::new("p", Kind::Key, "").fits(&text), key);
         }
     }

@@ -93,6 +93,8 @@ fn table() -> impl Strategy<Value = (Vec<Column>, Vec<usize>)> {
 }
 
 proptest! {
+    #![proptest_config(ktsu_campaign::config(256))]
+
     #[test]
     fn a_table_is_never_wider_than_its_room(
         (table, natural) in table(), room in 0..260usize, between in 1..4usize,

@@ -254,6 +254,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn both_readers_agree_on_any_text(text in "[a-c0-2é:{}\\[\\]&*!|>'\"#,.~\n -]{0,60}") {
             agrees(&text);

@@ -256,6 +256,8 @@ fn no_fault_repeats_a_key() {
 }
 
 proptest::proptest! {
+    #![proptest_config(ktsu_campaign::config(256))]
+
     #[test]
     fn no_text_makes_it_panic(text in "[a-c:{}\\[\\]&*'\"#,\n\t -]{0,60}", keys in proptest::bool::ANY) {
         let text = if keys { format!("model_groups: {text}\nproviders: {text}\nenv: {text}") } else { text };

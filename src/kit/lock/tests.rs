@@ -393,6 +393,8 @@ fn what_was_locked_of_a_server_is_not_forgotten_because_its_file_changed() {
 }
 
 proptest::proptest! {
+    #![proptest_config(ktsu_campaign::config(256))]
+
     #[test]
     fn no_text_makes_reading_a_lock_panic(text in "[a-c:{}\\[\\]&*!|>'\"#,\n\t -]{0,60}") {
         if let Ok(node) = ktsu_config::yaml::parse(&text) {

@@ -113,7 +113,7 @@ fn a_kit_knows_its_servers_and_what_agents_may_call_on_them() {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #![proptest_config(ktsu_campaign::config(64))]
     #[test]
     fn no_server_file_makes_loading_panic(cuts in proptest::collection::vec((0usize..300, "[a-z:{}é\\[\\]'\"&*|> \n.-]{0,6}"), 0..4), central in proptest::bool::ANY) {
         let mut text = SERVER.to_owned();

@@ -74,7 +74,7 @@ fn cut_anywhere(script: &Script, max_turns: u32) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
+    #![proptest_config(ktsu_campaign::config(150))]
 
     #[test]
     fn a_task_with_tools_cut_after_any_frame_comes_to_the_same_end(

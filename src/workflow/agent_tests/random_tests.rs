@@ -108,7 +108,7 @@ fn act(run: &mut Driven, which: usize, what: u8) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ktsu_campaign::config(48))]
 
     #[test]
     fn every_run_ends_with_every_step_ended(

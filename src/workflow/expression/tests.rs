@@ -297,6 +297,8 @@ fn truth_is_the_languages() {
 }
 
 proptest::proptest! {
+    #![proptest_config(ktsu_campaign::config(256))]
+
     #[test]
     fn no_text_makes_the_parser_panic(text in ".{0,60}") {
         if let Ok(expression) = Expression::parse(&text) {

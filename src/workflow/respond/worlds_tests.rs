@@ -527,7 +527,7 @@ fn a_responder_has_no_more_questions_under_way_than_it_may() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(ktsu_campaign::config(48))]
 
     /// Replies and posts come at any moment, also inside of firings.
     #[test]

@@ -189,6 +189,8 @@ fn places_with_expressions_are_known_before_anything_is_rendered() {
 }
 
 proptest::proptest! {
+    #![proptest_config(ktsu_campaign::config(256))]
+
     #[test]
     fn no_text_makes_it_panic(text in "[{} a-z'\"`.|é]{0,40}") {
         if let Ok(template) = Template::text(&text) {

@@ -89,7 +89,7 @@ fn number_of(variable: &str) -> Option<u64> {
 }
 
 fn seed() -> u64 {
-    number_of("KTSU_TEST_SEED").unwrap_or(1)
+    ktsu_campaign::seed()
 }
 
 /// How many mutations each kit gets now.

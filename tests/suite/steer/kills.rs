@@ -79,8 +79,8 @@ async fn steer(world: Arc<World>, run: String, mut random: u64) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn words_by_chance_and_kills_leave_every_run_ended_and_start_nothing_after_a_cancel() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse().unwrap());
-    let seed = number("KTSU_TEST_SEED").unwrap_or(u64::from(std::process::id()) * 0x9E37_79B9 + 1);
-    eprintln!("seed: KTSU_TEST_SEED={seed}");
+    let seed = ktsu_campaign::seed();
+    eprintln!("KTSU_TEST_SEED={seed}");
     let (model, sink) = (Model::echo().await, Sink::new().await);
     let kit = model::kit(&model, &[("work", FLOW), ("part", PART)]);
     let dir = tempfile::tempdir().unwrap();

@@ -80,12 +80,11 @@ fn kills() -> usize {
 
 /// Every service meets every point once in thirty kills, beginning anywhere.
 fn points(count: usize) -> Vec<Point> {
-    let seed = std::env::var("KTSU_TEST_SEED").ok();
-    let random = || std::process::id() as usize;
-    let seed: usize = seed.map_or_else(random, |seed| seed.parse().unwrap());
+    let seed = ktsu_campaign::seed();
     eprintln!("KTSU_TEST_SEED={seed}");
+    let first = usize::try_from(seed % POINTS.len() as u64).unwrap();
     (0..count)
-        .map(|at| POINTS[(seed + at) % POINTS.len()])
+        .map(|at| POINTS[(first + at) % POINTS.len()])
         .collect()
 }
 

@@ -173,6 +173,8 @@ mod tests {
     }
 
     proptest::proptest! {
+        #![proptest_config(ktsu_campaign::config(256))]
+
         #[test]
         fn a_call_that_was_made_is_never_new(
             calls in proptest::collection::vec((0..6u8, 0..40u8, proptest::bool::ANY), 1..200),
