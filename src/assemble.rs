@@ -11,19 +11,22 @@ mod ledger;
 mod notary;
 pub mod reading;
 pub mod servers;
+mod service;
 pub mod tool_server;
 pub mod values;
 
 pub use agents::group_prices;
 pub use ktsu_ledger::LedgerPlace;
 pub use ledger::readers;
+pub use service::{Service, open_gateway, open_runtime};
 
 use counted::{ConnectionCounts, ORCHESTRATOR};
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use axum::Router;
 use futures_util::future::join_all;
@@ -42,19 +45,17 @@ use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_environment::{self as environment, Environment, ResolveError};
 use ktsu_evidence::notary::{Feed, Notary, NotaryParts as Notarial};
 use ktsu_evidence::store_stream::StoreStream;
-use ktsu_gateway::{self as gateway, Gateway};
+use ktsu_gateway::Gateway;
 use ktsu_kit::Kit;
 use ktsu_ledger::CanonicalJson;
 use ktsu_orchestrator::{
-    LedgerHealth, MAX_ACTIVE, MicrosClock, Orchestrator, OrchestratorParts, Peers, Recovered,
-    clock, rebuild_index,
+    AwaitedEffects, LedgerHealth, MAX_ACTIVE, MicrosClock, Orchestrator, OrchestratorParts, Peers,
+    Recovered, clock, rebuild_index,
 };
-use ktsu_peer::Peer;
-use ktsu_runtime::{self as runtime, Callbacks, GatewayLink, LocalOrchestrator, Runtime};
+use ktsu_runtime::{LocalOrchestrator, Runtime};
 use ktsu_server::{self as server, BindError, ServerLimits};
 use ktsu_subscriptions::EventFeed;
 use ktsu_telemetry::{Metrics, Telemetry};
-use ktsu_tools::McpClient;
 use ktsu_workflow::admit::{ENGINE, report::sha256};
 
 /// Frames are made on one thread and freed on another, some hundred small pieces a step. The
@@ -148,6 +149,7 @@ pub struct Engine {
     /// The URLs of runtime and gateway, where they listen.
     pub services: Vec<(&'static str, String)>,
     runtime: Option<Runtime>,
+    gateway: Option<Gateway>,
     /// Where the runtime of this process reports to.
     _way_back: Arc<OnceLock<LocalOrchestrator>>,
     stop: watch::Sender<bool>,
@@ -366,6 +368,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         serving,
         services,
         runtime: agents.here,
+        gateway: agents.gateway_here,
         _way_back: way_back,
         stop,
         lock,
@@ -378,63 +381,6 @@ fn noting(mut notary: OnCommit, events: EventFeed) -> OnCommit {
         events.note_commit();
         notary(commit);
     })
-}
-
-/// A runtime or a gateway in a process of its own.
-pub struct Service {
-    /// Where it listens.
-    pub url: String,
-    serving: Vec<JoinHandle<()>>,
-    runtime: Option<Runtime>,
-    stop: watch::Sender<bool>,
-}
-
-/// Starts a runtime in a process of its own. `token`: for an orchestrator with principals;
-/// `environment`: defines which addresses of tool servers are allowed.
-///
-/// # Errors
-/// [`BindError`].
-pub async fn open_runtime(
-    listen: SocketAddr,
-    orchestrator: &str,
-    gateway: &str,
-    token: Option<String>,
-    environment: Option<&Environment>,
-) -> Result<Service, OpenEngineError> {
-    let egress = egress::Client::new(&policy(environment))?;
-    let runtime = Runtime::new(runtime::RuntimeParts {
-        gateway: GatewayLink::Peer(Peer::remote(gateway, None)),
-        orchestrator: Callbacks::remote_as(orchestrator, token),
-        tools: Arc::new(McpClient::new(egress)),
-    });
-    let mut service = open_service(listen, runtime.router()).await?;
-    let (beating, stopped) = (runtime.clone(), stopped(&service.stop));
-    let beats = tokio::spawn(async move { beating.beat(stopped).await });
-    service.serving.push(beats);
-    service.runtime = Some(runtime);
-    Ok(service)
-}
-
-async fn open_service(listen: SocketAddr, router: Router) -> Result<Service, OpenEngineError> {
-    let listener = server::bind_loopback(listen).await?;
-    let stop = watch::Sender::new(false);
-    Ok(Service {
-        url: url_of(&listener)?,
-        serving: vec![serve(listener, router, ServerLimits::default(), &stop)],
-        runtime: None,
-        stop,
-    })
-}
-
-impl Service {
-    /// Stops: requests in progress are dropped and will be retried.
-    pub async fn close(self) {
-        if let Some(runtime) = &self.runtime {
-            runtime.stop();
-        }
-        self.stop.send_replace(true);
-        join_all(self.serving).await;
-    }
 }
 
 /// Where a listener is reached from this machine.
@@ -523,6 +469,18 @@ impl Engine {
         outcome.map_err(|error| error.to_string())
     }
 
+    /// Starts nothing new from now on, and returns once no effect is in flight, or after this time.
+    /// Returns the number of runs that still have effects in flight.
+    pub async fn drain(&self, awaited: AwaitedEffects, limit: Duration) -> usize {
+        // Other engines may call the gateway of this one.
+        let calls = async {
+            if let Some(gateway) = &self.gateway {
+                let _ = tokio::time::timeout(limit, gateway.drain()).await;
+            }
+        };
+        tokio::join!(self.orchestrator.drain(awaited, limit), calls).0
+    }
+
     /// What the ledger's writer has done so far.
     pub fn appender(&self) -> &Appender {
         &self.appender
@@ -562,22 +520,6 @@ impl Setup {
             false => Ok(Gateway::empty()),
         }
     }
-}
-
-/// Starts a gateway in a process of its own.
-///
-/// # Errors
-/// [`OpenEngineError::Gateway`] with everything that is wrong with the file; [`BindError`].
-pub async fn open_gateway(
-    listen: SocketAddr,
-    file: &Path,
-    environment: Option<&Environment>,
-    process: &BTreeMap<String, String>,
-) -> Result<Service, OpenEngineError> {
-    let egress = egress::Client::new(&policy(environment))?;
-    let gateway = Gateway::load(file, environment, process, &egress);
-    let gateway = gateway.map_err(OpenEngineError::Gateway)?;
-    open_service(listen, gateway::router(gateway)).await
 }
 
 /// Appends a fact about the ledger as a whole.

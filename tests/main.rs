@@ -28,6 +28,8 @@ mod cut;
 mod damaged;
 #[path = "suite/deliveries/mod.rs"]
 mod deliveries;
+#[path = "suite/draining.rs"]
+mod draining;
 #[path = "suite/durability.rs"]
 mod durability;
 #[path = "suite/effects.rs"]

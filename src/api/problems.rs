@@ -106,6 +106,8 @@ pub(crate) fn invoke_error(refused: InvokeError) -> ProblemDetails {
         InvokeError::DiskFull => ErrorCode::DiskFull.into(),
         InvokeError::LedgerStopped(reason) => ProblemDetails::new(ErrorCode::LedgerStopped, reason),
         InvokeError::Overloaded => problem(ErrorCode::Overloaded),
+        InvokeError::Draining => problem(ErrorCode::Draining)
+            .with_hint("send it again to the engine that is started next"),
         InvokeError::Internal(reason) => ProblemDetails::new(ErrorCode::Internal, reason),
     }
 }

@@ -20,6 +20,8 @@ pub(super) struct Workers {
     pub(super) gateway: Option<Peer>,
     /// The runtime of this process.
     pub(super) here: Option<Runtime>,
+    /// The gateway of this process.
+    pub(super) gateway_here: Option<Gateway>,
     /// The services to listen, and their addresses.
     pub(super) listening: Vec<(&'static str, SocketAddr, Router)>,
 }
@@ -44,7 +46,7 @@ pub(super) fn agents(
         } => {
             let routes = ktsu_gateway::router(gateway.clone());
             let runtime = Runtime::new(RuntimeParts {
-                gateway: GatewayLink::InProcess(Arc::new(gateway)),
+                gateway: GatewayLink::InProcess(Arc::new(gateway.clone())),
                 orchestrator: Callbacks::Local(Arc::downgrade(way_back)),
                 tools: Arc::new(McpClient::new(egress.clone())),
             });
@@ -54,6 +56,7 @@ pub(super) fn agents(
             workers.runtime = Some(Peer::Local(runtime.router()));
             workers.gateway = Some(Peer::Local(routes));
             workers.here = Some(runtime);
+            workers.gateway_here = Some(gateway);
         }
     }
     workers

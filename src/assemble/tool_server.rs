@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use axum::Router;
 use tokio::sync::watch;
 
+use super::service::Worker;
 use super::{OpenEngineError, Service, serve, server_limits, url_of};
 use ktsu_environment::Environment;
 use ktsu_server::origin::AllowedHosts;
@@ -31,7 +32,7 @@ pub async fn open(
     Ok(Service {
         url: url_of(&listener)?,
         serving: vec![serve(listener, router, server_limits(connections), &stop)],
-        runtime: None,
+        worker: Worker::Tools,
         stop,
     })
 }

@@ -19,7 +19,7 @@ use super::logging::{self, LogFormat};
 use super::output::{
     is_live, is_terminal, line, note, note_commands, note_dim, note_sheet, print_failure,
 };
-use super::signals::Signals;
+use super::signals::{Signals, drain_and_close};
 use super::{Common, Failure, json, text};
 use crate::assemble::{Engine, LedgerPlace, Setup};
 use crate::receiver::Delivery;
@@ -87,7 +87,11 @@ pub(super) async fn run(common: &Common, job: EmbeddedRun) -> Result<ExitCode, F
         }
         (receiver.received(), kept)
     });
-    let closed = signals.unless_again(engine.close()).await;
+    let closed = match &job.ledger {
+        Some(_) => signals.unless_again(drain_and_close(engine)).await,
+        // Nothing would be kept of what is waited for.
+        None => signals.unless_again(engine.close()).await,
+    };
     let Some((run_id, envelope)) = outcome? else {
         // Interrupted; the message was printed already.
         return Ok(ExitCode::from(ktsu_codes::EXIT_COULD_NOT_RUN));

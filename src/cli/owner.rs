@@ -15,6 +15,7 @@ use super::engine::{
 };
 use super::follow::problem;
 use super::logging::{self, LogFormat};
+use super::signals::drain_and_close;
 use super::{Common, Failure};
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
 use crate::receiver::Receiver;
@@ -177,10 +178,12 @@ impl EngineHandle {
         }
     }
 
-    /// Ends an engine of our own.
+    /// Ends an engine of our own, once the calls in flight are recorded.
     pub(super) async fn close(self) -> Result<(), Failure> {
         match self.engine {
-            Some(engine) => engine.close().await.map_err(Failure::could_not_run),
+            Some(engine) => drain_and_close(engine)
+                .await
+                .map_err(Failure::could_not_run),
             None => Ok(()),
         }
     }

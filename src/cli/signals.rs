@@ -1,32 +1,56 @@
-//! SIGINT and SIGTERM.
+//! SIGINT, SIGTERM and SIGHUP.
 
+use std::time::Duration;
+
+use ktsu_orchestrator::AwaitedEffects;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::Failure;
+use super::output::note;
+use crate::assemble::Engine;
 
 /// What the exit code is when a second signal ends the process at once.
 const CUT: i32 = 130;
 
-/// SIGINT and SIGTERM, from now on.
+/// How long calls in flight may take to be recorded, unless an option says otherwise.
+pub(super) const DRAIN_TIME: Duration = Duration::from_secs(30);
+
+/// How long draining may take before a command says that it waits.
+const NOTICE_TIME: Duration = Duration::from_millis(300);
+
+/// SIGINT, SIGTERM and SIGHUP, from now on. SIGHUP ends no process (decision P4).
 pub(super) struct Signals {
     interrupt: Signal,
     terminate: Signal,
+    hangup: Signal,
 }
 
 impl Signals {
-    /// Takes both over from the system's default.
+    /// Takes them over from the system's default.
     pub(super) fn new() -> Result<Self, Failure> {
         Ok(Self {
             interrupt: signal(SignalKind::interrupt())?,
             terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
         })
     }
 
-    /// Waits for one.
+    /// Waits for SIGINT or SIGTERM.
     pub(super) async fn next(&mut self) {
         tokio::select! {
             _ = self.interrupt.recv() => {}
             _ = self.terminate.recv() => {}
+        }
+    }
+
+    /// Waits for SIGINT or SIGTERM, and runs `reload` at each SIGHUP.
+    pub(super) async fn next_or_reload(&mut self, mut reload: impl FnMut()) {
+        loop {
+            tokio::select! {
+                _ = self.interrupt.recv() => return,
+                _ = self.terminate.recv() => return,
+                _ = self.hangup.recv() => reload(),
+            }
         }
     }
 
@@ -38,4 +62,22 @@ impl Signals {
             () = self.next() => std::process::exit(CUT),
         }
     }
+}
+
+/// Closes the engine of a command. The calls in flight are recorded first, so that nothing is paid for
+/// twice; a webhook without an answer is sent again by the next start, under its delivery id.
+pub(super) async fn drain_and_close(engine: Engine) -> Result<(), String> {
+    let notice = async {
+        tokio::time::sleep(NOTICE_TIME).await;
+        let seconds = DRAIN_TIME.as_secs();
+        note(&format!(
+            "recording the calls in flight, for at most {seconds} s; Ctrl-C ends at once"
+        ));
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        _ = engine.drain(AwaitedEffects::Calls, DRAIN_TIME) => {}
+        () = notice => {}
+    }
+    engine.close().await
 }

@@ -19,12 +19,16 @@ use super::reading::{DAMAGED_HINT, warn_of_second_name};
 use super::signals::Signals;
 use super::{Common, Failure, text};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
+use ktsu_config::read::duration_ms;
 use ktsu_environment::settings::ListenSettings;
 use ktsu_kit::Kit;
-use ktsu_orchestrator::LedgerState;
+use ktsu_orchestrator::{AwaitedEffects, LedgerState};
 
 /// How often the state of the ledger is checked.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(250);
+
+/// The longest time to drain.
+const MAX_DRAIN: Duration = Duration::from_secs(3600);
 
 /// What `start` takes.
 #[derive(Debug, clap::Args)]
@@ -96,6 +100,10 @@ pub(super) struct Arguments {
     /// Serves the ledger read-only: does not own it and writes nothing, even if it is damaged
     #[arg(long)]
     read_only: bool,
+    /// How long calls in flight may take to be recorded after SIGTERM or Ctrl-C; a second signal ends
+    /// the process at once
+    #[arg(long, env = "KTSU_DRAIN", value_name = "TIME", default_value = "30s", value_parser = drain_time)]
+    drain: Duration,
     /// The format of log lines, which go to standard error. KTSU_LOG filters them (info, ktsu=debug),
     /// otherwise RUST_LOG, otherwise LOG_LEVEL of the environment file
     /// [default: text; with --json errors only]
@@ -220,7 +228,8 @@ async fn runtime(
     let gateway = needed(arguments.gateway_url, "--gateway", "http://127.0.0.1:5052")?;
     let (token, environment) = (client_token()?, environment.as_ref());
     let service = assemble::open_runtime(listen, &orchestrator, &gateway, token, environment).await;
-    serve_until_stopped(common, "runtime", service.map_err(start_failure)?, signals).await
+    let service = service.map_err(start_failure)?;
+    serve_until_stopped(common, "runtime", service, signals, arguments.drain).await
 }
 
 async fn gateway(
@@ -235,7 +244,8 @@ async fn gateway(
     let listen = arguments.listen(arguments.gateway_port, file, 5052)?;
     let process = process_environment();
     let service = assemble::open_gateway(listen, &config, environment.as_ref(), &process).await;
-    serve_until_stopped(common, "gateway", service.map_err(start_failure)?, signals).await
+    let service = service.map_err(start_failure)?;
+    serve_until_stopped(common, "gateway", service, signals, arguments.drain).await
 }
 
 /// Prints where the service listens, unless only errors are wanted.
@@ -253,12 +263,23 @@ async fn serve_until_stopped(
     name: &str,
     service: assemble::Service,
     mut signals: Signals,
+    drain: Duration,
 ) -> Result<ExitCode, Failure> {
     tracing::info!(url = service.url, "ready");
     ready(common, &format!("the ktsu {name}"), &service.url);
-    signals.next().await;
-    signals.unless_again(service.close()).await;
+    signals.next_or_reload(log_hangup).await;
+    tracing::info!("draining; a second signal exits at once");
+    let stopped = async {
+        service.drain(drain).await;
+        service.close().await;
+    };
+    signals.unless_again(stopped).await;
     Ok(ExitCode::SUCCESS)
+}
+
+/// SIGHUP where there is nothing to reload.
+fn log_hangup() {
+    tracing::info!("SIGHUP ignored: nothing can be reloaded; restart to apply changed files");
 }
 
 async fn orchestrator(
@@ -310,7 +331,7 @@ async fn orchestrator(
         tracing::info!(url, "{service} ready");
     }
     ready(common, "ktsu", &engine.url);
-    serve(engine, &mut signals, logs).await
+    serve(engine, &mut signals, logs, arguments.drain).await
 }
 
 /// Serves a ledger read-only. Needs no kit; the environment defines who may read.
@@ -349,11 +370,12 @@ async fn serve(
     engine: Engine,
     signals: &mut Signals,
     mut logs: ServiceLog,
+    drain: Duration,
 ) -> Result<ExitCode, Failure> {
     let mut looks = tokio::time::interval(SIGNAL_POLL_INTERVAL);
     let failed = loop {
         tokio::select! {
-            () = signals.next() => break None,
+            () = signals.next_or_reload(log_hangup) => break None,
             _ = looks.tick() => {
                 logs.report_dropped();
                 if let Some(why) = engine.orchestrator.failed() {
@@ -364,8 +386,21 @@ async fn serve(
     };
     let damaged = engine.orchestrator.ledger_state().0 == LedgerState::Damaged;
     let active = engine.orchestrator.active();
-    tracing::info!(active, "stopping; a second signal exits at once");
-    let closed = signals.unless_again(engine.close()).await;
+    tracing::info!(active, "draining; a second signal exits at once");
+    let stopped = async {
+        // Nothing can be recorded on a ledger that has stopped.
+        if failed.is_none() {
+            let left = engine.drain(AwaitedEffects::CallsAndWebhooks, drain).await;
+            if left > 0 {
+                tracing::warn!(
+                    runs = left,
+                    "calls are still in flight: they are made again"
+                );
+            }
+        }
+        engine.close().await
+    };
+    let closed = signals.unless_again(stopped).await;
     if let Some(why) = failed.or_else(|| closed.err()) {
         let failure = Failure::could_not_run(format!("the ledger has stopped: {why}"));
         return Err(match damaged {
@@ -378,6 +413,17 @@ async fn serve(
         note(&format!("{runs} will resume at the next start"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A time such as `30s`; `0` drains nothing.
+fn drain_time(text: &str) -> Result<Duration, String> {
+    let ms = match text.trim() {
+        "0" => Some(0),
+        text => duration_ms(text),
+    };
+    let ms = ms.filter(|ms| *ms <= MAX_DRAIN.as_millis() as u64);
+    let ms = ms.ok_or("write it as 30s, 500ms or 2m; at most 1h, and 0 drains nothing")?;
+    Ok(Duration::from_millis(ms))
 }
 
 fn address(host: &str) -> Result<IpAddr, Failure> {

@@ -15,7 +15,7 @@ use super::engine::{
 use super::files::unreadable;
 use super::logging::{self, LogFormat};
 use super::output::{DIM, line, painted, print_failure, print_json, words};
-use super::signals::Signals;
+use super::signals::{Signals, drain_and_close};
 use super::{Common, Failure, text};
 use crate::assemble::{Engine, LedgerPlace, Setup};
 use ktsu_baseline::{
@@ -97,7 +97,10 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         results = asked.buffered(MAX_CONCURRENT).try_collect::<Vec<BaselineResult>>() => Some(results),
         () = signals.next() => None,
     };
-    let closed = signals.unless_again(engine.close()).await;
+    let closed = match arguments.record {
+        true => signals.unless_again(drain_and_close(engine)).await,
+        false => signals.unless_again(engine.close()).await,
+    };
     let Some(results) = results else {
         print_failure("interrupted");
         return Ok(ExitCode::from(EXIT_COULD_NOT_RUN));

@@ -212,6 +212,8 @@ error_codes! {
     LedgerStopped = "ledger_stopped", 503, EXIT_COULD_NOT_RUN, "The ledger has stopped";
     /// More is in progress than the limits allow.
     Overloaded = "overloaded", 503, EXIT_COULD_NOT_RUN, "Too much is in progress";
+    /// The engine finishes the calls in flight and starts nothing new.
+    Draining = "draining", 503, EXIT_COULD_NOT_RUN, "The engine is about to stop";
     /// Not enough disk space for new runs.
     DiskFull = "disk_full", 507, EXIT_COULD_NOT_RUN, "The disk is full";
     /// A step's output, or the run's, does not fit its schema.

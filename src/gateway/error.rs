@@ -44,6 +44,8 @@ codes! {
     BudgetExceeded = "budget_exceeded", 402,
     /// The model has no price, and only models that have one may be asked (decision F4).
     BudgetUnpriced = "budget_unpriced", 402,
+    /// The gateway is about to stop and asks no more models.
+    Draining = "draining", 503,
     /// No model of the group could be asked, or none of them answered.
     NoModelsAvailable = "no_models_available", 503,
     /// A group without a model: loading refuses it.

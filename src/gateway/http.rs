@@ -2,7 +2,8 @@
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::header::RETRY_AFTER;
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
 use axum::{Json, Router};
@@ -57,7 +58,7 @@ fn described() -> OpenApiRouter<Gateway> {
 /// What works.
 #[derive(Debug, Serialize, ToSchema)]
 struct Health {
-    /// `ok`.
+    /// `ok`, or `draining`: the gateway is about to stop.
     status: String,
     /// The model groups.
     groups: Vec<String>,
@@ -66,13 +67,21 @@ struct Health {
 }
 
 /// Whether the gateway works.
-#[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
-async fn health(State(gateway): State<Gateway>) -> Json<Health> {
-    Json(Health {
-        status: "ok".to_owned(),
+#[utoipa::path(get, path = "/health", responses(
+    (status = 200, body = Health),
+    (status = 503, body = Health, description = "The gateway is draining"),
+))]
+async fn health(State(gateway): State<Gateway>) -> (StatusCode, Json<Health>) {
+    let (status, word) = match gateway.0.calls.is_draining() {
+        false => (StatusCode::OK, "ok"),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    };
+    let health = Health {
+        status: word.to_owned(),
         groups: gateway.group_names().map(str::to_owned).collect(),
         prices: price::VERSION.to_owned(),
-    })
+    };
+    (status, Json(health))
 }
 
 /// Asks a model.
@@ -88,10 +97,13 @@ async fn health(State(gateway): State<Gateway>) -> Json<Health> {
         (status = 413, body = ModelCallFailure, description = "`invalid_request`: more than 8 MiB"),
         (status = 500, body = ModelCallFailure, description = "`internal_error`"),
         (status = 502, body = ModelCallFailure, description = "`provider_error`"),
-        (status = 503, body = ModelCallFailure, description = "`no_models_available`"),
+        (status = 503, body = ModelCallFailure, description = "`no_models_available`, `draining`"),
     )
 )]
 async fn invoke(State(gateway): State<Gateway>, headers: HeaderMap, body: Body) -> Response {
+    let Some(_in_flight) = gateway.0.calls.begin() else {
+        return draining();
+    };
     let asked = async {
         let key = key(&headers)?;
         let invoke = read(body).await?;
@@ -117,6 +129,19 @@ impl From<GatewayError> for Refusal {
         let status = StatusCode::from_u16(failure.code.status());
         Self(status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), failure)
     }
+}
+
+/// The gateway is about to stop: the next one is asked.
+fn draining() -> Response {
+    let words = "the gateway is about to stop and asks no more models";
+    let refusal = GatewayError {
+        retryable: true,
+        ..GatewayError::new(Code::Draining, words)
+    };
+    let mut response = Refusal::from(refusal).into_response();
+    let soon = HeaderValue::from_static("1");
+    response.headers_mut().insert(RETRY_AFTER, soon);
+    response
 }
 
 fn invalid(words: impl Into<String>) -> Refusal {

@@ -42,6 +42,7 @@ use ktsu_contract::gateway::{InvokeModel, ModelReply};
 use ktsu_egress::Client;
 use ktsu_environment::Environment;
 use ktsu_secret::{Redactor, Secret};
+use ktsu_server::InFlight;
 
 use bill::Bill;
 use builder::ProviderEntry;
@@ -67,6 +68,8 @@ struct Inner {
     secrets: Vec<Secret>,
     redactor: Redactor,
     replies: Arc<ReplyCache>,
+    /// The calls that came over HTTP.
+    calls: InFlight,
 }
 
 impl Gateway {
@@ -117,7 +120,14 @@ impl Gateway {
             redactor: Redactor::new(&secrets),
             secrets,
             replies: Arc::default(),
+            calls: InFlight::default(),
         })))
+    }
+
+    /// Takes no more calls over HTTP, and returns once those that it took are answered.
+    pub async fn drain(&self) {
+        self.0.calls.drain();
+        self.0.calls.drained().await;
     }
 
     /// The gateway of a kit without `gateway.yaml`: it has no groups, and says so when asked.

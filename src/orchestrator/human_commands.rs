@@ -152,12 +152,18 @@ impl Orchestrator {
         command: HumanCommand,
         expected: Option<u64>,
     ) -> Result<CommandReceipt, CommandError> {
-        self.shared.has_room()?;
+        // A run under way may be ended, or held, while the engine drains: that starts nothing.
+        if !(self.is_draining() && command.is_steering() && self.watch(run.name()).is_some()) {
+            self.shared.has_room()?;
+        }
         let is_keyless_post = matches!(&command, HumanCommand::Post(post) if post.key.is_none());
         if is_keyless_post && let Some(refused) = self.refused_before(run).await {
             return Err(refused.into());
         }
-        for _ in 0..MAX_DELIVERY_ATTEMPTS {
+        for attempt in 0..MAX_DELIVERY_ATTEMPTS {
+            if attempt > 0 && self.is_draining() {
+                return Err(InvokeError::Draining.into());
+            }
             let (reply, answer) = oneshot::channel();
             let message = Box::new(Message::Command {
                 command: command.clone(),

@@ -13,6 +13,7 @@
 //! After a crash, `startup` folds the recorded frames and the same core decides what comes next.
 
 pub mod clock;
+mod drain;
 mod effects;
 mod fork;
 mod human_commands;
@@ -34,6 +35,7 @@ mod token;
 mod tools;
 
 pub use clock::MicrosClock;
+pub use drain::AwaitedEffects;
 pub use fork::ForkReceipt;
 pub use human_commands::{CommandError, CommandReceipt, HumanCommand};
 pub use idempotency::ClaimOutcome;
@@ -205,6 +207,9 @@ pub enum InvokeError {
     /// Too many runs are under way, or the engine is stopping.
     #[error("too many active runs")]
     Overloaded,
+    /// The engine is about to stop.
+    #[error("the engine is about to stop and starts nothing new")]
+    Draining,
     /// An internal invariant was violated.
     #[error("{0}")]
     Internal(String),
@@ -518,6 +523,9 @@ async fn spawn_supervisor_ticks(shared: Weak<Shared>) {
 
 impl Shared {
     fn has_room(&self) -> Result<(), InvokeError> {
+        if self.runs.is_draining() {
+            return Err(InvokeError::Draining);
+        }
         if let Some(reason) = self.appender.failed() {
             return Err(InvokeError::LedgerStopped(reason.to_string()));
         }

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use super::clock::ClockReading;
+use super::drain::AwaitedEffects;
 use super::idempotency::IdempotencyKeys;
 use super::run::{AwaitedEnvelope, EnvelopeForCaller, Message, Progress, RunTask};
 use super::startup::{self, LoadRunError};
@@ -35,6 +36,7 @@ pub(super) struct RunRegistry {
     /// One run per idempotency key.
     pub(super) keys: IdempotencyKeys,
     max_active: usize,
+    drain: watch::Sender<Option<AwaitedEffects>>,
     stop: watch::Sender<bool>,
 }
 
@@ -85,6 +87,7 @@ impl RunRegistry {
             definitions: Mutex::new(definitions),
             keys: IdempotencyKeys::default(),
             max_active,
+            drain: watch::Sender::new(None),
             stop: watch::Sender::new(false),
         }
     }
@@ -102,6 +105,28 @@ impl RunRegistry {
     /// Whether another run may get a task.
     pub(super) fn has_room(&self) -> bool {
         !*self.stop.borrow() && self.len() < self.max_active
+    }
+
+    /// Nothing new starts from now on, in any run.
+    pub(super) fn drain(&self, awaited: AwaitedEffects) {
+        self.drain.send_replace(Some(awaited));
+    }
+
+    /// What the runs wait for before the engine stops; `None` as long as it is not draining.
+    pub(super) fn draining(&self) -> watch::Receiver<Option<AwaitedEffects>> {
+        self.drain.subscribe()
+    }
+
+    /// Whether nothing new may start.
+    pub(super) fn is_draining(&self) -> bool {
+        self.drain.borrow().is_some()
+    }
+
+    /// How far the runs are that have effects in flight, while the engine is draining.
+    pub(super) fn undrained(&self) -> Vec<watch::Receiver<Progress>> {
+        let tasks = self.tasks.lock();
+        let progress = tasks.values().map(|run| run.progress.clone());
+        progress.filter(|run| !run.borrow().drained).collect()
     }
 
     /// Stops all tasks.

@@ -316,7 +316,7 @@ impl Sweep<'_> {
     async fn remove(&mut self, roots: Vec<(StreamId, Option<EndedRun>)>) -> Result<bool, String> {
         let mut left = roots.into_iter().peekable();
         while left.peek().is_some() {
-            if *self.shared.runs.stopping().borrow() {
+            if *self.shared.runs.stopping().borrow() || self.shared.runs.is_draining() {
                 return Ok(false);
             }
             let started = Instant::now();

@@ -5,6 +5,7 @@
 //! depends on are durable: effects start, and followers are notified, at the watermark. Turns that
 //! are decided one after another, because their inputs are there, go to the appender together.
 
+mod drain;
 mod effects;
 mod envelope;
 mod messages;
@@ -141,6 +142,8 @@ pub struct Progress {
     pub ended: bool,
     /// Why the run's task stopped before the end.
     pub failed: Option<String>,
+    /// Whether the engine is draining and none of the run's effects is in flight any more.
+    pub drained: bool,
 }
 
 /// See the module documentation.
@@ -271,7 +274,12 @@ impl RunTask {
 
     async fn live(mut self) {
         let mut stop = self.shared.runs.stopping();
+        let mut drain = self.shared.runs.draining();
         loop {
+            let draining = *drain.borrow_and_update();
+            if let Some(awaited) = draining {
+                return self.drain(awaited, stop).await;
+            }
             self.begin_effects();
             if let Err(broken) = self.take_waiting() {
                 return self.give_up(&broken.to_string());
@@ -338,6 +346,7 @@ impl RunTask {
                         return self.give_up(&broken.to_string());
                     }
                 }
+                _ = drain.changed() => {}
                 _ = stop.wait_for(|stop| *stop) => break,
             }
         }

@@ -43,6 +43,7 @@ use self::record::TaskRecorder;
 use self::task::TaskContext;
 use self::tasks::{StartOutcome, TaskRegistry};
 use ktsu_contract::runtime::InvokeAgent;
+use ktsu_server::{InFlight, InFlightGuard};
 
 pub use callbacks::{Callbacks, LocalOrchestrator};
 pub use model::GatewayLink;
@@ -72,6 +73,8 @@ struct Inner {
     models: ModelClient,
     tools: Arc<dyn ToolClient>,
     tasks: Arc<TaskRegistry>,
+    /// The tasks that have calls in flight, or are about to.
+    work: InFlight,
     /// Told when a heartbeat is wanted at once.
     beat_now: Notify,
 }
@@ -85,6 +88,7 @@ impl Runtime {
             models: ModelClient::new(parts.gateway),
             tools: parts.tools,
             tasks: Arc::default(),
+            work: InFlight::default(),
             beat_now: Notify::new(),
         }))
     }
@@ -106,6 +110,13 @@ impl Runtime {
         heartbeat::run(&self.0, shutdown).await;
     }
 
+    /// Takes no new task and lets none begin a new call. Returns once what became of every call in
+    /// flight is recorded.
+    pub async fn drain(&self) {
+        self.0.work.drain();
+        self.0.work.drained().await;
+    }
+
     /// Drops every task and takes no new one. Nothing is lost by it: what was reported is recorded,
     /// and the orchestrator finds the tasks missing.
     pub fn stop(&self) {
@@ -116,12 +127,15 @@ impl Runtime {
     fn start_task(&self, invoke: InvokeAgent) -> StartOutcome {
         let key = (invoke.run_id.clone(), invoke.step_id.clone());
         let attempt = invoke.attempt;
-        let work = self.work(invoke);
+        let Some(in_flight) = self.0.work.begin() else {
+            return StartOutcome::Closed;
+        };
+        let work = self.work(invoke, in_flight);
         let (time, running) = (work.time.clone(), task::run(work));
         self.0.tasks.start(key, attempt, time, running)
     }
 
-    fn work(&self, invoke: InvokeAgent) -> TaskContext {
+    fn work(&self, invoke: InvokeAgent, in_flight: InFlightGuard) -> TaskContext {
         let orchestrator = self.0.orchestrator.clone();
         TaskContext {
             record: TaskRecorder::of(&invoke, orchestrator.clone()),
@@ -132,6 +146,8 @@ impl Runtime {
             orchestrator,
             silence: UnreachableWarning::default(),
             final_events: Mutex::default(),
+            draining: self.0.work.clone(),
+            in_flight: Mutex::new(Some(in_flight)),
         }
     }
 }

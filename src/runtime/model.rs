@@ -20,6 +20,9 @@ use ktsu_server::body::deeper_than;
 /// of tasks wait, and leaves room under the gateway's own cap on connections.
 const MAX_REMOTE_CALLS: usize = 256;
 
+/// How a gateway refuses a call that the next one will make.
+const DRAINING: &str = "draining";
+
 /// The gateway whom a runtime asks.
 #[derive(Clone)]
 pub enum GatewayLink {
@@ -96,8 +99,14 @@ impl ModelClient {
             match answer {
                 Ok((200, body)) => return reply(request, duration_ms, &body),
                 Ok((status, body)) => {
-                    let said = serde_json::from_slice(&body).ok();
-                    return refused(request, duration_ms, status, said);
+                    let said: Option<ModelCallFailure> = serde_json::from_slice(&body).ok();
+                    if !said.as_ref().is_some_and(|said| said.error == DRAINING) {
+                        return refused(request, duration_ms, status, said);
+                    }
+                    tracing::debug!(
+                        key,
+                        "the gateway is about to stop: waiting for the next one"
+                    );
                 }
                 Err(error @ PeerError::InvalidUrl(_)) => {
                     let error = unreadable(error.to_string(), false);

@@ -60,19 +60,27 @@ fn described() -> OpenApiRouter<Runtime> {
 /// That it is alive.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 struct Health {
-    /// `ok`.
+    /// `ok`, or `draining`: the runtime is about to stop.
     status: String,
     /// The instance, as in its heartbeats.
     runtime_id: String,
 }
 
 /// Whether the runtime is alive.
-#[utoipa::path(get, path = "/health", responses((status = 200, body = Health)))]
-async fn health(State(runtime): State<Runtime>) -> Json<Health> {
-    Json(Health {
-        status: "ok".to_owned(),
+#[utoipa::path(get, path = "/health", responses(
+    (status = 200, body = Health),
+    (status = 503, body = Health, description = "The runtime is draining"),
+))]
+async fn health(State(runtime): State<Runtime>) -> (StatusCode, Json<Health>) {
+    let (status, word) = match runtime.0.work.is_draining() {
+        false => (StatusCode::OK, "ok"),
+        true => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
+    };
+    let health = Health {
+        status: word.to_owned(),
         runtime_id: runtime.id().to_owned(),
-    })
+    };
+    (status, Json(health))
 }
 
 /// Asks for a heartbeat now: its answer says which tasks are to stop, and which stand still.

@@ -1,5 +1,6 @@
 //! One task, from its dispatch to the response to its last report.
 
+mod draining;
 mod model_call;
 mod servers;
 
@@ -23,6 +24,7 @@ use ktsu_contract::report::{
     Decided, FailureDetails, Finished, LlmResponse, ReportAck, ReportEvent,
 };
 use ktsu_contract::runtime::InvokeAgent;
+use ktsu_server::{InFlight, InFlightGuard};
 
 pub(super) use model_call::name;
 
@@ -48,6 +50,10 @@ pub(super) struct TaskContext {
     pub(super) silence: UnreachableWarning,
     /// What has to be said before the end, whoever finds out that it has come.
     pub(super) final_events: Mutex<Vec<ReportEvent>>,
+    /// Whether the runtime is about to stop.
+    pub(super) draining: InFlight,
+    /// Present until the task is parked.
+    pub(super) in_flight: Mutex<Option<InFlightGuard>>,
 }
 
 /// Why a conversation breaks off.
@@ -167,6 +173,12 @@ impl TaskContext {
                 .within(compile(&conversation, &bench.catalogue))
                 .await?;
             let action = conversation.next(&bench.catalogue);
+            let action = match self.is_held_back(&action) {
+                false => action,
+                // What is in flight is recorded, and what follows waits for the next runtime.
+                true if bench.sessions.has_calls() => Action::Wait,
+                true => self.park().await,
+            };
             let then = self.act(action, &mut conversation, &mut bench);
             let answer = match then.await? {
                 LoopOutcome::Ended => return Ok(()),
@@ -194,7 +206,10 @@ impl TaskContext {
         bench: &mut Toolbox,
     ) -> Result<LoopOutcome, HaltError> {
         let answer = match action {
-            Action::Call(call) => self.time.within(self.announce(*call)).await??,
+            Action::Call(call) => {
+                let announced = self.unless_held(self.announce(*call));
+                self.time.within(announced).await??
+            }
             Action::Ask(asking) => {
                 let response = self.time.within(self.ask(*asking)).await?;
                 if let Some(error) = self.unanswered(&response) {
@@ -217,6 +232,9 @@ impl TaskContext {
                     response: None,
                 });
                 self.record.add(vec![decided]).await?
+            }
+            Action::Report(events) if draining::begins_calls(&events) => {
+                self.unless_held(self.record.add(events)).await?
             }
             Action::Report(events) => self.record.add(events).await?,
             Action::Send(sends) => {

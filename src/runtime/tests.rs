@@ -102,7 +102,8 @@ impl World {
     /// Works on a task to its end, without the list of tasks.
     async fn work(&self, task: Value) {
         let invoke: InvokeAgent = serde_json::from_value(task).unwrap();
-        let work = self.runtime.work(invoke);
+        let in_flight = self.runtime.0.work.begin().unwrap();
+        let work = self.runtime.work(invoke, in_flight);
         soon(task::run(work)).await;
     }
 

@@ -6,9 +6,11 @@
 
 pub mod body;
 pub mod document;
+mod in_flight;
 pub mod origin;
 mod problem;
 mod serving;
 
+pub use in_flight::{InFlight, InFlightGuard};
 pub use problem::{FieldViolation, ProblemDetails};
 pub use serving::{BindError, ServerLimits, bind, bind_loopback, guarded, guarded_as, serve};

@@ -134,8 +134,13 @@ impl IntoResponse for ProblemDetails {
             let bearer = HeaderValue::from_static("Bearer");
             headers.insert(header::WWW_AUTHENTICATE, bearer);
         }
-        if self.code == ErrorCode::Overloaded {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        let seconds = match self.code {
+            ErrorCode::Overloaded => Some("1"),
+            ErrorCode::Draining => Some("5"),
+            _ => None,
+        };
+        if let Some(seconds) = seconds {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static(seconds));
         }
         response
     }

@@ -94,12 +94,15 @@ impl Process {
 
     /// SIGTERM to the engine, and waits until it and whatever stands around it has ended.
     pub(crate) fn stop(mut self) {
-        let told = Command::new("kill")
-            .arg(self.pid.to_string())
-            .status()
-            .unwrap();
-        assert!(told.success());
+        self.signal("TERM");
         self.child.wait().unwrap();
+    }
+
+    /// A signal to the engine.
+    pub(crate) fn signal(&self, name: &str) {
+        let mut kill = Command::new("kill");
+        let sent = kill.args(["-s", name, &self.pid.to_string()]).status();
+        assert!(sent.unwrap().success());
     }
 }
 

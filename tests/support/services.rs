@@ -116,6 +116,13 @@ impl Services {
         self.running[service as usize].take().unwrap().kill();
     }
 
+    /// SIGTERM, and what is sent it.
+    pub(crate) fn terminate(&mut self, service: Service) -> Process {
+        let process = self.running[service as usize].take().unwrap();
+        process.signal("TERM");
+        process
+    }
+
     /// Starts it again where it was, on the same port.
     pub(crate) fn restart(&mut self, service: Service) {
         // The port is ours; a connection of the one before may still be closing.

@@ -213,6 +213,12 @@ impl AgentTask {
         matches!(self.phase, TaskPhase::Dispatched | TaskPhase::Drafted)
     }
 
+    /// Whether it waits for the answer to a call that this attempt made.
+    pub fn awaits_answer(&self) -> bool {
+        let calls = self.calls.iter().flat_map(|calls| calls.sent_calls());
+        self.open_call.is_some() || calls.into_iter().any(|call| call.attempt == self.attempt)
+    }
+
     /// Whether an earlier reply may answer its requests: neither did a person begin its step again, nor
     /// did a runtime lose it. Restarts of the orchestrator do not count, as a run that is cut off goes
     /// on like one that is not; nor do the dispatches after an approval.

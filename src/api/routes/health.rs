@@ -21,7 +21,7 @@ const PEER_TIMEOUT: Duration = Duration::from_secs(2);
 /// Whether the engine works, and the services it needs.
 #[utoipa::path(get, path = "/health", responses(
     (status = 200, body = wire::Health),
-    (status = 503, body = wire::Health, description = "The ledger has stopped, is damaged or short of space, nothing is signed, or a service is unhealthy"),
+    (status = 503, body = wire::Health, description = "The engine is draining, the ledger has stopped, is damaged or short of space, nothing is signed, or a service is unhealthy"),
 ))]
 pub(super) async fn health(
     State(orchestrator): State<Orchestrator>,
@@ -29,6 +29,7 @@ pub(super) async fn health(
 ) -> (StatusCode, Json<wire::Health>) {
     let (ledger, why) = orchestrator.ledger_state();
     let own = match ledger.is_healthy() {
+        true if orchestrator.is_draining() => "draining",
         true => "ok",
         false => "error",
     };
@@ -47,6 +48,7 @@ pub(super) async fn health(
         .all(|(_, state)| matches!(*state, "ok" | "unconfigured"));
     let (status, word) = match well && evidence.signing == "ok" {
         true => (StatusCode::OK, "ok"),
+        false if own == "draining" => (StatusCode::SERVICE_UNAVAILABLE, "draining"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "error"),
     };
     let health = wire::Health {

@@ -116,9 +116,9 @@ pub struct ComparedTask {
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Health {
-    /// `ok` or `error`.
+    /// `ok`, `error`, or `draining`: the engine is about to stop and starts nothing new.
     pub status: String,
-    /// `ok`, `down`, `error` or `unconfigured`, by service.
+    /// `ok`, `down`, `error` or `unconfigured`, by service; `draining` for the orchestrator.
     pub services: BTreeMap<String, String>,
     /// Runs under way.
     pub active_runs: u64,

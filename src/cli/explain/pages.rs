@@ -40,6 +40,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "command_not_supported",
     "confidence_below_threshold",
     "disk_full",
+    "draining",
     "duplicate-id",
     "duplicate-key",
     "duplicate-name",

@@ -27,6 +27,7 @@ use crate::cli::engine::{
     receiver,
 };
 use crate::cli::owner::{EngineArguments, owner_url};
+use crate::cli::signals::drain_and_close;
 use crate::receiver::Receiver;
 use ktsu_environment::Environment;
 use ktsu_kit::Kit;
@@ -272,7 +273,11 @@ impl EngineKeeper {
                 return Ok(());
             };
             match Arc::try_unwrap(own) {
-                Ok(own) => return own.engine.close().await.map_err(Failure::could_not_run),
+                Ok(own) => {
+                    return drain_and_close(own.engine)
+                        .await
+                        .map_err(Failure::could_not_run);
+                }
                 // What is durable by then is enough to continue from.
                 Err(_) if Instant::now() >= until => return Ok(()),
                 Err(own) => slots.owner = Some(own),
@@ -323,7 +328,7 @@ impl EngineSlots {
         };
         match Arc::try_unwrap(own) {
             Ok(own) => {
-                let closed = own.engine.close().await;
+                let closed = drain_and_close(own.engine).await;
                 closed.map_err(Failure::could_not_run)?;
                 Ok(true)
             }

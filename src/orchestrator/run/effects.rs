@@ -30,7 +30,7 @@ impl RunTask {
         let durable = self.durable.borrow_and_update().durable;
         self.observer.durable(durable, self.state.stream().name());
         let durable = durable.unwrap_or_default();
-        if durable <= self.effects_begun_up_to || !may_begin(&self.state, durable) {
+        if durable <= self.effects_begun_up_to || !self.may_begin_effects(durable) {
             return;
         }
         let mut due = effects_due_in(&self.state, self.effects_begun_up_to + 1..=durable);
@@ -47,7 +47,7 @@ impl RunTask {
     /// Begins the effects of a turn that may begin before it is durable.
     pub(super) fn begin_effects_early(&mut self, first: u64) {
         let durable = self.durable.borrow().durable.unwrap_or_default();
-        if !may_begin(&self.state, durable) {
+        if !self.may_begin_effects(durable) {
             return;
         }
         let mut due = effects_due_in(&self.state, first..);
@@ -55,6 +55,10 @@ impl RunTask {
         self.begun_early
             .extend(due.iter().map(|effect| effect.announced));
         self.start_effects(&due);
+    }
+
+    fn may_begin_effects(&self, durable: u64) -> bool {
+        may_begin(&self.state, durable) && !self.shared.runs.is_draining()
     }
 
     fn start_effects(&mut self, due: &[Effect]) {

@@ -3,7 +3,7 @@
 use ktsu_ledger::event::{ContinueReason, WorkerLost};
 use ktsu_ledger::{Draft, Timestamp};
 use ktsu_projections::run::Spend;
-use ktsu_projections::run::steer::StopKind;
+use ktsu_projections::run::steer::{StopKind, is_agent_request};
 
 use super::{Message, ReportMessage, ReportOutcome, RunTask};
 use crate::human_commands::{CommandError, CommandReceipt, CommandReply, HumanCommand};
@@ -56,6 +56,8 @@ impl RunTask {
                 // The caller may be gone.
                 let _ = reply.send(found);
             }
+            // The next start finds what a draining engine has lost.
+            Message::Lost { .. } if self.shared.runs.is_draining() => {}
             Message::Lost { scope, lost } => self.worker_lost(&scope, lost)?,
             Message::Compared(compared) => {
                 if let Some(input) = admit::compared(&self.state, compared) {
@@ -204,6 +206,9 @@ impl RunTask {
     fn report_received(&mut self, message: ReportMessage) -> Result<(), InvariantViolation> {
         let next_is_due = reports::next_is_due(&message);
         let premature = report::claims_timeout(&message.events) && self.judge_deadline()?;
+        // Nothing starts while the engine drains: the runtime is answered by the next start.
+        let starts = message.events.iter().any(is_agent_request);
+        let held = (starts && self.shared.runs.is_draining()).then(|| message.events.clone());
         let taken = match report::report(
             &self.state,
             &message.scope,
@@ -212,6 +217,10 @@ impl RunTask {
         ) {
             ReportAdmission::Accepted(_) if premature => ReportOutcome::Stale,
             ReportAdmission::Accepted(drafts) => {
+                if let Some(events) = held {
+                    self.held.push_back(ReportMessage { events, ..message });
+                    return Ok(());
+                }
                 self.report_is_due = next_is_due;
                 self.take_report(drafts, message.origin)?
             }

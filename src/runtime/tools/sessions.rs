@@ -135,6 +135,11 @@ impl Sessions {
         self.called.insert(handle.id(), (called, Instant::now()));
     }
 
+    /// Whether calls are under way.
+    pub(crate) fn has_calls(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
     /// The next answers: waits for one, and takes those that are there as well. Empty if no call is
     /// under way.
     pub(crate) async fn answers(&mut self) -> Vec<(u64, Result<ToolCallResult, ToolError>)> {
