@@ -61,6 +61,22 @@ fn a_new_kit_is_valid_runs_is_locked_and_tests_itself() {
     assert_eq!(said.is(0).json()["output"]["topic"], "question");
 }
 
+/// Nothing is retried unless a file says so (decision S5), so a new kit says so.
+#[test]
+fn a_new_kit_falls_back_and_retries_and_says_why() {
+    let desk = Desk::new();
+    desk.ktsu(&["init", "kit"]).is(0);
+    let gateway = std::fs::read_to_string(desk.path().join("kit/gateway.yaml")).unwrap();
+    for line in [
+        "    strategy: fallback",
+        "    retry: {attempts: 3, backoff: 1s, on: [rate_limited, server_error, timeout, unreachable]}",
+        "    # Nothing is retried unless a file says so. Here: up to 3 attempts, with pauses of 1 s and 2 s,",
+    ] {
+        assert!(gateway.lines().any(|one| one == line), "{line}\n{gateway}");
+    }
+    desk.ktsu(&["run", "kit", "--json"]).is(0);
+}
+
 #[test]
 fn what_is_said_next_works_as_it_is_said() {
     let desk = Desk::new();
