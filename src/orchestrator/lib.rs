@@ -257,6 +257,7 @@ impl Orchestrator {
         };
         // An engine that was opened for one command, such as a hold, removes nothing meanwhile.
         if parts.resume_unfinished && shared.appender.failed().is_none() {
+            retention::check_clock(&shared).await?;
             tokio::spawn(retention::sweep_regularly(Arc::downgrade(&shared)));
         }
         Ok((Self { shared }, recovered))

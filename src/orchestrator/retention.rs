@@ -6,11 +6,13 @@
 //!     ─▶ plan, off the appender's thread ─▶ run.removed + deletion, one transaction ─▶ pause
 //! ```
 //!
-//! One turn removes some runs and then pauses for as long as it took, so requests meanwhile wait for
-//! one short transaction at most. Nothing is remembered between sweeps that a restart would lose: what
+//! One turn removes a few runs and then pauses for several times as long as it took, so few requests
+//! meet one, and they wait for one short transaction at most. Nothing is remembered between sweeps that a restart would lose: what
 //! is due follows from the rows, the holds and the time.
 
-use std::sync::{Arc, Weak};
+mod clock_gap;
+
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use ktsu_ledger::StreamId;
@@ -34,11 +36,15 @@ const SWEEP_INTERVAL: Duration = Duration::from_mins(10);
 /// How many rows are looked at at a time.
 const ROWS: usize = 500;
 /// How many frames are read at a time to learn which blobs they name.
-const SCANNED_FRAMES: usize = 2_000;
-/// A turn removes no further run once it has this many frames: some ten milliseconds.
-const MAX_FRAMES_PER_TURN: u64 = 500;
+const SCANNED_FRAMES: usize = 500;
+/// A turn removes no further run once it has this many frames: some two milliseconds.
+const MAX_FRAMES_PER_TURN: u64 = 64;
 /// The most runs a turn removes.
-const MAX_RUNS_PER_TURN: usize = 64;
+const MAX_RUNS_PER_TURN: usize = 16;
+/// The pause after a turn, in times of what it took: fewer than one request in ten meets a turn.
+const PAUSE_FACTOR: u32 = 9;
+/// The longest pause: a turn that takes long waited for something else.
+const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// What retention works with.
 pub struct RetentionParts {
@@ -57,6 +63,14 @@ pub(super) struct Retention {
     holds: tokio::sync::Mutex<Option<Holds>>,
     /// Held during a sweep.
     references: tokio::sync::Mutex<Arc<Mutex<References>>>,
+    /// Until when nothing is removed, since the clock may be wrong; set by the start.
+    postponed: OnceLock<Postponed>,
+}
+
+/// Removals wait, by the monotonic clock.
+struct Postponed {
+    until: Instant,
+    why: String,
 }
 
 impl Retention {
@@ -66,7 +80,14 @@ impl Retention {
             store: parts.store,
             holds: tokio::sync::Mutex::default(),
             references: tokio::sync::Mutex::default(),
+            postponed: OnceLock::new(),
         }
+    }
+
+    /// Why nothing is removed at the moment, although runs may be due.
+    fn postponed(&self) -> Option<&Postponed> {
+        let postponed = self.postponed.get();
+        postponed.filter(|postponed| Instant::now() < postponed.until)
     }
 }
 
@@ -152,6 +173,14 @@ impl Orchestrator {
         appended.map(|seq| HoldReceipt { seq })
     }
 
+    /// Why no run is removed at the moment, although some may be due.
+    pub fn postponed_removals(&self) -> Option<String> {
+        let postponed = self.shared.retention.postponed()?;
+        let left = postponed.until.saturating_duration_since(Instant::now());
+        let hours = left.as_secs().div_ceil(3600);
+        Some(format!("{}; {hours} h are left", postponed.why))
+    }
+
     /// Removes every run that is due, and returns how many were.
     ///
     /// # Errors
@@ -174,6 +203,32 @@ async fn read_holds(shared: &Arc<Shared>) -> Result<Holds, StoreError> {
         Ok(holds)
     };
     shared.readers.with(read).await
+}
+
+/// Postpones removals if the clock is far ahead of what was recorded last.
+///
+/// # Errors
+/// Why the ledger cannot be read.
+pub(super) async fn check_clock(shared: &Arc<Shared>) -> Result<(), String> {
+    let retention = &shared.retention;
+    if retention.limits.least_us().is_none() {
+        return Ok(());
+    }
+    let now = (shared.clock)();
+    let readers = &shared.readers;
+    let found = readers.with(move |reader| clock_gap::recent_gap(reader, now));
+    let Some(gap) = found.await.map_err(|error: StoreError| error.to_string())? else {
+        return Ok(());
+    };
+    let days = gap.length.as_secs() / (24 * 60 * 60);
+    let why = format!(
+        "the clock is {days} d ahead of what was recorded before, and may be wrong: retention \
+         removes nothing for a day"
+    );
+    tracing::warn!("{why}");
+    let until = Instant::now() + gap.left;
+    let _ = retention.postponed.set(Postponed { until, why });
+    Ok(())
 }
 
 /// Looks for due runs now and then, until the engine is gone.
@@ -210,9 +265,13 @@ async fn sweep(shared: &Arc<Shared>) -> Result<u64, String> {
     let Some(least_us) = retention.limits.least_us() else {
         return Ok(0);
     };
+    if retention.postponed().is_some() {
+        return Ok(0);
+    }
     let now = (shared.clock)();
     let words = |error: StoreError| error.to_string();
     let references = retention.references.lock().await;
+    read_references(shared, &references).await.map_err(words)?;
     let read = |reader: &dyn Reader| children(reader);
     let families = Arc::new(shared.readers.with(read).await.map_err(words)?);
     let mut sweep = Sweep {
@@ -262,6 +321,23 @@ async fn sweep(shared: &Arc<Shared>) -> Result<u64, String> {
     let roots = shared.readers.with(without_root).await.map_err(words)?;
     sweep.remove(roots).await?;
     Ok(sweep.removed)
+}
+
+/// Reads the ledger to its end to learn which blobs and parents its frames name, a page at a time. The
+/// first time that is the whole ledger, so it pauses in between.
+async fn read_references(
+    shared: &Arc<Shared>,
+    references: &Arc<Mutex<References>>,
+) -> Result<(), StoreError> {
+    loop {
+        let started = Instant::now();
+        let references = Arc::clone(references);
+        let advance = move |reader: &dyn Reader| references.lock().advance(reader, SCANNED_FRAMES);
+        if !shared.readers.with(advance).await? {
+            return Ok(());
+        }
+        tokio::time::sleep(started.elapsed()).await;
+    }
 }
 
 /// Every branch and recompute, by families.
@@ -323,7 +399,8 @@ impl Sweep<'_> {
             let removed = self.turn(&mut left).await?;
             self.removed += removed;
             if removed > 0 {
-                tokio::time::sleep(started.elapsed()).await;
+                let pause = started.elapsed() * PAUSE_FACTOR;
+                tokio::time::sleep(pause.min(MAX_PAUSE)).await;
             }
         }
         Ok(true)

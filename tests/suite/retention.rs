@@ -59,8 +59,14 @@ struct Desk {
 
 impl Desk {
     async fn new() -> Self {
+        Self::from(THEN).await
+    }
+
+    /// With a clock that begins there.
+    async fn from(then: u64) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let (time, clock) = moved();
+        time.store(then, Ordering::SeqCst);
         let kit = kit();
         let place = LedgerPlace::File(folder.path().join("ledger.db"));
         let lab = Lab::in_environment_at(place, &kit, KEEP, &[], Some(clock)).await;
@@ -188,6 +194,76 @@ async fn a_hold_outlives_the_engine() {
     lab.close().await;
 }
 
+/// A run that is due, and an engine that starts that many days later.
+async fn started_later(days: u64) -> (Lab, String, Arc<AtomicU64>, tempfile::TempDir) {
+    let desk = Desk::new().await;
+    let run = desk.run("w", json!({})).await;
+    let then = desk.time.load(Ordering::SeqCst);
+    let folder = desk.sound().await;
+    let (lab, time) = started(&folder, then + days * DAY).await;
+    (lab, run, time, folder)
+}
+
+async fn started(folder: &tempfile::TempDir, at: u64) -> (Lab, Arc<AtomicU64>) {
+    let (time, clock) = moved();
+    time.store(at, Ordering::SeqCst);
+    let place = LedgerPlace::File(folder.path().join("ledger.db"));
+    let lab = Lab::in_environment_at(place, &kit(), KEEP, &[], Some(clock)).await;
+    (lab, time)
+}
+
+/// A wrong clock must not delete what is to be kept, however often the engine is restarted with it.
+#[tokio::test]
+async fn nothing_is_removed_for_a_day_after_a_start_whose_clock_is_far_ahead() {
+    let (lab, run, _, folder) = started_later(15).await;
+    let health = lab.client.get("/health").await;
+    assert_eq!(health.status, 200, "{}", health.text());
+    let told = health.json()["retention"].as_str().unwrap().to_owned();
+    assert!(told.contains("the clock is 15 d ahead"), "{told}");
+    assert!(told.ends_with("24 h are left"), "{told}");
+    assert_eq!(lab.engine.orchestrator.remove_due_runs().await, Ok(0));
+    lab.close().await;
+    let hour = DAY / 24;
+    let (lab, time) = started(&folder, THEN + 15 * DAY + 20 * hour).await;
+    let told = lab.client.get("/health").await.json()["retention"].to_string();
+    assert!(told.contains(" h are left"), "{told}");
+    // The wall clock alone does not end it.
+    time.fetch_add(100 * DAY, Ordering::SeqCst);
+    assert_eq!(lab.engine.orchestrator.remove_due_runs().await, Ok(0));
+    assert_eq!(lab.client.get(&format!("/runs/{run}")).await.status, 200);
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn runs_are_removed_once_a_day_was_recorded_since_the_clock_was_ahead() {
+    let (lab, run, time, folder) = started_later(15).await;
+    let then = time.load(Ordering::SeqCst);
+    for _ in 0..2 {
+        time.fetch_add(DAY * 6 / 10, Ordering::SeqCst);
+        lab.client.run("w", json!({})).await;
+    }
+    lab.close().await;
+    let (lab, _) = started(&folder, then + DAY * 13 / 10).await;
+    assert_eq!(
+        lab.client.get("/health").await.json()["retention"],
+        Value::Null
+    );
+    let removed = async {
+        while lab.client.get(&format!("/runs/{run}")).await.status != 410 {
+            tokio::task::yield_now().await;
+        }
+    };
+    guarded("a removal", removed).await;
+    lab.close().await;
+    // A start within a day of the last frame has nothing to doubt either.
+    let (lab, _, _, _folder) = started_later(0).await;
+    assert_eq!(
+        lab.client.get("/health").await.json()["retention"],
+        Value::Null
+    );
+    lab.close().await;
+}
+
 #[tokio::test]
 async fn a_fork_keeps_its_parent_and_they_go_together() {
     let desk = Desk::new().await;
@@ -251,10 +327,12 @@ async fn an_archive_of_a_removed_run_verifies_and_so_does_one_of_all_that_is_lef
     let reader = SqliteReader::open(&path).unwrap();
     let before = export(&reader, &one).unwrap();
     drop(reader);
-    let clock: MicrosClock = Arc::new(move || Timestamp::from_micros(time + 15 * DAY));
+    let (clock_time, clock) = moved();
+    clock_time.store(time, Ordering::SeqCst);
     let (place, kit) = (LedgerPlace::File(path.clone()), kit());
     let lab = Lab::in_environment_at(place, &kit, KEEP, &[], Some(clock)).await;
     let removed = || async { lab.client.get(&format!("/runs/{run}")).await.status == 410 };
+    clock_time.fetch_add(15 * DAY, Ordering::SeqCst);
     lab.engine.orchestrator.remove_due_runs().await.unwrap();
     assert!(removed().await);
     lab.close().await;
@@ -321,24 +399,35 @@ fn left(path: &Path) -> usize {
     reader.list(&filter, None, 10_000).unwrap().rows.len()
 }
 
+/// Runs that are due, and runs that are not.
+const RUNS: usize = 80;
+const YOUNG_RUNS: usize = 12;
+
 #[tokio::test]
 async fn an_owner_that_is_killed_while_it_removes_leaves_whole_runs_only() {
-    let desk = Desk::new().await;
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let now = u64::try_from(now.unwrap().as_micros()).unwrap();
+    let desk = Desk::from(now - 11 * DAY).await;
     let run = async |at: usize| match at % 20 {
         0 => desk.run("w", big(&(at % 7).to_string())).await,
         _ => desk.run("w", json!({})).await,
     };
-    let runs = futures_util::future::join_all((0..300).map(run)).await;
+    let runs = futures_util::future::join_all((0..RUNS).map(run)).await;
     assert_eq!(desk.hold(&runs[7], false).await, 200);
+    // The ledger was in use since, so that its owners need not doubt their clock.
+    for _ in 0..YOUNG_RUNS {
+        desk.time.fetch_add(DAY * 9 / 10, Ordering::SeqCst);
+        desk.run("w", json!({})).await;
+    }
     let folder = desk.sound().await;
     let path = folder.path().join("ledger.db");
     let environment = folder.path().join("keep.env.yaml");
     std::fs::write(&environment, KEEP).unwrap();
     let (kit, environment) = (kit(), environment.to_str().unwrap().to_owned());
     let mut before = left(&path);
-    assert_eq!(before, 300);
+    assert_eq!(before, RUNS + YOUNG_RUNS);
     let mut kills = 0;
-    while before > 1 {
+    while before > 1 + YOUNG_RUNS {
         let process = Process::start(kit.dir.path(), &path, &[("KTSU_ENV", &environment)]);
         let removed = async {
             while left(&path) == before {
@@ -365,7 +454,7 @@ async fn an_owner_that_is_killed_while_it_removes_leaves_whole_runs_only() {
 #[tokio::test(flavor = "multi_thread")]
 async fn many_runs_are_aged_out_while_clients_invoke() {
     let desk = Desk::new().await;
-    let runs = campaign(2_000, 100_000);
+    let runs = campaign(320, 100_000);
     let invoke = async |client: &Client, count: usize| {
         for _ in 0..count {
             let answer = client.post("/invoke/w?wait=60", "{}").await;

@@ -61,6 +61,7 @@ pub(super) async fn health(
             state: ledger.as_str().to_owned(),
             why,
         },
+        retention: orchestrator.postponed_removals(),
     };
     (status, Json(health))
 }

@@ -128,6 +128,9 @@ pub struct Health {
     pub evidence: Evidence,
     /// The health of the ledger.
     pub ledger: LedgerHealth,
+    /// Why no run is removed at the moment, although some may be due.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retention: Option<String>,
 }
 
 /// The health of the ledger.
