@@ -38,6 +38,8 @@ mod effects;
 mod events;
 #[path = "suite/evidence/mod.rs"]
 mod evidence;
+#[path = "suite/expensive.rs"]
+mod expensive;
 #[path = "suite/exports.rs"]
 mod exports;
 #[path = "suite/far_away.rs"]

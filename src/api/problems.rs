@@ -96,7 +96,8 @@ pub(crate) fn invoke_error(refused: InvokeError) -> ProblemDetails {
     match refused {
         InvokeError::UnknownWorkflow => ErrorCode::WorkflowNotFound.into(),
         InvokeError::Params(found) => {
-            ProblemDetails::new(ErrorCode::InvalidParams, named(&found)).with_errors(found)
+            let code = code_of(&found, ErrorCode::InvalidParams);
+            ProblemDetails::new(code, named(&found)).with_errors(found)
         }
         InvokeError::NoRuntime(_) => problem(ErrorCode::RuntimeUnconfigured)
             .with_hint("start the orchestrator with --runtime-url"),
@@ -204,7 +205,7 @@ fn post_error(refused: PostError) -> ProblemDetails {
         PostError::NoSubject(_) => problem(ErrorCode::InvalidRequest)
             .with_hint("post the events about each object on their own"),
         PostError::Unfit { violations, .. } => {
-            problem(ErrorCode::PostRefused).with_errors(violations)
+            problem(code_of(&violations, ErrorCode::PostRefused)).with_errors(violations)
         }
         PostError::Rules(_) => {
             problem(ErrorCode::InvalidRunState).with_hint("use the ktsu version that recorded it")
@@ -271,6 +272,15 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
 }
 
 /// The first violation with its location, and the number of others.
+/// The code of a refusal by what a value breaks: one that takes too much to check has its own.
+fn code_of(found: &[event::Violation], otherwise: ErrorCode) -> ErrorCode {
+    let expensive = |first: &event::Violation| first.rule == ktsu_schema::TOO_EXPENSIVE;
+    match found.first().is_some_and(expensive) {
+        true => ErrorCode::SchemaTooExpensive,
+        false => otherwise,
+    }
+}
+
 fn named(found: &[event::Violation]) -> String {
     let Some(first) = found.first() else {
         return String::new();

@@ -134,6 +134,8 @@ error_codes! {
     NotAnObject = "not_an_object", 422, EXIT_COULD_NOT_RUN, "The body is not a JSON object";
     /// The params do not fit the workflow's schema.
     InvalidParams = "invalid_params", 422, EXIT_COULD_NOT_RUN, "The params do not fit the workflow's schema";
+    /// Checking a value against its schema would take too much.
+    SchemaTooExpensive = "schema_too_expensive", 422, EXIT_COULD_NOT_RUN, "The value takes too much to check";
     /// The run has no model calls that could be repeated, or not on this engine.
     NotRecomputable = "not_recomputable", 422, EXIT_COULD_NOT_RUN, "The run cannot be recomputed";
     /// What was recorded is damaged, or of a kind that this version does not understand.

@@ -35,6 +35,8 @@ macro_rules! fault_codes {
 fault_codes! {
     /// An agent step names a file that is not there.
     AgentNotFound = "agent-not-found",
+    /// A recursion of a schema comes to one definition at one place by two ways (a warning).
+    AmbiguousRecursion = "ambiguous-recursion",
     /// A webhook waits for approvals that nobody is asked for (a warning).
     ApprovalNeverAsked = "approval-never-asked",
     /// An entry of an allowlist is neither a name nor the beginning of one.

@@ -1,4 +1,5 @@
 mod invoked;
+mod schemas;
 mod servers;
 mod world_params;
 mod worlds;

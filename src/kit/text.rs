@@ -74,15 +74,40 @@ impl KitReader<'_> {
         compile: impl FnOnce(&CanonicalJson) -> Result<(), SchemaError>,
     ) -> Option<CanonicalJson> {
         let json = self.tree(node)?;
-        let judged = compile(&json).and_then(|()| defaults::check(&json.to_value()));
+        let document = json.to_value();
+        let judged = compile(&json).and_then(|()| defaults::check(&document));
         match judged {
-            Ok(()) => Some(json),
+            Ok(()) => {
+                self.recursions(node, &document);
+                Some(json)
+            }
             Err(error) => {
                 let words = format!("not a JSON Schema we can use: {}", error.message);
                 let place = node.at(&error.pointer).place;
                 self.fault(Fault::new(FaultCode::BadSchema, place, words));
                 None
             }
+        }
+    }
+
+    /// Where a recursion reaches one definition by two ways, a deep value is refused.
+    fn recursions(&mut self, node: &YamlNode, document: &serde_json::Value) {
+        for found in ktsu_schema::recursions_with_two_ways(document) {
+            let [one, other] = found.ways.each_ref().map(|way| node.at(way).place);
+            let definition = match found.definition.as_str() {
+                "" => "the whole schema".to_owned(),
+                pointer => format!("#{pointer}"),
+            };
+            let [first, second] = &found.ways;
+            let words = format!(
+                "a recursion comes to {definition} at one place by two ways: #{first} here, and \
+                 #{second} at {}:{}",
+                other.line, other.column
+            );
+            let hint = "a value nested deeply is refused with schema_too_expensive; give the \
+                        fields different names, or declare the field once";
+            let fault = Fault::new(FaultCode::AmbiguousRecursion, one, words).warning();
+            self.fault(fault.hint(hint));
         }
     }
 

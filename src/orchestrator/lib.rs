@@ -12,6 +12,7 @@
 //!
 //! After a crash, `startup` folds the recorded frames and the same core decides what comes next.
 
+mod blocking;
 pub mod clock;
 mod drain;
 mod effects;
@@ -353,7 +354,13 @@ impl Orchestrator {
             no_cache: request.no_cache,
             principal: request.principal,
         };
-        let created = admit::invocation(definition, invocation).map_err(InvokeError::from)?;
+        let params = definition.root().and_then(|root| root.params.as_ref());
+        let takes_long = params.is_some_and(|params| {
+            let schema = params.schema();
+            schema.exceeds(&invocation.body, blocking::MAX_SHARED_VISITS)
+        });
+        let created = blocking::block_if(takes_long, || admit::invocation(definition, invocation));
+        let created = created.map_err(InvokeError::from)?;
         begin_run(shared, "run_", definition, created, reply).await
     }
 
@@ -493,7 +500,9 @@ async fn begin_run(
     let stream = stream.map_err(|error| InvokeError::Internal(error.to_string()))?;
     let memo = Memo::default();
     let observed = ClockReading::now(&shared.clock);
-    let begun = turn::accept(definition, stream, created, observed.clock, &memo);
+    let begun = blocking::block_if(definition.checks_may_grow(), || {
+        turn::accept(definition, stream, created, observed.clock, &memo)
+    });
     let begun = begun.map_err(|broken| InvokeError::Internal(broken.to_string()));
     let (state, details, turn) = begun?;
     let details = (reply == ReplyAt::End).then_some(details);

@@ -28,6 +28,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::Shared;
+use super::blocking;
 use super::clock::{CLOCK_LOOK_INTERVAL, ClockReading};
 use super::human_commands::{CommandReply, HumanCommand};
 use super::registry::RunHandle;
@@ -479,12 +480,13 @@ impl RunTask {
     fn decide(&mut self, input: Vec<Draft>, at: Timestamp) -> Result<Turn, InvariantViolation> {
         let (definition, state, memo) = (&self.definition, &mut self.state, &self.memo);
         self.awaited.take_if(|caller| caller.is_abandoned());
-        match &mut self.awaited {
+        let awaited = &mut self.awaited;
+        blocking::block_if(definition.checks_may_grow(), || match awaited {
             Some(caller) => {
                 turn::apply_report(definition, &mut caller.noting(state), input, at, memo)
             }
             None => turn::apply_report(definition, state, input, at, memo),
-        }
+        })
     }
 
     /// Puts a turn with what is to be appended, and starts what need not wait for that.

@@ -29,7 +29,7 @@ pub(super) const UNTRUSTED: Bounds = Bounds {
 };
 
 /// Bytes that one pattern may take when it is compiled.
-const MAX_PATTERN_BYTES: usize = 1 << 20;
+pub(super) const MAX_PATTERN_BYTES: usize = 1 << 20;
 
 /// The most schemas inside one another, references followed.
 const MAX_OPEN: usize = 256;

@@ -5,25 +5,33 @@
 //! that would expand without end is refused before it is compiled.
 
 mod bounds;
+mod effort;
 mod messages;
 
+pub use effort::{MAX_STEPS, MAX_VISITS, MAX_VISITS_PER_PAIR, TwoWays};
 pub use messages::kind_of;
 
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use jsonschema::{PatternOptions, Retrieve, Uri, Validator};
+use effort::Effort;
+use jsonschema::{PatternOptions, Retrieve, Uri, ValidationError, Validator};
 use ktsu_ledger::CanonicalJson;
 use serde_json::Value;
 
 /// The most violations that are told at once.
 pub const MAX_VIOLATIONS: usize = 16;
 
+/// The rule that a value breaks which would take too much to check: the one violation there is then.
+/// It is also the code of the error.
+pub const TOO_EXPENSIVE: &str = "schema_too_expensive";
+
 /// A compiled JSON Schema, cheap to clone.
 #[derive(Clone)]
 pub struct Schema {
     validator: Arc<Validator>,
+    effort: Arc<Effort>,
 }
 
 /// Why a schema cannot be used: a boot error.
@@ -138,21 +146,19 @@ impl Schema {
             });
         }
         let most = bounds::check(schema, bounds)?;
-        let patterns = PatternOptions::regex().size_limit(most);
-        let validator = jsonschema::options()
-            .with_retriever(NoExternalReferences)
-            .with_pattern_options(patterns)
-            .build(schema)
-            .map_err(|error| SchemaError {
-                pointer: error.instance_path().as_str().to_owned(),
-                message: messages::of_schema(&error),
-            })?;
+        let validator = build(schema, most).map_err(|error| SchemaError {
+            pointer: error.instance_path().as_str().to_owned(),
+            message: messages::of_schema(&error),
+        })?;
+        let single = |schema: &Value| build(schema, most).ok();
         Ok(Self {
             validator: Arc::new(validator),
+            effort: Arc::new(Effort::of(schema, &single)),
         })
     }
 
-    /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places.
+    /// Every rule the value breaks, at most [`MAX_VIOLATIONS`], in order of their places. A value
+    /// that would take too much to check breaks [`TOO_EXPENSIVE`] and is not checked.
     pub fn check(&self, value: &Value) -> Vec<SchemaViolation> {
         self.check_without(value, &|_| false)
     }
@@ -160,6 +166,19 @@ impl Schema {
     /// As [`Schema::check`], where some fields of the value itself may be missing, whatever part of
     /// the schema requires them.
     pub fn check_without(
+        &self,
+        value: &Value,
+        may_lack: &dyn Fn(&str) -> bool,
+    ) -> Vec<SchemaViolation> {
+        match self.too_expensive(value) {
+            Some(refused) => vec![refused],
+            None => self.check_at_any_cost(value, may_lack),
+        }
+    }
+
+    /// As [`Schema::check_without`], whatever it takes: for values that were once recorded as
+    /// checked.
+    pub fn check_at_any_cost(
         &self,
         value: &Value,
         may_lack: &dyn Fn(&str) -> bool,
@@ -174,6 +193,42 @@ impl Schema {
         violations.dedup();
         violations
     }
+
+    /// Why a value is not checked, if it would take too much. It follows from schema and value alone.
+    pub fn too_expensive(&self, value: &Value) -> Option<SchemaViolation> {
+        let message = self.effort.refusal(value)?;
+        Some(SchemaViolation {
+            pointer: String::new(),
+            rule: TOO_EXPENSIVE.to_owned(),
+            message,
+        })
+    }
+
+    /// Whether what checking a value takes can grow faster than the value does.
+    pub fn is_counted(&self) -> bool {
+        self.effort.is_counted()
+    }
+
+    /// Whether checking a value makes more than so many visits of its subschemas.
+    pub fn exceeds(&self, value: &Value, visits: u64) -> bool {
+        self.effort.exceeds(value, visits)
+    }
+}
+
+/// Where a recursion of a schema comes to one definition at one place of a value by two ways: what
+/// checking such a value takes doubles with each level.
+pub fn recursions_with_two_ways(schema: &Value) -> Vec<TwoWays> {
+    let single = |schema: &Value| build(schema, bounds::MAX_PATTERN_BYTES).ok();
+    effort::two_ways(schema, &single)
+}
+
+/// The validator of a schema, each of whose patterns may take so many bytes.
+fn build(schema: &Value, pattern_bytes: usize) -> Result<Validator, ValidationError<'_>> {
+    let patterns = PatternOptions::regex().size_limit(pattern_bytes);
+    jsonschema::options()
+        .with_retriever(NoExternalReferences)
+        .with_pattern_options(patterns)
+        .build(schema)
 }
 
 impl fmt::Debug for Schema {

@@ -5,14 +5,45 @@ use ktsu_projections::run::reserved::is_reserved;
 use serde_json::Value;
 
 use super::rules::DecisionRules;
-pub use ktsu_schema::{MAX_VIOLATIONS, Schema, SchemaError, SchemaViolation};
+pub use ktsu_schema::{MAX_VIOLATIONS, Schema, SchemaError, SchemaViolation, TOO_EXPENSIVE};
+
+/// What a value breaks. Under rules that bound it, a value that would take too much is not checked.
+pub fn check(schema: &Schema, value: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
+    check_where(schema, value, &|_| false, rules)
+}
+
+fn check_where(
+    schema: &Schema,
+    value: &Value,
+    may_lack: &dyn Fn(&str) -> bool,
+    rules: DecisionRules,
+) -> Vec<SchemaViolation> {
+    match rules.bounds_validation() {
+        true => schema.check_without(value, may_lack),
+        false => schema.check_at_any_cost(value, may_lack),
+    }
+}
+
+/// The code of a failure whose first violation is of this rule.
+pub fn code_of(rule: &str, otherwise: &'static str) -> &'static str {
+    match rule {
+        TOO_EXPENSIVE => TOO_EXPENSIVE,
+        _ => otherwise,
+    }
+}
+
+/// The code of a failure by what a value breaks.
+pub fn code_of_first(found: &[SchemaViolation], otherwise: &'static str) -> &'static str {
+    let first = found.first();
+    first.map_or(otherwise, |first| code_of(&first.rule, otherwise))
+}
 
 /// Checks an output without its reserved fields: whatever part of the schema requires one, none is
 /// missing (decision R5).
 pub fn check_output(schema: &Schema, output: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
     match rules.reserved_fields_are_never_missing() {
-        true => schema.check_without(output, &is_reserved),
-        false => schema.check(output),
+        true => check_where(schema, output, &is_reserved, rules),
+        false => check(schema, output, rules),
     }
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use ktsu_ledger::CanonicalJson;
 use serde_json::{Map, Value};
 
-use super::airlock::{Schema, SchemaError, SchemaViolation};
+use super::airlock::{self, Schema, SchemaError, SchemaViolation};
 use super::defaults::{self, segment};
 use super::rules::DecisionRules;
 use ktsu_schema::{applies_reference_siblings, parts};
@@ -31,6 +31,11 @@ impl ParamsSchema {
             document: schema.to_value(),
             schema: Schema::compile(schema)?,
         })
+    }
+
+    /// The compiled schema itself.
+    pub fn schema(&self) -> &Schema {
+        &self.schema
     }
 
     /// The names listed as required at the top level that have no default.
@@ -174,7 +179,7 @@ pub fn without_nulls(
     rules: DecisionRules,
 ) {
     if rules.nulls_are_absence() {
-        return without_refused_nulls(schema, body, filled);
+        return without_refused_nulls(schema, body, filled, rules);
     }
     if let (Some(schema), Value::Object(members)) = (schema, body) {
         let required = schema.required();
@@ -188,7 +193,12 @@ pub fn without_nulls(
 ///
 /// A rule that names the place of a null does not allow it. Where the schema has alternatives, none
 /// does, and what counts is whether the whole is refused with a null and not without it.
-pub fn without_refused_nulls(schema: Option<&ParamsSchema>, body: &mut Value, filled: &[String]) {
+pub fn without_refused_nulls(
+    schema: Option<&ParamsSchema>,
+    body: &mut Value,
+    filled: &[String],
+    rules: DecisionRules,
+) {
     let (Some(schema), Value::Object(members)) = (schema, &mut *body) else {
         return;
     };
@@ -199,7 +209,10 @@ pub fn without_refused_nulls(schema: Option<&ParamsSchema>, body: &mut Value, fi
     nulls.retain(|at| body.pointer(at) == Some(&Value::Null));
     // A schema tells of so many violations at a time; each round leaves out at least one null.
     while !nulls.is_empty() {
-        let found = schema.schema.check(body);
+        let found = airlock::check(&schema.schema, body, rules);
+        if airlock::code_of_first(&found, "") == airlock::TOO_EXPENSIVE {
+            return;
+        }
         let refused = |at: &String| found.iter().any(|one| one.pointer == **at);
         let (out, rest): (Vec<_>, Vec<_>) = nulls.into_iter().partition(refused);
         nulls = rest;
@@ -207,17 +220,23 @@ pub fn without_refused_nulls(schema: Option<&ParamsSchema>, body: &mut Value, fi
             break;
         }
     }
-    try_without(schema, body, nulls);
+    try_without(schema, body, nulls, rules);
 }
 
 /// Leaves out nulls with which the whole is refused and without which it is not.
-fn try_without(schema: &ParamsSchema, body: &mut Value, mut nulls: Vec<String>) {
+fn try_without(
+    schema: &ParamsSchema,
+    body: &mut Value,
+    mut nulls: Vec<String>,
+    rules: DecisionRules,
+) {
     nulls.truncate(MAX_TRIES);
     if nulls.is_empty() {
         return;
     }
     let broken = |body: &Value| {
-        let resolved = resolve(Some(schema), body.clone(), DecisionRules::NEWEST);
+        let bounded = rules.bounds_validation();
+        let resolved = resolve_within(Some(schema), body.clone(), DecisionRules::NEWEST, bounded);
         resolved.map_or_else(|found| found.len(), |_| 0)
     };
     let mut most = broken(body);
@@ -285,10 +304,35 @@ struct SecretScan {
 ///
 /// Refuses a body that is no object and whatever breaks the schema. A default counts as present;
 /// an optional param without one stays absent.
+///
+/// # Errors
+/// What breaks the schema.
 pub fn resolve(
+    schema: Option<&ParamsSchema>,
+    body: Value,
+    rules: DecisionRules,
+) -> Result<Value, Vec<SchemaViolation>> {
+    resolve_within(schema, body, rules, rules.bounds_validation())
+}
+
+/// As [`resolve`], of params that come from outside just now: whatever rules the run has, they are
+/// refused if they would take too much to check.
+///
+/// # Errors
+/// What breaks the schema.
+pub fn resolve_given(
+    schema: Option<&ParamsSchema>,
+    body: Value,
+    rules: DecisionRules,
+) -> Result<Value, Vec<SchemaViolation>> {
+    resolve_within(schema, body, rules, true)
+}
+
+fn resolve_within(
     schema: Option<&ParamsSchema>,
     mut body: Value,
     rules: DecisionRules,
+    bounded: bool,
 ) -> Result<Value, Vec<SchemaViolation>> {
     if !body.is_object() {
         return Err(vec![SchemaViolation {
@@ -301,7 +345,10 @@ pub fn resolve(
         return Ok(body);
     };
     defaults::fill(&params.document, &mut body, rules).map_err(|refused| vec![refused])?;
-    let violations = params.schema.check(&body);
+    let violations = match bounded {
+        true => params.schema.check(&body),
+        false => params.schema.check_at_any_cost(&body, &|_| false),
+    };
     if violations.is_empty() {
         Ok(body)
     } else {
@@ -398,7 +445,7 @@ mod tests {
             "one": null, "two": null, "ref": null, "either": null, "undeclared": null,
             "in": {"a/b": null, "c": null}});
         let filled = ["/in/a~1b", "/list/1", "/whole"].map(str::to_owned);
-        without_refused_nulls(Some(&schema), &mut body, &filled);
+        without_refused_nulls(Some(&schema), &mut body, &filled, DecisionRules::NEWEST);
         // The null at `c` was written by nobody's template: it is part of a value.
         let left = json!({"any": null, "list": [1, null], "maybe": null, "two": null,
             "in": {"c": null}});
@@ -416,7 +463,7 @@ mod tests {
         let schema = ParamsSchema::compile(&schema).unwrap();
         let nulls: Map<String, Value> = names.into_iter().map(|name| (name, Value::Null)).collect();
         let mut body = Value::Object(nulls);
-        without_refused_nulls(Some(&schema), &mut body, &[]);
+        without_refused_nulls(Some(&schema), &mut body, &[], DecisionRules::NEWEST);
         assert_eq!(body, json!({}));
     }
 
@@ -427,7 +474,7 @@ mod tests {
                 ParamsSchema::compile(&CanonicalJson::from_value(&schema).unwrap()).unwrap();
             let filled: Vec<String> = filled.iter().map(|at| (*at).to_owned()).collect();
             let mut body = body;
-            without_refused_nulls(Some(&schema), &mut body, &filled);
+            without_refused_nulls(Some(&schema), &mut body, &filled, DecisionRules::NEWEST);
             body
         };
         let string = json!({"type": "string"});

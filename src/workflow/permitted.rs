@@ -68,9 +68,10 @@ pub fn check_inputs(
             | OutcomeCommand::Suspend { .. }
             | OutcomeCommand::Emit { .. } => "the input".to_owned(),
         };
+        let code = crate::airlock::code_of_first(&found, "invalid_params");
         let first = rules.first_violation(found);
         let words = format!("{which} of {name:?} does not fit its params{first}");
-        return Err(("invalid_params", words));
+        return Err((code, words));
     }
     Ok(())
 }

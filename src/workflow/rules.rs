@@ -115,6 +115,12 @@ impl DecisionRules {
         self.0 >= 4
     }
 
+    /// Whether a value that would take too much to check is refused. Under earlier rules every value
+    /// is checked, whatever that takes.
+    pub fn bounds_validation(self) -> bool {
+        self.0 >= 6
+    }
+
     /// Whether commands of an outcome may run workflows. Under earlier rules such commands fail their
     /// step.
     pub fn runs_workflows_of_commands(self) -> bool {
@@ -165,6 +171,8 @@ mod tests {
     fn commands_are_carried_out_from_rules_4_on() {
         let carries_out = |rules| DecisionRules(rules).carries_out_commands();
         assert_eq!([1, 2, 3, 4].map(carries_out), [false, false, false, true]);
+        let bounds = |rules| DecisionRules(rules).bounds_validation();
+        assert_eq!([5, 6].map(bounds), [false, true]);
         let runs = |rules| DecisionRules(rules).runs_workflows_of_commands();
         assert_eq!([4, 5].map(runs), [false, true]);
     }

@@ -232,7 +232,12 @@ async fn an_unfinished_run_of_rules_nobody_knows_is_listed_and_left_alone() {
 }
 
 /// A run begun under these rules: the first frame of one, recorded as if it were of them.
-async fn decided(kit: &KitDir, workflow: &str, body: Value, rules: u32) -> (Value, Vec<Frame>) {
+pub(crate) async fn decided(
+    kit: &KitDir,
+    workflow: &str,
+    body: Value,
+    rules: u32,
+) -> (Value, Vec<Frame>) {
     let lab = Lab::new(kit, &[KEY]).await;
     let run = lab.client.invoke(workflow, body).await;
     lab.client.ended(&run).await;

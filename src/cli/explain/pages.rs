@@ -10,6 +10,7 @@ macro_rules! pages {
 pub(super) const PAGES: &[(&str, &str)] = &pages![
     "agent-not-found",
     "agent_failed",
+    "ambiguous-recursion",
     "ambiguous_id",
     "approval-never-asked",
     "approval_already_decided",
@@ -121,6 +122,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "runtime_refused",
     "runtime_unconfigured",
     "same-token",
+    "schema_too_expensive",
     "schema_violation",
     "secret-not-allowed",
     "secret_in_prompt",

@@ -18,6 +18,7 @@ use ktsu_projections::world::derivation::GOAL_ACTOR;
 use ktsu_workflow::definition::{CompiledWorlds, Definition};
 use ktsu_workflow::next::dropped_outputs;
 use ktsu_workflow::replay::Definitions;
+use ktsu_workflow::rules::DecisionRules;
 
 use super::content::too_large;
 use super::reading::EvidenceArchive;
@@ -208,6 +209,7 @@ impl<'d> RunWorldCheck<'d> {
         Outputs {
             worlds,
             responding,
+            rules: self.state.as_ref().map(DecisionRules::of),
             fired: &self.fired,
         }
     }

@@ -9,10 +9,12 @@ use ktsu_ledger::event::{
 use ktsu_projections::world::derivation::{GOAL_ACTOR, relation_id};
 use ktsu_projections::world::responding::{Firing, OutputPlace};
 use ktsu_projections::world::{Responding, Trigger, TriggerKey, TriggerSubject, object};
+use ktsu_workflow::airlock;
 use ktsu_workflow::definition::{
     CompiledAsk, CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse, CompiledWorlds,
 };
 use ktsu_workflow::reserved::{self, ReservedEnd};
+use ktsu_workflow::rules::DecisionRules;
 
 const UNDECLARED: &str = "its type is not declared";
 const ASKED_FOR_NOTHING: &str = "its model asked that nothing be made of its reply";
@@ -33,6 +35,8 @@ pub(super) struct Outputs<'a> {
     pub(super) worlds: &'a CompiledWorlds,
     /// Before the frame that is looked at.
     pub(super) responding: &'a Responding,
+    /// The decision rules of the run.
+    pub(super) rules: Option<DecisionRules>,
     pub(super) fired: &'a [ReactingCandidate],
 }
 
@@ -209,7 +213,8 @@ impl Outputs<'_> {
             false => data.to_value(),
         };
         wrong_if(!data.is_object(), "its data is not an object")?;
-        let broken = schema.is_some_and(|schema| !schema.check(&data).is_empty());
+        let rules = self.rules.unwrap_or(DecisionRules::NEWEST);
+        let broken = schema.is_some_and(|schema| !airlock::check(schema, &data, rules).is_empty());
         wrong_if(broken, "its data does not fit the schema of its type")
     }
 

@@ -6,6 +6,7 @@ use ktsu_projections::run::Spend;
 use ktsu_projections::run::steer::{StopKind, is_agent_request};
 
 use super::{Message, ReportMessage, ReportOutcome, RunTask};
+use crate::blocking;
 use crate::human_commands::{CommandError, CommandReceipt, CommandReply, HumanCommand};
 use crate::reports;
 use crate::tools;
@@ -111,7 +112,10 @@ impl RunTask {
         let input = match command {
             HumanCommand::Post(command) => return self.take_post(command, now),
             HumanCommand::Overlay(overlay) => {
-                intervention::overlay_of_run(&self.definition, &self.state, overlay)
+                let (definition, state) = (&self.definition, &self.state);
+                blocking::block_if(definition.checks_may_grow(), || {
+                    intervention::overlay_of_run(definition, state, overlay)
+                })
             }
             HumanCommand::Resume {
                 raise: Some(raise),
@@ -168,7 +172,11 @@ impl RunTask {
         command: PostCommand,
         now: Timestamp,
     ) -> Result<Result<CommandReceipt, CommandError>, InvariantViolation> {
-        let (seq, n) = match post::post(&self.definition, &self.state, command) {
+        let (definition, state) = (&self.definition, &self.state);
+        let posted = blocking::block_if(definition.checks_may_grow(), || {
+            post::post(definition, state, command)
+        });
+        let (seq, n) = match posted {
             Err(refused) => return Ok(Err(refused.into())),
             Ok(PostAdmission::Repeated { n, first }) => (first, n),
             Ok(PostAdmission::New { n, drafts }) => {

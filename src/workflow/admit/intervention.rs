@@ -198,6 +198,11 @@ fn output_violations(
     let (Some(compiled), Some(plan)) = (compiled, plan) else {
         return Vec::new();
     };
+    // Whatever rules the run has: the output is new.
+    let own = compiled.checked_part(output);
+    if let Some(refused) = own.and_then(|(schema, part)| schema.too_expensive(part)) {
+        return vec![refused];
+    }
     let mut found = compiled.check_output(output, rules);
     match &plan.work {
         StepWork::Agent(agent) => {
@@ -206,6 +211,16 @@ fn output_violations(
                 .get(&agent.file)
                 .map(|agent| &agent.output);
             let Some(schema) = schema else { return found };
+            let parts = output.get("results").and_then(Value::as_array);
+            let whole = std::slice::from_ref(output);
+            let parts = agent
+                .for_each
+                .as_ref()
+                .and(parts)
+                .map_or(whole, |list| list);
+            if let Some(refused) = parts.iter().find_map(|part| schema.too_expensive(part)) {
+                return vec![refused];
+            }
             match (&agent.for_each, output.get("results")) {
                 (None, _) => found.extend(airlock::check_output(schema, output, rules)),
                 // What failed or was skipped stands among the results as a marker.
@@ -473,7 +488,7 @@ fn changed_params(
     if let Some(found) = secrets.filter(|found| !found.is_empty()) {
         return Err(InterventionError::Params(violations(found)));
     }
-    let resolved = params::resolve(root.params.as_ref(), params, DecisionRules::of(state));
+    let resolved = params::resolve_given(root.params.as_ref(), params, DecisionRules::of(state));
     let resolved = resolved.map_err(|found| InterventionError::Params(violations(found)))?;
     let json = CanonicalJson::from_value(&resolved).map_err(|_| InterventionError::TooDeep)?;
     Ok((json != state.created().params).then_some(json))

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::server::CompiledServer;
 use super::{CompileErrors, output_schema, params_schema, text};
-use crate::airlock::{Schema, SchemaViolation};
+use crate::airlock::{self, Schema, SchemaViolation};
 use crate::expression::{EvaluationError, NameLookup, Root, from_value};
 use crate::params::{self, ParamsSchema};
 use crate::rules::DecisionRules;
@@ -107,6 +107,13 @@ impl CompiledAgent {
         })
     }
 
+    /// Of its output, its params, and the fields that it promises.
+    pub(super) fn schemas(&self) -> impl Iterator<Item = &Schema> {
+        let params = self.params.as_ref().map(ParamsSchema::schema);
+        let promised = self.promised.as_ref();
+        [&self.output].into_iter().chain(params).chain(promised)
+    }
+
     /// Whether a param is kept from every prompt.
     pub fn is_secret(&self, param: &str) -> bool {
         self.secret.contains(param)
@@ -119,9 +126,9 @@ impl CompiledAgent {
 
     /// What an output lacks that this agent, one of those that come with ktsu, gives with each, and
     /// what of that is not what its schema says. `output` still has its reserved fields.
-    pub fn missing_reserved(&self, output: &Value) -> Vec<SchemaViolation> {
+    pub fn missing_reserved(&self, output: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
         let promised = self.promised.as_ref();
-        promised.map_or_else(Vec::new, |promised| promised.check(output))
+        promised.map_or_else(Vec::new, |promised| airlock::check(promised, output, rules))
     }
 
     /// The params as the agent gets them: nulls left out where the schema does not allow them
@@ -144,7 +151,7 @@ impl CompiledAgent {
             }
         }
         if rules.nulls_are_absence() {
-            params::without_refused_nulls(self.params.as_ref(), &mut given, filled);
+            params::without_refused_nulls(self.params.as_ref(), &mut given, filled, rules);
         }
         let mut given = match given {
             Value::Object(members) => members,

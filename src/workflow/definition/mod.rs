@@ -48,6 +48,8 @@ pub struct Definition {
     pub agents: BTreeMap<String, CompiledAgent>,
     /// See [`Definition::at_rest`].
     worlds: OnceLock<Option<CompiledWorlds>>,
+    /// See [`Definition::checks_may_grow`].
+    checks_may_grow: bool,
 }
 
 /// One workflow, compiled.
@@ -67,6 +69,25 @@ pub struct CompiledWorkflow {
 
 /// What is wrong where, in words.
 pub type CompileErrors = Vec<(String, String)>;
+
+/// Whether what checking values takes can grow faster than they do, for any schema.
+fn checks_may_grow<'d>(
+    workflows: impl IntoIterator<Item = &'d CompiledWorkflow>,
+    agents: impl IntoIterator<Item = &'d CompiledAgent>,
+    worlds: Option<&CompiledWorlds>,
+) -> bool {
+    let of_workflow = |workflow: &CompiledWorkflow| {
+        let params = workflow.params.as_ref().map(ParamsSchema::schema);
+        let output = workflow.output.as_ref();
+        let output = output.and_then(|(_, schema)| schema.as_ref());
+        let mut steps = workflow.steps.iter().filter_map(CompiledStep::schema);
+        params.into_iter().chain(output).any(Schema::is_counted) || steps.any(Schema::is_counted)
+    };
+    let of_agent = |agent: &CompiledAgent| agent.schemas().any(Schema::is_counted);
+    workflows.into_iter().any(of_workflow)
+        || agents.into_iter().any(of_agent)
+        || worlds.is_some_and(|worlds| worlds.schemas().any(Schema::is_counted))
+}
 
 impl Definition {
     /// Compiles a plan, or says everything that is wrong with it.
@@ -114,7 +135,10 @@ impl Definition {
         let digest = blake3::hash(json.as_str().as_bytes()).to_hex().to_string();
         let outline = Outline::of(plan.clone());
         let outline = outline.map_err(|bad| vec![("plan".to_owned(), bad.to_string())])?;
+        let compiled = workflows.values().filter_map(OnceLock::get).flatten();
+        let checks_may_grow = checks_may_grow(compiled, agents.values(), worlds.as_ref());
         Ok(Self {
+            checks_may_grow,
             plan,
             json,
             digest,
@@ -135,6 +159,11 @@ impl Definition {
             .for_each(|compiled| *compiled = OnceLock::new());
         self.worlds = OnceLock::new();
         self
+    }
+
+    /// Whether checking a value against one of its schemas can take far longer than its size says.
+    pub fn checks_may_grow(&self) -> bool {
+        self.checks_may_grow
     }
 
     /// The root workflow.

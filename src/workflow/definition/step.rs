@@ -83,13 +83,22 @@ impl CompiledStep {
     /// The output of a transform is `{"result": value}`: a schema that requires `result` checks
     /// the object, any other checks the value.
     pub fn check_output(&self, output: &Value, rules: DecisionRules) -> Vec<SchemaViolation> {
-        let Some(schema) = &self.schema else {
-            return Vec::new();
-        };
-        match output.get("result").filter(|_| self.judges_result) {
-            Some(result) => crate::airlock::check_output(schema, result, rules),
-            None => crate::airlock::check_output(schema, output, rules),
-        }
+        let checked = self.checked_part(output);
+        checked.map_or_else(Vec::new, |(schema, part)| {
+            crate::airlock::check_output(schema, part, rules)
+        })
+    }
+
+    /// The step's own schema.
+    pub fn schema(&self) -> Option<&Schema> {
+        self.schema.as_ref()
+    }
+
+    /// The step's own schema, and the part of an output that it checks.
+    pub fn checked_part<'o>(&self, output: &'o Value) -> Option<(&Schema, &'o Value)> {
+        let schema = self.schema.as_ref()?;
+        let result = output.get("result").filter(|_| self.judges_result);
+        Some((schema, result.unwrap_or(output)))
     }
 
     /// Every name its condition and its work mention.

@@ -118,6 +118,13 @@ impl CompiledWorld {
 }
 
 impl CompiledWorlds {
+    /// Of the data of its objects and relations.
+    pub(super) fn schemas(&self) -> impl Iterator<Item = &Schema> {
+        let relations = self.relations.values();
+        let relations = relations.filter_map(|relation| relation.schema.as_ref());
+        self.objects.values().flatten().chain(relations)
+    }
+
     /// Compiles the worlds of a plan; nothing if there are none. What is wrong is added to `faults`.
     pub fn compile(
         plans: &BTreeMap<String, Arc<WorldPlan>>,

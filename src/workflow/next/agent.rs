@@ -293,12 +293,13 @@ impl StepContext<'_> {
         let input = names.recorded_inputs("/params", &rendered);
         let params = agent.params(rendered.value, &filled, rules);
         let params = params.map_err(|found| {
+            let code = crate::airlock::code_of_first(&found, "invalid_params");
             let first = self.first_violation(found);
             let words = format!(
                 "step \"{}\" does not fit the params of agent \"{}\"{first}",
                 step.id, agent.file.name
             );
-            failed("invalid_params", words)
+            failed(code, words)
         })?;
         let servers = servers::server_specs(agent, &params, rules)?;
         let prompts = agent.prompts(params, rules);

@@ -110,13 +110,14 @@ fn child_params(
     let schema = child.and_then(|child| child.params.as_ref());
     params::without_nulls(schema, &mut body, filled, rules);
     let resolved = params::resolve(schema, body, rules).map_err(|found| {
+        let code = crate::airlock::code_of_first(&found, "invalid_params");
         let first = found
             .first()
             .map(|first| message_at(&first.message, &first.pointer));
         let first = first.unwrap_or_default();
         let responder = &task.responder;
         let words = format!("responder {responder} does not fit the params of {workflow}: {first}");
-        ("invalid_params", words)
+        (code, words)
     })?;
     let Value::Object(members) = resolved else {
         return Ok(BTreeMap::new());

@@ -117,9 +117,10 @@ impl StepContext<'_> {
         let given = body.clone();
         let resolved = params::resolve(schema, body, self.rules());
         let resolved = resolved.map_err(|found| {
+            let code = crate::airlock::code_of_first(&found, "invalid_params");
             let first = self.first_violation(found);
             WorkOutcome::failed(
-                "invalid_params",
+                code,
                 format!(
                     "workflow step \"{}\" does not fit the params of its child{first}",
                     step.id
@@ -249,7 +250,8 @@ impl StepContext<'_> {
                 "air-lock validation failed on the output of workflow \"{}\": {what}",
                 self.workflow.plan.name
             );
-            return Err(("schema_violation", message));
+            let code = crate::airlock::code_of(&first.rule, "schema_violation");
+            return Err((code, message));
         }
         Ok((output, place))
     }

@@ -370,7 +370,7 @@ impl StepDecision<'_> {
         }
         if let Some(first) = errors.iter().flatten().next() {
             let (code, message) = (
-                "schema_violation",
+                super::airlock::code_of(&first.rule, "schema_violation"),
                 settle::air_lock_message(self.step, None, first),
             );
             let failed = match output {

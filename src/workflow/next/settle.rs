@@ -292,8 +292,9 @@ impl StepDecision<'_> {
             violations(crate::airlock::check_output(&agent.output, &clean, rules))
         });
         if errors.is_empty() && rules.requires_first_party_reserved_fields() {
-            errors =
-                agent.map_or_else(Vec::new, |agent| violations(agent.missing_reserved(output)));
+            errors = agent.map_or_else(Vec::new, |agent| {
+                violations(agent.missing_reserved(output, rules))
+            });
         }
         if errors.is_empty() && item.is_none() {
             errors = violations(self.step.check_output(&clean, rules));
@@ -313,7 +314,7 @@ impl StepDecision<'_> {
         match errors.first() {
             Some(first) => TaskVerdict::Fail {
                 failed: WorkOutcome::failed(
-                    "schema_violation",
+                    crate::airlock::code_of(&first.rule, "schema_violation"),
                     air_lock_message(self.step, item, first),
                 ),
                 raw: Some("/outcome/output"),

@@ -79,7 +79,7 @@ pub(crate) fn evaluate(ask: &CompiledAsk, outcome: &Value, rules: DecisionRules)
             let end = match found.first() {
                 None => ReplyEnd::Output(clean),
                 Some(first) => ReplyEnd::Failed {
-                    code: "schema_violation".to_owned(),
+                    code: crate::airlock::code_of(&first.rule, "schema_violation").to_owned(),
                     message: ktsu_schema::message_at(&first.message, &first.path),
                 },
             };

@@ -15,10 +15,11 @@ use serde_json::{Map, Value};
 
 use super::names::{ResponderNames, shown};
 use super::{RespondContext, Response, actor, output_key};
-use crate::airlock::Schema;
+use crate::airlock::{self, Schema};
 use crate::definition::{CompiledEntry, CompiledMake};
 use crate::expression::{EvaluationError, from_json, truthy};
 use crate::next::{clipped, violations};
+use crate::rules::DecisionRules;
 use crate::template::{Template, text_of};
 use crate::world::MAX_ID_CHARS;
 
@@ -241,7 +242,12 @@ impl Maker<'_> {
             kind: kind.to_owned(),
             post: None,
         });
-        let event = Some(checked(schema, &value, within_limits(event)?)?);
+        let event = Some(checked(
+            schema,
+            &value,
+            within_limits(event)?,
+            self.context.rules,
+        )?);
         Ok(Made { event, shown })
     }
 
@@ -276,7 +282,12 @@ impl Maker<'_> {
         let merged = object::merge(&before.data, &patch);
         let shown = shown(&id, &before.kind, from_json(&merged), []);
         let schema = self.context.worlds.object(&before.kind).flatten();
-        let event = Some(checked(schema, &merged.to_value(), event)?);
+        let event = Some(checked(
+            schema,
+            &merged.to_value(),
+            event,
+            self.context.rules,
+        )?);
         Ok(Made { event, shown })
     }
 
@@ -294,7 +305,7 @@ impl Maker<'_> {
         if let Some(message) = wrong {
             return Err(rejected("schema_violation", message, Vec::new(), event));
         }
-        let event = Some(checked(schema, &value, event)?);
+        let event = Some(checked(schema, &value, event, self.context.rules)?);
         Ok(Made { event, shown })
     }
 
@@ -465,14 +476,15 @@ fn checked(
     schema: Option<&Schema>,
     value: &Value,
     event: WorldEvent,
+    rules: DecisionRules,
 ) -> Result<WorldEvent, Refused> {
-    let found = schema.map_or_else(Vec::new, |schema| schema.check(value));
+    let found = schema.map_or_else(Vec::new, |schema| airlock::check(schema, value, rules));
     let Some(first) = found.first() else {
         return Ok(event);
     };
     let message = ktsu_schema::message_at(&first.message, &first.pointer);
     Err(rejected(
-        "schema_violation",
+        airlock::code_of(&first.rule, "schema_violation"),
         message,
         violations(found),
         event,

@@ -1,0 +1,145 @@
+//! How much checking a value takes, counted before it is checked.
+//!
+//! A schema whose recursion reaches one definition at one place by two ways doubles the work with
+//! each level of a value, so that a few hundred bytes take hours. How much of that a validator does
+//! depends on what it remembers and in which order it looks. What is refused must not: it is counted
+//! here, by a walk over the schema and the value together.
+//!
+//! - A **visit** is one subschema applied to one place of the value, as a validator without memory
+//!   applies it: every branch of every combination, whatever the others say.
+//! - A **pair** is a subschema and a place that are visited at least once.
+//! - A **step** is one unit of what a visit costs beyond itself: a byte of text times the size of
+//!   the pattern that it is held against, a value compared by `uniqueItems`, a member of an object.
+//!
+//! ```text
+//! builder reads a document
+//! graph   the subschemas of a document, and what each applies to the same place and below
+//! text    what a pattern or a length costs for a byte of text
+//! walk    visits, pairs and steps of one value
+//! ways    where a recursion comes to one definition at one place by two ways
+//! ```
+
+mod builder;
+mod graph;
+mod text;
+mod walk;
+mod ways;
+
+use jsonschema::Validator;
+use serde_json::Value;
+
+pub use ways::TwoWays;
+pub(crate) use ways::two_ways;
+
+use graph::{Graph, MAX_PATHS};
+use walk::Count;
+
+/// So many visits are always made.
+pub const MAX_VISITS: u64 = 10_000;
+
+/// So many visits of each pair are always made: a long list has one of each item.
+pub const MAX_VISITS_PER_PAIR: u64 = 16;
+
+/// The most steps of `pattern`, of lengths and formats, and of `uniqueItems`.
+pub const MAX_STEPS: u64 = 1 << 24;
+
+/// The most pairs that are counted.
+const MAX_PAIRS: u64 = 1 << 24;
+
+/// What checking values against one schema takes.
+#[derive(Debug)]
+pub(crate) struct Effort {
+    graph: Graph,
+}
+
+impl Effort {
+    /// Of a schema that compiles. `single` compiles a schema of its own, for the patterns of names.
+    pub(crate) fn of(document: &Value, single: &dyn Fn(&Value) -> Option<Validator>) -> Self {
+        let graph = Graph::of(document, single);
+        Self { graph }
+    }
+
+    /// Why a value is not checked: in our words, without what the value holds.
+    pub(crate) fn refusal(&self, value: &Value) -> Option<String> {
+        if self.is_plain_for(value) {
+            return None;
+        }
+        let count = walk::count(&self.graph, value, MAX_PAIRS);
+        refused(&count)
+    }
+
+    /// Whether values are counted one by one.
+    pub(crate) fn is_counted(&self) -> bool {
+        !self.graph.paths_are_few()
+    }
+
+    /// Whether checking a value makes more than so many visits.
+    pub(crate) fn exceeds(&self, value: &Value, visits: u64) -> bool {
+        if self.graph.paths_are_few() {
+            let (values, _) = walk::size(value);
+            if values.saturating_mul(self.graph.paths()) <= visits {
+                return false;
+            }
+        }
+        let count = walk::count(&self.graph, value, visits);
+        count.ended_early || count.visits > visits || count.steps > MAX_STEPS
+    }
+
+    /// Whether no value of this size can take too much: without a recursion, each place is visited
+    /// by each subschema as often as there are paths to it.
+    fn is_plain_for(&self, value: &Value) -> bool {
+        if !self.graph.paths_are_few() {
+            return false;
+        }
+        if self.graph.steps_per_byte() == 0 {
+            return true;
+        }
+        let (values, bytes) = walk::size(value);
+        let size = values.saturating_add(bytes);
+        self.graph.steps_per_byte().saturating_mul(size) <= MAX_STEPS
+    }
+
+    #[cfg(test)]
+    fn count(&self, value: &Value) -> Count {
+        walk::count(&self.graph, value, MAX_PAIRS)
+    }
+}
+
+fn refused(count: &Count) -> Option<String> {
+    let Count {
+        visits,
+        pairs,
+        steps,
+        ended_early,
+    } = *count;
+    if ended_early {
+        return Some(format!(
+            "checking this value takes more than {MAX_PAIRS} visits; send less at a time"
+        ));
+    }
+    let most = MAX_VISITS_PER_PAIR.saturating_mul(pairs);
+    if visits > MAX_VISITS && visits > most {
+        let visits = match visits {
+            u64::MAX => "visits without end".to_owned(),
+            visits => format!("{visits} visits"),
+        };
+        return Some(format!(
+            "checking this value takes {visits} of {pairs} pairs of subschema and place; \
+             ktsu validate names where the schema comes to one definition by two ways"
+        ));
+    }
+    (steps > MAX_STEPS).then(|| {
+        format!(
+            "checking this value against pattern, lengths and uniqueItems takes more than \
+             {MAX_STEPS} steps; send shorter texts or lists, or bound them with maxLength and \
+             maxItems and a smaller pattern"
+        )
+    })
+}
+
+const _: () = assert!(MAX_PATHS == MAX_VISITS_PER_PAIR);
+
+#[cfg(test)]
+mod random_tests;
+#[cfg(test)]
+mod tests;
