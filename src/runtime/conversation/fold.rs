@@ -146,12 +146,24 @@ impl Conversation {
                 text,
             },
             (Purpose::Repair, None) => {
-                let words = "neither the reply nor its repair is a JSON object";
-                ConversationStage::Ended(end::unusable("output_invalid", words, text))
+                let mut words = "neither the reply nor its repair is a JSON object".to_owned();
+                if let Some(number) = reply::unkept_number(&text) {
+                    words = format!(
+                        "neither the reply nor its repair is kept: {}",
+                        number.words()
+                    );
+                }
+                ConversationStage::Ended(end::unusable("output_invalid", &words, text))
             }
             (Purpose::Reflect, None) => {
-                let words = "the reply of the reflection is not a JSON object";
-                ConversationStage::Ended(end::unusable("reflect_output_invalid", words, text))
+                let mut words = "the reply of the reflection is not a JSON object".to_owned();
+                if let Some(number) = reply::unkept_number(&text) {
+                    words = format!(
+                        "the reply of the reflection is not kept: {}",
+                        number.words()
+                    );
+                }
+                ConversationStage::Ended(end::unusable("reflect_output_invalid", &words, text))
             }
         }
     }

@@ -323,6 +323,18 @@ fn ends_say_why() {
         (unrepaired.end.reason.as_str(), unrepaired.asked.len()),
         ("error", 2)
     );
+    let unkept = live(
+        &World {
+            repair: Ok(r#"{"f": [123456789012345680000]}"#),
+            ..world
+        },
+        &[],
+    );
+    assert_eq!(
+        unkept.end.outcome.error.unwrap().message,
+        "neither the reply nor its repair is kept: the number 123456789012345680000 at /f/0 is \
+         beyond what is kept: whole numbers have 64 bits; have the model give it as text"
+    );
     let unreflected = live(
         &World {
             repair: Ok("{}"),
