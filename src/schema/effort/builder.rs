@@ -50,7 +50,7 @@ pub(super) fn read(
 }
 
 /// Whether a document has any reference.
-fn refers(document: &Value) -> bool {
+pub(super) fn refers(document: &Value) -> bool {
     const REFERENCES: [&str; 3] = ["$ref", "$dynamicRef", "$recursiveRef"];
     let mut open = vec![document];
     while let Some(value) = open.pop() {

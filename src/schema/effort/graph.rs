@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use jsonschema::Validator;
 use serde_json::Value;
 
-use super::builder;
+use super::limits::MAX_VISITS_PER_PAIR;
 use super::text::PatternCost;
 
-/// The most paths to one subschema at which a schema without recursion needs no walk.
-pub(super) const MAX_PATHS: u64 = 16;
+/// Steps to compare one value of a list with the others.
+pub(super) const STEPS_TO_COMPARE: u64 = 8;
 
 /// A subschema, by its number in [`Graph::nodes`].
 pub(super) type NodeId = u32;
@@ -100,11 +100,7 @@ impl Node {
         let names = self.patterns.iter().map(|pattern| pattern.cost);
         let text = self.text.iter().copied().chain(names);
         let text = text.fold(0, |sum: u64, cost| sum.saturating_add(cost.places()));
-        text.saturating_add(if self.unique {
-            super::walk::STEPS_TO_COMPARE
-        } else {
-            0
-        })
+        text.saturating_add(if self.unique { STEPS_TO_COMPARE } else { 0 })
     }
 }
 
@@ -122,8 +118,8 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    pub(super) fn of(document: &Value, single: &dyn Fn(&Value) -> Option<Validator>) -> Self {
-        let mut nodes = builder::read(document, single).0;
+    /// Of the nodes of a document.
+    pub(super) fn of(mut nodes: Vec<Node>) -> Self {
         let rank = rank(&mut nodes);
         let mut by_rank = vec![0; nodes.len()];
         for (node, at) in (0..).zip(&rank) {
@@ -138,7 +134,7 @@ impl Graph {
         });
         let steps = nodes.iter().enumerate().map(|(at, node)| {
             let times = counted.as_ref().and_then(|counted| counted.get(at));
-            let times = times.copied().unwrap_or(MAX_PATHS);
+            let times = times.copied().unwrap_or(MAX_VISITS_PER_PAIR);
             node.steps_per_byte().saturating_mul(times)
         });
         let steps_per_byte = steps.fold(0, u64::saturating_add);
@@ -155,7 +151,7 @@ impl Graph {
         self.nodes.get(node as usize)
     }
 
-    /// Whether no value makes more than [`MAX_PATHS`] visits of any pair.
+    /// Whether no value makes more than [`MAX_VISITS_PER_PAIR`] visits of any pair.
     pub(super) fn paths_are_few(&self) -> bool {
         self.paths.is_some()
     }
@@ -233,7 +229,7 @@ fn paths(nodes: &[Node]) -> Option<Vec<u64>> {
     let mut seen = 0;
     while let Some(at) = ready.pop() {
         seen += 1;
-        if paths[at] > MAX_PATHS {
+        if paths[at] > MAX_VISITS_PER_PAIR {
             return None;
         }
         for target in all(&nodes[at]) {

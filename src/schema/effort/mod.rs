@@ -14,6 +14,7 @@
 //! ```text
 //! builder reads a document
 //! graph   the subschemas of a document, and what each applies to the same place and below
+//! limits  the most of each
 //! text    what a pattern or a length costs for a byte of text
 //! walk    visits, pairs and steps of one value
 //! ways    where a recursion comes to one definition at one place by two ways
@@ -21,6 +22,7 @@
 
 mod builder;
 mod graph;
+mod limits;
 mod text;
 mod walk;
 mod ways;
@@ -28,23 +30,13 @@ mod ways;
 use jsonschema::Validator;
 use serde_json::Value;
 
+pub use limits::{MAX_STEPS, MAX_VISITS, MAX_VISITS_PER_PAIR};
 pub use ways::TwoWays;
 pub(crate) use ways::two_ways;
 
-use graph::{Graph, MAX_PATHS};
+use graph::Graph;
+use limits::MAX_PAIRS;
 use walk::Count;
-
-/// So many visits are always made.
-pub const MAX_VISITS: u64 = 10_000;
-
-/// So many visits of each pair are always made: a long list has one of each item.
-pub const MAX_VISITS_PER_PAIR: u64 = 16;
-
-/// The most steps of `pattern`, of lengths and formats, and of `uniqueItems`.
-pub const MAX_STEPS: u64 = 1 << 24;
-
-/// The most pairs that are counted.
-const MAX_PAIRS: u64 = 1 << 24;
 
 /// What checking values against one schema takes.
 #[derive(Debug)]
@@ -55,7 +47,7 @@ pub(crate) struct Effort {
 impl Effort {
     /// Of a schema that compiles. `single` compiles a schema of its own, for the patterns of names.
     pub(crate) fn of(document: &Value, single: &dyn Fn(&Value) -> Option<Validator>) -> Self {
-        let graph = Graph::of(document, single);
+        let graph = Graph::of(builder::read(document, single).0);
         Self { graph }
     }
 
@@ -136,8 +128,6 @@ fn refused(count: &Count) -> Option<String> {
         )
     })
 }
-
-const _: () = assert!(MAX_PATHS == MAX_VISITS_PER_PAIR);
 
 #[cfg(test)]
 mod random_tests;

@@ -9,10 +9,8 @@ use std::collections::BinaryHeap;
 
 use serde_json::{Map, Value, map};
 
-use super::graph::{Graph, Node, NodeId};
-
-/// Steps to compare one value of a list with the others.
-pub(super) const STEPS_TO_COMPARE: u64 = 8;
+use super::graph::{Graph, Node, NodeId, STEPS_TO_COMPARE};
+use super::limits::MAX_STEPS;
 
 /// What checking one value takes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,7 +54,7 @@ pub(super) fn count(graph: &Graph, value: &Value, most_pairs: u64) -> Count {
     open.extend(walk.visit(value));
     while let Some(place) = open.last_mut() {
         walk.count.ended_early = walk.count.pairs > most_pairs;
-        if walk.count.ended_early || walk.count.steps > super::MAX_STEPS {
+        if walk.count.ended_early || walk.count.steps > MAX_STEPS {
             break;
         }
         let Some(below) = place.next(&mut walk) else {

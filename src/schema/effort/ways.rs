@@ -33,6 +33,9 @@ pub(crate) fn two_ways(
     document: &Value,
     single: &dyn Fn(&Value) -> Option<Validator>,
 ) -> Vec<TwoWays> {
+    if !builder::refers(document) {
+        return Vec::new();
+    }
     let (mut nodes, ids) = builder::read(document, single);
     rank(&mut nodes);
     let search = Search {
