@@ -326,6 +326,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         principals: Arc::clone(&principals),
         within,
         body_bytes: limits.body_bytes,
+        trace_work: limits.trace_work,
     };
     let router = routes::router_for(orchestrator.clone(), access(true));
     let open = routes::router_for(orchestrator.clone(), access(false));

@@ -26,6 +26,10 @@ use ktsu_environment::principals::{LOCAL, PrincipalRole};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::BodyLimit;
 
+/// The work that the answer to a trace may take unless the environment says otherwise: some two
+/// seconds of one processor.
+const MAX_TRACE_WORK: u64 = 2_000_000;
+
 /// How a router authenticates requests.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
@@ -36,6 +40,8 @@ pub struct Access {
     pub within: bool,
     /// The most bytes of a body, if fewer than usual.
     pub body_bytes: Option<usize>,
+    /// The most work of an answer to a trace, if not as much as usual.
+    pub trace_work: Option<u64>,
 }
 
 /// The caller of a request; an axum extractor. Fails if the policy of the route provides no caller.
@@ -102,6 +108,19 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
+/// How much work the answer to a trace may take, in units of about a microsecond.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TraceWork(pub(crate) u64);
+
+impl<S: Send + Sync> FromRequestParts<S> for TraceWork {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Self::Rejection> {
+        let limit = parts.extensions.get::<Self>().copied();
+        Ok(limit.unwrap_or(Self(MAX_TRACE_WORK)))
+    }
+}
+
 /// Lets a request through to its route if the caller may use it.
 pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
@@ -116,6 +135,9 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
     }
     if let Some(limit) = access.body_bytes {
         request.extensions_mut().insert(BodyLimit(limit));
+    }
+    if let Some(limit) = access.trace_work {
+        request.extensions_mut().insert(TraceWork(limit));
     }
     next.run(request).await
 }

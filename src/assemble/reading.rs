@@ -110,6 +110,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
         principals: Arc::<Principals>::clone(&principals),
         within,
         body_bytes: limits.body_bytes,
+        trace_work: limits.trace_work,
     };
     let router = routes::router_for(orchestrator.clone(), access(true));
     let open = routes::router_for(orchestrator, access(false));

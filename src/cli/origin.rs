@@ -10,7 +10,8 @@ use super::{Failure, text};
 use ktsu_codes::nearest;
 use ktsu_history::RunReadError;
 use ktsu_history::provenance::{
-    self, Decider, DeciderRole, FieldNotFoundError, ProvenanceAnswer, TracedRun, ValueOrigin,
+    self, Decider, DeciderRole, FieldNotFoundError, ProvenanceAnswer, TraceError, TracedRun,
+    ValueOrigin,
 };
 use ktsu_history::why_not::{self, WhyNot};
 
@@ -25,6 +26,15 @@ impl From<FieldNotFoundError> for Failure {
         match error.there.is_empty() {
             true => failure,
             false => failure.hint(format!("the run has {}", names(&error.there))),
+        }
+    }
+}
+
+impl From<TraceError> for Failure {
+    fn from(error: TraceError) -> Self {
+        match error {
+            TraceError::NotFound(error) => error.into(),
+            TraceError::TooLarge => Self::could_not_run(error.to_string()),
         }
     }
 }
@@ -54,7 +64,10 @@ pub(super) fn why_not(
 ) -> Result<WhyNot, Failure> {
     let story = TracedRun::of(frames).map_err(|error: RunReadError| Failure::from(error))?;
     why_not::why_not_of(&story, scope, step, object).map_err(|error| {
-        let near = similar_step(&error, step);
+        let near = match &error {
+            TraceError::NotFound(error) => similar_step(error, step),
+            TraceError::TooLarge => None,
+        };
         let failure = Failure::from(error);
         match near {
             Some(near) => failure.hint(near),
@@ -66,7 +79,9 @@ pub(super) fn why_not(
 /// A hint for a step that the run does not have; `None` if it has it.
 pub(super) fn suggest_step(frames: &[Frame], step: &str) -> Option<String> {
     let story = TracedRun::of(frames).ok()?;
-    let error = why_not::why_not(&story, "", step).err()?;
+    let Err(TraceError::NotFound(error)) = why_not::why_not(&story, "", step) else {
+        return None;
+    };
     let known = (!error.there.is_empty()).then(|| format!("the run has {}", names(&error.there)));
     similar_step(&error, step).or(known)
 }

@@ -128,6 +128,8 @@ error_codes! {
     InvalidRequest = "invalid_request", 422, EXIT_COULD_NOT_RUN, "The request is not valid";
     /// The value does not pass the air-lock, or the field is reserved.
     OverlayRefused = "overlay_refused", 422, EXIT_COULD_NOT_RUN, "The overlay is not valid";
+    /// The answer takes more work than a request over HTTP may cause.
+    TraceTooLarge = "trace_too_large", 422, EXIT_COULD_NOT_RUN, "The trace takes too much work for a request";
     /// No such position, or a definition that does not fit.
     ForkRefused = "fork_refused", 422, EXIT_COULD_NOT_RUN, "The run cannot be forked like this";
     /// JSON, but not an object.

@@ -23,6 +23,8 @@ pub(super) const MAX_CONNECTIONS: usize = 65_536;
 
 /// The most bytes of a request's body (decision H2).
 pub const MAX_BODY_BYTES: usize = 1024 * 1024;
+/// The most work that the answer to a trace over HTTP may be allowed to take: some seventeen minutes.
+pub const MAX_TRACE_WORK: usize = 1_000_000_000;
 
 /// Where services listen. What the command line says goes before.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -44,6 +46,8 @@ pub struct LimitSettings {
     pub connections: Option<usize>,
     /// Bytes of a request's body.
     pub body_bytes: Option<usize>,
+    /// The work that the answer to a trace over HTTP may take, in units of about a microsecond.
+    pub trace_work: Option<u64>,
 }
 
 /// The most days that ended runs can be kept for: a hundred years.
@@ -239,7 +243,7 @@ pub(super) fn egress(reader: &mut ConfigReader<'_>, node: &YamlNode) -> Vec<Stri
     hosts
 }
 
-/// `{active_runs, connections, body_bytes}`.
+/// `{active_runs, connections, body_bytes, trace_work}`.
 pub(super) fn limits(reader: &mut ConfigReader<'_>, node: &YamlNode) -> LimitSettings {
     let Some(fields) = reader.shaped(node, &shape::LIMITS) else {
         return LimitSettings::default();
@@ -254,6 +258,7 @@ pub(super) fn limits(reader: &mut ConfigReader<'_>, node: &YamlNode) -> LimitSet
         active_runs: number("active_runs", 1, MAX_ACTIVE_RUNS),
         connections: number("connections", 1, MAX_CONNECTIONS),
         body_bytes: number("body_bytes", 1024, MAX_BODY_BYTES),
+        trace_work: number("trace_work", 1000, MAX_TRACE_WORK).map(|units| units as u64),
     }
 }
 

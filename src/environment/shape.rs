@@ -1,6 +1,6 @@
 //! The shape of `environments/NAME.env.yaml`.
 
-use super::settings::{MAX_ACTIVE_RUNS, MAX_BODY_BYTES, MAX_CONNECTIONS};
+use super::settings::{MAX_ACTIVE_RUNS, MAX_BODY_BYTES, MAX_CONNECTIONS, MAX_TRACE_WORK};
 use ktsu_config::shape::FieldType::{
     Any, Each, Either, Flag, Integer, Keywords, List, Map, Pattern, Text,
 };
@@ -50,6 +50,8 @@ pub(super) const LIMITS: MapShape = MapShape::new(
         optional("body_bytes", Integer(1024, MAX_BODY_BYTES as i64))
             .doc("Bytes of a request's body"),
         optional("connections", Integer(1, MAX_CONNECTIONS as i64)).doc("Connections at once"),
+        optional("trace_work", Integer(1000, MAX_TRACE_WORK as i64))
+            .doc("Work of an answer to a trace over HTTP, in units of about a microsecond"),
     ],
 );
 

@@ -27,6 +27,8 @@ pub mod world;
 pub mod world_timeline;
 
 #[cfg(test)]
+mod trace_work_tests;
+#[cfg(test)]
 mod world_tests;
 
 pub use current_output::fold;

@@ -14,7 +14,7 @@ use ktsu_projections::step_name::StepName;
 
 pub use reasons::{Reason, WhyNot};
 
-use super::provenance::{FieldNotFoundError, TracedRun, origins};
+use super::provenance::{FieldNotFoundError, TraceError, TracedRun, origins};
 use super::traversal::depth_first;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 use ktsu_workflow::expression::{EvaluatedValue, Tracker};
@@ -24,18 +24,18 @@ use ktsu_workflow::timers;
 /// its name, unless there is an object or a relation that the responder should have reacted to.
 ///
 /// # Errors
-/// [`FieldNotFoundError`] if there is neither.
+/// [`TraceError`] if there is neither.
 pub fn why_not_of(
     story: &TracedRun<'_>,
     within: &str,
     name: &str,
     object: Option<&str>,
-) -> Result<WhyNot, FieldNotFoundError> {
+) -> Result<WhyNot, TraceError> {
     let has_worlds = within.is_empty() && story.state().responding().is_some();
     if object.is_some() {
-        return responder::why_not(story, name, object);
+        return story.within_bound(responder::why_not(story, name, object));
     }
-    match why_not(story, within, name) {
+    let answer = match of_step(story, within, name) {
         Err(mut no_step) if has_worlds => responder::why_not(story, name, None).map_err(|error| {
             // A run may have no steps of its own.
             no_step.message = format!("there is neither a step nor a responder {name:?}");
@@ -43,18 +43,19 @@ pub fn why_not_of(
             no_step
         }),
         found => found,
-    }
+    };
+    story.within_bound(answer)
 }
 
 /// Why a step is where it is; `path` is seen from `within`.
 ///
 /// # Errors
-/// [`FieldNotFoundError`] if there is no such step.
-pub fn why_not(
-    story: &TracedRun<'_>,
-    within: &str,
-    path: &str,
-) -> Result<WhyNot, FieldNotFoundError> {
+/// [`TraceError`] if there is no such step.
+pub fn why_not(story: &TracedRun<'_>, within: &str, path: &str) -> Result<WhyNot, TraceError> {
+    story.within_bound(of_step(story, within, path))
+}
+
+fn of_step(story: &TracedRun<'_>, within: &str, path: &str) -> Result<WhyNot, FieldNotFoundError> {
     let name = StepName::parse(path).within(within);
     let mut walk = Explainer {
         story,

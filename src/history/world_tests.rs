@@ -11,7 +11,7 @@ use ktsu_projections::run::RunState;
 use ktsu_projections::world::WorldComparison;
 use serde_json::{Value, json};
 
-use crate::provenance::{self, ProvenanceAnswer, TracedRun};
+use crate::provenance::{self, FieldNotFoundError, ProvenanceAnswer, TraceError, TracedRun};
 use crate::why_not::{self, WhyNot};
 use crate::world_timeline::world_timeline;
 use ktsu_workflow::admit::report::{self, ReportAdmission};
@@ -179,6 +179,13 @@ impl WorldRun {
     fn why_not(&self, name: &str, object: Option<&str>) -> WhyNot {
         let story = TracedRun::of(&self.frames).unwrap();
         why_not::why_not_of(&story, "", name, object).unwrap()
+    }
+}
+
+fn not_found(story: &TracedRun<'_>, path: &str) -> FieldNotFoundError {
+    match provenance::answer(story, "", path) {
+        Err(TraceError::NotFound(refused)) => refused,
+        other => panic!("{path}: {other:?}"),
     }
 }
 
@@ -375,7 +382,7 @@ fn what_a_person_posted_is_an_origin_and_a_field_that_is_not_there_is_refused() 
         ("Question.text", "Question-"),
         ("zzz", "Note"),
     ] {
-        let refused = provenance::answer(&story, "", path).unwrap_err();
+        let refused = not_found(&story, path);
         assert!(
             refused.there.iter().any(|one| one.starts_with(there)),
             "{path}: {refused:?}"
@@ -393,7 +400,7 @@ fn what_a_person_posted_is_an_origin_and_a_field_that_is_not_there_is_refused() 
         ),
         ("Question[0].nope", format!("{first} has no field nope")),
     ] {
-        let refused = provenance::answer(&story, "", path).unwrap_err();
+        let refused = not_found(&story, path);
         assert_eq!(refused.message, words);
     }
 }
@@ -495,7 +502,10 @@ fn a_question_that_waits_names_the_concurrency_that_keeps_it() {
         "{why:?}"
     );
     let story = TracedRun::of(&run.frames).unwrap();
-    let refused = why_not::why_not_of(&story, "", "ask", None).unwrap_err();
+    let refused = why_not::why_not_of(&story, "", "ask", None);
+    let Err(TraceError::NotFound(refused)) = refused else {
+        panic!("{refused:?}");
+    };
     assert!(refused.there.contains(&"asks".to_owned()), "{refused:?}");
     assert!(why_not::why_not_of(&story, "", "asks", Some("Topic[7]")).is_err());
 }

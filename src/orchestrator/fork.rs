@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use super::clock::ClockReading;
 use super::human_commands::{CommandError, redact_overlay};
 use super::registry::{NewRun, RunRegistry};
-use super::{InvokeError, Orchestrator, startup};
+use super::{InvokeError, Orchestrator, ReadKind, startup};
 use ktsu_secret::Redactor;
 use ktsu_workflow::admit::ENGINE;
 use ktsu_workflow::admit::intervention::{
@@ -106,7 +106,9 @@ impl Orchestrator {
     ) -> Result<ForkReceipt, CommandError> {
         let shared = &self.shared;
         let stream = run.clone();
-        let recorded = shared.readers.with(move |reader| frames(reader, &stream));
+        let recorded = shared
+            .readers
+            .with_kind(ReadKind::Run, move |reader| frames(reader, &stream));
         let recorded = recorded
             .await
             .map_err(|error| CommandError::Unreadable(error.to_string()))?;

@@ -65,6 +65,7 @@ use ktsu_environment::settings::MAX_ACTIVE_RUNS;
 use ktsu_environment::{Principals, VariableValues};
 use ktsu_kit::Kit;
 use ktsu_peer::Peer;
+pub use ktsu_readers::ReadKind;
 use ktsu_readers::ReaderPool;
 use ktsu_secret::Secret;
 use ktsu_subscriptions::{

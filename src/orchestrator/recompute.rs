@@ -15,7 +15,7 @@ use ktsu_projections::run::{FoldError, RunState};
 use tokio::sync::mpsc;
 
 use super::run::Message;
-use super::{InvokeError, Orchestrator, ReplyAt, RunAccepted, Shared, begin_run};
+use super::{InvokeError, Orchestrator, ReadKind, ReplyAt, RunAccepted, Shared, begin_run};
 use ktsu_workflow::recompute::{self, PreparedRecompute, RecomputeError, RecordedRun};
 use ktsu_workflow::rules;
 
@@ -56,7 +56,7 @@ impl Orchestrator {
     ) -> Result<RunAccepted, RecomputeStartError> {
         let readers = &self.shared.readers;
         let step = step.map(|step| self.shared.secrets.redactor().redact_text(&step));
-        let prepared = readers.with(move |reader| {
+        let prepared = readers.with_kind(ReadKind::Search, move |reader| {
             let frames = frames(reader, &run)?;
             rules::check_rules_known(&frames).map_err(RecomputeError::from)?;
             let recorded = RecordedRun::from_frames(&frames).map_err(RecomputeError::from)?;

@@ -17,7 +17,7 @@ use self::events::ReportContext;
 use super::recorded::{put_text, read_frame, recorded, repeated_frame, with_repeated_text};
 use super::run::{Message, ReportMessage, ReportOrigin, ReportOutcome};
 use super::token::TaskName;
-use super::{Orchestrator, wait_for};
+use super::{Orchestrator, ReadKind, wait_for};
 use ktsu_contract::report::{
     self as wire, FailureDetails, Heartbeat, HeartbeatAck, ReportAck, TaskCompletion,
 };
@@ -274,7 +274,7 @@ impl Orchestrator {
     async fn frames(&self, task: &TaskAddress) -> Result<Vec<Frame>, ReportError> {
         let stream = task.stream.clone();
         let readers = &self.shared.readers;
-        let read = readers.with(move |reader| frames(reader, &stream));
+        let read = readers.with_kind(ReadKind::Run, move |reader| frames(reader, &stream));
         let unreadable = |error: StoreError| ReportError::Unavailable(error.to_string());
         read.await.map_err(unreadable)
     }

@@ -1,9 +1,12 @@
 //! A few threads that read one ledger, each with a reader of its own.
 //!
 //! ```text
-//! question ─▶ waits until fewer than AT_ONCE are asked ─▶ a thread's reader ─▶ answer, which
-//!             (first come, first served)                  keeps its place until it is taken
+//! question ─▶ waits until its kind has a place ─▶ a thread's reader ─▶ answer, which
+//!             (first come, first served)          keeps its place until it is taken
 //! ```
+//!
+//! All kinds of questions share the threads, and no kind can take all of them: however many traces are
+//! asked for at once, a page of frames and the state of a run are read beside them.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +15,7 @@ use std::thread;
 
 use ktsu_ledger::store::{Reader, StoreError};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore, oneshot};
 
 /// Makes another reader.
 type OpenReader = dyn Fn() -> Result<Box<dyn Reader>, StoreError> + Send + Sync;
@@ -21,12 +24,31 @@ type Job = Box<dyn FnOnce(&mut ReaderSlot) + Send>;
 
 /// As many read at once: whoever comes later waits, instead of a thread, a cache and a heap for each.
 const MAX_READERS: usize = 4;
+/// As many of them read whole runs.
+const MAX_WHOLE: usize = MAX_READERS - 1;
+/// As many of those repeat what a run decided.
+const MAX_REPEATING: usize = MAX_WHOLE - 1;
+
+/// How much a question reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadKind {
+    /// A page, or a few frames: as much as the answer is long.
+    Page,
+    /// All frames of a run, folded once: its envelope, its world.
+    Run,
+    /// All frames of a run, and much of what it decided once more: traces, comparisons, replays.
+    Search,
+}
 
 /// Readers of one ledger. Cheap to clone.
 #[derive(Clone)]
 pub struct ReaderPool {
     open: Arc<OpenReader>,
     free: Arc<Semaphore>,
+    /// Places of those who read whole runs.
+    whole: Arc<Semaphore>,
+    /// Places of those who repeat what a run decided.
+    repeating: Arc<Semaphore>,
     /// Threads without work. Each ends when its sender is dropped.
     idle: Arc<Mutex<Vec<mpsc::Sender<Job>>>>,
     /// For those who ask on a thread of their own.
@@ -47,13 +69,15 @@ impl ReaderPool {
         let open: Arc<OpenReader> = Arc::new(open);
         Self {
             free: Arc::new(Semaphore::new(MAX_READERS)),
+            whole: Arc::new(Semaphore::new(MAX_WHOLE)),
+            repeating: Arc::new(Semaphore::new(MAX_REPEATING)),
             idle: Arc::default(),
             here: Arc::new(Mutex::new(ReaderSlot::new(Arc::clone(&open)))),
             open,
         }
     }
 
-    /// Does a piece of work with the reader of one of the threads.
+    /// Reads a page, or a few frames, with the reader of one of the threads.
     ///
     /// # Errors
     /// [`StoreError`] of starting a thread, of opening a reader or of the work.
@@ -65,8 +89,33 @@ impl ReaderPool {
         T: Send + 'static,
         E: From<StoreError> + Send + 'static,
     {
-        // It is never closed; were it, reading would go on without a bound.
-        let permit = Arc::clone(&self.free).acquire_owned().await;
+        self.with_kind(ReadKind::Page, work).await
+    }
+
+    /// Does a piece of work of some kind with the reader of one of the threads.
+    ///
+    /// # Errors
+    /// [`StoreError`] of starting a thread, of opening a reader or of the work.
+    pub async fn with_kind<T, E>(
+        &self,
+        kind: ReadKind,
+        work: impl FnOnce(&dyn Reader) -> Result<T, E> + Send + 'static,
+    ) -> Result<T, E>
+    where
+        T: Send + 'static,
+        E: From<StoreError> + Send + 'static,
+    {
+        // Always in this order, so that none waits for another that waits for it. They are never
+        // closed; were they, reading would be without a bound.
+        let permit = match kind {
+            ReadKind::Page => (None, None),
+            ReadKind::Run => (None, Some(place(&self.whole).await)),
+            ReadKind::Search => (
+                Some(place(&self.repeating).await),
+                Some(place(&self.whole).await),
+            ),
+        };
+        let permit = (permit, place(&self.free).await);
         let waiting = self.idle.lock().pop();
         let thread = match waiting {
             Some(thread) => thread,
@@ -124,6 +173,11 @@ impl ReaderSlot {
     }
 }
 
+/// A place among those who read at once.
+async fn place(among: &Arc<Semaphore>) -> Result<OwnedSemaphorePermit, AcquireError> {
+    Arc::clone(among).acquire_owned().await
+}
+
 /// A thread that does the work it is sent.
 fn start(open: Arc<OpenReader>) -> Result<mpsc::Sender<Job>, StoreError> {
     let (sender, jobs) = mpsc::channel::<Job>();
@@ -171,6 +225,64 @@ mod tests {
         assert_eq!(here.unwrap_err(), error);
         let after = readers.with(|reader| reader.streams(None, 10)).await;
         assert_eq!(after.unwrap(), []);
+    }
+
+    /// What questions wait for until a test lets them end.
+    #[derive(Default)]
+    struct Gate {
+        is_open: Mutex<bool>,
+        opened: parking_lot::Condvar,
+    }
+
+    impl Gate {
+        fn wait(&self) {
+            let mut is_open = self.is_open.lock();
+            self.opened.wait_while(&mut is_open, |is_open| !*is_open);
+        }
+
+        fn open(&self) {
+            *self.is_open.lock() = true;
+            self.opened.notify_all();
+        }
+    }
+
+    /// Questions that do not end before a gate is opened, more than there are threads, leave room for
+    /// these.
+    async fn leave_room(long: ReadKind, others: &[ReadKind]) {
+        let store = MemoryStore::new();
+        let readers = ReaderPool::new(move || store.reader());
+        let gate = Arc::new(Gate::default());
+        let long: Vec<_> = (0..5 * MAX_READERS)
+            .map(|_| {
+                let (readers, gate) = (readers.clone(), Arc::clone(&gate));
+                let waits = move |_: &dyn Reader| {
+                    gate.wait();
+                    Ok::<(), StoreError>(())
+                };
+                tokio::spawn(async move { readers.with_kind(long, waits).await })
+            })
+            .collect();
+        tokio::task::yield_now().await;
+        for kind in others {
+            let answer = readers.with_kind(*kind, |reader| reader.streams(None, 10));
+            let answer = tokio::time::timeout(std::time::Duration::from_secs(60), answer).await;
+            assert_eq!(answer.expect("a thread is free").unwrap(), []);
+        }
+        gate.open();
+        for one in long {
+            one.await.unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn however_many_searches_there_are_runs_and_pages_are_read_beside_them() {
+        let others = [ReadKind::Run, ReadKind::Page, ReadKind::Run];
+        leave_room(ReadKind::Search, &others).await;
+    }
+
+    #[tokio::test]
+    async fn however_many_runs_are_read_pages_are_read_beside_them() {
+        leave_room(ReadKind::Run, &[ReadKind::Page, ReadKind::Page]).await;
     }
 
     #[tokio::test]

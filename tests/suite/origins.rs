@@ -1,6 +1,6 @@
 //! Where values came from and why steps are where they are, in runs that people had a say in.
 
-use ktsu_history::provenance::{self, TracedRun};
+use ktsu_history::provenance::{self, TraceError, TracedRun};
 use ktsu_history::why_not::{self, WhyNot};
 use ktsu_ledger::appender::Options;
 use ktsu_ledger::event::StepEvent;
@@ -401,7 +401,10 @@ async fn what_begins_again_and_what_waits_for_a_person_say_so() {
 fn a_step_that_is_not_there_is_told_with_those_that_are() {
     let frames = golden("v1-failure");
     let story = TracedRun::of(&frames).unwrap();
-    let error = why_not::why_not(&story, "", "nobody").unwrap_err();
+    let error = why_not::why_not(&story, "", "nobody");
+    let Err(TraceError::NotFound(error)) = error else {
+        panic!("{error:?}");
+    };
     assert_eq!(error.there, ["a", "b", "fine", "slow"]);
     assert!(why_not::why_not(&story, "", "a/inner").is_err());
 }

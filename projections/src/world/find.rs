@@ -9,7 +9,7 @@ use super::index::{IndexValue, Listing};
 use super::object::WorldObject;
 
 /// What a field has to equal: one of these. None of them matches nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Condition {
     /// A member of the data, which is indexed for the type.
     pub field: String,
@@ -25,6 +25,17 @@ impl World {
         kind: &str,
         conditions: &[Condition],
     ) -> Box<dyn Iterator<Item = &'w Arc<WorldObject>> + 'w> {
+        let ids = self.find_ids(kind, conditions);
+        Box::new(ids.filter_map(|id| self.object(id)))
+    }
+
+    /// The ids of the objects that [`World::find`] gives, read from the index alone. The id of an object
+    /// is one shared text, in every version of it and in every world that shares its history.
+    pub fn find_ids<'w>(
+        &'w self,
+        kind: &str,
+        conditions: &[Condition],
+    ) -> Box<dyn Iterator<Item = &'w Arc<str>> + 'w> {
         let Some(found) = self.candidates(kind, conditions) else {
             return Box::new(std::iter::empty());
         };
@@ -42,10 +53,8 @@ impl World {
             let mut checked = checked.iter();
             checked.all(|any| any.iter().any(|listing| listing.contains_key(order)))
         };
-        Box::new(
-            ids.filter(move |(order, _)| holds(order))
-                .filter_map(|(_, id)| self.object(id)),
-        )
+        let ids = ids.filter(move |(order, _)| holds(order));
+        Box::new(ids.map(|(_, id)| id))
     }
 
     /// How many objects [`World::find`] finds. With at most one condition this is read from the

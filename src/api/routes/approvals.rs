@@ -21,7 +21,7 @@ use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history::approvals::{self, PendingCursor};
-use ktsu_orchestrator::{CommandError, HumanCommand, Orchestrator};
+use ktsu_orchestrator::{CommandError, HumanCommand, Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
@@ -121,21 +121,23 @@ pub(super) async fn list(
     uri: Uri,
     Query(query): Query<ApprovalListQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let read = orchestrator.readers().with(move |reader| {
-        let workflow = query.workflow.as_deref();
-        match query.wanted {
-            ApprovalPage::All(from) => {
-                let runs = query.limit.unwrap_or(DEFAULT_LIMIT);
-                let page = approvals::all_page(reader, workflow, from.as_ref(), runs);
-                page.map(|(records, next)| (records, next.map(|next| next.to_string())))
+    let read = orchestrator
+        .readers()
+        .with_kind(ReadKind::Run, move |reader| {
+            let workflow = query.workflow.as_deref();
+            match query.wanted {
+                ApprovalPage::All(from) => {
+                    let runs = query.limit.unwrap_or(DEFAULT_LIMIT);
+                    let page = approvals::all_page(reader, workflow, from.as_ref(), runs);
+                    page.map(|(records, next)| (records, next.map(|next| next.to_string())))
+                }
+                ApprovalPage::Pending(after) => {
+                    let limit = query.limit.unwrap_or(usize::MAX);
+                    let page = approvals::pending_page(reader, workflow, after.as_ref(), limit);
+                    page.map(|(records, next)| (records, next.map(|next| next.to_string())))
+                }
             }
-            ApprovalPage::Pending(after) => {
-                let limit = query.limit.unwrap_or(usize::MAX);
-                let page = approvals::pending_page(reader, workflow, after.as_ref(), limit);
-                page.map(|(records, next)| (records, next.map(|next| next.to_string())))
-            }
-        }
-    });
+        });
     let (records, next) = read.await?;
     Ok(page_response(&records, next, &uri))
 }
@@ -177,10 +179,12 @@ pub(super) async fn reviews(
     uri: Uri,
     Query(query): Query<ReviewQuery>,
 ) -> Result<Response, ProblemDetails> {
-    let read = orchestrator.readers().with(move |reader| {
-        let workflow = query.workflow.as_deref();
-        approvals::reviews_page(reader, workflow, query.cursor.as_ref(), query.limit)
-    });
+    let read = orchestrator
+        .readers()
+        .with_kind(ReadKind::Run, move |reader| {
+            let workflow = query.workflow.as_deref();
+            approvals::reviews_page(reader, workflow, query.cursor.as_ref(), query.limit)
+        });
     let (found, next) = read.await?;
     Ok(page_response(&found, next, &uri))
 }
@@ -373,7 +377,9 @@ async fn of_scope(
     let stream = run.stream.clone();
     let mut records = orchestrator
         .readers()
-        .with(move |reader| approvals::of_run(reader, &stream))
+        .with_kind(ReadKind::Run, move |reader| {
+            approvals::of_run(reader, &stream)
+        })
         .await?;
     records.retain(|record| {
         let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);

@@ -10,7 +10,7 @@ use super::query::{Query, QueryParameters, RawQuery, invalid};
 use super::{find_run, wire};
 use crate::problems;
 use ktsu_history::diff;
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
 /// What to compare.
@@ -57,7 +57,9 @@ pub(super) async fn diff(
     let (of_a, of_b) = ((a.stream, a.scope), (b.stream, b.scope));
     let diff = orchestrator
         .readers()
-        .with(move |reader| diff::compare_runs(reader, &of_a, &of_b))
+        .with_kind(ReadKind::Search, move |reader| {
+            diff::compare_runs(reader, &of_a, &of_b)
+        })
         .await
         .map_err(problems::compare_error)?;
     let [a, b] = names;

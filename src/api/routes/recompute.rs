@@ -13,7 +13,7 @@ use crate::access::Caller;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history::recompute::recomputed;
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 
@@ -72,7 +72,7 @@ async fn verdict(orchestrator: &Orchestrator, id: &str) -> Result<Response, Prob
     let stream = StreamId::run(id).map_err(|_| super::no_such_run())?;
     let read = orchestrator
         .readers()
-        .with(move |reader| recomputed(reader, &stream))
+        .with_kind(ReadKind::Run, move |reader| recomputed(reader, &stream))
         .await?;
     let words = "this is a run; ids of recomputes begin with recompute_";
     let found = read.ok_or_else(|| ProblemDetails::new(ErrorCode::NotFound, words))?;

@@ -9,7 +9,7 @@ use super::command::CommandBody;
 use super::query::{NoParameters, Query};
 use super::{RunTarget, wire};
 use ktsu_history::replay;
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 use ktsu_workflow::replay::Definitions;
 
@@ -28,7 +28,7 @@ pub(super) async fn replay(
     let stream = run.stream.clone();
     let report = orchestrator
         .readers()
-        .with(move |reader| {
+        .with_kind(ReadKind::Search, move |reader| {
             Ok::<_, StoreError>(match body.strict {
                 Some(true) => replay::strict(reader, &run.stream, &mut Definitions::default()),
                 Some(false) | None => replay::folded(reader, &run.stream),

@@ -14,7 +14,7 @@ use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
 use ktsu_history::steering::SteeringState;
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_run_index::{UNREADABLE, listed_kinds};
 use ktsu_server::ProblemDetails;
 
@@ -176,7 +176,9 @@ pub(super) async fn read_envelope(
     let RunTarget { stream, scope } = run;
     let fold = orchestrator
         .readers()
-        .with(move |reader| history::envelope(reader, &stream))
+        .with_kind(ReadKind::Run, move |reader| {
+            history::envelope(reader, &stream)
+        })
         .await
         .map_err(problems::run_error)?;
     let found =

@@ -267,7 +267,7 @@ fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
         ("404", names_run || path.contains('{')),
         ("409", names_run),
         ("413", has_body),
-        ("422", has_body),
+        ("422", has_body || path == "/runs/{id}/trace"),
         ("503", records),
         ("507", records && policy != Policy::Attempt),
     ];

@@ -9,7 +9,7 @@ use crate::ids;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
 /// A step, as the envelope shows it, or one item of a fan-out.
@@ -25,7 +25,9 @@ pub(super) async fn step(
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
     let read = orchestrator
         .readers()
-        .with(move |reader| history::envelope(reader, &run.stream))
+        .with_kind(ReadKind::Run, move |reader| {
+            history::envelope(reader, &run.stream)
+        })
         .await
         .map_err(problems::run_error)?;
     let fold = read.ok_or_else(no_such_run)?;

@@ -10,14 +10,14 @@ use serde_json::{Value, json as value};
 use super::parameter::{Kind, MAX_NUMBER, Parameter};
 use super::query::{Query, QueryParameters, RawQuery, invalid};
 use super::{RunTarget, policy, wire};
-use crate::access::Caller;
+use crate::access::{Caller, TraceWork};
 use crate::problems::run_error;
 use ktsu_codes::ErrorCode;
 use ktsu_history::frame_page::is_within;
-use ktsu_history::provenance::{self, FieldNotFoundError, TracedRun};
+use ktsu_history::provenance::{self, TraceError, TracedRun};
 use ktsu_history::trace::{self, TraceFilter};
 use ktsu_history::{self as history, webhooks, why_not};
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
 /// What to trace.
@@ -111,6 +111,7 @@ impl QueryParameters for TraceQuery {
 pub(super) async fn trace(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
+    TraceWork(most): TraceWork,
     run: RunTarget,
     Query(of): Query<TraceQuery>,
 ) -> Result<Json<Value>, ProblemDetails> {
@@ -120,7 +121,9 @@ pub(super) async fn trace(
     // Folding a long run takes time, so it happens on a reader thread.
     let trace = orchestrator
         .readers()
-        .with(move |reader| read_trace(reader, &run, &of, with_requests))
+        .with_kind(ReadKind::Search, move |reader| {
+            read_trace(reader, &run, &of, (with_requests, most))
+        })
         .await?;
     Ok(Json(value!(trace)))
 }
@@ -129,21 +132,25 @@ fn read_trace(
     reader: &dyn Reader,
     run: &RunTarget,
     of: &TraceQuery,
-    with_requests: bool,
+    (with_requests, most): (bool, u64),
 ) -> Result<wire::Trace, ProblemDetails> {
     let frames = history::frames(reader, &run.stream)?;
     let scope = run.scope.as_str();
-    let story = || TracedRun::of(&frames).map_err(run_error);
+    let story = || {
+        let traced = TracedRun::of(&frames).map_err(run_error)?;
+        Ok::<_, ProblemDetails>(traced.limited_to(most))
+    };
+    let refused = |error: TraceError| refused(error, run, of);
     let mut trace = wire::Trace {
         run_id: run.stream.name().to_owned(),
         ..wire::Trace::default()
     };
     if let Some(path) = &of.of {
         let answer = provenance::answer(&story()?, scope, path);
-        trace.origin = Some(answer.map_err(not_in_run)?);
+        trace.origin = Some(answer.map_err(refused)?);
     } else if let Some(step) = &of.why_not {
         let answer = why_not::why_not_of(&story()?, scope, step, None);
-        trace.why_not = Some(answer.map_err(not_in_run)?);
+        trace.why_not = Some(answer.map_err(refused)?);
     } else if let Some(seq) = of.frame {
         let chain = match of.direction.as_deref() {
             Some("descendants") => trace::descendants(&frames, seq),
@@ -179,17 +186,39 @@ fn read_trace(
             let story = story()?;
             why_not::why_not(&story, "", step)
                 .or_else(|_| why_not::why_not(&story, scope, step))
-                .map_err(not_in_run)?;
+                .map_err(refused)?;
         }
     }
     Ok(trace)
 }
 
-/// The error for a field or a step that a run does not have. A 404 never repeats the name.
-fn not_in_run(error: FieldNotFoundError) -> ProblemDetails {
+/// The error for a field or a step that a run does not have, or for an answer that is too large. A 404
+/// never repeats the name.
+fn refused(error: TraceError, run: &RunTarget, of: &TraceQuery) -> ProblemDetails {
+    let error = match error {
+        TraceError::NotFound(error) => error,
+        TraceError::TooLarge => return too_large(run, of),
+    };
     let problem = ProblemDetails::new(ErrorCode::NotFound, error.unnamed);
     match error.there.is_empty() {
         true => problem,
         false => problem.with_hint(format!("the run has {}", error.there.join(", "))),
     }
+}
+
+/// The command line has no bound: it works on a machine of its own.
+fn too_large(run: &RunTarget, of: &TraceQuery) -> ProblemDetails {
+    let words =
+        "the answer takes more work than a request may cause; the command line has no such bound";
+    let name = match run.scope.as_str() {
+        "" => run.stream.name().to_owned(),
+        scope => format!("{}/{scope}", run.stream.name()),
+    };
+    let asked = match (&of.of, &of.why_not) {
+        (Some(_), _) => " --of PATH",
+        (None, Some(_)) => " --why-not STEP",
+        (None, None) => "",
+    };
+    let hint = format!("where the ledger is: ktsu trace {name}{asked}");
+    ProblemDetails::new(ErrorCode::TraceTooLarge, words).with_hint(hint)
 }

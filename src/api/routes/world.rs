@@ -12,7 +12,7 @@ use ktsu_codes::ErrorCode;
 use ktsu_history as history;
 use ktsu_history::frame_page::PageLimit;
 use ktsu_history::world::{MAX_ENTRIES, RecordedWorld, WorldReadError, WorldView};
-use ktsu_orchestrator::Orchestrator;
+use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
 
 /// Which part of which world.
@@ -66,7 +66,7 @@ pub(super) async fn world(
     // Folding a long run takes time, so it happens on a reader thread.
     let page = orchestrator
         .readers()
-        .with(move |reader| {
+        .with_kind(ReadKind::Run, move |reader| {
             let frames = history::frames(reader, &run.stream)?;
             let world = RecordedWorld::of(&frames, wanted.at)?;
             let limit = PageLimit::frames(wanted.limit);

@@ -147,6 +147,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "tool_in_doubt",
     "tool_not_permitted",
     "tool_server_unreachable",
+    "trace_too_large",
     "transform_failed",
     "two-ops",
     "two-primitives",

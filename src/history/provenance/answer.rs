@@ -1,7 +1,5 @@
 //! The answer to "where did this value come from?", and the recorded values that it names.
 
-use std::collections::BTreeMap;
-
 use ktsu_ledger::event::{AgentEvent, EnvValue, PersonEvent, RunEvent};
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::lineage::item_name;
@@ -9,6 +7,7 @@ use ktsu_projections::step_name::path_in;
 use serde::Serialize;
 use serde_json::Value;
 
+use super::memo::TraceMemo;
 use super::story::TracedRun;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
@@ -97,28 +96,36 @@ pub struct Decider {
 /// The most characters of a value that are repeated in an answer; the frame has all of it.
 const MAX_VALUE: usize = 4096;
 
-/// The recorded values at some places.
+/// The recorded values at some places; as many as the bound on the work allows.
 pub fn origins(story: &TracedRun<'_>, marks: &Provenance) -> Vec<ValueOrigin> {
-    let mut frames = FrameCache::new(story);
-    marks.iter().map(|place| frames.origin(place)).collect()
+    FrameCache::new(story).origins(marks.iter())
 }
 
-/// Frames as trees, each made once.
+/// The last frame as a tree: places come in order, so that each frame is made one once, and none is
+/// kept longer than its places need it.
 pub(super) struct FrameCache<'s, 'f> {
     story: &'s TracedRun<'f>,
-    data: BTreeMap<u64, Value>,
+    last: Option<(u64, Value)>,
 }
 
 impl<'s, 'f> FrameCache<'s, 'f> {
     pub(super) fn new(story: &'s TracedRun<'f>) -> Self {
-        Self {
-            story,
-            data: BTreeMap::new(),
-        }
+        Self { story, last: None }
     }
 
-    pub(super) fn origin(&mut self, place: &FramePointer) -> ValueOrigin {
+    /// What is recorded at some places, in their order; as many as the bound on the work allows.
+    pub(super) fn origins<'p>(
+        &mut self,
+        places: impl IntoIterator<Item = &'p FramePointer>,
+    ) -> Vec<ValueOrigin> {
+        let memo = &self.story.memo;
+        let places = places.into_iter().take_while(|_| !memo.is_over());
+        places.map(|place| self.origin(place)).collect()
+    }
+
+    fn origin(&mut self, place: &FramePointer) -> ValueOrigin {
         let value = self.value(place);
+        let value = short(&self.story.memo, value);
         let frame = usize::try_from(place.frame).ok();
         let frame = frame.and_then(|at| self.story.frames.get(at));
         let (name, reply) = frame.map_or((String::new(), None), |frame| {
@@ -129,7 +136,7 @@ impl<'s, 'f> FrameCache<'s, 'f> {
             at: place.path.clone(),
             kind: frame.map_or("", |frame| frame.event.kind()).to_owned(),
             name,
-            value: short(value),
+            value,
             reply,
         }
     }
@@ -139,9 +146,11 @@ impl<'s, 'f> FrameCache<'s, 'f> {
         if let Some(value) = created(self.story, place) {
             return value;
         }
-        let story = self.story;
-        let data = self.data.entry(place.frame);
-        let data = data.or_insert_with(|| story.data(place.frame).unwrap_or_default());
+        let known = self.last.take().filter(|(frame, _)| *frame == place.frame);
+        let (_, data) = self.last.insert(known.unwrap_or_else(|| {
+            let data = self.story.data(place.frame).unwrap_or_default();
+            (place.frame, data)
+        }));
         data.pointer(&place.path).cloned().unwrap_or_default()
     }
 }
@@ -222,8 +231,9 @@ fn named(
 }
 
 /// A value, cut with a note of its length if it is too long for an answer.
-fn short(value: Value) -> Value {
+fn short(memo: &TraceMemo, value: Value) -> Value {
     let text = value.to_string();
+    memo.spend_value(text.len());
     if text.len() <= MAX_VALUE {
         return value;
     }

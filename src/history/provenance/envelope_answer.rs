@@ -35,20 +35,17 @@ pub(super) fn answer(
         }
     }
     let mut frames = FrameCache::new(story);
-    let mut deciders: Vec<Decider> = deciders
-        .into_iter()
-        .map(|(place, why)| Decider {
-            why,
-            place: frames.origin(&place),
-        })
-        .collect();
+    let places = frames.origins(deciders.keys());
+    let places = deciders.values().zip(places);
+    let deciders = places.map(|(why, place)| Decider { why: *why, place });
+    let mut deciders: Vec<Decider> = deciders.collect();
     deciders.sort_by_key(|one| one.why);
     Ok(ProvenanceAnswer {
         run_id: story.state().stream().name().to_owned(),
         path: path.to_owned(),
         value: field.to_value(),
         chain: hops::chain(story, &asked, &origins),
-        origins: origins.iter().map(|place| frames.origin(place)).collect(),
+        origins: frames.origins(origins.iter()),
         deciders,
         scope: asked.scope,
         pointer: asked.pointer,

@@ -19,6 +19,7 @@ mod envelope_answer;
 mod facts;
 mod hops;
 mod invoked;
+mod memo;
 mod names;
 mod path;
 mod responder_runs;
@@ -39,19 +40,31 @@ pub use story::TracedRun;
 pub use track::StepTrack;
 pub(crate) use world_path::find as find_in_world;
 
+/// Why a trace has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    /// A path leads nowhere.
+    #[error(transparent)]
+    NotFound(#[from] FieldNotFoundError),
+    /// It takes more work than the bound allows.
+    #[error("the answer takes more work than is allowed here")]
+    TooLarge,
+}
+
 /// Where a field of an envelope, or of an object in the world of the run, came from; `within` is the
 /// child that was asked about. What the envelope has comes first.
 ///
 /// # Errors
-/// [`FieldNotFoundError`].
+/// [`TraceError`].
 pub fn answer(
     story: &TracedRun<'_>,
     within: &str,
     path: &str,
-) -> Result<ProvenanceAnswer, FieldNotFoundError> {
+) -> Result<ProvenanceAnswer, TraceError> {
     let in_world = within.is_empty() && story.state().responding().is_some();
-    match envelope_answer::answer(story, within, path) {
+    let answer = match envelope_answer::answer(story, within, path) {
         Err(_) if in_world => world_answer::answer(story, path),
         found => found,
-    }
+    };
+    story.within_bound(answer)
 }

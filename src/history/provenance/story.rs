@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::defined::DefinitionHistory;
 use super::facts::{RunFacts, StepFacts};
+use super::memo::TraceMemo;
 use super::names::ScopeNames;
 use super::track::{StepTrack, TrackedOverlay};
 use super::worlds::WorldFacts;
@@ -40,6 +41,7 @@ pub struct TracedRun<'f> {
     alive: RefCell<HashMap<u64, Provenance>>,
     /// What the frames say of the worlds of the run, once somebody asks.
     pub(super) worlds: OnceCell<Option<WorldFacts>>,
+    pub(super) memo: TraceMemo,
 }
 
 /// The end of a scope.
@@ -67,6 +69,7 @@ impl<'f> TracedRun<'f> {
             so_far: Provenance::default(),
             alive: RefCell::default(),
             worlds: OnceCell::new(),
+            memo: TraceMemo::default(),
         };
         let given = story.params_before(u64::MAX);
         story.trace_scope(0, given);
@@ -234,7 +237,9 @@ impl<'f> TracedRun<'f> {
     /// The run's params as a frame's decision saw them.
     pub(super) fn params_before(&self, frame: u64) -> Tracked {
         let (at, params) = self.state().params_before(frame);
-        Tracked::recorded(FramePointer::new(at, "/params"), from_json(&params))
+        let place = || FramePointer::new(at, "/params");
+        let read = || Tracked::recorded(place(), from_json(&params));
+        self.memo.params(at, read)
     }
 
     /// What decided whether a step ran: its condition, and that what it needs ended well.

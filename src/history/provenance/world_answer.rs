@@ -1,7 +1,7 @@
 //! Where a field of an object or a relation came from: back through what responders made, one frame
 //! after another, to what a person, a model or a workflow gave.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 
 use ktsu_ledger::event::{AgentEvent, RunEvent, TaskKind, WorldEvent};
 use ktsu_ledger::{Event, Frame};
@@ -10,7 +10,9 @@ use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use ktsu_projections::world::{TaskContext, TriggerSubject};
 use ktsu_workflow::definition::{CompiledEntry, CompiledMake, CompiledResponder, CompiledResponse};
 use ktsu_workflow::expression::EvaluatedValue;
-use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
+use ktsu_workflow::expression::provenance::{
+    FramePointer, GatheredPlaces, Provenance, Tracked, union,
+};
 use ktsu_workflow::template::Template;
 
 use super::answer::{Decider, DeciderRole, FrameCache, Hop, ProvenanceAnswer};
@@ -22,8 +24,8 @@ use super::world_names::{ResponderView, object_data, relation_value};
 use super::world_path::{self, Found};
 use super::worlds::{WorldFacts, cause};
 
-/// The most places whose origin is looked for. Those behind them are given as origins.
-const MAX_PLACES: usize = 20_000;
+/// What it costs to find out what a place was made of, beside what look-ups find.
+const EXPANSION_WORK: usize = 8;
 
 /// What a place was made of.
 #[derive(Default)]
@@ -87,13 +89,9 @@ pub(super) fn answer(
     let mut walk = WorldWalk::new(story, facts);
     walk.follow(&field);
     let mut frames = FrameCache::new(story);
-    let choosers = walk.choosers();
-    let deciders = choosers.iter().map(|place| Decider {
-        why: DeciderRole::Chose,
-        place: frames.origin(place),
-    });
-    let deciders = deciders.collect();
-    let origins = walk.origins.iter().map(|place| frames.origin(place));
+    let why = DeciderRole::Chose;
+    let deciders = frames.origins(walk.choosers()).into_iter();
+    let deciders = deciders.map(|place| Decider { why, place }).collect();
     Ok(ProvenanceAnswer {
         run_id: story.state().stream().name().to_owned(),
         path: path.to_owned(),
@@ -101,18 +99,32 @@ pub(super) fn answer(
         pointer: format!("{base}{below}"),
         value: field.to_value(),
         deciders,
-        origins: origins.collect(),
+        origins: frames.origins(&walk.origins),
         chain: walk.hops,
     })
 }
 
-/// Follows places back to where they began.
+/// Follows places back to where they began, as far as the bound on the work allows.
 struct WorldWalk<'s> {
     story: &'s TracedRun<'s>,
     facts: &'s WorldFacts,
     hops: Vec<Hop>,
     origins: BTreeSet<FramePointer>,
-    choosers: Vec<Provenance>,
+    choosers: GatheredPlaces,
+    /// What led to the frame that was looked at last: its places come one after the other.
+    last: Option<(u64, Option<Output<'s>>)>,
+}
+
+/// What an entry saw when it made a frame.
+struct Output<'s> {
+    view: ResponderView<'s>,
+    entry: &'s CompiledEntry,
+    /// `goal`, `emit` or `then`.
+    how: &'static str,
+    /// Why its responder reacted.
+    why: Provenance,
+    /// The workflow whose result it is made of.
+    task: Option<&'s TaskContext>,
 }
 
 impl<'s> WorldWalk<'s> {
@@ -122,55 +134,42 @@ impl<'s> WorldWalk<'s> {
             facts,
             hops: Vec::new(),
             origins: BTreeSet::new(),
-            choosers: Vec::new(),
+            choosers: GatheredPlaces::default(),
+            last: None,
         }
     }
 
     fn follow(&mut self, value: &Tracked) {
-        self.choosers.push(value.choosers());
-        let sources = value.sources();
-        let mut open: VecDeque<FramePointer> = sources.iter().cloned().collect();
-        let mut seen: HashSet<FramePointer> = open.iter().cloned().collect();
-        let mut left = MAX_PLACES;
-        while let Some(place) = open.pop_front() {
-            let made = match left {
-                0 => None,
-                _ => self.expand(&place),
-            };
-            left = left.saturating_sub(1);
-            let Some(made) = made else {
+        self.choosers.add(&value.choosers());
+        let mut seen = GatheredPlaces::default();
+        let mut open = VecDeque::from(seen.add(&value.sources()));
+        while let Some(place) = open.pop_front().filter(|_| !self.story.memo.is_over()) {
+            self.story.memo.spend(EXPANSION_WORK);
+            let Some(made) = self.expand(&place) else {
                 self.origins.insert(place);
                 continue;
             };
             let room = MAX_HOPS.saturating_sub(self.hops.len());
             self.hops.extend(made.hops.into_iter().take(room));
-            if !made.choosers.is_empty() {
-                self.choosers.push(made.choosers);
-            }
+            self.choosers.add(&made.choosers);
             if made.is_origin {
                 self.origins.insert(place);
             }
-            let next = made
-                .sources
-                .iter()
-                .filter(|place| seen.insert((*place).clone()));
-            open.extend(next.cloned());
+            open.extend(seen.add(&made.sources));
         }
     }
 
     /// What only chose among values, and is no origin itself.
-    fn choosers(&self) -> BTreeSet<FramePointer> {
-        let all = self.choosers.iter().flat_map(Provenance::iter);
+    fn choosers(&self) -> impl Iterator<Item = &FramePointer> {
+        let all = self.choosers.iter();
         all.filter(|place| !self.origins.contains(place))
-            .cloned()
-            .collect()
     }
 
     /// What a place was made of; nothing for one where a value began.
-    fn expand(&self, place: &FramePointer) -> Option<Expansion> {
+    fn expand(&mut self, place: &FramePointer) -> Option<Expansion> {
         let frame = self.story.frame(place.frame)?;
         match &frame.event {
-            Event::World(event) => self.output(frame, event, &place.path),
+            Event::World(event) => self.part(frame, event, &place.path),
             Event::Run(RunEvent::Started(_)) => self.given(frame, &place.path),
             Event::Agent(AgentEvent::Finished(end)) if is_address(&end.step) => {
                 self.replied(frame, &end.step)
@@ -191,15 +190,34 @@ impl<'s> WorldWalk<'s> {
     }
 
     /// A part of what a responder, or the goal of the run, made.
-    fn output(&self, frame: &Frame, event: &WorldEvent, path: &str) -> Option<Expansion> {
+    fn part(&mut self, frame: &Frame, event: &WorldEvent, path: &str) -> Option<Expansion> {
+        let known = self.last.take().filter(|(seq, _)| *seq == frame.seq);
+        let (seq, output) = known.unwrap_or_else(|| (frame.seq, self.output(frame, event)));
+        let (_, output) = self.last.insert((seq, output));
+        let output = output.as_ref()?;
+        let made = part(&output.view, output.entry, path)?;
+        let expansion = made.expansion(frame, event, output.how);
+        let mut expansion = expansion.chosen_by(&output.why);
+        if let Some(task) = output.task {
+            expansion.hops.extend(self.child(task, &expansion.sources));
+        }
+        Some(expansion)
+    }
+
+    /// What the entry saw that made a frame.
+    fn output(&self, frame: &Frame, event: &WorldEvent) -> Option<Output<'s>> {
         let derived = event.derived()?;
         let trigger = cause(frame);
         let view = ResponderView::of_goal(self.story, self.facts, frame.seq)?;
         let Some(name) = &derived.responder else {
             let entries = view.worlds().goal();
-            let view = view.with_entries(entries, trigger, derived);
-            let entry = entries.get(derived.entry as usize)?;
-            return part(&view, entry, path).map(|part| part.expansion(frame, event, "goal"));
+            return Some(Output {
+                view: view.with_entries(entries, trigger, derived),
+                entry: entries.get(derived.entry as usize)?,
+                how: "goal",
+                why: Provenance::default(),
+                task: None,
+            });
         };
         let (_, responder) = view.worlds().responder(name)?;
         let (found, world) = self.facts.trigger(trigger?)?;
@@ -209,27 +227,30 @@ impl<'s> WorldWalk<'s> {
             };
             let view = view.of_trigger(responder, (found, world)).ok()?;
             let (view, why) = reacts(view, responder, derived.item);
-            let view = view.with_entries(entries, trigger, derived);
-            let entry = entries.get(derived.entry as usize)?;
-            let made = part(&view, entry, path)?;
-            return Some(made.expansion(frame, event, "emit").chosen_by(&why));
+            return Some(Output {
+                view: view.with_entries(entries, trigger, derived),
+                entry: entries.get(derived.entry as usize)?,
+                how: "emit",
+                why,
+                task: None,
+            });
         };
         let view = view.of_trigger(responder, (&task.trigger, world)).ok()?;
-        let item = self.asked(task, frame.seq).and_then(|asked| asked.0);
+        let asked = self.asked(task, frame.seq);
+        let (item, why) = asked.unwrap_or_default();
         let view = view.with_given_item(item, task.item);
         let outcome = outcome.to_value();
         let view = view.with_reply(responder, (task, &outcome), found.seq);
-        let view = view.with_entries(&responder.then, trigger, derived);
-        let entry = responder.then.get(derived.entry as usize)?;
-        let made = part(&view, entry, path)?;
-        let mut expansion = made.expansion(frame, event, "then");
-        if task.kind == TaskKind::Run {
-            expansion.hops.extend(self.child(task, &expansion.sources));
-            // That it was run at all is known where its params are asked for, or here.
-            let why = self.asked(task, frame.seq).map(|asked| asked.1);
-            expansion = expansion.chosen_by(&why.unwrap_or_default());
-        }
-        Some(expansion)
+        let of_run = task.kind == TaskKind::Run;
+        Some(Output {
+            view: view.with_entries(&responder.then, trigger, derived),
+            entry: responder.then.get(derived.entry as usize)?,
+            how: "then",
+            // Why a model was asked is known where its reply is; why a workflow was run, where its
+            // params are, or here.
+            why: if of_run { why } else { Provenance::default() },
+            task: of_run.then_some(task),
+        })
     }
 
     /// The way through a workflow that a responder ran.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::{Derivation, EnvValue, TaskKind};
 use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use ktsu_projections::world::{
-    TaskContext, Trigger, TriggerKey, TriggerSubject, World, WorldObject, WorldRelation,
+    Condition, TaskContext, Trigger, TriggerKey, TriggerSubject, World, WorldObject, WorldRelation,
 };
 use ktsu_workflow::definition::{
     CompiledAsk, CompiledEntry, CompiledFind, CompiledForEach, CompiledMake, CompiledQuery,
@@ -19,7 +19,9 @@ use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, u
 use ktsu_workflow::expression::{
     EvaluatedValue, EvaluationError, NameLookup, Root, Tracker, from_json, from_value, truthy,
 };
-use ktsu_workflow::respond::{InspectedLookup, RespondContext, inspect_lookups};
+use ktsu_workflow::respond::{
+    FoundObjects, InspectedLookup, MAX_COUNTED, RespondContext, inspect_lookups,
+};
 use ktsu_workflow::rules::DecisionRules;
 use ktsu_workflow::template::Template;
 use serde_json::Value;
@@ -107,7 +109,8 @@ impl<'s> ResponderView<'s> {
         };
         let found = inspect_lookups(context, responder, (trigger, world))?;
         for (lookup, found) in responder.lookups.iter().zip(found) {
-            let value = self.found(&lookup.find, &found, world);
+            self.story.memo.spend(found.examined);
+            let value = self.found(&lookup.find, found, world);
             self.locals.insert(lookup.name.clone(), value);
         }
         Ok(self)
@@ -299,30 +302,54 @@ impl<'s> ResponderView<'s> {
     }
 
     /// What a look-up found: its objects, chosen by what its conditions rest on.
-    fn found(&self, find: &CompiledFind, found: &InspectedLookup, world: &World) -> Tracked {
-        let objects = found.objects.iter();
-        let objects = objects.filter_map(|id| world.object(id));
-        let one = |objects: &mut dyn Iterator<Item = &Arc<WorldObject>>| match objects.next() {
-            Some(object) => self.object(object),
-            None => Tracked::literal(from_value(&Value::Null)),
+    fn found(&self, find: &CompiledFind, found: InspectedLookup, world: &World) -> Tracked {
+        let named = match &found.objects {
+            FoundObjects::Named(ids) => ids.as_slice(),
+            FoundObjects::Indexed(..) => &[],
+        };
+        let objects = named.iter().filter_map(|id| world.object(id));
+        let read = |object: &Arc<WorldObject>| {
+            let memo = &self.story.memo;
+            memo.object(object, || self.object(object))
         };
         let mut objects = objects;
+        let nothing = || Tracked::literal(from_value(&Value::Null));
         match find {
             CompiledFind::Object(id) => {
                 let id = self.render(id).map(|id| id.dependencies());
-                one(&mut objects).chosen_by(&id.unwrap_or_default())
+                let one = objects.next().map_or_else(nothing, read);
+                one.chosen_by(&id.unwrap_or_default())
             }
-            CompiledFind::First(query) => one(&mut objects).chosen_by(&self.conditions(query)),
+            CompiledFind::First(query) => {
+                let one = objects.next().map_or_else(nothing, read);
+                one.chosen_by(&self.conditions(query))
+            }
             CompiledFind::Objects(query) => {
-                let items = objects.map(|object| self.object(object)).collect();
+                let items = objects.map(read).collect();
                 Tracked::list(items, Provenance::default()).chosen_by(&self.conditions(query))
             }
             CompiledFind::Count(query) => {
-                let places = objects.filter_map(|object| self.place_of(object));
-                let value = from_value(&found.value);
-                Tracked::computed(value, places.collect()).chosen_by(&self.conditions(query))
+                let places = match found.objects {
+                    FoundObjects::Indexed(kind, conditions) => {
+                        self.counted(kind, conditions, world)
+                    }
+                    FoundObjects::Named(_) => {
+                        let places = objects.filter_map(|object| self.place_of(object));
+                        places.collect()
+                    }
+                };
+                Tracked::computed(found.value, places).chosen_by(&self.conditions(query))
             }
         }
+    }
+
+    /// Where the objects began that an index counts, the first of them.
+    fn counted(&self, kind: String, conditions: Vec<Condition>, world: &World) -> Provenance {
+        let place = |id: &str| self.place_of(world.object(id)?);
+        let fixed = |id: &str| self.facts.is_created_once(id);
+        let ids = world.find_ids(&kind, &conditions).take(MAX_COUNTED);
+        let query = (kind.clone(), conditions.clone());
+        self.story.memo.counted(query, ids, fixed, place)
     }
 
     /// What the conditions of a query rest on.

@@ -79,6 +79,11 @@ impl WorldFacts {
         last_until(&self.objects.get(id)?.whole, until)
     }
 
+    /// Whether an object was created no more than once.
+    pub(crate) fn is_created_once(&self, id: &str) -> bool {
+        self.objects.get(id).is_none_or(|of| of.whole.len() < 2)
+    }
+
     /// The frame that made a relation, as a frame had left it.
     pub(crate) fn related(&self, id: &str, until: u64) -> Option<u64> {
         last_until(self.relations.get(id)?, until)

@@ -61,7 +61,8 @@ pub(super) fn why_not(
         explainer.push(None, words, &Provenance::default());
     }
     let decided_any = !decided.is_empty();
-    for decision in decided.iter().skip(left_out) {
+    let shown = decided.iter().skip(left_out);
+    for decision in shown.take_while(|_| !story.is_over_bound()) {
         explainer.decided(decision);
     }
     for (seq, kind) in pending.iter().take(MAX_SHOWN) {

@@ -5,7 +5,7 @@
 //! **chosen by**. A path includes everything below it.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::rc::Rc;
 
@@ -124,6 +124,45 @@ impl Provenance {
     /// Every set that this one is made of, each once.
     fn each<'m>(&'m self, take: &mut dyn FnMut(&'m Union)) {
         each_once(self.0.iter().collect(), take);
+    }
+}
+
+/// The places of many sets, each of which is looked at once, however many share it.
+#[derive(Default)]
+pub struct GatheredPlaces {
+    places: BTreeSet<FramePointer>,
+    /// The sets that others share: held, so that their addresses stay their own.
+    seen: HashMap<*const Union, Rc<Union>>,
+}
+
+impl GatheredPlaces {
+    /// Takes a set, and gives the places that were not there before, in order.
+    pub fn add(&mut self, set: &Provenance) -> Vec<FramePointer> {
+        let mut added = Vec::new();
+        let mut open: Vec<&Rc<Union>> = set.0.iter().collect();
+        while let Some(part) = open.pop() {
+            let shared = Rc::strong_count(part) > 1;
+            if shared
+                && self
+                    .seen
+                    .insert(Rc::as_ptr(part), Rc::clone(part))
+                    .is_some()
+            {
+                continue;
+            }
+            let new = part.own.iter().filter(|place| !self.places.contains(place));
+            let new: Vec<FramePointer> = new.cloned().collect();
+            self.places.extend(new.iter().cloned());
+            added.extend(new);
+            open.extend(&part.parts);
+        }
+        added.sort_unstable();
+        added
+    }
+
+    /// All places, in order.
+    pub fn iter(&self) -> impl Iterator<Item = &FramePointer> {
+        self.places.iter()
     }
 }
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::names::{ResponderNames, shown_object};
 use crate::definition::{CompiledFind, CompiledMatch, CompiledQuery, CompiledResponder};
-use crate::expression::{EvaluationError, from_value, null, to_value};
+use crate::expression::{EvaluationError, from_value, null};
 use crate::rules::DecisionRules;
 use crate::template::Template;
 
@@ -28,13 +28,23 @@ pub(super) fn look_up(
 }
 
 /// What one look-up found.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct InspectedLookup {
     /// Its value.
-    pub value: Value,
-    /// The objects that it found or counted, in order of creation; of a count, the first
-    /// [`MAX_COUNTED`].
-    pub objects: Vec<Arc<str>>,
+    pub value: Rcvar,
+    /// The objects behind it.
+    pub objects: FoundObjects,
+    /// How many objects were looked at one by one.
+    pub examined: usize,
+}
+
+/// The objects behind the value of a look-up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum FoundObjects {
+    /// These, in order of creation; of a count, the first [`MAX_COUNTED`].
+    Named(Vec<Arc<str>>),
+    /// A count that was read from an index: those of a type for which all conditions hold.
+    Indexed(String, Vec<Condition>),
 }
 
 /// The most objects that are named of those that a look-up counts.
@@ -50,8 +60,9 @@ pub(super) fn inspect(
     let mut inspected = Vec::with_capacity(responder.lookups.len());
     each(responder, names, world, rules, |finder, find, value| {
         inspected.push(InspectedLookup {
-            value: to_value(value),
+            value: value.clone(),
             objects: finder.objects(find)?,
+            examined: finder.examined(find, value)?,
         });
         Ok(())
     })?;
@@ -132,20 +143,42 @@ impl Finder<'_> {
         })
     }
 
-    /// The ids of what a look-up is about.
-    fn objects(&self, find: &CompiledFind) -> Result<Vec<Arc<str>>, EvaluationError> {
+    /// What a look-up is about.
+    fn objects(&self, find: &CompiledFind) -> Result<FoundObjects, EvaluationError> {
         let (query, most) = match find {
             CompiledFind::Object(id) => {
                 let id = self.render(id, &self.names)?;
                 let object = id.as_str().and_then(|id| self.world.object(id));
-                return Ok(object.into_iter().map(|one| Arc::clone(&one.id)).collect());
+                let object = object.into_iter().map(|one| Arc::clone(&one.id));
+                return Ok(FoundObjects::Named(object.collect()));
+            }
+            CompiledFind::Count(query) if query.without.is_none() => {
+                let conditions = self.conditions(&query.fields, &self.names)?;
+                return Ok(FoundObjects::Indexed(query.kind.clone(), conditions));
             }
             CompiledFind::Objects(query) => (query, MAX_FOUND),
             CompiledFind::First(query) => (query, 1),
             CompiledFind::Count(query) => (query, MAX_COUNTED),
         };
         let objects = self.matching(query)?.take(most);
-        objects.map(|object| Ok(Arc::clone(&object?.id))).collect()
+        let ids = objects.map(|object| Ok(Arc::clone(&object?.id)));
+        Ok(FoundObjects::Named(ids.collect::<Result<_, _>>()?))
+    }
+
+    /// How many objects a look-up looked at one by one: those it gives, and with `without` all for
+    /// which that was asked.
+    fn examined(&self, find: &CompiledFind, value: &Rcvar) -> Result<usize, EvaluationError> {
+        let (CompiledFind::Objects(query)
+        | CompiledFind::First(query)
+        | CompiledFind::Count(query)) = find
+        else {
+            return Ok(1);
+        };
+        if query.without.is_some() {
+            let conditions = self.conditions(&query.fields, &self.names)?;
+            return Ok(self.world.count(&query.kind, &conditions));
+        }
+        Ok(value.as_array().map_or(1, Vec::len))
     }
 
     /// The objects of a query, in order of creation; an object for which `without` cannot be

@@ -47,7 +47,7 @@ pub use verdict::MAX_TASKS;
 use verdict::{Evaluated, Evaluation};
 
 pub(crate) use ask::{ReplyEnd, evaluate as evaluate_reply};
-pub use look_up::{InspectedLookup, MAX_COUNTED};
+pub use look_up::{FoundObjects, InspectedLookup, MAX_COUNTED};
 
 /// What holds for all responders of a run.
 #[derive(Clone, Copy)]

@@ -1,5 +1,6 @@
 //! The world of a run, as programs read it.
 
+use ktsu::assemble::LedgerPlace;
 use serde_json::{Value, json};
 
 use super::describe::Described;
@@ -44,7 +45,68 @@ pub(super) async fn all(api: &Described) -> Vec<super::describe::Case> {
     let envelope = more.get(&format!("/runs/{run}/envelope")).await.json();
     assert_eq!(envelope["world"]["objects"], json!({"Goal": 1}));
     assert_eq!(envelope["warnings"][0]["responder"], "answer", "{envelope}");
-    api.seen().into_iter().chain(more.seen()).collect()
+    let seen = api.seen().into_iter().chain(more.seen());
+    seen.chain(too_large(&api).await).collect()
+}
+
+/// A chain of notes whose guards count what there is.
+const CHAIN: &str = r#"
+kind: world
+name: chain
+version: 1.0.0
+goal: [{object: {type: Note, data: {n: 1}}}]
+objects: {Note: {}}
+responders:
+  - name: next
+    "on": object.created
+    type: Note
+    with: {all: {count: Note}}
+    when: all < `150`
+    emit: [{object: {type: Note, data: {n: "{{ sum([object.data.n, `1`]) }}"}}}]
+budget: {max_recursion_depth: 1000}
+"#;
+
+/// An engine that lets traces do little work.
+async fn bounded() -> (KitDir, Lab, String) {
+    let kit = KitDir::new(&[]).with("worlds/chain.world.yaml", CHAIN);
+    let bound = "limits: {trace_work: 1000}\n";
+    let lab = Lab::in_environment(LedgerPlace::Memory, &kit, bound, &[]).await;
+    let run = lab.client.run("chain", json!({"goal": "notes"})).await;
+    let run = run["run_id"].as_str().unwrap().to_owned();
+    (kit, lab, run)
+}
+
+async fn too_large(api: &Described) -> Vec<super::describe::Case> {
+    let (_kit, lab, run) = bounded().await;
+    let api = api.at(&lab.client);
+    let answer = api.get(&format!("/runs/{run}/trace?of=Note[149].n")).await;
+    assert_eq!(answer.status, 422, "{}", answer.text());
+    let body = answer.json();
+    assert_eq!(body["code"], "trace_too_large");
+    let command = format!("ktsu trace {run} --of PATH");
+    assert!(body["hint"].as_str().unwrap().ends_with(&command), "{body}");
+    let words = body.to_string();
+    assert!(!words.contains("Note"), "{words}");
+    let short = api.get(&format!("/runs/{run}/trace?of=Note[9].n")).await;
+    assert_eq!(short.status, 200, "{}", short.text());
+    assert_eq!(short.json()["origin"]["value"], 10);
+    api.seen().into_iter().collect()
+}
+
+#[tokio::test]
+async fn many_traces_at_once_leave_room_for_other_requests() {
+    let (_kit, lab, run) = bounded().await;
+    let path = format!("/runs/{run}/trace?of=Note[30].n");
+    let traces = (0..64).map(|_| lab.client.get(&path));
+    let traces = futures_util::future::join_all(traces);
+    let others = async {
+        for below in ["", "/world?limit=1", "/frames?limit=1"] {
+            let answer = lab.client.get(&format!("/runs/{run}{below}")).await;
+            assert_eq!(answer.status, 200, "{below}");
+        }
+    };
+    let (traces, ()) = tokio::join!(traces, others);
+    assert!(traces.iter().all(|trace| trace.status == 200));
 }
 
 fn merged(pages: &[Value], name: &str) -> Vec<Value> {

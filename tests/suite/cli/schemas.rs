@@ -136,7 +136,7 @@ servers: {crm: {url: "https://example.com"}}
 state: {driver: sqlite, dsn: x.db}
 receiver: {variable: URL}
 egress: {allow: [desk.internal]}
-limits: {active_runs: 5, connections: 5, body_bytes: 2048}
+limits: {active_runs: 5, connections: 5, body_bytes: 2048, trace_work: 5000}
 retention: {complete_days: 5, failed_days: 5}
 evidence: {witness: "file:x", signing_key: x.key}
 subscriptions:
