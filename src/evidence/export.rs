@@ -17,10 +17,11 @@ use super::tar::{self, Files};
 use ktsu_workflow::admit::ENGINE;
 
 /// The independent verifier: how to use it, the file that is run, and its parts.
-pub(super) const VERIFIER: [(&str, &str); 10] = [
+pub(super) const VERIFIER: [(&str, &str); 11] = [
     ("VERIFY.md", include_str!("VERIFY.md")),
     ("verify.py", include_str!("verify.py")),
     ("verify_calls.py", include_str!("verify_calls.py")),
+    ("verify_commands.py", include_str!("verify_commands.py")),
     ("verify_content.py", include_str!("verify_content.py")),
     ("verify_outputs.py", include_str!("verify_outputs.py")),
     ("verify_queue.py", include_str!("verify_queue.py")),

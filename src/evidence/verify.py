@@ -23,10 +23,11 @@ except ImportError: _blake3 = None
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
     "verify_content.py": "1eee29765a7fc04f805e71d5b8bb03a0839a8caac22ea89df9ab4a14c13f877c",
-    "verify_outputs.py": "0ca05c324dc2aab3f289cd340c7fe88305caddd80373d8130976ef59dc1498e4",
+    "verify_outputs.py": "24b149b7b71cd6cd704ad5c73c7d8ba91edb968d1fba392535b43ee94a2f05b9",
     "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
     "verify_calls.py": "c5a67344e3410549653cd69ba1d5d1851c8f843d604903c2fdb28facb4d21ec8",
-    "verify_world.py": "3a96cf19418768e24224f7ffd2f7f6bed800f047a59eec0d160610f91b2128ea",
+    "verify_commands.py": "1223df1f89b46ac85484ec5c186f2a131d5215dc77b5521dfb63dfc295adcd9a",
+    "verify_world.py": "9643b9616929420fd06ccb970152299bad6fbea62c8fc57a10bcea05c14c77f8",
     "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",

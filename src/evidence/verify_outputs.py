@@ -3,20 +3,23 @@ against what its agent gave or its webhook was answered with. What expressions m
 outputs of transforms, of children and of runs) only ktsu makes again. It is used by verify.py and
 does nothing by itself."""
 import json
-import re
 
-from verify import BROKEN, Real, Wrong, check, load, whole, work_of, wrong_if
+from verify import BROKEN, Real, Wrong, check, load, part, whole, work_of, wrong_if
 
-HIDDEN, FENCE, MAX_DEPTH = "[REDACTED]", "`" * 3, 56
+COMMANDS = part("verify_commands.py")
+MISSING = COMMANDS if isinstance(COMMANDS, str) else None
+if not MISSING: alike, hidden = COMMANDS.alike, COMMANDS.hidden
+
+FENCE, MAX_DEPTH, SPENT = "`" * 3, 56, "budget_exceeded"
 SPACE = " \t\n\v\f\r\x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" \
     + "".join(map(chr, range(0x2000, 0x200b)))
 LANGUAGE = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+."
 KINDS = ("run.created", "recompute.created", "branch.created", "step.started", "step.reset",
          "llm.request", "llm.response", "agent.decided", "agent.finished", "webhook.delivered",
          "webhook.failed", "note", "command.requested", "step.completed", "item.completed",
-         "command.completed", "run.started", "run.completed")
-CHILD = re.compile(r"(?:(.*)/)?([^/.]+)(?:[.]([0-9]+))?/([^/.]+)[.]([0-9]+)\Z")  # STEP.ITEM/NAME.N
-COMMANDS_SINCE = 4  # Decision rules.
+         "command.completed", "run.started", "run.completed", "tool.called", "tool.in_doubt",
+         "tool.returned", "budget.exhausted")
+ABOUT_STEPS = "note", "command.requested", "budget.exhausted"  # Or about worlds.
 
 def once(pairs):
     made = dict(pairs)
@@ -41,37 +44,19 @@ def spoken(text):
         return made if isinstance(made, dict) and depth(made) <= MAX_DEPTH else None
     except BROKEN: return None
 
-def alike(one, other):
-    """Whether two values are one, however their numbers are written."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return set(one) == set(other) and all(alike(one[name], other[name]) for name in one)
-    if isinstance(one, list) and isinstance(other, list):
-        return len(one) == len(other) and all(map(alike, one, other))
-    numbers = all(type(value) in (int, Real) for value in (one, other))
-    return one == other if numbers else type(one) is type(other) and one == other
-
-def hidden(*values): return any(HIDDEN in json.dumps(value) for value in values)
-
 class Step:
     """What is known of a step since it began: the replies to each of its tasks, what their agents
-    gave, which of their events and commands have frames, and how its webhook was answered."""
+    gave, what they command, which ran out of their budget, and how its webhook was answered."""
     def __init__(self):
         self.replies, self.given, self.answer = {}, {}, None
-        self.told = {}  # By item and member of the outcome.
-        self.runs = {}  # By item.
+        self.tasks, self.spent = {}, set()  # By item.
 
-class Runs:
-    """The commands of an outcome that run workflows: their frame, place, name and number of
-    inputs; and the children that have begun, each with the frame in which it ended well."""
-    def __init__(self): self.commands, self.children, self.done, self.before = [], [], 0, 0
-
-    def current(self): return (self.commands + [(None, None, None, 0)] * 2)[self.done]
-
-class Told:
+class Told(object if MISSING else COMMANDS.Commands):
     """A run from its beginning, with all that it shares; only its own frames are judged."""
     def __init__(self, evidence, stream, last, found):
         self.evidence, self.found, self.steps, self.purposes = evidence, found, {}, {}
         self.definition, self.plan, self.rules = None, None, 0
+        self.begin_commands(stream)
         for seq in range(last + 1):
             frame = evidence.shared(stream, seq)
             wrong_if(frame is None, "the frames of %s cannot be read" % stream)
@@ -94,23 +79,24 @@ class Told:
     def unknown(self, frame, reason):
         if self.own: self.found.unknown.append("%s: %s" % (frame.id, reason))
 
+    def step_of(self, scope, name): return self.steps.setdefault((scope, name), Step())
+
     def take(self, frame, data):
         kind = frame.type
         if kind in ("run.created", "recompute.created", "branch.created"):
             self.rules = data.get("rules", self.rules)
+            if kind == "branch.created": self.suppresses = data["effects"] == "suppress"
             if data.get("digest") is not None: self.definition, self.plan = frame, None
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):
                 self.steps = {}
-        elif kind == "run.started": self.on_child(frame, data, *self.runs_of(frame))
-        elif kind == "run.completed":
-            runs, child, _ = self.runs_of(frame)
-            if runs and int(child[5]) < len(runs.children): runs.children[int(child[5])] = frame.seq
-            self.found.made += self.own and data.get("output") is not None
-        elif kind in ("step.started", "step.reset"): self.steps[frame.scope, data["step"]] = Step()
-        elif kind in ("note", "command.requested") and "step" not in data: return  # Of a world.
-        else:
-            step = self.steps.setdefault((frame.scope, data["step"]), Step())
-            getattr(self, "on_" + kind.replace(".", "_"))(frame, data, step, data.get("item"))
+            return
+        if kind in ABOUT_STEPS and "step" not in data: return
+        if kind in ("step.started", "step.reset"):
+            self.steps[frame.scope, data["step"]] = Step()
+            return self.step_begins(frame.scope, data["step"])
+        judge = getattr(self, "on_" + kind.replace(".", "_"))
+        if kind.startswith("run."): judge(frame, data)
+        else: judge(frame, data, self.step_of(frame.scope, data["step"]), data.get("item"))
 
     # ---- What agents gave ------------------------------------------------------------------------
     def on_llm_request(self, frame, data, *_):
@@ -119,7 +105,10 @@ class Told:
     def on_llm_response(self, frame, data, step, item):
         """Whoever was asked to repair or to reflect may call nothing."""
         turn = self.purposes.get(data["request"], "turn") == "turn"
-        if data.get("error") is None and not (turn and self.member(frame, "tool_calls")):
+        calls = self.member(frame, "tool_calls")
+        self.task(step, item).reply = frame.seq, calls or []
+        if (data.get("error") or {}).get("code") == SPENT: step.spent.add(item)
+        if data.get("error") is None and not (turn and calls):
             if data.get("repeats") is not None:
                 earlier = 0 <= data["repeats"] < frame.seq
                 frame = self.evidence.shared(frame.stream, data["repeats"]) if earlier else None
@@ -144,90 +133,14 @@ class Told:
     def on_agent_finished(self, frame, data, step, item):
         outcome = self.member(frame, "outcome") or {}
         output = outcome.get("output")
-        step.given[item] = frame.seq, output, outcome
-        step.told[item, "events"] = step.told[item, "commands"] = 0
-        step.runs[item] = Runs()
+        step.given[item] = frame.seq, output
+        self.judge_commands(frame, data, step, item, outcome)
         if output is not None: self.follows(frame, step, item, output, "output")
+        spent = data.get("reason") == SPENT or (outcome.get("error") or {}).get("code") == SPENT
+        unsaid = spent and data.get("report") and item not in step.spent
+        self.blame(frame, unsaid, "nothing says that its budget was used up")
 
-    def tells(self, frame, data, step, item, member, place):
-        """Whether a frame is of the next event or command of the outcome, and in its words."""
-        seq, _, outcome = step.given.get(item, (None, None, {}))
-        at, all_ = step.told.get((item, member), 0), outcome.get(member) or []
-        right = place == {"frame": seq, "path": "/outcome/%s/%d" % (member, at)}
-        right = right and data.get("index") == at < len(all_) and self.rules >= COMMANDS_SINCE
-        right = right and all_[at].get("type") == data["type"]
-        right = right and (member == "events" or all_[at].get("topic") == data.get("topic"))
-        right = right and (member == "events" or all_[at].get("step") == data.get("target"))
-        self.blame(frame, not right, "it is not the next of the %s that its agent gave" % member)
-        step.told[item, member] = at + 1
-
-    def on_note(self, frame, data, step, item):
-        self.tells(frame, data, step, item, "events", data["event"])
-
-    def on_command_requested(self, frame, data, step, item):
-        self.tells(frame, data, step, item, "commands", data["command"])
-        if data["type"] not in ("invoke", "fanout") or data.get("suppressed"): return
-        declared = self.may_invoke(frame, frame.scope, data["step"])
-        words = "its step does not declare the workflow that it runs"
-        self.blame(frame, data["target"] not in declared, words)
-        given = step.given[item][2]["commands"][data["index"]]
-        count = len(given["inputs"]) if data["type"] == "fanout" else 1
-        step.runs[item].commands.append((frame.seq, data["index"], data["target"], count))
-
-    # ---- What commands run -----------------------------------------------------------------------
-    def may_invoke(self, frame, scope, name):
-        work = self.work(frame, name, scope)
-        return work.get("agent", {}).get("may_invoke", {})
-
-    def runs_of(self, frame):
-        """The task whose command runs a scope, if one does."""
-        child = CHILD.match(frame.scope)
-        if child is None or child[2][0] == "@": return None, None, None
-        step = self.steps.setdefault((child[1] or "", child[2]), Step())
-        item = child[3] and int(child[3])
-        return step.runs.setdefault(item, Runs()), child, step.given.get(item)
-
-    def on_child(self, frame, data, runs, child, given):
-        """Whether a child is the next one of a command, with the next input."""
-        if runs is None: return
-        _, index, target, count = runs.current()
-        within = len(runs.children) - runs.before
-        right = given is not None and within < count and target == child[4]
-        right = right and len(runs.children) == int(child[5])
-        if right:
-            declared = self.may_invoke(frame, child[1] or "", child[2]).get(target, {})
-            right = declared.get("child", {}).get("workflow") == data.get("plan")
-            command = given[2]["commands"][index]
-            place = "/inputs/%d" % within if command["type"] == "fanout" else "/input"
-            value = command["inputs"][within] if command["type"] == "fanout" else command["input"]
-            place = "/outcome/commands/%d%s" % (index, place)
-            got = self.member(frame, "input") or {}
-            names = {"/params/" + name.replace("~", "~0").replace("/", "~1") for name in value}
-            right = right and names <= set(got) and all(
-                one.get("ref") == {"frame": given[0], "path": place + name[len("/params"):]}
-                if "ref" in one else "value" in one for name, one in got.items())
-        self.blame(frame, not right, "no command runs it next, with this input")
-        runs.children.append(None)
-
-    def on_command_completed(self, frame, data, step, item):
-        runs = step.runs.get(item, Runs())
-        seq, index, _, count = runs.current()
-        ends = runs.children[runs.before:]
-        right = seq is not None and (seq, index) == (data["request"], data["index"])
-        right = right and ends == (data.get("children") or []) and len(ends) == count
-        self.blame(frame, not right, "it does not name the ends of what its command runs")
-        runs.done, runs.before = runs.done + 1, runs.before + count
-
-    def has_told(self, frame, step, item):
-        """Whether every event and command of an outcome that counts has its frame."""
-        outcome = step.given.get(item, (None, None, {}))[2]
-        for member in ("events", "commands"):
-            left = step.told.get((item, member), 0) != len(outcome.get(member) or [])
-            words = "some of the events or commands that its agent gave have no frame"
-            self.blame(frame, left and self.rules >= COMMANDS_SINCE, words)
-        runs = step.runs.get(item, Runs())
-        words = "some of what its commands run has not ended"
-        self.blame(frame, runs.done != len(runs.commands), words)
+    def on_budget_exhausted(self, frame, data, step, item): step.spent.add(item)
 
     # ---- What steps gave -------------------------------------------------------------------------
     def on_webhook_delivered(self, frame, data, step, _):
@@ -237,12 +150,18 @@ class Told:
 
     def work(self, frame, name, scope=None):
         """The work of a step, as the definition has it."""
-        if self.definition is None: return {}
-        if self.plan is None: self.plan = self.member(self.definition, "definition")
-        try: return work_of(self.plan, frame.scope if scope is None else scope, name)
+        plan = self.plan_of(frame)
+        try: return work_of(plan, frame.scope if scope is None else scope, name)
         except (KeyError, TypeError): return {}
 
+    def plan_of(self, frame):
+        """The definition that holds at a frame."""
+        if self.definition is None: return None
+        if self.plan is None: self.plan = self.member(self.definition, "definition")
+        return self.plan
+
     def on_step_completed(self, frame, data, step, _):
+        self.step_ended(frame, data)
         work = self.work(frame, data["step"])
         if "agent" in work and work["agent"].get("for_each") is None:
             self.on_item_completed(frame, data, step, None)
@@ -254,9 +173,9 @@ class Told:
         elif "agent" not in work: self.found.made += self.own
 
     def on_item_completed(self, frame, data, step, item):
-        self.has_told(frame, step, item)
+        self.has_told(frame, data, step, item)
         if data.get("skipped") is not None: return
-        seq, output, _ = step.given.get(item, (None, None, None))
+        seq, output = step.given.get(item, (None, None))
         named = data.get("output_from") or {}
         right = isinstance(output, dict) and named.get("frame") == seq
         right = right and named.get("path") == "/outcome/output"
@@ -273,6 +192,7 @@ class Outputs:
     def __init__(self, evidence): self.evidence = evidence
 
     def claim_outputs(self):
+        if MISSING: return None, MISSING
         last = {one.stream: one.seq for one in self.evidence.frames}
         self.held, self.made, self.unknown = 0, 0, []
         for stream in sorted(last):

@@ -1,7 +1,6 @@
 """The part of verify.py that judges frames about worlds: who made them and because of what, which
-outputs are left of a trigger or a reply, ids, schemas, budgets, posts, and the world that the end
-names. What guards and templates make of them only ktsu evaluates. It is used by verify.py and does
-nothing by itself."""
+outputs are left, ids, schemas, budgets, posts, and the world that the end names. Guards and
+templates are evaluated only by ktsu. It is used by verify.py and does nothing by itself."""
 from verify import BROKEN, TooLarge, Wrong, has, is_number, part, wrong_if
 
 QUEUE = part("verify_queue.py")
@@ -18,7 +17,7 @@ MAX_WORLD = 1 << 28  # The most bytes of frames and blobs of which a world is he
 ABOUT = "object.created", "object.patched", "relation.created", "relation.removed", "note"
 DECIDED = ("responder.fired", "responder.completed", "responder.failed", "output.rejected",
            "kit.loaded", "budget.exhausted")
-TOLD = "command.requested"
+TOLD, SPENT = "command.requested", "budget_exhausted"
 BEGIN = "run.created", "branch.created", "recompute.created"
 CALLS = "llm.request", "llm.response", "tool.called", "tool.returned"
 
@@ -132,9 +131,11 @@ class World(object if MISSING else QUEUE.Queue):
             if kind == "run.completed":
                 self.may_end(frame)
                 wrong_if(self.idle != frame.seq - 1, "it ends unasked", frame.id)
-            right = isinstance(data.get("world"), str) if self.blurred else \
-                data.get("world") == self.hash()
+            world = data.get("world")
+            right = isinstance(world, str) if self.blurred else world == self.hash()
             wrong_if(not right, "it names another world", frame.id)
+            spent = not self.exhausted and "step" not in data and data.get("code") == SPENT
+            wrong_if(spent, "no frame says that its budget is used up", frame.id)
             self.status = kind
 
     def reopen(self): self.status, self.failing, self.parked = "running", False, False
@@ -238,8 +239,7 @@ class World(object if MISSING else QUEUE.Queue):
         getattr(self, "judge_" + name)(frame, data)
 
     def by_engine(self, frame, *causes):
-        right = frame.actor == "orchestrator"
-        wrong_if(not right, "the actor is not the one it is from")
+        wrong_if(frame.actor != "orchestrator", "the actor is not the one it is from")
         wrong_if(frame.cause != list(causes), "its cause is not what it follows from, alone")
 
     def judge_loaded(self, frame, data):

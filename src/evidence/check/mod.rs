@@ -16,6 +16,7 @@
 
 mod agent_timeline;
 mod approvals;
+mod called;
 mod companion_files;
 mod content;
 mod frames;

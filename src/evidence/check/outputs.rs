@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepWork};
 use ktsu_ledger::event::{
-    AgentEvent, ItemEvent, LlmResponse, Purpose, Reference, RunEvent, StepEvent, WebhookEvent,
+    AgentEvent, AgentFinished, FinishReason, ItemEvent, LlmResponse, Purpose, Reference, RunEvent,
+    StepCommand, StepEvent, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
 use ktsu_projections::run::invoked::InvokedPath;
@@ -17,6 +18,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 use serde_json::{Value, json};
 
+use super::called::CalledCommands;
 use super::content::too_large;
 use super::history;
 use super::invoked::CommandedRuns;
@@ -25,7 +27,11 @@ use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
 use ktsu_contract::gateway::strip_code_fence;
 
 /// What stands where a secret was.
-const REDACTED_OUTPUT: &str = "[REDACTED]";
+pub(super) const REDACTED_OUTPUT: &str = "[REDACTED]";
+/// The decision rules since which commands that run workflows come before those that emit.
+const COMMANDS_IN_PHASES: u32 = 6;
+/// The code of an outcome that has no output because the budget was used up.
+const BUDGET_EXCEEDED: &str = "budget_exceeded";
 /// The levels that a reply may have: what is deeper is no output.
 const MAX_DEPTH: usize = 56;
 
@@ -45,6 +51,10 @@ struct StepOutputs {
     given: BTreeMap<Option<u32>, (u64, Value)>,
     /// What else their outcomes ask for.
     asked: BTreeMap<Option<u32>, AskedBeside>,
+    /// Which commands the calls of their models gave.
+    called: BTreeMap<Option<u32>, CalledCommands>,
+    /// Of which it is recorded that the budget was used up.
+    spent: BTreeSet<Option<u32>>,
     /// How its webhook was answered.
     answer: Option<u16>,
 }
@@ -55,7 +65,9 @@ struct AskedBeside {
     finished: u64,
     outcome: Value,
     notes: u32,
-    commands: u32,
+    /// The commands that have frames: those that run workflows, and the others.
+    invokes: Vec<u32>,
+    emits: Vec<u32>,
     runs: CommandedRuns,
 }
 
@@ -78,9 +90,25 @@ impl AskedBeside {
         place.frame == self.finished && place.path == path && said.iter().all(says)
     }
 
+    /// Takes the place of a command that has a frame. Tells whether it is its turn: the next of all,
+    /// or, where commands come in phases, after those of its phase.
+    fn takes_turn(&mut self, command: &StepCommand, by_phase: bool) -> bool {
+        let count = self.invokes.len() + self.emits.len();
+        let phase = match command.kind.invokes() {
+            true => &mut self.invokes,
+            false => &mut self.emits,
+        };
+        let right = match by_phase {
+            true => phase.last().is_none_or(|last| *last < command.index),
+            false => command.index as usize == count,
+        };
+        phase.push(command.index);
+        right
+    }
+
     fn is_told(&self) -> bool {
         self.notes as usize == self.list("events").len()
-            && self.commands as usize == self.list("commands").len()
+            && self.invokes.len() + self.emits.len() == self.list("commands").len()
     }
 }
 
@@ -221,8 +249,9 @@ impl<'a> OutputCheck<'a> {
                 self.blame(frame, !right, words)?;
             }
             Event::Step(StepEvent::Commanded(command)) => {
+                let by_phase = self.rules >= COMMANDS_IN_PHASES;
                 let asked = self.step(frame).asked.entry(command.item).or_default();
-                let at = ("commands", asked.commands);
+                let at = ("commands", command.index);
                 let about = match (&command.topic, &command.target) {
                     (Some(topic), _) => ("topic", topic.as_str()),
                     (None, Some(target)) => ("step", target.as_str()),
@@ -230,8 +259,7 @@ impl<'a> OutputCheck<'a> {
                 };
                 let said = [("type", command.kind.as_str()), about];
                 let right = asked.is_at(&command.command, at, &said);
-                let right = right && command.index == asked.commands;
-                asked.commands += 1;
+                let right = asked.takes_turn(command, by_phase) && right;
                 let right = right && self.tells_of_outcomes();
                 let words = "it is not the next of the commands that its agent gave";
                 self.blame(frame, !right, words)?;
@@ -369,22 +397,81 @@ impl<'a> OutputCheck<'a> {
                     self.follows(frame, decided.item, &draft.to_value(), "draft")?;
                 }
             }
-            AgentEvent::Finished(finished) => {
-                let output = finished.outcome.pointer("/output").unwrap_or_default();
-                let given = (frame.seq, output.clone());
-                let asked = AskedBeside {
-                    finished: frame.seq,
-                    outcome: finished.outcome.to_value(),
-                    ..AskedBeside::default()
-                };
-                let step = self.step(frame);
-                step.given.insert(finished.item, given);
-                step.asked.insert(finished.item, asked);
-                if !output.is_null() {
-                    self.follows(frame, finished.item, &output, "output")?;
-                }
+            AgentEvent::BudgetExhausted(spent) => {
+                self.step(frame).spent.insert(spent.item);
             }
+            AgentEvent::ToolCalled(called) => {
+                let calls = &mut self.step(frame).called;
+                calls
+                    .entry(called.item)
+                    .or_default()
+                    .send(frame.seq, called);
+            }
+            AgentEvent::ToolInDoubt(doubt) => {
+                let calls = &mut self.step(frame).called;
+                calls.entry(doubt.item).or_default().doubt(doubt.called);
+            }
+            AgentEvent::ToolReturned(returned) => {
+                let calls = &mut self.step(frame).called;
+                calls
+                    .entry(returned.item)
+                    .or_default()
+                    .answer(frame.seq, returned);
+            }
+            AgentEvent::Finished(finished) => self.finished(frame, finished)?,
             _ => {}
+        }
+        Ok(())
+    }
+
+    fn finished(&mut self, frame: &Frame, finished: &AgentFinished) -> Result<(), ClaimFailure> {
+        let outcome = finished.outcome.to_value();
+        let output = outcome.get("output").cloned().unwrap_or_default();
+        let code = outcome.pointer("/error/code").and_then(Value::as_str);
+        let spent =
+            finished.reason == FinishReason::BudgetExceeded || code == Some(BUDGET_EXCEEDED);
+        let step = self.step(frame);
+        let unsaid = spent && finished.report.is_some() && !step.spent.contains(&finished.item);
+        let called = step.called.remove(&finished.item).unwrap_or_default();
+        step.given
+            .insert(finished.item, (frame.seq, output.clone()));
+        let asked = AskedBeside {
+            finished: frame.seq,
+            outcome,
+            ..AskedBeside::default()
+        };
+        let commands = asked.list("commands").to_vec();
+        step.asked.insert(finished.item, asked);
+        let words = "nothing says that its budget was used up";
+        self.blame(frame, unsaid, words)?;
+        if output.is_null() {
+            return Ok(());
+        }
+        if self.tells_of_outcomes() {
+            self.commands(frame, &called, &commands)?;
+        }
+        self.follows(frame, finished.item, &output, "output")
+    }
+
+    /// Whether the commands of an outcome are those that the calls of its model gave.
+    fn commands(
+        &mut self,
+        frame: &Frame,
+        called: &CalledCommands,
+        commands: &[Value],
+    ) -> Result<(), ClaimFailure> {
+        let hidden = || Value::from(commands).to_string().contains(REDACTED_OUTPUT);
+        match called.give(commands) {
+            Some(true) => self.holds(frame),
+            Some(false) if hidden() || called.is_hidden() => {
+                self.unknown(frame, "its commands hold what was redacted");
+            }
+            Some(false) => {
+                let words = "its commands are not those that its model called for";
+                self.blame(frame, true, words)?;
+            }
+            None if commands.is_empty() => {}
+            None => self.unknown(frame, "no call of a tool gave its commands"),
         }
         Ok(())
     }
@@ -394,8 +481,18 @@ impl<'a> OutputCheck<'a> {
         let purpose = self.purposes.get(&response.request);
         let turn = purpose.is_none_or(|purpose| *purpose == Purpose::Turn);
         let calls = response.tool_calls.as_ref().map(CanonicalJson::to_value);
-        let calls = calls.is_some_and(|calls| calls.as_array().is_some_and(|it| !it.is_empty()));
-        if response.error.is_some() || (turn && calls) {
+        let calls = calls.as_ref().and_then(Value::as_array);
+        let calls = calls.cloned().unwrap_or_default();
+        let asks = !calls.is_empty();
+        let step = self.step(frame);
+        let called = step.called.entry(response.item).or_default();
+        called.reply(frame.seq, calls);
+        if let Some(error) = &response.error
+            && error.code == BUDGET_EXCEEDED
+        {
+            step.spent.insert(response.item);
+        }
+        if response.error.is_some() || (turn && asks) {
             return;
         }
         let repeated = response.repeats.map(|seq| self.texts.get(&seq).cloned());

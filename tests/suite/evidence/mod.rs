@@ -6,6 +6,7 @@
 
 pub(crate) mod book;
 mod cached;
+mod commands;
 mod forgeries;
 mod locks;
 mod malformed;

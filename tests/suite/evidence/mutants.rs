@@ -14,8 +14,9 @@ use crate::support::campaign;
 use crate::support::ledgers::Recorded;
 
 /// Members of `data` that name frames.
-const NAMES: [&str; 8] = [
-    "again", "approval", "base", "called", "frame", "request", "response", "seq",
+const NAMES: [&str; 10] = [
+    "again", "approval", "base", "called", "children", "frame", "from", "request", "response",
+    "seq",
 ];
 
 /// A run that was changed, and how.

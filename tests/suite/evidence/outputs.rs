@@ -13,6 +13,7 @@ use ktsu_evidence::tar::{self, Files};
 use ktsu_ledger::Hash;
 
 use super::book::{Act, Book, rechained, repacked};
+use super::mutants::{arranged, bodies, with};
 use super::{Python, put, verdict};
 use crate::golden::goldens;
 use crate::support::ledgers::Recorded;
@@ -157,6 +158,41 @@ fn an_output_whose_reply_is_hidden_is_said_to_be_not_covered_by_both_verifiers()
     let outputs = claims.iter().find(|one| one["claim"] == "outputs").unwrap();
     let why = outputs["reason"].as_str().unwrap();
     assert!(why.contains(words), "{why}");
+}
+
+/// The frame is dropped, its report is that of the next one, and the chain is whole.
+#[test]
+fn an_end_for_a_budget_that_no_frame_says_was_used_up_is_found_by_both_verifiers() {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, claim) in [
+        ("v2-agent-budget", "outputs"),
+        ("v3-worlds-exhausted", "world"),
+    ] {
+        let run = golden(name);
+        let (honest, all) = (archive(run.clone()), bodies(&run));
+        let used_up = all.iter().position(|one| one["type"] == "budget.exhausted");
+        let used_up = used_up.unwrap();
+        let kept: Vec<usize> = (0..all.len()).filter(|at| *at != used_up).collect();
+        let mut whole = bodies(&arranged(&run, &kept));
+        if all[used_up]["data"].get("report").is_some() {
+            whole[used_up]["data"]["report"]["n"] = all[used_up]["data"]["report"]["n"].clone();
+        }
+        let forged = archive(with(&run, &whole));
+        let verdicts = [&honest, &forged].map(|bytes| {
+            let outcome = verify(bytes, &VerifyOptions::default()).unwrap();
+            assert_eq!(of(&outcome, "chain"), ClaimVerdict::Proven, "{name}");
+            outcome.is_sound()
+        });
+        assert_eq!(verdicts, [true, false], "{name}");
+        let Some(python) = Python::find() else {
+            continue;
+        };
+        let archives = [("honest", &honest), ("forged", &forged)];
+        let archives = archives.map(|(told, bytes)| put(folder.path(), told, bytes));
+        let said = python.verify(&archives, &[]);
+        assert_eq!(said[0]["sound"], true, "{name}: {}", said[0]);
+        assert_eq!(verdict(&said[1], claim), "failed", "{name}: {}", said[1]);
+    }
 }
 
 #[test]

@@ -13,12 +13,13 @@ use super::book::{Act, Book, rechained, repacked};
 use super::{Python, put, verdict};
 use crate::golden::goldens;
 
-const PARTS: [&str; 9] = [
+const PARTS: [&str; 10] = [
     "verify.py",
     "verify_content.py",
     "verify_outputs.py",
     "verify_signed.py",
     "verify_calls.py",
+    "verify_commands.py",
     "verify_repeated.py",
     "verify_world.py",
     "verify_queue.py",
