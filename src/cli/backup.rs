@@ -56,7 +56,7 @@ pub(super) fn restore(common: &Common, arguments: &RestoreArguments) -> Result<E
     let beside = ktsu_evidence::signing_key::path(&to);
     if report.checkpoints > 0 && !beside.exists() {
         note(&format!(
-            "the signing key is not in the copy: put it at {}, or a new key signs that no earlier key vouches for",
+            "the signing key is not in the copy: put it at {}; otherwise a new signing key is created, and no earlier key vouches for it",
             text::line(&beside.display().to_string())
         ));
     }

@@ -18,7 +18,7 @@ use super::{Common, Failure, folder};
 use crate::assemble::reading::ReadOnlyEngine;
 use crate::assemble::{self, Engine, LedgerPlace, OpenEngineError, Setup};
 use crate::receiver::Receiver;
-use ktsu_config::fault::{Faults, Severity};
+use ktsu_config::fault::{FaultCode, Faults, Severity};
 use ktsu_config::render;
 use ktsu_contract::TOKEN_HEADER;
 use ktsu_environment::Environment;
@@ -113,11 +113,20 @@ pub(super) fn invalid(faults: &Faults, dir: &Path) -> Failure {
     Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
 }
 
-/// The failure for a kit that differs from its lock.
+/// Whether all that is wrong is that there is no lock file.
+pub(super) fn lacks_lock(faults: &Faults) -> bool {
+    let mut all = faults.faults.iter();
+    all.all(|fault| fault.code == FaultCode::LockMissing)
+}
+
+/// The failure for a kit that has no lock or differs from it.
 fn not_locked(faults: &Faults, dir: &Path) -> Failure {
-    let words = faults_text("the kit differs from its lock", faults);
-    let hint = format!("to update the lock: ktsu lock {}", quoted(dir));
-    Failure::could_not_run(words).hint(hint)
+    let (verdict, what) = match lacks_lock(faults) {
+        true => ("the kit has no lock file", "write one"),
+        false => ("the kit differs from its lock", "update the lock"),
+    };
+    let hint = format!("to {what}: ktsu lock {}", quoted(dir));
+    Failure::could_not_run(faults_text(verdict, faults)).hint(hint)
 }
 
 /// A headline followed by the rendered faults.

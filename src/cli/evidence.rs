@@ -62,6 +62,9 @@ pub(super) struct VerifyArguments {
     /// The known public key of the ledger, or a file that contains it
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+    /// A claim that has to be proven, such as chain; may be given several times
+    #[arg(long, value_name = "CLAIM")]
+    require: Vec<String>,
     /// The largest run that is replayed, by its frames and blobs, in MiB [default: 24]
     #[arg(long, value_name = "MIB")]
     run_size: Option<u32>,
@@ -243,7 +246,16 @@ fn verify(common: &Common, arguments: &VerifyArguments) -> Result<ExitCode, Fail
     } else {
         print(&outcome, &name);
     }
-    Ok(exit_code(outcome.is_sound()))
+    let claims = || outcome.claims.iter();
+    let is_proven =
+        |name: &str| claims().any(|one| one.claim == name && one.verdict == ClaimVerdict::Proven);
+    let required = arguments.require.iter();
+    let open: Vec<&String> = required.filter(|name| !is_proven(name)).collect();
+    for name in &open {
+        let words = format!("required and not proven: {}", text::line(name));
+        note(&painted(BAD, &words));
+    }
+    Ok(exit_code(outcome.is_sound() && open.is_empty()))
 }
 
 fn print(outcome: &EvidenceReport, name: &str) {

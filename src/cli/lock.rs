@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::engine::{faults_text, invalid, no_kit, quoted};
+use super::engine::{faults_text, invalid, lacks_lock, no_kit, quoted};
 use super::files::put;
 use super::folder::Folder;
 use super::output::{
@@ -108,6 +108,18 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
+/// Warns of the files that are not those that were locked.
+pub(super) fn warn_of_drift(kit: &Kit, dir: &Path) {
+    let Some(faults) = kit.drift_warnings() else {
+        return;
+    };
+    let shown = render::text(&faults, is_coloured());
+    for one in text::clean_coloured(&shown).trim_end().lines() {
+        note(one);
+    }
+    note(&format!("  to update the lock: ktsu lock {}", quoted(dir)));
+}
+
 /// Checks that the written lock reads back unchanged.
 fn must_read_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<(), Failure> {
     let words = format!("{FILE} does not read back as what was written");
@@ -184,6 +196,15 @@ fn print_drift(faults: Option<&Faults>, retold: &[tools::ToolDrift], name: &str,
             "kit {name}: {}",
             painted(GOOD, "matches its lock")
         ));
+        return;
+    }
+    if retold.is_empty() && faults.is_some_and(lacks_lock) {
+        let words = format!("the kit has no lock file: {}", dir.join(FILE).display());
+        line(&format!(
+            "kit {name}: {}",
+            painted(BAD, &text::line(&words))
+        ));
+        note_dim(&format!("  to write one: ktsu lock {}", quoted(dir)));
         return;
     }
     let shown = faults.map(|faults| render::text(faults, is_coloured()));

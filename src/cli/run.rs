@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use super::embedded::{self, EmbeddedRun};
 use super::engine::{ledger_location, load_environment, load_kit_as};
 use super::input::{input_of, with_goal, workflow_of};
+use super::lock::warn_of_drift;
 use super::{Common, Failure, folder};
 
 /// What `run` takes.
@@ -45,7 +46,9 @@ pub(super) struct Arguments {
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let (kit, workflow) =
         folder::and_workflow(arguments.project_dir, arguments.kit, arguments.workflow)?;
-    let kit = load_kit_as(&kit, arguments.locked)?;
+    let dir = kit;
+    let kit = load_kit_as(&dir, arguments.locked)?;
+    warn_of_drift(&kit, &dir);
     let workflow = workflow_of(&kit, workflow.as_deref())?;
     let input = input_of(&kit, &workflow, arguments.input.as_deref())?;
     let input = with_goal(&kit, &workflow, input, arguments.goal.as_deref())?;

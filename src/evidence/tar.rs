@@ -142,7 +142,7 @@ impl<'a> Archive<'a> {
                         source: RefCell::new(source),
                         places,
                     }),
-                    false => Err(wrong("something stands behind its end")),
+                    false => Err(wrong("there is data after its end")),
                 };
             }
             let (name, size) = named(&block).map_err(wrong)?;
@@ -153,7 +153,7 @@ impl<'a> Archive<'a> {
             let padding = usize::try_from(next - end).unwrap_or(BLOCK);
             let padding = part(&mut *source, end, padding);
             if !padding.is_ok_and(|padding| padding.iter().all(|byte| *byte == 0)) {
-                return Err(wrong("something stands between two files"));
+                return Err(wrong("there is data between two files"));
             }
             if places
                 .last_key_value()

@@ -277,7 +277,7 @@ fn with_row(
     let row = made.row;
     if row.open && row.status != "waiting" {
         return Err(format!(
-            "{stream} has not ended: it would go on here, and where it comes from"
+            "{stream} has not ended: it would continue both here and in the ledger it comes from"
         ));
     }
     if let (Some(key), Some(target)) = (&row.key, target)

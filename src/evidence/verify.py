@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """Verifies archives of evidence that `ktsu evidence export` makes, without ktsu.
 
-    python3 verify.py ARCHIVE... [--checkpoint NOTES] [--key KEY] [--json]
+    python3 verify.py ARCHIVE... [--checkpoint NOTES] [--key KEY] [--require CLAIM] [--json]
 
 Needs Python 3.8 and its standard library. Without the package `blake3` the claims that rest on
-BLAKE3 are not covered; without the other files beside this one, those that they judge: content,
-outputs, worlds, keys and checkpoints, tools, approvals. Every claim is proven, not covered, failed.
-Exit code: 0 if no claim failed, 1 if one did, 2 if there is no verdict about an archive.
+BLAKE3 are not covered: chain, blobs, tools, lock. Without the other files beside this one, those
+that they judge are not. Every claim is proven, not covered, or failed. Exit code: 0 if no claim
+failed and every required one is proven, 1 otherwise, 2 if there is no verdict about an archive.
 """
 import sys
 from os.path import dirname, join, realpath
@@ -22,12 +22,12 @@ except ImportError: _blake3 = None
 
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
-    "verify_content.py": "1eee29765a7fc04f805e71d5b8bb03a0839a8caac22ea89df9ab4a14c13f877c",
-    "verify_outputs.py": "24b149b7b71cd6cd704ad5c73c7d8ba91edb968d1fba392535b43ee94a2f05b9",
-    "verify_signed.py": "b03611b3329a9926c0afbe9c7240aaf08c5219080c46891aea17c6beafed3359",
-    "verify_calls.py": "c5a67344e3410549653cd69ba1d5d1851c8f843d604903c2fdb28facb4d21ec8",
+    "verify_content.py": "2376a12a4abaa6b823d798aaaadf96e5bab8460ae8d725c04cfbbff9483ae4cf",
+    "verify_outputs.py": "119af2f81b2396d1828827123c008ace9d7854476a62589849aeb8d1830dca64",
+    "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
+    "verify_calls.py": "84062111235e68f7702a7e4f58561d152e2c45c423298a795c6d51580008e70d",
     "verify_commands.py": "1223df1f89b46ac85484ec5c186f2a131d5215dc77b5521dfb63dfc295adcd9a",
-    "verify_world.py": "9643b9616929420fd06ccb970152299bad6fbea62c8fc57a10bcea05c14c77f8",
+    "verify_world.py": "4a2de65b1092696c5a37330f2f0eac27a166af7a4618a326ff2f8418e8b3ab72",
     "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
@@ -38,7 +38,7 @@ FORMAT, MAX_BODY, ZERO = 1, 256 * 1024, "0" * 64
 # How much is read at once, of a file that is read whole, and of the frames that are kept at hand.
 PIECE, MAX_LIST, MAX_WHOLE, AT_HAND = 1 << 16, 1 << 28, 1 << 23, 1 << 21
 MAX_FORKS = 10001  # Between a branch and its run, and one more.
-NO_BLAKE3 = None, "the Python package blake3 is not installed"
+NO_BLAKE3 = None, "the Python package blake3 is not installed (pip install blake3)"
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 NUMBER = re.compile(r"(0|[1-9][0-9]{0,15})\Z")
 HASH = re.compile(r"[0-9a-f]{64}\Z")
@@ -67,6 +67,7 @@ def unreadable_if(condition, reason):
     if condition: raise Unreadable(reason)
 def check(condition):
     if not condition: raise ValueError("it is malformed")
+def count(number, noun): return "%d %s%s" % (number, noun, "" if number == 1 else "s")
 def same(one, other, *names): return all(one.get(name) == other.get(name) for name in names)
 def blake3(data):
     """The digest of some bytes; None where it cannot be known."""
@@ -350,7 +351,7 @@ class Evidence:
             wrong_if(frame.seq != seq, "its number is not %d, which comes next" % seq, frame.id)
             wrong_if(frame.prev != prev, "it does not follow from the frame before it", frame.id)
             seen["frames"], seen["head"] = seen["frames"] + 1, frame.hash
-        wrong_if(ranges != self.streams, "the manifest tells of other streams, or more of them")
+        wrong_if(ranges != self.streams, "the manifest names other streams, or more of them")
 
     def beginning(self, frame):
         """The number and the hash that the first frame of a stream follows from."""
@@ -383,11 +384,11 @@ class Evidence:
             if name.startswith("derived/"): told["derived"] = True
             wrong_if(listed.get(name) != told, name + " is not as listed")
         for name in listed: wrong_if(name not in self.files, name + " is missing")
-        return "%d files" % len(listed)
+        return count(len(listed), "file")
 
     def claim_chain(self):
         if self.chain_wrong: raise self.chain_wrong
-        told = "%d frames of %d streams" % (len(self.frames), len(self.streams))
+        told = count(len(self.frames), "frame") + " of " + count(len(self.streams), "stream")
         return told if _blake3 else NO_BLAKE3
 
     def claim_causes(self):
@@ -402,7 +403,7 @@ class Evidence:
                 found = self.places.get((stream, int(seq)))
                 if stream not in self.streams: outside += frame.stream != "store"
                 else: wrong_if(not found or found.position >= frame.position, reason, frame.id)
-        told = None, "%d causes stand in other streams" % outside
+        told = None, "in other streams: " + count(outside, "cause")
         return told if outside else "every cause is earlier"
 
 # ---- Verdicts ------------------------------------------------------------------------------------
@@ -443,16 +444,19 @@ def verify(file, parts, held=(), key=None):
               (made["content"], "extracts definitions lock verifier"),
               (made["outputs"], "outputs"), (made["world"], "world"),
               (made["calls"], "approvals tools"),
-              ("only ktsu itself makes these tables again", "derived"),
-              ("only ktsu itself decides again", "replay")]
+              ("only ktsu regenerates these tables", "derived"),
+              ("only ktsu replays decisions", "replay")]
     return [judge(claim, by) for by, claims in judges for claim in claims.split()]
 
-def told(archive, claims, as_json):
-    """The report on an archive."""
-    sound = all(claim["verdict"] != "failed" for claim in claims)
+def told(archive, claims, sound, as_json):
+    """The report on an archive: what failed comes first, then what is not covered."""
     if as_json: return json.dumps({"file": archive, "sound": sound, "claims": claims})
-    lines = [archive + (": nothing failed" if sound else ": IT IS NOT WHAT WAS RECORDED")]
-    for claim in claims:
+    order = "failed", "not_covered", "proven"
+    named = {one: [it["claim"] for it in claims if it["verdict"] == one] for one in order}
+    words = "failed: " + ", ".join(named["failed"]) if named["failed"] else "nothing failed"
+    if named["not_covered"]: words += "; not covered: " + ", ".join(named["not_covered"])
+    lines = [archive + ": " + words]
+    for claim in sorted(claims, key=lambda claim: order.index(claim["verdict"])):
         words = ascii((claim["frame"] + ": " if "frame" in claim else "") + claim["reason"])[1:-1]
         verdict = claim["verdict"].replace("_", " ")
         lines.append("  %-11s %-13s %s" % (verdict, claim["claim"], words))
@@ -464,6 +468,8 @@ def main():
     parser.add_argument("archives", nargs="+")
     parser.add_argument("--checkpoint", help="a file with signed checkpoints kept elsewhere")
     parser.add_argument("--key", help="the public key the ledger is known by, or a file with it")
+    parser.add_argument("--require", action="append", default=[], metavar="CLAIM",
+                        help="a claim that has to be proven, such as chain; may be given again")
     parser.add_argument("--json", action="store_true", help="one line of JSON for each archive")
     asked = parser.parse_args()
     parts = {name: part("verify_%s.py" % name) for name in USED}
@@ -483,8 +489,12 @@ def main():
             words = "%s: cannot be read: %s" % (archive, ascii(why))
             print(json.dumps({"file": archive, "error": why}) if asked.json else words)
             continue
-        print(told(archive, claims, asked.json))
-        if any(claim["verdict"] == "failed" for claim in claims): code = code or 1
+        sound = all(claim["verdict"] != "failed" for claim in claims)
+        print(told(archive, claims, sound, asked.json))
+        proven = {claim["claim"] for claim in claims if claim["verdict"] == "proven"}
+        for one in [one for one in asked.require if one not in proven]:
+            print("%s: required and not proven: %s" % (archive, ascii(one)), file=sys.stderr)
+        if not sound or not proven.issuperset(asked.require): code = code or 1
     return code
 
 def run():

@@ -12,7 +12,7 @@ and the task goes on when each of them has a result. What a call goes through:
 """
 import datetime, hashlib, json
 
-from verify import BROKEN, NO_BLAKE3, Real, Wrong, blake3, check, is_number, load, part
+from verify import BROKEN, NO_BLAKE3, Real, Wrong, blake3, check, count, is_number, load, part
 from verify import same, work_of, wrong_if
 
 REPEATED = part("verify_repeated.py")
@@ -197,7 +197,7 @@ class Story:
     on_run_terminated = on_run_cancelled
     def spoke(self, frame, data, paused, ended):
         other = frame.actor != "principal:" + data["by"]["id"]
-        self.blame("approvals", other, "whoever said it is not whoever appended it")
+        self.blame("approvals", other, "the person named is not the one who appended it")
         self.paused, self.ended = paused, ended
     def on_run_completed(self, frame, _): self.ended = self.ended or not frame.scope
     on_run_failed = on_run_completed
@@ -260,7 +260,7 @@ class Story:
         waits = any(not call.returned for call in task.calls)
         self.blame("tools", gives and waits, "it has an output before it has every result")
         ends = data.get("report") is None and code in ENDS and code != task.doomed
-        self.blame("approvals", ends, "nobody made the decision that it ended by")
+        self.blame("approvals", ends, "the decision that it ended by was not made")
         self.blame("approvals", gives and task.doomed, "what people said has ended its task")
         self.tasks[frame.scope, data["step"], data.get("item")] = Task(task.attempt, over=True)
 
@@ -308,7 +308,7 @@ class Story:
         self.blame(claim, data["attempt"] != task.attempt, "it is of an attempt that is not on")
         actor = "orchestrator" if report is None else "runtime"
         other = frame.actor != actor and frame.type != "approval.decided"
-        self.blame(claim, other, "it was appended by somebody else")
+        self.blame(claim, other, "it was appended by another actor")
 
     def wanted(self, task, data):
         """The call that a frame is about, which has to be one of the last reply."""
@@ -338,7 +338,7 @@ class Story:
         first, again = call.sent[0] if call.sent else frame, data.get("again")
         right = again == first.seq and same(first.data, data, "server", "tool", "approval") \
             if call.sent else again is None
-        self.blame("tools", not right, "it does not go on from what was sent of the call before")
+        self.blame("tools", not right, "it does not follow from the earlier sending of the call")
         key = blake3(("ktsu tool call\n%s#%d" % (frame.stream, first.seq)).encode())
         right = key is None or data["idempotency_key"] == key[:32]
         self.blame("tools", not right, "its idempotency key is not that of the call")
@@ -392,13 +392,13 @@ class Story:
         self.blame("approvals", missing, "it was made without the approval its definition asks for")
         if approval is not None:
             asked = gate is not None and gate.frame.seq == approval
-            self.blame("approvals", not asked, "nobody was asked about it")
+            self.blame("approvals", not asked, "no approval was requested for it")
             other = asked and not same(gate.frame.data, data, "digest", "server", "tool")
             self.blame("approvals", other, "people were asked about another call")
             refused = asked and gate.state != "approved"
             self.blame("approvals", refused, "people did not approve it")
         doubted = call.doubt is not None and call.doubt.state != "approved"
-        self.blame("approvals", doubted, "it was in doubt, and nobody said to send it again")
+        self.blame("approvals", doubted, "it was in doubt, and no decision allows sending it again")
         self.blame("approvals", task.doomed, "what people said has ended its task")
 
     def held_back(self, call, why):
@@ -412,7 +412,7 @@ class Story:
     def testified(self, doubt, frame, data):
         """Whether the result of a call in doubt is the one that somebody told."""
         right = doubt.state == "happened"
-        self.blame("approvals", not right, "nobody said that the call in doubt happened")
+        self.blame("approvals", not right, "no decision says that the call in doubt happened")
         content = [{"text": doubt.result or "", "type": "text"}]
         gave = self.member(frame, "content"), self.member(frame, "structured")
         right = gave == (content, None) and not data.get("is_error")
@@ -435,8 +435,8 @@ class Story:
         self.decided.append(frame.id)
         if data["by"]["auth"] == "none": self.unknown.append(frame.id)
         own = frame.actor == "principal:" + by
-        self.blame("approvals", not own, "whoever decided is not whoever appended it")
-        self.blame("approvals", asked is None, "it answers a question that nobody asked")
+        self.blame("approvals", not own, "the person who decided is not the one who appended it")
+        self.blame("approvals", asked is None, "it answers a request that does not exist")
         if asked is None: return
         self.blame("approvals", asked.state, "the question was answered before")
         right = asked.digest == data["digest"]
@@ -445,10 +445,10 @@ class Story:
         policy = asked.policy or {"quorum": 1}
         self.blame("approvals", asked.policy and said == "happened", "it was not sent")
         told = data.get("result") is not None and said != "happened"
-        self.blame("approvals", told, "it tells the result of a call that did not happen")
+        self.blame("approvals", told, "it gives the result of a call that did not happen")
         if said == "approved":
             own = policy.get("not_by_proposer") and by == self.proposer
-            self.blame("approvals", own, "whoever started the run may not approve the call")
+            self.blame("approvals", own, "the person who started the run may not approve the call")
             self.blame("approvals", by in asked.approved_by, "one person counts once")
             asked.approved_by.add(by)
             if len(asked.approved_by) >= max(policy["quorum"], 1): asked.state = said
@@ -479,9 +479,9 @@ class Said:
         for story in self.stories():
             if "approvals" in story.wrong: raise story.wrong["approvals"]
         unknown = [one for story in self.stories() for one in story.unknown]
-        if unknown: return None, unknown[0] + ": nobody was asked who they are: auth is none"
+        if unknown: return None, unknown[0] + ": the person was not authenticated (auth: none)"
         decided = len({one for story in self.stories() for one in story.decided})
-        return "%d decisions of people hold" % decided if decided else "nobody had to decide"
+        return count(decided, "valid decision") if decided else "no call required approval"
 
     def claim_tools(self):
         open_ = None
@@ -491,9 +491,9 @@ class Said:
                 called, reason = call.sent[-1].id, "nothing says what became of the call"
                 wrong_if(story.ended, "its run has ended, and " + reason, called)
                 open_ = open_ or called
-        if open_: return None, open_ + ": its run goes on, and the call has no result yet"
+        if open_: return None, open_ + ": its run continues, and the call has no result yet"
         made = {frame.id for story in self.stories() for frame in story.made}
         repeats = any("recorded" in frame.data for frame in self.evidence.frames)
         if repeats and isinstance(REPEATED, str): return None, REPEATED
         if not made: return "no tool was called"
-        return "%d calls are accounted for" % len(made) if blake3(b"") else NO_BLAKE3
+        return "accounted for: " + count(len(made), "call") if blake3(b"") else NO_BLAKE3

@@ -5,10 +5,10 @@ by verify.py and does nothing by itself."""
 import base64, hashlib
 from os.path import join
 
-from verify import HOME, NO_BLAKE3, PARTS, blake3, decode, is_number, key_id, load, wrong_if
+from verify import HOME, NO_BLAKE3, PARTS, blake3, count, decode, is_number, key_id, load, wrong_if
 
 # VERIFY.md, by its SHA-256.
-GUIDE = "c55edb3dd17fda56ad38d9a5543d5315c27f594eaadf8f8c4684e6aef6bfc6f1"
+GUIDE = "88f4d520a0a28396c5c8da71de5813b4b9876ead4ada899a04ec3d16694f362b"
 
 def told(text): return len(text.encode()), hashlib.sha256(text.encode()).hexdigest()
 
@@ -27,7 +27,7 @@ class Content:
                 named.add(name)
         for name in self.evidence.files:
             wrong_if(name.startswith("blobs/") and name not in named, "no frame names " + name)
-        return "%d blobs" % len(named) if blake3(b"") else NO_BLAKE3
+        return count(len(named), "blob") if blake3(b"") else NO_BLAKE3
 
     def claim_completeness(self):
         headed = self.heads()
@@ -37,14 +37,14 @@ class Content:
         runs = [stream for stream in sorted(ends) if stream.split(":")[0] in ("run", "branch")]
         open_ = [stream for stream in runs if headed.get(stream) != ends[stream]]
         if open_:
-            return None, "%d runs have no head behind their last frame, such as %s: frames that " \
-                "came later could be left out" % (len(open_), open_[0])
-        told = "%d runs end as their heads say" % len(headed)
+            return None, "%s without a head after the last frame, such as %s: later frames " \
+                "could be missing" % (count(len(open_), "run"), open_[0])
+        told = "complete as of their heads: " + count(len(headed), "run")
         size = self.evidence.tree["size"]
         left_out = size - sum(frame.position <= size for frame in self.evidence.frames)
         if left_out > 0:
-            return None, "%s; %d frames of the ledger are not here, and later frames, branches " \
-                "or recomputes of these runs may be among them" % (told, left_out)
+            return None, "%s; %s of the ledger left out, which may include later frames, " \
+                "branches or recomputes of these runs" % (told, count(left_out, "frame"))
         return (None, self.evidence.unsigned) if self.evidence.unsigned else told
 
     def heads(self):
@@ -74,7 +74,7 @@ class Content:
         for name in sorted(found | set(expected)):
             there = files.digests(name)[:2] if name in files else None
             wrong_if(there != expected.get(name), name + " is not what frames say")
-        return "%d files" % len(expected)
+        return count(len(expected), "file")
 
     def extracts(self, frame, data):
         """The files that say once more what a frame says: their lengths and digests."""
@@ -104,14 +104,14 @@ class Content:
             named = [one["hash"] for one in frame.ext if one["path"] == "/definition"]
             right = named[:1] == [frame.data["digest"]]
             wrong_if(not right, "its definition is not the one it names", frame.id)
-        return "%d definitions are those that runs name" % len(self.defined())
+        return "as named by runs: " + count(len(self.defined()), "definition")
 
     def claim_lock(self):
         told = [(frame.id, self.unlocked(frame)) for frame in self.defined()]
         for one in told:
             if one[1]: return None, "%s: %s" % one
         if not told: return None, "there is no run"
-        words = "%d runs had the definition that their lock names" % len(told)
+        words = "started with the locked definition: " + count(len(told), "run")
         return words if blake3(b"") else NO_BLAKE3
 
     def unlocked(self, frame):
@@ -144,4 +144,4 @@ class Content:
             right = name in files and files.digests(name)[1] == known.get(name)
             if not right: return None, "%s in the archive is not the one that belongs to this " \
                 "verifier: do not run it, and do not go by it" % name
-        return "%d files are those that belong to this verifier" % len(known)
+        return count(len(known), "file") + " of this version"

@@ -4,7 +4,7 @@ outputs of transforms, of children and of runs) only ktsu makes again. It is use
 does nothing by itself."""
 import json
 
-from verify import BROKEN, Real, Wrong, check, load, part, whole, work_of, wrong_if
+from verify import BROKEN, Real, Wrong, check, count, load, part, whole, work_of, wrong_if
 
 COMMANDS = part("verify_commands.py")
 MISSING = COMMANDS if isinstance(COMMANDS, str) else None
@@ -119,7 +119,7 @@ class Told(object if MISSING else COMMANDS.Commands):
     def follows(self, frame, step, item, value, what):
         """Whether a value is the object that the last reply is."""
         replies = step.replies.get(item)
-        if not replies: return self.unknown(frame, "its runtime told of no reply")
+        if not replies: return self.unknown(frame, "its runtime reported no reply")
         said = spoken(replies[-1])
         if said is not None and alike(said, value): self.found.held += self.own
         elif said is None or hidden(replies[-1], value):
@@ -199,7 +199,7 @@ class Outputs:
             if stream.split(":")[0] in ("run", "branch", "recompute"):
                 Told(self.evidence, stream, last[stream], self)
         if self.unknown: return None, self.unknown[0]
-        told = "%d outputs are what replies and answers give" % self.held
-        if self.made: return None, "%s; %d more were made by expressions, which only ktsu " \
-            "evaluates" % (told, self.made)
+        told = "matching replies and responses: " + count(self.held, "output")
+        if self.made: return None, "%s; computed by expressions, which only ktsu evaluates: %d" \
+            % (told, self.made)
         return told

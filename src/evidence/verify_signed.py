@@ -5,7 +5,7 @@ import base64, hashlib, re
 from bisect import bisect_left
 from functools import reduce
 
-from verify import BROKEN, Wrong, decode, is_number, key_id, number, wrong_if
+from verify import BROKEN, Wrong, count, decode, is_number, key_id, number, wrong_if
 
 # ---- Ed25519 (RFC 8032), verification only -------------------------------------------------------
 P = 2 ** 255 - 19
@@ -220,7 +220,7 @@ class Signed:
         self.count, self.signer, self.last = self.count + 1, len(self.keys) - 1, frame.position
         right = self.roots.get(size, root) == root
         wrong_if(not right, "the first %d frames are not those that were signed" % size)
-        wrong_if(size >= frame.position, "the checkpoint does not stand behind its frames")
+        wrong_if(size >= frame.position, "the checkpoint comes before some of its frames")
 
     # ---- Claims: text is proven, a pair is not covered, what is wrong is raised ------------------
     def claim_inclusion(self):
@@ -230,20 +230,21 @@ class Signed:
         for frame in self.evidence.frames:
             if frame.position > size and frame.position != self.last:
                 return None, frame.id + " came after the last checkpoint"
-        return "in the tree of %d frames; nothing shows when the last checkpoint was written " \
-            "down" % size
+        return "in the tree of %s; the time of the last checkpoint is not proven" \
+            % count(size, "frame")
 
     def claim_signatures(self):
         if self.wrong: raise self.wrong
         if not self.count: return None, "the ledger has no signed checkpoint"
-        return "%d checkpoints" % self.count
+        return count(self.count, "checkpoint")
 
     def claim_rotation(self):
         if self.key_wrong: raise self.key_wrong
         for known in self.keys:
             ident = key_id(self.origin, known.key).hex()
-            if not known.vouched: return None, "nobody vouches for the key " + ident
-        return "%d keys, each by the one before" % len(self.keys)
+            if not known.vouched: return None, "no earlier key vouches for the key " + ident
+        more = ", each vouched for by the one before" if len(self.keys) > 1 else ""
+        return count(len(self.keys), "key") + more
 
     def claim_key(self):
         if self.wanted is None: return None, "operator-asserted only: no key was given with --key"
@@ -265,4 +266,4 @@ class Signed:
             known = origin == self.origin and self.roots.get(size) == root
             reason = "the checkpoint over %d frames of %s is not of this ledger" % (size, origin)
             wrong_if(not known, reason)
-        return "the ledger goes on from %d of them" % len(self.held)
+        return "the ledger continues from " + count(len(self.held), "given checkpoint")

@@ -1,7 +1,7 @@
 """The part of verify.py that judges frames about worlds: who made them and because of what, which
 outputs are left, ids, schemas, budgets, posts, and the world that the end names. Guards and
 templates are evaluated only by ktsu. It is used by verify.py and does nothing by itself."""
-from verify import BROKEN, TooLarge, Wrong, has, is_number, part, wrong_if
+from verify import BROKEN, TooLarge, Wrong, count, has, is_number, part, wrong_if
 
 QUEUE = part("verify_queue.py")
 MISSING = QUEUE if isinstance(QUEUE, str) else QUEUE.VALUES
@@ -493,7 +493,7 @@ class Worlds:
             except Unknown as why: world.unknown.append("the rest of %s: %s" % (stream, why))
             judged, evaluated = judged + world.judged, evaluated + world.evaluated
             unknown += world.unknown
-        told = "%d frames about worlds follow from others" % judged
+        told = "%s about worlds follow from others" % count(judged, "frame")
         if evaluated: told += "; what guards, templates and replies make only ktsu evaluates"
         if len(unknown) > 1: told += "; not covered at %d places" % len(unknown)
         if unknown: told += "; not covered: " + unknown[0]

@@ -175,7 +175,7 @@ impl<'a> AgentTimeline<'a> {
     /// A person's word about a run is appended in that person's name.
     fn check_speaker(&mut self, frame: &Frame, by: &Principal) {
         let other = frame.actor != Actor::Principal(by.id.clone());
-        let words = "whoever said it is not whoever appended it";
+        let words = "the person named is not the one who appended it";
         self.fail_if(ClaimKind::Approvals, frame, other, words);
     }
 

@@ -19,7 +19,9 @@ use super::agent_timeline::{
 use super::history::server;
 use super::reading::EvidenceArchive;
 use super::tools::CallReference;
-use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, not_covered_at, proven};
+use super::{
+    CheckResult, ClaimFailure, VerifyOptions, counted, not_covered, not_covered_at, proven,
+};
 
 impl EvidenceArchive {
     /// Whether people allowed what they had to be asked about.
@@ -37,10 +39,10 @@ impl EvidenceArchive {
         match (large, unknown, decided.len()) {
             (Some(large), ..) => not_covered(large),
             (None, Some(frame), _) => {
-                not_covered_at(frame, "nobody was asked who they are: auth is none")
+                not_covered_at(frame, "the person was not authenticated (auth: none)")
             }
-            (None, None, 0) => proven("nobody decided, and nobody had to"),
-            (None, None, count) => proven(format!("{count} decisions of people hold")),
+            (None, None, 0) => proven("no call required approval"),
+            (None, None, count) => proven(counted(count, "valid decision")),
         }
     }
 }
@@ -97,11 +99,11 @@ impl<'a> AgentTimeline<'a> {
             self.unauthenticated.get_or_insert_with(|| frame.id());
         }
         let other = frame.actor != Actor::Principal(by.to_owned());
-        let words = "whoever decided is not whoever appended it";
+        let words = "the person who decided is not the one who appended it";
         self.fail_if(ClaimKind::Approvals, frame, other, words);
         let (proposer, now) = (self.proposer, self.time(frame));
         let Some(asked) = task.question(decided.request) else {
-            let words = "it answers a question that nobody asked";
+            let words = "it answers a request that does not exist";
             self.fail_if(ClaimKind::Approvals, frame, true, words);
             return;
         };
@@ -127,11 +129,11 @@ impl<'a> AgentTimeline<'a> {
             ),
             (
                 decided.result.is_some() && !happened,
-                "it tells the result of a call that did not happen",
+                "it gives the result of a call that did not happen",
             ),
             (
                 approves && own,
-                "whoever started the run may not approve the call",
+                "the person who started the run may not approve the call",
             ),
             (
                 approves && asked.approved_by.contains(by),
@@ -182,7 +184,7 @@ impl<'a> AgentTimeline<'a> {
         if let Some(approval) = called.approval {
             let asked = call.gate.as_ref();
             let asked = asked.filter(|asked| asked.request == approval);
-            let words = "nobody was asked about it";
+            let words = "no approval was requested for it";
             self.fail_if(ClaimKind::Approvals, frame, asked.is_none(), words);
             let named = |gate: &ApprovalRequested| {
                 (&gate.digest, &gate.server, &gate.tool)
@@ -197,7 +199,7 @@ impl<'a> AgentTimeline<'a> {
         }
         let doubt = call.doubt.as_ref();
         let doubted = doubt.is_some_and(|doubt| doubt.state != QuestionState::Approved);
-        let words = "it was in doubt, and nobody said to send it again";
+        let words = "it was in doubt, and no decision allows sending it again";
         self.fail_if(ClaimKind::Approvals, frame, doubted, words);
     }
 
@@ -245,7 +247,7 @@ impl<'a> AgentTimeline<'a> {
         let codes = ForcedFailureReason::ALL.map(ForcedFailureReason::code);
         let ends = code.filter(|code| finished.report.is_none() && codes.contains(code));
         let other = ends.is_some() && ends != task.forced_failure;
-        let words = "nobody made the decision that it ended by";
+        let words = "the decision that it ended by was not made";
         self.fail_if(ClaimKind::Approvals, frame, other, words);
         let output = outcome.get("output");
         if output.is_some_and(|output| !output.is_null()) {

@@ -6,7 +6,7 @@ use super::super::archive::PositionedFrame;
 use super::super::derived;
 use super::super::export::VERIFIER;
 use super::reading::EvidenceArchive;
-use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
+use super::{CheckResult, ClaimFailure, VerifyOptions, counted, not_covered, proven};
 use ktsu_workflow::admit::ENGINE;
 
 impl EvidenceArchive {
@@ -30,7 +30,7 @@ impl EvidenceArchive {
                 not_covered(words)
             }
             None => {
-                let words = format!("{} files are those of this version", VERIFIER.len());
+                let words = format!("{} of this version", counted(VERIFIER.len(), "file"));
                 proven(words)
             }
         }
@@ -58,7 +58,10 @@ impl EvidenceArchive {
         };
         let other = made.iter().find(|one| !right(one)).map(|(name, _)| *name);
         match stray.or(other) {
-            None => proven(format!("{} files, made again", made.len())),
+            None => proven(format!(
+                "{} regenerated, identical",
+                counted(made.len(), "derived file")
+            )),
             // Another version may have made other tables of the same frames.
             Some(name) if self.manifest.engine != ENGINE => {
                 let engine = &self.manifest.engine;

@@ -7,7 +7,7 @@ use ktsu_ledger::{Event, Frame};
 
 use super::super::archive::{Extract, describe, extracts};
 use super::reading::EvidenceArchive;
-use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
+use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
 use ktsu_workflow::replay::{Definitions, ReplayError, replay};
 
 impl EvidenceArchive {
@@ -43,7 +43,7 @@ impl EvidenceArchive {
                 let words = format!("{name} is not what the frames say");
                 Err(ClaimFailure::new(words))
             }
-            None => proven(format!("{} files", expected.len())),
+            None => proven(counted(expected.len(), "file")),
         }
     }
 
@@ -66,7 +66,8 @@ impl EvidenceArchive {
                 return Err(ClaimFailure::at(frame.id(), words));
             }
         }
-        proven(format!("{count} definitions are those that runs name"))
+        let matches = for_one(count, "matches its run", "match their runs");
+        proven(format!("{} {matches}", counted(count, "definition")))
     }
 
     /// Whether every decision follows from the recorded inputs.
@@ -94,7 +95,10 @@ impl EvidenceArchive {
         }
         match large {
             Some(stream) => not_covered(too_large(stream)),
-            None => proven(format!("{count} runs were decided again from their inputs")),
+            None => {
+                let from = for_one(count, "was replayed from its", "were replayed from their");
+                proven(format!("{} {from} inputs", counted(count, "run")))
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use ktsu_ledger::{Cause, Event, Frame, Hash, Record, StreamId, strict};
 
 use super::super::archive::{MANIFEST, PositionedFrame, Range};
 use super::reading::{EvidenceArchive, FrameRow};
-use super::{CheckResult, ClaimFailure, not_covered, proven};
+use super::{CheckResult, ClaimFailure, counted, for_one, not_covered, proven};
 
 /// Reads a frame as strictly as anybody could.
 pub(super) fn read(record: &Record, stream: &str) -> Result<Frame, String> {
@@ -42,7 +42,7 @@ impl EvidenceArchive {
         let missing = |name: &&String| self.files.place(name).is_none();
         match listed.keys().find(missing) {
             Some(name) => Err(ClaimFailure::new(format!("{name} is missing"))),
-            None => proven(format!("{} files", listed.len())),
+            None => proven(counted(listed.len(), "file")),
         }
     }
 
@@ -52,7 +52,10 @@ impl EvidenceArchive {
             Some(wrong) => Err(wrong.clone()),
             None => {
                 let (frames, streams) = (self.count(), self.manifest.streams.len());
-                proven(format!("{frames} frames of {streams} streams"))
+                {
+                    let frames = counted(frames, "frame");
+                    proven(format!("{frames} of {}", counted(streams, "stream")))
+                }
             }
         }
     }
@@ -93,7 +96,7 @@ impl EvidenceArchive {
         match ranges == self.manifest.streams {
             true => Ok(()),
             false => Err(ClaimFailure::new(
-                "the manifest tells of other streams, or of more of them",
+                "the manifest names other streams, or more of them",
             )),
         }
     }
@@ -146,7 +149,7 @@ impl EvidenceArchive {
         }
         match outside {
             0 => proven("every cause is an earlier frame"),
-            some => not_covered(format!("{some} causes stand in other streams")),
+            some => not_covered(format!("in other streams: {}", counted(some, "cause"))),
         }
     }
 
@@ -171,7 +174,7 @@ impl EvidenceArchive {
         let found: Vec<&str> = found.collect();
         match found.iter().find(|name| !named.contains(**name)) {
             Some(name) => Err(ClaimFailure::new(format!("no frame names {name}"))),
-            None => proven(format!("{} blobs", found.len())),
+            None => proven(counted(found.len(), "blob")),
         }
     }
 
@@ -228,25 +231,28 @@ impl EvidenceArchive {
         match (open.first(), self.tree.size.saturating_sub(here)) {
             (Some(first), _) => {
                 let words = format!(
-                    "{} runs have no head behind their last frame, such as {first}: frames that \
-                     came later could be left out",
-                    open.len()
+                    "{} {} no head after the last frame, such as {first}: later frames could be \
+                     missing",
+                    counted(open.len(), "run"),
+                    for_one(open.len(), "has", "have")
                 );
                 not_covered(words)
             }
             (None, left_out @ 1..) => {
                 let words = format!(
-                    "{} runs end as their heads say; {left_out} frames of the ledger are not \
-                     here, and later frames, branches or recomputes of these runs may be among \
-                     them",
-                    headed.len()
+                    "{}; {} of the ledger {} not here, and may include later frames, branches or \
+                     recomputes of these runs",
+                    as_headed(headed.len()),
+                    counted(left_out, "frame"),
+                    for_one(left_out, "is", "are")
                 );
                 not_covered(words)
             }
             (None, 0) => {
                 let words = format!(
-                    "{} runs end as their heads say; {doubt} calls are in doubt",
-                    headed.len()
+                    "{}; {} in doubt",
+                    as_headed(headed.len()),
+                    counted(doubt, "call")
                 );
                 proven(words)
             }
@@ -286,4 +292,10 @@ impl EvidenceArchive {
         }
         open.len()
     }
+}
+
+/// `1 run ends as its head says`.
+fn as_headed(count: usize) -> String {
+    let ends = for_one(count, "ends as its head says", "end as their heads say");
+    format!("{} {ends}", counted(count, "run"))
 }

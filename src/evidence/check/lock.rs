@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::archive::PositionedFrame;
 use super::reading::EvidenceArchive;
-use super::{CheckResult, ClaimFailure, not_covered, not_covered_at, proven};
+use super::{CheckResult, ClaimFailure, counted, for_one, not_covered, not_covered_at, proven};
 
 /// What a lock shows of a run.
 enum LockVerdict {
@@ -45,7 +45,8 @@ impl EvidenceArchive {
             (Some((frame, why)), _) => not_covered_at(frame, why),
             (None, 0) => not_covered("there is no run"),
             (None, locked) => {
-                let words = format!("{locked} runs had the definition that their lock names");
+                let had = for_one(locked, "its lock names", "their locks name");
+                let words = format!("{} had the definition that {had}", counted(locked, "run"));
                 proven(words)
             }
         }

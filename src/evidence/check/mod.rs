@@ -27,6 +27,7 @@ mod models;
 mod outputs;
 mod reading;
 mod repeated;
+mod step_outputs;
 mod tools;
 mod tree;
 mod world;
@@ -104,6 +105,37 @@ fn not_covered(reason: impl Into<String>) -> CheckResult {
 /// What is not covered because of this frame.
 fn not_covered_at(frame: String, reason: &str) -> CheckResult {
     Ok((ClaimVerdict::NotCovered, Some(frame), reason.to_owned()))
+}
+
+/// `1 key`, `2 keys`.
+fn counted(count: impl Into<Count>, noun: &str) -> String {
+    match count.into().0 {
+        1 => format!("1 {noun}"),
+        other => format!("{other} {noun}s"),
+    }
+}
+
+/// How many there are.
+struct Count(u64);
+
+impl From<u64> for Count {
+    fn from(count: u64) -> Self {
+        Self(count)
+    }
+}
+
+impl From<usize> for Count {
+    fn from(count: usize) -> Self {
+        Self(u64::try_from(count).unwrap_or(u64::MAX))
+    }
+}
+
+/// The first text for one, the second for more.
+fn for_one<'a>(count: impl Into<Count>, one: &'a str, more: &'a str) -> &'a str {
+    match count.into().0 {
+        1 => one,
+        _ => more,
+    }
 }
 
 impl Claim {

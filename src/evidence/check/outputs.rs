@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepWork};
 use ktsu_ledger::event::{
     AgentEvent, AgentFinished, FinishReason, ItemEvent, LlmResponse, Purpose, Reference, RunEvent,
-    StepCommand, StepEvent, WebhookEvent,
+    StepEvent, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
 use ktsu_projections::run::invoked::InvokedPath;
@@ -21,9 +21,9 @@ use serde_json::{Value, json};
 use super::called::CalledCommands;
 use super::content::too_large;
 use super::history;
-use super::invoked::CommandedRuns;
 use super::reading::EvidenceArchive;
-use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
+use super::step_outputs::{AskedBeside, StepOutputs};
+use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
 use ktsu_contract::gateway::strip_code_fence;
 
 /// What stands where a secret was.
@@ -40,76 +40,6 @@ const MAX_DEPTH: usize = 56;
 struct OutputTally {
     held: u64,
     unknown: Option<String>,
-}
-
-/// What is known of a step since it began.
-#[derive(Default)]
-struct StepOutputs {
-    /// The replies to each of its tasks.
-    replies: BTreeMap<Option<u32>, Vec<String>>,
-    /// What their agents gave, and in which frame.
-    given: BTreeMap<Option<u32>, (u64, Value)>,
-    /// What else their outcomes ask for.
-    asked: BTreeMap<Option<u32>, AskedBeside>,
-    /// Which commands the calls of their models gave.
-    called: BTreeMap<Option<u32>, CalledCommands>,
-    /// Of which it is recorded that the budget was used up.
-    spent: BTreeSet<Option<u32>>,
-    /// How its webhook was answered.
-    answer: Option<u16>,
-}
-
-/// The events and commands of an outcome, and how many of them have frames.
-#[derive(Default)]
-struct AskedBeside {
-    finished: u64,
-    outcome: Value,
-    notes: u32,
-    /// The commands that have frames: those that run workflows, and the others.
-    invokes: Vec<u32>,
-    emits: Vec<u32>,
-    runs: CommandedRuns,
-}
-
-impl AskedBeside {
-    fn list(&self, member: &str) -> &[Value] {
-        let list = self.outcome.get(member).and_then(Value::as_array);
-        list.map_or(&[], Vec::as_slice)
-    }
-
-    /// Whether a place is that of one of them, which says the same by a member.
-    fn is_at(
-        &self,
-        place: &Reference,
-        (member, index): (&str, u32),
-        said: &[(&str, &str)],
-    ) -> bool {
-        let path = format!("/outcome/{member}/{index}");
-        let one = self.list(member).get(index as usize);
-        let says = |(name, text): &(&str, &str)| one.is_some_and(|one| one[name] == **text);
-        place.frame == self.finished && place.path == path && said.iter().all(says)
-    }
-
-    /// Takes the place of a command that has a frame. Tells whether it is its turn: the next of all,
-    /// or, where commands come in phases, after those of its phase.
-    fn takes_turn(&mut self, command: &StepCommand, by_phase: bool) -> bool {
-        let count = self.invokes.len() + self.emits.len();
-        let phase = match command.kind.invokes() {
-            true => &mut self.invokes,
-            false => &mut self.emits,
-        };
-        let right = match by_phase {
-            true => phase.last().is_none_or(|last| *last < command.index),
-            false => command.index as usize == count,
-        };
-        phase.push(command.index);
-        right
-    }
-
-    fn is_told(&self) -> bool {
-        self.notes as usize == self.list("events").len()
-            && self.invokes.len() + self.emits.len() == self.list("commands").len()
-    }
 }
 
 impl EvidenceArchive {
@@ -132,12 +62,11 @@ impl EvidenceArchive {
         match found.unknown {
             Some(words) => not_covered(words),
             None => {
-                let held = found.held;
-                let words = format!(
-                    "{held} outputs are what replies and answers give; what expressions make of \
-                     them, replay shows"
-                );
-                proven(words)
+                let matches = for_one(found.held, "matches its reply", "match their replies");
+                let held = counted(found.held, "output");
+                proven(format!(
+                    "{held} {matches}; expressions are covered by replay"
+                ))
             }
         }
     }
@@ -435,11 +364,7 @@ impl<'a> OutputCheck<'a> {
         let called = step.called.remove(&finished.item).unwrap_or_default();
         step.given
             .insert(finished.item, (frame.seq, output.clone()));
-        let asked = AskedBeside {
-            finished: frame.seq,
-            outcome,
-            ..AskedBeside::default()
-        };
+        let asked = AskedBeside::of(frame.seq, outcome);
         let commands = asked.list("commands").to_vec();
         step.asked.insert(finished.item, asked);
         let words = "nothing says that its budget was used up";
@@ -515,7 +440,7 @@ impl<'a> OutputCheck<'a> {
     ) -> Result<(), ClaimFailure> {
         let replies = self.step(frame).replies.get(&item);
         let Some(reply) = replies.and_then(|replies| replies.last()).cloned() else {
-            self.unknown(frame, "its runtime told of no reply");
+            self.unknown(frame, "its runtime reported no reply");
             return Ok(());
         };
         let said = spoken(&reply);

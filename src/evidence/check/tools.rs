@@ -17,7 +17,9 @@ use serde_json::Value;
 use super::agent_timeline::{AgentTimeline, CheckedCall, ClaimKind, Question, TaskProgress};
 use super::history::server;
 use super::reading::EvidenceArchive;
-use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, not_covered_at, proven};
+use super::{
+    CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, not_covered_at, proven,
+};
 use ktsu_workflow::admit::tools::idempotency_key;
 
 impl EvidenceArchive {
@@ -46,10 +48,13 @@ impl EvidenceArchive {
         match (large, open, made.len()) {
             (Some(large), ..) => not_covered(large),
             (None, Some(frame), _) => {
-                not_covered_at(frame, "its run goes on, and the call has no result yet")
+                not_covered_at(frame, "its run continues, and the call has no result yet")
             }
             (None, None, 0) => proven("no tool was called"),
-            (None, None, made) => proven(format!("{made} calls are accounted for")),
+            (None, None, made) => {
+                let are = for_one(made, "is", "are");
+                proven(format!("{} {are} accounted for", counted(made, "call")))
+            }
         }
     }
 }
@@ -103,7 +108,7 @@ impl<'a> AgentTimeline<'a> {
             None => Actor::Orchestrator,
         };
         let other = frame.actor != actor && !decided;
-        self.fail_if(of, frame, other, "it was appended by somebody else");
+        self.fail_if(of, frame, other, "it was appended by another actor");
     }
 
     pub(super) fn decide_to_call(
@@ -195,7 +200,7 @@ impl<'a> AgentTimeline<'a> {
                         == (&called.server, &called.tool, called.approval)
             }
         };
-        let words = "it does not go on from what was sent of the call before";
+        let words = "it does not follow from the earlier sending of the call";
         self.fail_if(ClaimKind::Tools, frame, !follows, words);
         let first = first.map_or(frame.seq, |(sent, _)| sent.seq);
         let own = called.idempotency_key == idempotency_key(&frame.stream, first);

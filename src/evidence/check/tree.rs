@@ -9,7 +9,9 @@ use ktsu_ledger::merkle::{Node, multiproof};
 
 use super::super::archive::PositionedFrame;
 use super::reading::EvidenceArchive;
-use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, not_covered_at, proven};
+use super::{
+    CheckResult, ClaimFailure, VerifyOptions, counted, not_covered, not_covered_at, proven,
+};
 
 const UNSIGNED: &str = "the ledger has no signed checkpoint";
 
@@ -67,7 +69,7 @@ impl Signed {
                     self.wrong.get_or_insert(wrong(words));
                 }
                 if size >= placed.position {
-                    let words = "the checkpoint does not stand behind its frames".to_owned();
+                    let words = "the checkpoint comes before some of its frames".to_owned();
                     self.wrong.get_or_insert(wrong(words));
                 }
             }
@@ -89,8 +91,8 @@ impl Signed {
                 not_covered_at(frame, "it came after the last checkpoint")
             }
             None => proven(format!(
-                "in the tree of {size} frames; nothing shows when the last checkpoint was written \
-                 down"
+                "in the tree of {}; the time of the last checkpoint is not proven",
+                counted(size, "frame")
             )),
         }
     }
@@ -100,7 +102,7 @@ impl Signed {
         self.wrong.clone().map_or(Ok(()), Err)?;
         match self.checkpoints {
             0 => not_covered(UNSIGNED),
-            some => proven(format!("{some} checkpoints")),
+            some => proven(counted(some, "checkpoint")),
         }
     }
 
@@ -110,10 +112,13 @@ impl Signed {
         let known = self.keys.all();
         match known.iter().find(|known| !known.vouched) {
             Some(known) => {
-                let words = format!("nobody vouches for the key {}", known.key.id_text());
+                let words = format!("no earlier key vouches for the key {}", known.key.id_text());
                 not_covered(words)
             }
-            None => proven(format!("{} keys, each by the one before", known.len())),
+            None => match known.len() {
+                1 => proven("1 key"),
+                many => proven(format!("{many} keys, each vouched for by the one before")),
+            },
         }
     }
 
@@ -159,8 +164,8 @@ impl Signed {
                 return Err(ClaimFailure::new(words));
             }
         }
-        let words = format!("the ledger goes on from {} of them", against.held.len());
-        proven(words)
+        let held = counted(against.held.len(), "given checkpoint");
+        proven(format!("the ledger continues from {held}"))
     }
 }
 

@@ -23,7 +23,7 @@ use ktsu_workflow::rules::DecisionRules;
 use super::content::too_large;
 use super::reading::EvidenceArchive;
 use super::world_outputs::{Outputs, ReactingCandidate, judge_candidates, wrong_if};
-use super::{CheckResult, ClaimFailure, VerifyOptions, not_covered, proven};
+use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
 
 impl EvidenceArchive {
     /// Whether frames about worlds follow from those before them, as far as nothing is evaluated.
@@ -49,7 +49,13 @@ impl EvidenceArchive {
         }
         match unknown {
             Some(words) => not_covered(words),
-            None => proven(format!("{judged} frames about worlds follow from others")),
+            None => {
+                let follow = for_one(judged, "follows", "follow");
+                proven(format!(
+                    "{} about worlds {follow} from others",
+                    counted(judged, "frame")
+                ))
+            }
         }
     }
 }
@@ -151,7 +157,7 @@ impl<'d> RunWorldCheck<'d> {
             return match is_about_world {
                 true => Err(refused.to_string()),
                 false => Ok(Some(format!(
-                    "frame {} does not follow, for reasons that `replay` tells",
+                    "frame {} does not follow; the claim `replay` gives the reason",
                     frame.seq
                 ))),
             };

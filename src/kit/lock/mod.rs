@@ -82,6 +82,20 @@ fn fault(drift: &LockDrift, placed: &LocatedLock) -> Fault {
 }
 
 impl Kit {
+    /// The differences from its lock, as warnings; nothing where there is none, or no lock.
+    pub fn drift_warnings(&self) -> Option<Faults> {
+        let all = self.warnings.faults.iter();
+        let faults: Vec<Fault> = all
+            .filter(|fault| fault.code == FaultCode::LockDrift)
+            .cloned()
+            .collect();
+        let sources = || self.warnings.sources.clone();
+        (!faults.is_empty()).then(|| Faults {
+            faults,
+            sources: sources(),
+        })
+    }
+
     /// Refuses a kit that is not what its lock says, or that has none.
     ///
     /// # Errors
@@ -115,7 +129,7 @@ impl Kit {
 }
 
 fn absent() -> Fault {
-    let words = "the kit has no lock, and nothing but what is locked may be used";
+    let words = "the kit has no lock file (required by --locked)";
     let fault = Fault::new(FaultCode::LockMissing, SourceSpan::default(), words);
     fault
         .hint("write one with `ktsu lock`")

@@ -86,7 +86,7 @@ fn a_key_is_rotated_and_revoked_and_the_ledger_stays_in_one_hand() {
         .is(0);
     desk.ktsu(&["evidence", "verify", "a.tar", "--key", &second])
         .is(0)
-        .says("2 keys, each by the one before");
+        .says("2 keys, each vouched for by the one before");
     desk.ktsu(&["evidence", "verify", "a.tar", "--key", &first])
         .is(1)
         .says("is revoked: it vouches for nothing");
@@ -99,7 +99,7 @@ fn a_key_is_rotated_and_revoked_and_the_ledger_stays_in_one_hand() {
         .is(0);
     desk.ktsu(&["evidence", "verify", "b.tar"])
         .is(0)
-        .says("nobody vouches for the key");
+        .says("no earlier key vouches for the key");
     desk.ktsu(&["verify"])
         .is(0)
         .says("no earlier key vouches for it");

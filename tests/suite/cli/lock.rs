@@ -60,10 +60,12 @@ fn what_changed_since_it_was_locked_is_named_and_refused_by_every_command_that_i
     desk.ktsu(&["run", "kit", "one", "--locked"])
         .is(2)
         .warns("lock-missing")
-        .warns("hint: to update the lock: ktsu lock kit");
+        .warns("the kit has no lock file")
+        .warns("hint: to write one: ktsu lock kit");
     desk.ktsu(&["lock", "kit", "--check"])
         .is(1)
-        .says("lock-missing");
+        .says("the kit has no lock file: kit/ktsu.lock.yaml")
+        .warns("to write one: ktsu lock kit");
     desk.ktsu(&["lock", "kit"])
         .is(0)
         .says("kit/ktsu.lock.yaml: 3 files, locked");
@@ -125,7 +127,11 @@ fn what_changed_since_it_was_locked_is_named_and_refused_by_every_command_that_i
     let (code, err) = desk.start(&["--kit", "kit"]).stop("TERM");
     assert_eq!(code, 0, "{err}");
     assert!(err.contains(words), "{err}");
-    desk.ktsu(&["run", "kit", "one"]).is(0);
+    desk.ktsu(&["run", "kit", "one"])
+        .is(0)
+        .warns(&format!("warning[lock-drift]: {words}"))
+        .warns(place)
+        .warns("to update the lock: ktsu lock kit");
     desk.ktsu(&["lock", "kit"]).is(0).warns(words);
     desk.ktsu(&["run", "kit", "one", "--locked"]).is(0);
 }

@@ -136,7 +136,7 @@ fn what_expressions_made_is_said_to_be_not_covered_where_nobody_evaluates_them()
     let claims = said[0]["claims"].as_array().unwrap();
     let outputs = claims.iter().find(|one| one["claim"] == "outputs").unwrap();
     let words = outputs["reason"].as_str().unwrap();
-    assert!(words.contains("made by expressions"), "{words}");
+    assert!(words.contains("computed by expressions"), "{words}");
 }
 
 /// A secret stood where the reply had the answer: what the agent gave may be right or wrong.
