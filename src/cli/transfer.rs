@@ -1,15 +1,15 @@
 //! `ktsu export` and `ktsu import`: moving runs between ledgers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::engine::{explain, nearby_ledger};
 use super::evidence::write_new;
 use super::files::create_folder_of;
-use super::output::{GOOD, line, painted, print_json};
+use super::output::{GOOD, line, painted, print_json, symbols};
 use super::reading::{find_run, open_seeing_all};
 use super::{Common, Failure, json as shape, text};
 use crate::assemble::import::{self, ImportError};
@@ -64,7 +64,11 @@ pub(super) fn export(common: &Common, arguments: &ExportRunArguments) -> Result<
         ExportFormat::Cloudevents => transfer::cloud_events(&reader, &wanted)?,
     };
     match &arguments.output {
-        Some(path) => write_new(path, lines.as_bytes())?,
+        Some(path) => {
+            write_new(path, lines.as_bytes())?;
+            let frames = frames_in(&lines, arguments.format);
+            return written(common, path, lines.len(), frames);
+        }
         // Nothing in them steers a terminal: what could is escaped, which would change the bytes
         // that are hashed. Those are for files and pipes.
         None => {
@@ -75,6 +79,34 @@ pub(super) fn export(common: &Common, arguments: &ExportRunArguments) -> Result<
             }
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// How many frames are among the lines.
+fn frames_in(lines: &str, format: ExportFormat) -> u64 {
+    match format {
+        ExportFormat::Jsonl => {
+            let header = lines.lines().next().unwrap_or_default();
+            let header: Value = serde_json::from_str(header).unwrap_or_default();
+            header["frames"].as_u64().unwrap_or_default()
+        }
+        ExportFormat::Cloudevents => lines.lines().count() as u64,
+    }
+}
+
+/// Says what is in the file.
+fn written(common: &Common, path: &Path, bytes: usize, frames: u64) -> Result<ExitCode, Failure> {
+    let file = path.display().to_string();
+    if common.json {
+        return print_json(&json!({"bytes": bytes, "file": file, "frames": frames}));
+    }
+    line(&format!(
+        "{} {} holds {}, {}",
+        painted(GOOD, symbols().good()),
+        text::line(&file),
+        text::count(frames, "frame"),
+        text::count(bytes, "byte")
+    ));
     Ok(ExitCode::SUCCESS)
 }
 

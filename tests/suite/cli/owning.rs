@@ -245,7 +245,10 @@ fn a_hard_link_of_a_ledger_is_refused_to_owners_and_readers_are_warned() {
         &["import", "runs.jsonl"],
         &["evidence", "key", "rotate"],
     ];
-    desk.ktsu(&["export", "--all", "-o", "runs.jsonl"]).is(0);
+    desk.ktsu(&["export", "--all", "-o", "runs.jsonl"])
+        .is(0)
+        .says("runs.jsonl holds ")
+        .says(" frames, ");
     for arguments in owned {
         let arguments = [arguments, &["--ledger", "other/ledger.db"]].concat();
         let said = desk.ktsu(&arguments);
