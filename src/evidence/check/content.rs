@@ -66,7 +66,7 @@ impl EvidenceArchive {
                 return Err(ClaimFailure::at(frame.id(), words));
             }
         }
-        let matches = for_one(count, "matches its run", "match their runs");
+        let matches = for_one(&count, "matches its run", "match their runs");
         proven(format!("{} {matches}", counted(count, "definition")))
     }
 
@@ -96,7 +96,7 @@ impl EvidenceArchive {
         match large {
             Some(stream) => not_covered(too_large(stream)),
             None => {
-                let from = for_one(count, "was replayed from its", "were replayed from their");
+                let from = for_one(&count, "was replayed from its", "were replayed from their");
                 proven(format!("{} {from} inputs", counted(count, "run")))
             }
         }

@@ -234,7 +234,7 @@ impl EvidenceArchive {
                     "{} {} no head after the last frame, such as {first}: later frames could be \
                      missing",
                     counted(open.len(), "run"),
-                    for_one(open.len(), "has", "have")
+                    for_one(&open.len(), "has", "have")
                 );
                 not_covered(words)
             }
@@ -244,7 +244,7 @@ impl EvidenceArchive {
                      recomputes of these runs",
                     as_headed(headed.len()),
                     counted(left_out, "frame"),
-                    for_one(left_out, "is", "are")
+                    for_one(&left_out, "is", "are")
                 );
                 not_covered(words)
             }
@@ -296,6 +296,6 @@ impl EvidenceArchive {
 
 /// `1 run ends as its head says`.
 fn as_headed(count: usize) -> String {
-    let ends = for_one(count, "ends as its head says", "end as their heads say");
+    let ends = for_one(&count, "ends as its head says", "end as their heads say");
     format!("{} {ends}", counted(count, "run"))
 }

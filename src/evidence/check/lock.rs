@@ -45,7 +45,7 @@ impl EvidenceArchive {
             (Some((frame, why)), _) => not_covered_at(frame, why),
             (None, 0) => not_covered("there is no run"),
             (None, locked) => {
-                let had = for_one(locked, "its lock names", "their locks name");
+                let had = for_one(&locked, "its lock names", "their locks name");
                 let words = format!("{} had the definition that {had}", counted(locked, "run"));
                 proven(words)
             }

@@ -108,34 +108,14 @@ fn not_covered_at(frame: String, reason: &str) -> CheckResult {
 }
 
 /// `1 key`, `2 keys`.
-fn counted(count: impl Into<Count>, noun: &str) -> String {
-    match count.into().0 {
-        1 => format!("1 {noun}"),
-        other => format!("{other} {noun}s"),
-    }
-}
-
-/// How many there are.
-struct Count(u64);
-
-impl From<u64> for Count {
-    fn from(count: u64) -> Self {
-        Self(count)
-    }
-}
-
-impl From<usize> for Count {
-    fn from(count: usize) -> Self {
-        Self(u64::try_from(count).unwrap_or(u64::MAX))
-    }
+fn counted<N: std::fmt::Display + PartialEq + From<u8>>(count: N, noun: &str) -> String {
+    let ending = for_one(&count, "", "s");
+    format!("{count} {noun}{ending}")
 }
 
 /// The first text for one, the second for more.
-fn for_one<'a>(count: impl Into<Count>, one: &'a str, more: &'a str) -> &'a str {
-    match count.into().0 {
-        1 => one,
-        _ => more,
-    }
+fn for_one<'a, N: PartialEq + From<u8>>(count: &N, one: &'a str, more: &'a str) -> &'a str {
+    if *count == N::from(1) { one } else { more }
 }
 
 impl Claim {

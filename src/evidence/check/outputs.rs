@@ -62,7 +62,7 @@ impl EvidenceArchive {
         match found.unknown {
             Some(words) => not_covered(words),
             None => {
-                let matches = for_one(found.held, "matches its reply", "match their replies");
+                let matches = for_one(&found.held, "matches its reply", "match their replies");
                 let held = counted(found.held, "output");
                 proven(format!(
                     "{held} {matches}; expressions are covered by replay"

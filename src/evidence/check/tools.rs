@@ -52,7 +52,7 @@ impl EvidenceArchive {
             }
             (None, None, 0) => proven("no tool was called"),
             (None, None, made) => {
-                let are = for_one(made, "is", "are");
+                let are = for_one(&made, "is", "are");
                 proven(format!("{} {are} accounted for", counted(made, "call")))
             }
         }

@@ -50,7 +50,7 @@ impl EvidenceArchive {
         match unknown {
             Some(words) => not_covered(words),
             None => {
-                let follow = for_one(judged, "follows", "follow");
+                let follow = for_one(&judged, "follows", "follow");
                 proven(format!(
                     "{} about worlds {follow} from others",
                     counted(judged, "frame")
