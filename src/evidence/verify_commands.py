@@ -118,9 +118,10 @@ class Commands:
         if not task.asks:
             if given: self.unknown(frame, "no call of a tool gave its commands")
             return
-        # Until these rules, as the results came, or as the calls were made.
+        # They have the order of their calls or, as runtimes gave them at first, of the results.
         asked = [unique([one for _, one in sorted(task.called, key=lambda one: one[0][at:])])
                  for at in (1, 0)]
+        task.called, task.asks = [], False
         if any(alike(given, one) for one in asked): self.found.held += self.own
         elif hidden(given, asked): self.unknown(frame, "its commands hold what was redacted")
         else: self.blame(frame, True, "its commands are not those that its model called for")
@@ -181,6 +182,7 @@ class Commands:
     def on_run_started(self, frame, data, *_):
         task, child = self.commanding(frame)
         if task is not None: self.judge_child(frame, data, task, child)
+        self.forget(frame.scope + "/")
         if frame.scope: self.sends[frame.scope] = data.get("webhooks") == "execute"
         self.flows[frame.scope] = data.get("plan")
 
@@ -239,8 +241,10 @@ class Commands:
         """What a step, or what it ran, gave before it began anew is of no consequence."""
         inner = (scope + "/" + name).lstrip("/")
         self.ends.get(scope, {}).pop(name, None)
-        for one in [one for one in self.ends if (one + "/").startswith((inner + "/", inner + "."))]:
-            del self.ends[one]
+        self.forget(inner + "/", inner + ".")
+
+    def forget(self, *begins):
+        for one in [one for one in self.ends if (one + "/").startswith(begins)]: del self.ends[one]
 
     def step_ended(self, frame, data):
         """Where the output of a step is; None where no single frame has it."""
