@@ -233,8 +233,9 @@ class Commands:
         if data.get("output_from") is None: return
         plan, ended = self.plan_of(frame), self.ends.get(frame.scope, {})
         flow = plan["workflows"][self.flows.get(frame.scope) or plan["root"]]
-        ended = [ended[one["id"]] for one in flow["steps"] if one["id"] in ended]
-        right = ended and ended[-1] in (None, data["output_from"])
+        known = [ended[one["id"]] for one in flow["steps"] if one["id"] in ended]
+        # Of steps that the definition does not have, nothing can be said here.
+        right = known[-1] in (None, data["output_from"]) if known else bool(ended)
         self.blame(frame, not right, "its output is not that of its last step")
 
     def step_begins(self, scope, name):
