@@ -252,7 +252,7 @@ fn refused_command(refused: InterventionError) -> ProblemDetails {
         | InterventionError::NotRaisable(_)
         | InterventionError::Paused
         | InterventionError::IsRecompute
-        | InterventionError::EndedWithoutFrom
+        | InterventionError::EndedWithoutFrom(_)
         | InterventionError::NothingUnanswered
         | InterventionError::NothingLeftOf(_)
         | InterventionError::Inside(_) => problem(ErrorCode::NotResumable),

@@ -213,11 +213,14 @@ async fn find_run(orchestrator: &Orchestrator, path: &str) -> Result<RunTarget, 
             let words = find::removal_in_words(&removed);
             Err(ProblemDetails::new(ErrorCode::RunRemoved, words).with_hint(find::REMOVED_HINT))
         }
-        RunMatch::Many(some) => Err(ProblemDetails::new(
-            ErrorCode::AmbiguousId,
-            format!("several runs match, among them {}", some.join(", ")),
-        )
-        .with_hint("give more of the id")),
+        RunMatch::Many(some, count) => {
+            let words = match count - some.len() {
+                0 => format!("several runs match: {}", some.join(", ")),
+                more => format!("several runs match: {} and {more} more", some.join(", ")),
+            };
+            let problem = ProblemDetails::new(ErrorCode::AmbiguousId, words);
+            Err(problem.with_hint("give more of the id"))
+        }
     }
 }
 

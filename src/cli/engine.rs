@@ -27,7 +27,7 @@ use ktsu_peer::Peer;
 use ktsu_server::BindError;
 
 /// The default location of the ledger.
-const DEFAULT_LEDGER: &str = ".ktsu/ledger.db";
+pub(super) const DEFAULT_LEDGER: &str = ".ktsu/ledger.db";
 
 /// A ledger, as commands name it.
 #[derive(Debug, Clone)]
@@ -109,7 +109,7 @@ pub(super) fn load_kit_as(dir: &Path, locked: bool) -> Result<Arc<Kit>, Failure>
 
 /// What `validate` would refuse.
 pub(super) fn invalid(faults: &Faults, dir: &Path) -> Failure {
-    let words = faults_text("the kit is not valid", faults);
+    let words = faults_text("the kit is not valid", &from_here(faults, dir));
     Failure::could_not_run(words).hint(format!("ktsu validate {}", quoted(dir)))
 }
 
@@ -126,8 +126,28 @@ fn not_locked(faults: &Faults, dir: &Path) -> Failure {
         false => ("the kit differs from its lock", "update the lock"),
     };
     let hint = format!("to {what}: ktsu lock {}", quoted(dir));
-    Failure::could_not_run(faults_text(verdict, faults)).hint(hint)
+    Failure::could_not_run(faults_text(verdict, &from_here(faults, dir))).hint(hint)
 }
+
+/// Faults of a kit with paths from the working directory, which terminals and editors can open.
+pub(super) fn from_here(faults: &Faults, dir: &Path) -> Faults {
+    if dir == Path::new(".") {
+        return faults.clone();
+    }
+    faults.with_paths(|file| {
+        let within = dir.join(file);
+        // Environment files have such paths already.
+        let is_own = file.is_relative() && !file.as_os_str().is_empty() && !file.starts_with(dir);
+        let is_environment = file.to_string_lossy().ends_with(ENVIRONMENT_FILE);
+        match is_own && !is_environment && within.exists() {
+            true => within,
+            false => file.to_owned(),
+        }
+    })
+}
+
+/// How environment files are called.
+const ENVIRONMENT_FILE: &str = ".env.yaml";
 
 /// A headline followed by the rendered faults.
 pub(super) fn faults_text(verdict: &str, faults: &Faults) -> String {

@@ -14,7 +14,7 @@ pub(super) struct Folder {
     #[arg(value_name = "KIT")]
     kit: Option<PathBuf>,
     /// The kit's folder, in place of KIT
-    #[arg(long, value_name = "DIR", conflicts_with = "kit")]
+    #[arg(long, alias = "kit", value_name = "DIR", conflicts_with = "kit")]
     project_dir: Option<PathBuf>,
 }
 
@@ -42,9 +42,8 @@ pub(super) fn and_workflow(
 ) -> Result<(PathBuf, Option<String>), Failure> {
     match (project_dir, first, second) {
         (Some(_), Some(_), Some(second)) => {
-            let words =
-                format!("unexpected argument {second:?}: --project-dir already names the kit");
-            Err(Failure::could_not_run(words).hint("ktsu run --project-dir DIR [WORKFLOW]"))
+            let words = format!("unexpected argument {second:?}: --kit already names the kit");
+            Err(Failure::could_not_run(words).hint("ktsu run --kit DIR [WORKFLOW]"))
         }
         (Some(dir), first, workflow) => {
             let first = first.map(|first| first.to_string_lossy().into_owned());
@@ -53,8 +52,14 @@ pub(super) fn and_workflow(
         (None, Some(kit), workflow) => Ok((kit, workflow)),
         (None, None, workflow) => match of_process() {
             Some(dir) => Ok((dir, workflow)),
-            None => Err(Failure::could_not_run("no kit given")
-                .hint("ktsu run KIT, such as kits/hello; or set KTSU_PROJECT_DIR")),
+            None => Err(Failure::could_not_run(format!(
+                "no kit given\n\n{}",
+                super::usage_of("run")
+            ))
+            .hint(
+                "ktsu run KIT, such as kits/hello; or set KTSU_PROJECT_DIR; for all options: ktsu \
+                 run --help",
+            )),
         },
     }
 }

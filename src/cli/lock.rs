@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use serde_json::json;
 
-use super::engine::{faults_text, invalid, lacks_lock, no_kit, quoted};
+use super::engine::{faults_text, from_here, invalid, lacks_lock, no_kit, quoted};
 use super::files::put;
 use super::folder::Folder;
 use super::output::{
@@ -207,7 +207,7 @@ fn print_drift(faults: Option<&Faults>, retold: &[tools::ToolDrift], name: &str,
         note_dim(&format!("  to write one: ktsu lock {}", quoted(dir)));
         return;
     }
-    let shown = faults.map(|faults| render::text(faults, is_coloured()));
+    let shown = faults.map(|faults| render::text(&from_here(faults, dir), is_coloured()));
     for one in text::clean_coloured(&shown.unwrap_or_default()).lines() {
         line(one);
     }

@@ -3,11 +3,16 @@
 //! A command writes its few lines directly. A service uses a thread of its own, so that a slow
 //! reader of standard error loses lines instead of delaying runs.
 
+use std::fmt::{Debug, Write as _};
+
 use clap::ValueEnum;
 use tracing::Level;
+use tracing::field::Field;
 use tracing_appender::non_blocking::{ErrorCounter, NonBlockingBuilder, WorkerGuard};
+use tracing_subscriber::field::MakeExt as _;
 use tracing_subscriber::filter::{FilterExt as _, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _};
@@ -103,7 +108,10 @@ where
     let filter = filter.and(filter_fn(is_ours_or_serious));
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let layer = match format {
-        LogFormat::Text => layer.with_ansi(is_coloured()).boxed(),
+        LogFormat::Text => layer
+            .with_ansi(is_coloured())
+            .fmt_fields(format::debug_fn(text_field).delimited(" "))
+            .boxed(),
         LogFormat::Json => layer
             .json()
             .flatten_event(true)
@@ -115,6 +123,47 @@ where
         .with(layer.with_filter(filter))
         .try_init();
     done.map_err(Failure::of)
+}
+
+/// A field in a line of text, as usual but for costs, which are written without an exponent.
+fn text_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
+    let name = field.name();
+    if name != "message" {
+        match writer.has_ansi_escapes() {
+            true => write!(writer, "\u{1b}[3m{name}\u{1b}[0m\u{1b}[2m=\u{1b}[0m")?,
+            false => write!(writer, "{name}=")?,
+        }
+    }
+    match name {
+        "cost_usd" => writer.write_str(&without_exponent(format!("{value:?}"))),
+        _ => write!(EscapedText(writer), "{value:?}"),
+    }
+}
+
+/// Text whose control characters must not reach a terminal.
+struct EscapedText<'a, 'w>(&'a mut Writer<'w>);
+
+impl std::fmt::Write for EscapedText<'_, '_> {
+    fn write_str(&mut self, text: &str) -> std::fmt::Result {
+        let is_unsafe = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+        if !text.contains(is_unsafe) {
+            return self.0.write_str(text);
+        }
+        text.chars().try_for_each(|c| match is_unsafe(c) {
+            true if c.is_ascii() => write!(self.0, "\\x{:02x}", u32::from(c)),
+            true => write!(self.0, "\\u{{{:x}}}", u32::from(c)),
+            false => self.0.write_char(c),
+        })
+    }
+}
+
+/// `0.000054` for `5.4e-5`.
+fn without_exponent(text: String) -> String {
+    let is_number = text.contains('e') && text.starts_with(|c: char| c.is_ascii_digit());
+    match text.parse::<f64>().ok().filter(|_| is_number) {
+        Some(number) => number.to_string(),
+        None => text,
+    }
 }
 
 fn is_coloured() -> bool {
@@ -185,7 +234,30 @@ fn level_of(text: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use super::*;
+
+    #[test]
+    fn a_cost_has_no_exponent() {
+        for (debug, text) in [
+            ("5.4e-5", "0.000054"),
+            ("0.011714", "0.011714"),
+            ("860", "860"),
+            ("\"5.4e-5\"", "\"5.4e-5\""),
+            ("1e", "1e"),
+        ] {
+            assert_eq!(without_exponent(debug.to_owned()), text);
+        }
+    }
+
+    #[test]
+    fn nothing_in_a_line_controls_a_terminal() {
+        let mut text = String::new();
+        let mut writer = Writer::new(&mut text);
+        write!(EscapedText(&mut writer), "a\u{1b}[31m\u{9b}b\u{7}é\n").unwrap();
+        assert_eq!(text, "a\\x1b[31m\\u{9b}b\\x07é\n");
+    }
 
     #[test]
     fn a_level_is_known_by_the_names_that_programs_give_it() {

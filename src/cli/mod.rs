@@ -256,7 +256,7 @@ fn worker_threads() -> usize {
 }
 
 fn parsed() -> Arguments {
-    let command = with_variables(Arguments::command());
+    let command = with_usage(with_variables(Arguments::command()));
     // Parsed first, so that errors in the arguments are coloured as requested, too.
     let color = requested_color(std::env::args_os().skip(1)).unwrap_or(ColorChoice::Auto);
     output::choose_color(color);
@@ -301,6 +301,26 @@ fn with_variables(command: clap::Command) -> clap::Command {
         false => arg.hide_env_values(true),
     });
     command.mut_subcommands(with_variables)
+}
+
+/// Shows the same usage in every error. What clap would make of the arguments at hand names options as
+/// required that have their values from variables.
+fn with_usage(mut command: clap::Command) -> clap::Command {
+    command.build();
+    fixed_usage(command)
+}
+
+fn fixed_usage(mut command: clap::Command) -> clap::Command {
+    let usage = command.render_usage().to_string();
+    let usage = usage.trim_start_matches("Usage:").trim().to_owned();
+    command.override_usage(usage).mut_subcommands(fixed_usage)
+}
+
+/// How a command is used, in a line.
+fn usage_of(name: &str) -> String {
+    let command = with_usage(with_variables(Arguments::command()));
+    let found = command.find_subcommand(name).cloned();
+    found.map_or_else(String::new, |mut found| found.render_usage().to_string())
 }
 
 fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {

@@ -7,7 +7,7 @@ use ktsu_ledger::lock::is_held_elsewhere;
 use ktsu_ledger::store::{Reader, SIDE_FILES, StoreError};
 use ktsu_ledger::{Ledger, StreamId};
 
-use super::engine::{LedgerLocation, nearby_ledger, quoted};
+use super::engine::{DEFAULT_LEDGER, LedgerLocation, nearby_ledger, quoted};
 use super::output::note;
 use super::{Common, Failure, text};
 use ktsu_history::RunReadError;
@@ -34,6 +34,13 @@ pub(super) fn restore_hint(path: &Path) -> String {
     )
 }
 
+/// The folder that a path names and that does not exist.
+fn missing_folder(path: &Path) -> Option<&Path> {
+    let folder = path.parent()?;
+    let is_usual = path == Path::new(DEFAULT_LEDGER);
+    (!is_usual && !folder.as_os_str().is_empty() && !folder.exists()).then_some(folder)
+}
+
 impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         if let StoreError::NotALedger { path, .. } = &error
@@ -54,7 +61,17 @@ impl From<StoreError> for Failure {
             | StoreError::Unknown(_)
             | StoreError::Failed { .. } => None,
         };
-        let failure = Self::of(error);
+        let no_folder = match &error {
+            StoreError::Missing(path) => missing_folder(path),
+            _ => None,
+        };
+        let failure = match no_folder {
+            Some(folder) => {
+                let words = format!("{error}: there is no folder {}", folder.display());
+                Self::could_not_run(words)
+            }
+            None => Self::of(error),
+        };
         match hint {
             Some(hint) => failure.hint(hint),
             None => failure,
@@ -137,11 +154,17 @@ pub(super) fn find_run(reader: &dyn Reader, given: &str) -> Result<(StreamId, St
             let words = find::removal_in_words(&removed);
             Err(Failure::could_not_run(words).hint(find::REMOVED_HINT))
         }
-        RunMatch::Many(some) => Err(Failure::could_not_run(format!(
-            "{given} matches several runs:\n  {}",
-            some.join("\n  ")
-        ))
-        .hint("give more of the id")),
+        RunMatch::Many(some, count) => {
+            let more = match count - some.len() {
+                0 => String::new(),
+                more => format!("\n  and {more} more"),
+            };
+            let words = format!(
+                "{given} matches several runs:\n  {}{more}",
+                some.join("\n  ")
+            );
+            Err(Failure::could_not_run(words).hint("give more of the id"))
+        }
     }
 }
 

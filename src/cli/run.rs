@@ -17,7 +17,7 @@ pub(super) struct Arguments {
     /// The workflow [default: the kit's default, or its only one]
     workflow: Option<String>,
     /// The kit's folder, in place of KIT: WORKFLOW is then the only argument
-    #[arg(long, value_name = "DIR")]
+    #[arg(long = "kit", alias = "project-dir", value_name = "DIR")]
     project_dir: Option<PathBuf>,
     /// The params, as JSON or from a file [default: examples/default.json of the kit]
     #[arg(long, value_name = "JSON|@FILE")]

@@ -11,7 +11,7 @@ use super::envelope::{self, EnvelopeView};
 use super::layout::Column;
 use super::output::{is_terminal, note, note_commands, note_dim, print_json};
 use super::reading::{find_run, no_such_child, open};
-use super::table::Rows;
+use super::table::{Reason, Rows};
 use super::{Common, Failure, text};
 use ktsu_config::read::duration_ms;
 use ktsu_history as history;
@@ -132,13 +132,23 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
         Column::whole("TIME").right().spare(3),
         Column::text("ERROR").spare(1),
     ]);
-    for row in &rows {
+    // Where the column has no room, errors are below the table.
+    let mut reasons = Vec::new();
+    for (place, row) in rows.iter().enumerate() {
         let field = |name: &str| text::line(row[name].as_str().unwrap_or_default()).into_owned();
         let at = |name: &str| {
             row[name]
                 .as_str()
                 .and_then(|at| at.parse::<Timestamp>().ok())
         };
+        let error = field("error");
+        if !error.is_empty() {
+            reasons.push(Reason {
+                row: place,
+                name: field("run_id"),
+                words: error.clone(),
+            });
+        }
         let took = at("ended_at").zip(at("created_at"));
         table.push(vec![
             field("run_id"),
@@ -151,10 +161,10 @@ fn list(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
             took.map_or("-".to_owned(), |(end, start)| {
                 text::duration(end.millis_since(start))
             }),
-            field("error"),
+            error,
         ]);
     }
-    table.print();
+    table.print_with(&reasons);
     if more {
         note_dim("for more: --limit N");
     }

@@ -8,7 +8,7 @@ use ktsu_projections::envelope::step_kind;
 use serde_json::json;
 
 use super::engine::{
-    environment_file, environment_of_process, must_be_file, no_kit, process_environment,
+    environment_file, environment_of_process, from_here, must_be_file, no_kit, process_environment,
 };
 use super::folder::Folder;
 use super::output::{
@@ -81,7 +81,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     } else if arguments.graph && sound {
         graphs(kit.as_ref());
     } else {
-        let shown = render::by_file(&faults, is_coloured());
+        let shown = render::by_file(&from_here(&faults, &dir), is_coloured());
         for one in text::clean_coloured(&shown).lines() {
             let is_ours = anstream::adapter::strip_str(one)
                 .to_string()

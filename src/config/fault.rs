@@ -349,6 +349,21 @@ impl Faults {
             .any(|fault| fault.severity == Severity::Error)
     }
 
+    /// The same faults, with other paths to the files.
+    #[must_use]
+    pub fn with_paths(&self, path_of: impl Fn(&Path) -> PathBuf) -> Self {
+        let faults = self.faults.iter().map(|fault| Fault {
+            file: path_of(&fault.file),
+            ..fault.clone()
+        });
+        let sources = self.sources.iter();
+        let sources = sources.map(|(file, text)| (path_of(file), text.clone()));
+        Self {
+            faults: faults.collect(),
+            sources: sources.collect(),
+        }
+    }
+
     /// Adds a fault.
     pub fn add(&mut self, fault: Fault) {
         self.faults.push(fault);

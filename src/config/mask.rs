@@ -69,11 +69,44 @@ fn values(line: &str) -> Vec<Range<usize>> {
             None | Some('{' | '|' | '>') => continue,
             Some(quote @ ('"' | '\'')) => quoted(value, quote),
             Some(_) if is_flag(value) => continue,
-            Some(_) => value.len(),
+            Some(_) => plain(before, value),
         };
         found.push(start..start + length);
     }
     found
+}
+
+/// The bytes of a value without quotes: to the end of the line, but where a bracket is open before it,
+/// to the next member or to the brackets that end the line. A comma in a password is no end.
+fn plain(before: &str, value: &str) -> usize {
+    let before = before.replace("{{", "").replace("}}", "");
+    let count = |brackets: [char; 2]| before.chars().filter(|c| brackets.contains(c)).count();
+    let open = count(['{', '[']).saturating_sub(count(['}', ']']));
+    if open == 0 {
+        return value.len();
+    }
+    let members = value.match_indices(", ");
+    let mut members = members.filter(|(at, _)| begins_member(value.get(at + 2..)));
+    if let Some((at, _)) = members.next() {
+        return at;
+    }
+    let mut end = value.trim_end();
+    for _ in 0..open {
+        match end.strip_suffix(['}', ']']) {
+            Some(rest) => end = rest.trim_end(),
+            None => break,
+        }
+    }
+    end.len()
+}
+
+/// Whether a key and its colon come next.
+fn begins_member(rest: Option<&str>) -> bool {
+    let rest = rest.unwrap_or_default().trim_start();
+    let name = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '-';
+    let length = rest.find(|c: char| !name(c)).unwrap_or(rest.len());
+    let after = rest.get(length..).unwrap_or_default();
+    length > 0 && (after.starts_with(": ") || after.trim_end() == ":")
 }
 
 fn is_flag(value: &str) -> bool {
@@ -170,8 +203,14 @@ mod tests {
             ("  secret: hunter2", "  secret: *******"),
             (
                 "auth: {secret: hunter2, header: X}",
-                "auth: {secret: ******** ******* **",
+                "auth: {secret: *******, header: X}",
             ),
+            (
+                "auth: {header: X, secret: hunter2, too}",
+                "auth: {header: X, secret: ******** ***}",
+            ),
+            ("a: {b: {secret: hun}ter2}}", "a: {b: {secret: ********}}"),
+            ("secret: hunter2, x: y}", "secret: ******** ** **"),
             (
                 "auth: {secret: \"hunter2, x\", header: X}",
                 "auth: {secret: ********* **, header: X}",

@@ -255,6 +255,11 @@ impl<'i, 'r> GroupCall<'i, 'r> {
         model: &'r ProviderModel,
         mut failure: GatewayError,
     ) -> CallRecord<'r> {
+        let served = self.inner.providers.get(&model.provider);
+        let place = served.and_then(|one| one.place_of_failure(&model.provider, failure.cause));
+        if let Some(place) = place {
+            failure.message = format!("{} ({place})", failure.message);
+        }
         failure.message = self.inner.redactor.redact_text(&failure.message);
         let (run, step) = (self.run.as_str(), self.step.as_str());
         // Without the provider's words: they can repeat what the gateway does not know to be secret.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::config::{ProviderKind, ProviderPlan, RemoteProvider};
+use super::error::ErrorCause;
 use super::limit::RateLimiter;
 use super::provider::Provider;
 use super::provider::anthropic::{Anthropic, BASE_URL};
@@ -21,6 +22,30 @@ pub(super) struct ProviderEntry {
     pub(super) limiter: RateLimiter,
     /// Of one call there, where it has one.
     pub(super) timeout: Option<Duration>,
+    /// The variables that its key is made of.
+    key_variables: Vec<String>,
+}
+
+impl ProviderEntry {
+    /// What to look at where a call failed for a reason that is in the settings: which provider it
+    /// is, where, and which variable has its key.
+    pub(super) fn place_of_failure(&self, name: &str, cause: ErrorCause) -> Option<String> {
+        let place = || format!("provider {name}, {}", self.provider.place());
+        match cause {
+            _ if self.provider.is_script() => None,
+            ErrorCause::Unreachable | ErrorCause::Timeout => Some(place()),
+            // The key is written out in the file.
+            ErrorCause::Key if self.key_variables.is_empty() => None,
+            ErrorCause::Key => {
+                let variables = self.key_variables.join(" and ");
+                Some(format!("{}, key from {variables}", place()))
+            }
+            ErrorCause::Request
+            | ErrorCause::Provider
+            | ErrorCause::RateLimited
+            | ErrorCause::ServerError => None,
+        }
+    }
 }
 
 /// Builds a provider, or returns every reason why it cannot. Its key is kept out of everything the
@@ -50,6 +75,9 @@ pub(super) fn build(
         provider,
         limiter: RateLimiter::new(plan.limit),
         timeout: remote.map(|remote| remote.timeout),
+        key_variables: remote.map_or_else(Vec::new, |remote| {
+            remote.api_key.variables().map(str::to_owned).collect()
+        }),
     };
     Ok((entry, api_key))
 }

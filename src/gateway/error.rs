@@ -65,6 +65,8 @@ pub(super) enum ErrorCause {
     Request,
     /// The provider, its account or the model: another might do.
     Provider,
+    /// The provider does not accept the key.
+    Key,
     /// Too many requests lately.
     RateLimited,
     /// The provider failed.
@@ -121,7 +123,7 @@ impl GatewayError {
     /// code.
     pub(super) fn status(&self) -> &'static str {
         match self.cause {
-            ErrorCause::Request | ErrorCause::Provider => self.code.text(),
+            ErrorCause::Request | ErrorCause::Provider | ErrorCause::Key => self.code.text(),
             ErrorCause::RateLimited => "rate_limited",
             ErrorCause::ServerError => "server_error",
             ErrorCause::Timeout => "timeout",
@@ -146,6 +148,7 @@ impl GatewayError {
         };
         let cause = match status {
             400 | 413 | 422 => ErrorCause::Request,
+            401 | 403 => ErrorCause::Key,
             429 => ErrorCause::RateLimited,
             500.. => ErrorCause::ServerError,
             _ => ErrorCause::Provider,

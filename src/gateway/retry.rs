@@ -35,7 +35,7 @@ impl RetryPolicy {
 
     fn is_worth_it(&self, failure: &GatewayError) -> bool {
         let on = match failure.cause {
-            ErrorCause::Request | ErrorCause::Provider => return false,
+            ErrorCause::Request | ErrorCause::Provider | ErrorCause::Key => return false,
             ErrorCause::RateLimited => RetryOn::RateLimited,
             ErrorCause::ServerError => RetryOn::ServerError,
             ErrorCause::Timeout => RetryOn::Timeout,

@@ -120,7 +120,7 @@ async fn a_request_that_is_at_fault_is_put_to_nobody_else() {
 #[tokio::test]
 async fn where_nobody_answers_each_is_named() {
     let both = |first, second| vec![vec![first], vec![second]];
-    let replies = both(error(401, "x"), error(503, "x"));
+    let replies = both(error(404, "x"), error(503, "x"));
     let (peer, _seen) = desk("strategy: fallback", "", replies).await;
     let (status, mut refused) = post(&peer, None, ask("U")).await;
     assert_eq!(status, 503);
@@ -137,7 +137,7 @@ async fn where_nobody_answers_each_is_named() {
     assert_eq!(
         refused,
         json!({"error": "no_models_available", "retryable": true, "message":
-            "no model of the group answered: a/m-a: upstream returned 401: no; b/m-b: upstream returned 503: no"})
+            "no model of the group answered: a/m-a: upstream returned 404: no; b/m-b: upstream returned 503: no"})
     );
     let spent = || error(429, "insufficient_quota");
     let (peer, _seen) = desk("strategy: fallback", "", both(spent(), spent())).await;

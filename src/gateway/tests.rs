@@ -245,9 +245,10 @@ async fn a_key_never_comes_back() {
     let said = json!({"error": {"message": format!("bad key {KEY}")}}).to_string();
     let (url, _asked) = one(401, said).await;
     let (_, refused) = post(&real(&url, ""), None, ask("U")).await;
+    let place = format!("provider p, openai {url}, key from KEY");
     assert_eq!(
         refused["message"],
-        "upstream returned 401: bad key [REDACTED]"
+        format!("upstream returned 401: bad key [REDACTED] ({place})")
     );
     let call =
         json!({"id": "c", "function": {"name": "f", "arguments": format!("{{\"k\":\"{KEY}\"}}")}});

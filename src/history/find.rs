@@ -16,8 +16,8 @@ pub enum RunMatch {
     None,
     /// It was removed: see the frame that records it.
     Removed(Box<RemovedStream>),
-    /// Several; some of them.
-    Many(Vec<String>),
+    /// Several: some of them, and how many there are.
+    Many(Vec<String>, usize),
 }
 
 /// `run_… was removed on 2026-11-23 by retention; it was complete, with 12 frames`.
@@ -103,7 +103,7 @@ fn find_root(reader: &dyn Reader, id: &str) -> Result<RunMatch, StoreError> {
                 .iter()
                 .take(MAX_CANDIDATES)
                 .map(|stream| stream.name().to_owned());
-            RunMatch::Many(named.collect())
+            RunMatch::Many(named.collect(), many.len())
         }
     })
 }

@@ -19,6 +19,9 @@ use super::{
     StoredOutput, Todo,
 };
 
+/// The first decision rules under which the failure of a run whose time is over names its limit.
+const NAMED_TIMEOUT_RULES: u32 = 6;
+
 impl RunState {
     /// Takes a frame, after checking it.
     ///
@@ -87,6 +90,21 @@ impl RunState {
         Ok(())
     }
 
+    /// What is said of a run whose time is over; under rules from [`NAMED_TIMEOUT_RULES`] on, with how
+    /// much it had.
+    fn timeout_message(&self) -> String {
+        let words = "the run took longer than its model_policy.timeout_s";
+        let limit = self.outline.root().plan.policy.timeout_ms;
+        match limit.filter(|_| self.rules() >= NAMED_TIMEOUT_RULES) {
+            Some(ms) if ms % 1000 == 0 => format!("{words} of {}", ms / 1000),
+            Some(ms) => {
+                let seconds = format!("{}.{:03}", ms / 1000, ms % 1000);
+                format!("{words} of {}", seconds.trim_end_matches('0'))
+            }
+            None => words.to_owned(),
+        }
+    }
+
     fn apply_run(&mut self, frame: &Frame, scope: u32, event: &RunEvent) {
         match event {
             RunEvent::Started(_) => {
@@ -101,7 +119,7 @@ impl RunState {
                     scope,
                     step: None,
                     code: "run_timeout".to_owned(),
-                    message: "the run took longer than its model_policy.timeout_s".to_owned(),
+                    message: self.timeout_message(),
                 });
             }
             RunEvent::Resumed(resumed) => self.apply_resumed(frame, resumed),

@@ -8,6 +8,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::memo::TraceMemo;
+use super::path::dotted;
 use super::story::TracedRun;
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance};
 
@@ -177,7 +178,6 @@ fn named(
     event: &Event,
     scope: &str,
 ) -> (String, Option<u64>) {
-    let dotted = |path: &str| path.trim_start_matches('/').replace('/', ".");
     let about = |step: &str, item: Option<u32>| path_in(scope, &item_name(step, item));
     match event {
         Event::Run(RunEvent::Created(_) | RunEvent::Branched(_)) | Event::Recompute(_) => {
@@ -223,8 +223,13 @@ fn named(
         Event::Person(PersonEvent::OverlaySet(set)) => {
             let step = path_in(&about(&set.step, None), &set.field);
             let below = place.path.strip_prefix("/value").unwrap_or_default();
-            let field = format!("{step}{below}").replace('/', ".");
-            (format!("{field} by {}", set.by.id), None)
+            let field = match dotted(below) {
+                below if below.is_empty() => String::new(),
+                below if below.starts_with('[') => below,
+                below => format!(".{below}"),
+            };
+            let step = step.replace('/', ".");
+            (format!("{step}{field} by {}", set.by.id), None)
         }
         _ => (dotted(&place.path), None),
     }

@@ -237,9 +237,41 @@ pub(crate) fn segments(path: &str) -> Result<Vec<String>, FieldNotFoundError> {
     Ok(found)
 }
 
+/// A JSON pointer as a path that [`segments`] reads: names without escapes, those that a dot or a
+/// bracket would divide in brackets.
+pub(super) fn dotted(pointer: &str) -> String {
+    let mut path = String::new();
+    for segment in pointer.trim_start_matches('/').split('/') {
+        let name = name_in_pointer(segment);
+        if name.contains(['.', '[', ']', '/', '"']) {
+            path.push_str(&format!("[\"{name}\"]"));
+        } else {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(&name);
+        }
+    }
+    path
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pointer_is_shown_as_the_path_that_names_it() {
+        for (pointer, path) in [
+            ("", ""),
+            ("/params/a", "params.a"),
+            ("/params/a~1b/c~0d/0", "params[\"a/b\"].c~d.0"),
+            ("/v1.2/x", "[\"v1.2\"].x"),
+        ] {
+            assert_eq!(dotted(pointer), path);
+            let named: Vec<String> = pointer.split('/').skip(1).map(name_in_pointer).collect();
+            assert_eq!(segments(path).unwrap(), named, "{path}");
+        }
+    }
 
     #[test]
     fn a_path_is_names_and_elements() {

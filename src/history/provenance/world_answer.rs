@@ -18,7 +18,7 @@ use ktsu_workflow::template::Template;
 use super::answer::{Decider, DeciderRole, FrameCache, Hop, ProvenanceAnswer};
 use super::envelope_answer;
 use super::hops::{self, MAX_HOPS};
-use super::path::{FieldNotFoundError, FieldPath, name_in_pointer, pointer_of, segments};
+use super::path::{FieldNotFoundError, FieldPath, dotted, name_in_pointer, pointer_of, segments};
 use super::story::TracedRun;
 use super::world_names::{ResponderView, object_data, relation_value};
 use super::world_path::{self, Found};
@@ -368,7 +368,7 @@ impl Part {
     fn of(value: Option<Tracked>, template: Option<&Template>, below: &str) -> Self {
         let text = template.and_then(|template| template.source_at(below));
         Self {
-            text: text.unwrap_or_else(|| below.trim_start_matches('/').replace('/', ".")),
+            text: text.unwrap_or_else(|| dotted(below)),
             sources: value.as_ref().map(|one| one.sources()).unwrap_or_default(),
             choosers: value.map(|one| one.choosers()).unwrap_or_default(),
         }

@@ -316,13 +316,14 @@ fn is_step(state: &RunState, name: &str) -> bool {
 /// that came to nothing begins again with it.
 fn task_to_begin_again(state: &RunState, of: Option<&str>) -> Result<String, InterventionError> {
     let complete = state.status() == RunStatus::Complete;
+    let ended = InterventionError::EndedWithoutFrom(state.status().as_str());
     if !complete && !state.failed_by_responder_task() {
-        return Err(InterventionError::EndedWithoutFrom);
+        return Err(ended);
     }
     let address = state.to_ask_again(of).map(str::to_owned);
     address.ok_or_else(|| match complete && state.responding().is_some() {
         true => InterventionError::NothingUnanswered,
-        false => InterventionError::EndedWithoutFrom,
+        false => ended,
     })
 }
 

@@ -434,7 +434,10 @@ fn when_the_time_is_over_everything_under_way_ends() {
     ] {
         assert_eq!(run.last(task)["reason"], "timeout", "{task}");
     }
-    assert_eq!(run.envelope()["error"]["code"], "run_timeout");
+    let error = &run.envelope()["error"];
+    assert_eq!(error["code"], "run_timeout");
+    let words = "the run took longer than its model_policy.timeout_s of 60";
+    assert_eq!(error["message"], words);
     assert_eq!(run.step("late")["skip_reason"], "run_failed");
     let after = run.kinds_from(before);
     assert_eq!(after.last().unwrap(), "run.failed");

@@ -177,7 +177,7 @@ fn a_run_whose_responders_have_all_replies_or_that_failed_otherwise_is_not_resum
     let mut failed = run(json!([]), world(json!({"responders": [fails]})));
     let refused = failed.resumes(None).unwrap_err();
     assert!(
-        matches!(refused, InterventionError::EndedWithoutFrom),
+        matches!(refused, InterventionError::EndedWithoutFrom(_)),
         "{refused}"
     );
 }

@@ -14,6 +14,7 @@ mod diff;
 mod drift;
 mod evidence;
 mod failing;
+mod guidance;
 mod init;
 mod lock;
 mod locking_tools;

@@ -10,6 +10,8 @@ fn commands() -> Vec<String> {
     let help = said.is(0).out.clone();
     let listed = help.split("Commands:").nth(1).unwrap();
     let lines = listed.lines().skip(1).take_while(|line| !line.is_empty());
+    // The further lines of a description are indented more.
+    let lines = lines.filter(|line| !line.starts_with("   "));
     let names = lines.filter_map(|line| line.split_whitespace().next());
     names
         .filter(|name| *name != "help")

@@ -204,7 +204,12 @@ fn every_command_that_takes_a_kit_takes_it_by_the_same_two_names() {
     desk.ktsu(&["run", "--project-dir", "plain", "plain", "plain"])
         .is(2)
         .warns("already names the kit");
-    desk.ktsu(&["run"]).is(2).warns("no kit given");
+    desk.ktsu(&["run", "--kit", "plain", "plain", "--ephemeral"])
+        .is(0);
+    desk.ktsu(&["run"])
+        .is(2)
+        .warns("no kit given")
+        .warns("Usage: ktsu run [OPTIONS] [KIT] [WORKFLOW]");
 }
 
 #[test]

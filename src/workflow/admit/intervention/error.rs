@@ -68,8 +68,8 @@ pub enum InterventionError {
     #[error("this is a recompute, and no run; its run can be forked, resumed and corrected")]
     IsRecompute,
     /// A run that has ended goes on only from some step.
-    #[error("the run has ended; say which step to begin again with")]
-    EndedWithoutFrom,
+    #[error("the run is {0}; say which step to begin again with")]
+    EndedWithoutFrom(&'static str),
     /// It is complete, and no question or workflow of its responders can begin again.
     #[error(
         "the run is complete, and nothing that its responders asked or ran is left to begin again: a \
