@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::{self, Writer};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
-use tracing_subscriber::{EnvFilter, Layer as _};
+use tracing_subscriber::{EnvFilter, Layer as _, Registry, reload};
 
 use super::Failure;
 use super::output::is_quiet;
@@ -43,6 +43,7 @@ pub(super) enum DefaultFilter {
 
 /// The log of a service; what waits is written before it is dropped.
 pub(super) struct ServiceLog {
+    filter: reload::Handle<EnvFilter, Registry>,
     _guard: WorkerGuard,
     dropped: ErrorCounter,
     reported: usize,
@@ -62,7 +63,7 @@ pub(super) fn start(format: LogFormat, usual: &str) -> Result<(), Failure> {
         Some(named) => named_filter(&named)?,
         None => EnvFilter::new(usual),
     };
-    init(format, filter, std::io::stderr)
+    init(format, filter, std::io::stderr).map(drop)
 }
 
 /// Starts logging for a service: filtered by `KTSU_LOG`, otherwise as given.
@@ -72,11 +73,12 @@ pub(super) fn serve(format: LogFormat, otherwise: DefaultFilter) -> Result<Servi
     let builder = builder.buffered_lines_limit(MAX_LINES);
     let (writer, guard) = builder.finish(std::io::stderr());
     let dropped = writer.error_counter();
-    init(format, filter, writer)?;
+    let filter = init(format, filter, writer)?;
     if let Some(ignored) = ignored {
         tracing::warn!("{ignored}");
     }
     Ok(ServiceLog {
+        filter,
         _guard: guard,
         dropped,
         reported: 0,
@@ -84,6 +86,19 @@ pub(super) fn serve(format: LogFormat, otherwise: DefaultFilter) -> Result<Servi
 }
 
 impl ServiceLog {
+    /// Filters by this from now on, unless `KTSU_LOG` says otherwise.
+    ///
+    /// # Errors
+    /// A variable holds no valid filter.
+    pub(super) fn filter_by(&self, otherwise: DefaultFilter) -> Result<(), Failure> {
+        let (filter, ignored) = service_filter(otherwise)?;
+        self.filter.reload(filter).map_err(Failure::of)?;
+        if let Some(ignored) = ignored {
+            tracing::warn!("{ignored}");
+        }
+        Ok(())
+    }
+
     /// Logs how many lines were dropped since the last report.
     pub(super) fn report_dropped(&mut self) {
         let dropped = self.dropped.dropped_lines();
@@ -101,10 +116,15 @@ impl ServiceLog {
     }
 }
 
-fn init<W>(format: LogFormat, filter: EnvFilter, writer: W) -> Result<(), Failure>
+fn init<W>(
+    format: LogFormat,
+    filter: EnvFilter,
+    writer: W,
+) -> Result<reload::Handle<EnvFilter, Registry>, Failure>
 where
     W: for<'writer> MakeWriter<'writer> + Send + Sync + 'static,
 {
+    let (filter, handle) = reload::Layer::new(filter);
     let filter = filter.and(filter_fn(is_ours_or_serious));
     let layer = tracing_subscriber::fmt::layer().with_writer(writer);
     let layer = match format {
@@ -122,7 +142,8 @@ where
     let done = tracing_subscriber::registry()
         .with(layer.with_filter(filter))
         .try_init();
-    done.map_err(Failure::of)
+    done.map_err(Failure::of)?;
+    Ok(handle)
 }
 
 /// A field in a line of text, as usual but for costs, which are written without an exponent.

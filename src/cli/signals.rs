@@ -25,6 +25,15 @@ pub(super) struct Signals {
     hangup: Signal,
 }
 
+/// What a signal means for a service.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ServiceSignal {
+    /// SIGINT or SIGTERM.
+    Stop,
+    /// SIGHUP: what can be read again is.
+    Reload,
+}
+
 impl Signals {
     /// Takes them over from the system's default.
     pub(super) fn new() -> Result<Self, Failure> {
@@ -43,14 +52,12 @@ impl Signals {
         }
     }
 
-    /// Waits for SIGINT or SIGTERM, and runs `reload` at each SIGHUP.
-    pub(super) async fn next_or_reload(&mut self, mut reload: impl FnMut()) {
-        loop {
-            tokio::select! {
-                _ = self.interrupt.recv() => return,
-                _ = self.terminate.recv() => return,
-                _ = self.hangup.recv() => reload(),
-            }
+    /// Waits for one of the three.
+    pub(super) async fn next_of_service(&mut self) -> ServiceSignal {
+        tokio::select! {
+            _ = self.interrupt.recv() => ServiceSignal::Stop,
+            _ = self.terminate.recv() => ServiceSignal::Stop,
+            _ = self.hangup.recv() => ServiceSignal::Reload,
         }
     }
 

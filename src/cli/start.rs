@@ -16,7 +16,7 @@ use super::engine::{
 use super::logging::{self, DefaultFilter, LogFormat, ServiceLog};
 use super::output::{is_quiet, line, note};
 use super::reading::{DAMAGED_HINT, warn_of_second_name};
-use super::signals::Signals;
+use super::signals::{ServiceSignal, Signals};
 use super::{Common, Failure, text};
 use crate::assemble::{self, Agents, Engine, LedgerPlace, Setup};
 use ktsu_config::read::duration_ms;
@@ -136,23 +136,6 @@ impl Arguments {
         Ok(SocketAddr::new(host.unwrap_or(file.ip()), port))
     }
 
-    /// The log filter if `KTSU_LOG` is not set. With `--json`, a log format requests normal logs.
-    fn default_filter(&self, common: &Common) -> DefaultFilter {
-        match self.quiet || (common.json && self.log_format.is_none()) {
-            true => DefaultFilter::Errors,
-            false => DefaultFilter::Level(self.log_level()),
-        }
-    }
-
-    /// The log level of the environment file. Errors in the file are reported elsewhere.
-    fn log_level(&self) -> Option<String> {
-        if self.service == Some(ServiceArguments::Runtime) && self.env.is_none() {
-            return None;
-        }
-        let file = load_environment(self.env.as_deref(), &self.kit).ok()??;
-        file.variables.get("LOG_LEVEL").cloned()
-    }
-
     /// Where agents run.
     fn agents(&self, listen: &ListenSettings) -> Result<Agents, Failure> {
         if self.service == Some(ServiceArguments::Orchestrator) {
@@ -179,10 +162,72 @@ impl Arguments {
     }
 }
 
+/// Where the log level comes from if `KTSU_LOG` is not set.
+struct LogSettings {
+    /// Whether only errors are wanted.
+    errors_only: bool,
+    /// Whether the environment file is looked at.
+    is_read: bool,
+    env: Option<PathBuf>,
+    kit: PathBuf,
+}
+
+impl LogSettings {
+    /// With `--json`, a log format requests normal logs. A runtime knows an environment only by name.
+    fn of(common: &Common, arguments: &Arguments) -> Self {
+        let is_runtime = arguments.service == Some(ServiceArguments::Runtime);
+        Self {
+            errors_only: arguments.quiet || (common.json && arguments.log_format.is_none()),
+            is_read: !is_runtime || arguments.env.is_some(),
+            env: arguments.env.clone(),
+            kit: arguments.kit.clone(),
+        }
+    }
+
+    fn filter(&self) -> DefaultFilter {
+        match self.errors_only {
+            true => DefaultFilter::Errors,
+            false => DefaultFilter::Level(self.level()),
+        }
+    }
+
+    /// The level of the environment file. Errors in the file are reported elsewhere.
+    fn level(&self) -> Option<String> {
+        let read = || load_environment(self.env.as_deref(), &self.kit).ok()?;
+        let file = self.is_read.then(read)??;
+        file.variables.get("LOG_LEVEL").cloned()
+    }
+}
+
+/// The log of a service, and where its level is read again.
+struct StartLog {
+    log: ServiceLog,
+    settings: LogSettings,
+}
+
+impl StartLog {
+    /// Reads the log level again.
+    fn reload(&self) {
+        match self.log.filter_by(self.settings.filter()) {
+            Ok(()) => tracing::info!("SIGHUP: read the log level; other changes need a restart"),
+            Err(_) => tracing::warn!("SIGHUP: RUST_LOG and LOG_LEVEL give no valid level"),
+        }
+    }
+
+    /// Waits for a signal to stop.
+    async fn until_stop(&self, signals: &mut Signals) {
+        while signals.next_of_service().await == ServiceSignal::Reload {
+            self.reload();
+        }
+    }
+}
+
 /// Runs a service until it is stopped.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let format = arguments.log_format.unwrap_or(LogFormat::Text);
-    let logs = logging::serve(format, arguments.default_filter(common))?;
+    let settings = LogSettings::of(common, &arguments);
+    let log = logging::serve(format, settings.filter())?;
+    let logs = StartLog { log, settings };
     // Options are checked before files are read.
     arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
@@ -195,9 +240,9 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
         return Err(Failure::could_not_run(words).hint("ktsu start --read-only"));
     }
     match arguments.service {
-        _ if arguments.read_only => start_read_only(common, arguments, signals).await,
-        Some(ServiceArguments::Runtime) => runtime(common, arguments, signals).await,
-        Some(ServiceArguments::Gateway) => gateway(common, arguments, signals).await,
+        _ if arguments.read_only => start_read_only(common, arguments, signals, logs).await,
+        Some(ServiceArguments::Runtime) => runtime(common, arguments, signals, logs).await,
+        Some(ServiceArguments::Gateway) => gateway(common, arguments, signals, logs).await,
         Some(ServiceArguments::Orchestrator) | None => {
             orchestrator(common, arguments, signals, logs).await
         }
@@ -208,6 +253,7 @@ async fn runtime(
     common: &Common,
     arguments: Arguments,
     signals: Signals,
+    logs: StartLog,
 ) -> Result<ExitCode, Failure> {
     let needed = |url: Option<String>, flag: &str, example: &str| {
         let words = format!("the runtime needs {flag}");
@@ -229,13 +275,20 @@ async fn runtime(
     let (token, environment) = (client_token()?, environment.as_ref());
     let service = assemble::open_runtime(listen, &orchestrator, &gateway, token, environment).await;
     let service = service.map_err(start_failure)?;
-    serve_until_stopped(common, "runtime", service, signals, arguments.drain).await
+    serve_until_stopped(
+        common,
+        ("runtime", service),
+        (signals, logs),
+        arguments.drain,
+    )
+    .await
 }
 
 async fn gateway(
     common: &Common,
     arguments: Arguments,
     signals: Signals,
+    logs: StartLog,
 ) -> Result<ExitCode, Failure> {
     let config = arguments.config.clone();
     let config = config.unwrap_or_else(|| arguments.kit.join("gateway.yaml"));
@@ -245,7 +298,13 @@ async fn gateway(
     let process = process_environment();
     let service = assemble::open_gateway(listen, &config, environment.as_ref(), &process).await;
     let service = service.map_err(start_failure)?;
-    serve_until_stopped(common, "gateway", service, signals, arguments.drain).await
+    serve_until_stopped(
+        common,
+        ("gateway", service),
+        (signals, logs),
+        arguments.drain,
+    )
+    .await
 }
 
 /// Prints where the service listens, unless only errors are wanted.
@@ -260,14 +319,13 @@ fn ready(common: &Common, name: &str, url: &str) {
 /// Prints where a service listens, and waits for a signal.
 async fn serve_until_stopped(
     common: &Common,
-    name: &str,
-    service: assemble::Service,
-    mut signals: Signals,
+    (name, service): (&str, assemble::Service),
+    (mut signals, logs): (Signals, StartLog),
     drain: Duration,
 ) -> Result<ExitCode, Failure> {
     tracing::info!(url = service.url, "ready");
     ready(common, &format!("the ktsu {name}"), &service.url);
-    signals.next_or_reload(log_hangup).await;
+    logs.until_stop(&mut signals).await;
     tracing::info!("draining; a second signal exits at once");
     let stopped = async {
         service.drain(drain).await;
@@ -277,16 +335,11 @@ async fn serve_until_stopped(
     Ok(ExitCode::SUCCESS)
 }
 
-/// SIGHUP where there is nothing to reload.
-fn log_hangup() {
-    tracing::info!("SIGHUP ignored: nothing can be reloaded; restart to apply changed files");
-}
-
 async fn orchestrator(
     common: &Common,
     arguments: Arguments,
     mut signals: Signals,
-    logs: ServiceLog,
+    logs: StartLog,
 ) -> Result<ExitCode, Failure> {
     let kit = load_kit_as(&arguments.kit, arguments.locked)?;
     warn_of(&kit.warnings);
@@ -339,6 +392,7 @@ async fn start_read_only(
     common: &Common,
     arguments: Arguments,
     mut signals: Signals,
+    logs: StartLog,
 ) -> Result<ExitCode, Failure> {
     let environment = load_environment(arguments.env.as_deref(), &arguments.kit)?;
     let file = environment
@@ -361,7 +415,7 @@ async fn start_read_only(
     }
     tracing::info!(ledger = %ledger.path.display(), url = reading.url, "ready to read");
     ready(common, "ktsu", &reading.url);
-    signals.next().await;
+    logs.until_stop(&mut signals).await;
     signals.unless_again(reading.close()).await;
     Ok(ExitCode::SUCCESS)
 }
@@ -369,15 +423,18 @@ async fn start_read_only(
 async fn serve(
     engine: Engine,
     signals: &mut Signals,
-    mut logs: ServiceLog,
+    mut logs: StartLog,
     drain: Duration,
 ) -> Result<ExitCode, Failure> {
     let mut looks = tokio::time::interval(SIGNAL_POLL_INTERVAL);
     let failed = loop {
         tokio::select! {
-            () = signals.next_or_reload(log_hangup) => break None,
+            signal = signals.next_of_service() => match signal {
+                ServiceSignal::Stop => break None,
+                ServiceSignal::Reload => logs.reload(),
+            },
             _ = looks.tick() => {
-                logs.report_dropped();
+                logs.log.report_dropped();
                 if let Some(why) = engine.orchestrator.failed() {
                     break Some(why);
                 }

@@ -15,7 +15,7 @@ use crate::support::model::{self, KEY, Model, Said};
 use crate::support::process::Process;
 use crate::support::sink::Reply;
 use crate::support::tools::{self, Given, ToolServer};
-use crate::support::{Client, KitDir, Sink, Within};
+use crate::support::{Client, KitDir, Sink, Within, guarded};
 
 /// Of the process.
 type Variables = &'static [(&'static str, &'static str)];
@@ -186,6 +186,28 @@ fn words<'a>(lines: &[&'a Value]) -> Vec<&'a str> {
         .iter()
         .map(|line| line["message"].as_str().unwrap())
         .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hangup_reads_the_log_level_again() {
+    let world = World::new().await;
+    let file = world.desk.path().join("level.env.yaml");
+    let path = file.to_str().unwrap();
+    std::fs::write(&file, "variables:\n  OTHER: x\n  LOG_LEVEL: error\n").unwrap();
+    let engine = world.start("log", &[], &["--env", path, "--log-format", "json"]);
+    engine.client().run("works", json!({"msg": "m"})).await;
+    assert_eq!(world.log("log"), "");
+    std::fs::write(&file, "variables:\n  OTHER: x\n  LOG_LEVEL: info\n").unwrap();
+    engine.signal("HUP");
+    let told = async {
+        while !world.log("log").contains("SIGHUP: read the log level") {
+            tokio::task::yield_now().await;
+        }
+    };
+    guarded("a line about SIGHUP", told).await;
+    engine.client().run("works", json!({"msg": "m"})).await;
+    engine.stop();
+    assert!(world.log("log").contains("run completed"));
 }
 
 #[tokio::test(flavor = "multi_thread")]
