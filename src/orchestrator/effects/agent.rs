@@ -243,16 +243,19 @@ impl Dispatch {
         };
         let body = serde_json::to_vec(&self.invoke).unwrap_or_default();
         let mut pause = MIN_RETRY_PAUSE;
-        while shared
-            .supervisor
-            .is_watched(&self.name, self.invoke.attempt)
-        {
+        let is_wanted = || {
+            let watched = &shared.supervisor;
+            watched.is_watched(&self.name, self.invoke.attempt) && !shared.runs.is_draining()
+        };
+        while is_wanted() {
             let request = Request::post("/invoke")
                 .header(header::CONTENT_TYPE, "application/json")
                 .body(Body::from(body.clone()));
             let Ok(request) = request else { return };
             let answer =
                 tokio::time::timeout(DISPATCH_TIMEOUT, runtime.call_and_read(request)).await;
+            // A runtime that is being restarted is back before long.
+            let is_long = pause >= MAX_RETRY_PAUSE;
             match answer {
                 Ok(Ok((status, body))) if (200..300).contains(&status) => {
                     let accepted: Option<TaskAccepted> = serde_json::from_slice(&body).ok();
@@ -271,15 +274,16 @@ impl Dispatch {
                         .dispatch_refused(&mailbox, "runtime_refused", &words)
                         .await;
                 }
-                Ok(Ok((status, _))) => {
+                Ok(Ok((status, _))) if is_long => {
                     tracing::warn!(run = self.name.run, status, "the runtime is not ready");
                 }
-                Ok(Err(error)) => {
+                Ok(Err(error)) if is_long => {
                     tracing::warn!(run = self.name.run, "no response from the runtime: {error}");
                 }
                 Err(_) => {
                     tracing::warn!(run = self.name.run, "no response from the runtime");
                 }
+                Ok(_) => tracing::debug!(run = self.name.run, "dispatching the task again"),
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(MAX_RETRY_PAUSE);
