@@ -323,21 +323,24 @@ async fn sweep(shared: &Arc<Shared>) -> Result<u64, String> {
     Ok(sweep.removed)
 }
 
-/// Reads the ledger to its end to learn which blobs and parents its frames name, a page at a time. The
-/// first time that is the whole ledger, so it pauses in between.
+/// Reads the ledger to where it ends now, to learn which blobs and parents its frames name, a page at a
+/// time. The first time that is the whole ledger, so it pauses in between.
 async fn read_references(
     shared: &Arc<Shared>,
     references: &Arc<Mutex<References>>,
 ) -> Result<(), StoreError> {
-    loop {
+    let last = |reader: &dyn Reader| reader.last_position();
+    let last = shared.readers.with(last).await?;
+    for _ in 0..=last / SCANNED_FRAMES as u64 {
         let started = Instant::now();
         let references = Arc::clone(references);
         let advance = move |reader: &dyn Reader| references.lock().advance(reader, SCANNED_FRAMES);
         if !shared.readers.with(advance).await? {
-            return Ok(());
+            break;
         }
         tokio::time::sleep(started.elapsed()).await;
     }
+    Ok(())
 }
 
 /// Every branch and recompute, by families.
