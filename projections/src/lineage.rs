@@ -432,11 +432,13 @@ fn describe_response(response: &LlmResponse) -> String {
             dollars(saved.cost_micro_usd)
         );
     }
+    let cost = match response.cost_micro_usd {
+        0 => String::new(),
+        micro_usd => format!(", {}", dollars(micro_usd)),
+    };
     let used = format!(
-        "{}+{} tokens, {}",
-        response.tokens_in,
-        response.tokens_out,
-        dollars(response.cost_micro_usd)
+        "{}+{} tokens{cost}",
+        response.tokens_in, response.tokens_out
     );
     let attempts = match response.attempts.len() {
         0 | 1 => String::new(),

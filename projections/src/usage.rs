@@ -66,6 +66,12 @@ impl Usage {
         }
     }
 
+    /// Leaves out milliseconds before the last frame that was taken, or after it.
+    pub fn leave_out(&mut self, ms: u64, taken: bool) {
+        self.time.leave_out(ms, taken);
+        self.duration_ms = self.time.millis();
+    }
+
     /// How long only people could move it, in milliseconds.
     pub fn waited_ms(&self) -> u64 {
         self.time.waited_ms()

@@ -47,6 +47,16 @@ impl UsedTime {
         self.used_ms = self.used_ms.max(whole);
     }
 
+    /// So many milliseconds did not pass, or not here: the clock jumped, or a branch was not made yet.
+    /// `taken`: they are among those before the last frame that was taken; otherwise they follow it.
+    pub fn leave_out(&mut self, ms: u64, taken: bool) {
+        self.over_ms = self.over_ms.saturating_add(ms);
+        match taken {
+            true => self.used_ms = self.used_ms.saturating_sub(ms),
+            false => self.last = self.last.map(|last| last.plus_millis(ms)),
+        }
+    }
+
     /// The time that is used, in milliseconds.
     pub fn millis(&self) -> u64 {
         self.used_ms

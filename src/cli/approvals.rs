@@ -118,7 +118,9 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
             record.approval_id,
             text::line(&record.tool_name)
         ));
-        line(&format!("  {}", text::line(&record.arguments.to_string())));
+        for shown in ktsu_history::argument_lines(&record.arguments) {
+            line(&format!("  {}", text::line(&shown)));
+        }
     }
     if let Some(first) = records
         .iter()

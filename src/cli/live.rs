@@ -6,6 +6,7 @@
 //! an item, a model's reply, a reflection, a repair, a tool call and its result, approvals and
 //! their decisions, a lost worker.
 
+mod gaps;
 mod responders;
 mod tally;
 mod tools;
@@ -49,6 +50,8 @@ pub(super) struct Live {
     calls: CallHistory,
     /// How long running steps have waited for people.
     waits: Waits,
+    /// The moment of the last frame, and whether a branch was made with it.
+    last: Option<(Timestamp, bool)>,
     /// Responders that wait before they look at something.
     responders: WaitingResponders,
     /// Where lines go.
@@ -102,6 +105,7 @@ impl Live {
             cost_micro_usd: 0,
             calls: CallHistory::default(),
             waits: Waits::default(),
+            last: None,
             responders: WaitingResponders::default(),
             out: Box::new(note),
             sheet: note_sheet,
@@ -110,6 +114,7 @@ impl Live {
 
     /// Applies a frame.
     pub(super) fn apply(&mut self, frame: &Frame) {
+        self.leave_out(frame);
         self.waits.apply(frame);
         for words in self.responders.apply(frame) {
             if !self.terminal {

@@ -1,6 +1,7 @@
 //! Inspection of recorded runs, without side effects.
 
 pub mod approvals;
+mod argument_lines;
 mod current_output;
 pub mod diff;
 pub mod emitted;
@@ -27,10 +28,13 @@ pub mod world;
 pub mod world_timeline;
 
 #[cfg(test)]
+mod against_tests;
+#[cfg(test)]
 mod trace_work_tests;
 #[cfg(test)]
 mod world_tests;
 
+pub use argument_lines::argument_lines;
 pub use current_output::fold;
 pub use ktsu_ledger::branch::Blobs;
 

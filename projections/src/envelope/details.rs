@@ -12,7 +12,7 @@ use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use serde_json::Value;
 
 use super::scope::ScopeDetail;
-use super::wait_time::{WaitBefore, WaitTime};
+use super::wait_time::{LeftOut, WaitBefore, WaitTime};
 use super::{AgentRemarks, ErrorView, UsageView};
 use crate::run::{
     Phase, RunFold, RunState, StepStatus, TaskPhase, TransitionError, WorkflowShape, reserved,
@@ -57,6 +57,8 @@ pub(super) struct StepDetail {
     pub(super) said: AgentRemarks,
     usage: Usage,
     waited: WaitTime,
+    /// Time between its start and its end that did not pass, or not in this branch, in milliseconds.
+    left_out_ms: u64,
     /// The `agent.finished` and its outcome, until what follows from it is recorded.
     outcome: Option<(u64, CanonicalJson)>,
     pub(super) items: BTreeMap<u32, StepDetail>,
@@ -83,11 +85,13 @@ impl EnvelopeDetails {
         let root = state.scope(0).filter(|_| forks);
         let before = root.map(|root| Arc::clone(&root.shape));
         let still = WaitBefore::before(state, frame);
+        let gap = LeftOut::before(state, frame);
         state.apply(frame)?;
         if let Some(before) = before {
             self.fork(state, &before);
         }
         self.note(state, frame, &still);
+        self.leave_out(gap);
         Ok(())
     }
 
@@ -212,6 +216,26 @@ impl EnvelopeDetails {
         }
     }
 
+    /// What is under way took no part of a time that did not pass, or not in this branch.
+    fn leave_out(&mut self, gap: LeftOut) {
+        if gap.ms == 0 {
+            return;
+        }
+        for (at, scope) in &mut self.scopes {
+            // The run itself counts its branches and resumptions apart.
+            if scope.ended.is_none() && (*at != 0 || gap.of_clock) {
+                scope.usage.leave_out(gap.ms, *at == 0);
+            }
+        }
+        for detail in self.steps.values_mut() {
+            detail.leave_out(gap.ms);
+            detail
+                .items
+                .values_mut()
+                .for_each(|item| item.leave_out(gap.ms));
+        }
+    }
+
     /// A word about the whole run ends a pause, or the run: what is under way stood still meanwhile,
     /// and what waits for people has waited all the time.
     fn note_steering(&mut self, state: &RunState, at: Timestamp, paused_ms: u64) {
@@ -243,6 +267,13 @@ impl EnvelopeDetails {
 }
 
 impl StepDetail {
+    fn leave_out(&mut self, ms: u64) {
+        if self.started.is_some() && self.ended.is_none() {
+            self.left_out_ms = self.left_out_ms.saturating_add(ms);
+            self.waited.leave_out(ms);
+        }
+    }
+
     /// What was used stays used.
     fn begin_again(&mut self) {
         *self = Self {
@@ -255,6 +286,7 @@ impl StepDetail {
         match event {
             StepEvent::Started(_) => {
                 (self.started, self.waited) = (Some(at), WaitTime::default());
+                self.left_out_ms = 0;
             }
             StepEvent::OutputChecked(_)
             | StepEvent::Noted(_)
@@ -280,6 +312,7 @@ impl StepDetail {
         match event {
             ItemEvent::Started(_) => {
                 (self.started, self.waited) = (Some(at), WaitTime::default());
+                self.left_out_ms = 0;
             }
             ItemEvent::Completed(_) => {
                 self.ended = Some(at);
@@ -347,7 +380,7 @@ impl StepDetail {
         let whole = took.map_or(0, |(from, to)| to.millis_since(from));
         let waited_ms = self.waited.millis();
         UsageView {
-            duration_ms: whole.saturating_sub(waited_ms),
+            duration_ms: whole.saturating_sub(waited_ms + self.left_out_ms),
             waited_ms,
             ..UsageView::of(&self.usage)
         }

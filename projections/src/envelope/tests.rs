@@ -326,6 +326,47 @@ fn items_stand_one_by_one_and_their_sum_on_the_step() {
     assert!(items.iter().all(|item| item["ended_at"].is_string()));
 }
 
+/// A task that ends in the last four frames.
+fn ended(story: Story) -> Story {
+    let story = story
+        .called("think", None, 1, "turn")
+        .finished("think", None, 3, &json!({"a": 1}));
+    let place = json!({"frame": story.last(), "path": "/outcome/output"});
+    story.of(
+        "think",
+        None,
+        "step.completed",
+        json!({"output_from": place}),
+    )
+}
+
+#[test]
+fn what_the_clock_jumped_over_is_no_time_of_steps_and_runs() {
+    let plain = ended(Story::begun().started("think", None).then(
+        "",
+        "clock.jumped",
+        json!({"clock": "1970-01-01T00:00:03.000000Z", "last": "1970-01-01T00:00:03.000000Z"}),
+    ));
+    let jumped = ended(Story::begun().started("think", None).then(
+        "",
+        "clock.jumped",
+        json!({"clock": "1970-01-01T00:00:04.000000Z", "forward_ms": 900,
+            "last": "1970-01-01T00:00:03.000000Z"}),
+    ));
+    let took = |story: &Story, of: &str| {
+        let shown = story.shows(of);
+        let used = if of == "totals" {
+            &shown
+        } else {
+            &shown["metrics"]
+        };
+        used["duration_ms"].as_u64().unwrap()
+    };
+    for of in ["think", "totals"] {
+        assert_eq!(took(&plain, of) - took(&jumped, of), 900, "{of}");
+    }
+}
+
 #[test]
 fn items_that_never_started_count_as_skipped_once_the_step_has_ended() {
     let story = Story::begun().started("each", Some(5)).item(0).item(1);

@@ -80,6 +80,50 @@ impl WaitBefore {
     }
 }
 
+/// Time before a frame in which nothing that is under way went on: the clock jumped over it, the
+/// branch was not made yet, or it was parked.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct LeftOut {
+    /// In milliseconds.
+    pub(super) ms: u64,
+    /// Whether it did not pass at all.
+    pub(super) of_clock: bool,
+}
+
+impl LeftOut {
+    /// Of a frame, by the state before it.
+    pub(super) fn before(state: &RunState, frame: &Frame) -> Self {
+        let since = frame.at.millis_since(state.at());
+        match &frame.event {
+            Event::Run(RunEvent::ClockJumped(jump)) => Self {
+                ms: jump.forward_ms.unwrap_or_default().min(since),
+                of_clock: true,
+            },
+            Event::Run(RunEvent::Branched(_)) => Self {
+                ms: since,
+                of_clock: false,
+            },
+            Event::Run(RunEvent::Resumed(_)) if state.is_parked() => Self {
+                ms: since,
+                of_clock: false,
+            },
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::World(_)
+            | Event::Kv(_)
+            | Event::Delivery(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => Self::default(),
+        }
+    }
+}
+
 /// Whether nothing but people can move a run.
 fn is_still(state: &RunState) -> bool {
     state.paused().is_some() || state.waits_only_for_people(0)
@@ -99,6 +143,11 @@ impl WaitTime {
         if still {
             self.ms = self.ms.saturating_add(at.millis_since(last));
         }
+    }
+
+    /// So many milliseconds after the last frame about it are none of it.
+    pub(super) fn leave_out(&mut self, ms: u64) {
+        self.last = self.last.map(|last| last.plus_millis(ms));
     }
 
     /// A word about the whole run came: of the time since the last frame about it, at most so much

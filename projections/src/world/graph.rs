@@ -9,6 +9,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use rpds::HashTrieMapSync;
 
+use super::hash::HashedText;
 use super::index::{IndexValue, IndexedFields, Listing};
 use super::object::{self, WorldObject, WorldRelation};
 
@@ -154,6 +155,7 @@ impl World {
             data,
             order: before.map_or(self.made, |before| before.order),
             changed: seq,
+            text: HashedText::default(),
             by_people: posted.then(|| Arc::new(BTreeMap::from([(String::new(), seq)]))),
         }))
     }
@@ -177,6 +179,7 @@ impl World {
             data,
             order: before.order,
             changed: seq,
+            text: HashedText::default(),
             by_people,
         }))
     }
@@ -195,6 +198,7 @@ impl World {
             data: object::object_or_empty(&event.data),
             order: before.map_or(self.made, |before| before.order),
             changed: seq,
+            text: HashedText::default(),
         }))
     }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use ktsu_ledger::CanonicalJson;
 use serde_json::value::RawValue;
 
+use super::hash::HashedText;
 use super::index::IndexValue;
 
 /// An object, as some frame left it.
@@ -26,6 +27,7 @@ pub struct WorldObject {
     pub by_people: Option<Arc<BTreeMap<String, u64>>>,
     /// What indexes hold of it, in the order of the indexed fields of its type.
     pub(super) indexed: Box<[Option<IndexValue>]>,
+    pub(super) text: HashedText,
 }
 
 /// A relation between two objects, which need not exist.
@@ -45,6 +47,7 @@ pub struct WorldRelation {
     pub order: u64,
     /// The last frame about it.
     pub changed: u64,
+    pub(super) text: HashedText,
 }
 
 impl WorldObject {

@@ -1,9 +1,8 @@
 //! What people and peers posted: the number of the last post, and the idempotency keys that were used.
 
-use std::collections::HashMap;
-
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::{Post, Principal};
+use rpds::HashTrieMapSync;
 
 use super::derivation::TriggerKey;
 
@@ -11,8 +10,8 @@ use super::derivation::TriggerKey;
 #[derive(Debug, Clone, Default)]
 pub(super) struct Posts {
     last: Option<LastPost>,
-    /// By principal and key.
-    by_key: HashMap<(String, String), PostRecord>,
+    /// By principal and key. Shared with the states that this one was cloned from.
+    by_key: HashTrieMapSync<(String, String), PostRecord>,
 }
 
 /// The last post, some of whose events may be yet to come.
@@ -72,7 +71,7 @@ impl Posts {
                 first: frame.seq,
                 n: post.n,
             };
-            self.by_key.insert((by.id.clone(), key.clone()), record);
+            self.by_key.insert_mut((by.id.clone(), key.clone()), record);
         }
         self.last = Some(LastPost {
             n: post.n,
@@ -86,6 +85,6 @@ impl Posts {
 
     /// A branch begins: requests to its parent were not for the branch (decision F1).
     pub(super) fn begin_branch(&mut self) {
-        self.by_key.clear();
+        self.by_key = HashTrieMapSync::default();
     }
 }

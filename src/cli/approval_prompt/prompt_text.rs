@@ -27,11 +27,17 @@ pub(super) fn decision(line: &str, record: &ApprovalRecord) -> Option<Value> {
 
 /// The question.
 pub(super) fn question(record: &ApprovalRecord) -> String {
-    let call = format!(
-        "{} of {} {}",
-        record.tool_name, record.server, record.arguments
-    );
+    let lines = ktsu_history::argument_lines(&record.arguments);
+    let arguments = match lines.as_slice() {
+        [one] => format!(" {}", text::line(one)),
+        many => many
+            .iter()
+            .map(|one| format!("\n    {}", text::line(one)))
+            .collect(),
+    };
+    let call = format!("{} of {}", record.tool_name, record.server);
     let (step, call) = (text::line(&record.step_id), text::line(&call));
+    let call = format!("{call}{arguments}");
     match record.kind {
         ApprovalKind::Approval => format!("  {step} asks for {call}"),
         ApprovalKind::InDoubt => format!("  {step} does not know whether this happened: {call}"),

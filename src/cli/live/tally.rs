@@ -49,6 +49,11 @@ impl Tally {
         }
     }
 
+    /// So much of the time since its start is none of its own.
+    pub(super) fn leave_out(&mut self, ms: u64) {
+        self.at = self.at.map(|at| at.plus_millis(ms));
+    }
+
     /// Milliseconds from its start to a moment, if its start is known.
     pub(super) fn until(&self, at: Timestamp) -> Option<u64> {
         Some(at.millis_since(self.at?))

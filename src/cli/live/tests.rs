@@ -33,6 +33,7 @@ impl View {
             cost_micro_usd: 0,
             calls: CallHistory::default(),
             waits: Waits::default(),
+            last: None,
             responders: WaitingResponders::default(),
             out: Box::new(move |line| {
                 let plain = anstream::adapter::strip_str(line).to_string();

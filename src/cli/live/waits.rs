@@ -41,10 +41,26 @@ struct WaitClock {
 }
 
 impl WaitClock {
+    fn leave_out(&mut self, ms: u64) {
+        self.last = self.last.map(|last| last.plus_millis(ms));
+    }
+
     fn take(&mut self, at: Timestamp, still: bool) {
         let last = self.last.replace(at).unwrap_or(at);
         if still {
             self.waited_ms = self.waited_ms.saturating_add(at.millis_since(last));
+        }
+    }
+}
+
+impl Waits {
+    /// So many milliseconds before the next frame are no wait.
+    pub(super) fn leave_out(&mut self, ms: u64) {
+        for step in self.steps.values_mut() {
+            step.clock.leave_out(ms);
+            step.tasks
+                .values_mut()
+                .for_each(|task| task.clock.leave_out(ms));
         }
     }
 }

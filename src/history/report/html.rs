@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Display, Write};
 
-use ktsu_ledger::event::{AgentEvent, CallAttempt, WebhookEvent};
+use ktsu_ledger::event::{AgentEvent, CallAttempt, LlmResponse, WebhookEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::Lineage;
 use ktsu_projections::envelope::UsageView;
@@ -10,6 +10,7 @@ use ktsu_projections::lineage::{dollars, item_name};
 use ktsu_projections::step_name::path_in;
 use maud::{Markup, PreEscaped, Render, html};
 
+use crate::argument_lines;
 use crate::frame_page::MAX_BYTES;
 use crate::steps::{ItemTimeline, RunTimeline, StepTimeline};
 use crate::tools::ToolCallTrace;
@@ -143,11 +144,13 @@ fn summary(run: &RunTimeline) -> Markup {
                 (row(&[&"error", &format_args!("{}: {}", error.code, error.message)]))
             }
             (row(&[&"time", &times(totals)]))
-            (row(&[&"cost", &dollars(totals.cost_micro_usd)]))
-            (row(&[&"models", &format_args!(
-                "{} calls, {} tokens in, {} out",
-                totals.llm_calls, totals.tokens_in, totals.tokens_out
-            )]))
+            @if totals.cost_micro_usd > 0 { (row(&[&"cost", &dollars(totals.cost_micro_usd)])) }
+            @if totals.llm_calls > 0 {
+                (row(&[&"models", &format_args!(
+                    "{}, {} tokens in, {} out",
+                    counted(totals.llm_calls, "call"), totals.tokens_in, totals.tokens_out
+                )]))
+            }
         }
     }
 }
@@ -158,13 +161,13 @@ fn steps(run: &RunTimeline) -> Markup {
 
 fn step_details(step: &StepTimeline) -> Markup {
     let used = &step.metrics;
-    let (time, cost) = (times(used), dollars(used.cost_micro_usd));
+    let (time, cost) = (times(used), cost(used.cost_micro_usd));
     html! {
         details {
             summary {
                 (Text(&step.id)) " "
                 span class=(status_class(step.status == "failed")) {
-                    (Text(format_args!("{} {}, {time}, {cost}", step.kind, step.status)))
+                    (Text(format_args!("{} {}, {time}{cost}", step.kind, step.status)))
                 }
             }
             @if let Some(error) = &step.error {
@@ -200,15 +203,20 @@ fn model_call(frames: &[Frame], frame: &Frame) -> Markup {
             details(summary, request.messages.as_str())
         }
         Event::Agent(AgentEvent::Response(answer)) => {
-            let summary = format!(
-                "frame {}: {} is answered by {}/{}, {} ms, {}",
-                frame.seq,
-                item_name(&answer.step, answer.item),
-                answer.provider,
-                answer.model,
-                answer.duration_ms,
-                dollars(answer.cost_micro_usd)
-            );
+            let step = item_name(&answer.step, answer.item);
+            let (took, cost) = (answer.duration_ms, cost(answer.cost_micro_usd));
+            let summary = match &answer.error {
+                None => format!(
+                    "frame {}: {step} is answered by {}/{}, {took} ms{cost}",
+                    frame.seq, answer.provider, answer.model
+                ),
+                Some(error) => format!(
+                    "frame {}: {step} gets no reply from {} after {took} ms{cost}: {}",
+                    frame.seq,
+                    called(frames, answer),
+                    error.code
+                ),
+            };
             let error = answer.error.as_ref().map(|error| error.message.as_str());
             let repeated = answer.repeats.and_then(|seq| usize::try_from(seq).ok());
             let repeated = repeated.and_then(|at| Some(&frames.get(at)?.event));
@@ -221,6 +229,43 @@ fn model_call(frames: &[Frame], frame: &Frame) -> Markup {
             details(summary, attempts(&answer.attempts) + reply)
         }
         _ => Markup::default(),
+    }
+}
+
+/// The models that gave no reply, each by its provider and its name; where none was called, the group.
+fn called(frames: &[Frame], answer: &LlmResponse) -> String {
+    let mut names: Vec<String> = answer
+        .attempts
+        .iter()
+        .map(|one| one.model.clone())
+        .collect();
+    if names.is_empty() && !answer.model.is_empty() {
+        names.push(format!("{}/{}", answer.provider, answer.model));
+    }
+    names.dedup();
+    if !names.is_empty() {
+        return names.join(" and ");
+    }
+    let request = usize::try_from(answer.request).ok();
+    match request.and_then(|at| Some(&frames.get(at)?.event)) {
+        Some(Event::Agent(AgentEvent::Request(request))) => format!("the group {}", request.group),
+        Some(_) | None => "a model".to_owned(),
+    }
+}
+
+/// `, $0.000270`; nothing of what cost nothing.
+fn cost(micro_usd: u64) -> String {
+    match micro_usd {
+        0 => String::new(),
+        micro_usd => format!(", {}", dollars(micro_usd)),
+    }
+}
+
+/// `1 call`, `2 calls`.
+fn counted(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
     }
 }
 
@@ -274,7 +319,7 @@ fn tools(frames: &[Frame], calls: &[ToolCallTrace]) -> Markup {
                     span class=(status_class(call.failed)) { (Text(&call.outcome)) }
                 }
                 table { @for decision in &call.people { (row(&[&"people", decision])) } }
-                (block(&call.arguments))
+                (block(argument_lines(&call.arguments).join("\n")))
                 @if let Some(content) = content(frames, call) { (block(content)) }
             }
         }
@@ -306,12 +351,12 @@ fn frame_table(frames: &[Frame]) -> Markup {
 fn attempts(all: &[CallAttempt]) -> String {
     let lines = all.iter().map(|one| {
         format!(
-            "{} {}: {}+{} tokens, {}, {} ms\n",
+            "{} {}: {}+{} tokens{}, {} ms\n",
             one.model,
             one.status,
             one.usage.tokens_in,
             one.usage.tokens_out,
-            dollars(one.usage.cost_micro_usd),
+            cost(one.usage.cost_micro_usd),
             one.duration_ms
         )
     });
@@ -354,6 +399,34 @@ fn times(used: &UsageView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_call_without_a_reply_names_the_models_that_were_called() {
+        let attempt = |model: &str| {
+            serde_json::json!({"duration_ms": 7, "model": model, "status": "timeout",
+                "usage": {"cost_micro_usd": 0, "tokens_in": 0, "tokens_out": 0}})
+        };
+        let answer = |attempts: &[&str]| {
+            let attempts: Vec<_> = attempts.iter().map(|model| attempt(model)).collect();
+            serde_json::from_value::<LlmResponse>(serde_json::json!({
+                "attempt": 1, "attempts": attempts, "cost_micro_usd": 0, "duration_ms": 15,
+                "error": {"code": "provider_unreachable", "message": "no answer", "retryable": false},
+                "input_hash": "", "model": "", "output_hash": "", "provider": "", "request": 0,
+                "report": {"digest": "", "n": 1}, "step": "s", "tokens_in": 0, "tokens_out": 0,
+            }))
+            .unwrap()
+        };
+        let both = answer(&["desk/large", "desk/large", "spare/small"]);
+        assert_eq!(called(&[], &both), "desk/large and spare/small");
+        assert_eq!(called(&[], &answer(&[])), "a model");
+    }
+
+    #[test]
+    fn what_cost_nothing_has_no_cost_and_one_call_is_one() {
+        assert_eq!((cost(0).as_str(), cost(270).as_str()), ("", ", $0.000270"));
+        assert_eq!(counted(1, "call"), "1 call");
+        assert_eq!(counted(0, "call"), "0 calls");
+    }
 
     #[test]
     fn text_from_data_stays_text() {

@@ -13,6 +13,7 @@ use ktsu_projections::value_diff::{self, Change};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+mod made;
 mod records;
 mod worlds;
 
@@ -54,7 +55,8 @@ pub fn compare(
     found.views(&before, &after, new);
     found.no_record(before.state(), new);
     found.unused(as_recorded, new);
-    found.worlds((recorded, before.state()), (&new.frames, after.state()));
+    let decided = (new.frames.as_slice(), after.state());
+    found.worlds((recorded, before.state()), &as_recorded.frames, decided);
     found.run(&before, &after);
     let mut divergences = found.sorted(recorded);
     locate::locate_frames(&mut divergences, recorded);

@@ -65,8 +65,10 @@ pub enum DivergenceKind {
     Object,
     /// A relation of the world, or a field of it.
     Relation,
-    /// Whether a responder reacts to a trigger.
+    /// Whether a responder reacts to a trigger, how long it waits, and whether it fails.
     Firing,
+    /// What a responder publishes: its topic, its payload.
+    Publish,
     /// Something is asked of the world that history has no answer to: the step waits.
     NoRecord,
     /// A recorded answer that nothing asks for.

@@ -10,9 +10,9 @@ use ktsu_projections::step_name::path_in;
 use super::Divergence;
 use super::DivergenceKind::{
     ApprovalTimeout, Condition, Failure, Firing, GateAdded, GateRemoved, Group, Items, Limit,
-    NoRecord, NotByProposer, Object, OnReject, Order, Output, Param, Policy, Prompt, Quorum,
-    Relation, Reserved, Retry, RunOutput, Schema, ServerRemoved, Status, StepAdded, StepRemoved,
-    Template, ToolNotPermitted, Unused, Webhook,
+    NoRecord, NotByProposer, Object, OnReject, Order, Output, Param, Policy, Prompt, Publish,
+    Quorum, Relation, Reserved, Retry, RunOutput, Schema, ServerRemoved, Status, StepAdded,
+    StepRemoved, Template, ToolNotPermitted, Unused, Webhook,
 };
 
 /// Finds the frame of each divergence that has none yet. What history does not have stands nowhere.
@@ -62,7 +62,7 @@ fn frame(one: &Divergence, nodes: &[&LineageNode]) -> Option<u64> {
     let last = |kinds: &[&str]| of_kind(kinds).last().copied();
     match one.what {
         // What differs in a world has its frame already, if history has one.
-        StepAdded | NoRecord | Object | Relation | Firing => None,
+        StepAdded | NoRecord | Object | Relation | Firing | Publish => None,
         Param | Policy => first(&["run.created"]),
         StepRemoved | Order | Condition => first(&["step.started", "step.skipped"]),
         Template | Items => first(&["step.started", "item.started"]),

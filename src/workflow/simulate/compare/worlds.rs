@@ -13,22 +13,37 @@ use serde_json::{Value, json};
 
 use super::super::DivergenceKind::{Firing, Object, Relation};
 use super::super::{Divergence, DivergenceKind};
-use super::DivergenceCollector;
+use super::{DivergenceCollector, made};
 
 /// The verdicts of a run: by trigger, and by responder, with the frame that says so.
-type Verdicts = BTreeMap<String, BTreeMap<String, (FiringVerdict, u64)>>;
+type Verdicts = BTreeMap<String, BTreeMap<String, (Verdict, u64)>>;
+
+/// What a trigger was to a responder, and how long that waits if it is postponed.
+type Verdict = (FiringVerdict, Option<u64>);
 
 impl DivergenceCollector {
-    /// What differs in the worlds of a run. A run that loads none has an empty one.
+    /// What differs in the worlds of a run, in the order of history: what both end with, and every
+    /// frame on the way there. A run that loads none has an empty one.
     pub(super) fn worlds(
         &mut self,
         (recorded, before): (&[Frame], &RunState),
+        as_recorded: &[Frame],
         (decided, after): (&[Frame], &RunState),
     ) {
         if before.responding().is_none() && after.responding().is_none() {
             return;
         }
+        let others = std::mem::take(&mut self.divergences);
         self.verdicts(&verdicts(recorded), &verdicts(decided));
+        self.ends(before, after);
+        let mut of_world = std::mem::replace(&mut self.divergences, others);
+        made::compare(recorded, as_recorded, decided, &mut of_world);
+        of_world.sort_by_key(|one| one.frame.unwrap_or(u64::MAX));
+        self.divergences.extend(of_world);
+    }
+
+    /// What the two worlds have in the end.
+    fn ends(&mut self, before: &RunState, after: &RunState) {
         let [was, is] = [before, after].map(|state| match state.responding() {
             Some(responding) => responding.head().clone(),
             None => World::default(),
@@ -103,8 +118,8 @@ impl DivergenceCollector {
             names.dedup();
             for name in names {
                 let (before, after) = (was.get(name), is.get(name));
-                let fired = |one: Option<&(FiringVerdict, u64)>| {
-                    one.is_some_and(|(verdict, _)| *verdict == FiringVerdict::Fired)
+                let fired = |one: Option<&(Verdict, u64)>| {
+                    one.is_some_and(|((verdict, _), _)| *verdict == FiringVerdict::Fired)
                 };
                 // A responder that one side does not have, and that does not react, changes nothing.
                 let matters = match (before, after) {
@@ -112,8 +127,19 @@ impl DivergenceCollector {
                     _ => fired(before) || fired(after),
                 };
                 if matters {
-                    let side = |one: Option<&(FiringVerdict, u64)>| one.map(|(one, _)| json!(one));
-                    let field = format!("{}/{}", place("responders", name), escaped(trigger));
+                    let waits = before.zip(after);
+                    let waits = waits.filter(|((was, _), (is, _))| was.0 == is.0).is_some();
+                    let side = |one: Option<&(Verdict, u64)>| {
+                        let ((verdict, after_ms), _) = one?;
+                        Some(if waits {
+                            json!(after_ms)
+                        } else {
+                            json!(verdict)
+                        })
+                    };
+                    let below = if waits { "/after_ms" } else { "" };
+                    let field = place("responders", name);
+                    let field = format!("{field}/{}{below}", escaped(trigger));
                     let sides = (side(before), side(after));
                     let frame = before.map(|(_, seq)| *seq);
                     self.divergences
@@ -124,7 +150,7 @@ impl DivergenceCollector {
     }
 }
 
-fn of_world(
+pub(super) fn of_world(
     what: DivergenceKind,
     field: &str,
     frame: Option<u64>,
@@ -144,11 +170,11 @@ fn of_world(
 }
 
 /// `/objects/ID`.
-fn place(of: &str, id: &str) -> String {
+pub(super) fn place(of: &str, id: &str) -> String {
     format!("/{of}/{}", escaped(id))
 }
 
-fn escaped(segment: &str) -> String {
+pub(super) fn escaped(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")
 }
 
@@ -163,7 +189,7 @@ fn verdicts(frames: &[Frame]) -> Verdicts {
         };
         let of_trigger = found.entry(trigger).or_default();
         for one in &fired.candidates {
-            let verdict = (one.verdict, kept.frame.seq);
+            let verdict = ((one.verdict, one.after_ms), kept.frame.seq);
             of_trigger.insert(one.responder.clone(), verdict);
         }
     }
