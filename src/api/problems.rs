@@ -66,6 +66,7 @@ pub(crate) fn subscription_error(error: SubscriptionError) -> ProblemDetails {
             .with_hint("export it, or set it under variables, and start again"),
         SubscriptionError::ShownBy(_) => problem(ErrorCode::SubscriptionRefused)
             .with_hint("sign with a key of its own, which is in no other variable"),
+        SubscriptionError::DiskFull => problem(ErrorCode::DiskFull),
         SubscriptionError::LedgerStopped(_) => problem(ErrorCode::LedgerStopped),
         SubscriptionError::Store(error) => error.into(),
     }

@@ -204,6 +204,22 @@ impl AddressRules {
         Ok(RequestTarget { url, place, listed })
     }
 
+    /// Judges a name that is always this machine (RFC 6761), before anything resolves it.
+    pub(super) fn check_name(&self, url: &str) -> Result<(), EgressError> {
+        let target = self.target(url)?;
+        let host = target.url.host_str().map(bare).unwrap_or_default();
+        let is_local = host == "localhost" || host.ends_with(".localhost");
+        let loopback = [Ipv4Addr::LOCALHOST.into(), Ipv6Addr::LOCALHOST.into()];
+        let may_reach = |address: &IpAddr| self.permits(*address, target.listed).is_ok();
+        match is_local && !loopback.iter().any(may_reach) {
+            true => {
+                let words = format!("{host} is {}", AddressKind::Loopback);
+                Err(EgressError::new(EgressErrorCode::Refused, words))
+            }
+            false => Ok(()),
+        }
+    }
+
     /// Whether an address may be connected to; `listed` if its host stands in the policy by name.
     pub(super) fn permits(&self, address: IpAddr, listed: bool) -> Result<(), AddressKind> {
         let kind = AddressKind::of(address);

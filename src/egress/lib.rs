@@ -188,6 +188,15 @@ impl Client {
         Box::pin(exchange(slot, request)).await
     }
 
+    /// Whether the name of a URL may ever be reached: some names are always this machine, whatever
+    /// resolves them. Others are judged by their addresses when they are connected to.
+    ///
+    /// # Errors
+    /// [`EgressErrorCode::Refused`].
+    pub fn check_name(&self, url: &str) -> Result<(), EgressError> {
+        self.0.rules.check_name(url)
+    }
+
     /// The places at one host and port; hosts nobody waits for are forgotten now and then.
     fn host_slots(&self, name: &str, count: usize) -> Arc<Semaphore> {
         let mut places = self.0.places.lock();

@@ -12,6 +12,10 @@ use serde_json::Value;
 
 use super::archive::PositionedFrame;
 
+/// What the timeline lets a browser do: nothing but show it.
+const POLICY: &str = "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; \
+                      style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'\">\n";
+
 /// The most rows of the timeline: what a browser still shows at once.
 const MAX_TIMELINE_ROWS: usize = 10_000;
 
@@ -24,6 +28,11 @@ pub(super) fn files(frames: &[PositionedFrame]) -> [(&'static str, String); 5] {
         ("derived/timeline.html", timeline(frames)),
         ("derived/tools.csv", tools(frames)),
     ]
+}
+
+/// A file as versions made it whose timeline had no policy for browsers.
+pub(super) fn without_policy(text: &str) -> String {
+    text.replacen(POLICY, "", 1)
 }
 
 /// What model calls cost, per stream.
@@ -280,11 +289,14 @@ fn cell(value: Option<&Value>) -> String {
 
 /// The frames in their order, for a browser; without scripts.
 fn timeline(frames: &[PositionedFrame]) -> String {
-    let mut text = "<!doctype html>\n<meta charset=\"utf-8\">\n<title>Timeline</title>\n\
+    let mut text = "<!doctype html>\n<meta charset=\"utf-8\">\n".to_owned();
+    text.push_str(POLICY);
+    text.push_str(
+        "<title>Timeline</title>\n\
                     <style>body{font:14px sans-serif}td{padding:2px 8px}</style>\n\
                     <p>Made from frames.jsonl; it can be made again at any time.</p>\n<table>\n\
-                    <tr><th>position<th>at<th>stream<th>seq<th>type<th>scope<th>actor</tr>\n"
-        .to_owned();
+                    <tr><th>position<th>at<th>stream<th>seq<th>type<th>scope<th>actor</tr>\n",
+    );
     for PositionedFrame { position, frame } in frames.iter().take(MAX_TIMELINE_ROWS) {
         let kind = escaped(frame.event.kind());
         let (scope, actor) = (escaped(&frame.scope), escaped(&frame.actor.to_string()));

@@ -73,6 +73,11 @@ impl SubscriptionJournal {
         self.appender.failed()
     }
 
+    /// Whether the disk has too little space left for anything new.
+    pub(crate) fn is_low_on_disk(&self) -> bool {
+        self.appender.low_on_disk()
+    }
+
     /// The time, as frames have it.
     pub(crate) fn now(&self) -> Timestamp {
         (self.clock)()

@@ -126,6 +126,9 @@ pub enum SubscriptionError {
     /// Plain variables contain the key, and runs record those as they are.
     #[error("the value of the secret stands in variables that are not secret: {0}")]
     ShownBy(String),
+    /// The disk is nearly full.
+    #[error("the disk is nearly full, so nothing is recorded")]
+    DiskFull,
     /// The ledger takes nothing.
     #[error("{0}")]
     LedgerStopped(String),
@@ -225,8 +228,9 @@ impl Subscriptions {
     /// The key that a subscription would be signed with. Whoever adds it keeps that key secret first.
     ///
     /// # Errors
-    /// [`SubscriptionError::NoSecret`].
+    /// [`SubscriptionError::NoSecret`], or that nothing can be added.
     pub fn key_of(&self, new: &NewSubscription) -> Result<Secret, SubscriptionError> {
+        self.0.must_write()?;
         let secret = (self.0.secret)(&new.variable);
         secret.ok_or_else(|| SubscriptionError::NoSecret(new.variable.clone()))
     }
@@ -238,6 +242,8 @@ impl Subscriptions {
     pub async fn add(&self, new: NewSubscription) -> Result<SubscriptionView, SubscriptionError> {
         let service = &self.0;
         service.must_write()?;
+        let may_reach = service.egress.check_name(&new.url);
+        may_reach.map_err(|error| SubscriptionError::Refused(error.message))?;
         let slot = service.egress.acquire_slot(&new.url, SlotKind::Part).await;
         slot.map_err(|error| SubscriptionError::Refused(error.message))?;
         let secret = self.key_of(&new)?;
@@ -364,6 +370,7 @@ impl Service {
     fn must_write(&self) -> Result<(), SubscriptionError> {
         match self.journal.stopped() {
             Some(why) => Err(SubscriptionError::LedgerStopped(why)),
+            None if self.journal.is_low_on_disk() => Err(SubscriptionError::DiskFull),
             None => Ok(()),
         }
     }

@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 
 use ktsu::assemble::LedgerPlace;
+use ktsu_ledger::appender::Options;
+use ktsu_ledger::disk_space::DiskSpace;
+use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
 
 use super::describe::{Case, Described};
-use crate::support::{KitDir, Lab, Sink};
+use crate::support::{KitDir, Lab, Sink, Within};
 
 const SECRET: (&str, &str) = ("HOOK_SECRET", "whsec_c2VjcmV0IGtleQ==");
 
@@ -195,6 +198,46 @@ async fn the_policy_for_addresses_holds_for_subscriptions_too() {
         .await;
     assert_eq!(refused.status, 422, "{}", refused.text());
     assert_eq!(refused.json()["code"], "subscription_refused");
+    // Names that are always this machine are judged before anything resolves them.
+    for url in [
+        "http://localhost:9/x",
+        "http://LOCALHOST./x",
+        "https://a.localhost/x",
+    ] {
+        let refused = ada.post("/subscriptions", request(url).to_string()).await;
+        assert_eq!(refused.status, 422, "{url}: {}", refused.text());
+        let refused = refused.json();
+        assert_eq!(refused["code"], "subscription_refused", "{url}");
+        let words = refused["message"].as_str().unwrap();
+        assert!(
+            words.ends_with("localhost is a loopback address"),
+            "{words}"
+        );
+    }
     let listed = ada.get("/subscriptions").await.json();
     assert_eq!(listed, json!({"subscriptions": []}));
+    lab.close().await;
+    // A policy that lists the name lets it through.
+    let listed = format!("{text}egress: {{allow: [localhost]}}\n");
+    let lab = Lab::in_environment(LedgerPlace::Memory, &kit, &listed, &pairs).await;
+    let ada = crate::support::Client::showing(&lab.engine.url, "token-of-ada");
+    let added = request("http://localhost:9/x").to_string();
+    assert_eq!(ada.post("/subscriptions", added).await.status, 201);
+    lab.close().await;
+}
+
+/// Like other writes: nothing new is recorded while the disk is nearly full.
+#[tokio::test]
+async fn subscriptions_are_not_changed_while_the_disk_is_nearly_full() {
+    let kit = kit();
+    let options = Options {
+        disk_space: DiskSpace::by(1000, || Some(999)),
+        ..Options::default()
+    };
+    let within = Within::new(kit.load(), MemoryStore::new(), options, &[], None).await;
+    let body = request("http://example.com/x").to_string();
+    let refused = within.client.post("/subscriptions", body).await;
+    assert_eq!(refused.status, 507, "{}", refused.text());
+    assert_eq!(refused.json()["code"], "disk_full");
+    assert_eq!(within.client.get("/subscriptions").await.status, 200);
 }

@@ -195,6 +195,23 @@ fn an_end_for_a_budget_that_no_frame_says_was_used_up_is_found_by_both_verifiers
     }
 }
 
+/// Earlier exports have a timeline without a policy for browsers, which is right all the same.
+#[test]
+fn a_timeline_of_an_earlier_version_is_what_the_frames_say() {
+    let good = archive(golden("v1-agent-plain"));
+    let earlier = repacked(&good, |files| {
+        let timeline = files.get_mut("derived/timeline.html").unwrap();
+        let text = String::from_utf8(timeline.clone()).unwrap();
+        let lines = text
+            .lines()
+            .filter(|line| !line.starts_with("<meta http-equiv"));
+        let text: String = lines.map(|line| format!("{line}\n")).collect();
+        *timeline = text.into_bytes();
+    });
+    let outcome = verify(&earlier, &VerifyOptions::default()).unwrap();
+    assert_eq!(of(&outcome, "derived"), ClaimVerdict::Proven);
+}
+
 #[test]
 fn tables_for_people_are_made_again_and_compared() {
     let good = archive(golden("v1-agent-plain"));
@@ -219,6 +236,10 @@ fn tables_for_people_are_made_again_and_compared() {
         assert!(reason(&outcome, "derived").starts_with(name));
     }
     let more = repacked(&good, |files| {
+        // A browser does nothing with the timeline but show it.
+        let timeline = String::from_utf8(files["derived/timeline.html"].clone()).unwrap();
+        assert!(timeline.contains("Content-Security-Policy"), "{timeline}");
+        assert!(timeline.contains("default-src 'none'"), "{timeline}");
         files.insert("derived/verdict.html".to_owned(), b"all is well".to_vec());
     });
     assert_eq!(
