@@ -40,6 +40,7 @@ use tokio::task::JoinHandle;
 
 use ktsu_api::access::Access;
 use ktsu_api::routes;
+use ktsu_api::streams::StreamLimits;
 use ktsu_config::fault::Faults;
 use ktsu_egress::{self as egress, EgressPolicy};
 use ktsu_environment::{self as environment, Environment, ResolveError};
@@ -322,15 +323,18 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     }
     let (orchestrator, recovered) = started.map_err(OpenEngineError::Other)?;
     disk_full::note_recovered(&facts, recovered).await?;
-    let access = |within| Access {
+    let most = server_limits(limits.connections);
+    let access = |within, streams| Access {
         principals: Arc::clone(&principals),
         within,
         body_bytes: limits.body_bytes,
         trace_work: limits.trace_work,
+        streams,
     };
-    let router = routes::router_for(orchestrator.clone(), access(true));
-    let open = routes::router_for(orchestrator.clone(), access(false));
-    let most = server_limits(limits.connections);
+    // Streams within the process take no connections.
+    let router = routes::router_for(orchestrator.clone(), access(true, StreamLimits::default()));
+    let streams = StreamLimits::of_connections(most.connections);
+    let open = routes::router_for(orchestrator.clone(), access(false, streams));
     // Set once, here; earlier callbacks are retried.
     let _ = way_back.set(LocalOrchestrator {
         router: router.clone(),
@@ -412,7 +416,7 @@ fn serve(
 fn server_limits(connections: Option<usize>) -> ServerLimits {
     let usual = ServerLimits::default();
     ServerLimits {
-        connections: connections.unwrap_or(usual.connections),
+        connections: server::possible_connections(connections.unwrap_or(usual.connections)),
         ..usual
     }
 }

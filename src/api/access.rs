@@ -18,6 +18,7 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Principal;
 
 use super::routes::policy::{self, Policy};
+use super::streams::StreamLimits;
 use ktsu_codes::ErrorCode;
 use ktsu_contract::TOKEN_HEADER;
 use ktsu_environment::Principals;
@@ -42,6 +43,8 @@ pub struct Access {
     pub body_bytes: Option<usize>,
     /// The most work of an answer to a trace, if not as much as usual.
     pub trace_work: Option<u64>,
+    /// How many streams of events may be open.
+    pub streams: StreamLimits,
 }
 
 /// The caller of a request; an axum extractor. Fails if the policy of the route provides no caller.
@@ -133,6 +136,7 @@ pub async fn authorize(access: Access, mut request: Request<Body>, next: Next) -
         Ok(None) => {}
         Err(problem) => return problem.into_response(),
     }
+    request.extensions_mut().insert(access.streams);
     if let Some(limit) = access.body_bytes {
         request.extensions_mut().insert(BodyLimit(limit));
     }
@@ -153,7 +157,10 @@ fn not_allowed(path: &str) -> Response {
 
 impl Access {
     /// The caller, if the route needs one.
-    fn caller(
+    ///
+    /// # Errors
+    /// The caller is unknown, or has none of the roles.
+    pub fn caller(
         &self,
         policy: Policy,
         headers: &HeaderMap,
@@ -179,13 +186,7 @@ impl Access {
         if roles.iter().any(|role| known.roles.contains(role)) {
             return Ok(Some(Caller::of(known)));
         }
-        let needed: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
-        let words = match needed.as_slice() {
-            [one] => format!("this needs the role {one}"),
-            some => format!("this needs one of the roles {}", some.join(", ")),
-        };
-        Err(ProblemDetails::new(ErrorCode::Forbidden, words)
-            .with_hint("roles are set under principals in the environment file"))
+        Err(forbidden(policy))
     }
 }
 
@@ -202,15 +203,33 @@ impl Access {
     }
 }
 
+/// The response to a caller that has none of a policy's roles.
+pub fn forbidden(policy: Policy) -> ProblemDetails {
+    let needed: Vec<_> = match policy {
+        Policy::Roles(roles) => roles.iter().map(|role| role.as_str()).collect(),
+        Policy::Public | Policy::Optional | Policy::Attempt => Vec::new(),
+    };
+    let words = match needed.as_slice() {
+        [] => ErrorCode::Forbidden.title().to_owned(),
+        [one] => format!("this needs the role {one}"),
+        some => format!("this needs one of the roles {}", some.join(", ")),
+    };
+    ProblemDetails::new(ErrorCode::Forbidden, words)
+        .with_hint("roles are set under principals in the environment file")
+}
+
 /// The same response for a missing and a wrong token, so that guessing reveals nothing.
-fn unauthorized() -> ProblemDetails {
+pub fn unauthorized() -> ProblemDetails {
     ProblemDetails::from(ErrorCode::Unauthorized)
         .with_hint("Authorization: Bearer TOKEN; ktsu commands send KTSU_TOKEN")
 }
 
 /// The token a request shows. `Ktsu-Token` goes before `Authorization`, which may be meant for the
 /// workflow.
-fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, ProblemDetails> {
+///
+/// # Errors
+/// It is not shown once, or in no way that is known.
+pub fn token(headers: &HeaderMap) -> Result<Option<&[u8]>, ProblemDetails> {
     if let Some(token) = single(headers, &TOKEN_HEADER)? {
         return match token.is_empty() {
             true => Err(unauthorized()),

@@ -4,3 +4,4 @@ pub mod access;
 pub mod ids;
 mod problems;
 pub mod routes;
+pub mod streams;

@@ -19,7 +19,8 @@ mod media_ranges;
 mod metrics;
 mod parameter;
 mod paths;
-mod pointer_errors;
+#[cfg(test)]
+mod placed_tests;
 pub mod policy;
 mod posts;
 mod query;

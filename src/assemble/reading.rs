@@ -17,6 +17,7 @@ use super::counted::{ConnectionCounts, ORCHESTRATOR};
 use super::{OpenEngineError, Setup, delivery, policy, serve, server_limits, url_of, values};
 use ktsu_api::access::Access;
 use ktsu_api::routes;
+use ktsu_api::streams::StreamLimits;
 use ktsu_damage::{self as damage, Damage, DamageReportingReader};
 use ktsu_egress as egress;
 use ktsu_environment::Principals;
@@ -106,19 +107,23 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     let (orchestrator, _) = Orchestrator::start(parts)
         .await
         .map_err(OpenEngineError::Other)?;
-    let access = |within| Access {
+    let most = server_limits(limits.connections);
+    let access = |within, streams| Access {
         principals: Arc::<Principals>::clone(&principals),
         within,
         body_bytes: limits.body_bytes,
         trace_work: limits.trace_work,
+        streams,
     };
-    let router = routes::router_for(orchestrator.clone(), access(true));
-    let open = routes::router_for(orchestrator, access(false));
+    // Streams within the process take no connections.
+    let router = routes::router_for(orchestrator.clone(), access(true, StreamLimits::default()));
+    let streams = StreamLimits::of_connections(most.connections);
+    let open = routes::router_for(orchestrator, access(false, streams));
     let stop = watch::Sender::new(false);
     // Followers of a run that another engine continues do not delay the shutdown.
     let most = ServerLimits {
         grace: SHUTDOWN_TIMEOUT,
-        ..counted.limits(ORCHESTRATOR, &server_limits(limits.connections))
+        ..counted.limits(ORCHESTRATOR, &most)
     };
     Ok(ReadOnlyEngine {
         url,

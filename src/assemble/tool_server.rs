@@ -7,7 +7,7 @@ use axum::Router;
 use tokio::sync::watch;
 
 use super::service::Worker;
-use super::{OpenEngineError, Service, serve, server_limits, url_of};
+use super::{OpenEngineError, Service, other, serve, server_limits};
 use ktsu_environment::Environment;
 use ktsu_server::origin::AllowedHosts;
 use ktsu_server::{self as server};
@@ -29,8 +29,10 @@ pub async fn open(
     let connections = environment.and_then(|one| one.limits.connections);
     let router = server::guarded_as(router, names);
     let stop = watch::Sender::new(false);
+    // Nothing here connects to it: people read where it listens, an unspecified address included.
+    let address = listener.local_addr().map_err(other)?;
     Ok(Service {
-        url: url_of(&listener)?,
+        url: format!("http://{address}"),
         serving: vec![serve(listener, router, server_limits(connections), &stop)],
         worker: Worker::Tools,
         stop,

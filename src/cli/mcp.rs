@@ -10,12 +10,14 @@
 //! HTTP  ─┘                          answer ◀─────────────┘
 //! ```
 
+mod access;
 mod answer;
 mod ask;
 mod catalog;
 mod context;
 mod decisions;
 mod engines;
+mod http;
 mod inputs;
 mod kits;
 mod runs;
@@ -27,28 +29,25 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use axum::Router;
 use rmcp::service::serve_server;
 use rmcp::transport::async_rw::AsyncRwTransport;
 use rmcp::transport::io::stdio_pipes;
-use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 use tokio::sync::watch;
 
+use self::access::ToolPrincipals;
 use self::context::ToolContext;
 use self::engines::EngineKeeper;
 use self::server::AgentToolServer;
-use super::engine::{start_failure, token_header, warn_of};
+use super::engine::{process_environment, start_failure, token_header, warn_of};
 use super::logging::{self, LogFormat};
 use super::output::{is_quiet, line};
 use super::owner::{EngineArguments, EngineHandle};
 use super::signals::Signals;
 use super::{Common, Failure};
-use crate::assemble::tool_server;
+use crate::assemble::{OpenEngineError, tool_server};
+use ktsu_environment::{Environment, Principals};
 
-/// The path of the server over HTTP.
-const PATH: &str = "/mcp";
 /// The most bytes of a message.
 const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
@@ -71,19 +70,21 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let environment = arguments.engine.environment()?;
     environment.iter().for_each(|file| warn_of(&file.warnings));
     let ledger = EngineHandle::ledger_location(common, &arguments.engine)?;
+    let principals = principals(environment.as_ref(), arguments.http.is_some())?;
     let context = Arc::new(ToolContext {
         engines: EngineKeeper::new(ledger, arguments.engine),
         root: std::env::current_dir()?,
         may_decide: environment.as_ref().is_some_and(|file| file.mcp.decide),
+        principals,
     });
     let stop = watch::Sender::new(false);
     match arguments.http {
         Some(listen) => {
             let server = AgentToolServer::for_clients(Arc::clone(&context), stop.subscribe());
-            let router = http_router(server);
+            let router = http::router(&context, server);
             let opened = tool_server::open(listen, router, environment.as_ref()).await;
             let service = opened.map_err(start_failure)?;
-            ready(common, &format!("{}{PATH}", service.url));
+            ready(common, &format!("{}{}", service.url, http::PATH));
             signals.next().await;
             stop.send_replace(true);
             signals.unless_again(service.close()).await;
@@ -100,6 +101,17 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     }
     signals.unless_again(context.engines.close()).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The principals of the environment. Whoever connects over HTTP is asked for a token of theirs, so
+/// there the tokens need values; a process that started this one may know its engine by a token
+/// alone.
+fn principals(environment: Option<&Environment>, is_http: bool) -> Result<ToolPrincipals, Failure> {
+    match Principals::resolve(environment, &process_environment()) {
+        Ok(principals) => Ok(ToolPrincipals::Known(Arc::new(principals))),
+        Err(faults) if is_http => Err(start_failure(OpenEngineError::Principals(faults))),
+        Err(_) => Ok(ToolPrincipals::Unusable),
+    }
 }
 
 /// Prints where the server listens, unless only errors are wanted.
@@ -123,18 +135,4 @@ async fn serve_stdio(server: AgentToolServer) -> Result<(), Failure> {
         Err(error) => return Err(Failure::of(error)),
     };
     running.waiting().await.map(drop).map_err(Failure::of)
-}
-
-/// Requests stand alone: there are no sessions, so none can be exhausted or stolen.
-fn http_router(server: AgentToolServer) -> Router {
-    let config = StreamableHttpServerConfig::default()
-        .with_legacy_session_mode(false)
-        .with_json_response(true)
-        .with_max_request_body_bytes(MAX_MESSAGE_BYTES)
-        // Every service of ktsu checks both before a request gets here.
-        .disable_allowed_hosts()
-        .disable_allowed_origins();
-    let sessions = Arc::new(NeverSessionManager::default());
-    let service = StreamableHttpService::new(move || Ok(server.clone()), sessions, config);
-    Router::new().route_service(PATH, service)
 }

@@ -218,6 +218,8 @@ error_codes! {
     Overloaded = "overloaded", 503, EXIT_COULD_NOT_RUN, "Too much is in progress";
     /// The engine finishes the calls in flight and starts nothing new.
     Draining = "draining", 503, EXIT_COULD_NOT_RUN, "The engine is about to stop";
+    /// A principal, or all of them, have as many streams of events open as the connections allow.
+    TooManyStreams = "too_many_streams", 429, EXIT_COULD_NOT_RUN, "Too many streams of events are open";
     /// Not enough disk space for new runs.
     DiskFull = "disk_full", 507, EXIT_COULD_NOT_RUN, "The disk is full";
     /// A step's output, or the run's, does not fit its schema.

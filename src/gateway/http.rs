@@ -17,7 +17,7 @@ use super::error::{Code, GatewayError};
 use super::{Gateway, price};
 use ktsu_codes::ErrorCode;
 use ktsu_contract::gateway::{InvokeModel, ModelCallFailure, ModelReply};
-use ktsu_server::{self as server, body, document};
+use ktsu_server::{self as server, body, document, pointer_errors};
 
 /// The most bytes of a request: a conversation with long documents in it.
 pub const MAX_BODY: usize = 8 << 20;
@@ -172,5 +172,7 @@ async fn read(body: Body) -> Result<InvokeModel, Refusal> {
         ),
         _ => invalid(problem.detail),
     })?;
-    serde_json::from_value(Value::Object(members)).map_err(|error| invalid(error.to_string()))
+    let members = Value::Object(members);
+    let read = pointer_errors::read(&members, "");
+    read.map_err(|violation| invalid(pointer_errors::in_words(&violation)))
 }

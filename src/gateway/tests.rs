@@ -318,6 +318,38 @@ async fn what_is_no_request_is_refused() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_a_request_is_said_with_its_place_in_words_of_our_own() {
+    let peer = scripted("default: {text: x}\nrules: []");
+    for (body, words) in [
+        ("{", "the text ends within an object at line 1 column 1"),
+        ("{}", "missing required field: group"),
+        (
+            r#"{"group": 5, "max_tokens": 1, "messages": []}"#,
+            "/group: expected string, got integer",
+        ),
+        (
+            r#"{"group": "g", "max_tokens": 1.5, "messages": []}"#,
+            "/max_tokens: expected a whole number, 0 to 4294967295",
+        ),
+        (
+            r#"{"group": "g", "max_tokens": 1, "messages": [{"role": "user", "content": [1]}]}"#,
+            "/messages/0/content: expected string, got array",
+        ),
+        (
+            r#"{"group": "g", "max_tokens": 1, "messages": [], "temperature": "hot"}"#,
+            "/temperature: expected number, got string",
+        ),
+    ] {
+        let (status, refused) = post(&peer, None, body.to_owned()).await;
+        assert_eq!(
+            (status, refused["message"].as_str()),
+            (400, Some(words)),
+            "{body}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn models_of_a_group_take_turns_and_one_without_a_price_is_free() {
     let peer =
         scripted("rules: [{text: '{{ model }}', usage: {tokens_in: 1000, tokens_out: 200}}]");

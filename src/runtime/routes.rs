@@ -18,7 +18,7 @@ use super::tasks::StartOutcome;
 use ktsu_contract::in_process::Refusal;
 use ktsu_contract::runtime::{InvokeAgent, TaskAccepted, TaskRefused};
 use ktsu_peer as peer;
-use ktsu_server::{self as server, document};
+use ktsu_server::{self as server, document, json_words, pointer_errors};
 
 /// The most bytes of a dispatch. Its history holds whole conversations.
 const MAX_BODY: usize = 64 * 1024 * 1024;
@@ -155,7 +155,7 @@ pub(super) fn refusal(started: StartOutcome) -> Option<Refusal<TaskRefused>> {
 /// A dispatch, or what is wrong with it.
 fn task(body: &[u8]) -> Result<InvokeAgent, String> {
     let value: Value =
-        serde_json::from_slice(body).map_err(|error| format!("not JSON: {error}"))?;
+        serde_json::from_slice(body).map_err(|error| json_words::of_parser(&error))?;
     for name in ["run_id", "step_id", "callback_url"] {
         let given = value.get(name).and_then(Value::as_str).unwrap_or_default();
         if given.is_empty() {
@@ -166,7 +166,8 @@ fn task(body: &[u8]) -> Result<InvokeAgent, String> {
             return Err(format!("{name} has characters other than visible ASCII"));
         }
     }
-    let task: InvokeAgent = serde_json::from_value(value).map_err(|error| error.to_string())?;
+    let task: Result<InvokeAgent, _> = pointer_errors::read(&value, "");
+    let task = task.map_err(|violation| pointer_errors::in_words(&violation))?;
     for url in std::iter::once(&task.callback_url).chain(&task.report_url) {
         peer::split(url).map_err(|error| error.to_string())?;
     }

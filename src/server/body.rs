@@ -11,7 +11,7 @@ use ktsu_ledger::canonical::{JsonError, MAX_DEPTH, parse_strict};
 use serde_json::{Map, Value};
 use tower_http::timeout::TimeoutError;
 
-use crate::ProblemDetails;
+use crate::{ProblemDetails, json_words};
 use ktsu_codes::ErrorCode;
 
 /// The most bytes of a request body.
@@ -88,7 +88,7 @@ pub fn value(bytes: &[u8]) -> Result<Value, ProblemDetails> {
             format!("the body is nested deeper than {MAX_DEPTH} levels"),
         ),
         error @ JsonError::Syntax { .. } => {
-            ProblemDetails::new(ErrorCode::InvalidJson, error.to_string())
+            ProblemDetails::new(ErrorCode::InvalidJson, json_words::of_refused(&error))
         }
     })
 }

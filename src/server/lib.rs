@@ -7,10 +7,14 @@
 pub mod body;
 pub mod document;
 mod in_flight;
+pub mod json_words;
 pub mod origin;
+pub mod pointer_errors;
 mod problem;
 mod serving;
 
 pub use in_flight::{InFlight, InFlightGuard};
 pub use problem::{FieldViolation, ProblemDetails};
-pub use serving::{BindError, ServerLimits, bind, bind_loopback, guarded, guarded_as, serve};
+pub use serving::{
+    BindError, ServerLimits, bind, bind_loopback, guarded, guarded_as, possible_connections, serve,
+};

@@ -135,7 +135,7 @@ impl IntoResponse for ProblemDetails {
             headers.insert(header::WWW_AUTHENTICATE, bearer);
         }
         let seconds = match self.code {
-            ErrorCode::Overloaded => Some("1"),
+            ErrorCode::Overloaded | ErrorCode::TooManyStreams => Some("1"),
             ErrorCode::Draining => Some("5"),
             _ => None,
         };

@@ -97,6 +97,12 @@ impl Default for ServerLimits {
     }
 }
 
+/// How many connections are possible, of those that are wanted: as many as the system has
+/// descriptors for.
+pub fn possible_connections(wanted: usize) -> usize {
+    descriptors::cap_connections(wanted)
+}
+
 /// Why a listener was not opened.
 #[derive(Debug, thiserror::Error)]
 pub enum BindError {

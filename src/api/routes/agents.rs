@@ -3,13 +3,14 @@
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::parameter::{Kind, Parameter};
+use super::paths::PathNames;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::shape::{DtoSchema, in_words};
 use super::{StepPath, wire};
@@ -64,7 +65,7 @@ impl QueryParameters for AttemptToken {
     ))]
 pub(super) async fn report(
     State(orchestrator): State<Orchestrator>,
-    Path((run, step)): Path<(String, String)>,
+    PathNames((run, step)): PathNames<(String, String)>,
     Query(query): Query<AttemptToken>,
     body: Body,
 ) -> Result<Json<ReportAck>, ProblemDetails> {
@@ -88,7 +89,7 @@ pub(super) async fn report(
     responses((status = 200, description = "Durable")))]
 pub(super) async fn complete(
     State(orchestrator): State<Orchestrator>,
-    Path((run, step)): Path<(String, String)>,
+    PathNames((run, step)): PathNames<(String, String)>,
     Query(query): Query<AttemptToken>,
     body: Body,
 ) -> Result<Response, ProblemDetails> {

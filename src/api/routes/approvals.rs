@@ -3,7 +3,7 @@
 //! A1).
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderValue, Uri, header};
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Decision;
@@ -14,6 +14,7 @@ use serde_json::{Value, json as value};
 
 use super::command::{self, invalid};
 use super::parameter::{Kind, Parameter};
+use super::paths::PathNames;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::{RunTarget, StepPath, find_run, wire};
 use crate::access::Caller;
@@ -216,7 +217,7 @@ impl QueryParameters for ApprovalQuery {
     responses((status = 200, body = ApprovalRecord)))]
 pub(super) async fn get(
     State(orchestrator): State<Orchestrator>,
-    Path((run, step)): Path<(String, String)>,
+    PathNames((run, step)): PathNames<(String, String)>,
     Query(query): Query<ApprovalQuery>,
 ) -> Result<Json<Value>, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;
@@ -254,7 +255,7 @@ pub(super) async fn get(
 pub(super) async fn decide(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
-    Path((run, step)): Path<(String, String)>,
+    PathNames((run, step)): PathNames<(String, String)>,
     _: Query<NoParameters>,
     body: JsonObject,
 ) -> Result<Json<Value>, ProblemDetails> {

@@ -11,13 +11,14 @@ use serde_json::Value;
 use super::parameter::{MAX_NUMBER, whole};
 use super::query::{NoParameters, Query};
 use super::shape::in_words;
-use super::{RunTarget, pointer_errors, wire};
+use super::{RunTarget, wire};
 use crate::access::Caller;
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::{HumanCommand, Orchestrator};
 use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
+use ktsu_server::pointer_errors;
 
 /// The run of a command and the caller that gives it; an axum extractor.
 pub(super) struct CommandTarget {

@@ -11,6 +11,7 @@ use futures_util::stream::{self, Stream};
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
 use super::query::{Query, QueryParameters, RawQuery};
 use crate::problems;
+use crate::streams::{OpenStream, StreamOpener};
 use ktsu_codes::ErrorCode;
 use ktsu_delivery::FramePattern;
 use ktsu_history::event_page::AppendedFrame;
@@ -63,6 +64,7 @@ impl QueryParameters for EventsQuery {
 pub(super) async fn events(
     State(orchestrator): State<Orchestrator>,
     method: Method,
+    streams: StreamOpener,
     headers: HeaderMap,
     Query(wanted): Query<EventsQuery>,
 ) -> Result<Response, ProblemDetails> {
@@ -73,6 +75,7 @@ pub(super) async fn events(
         // Nobody would read the events.
         return Ok(Sse::new(stream::empty::<Result<Event, Infallible>>()).into_response());
     }
+    let open = streams.open()?;
     let feed = orchestrator.events().clone();
     let waiter = feed.subscribe();
     let given = last.map(|last| last.saturating_add(1)).or(wanted.from);
@@ -92,6 +95,7 @@ pub(super) async fn events(
         told: given.map(|from| from.saturating_sub(1)),
         ready: Vec::new(),
         finished: false,
+        _open: open,
     };
     let events = Sse::new(follower.into_stream()).keep_alive(KeepAlive::default());
     Ok(events.into_response())
@@ -125,6 +129,7 @@ struct EventFollower {
     /// The next events, last first.
     ready: Vec<Event>,
     finished: bool,
+    _open: OpenStream,
 }
 
 impl EventFollower {

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use super::parameter::{Kind, LastEventId, MAX_NUMBER, Parameter, whole};
 use super::query::{Query, QueryParameters, RawQuery};
 use super::{RunTarget, wire};
+use crate::streams::{OpenStream, StreamOpener};
 use ktsu_history::frame_page::{self, FramePage, FrameSelection, PageLimit};
 use ktsu_orchestrator::{Orchestrator, Progress};
 use ktsu_server::ProblemDetails;
@@ -69,6 +70,7 @@ impl QueryParameters for FramesQuery {
     ))]
 pub(super) async fn frames(
     State(orchestrator): State<Orchestrator>,
+    streams: StreamOpener,
     run: RunTarget,
     headers: HeaderMap,
     Query(wanted): Query<FramesQuery>,
@@ -88,6 +90,7 @@ pub(super) async fn frames(
             start = last.saturating_add(1);
         }
         let follower = Follower {
+            _open: streams.open()?,
             progress: orchestrator.watch(run.stream.name()),
             looks: orchestrator.is_observer(),
             orchestrator,
@@ -161,6 +164,7 @@ struct Follower {
     /// The next events, last first.
     ready: Vec<Event>,
     finished: bool,
+    _open: OpenStream,
 }
 
 impl Follower {

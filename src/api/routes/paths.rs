@@ -1,9 +1,27 @@
 //! Raw slashes in the path of an inline child.
 
-use axum::extract::Request;
+use axum::extract::{FromRequestParts, Path, Request};
 use axum::http::Uri;
+use axum::http::request::Parts;
+use ktsu_codes::ErrorCode;
+use ktsu_server::ProblemDetails;
+use serde::de::DeserializeOwned;
 
 use super::policy;
+
+/// The names in a path; an axum extractor. Nothing has a name that is not UTF-8.
+pub(super) struct PathNames<T>(pub(super) T);
+
+impl<T: DeserializeOwned + Send, S: Send + Sync> FromRequestParts<S> for PathNames<T> {
+    type Rejection = ProblemDetails;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
+        match Path::<T>::from_request_parts(parts, state).await {
+            Ok(Path(names)) => Ok(Self(names)),
+            Err(_) => Err(ErrorCode::NotFound.into()),
+        }
+    }
+}
 
 /// Rewrites `/runs/R/call/inner/frames` to `/runs/R%2Fcall%2Finner/frames`: everything between the
 /// run and the name of a sub-resource is the path of a child (decision H1).

@@ -1,8 +1,8 @@
 use ktsu_ledger::event::plan::Plan;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::super::wire;
-use super::*;
+use super::wire;
+use ktsu_server::pointer_errors::read;
 
 /// A definition with something of everything.
 fn definition() -> Value {

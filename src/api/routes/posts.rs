@@ -6,13 +6,13 @@ use serde_json::Value;
 
 use super::command::{CommandTarget, invalid};
 use super::parameter::{PostKey, SubjectIfMatch};
-use super::pointer_errors::read;
 use super::shape::in_words;
 use super::{RunTarget, wire};
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_orchestrator::HumanCommand;
 use ktsu_server::body::JsonBody;
+use ktsu_server::pointer_errors::read;
 use ktsu_server::{FieldViolation, ProblemDetails};
 use ktsu_workflow::admit::post::{MAX_POST_EVENTS, Members, PostCommand, PostedEvent};
 use ktsu_workflow::world::{MAX_ID_CHARS, is_kit_event};

@@ -11,6 +11,7 @@ use super::policy::{self, Policy};
 use super::{trace, wire};
 use ktsu_schema::Schema;
 use ktsu_server::FieldViolation;
+use ktsu_server::pointer_errors::integer;
 use ktsu_workflow::admit::post::MAX_POST_EVENTS;
 
 /// The schema of a type, as `/openapi.json` describes it.
@@ -94,16 +95,6 @@ pub(super) fn in_words(found: &[FieldViolation]) -> String {
         1 => format!("{place}{}", first.message),
         count => format!("{place}{} (and {} more)", first.message, count - 1),
     }
-}
-
-/// A number as an integer, if JSON Schema takes it for one that is not negative.
-pub(super) fn integer(value: &Value) -> Option<u64> {
-    if let Some(number) = value.as_u64() {
-        return Some(number);
-    }
-    let number = value.as_f64()?;
-    let fits = number.fract() == 0.0 && (0.0..18_446_744_073_709_551_616.0).contains(&number);
-    fits.then_some(number as u64)
 }
 
 /// Converts numbers to integers wherever a schema asks for one. Bodies are at most 64 levels deep,
@@ -273,7 +264,16 @@ fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
     ];
     let own = own.into_iter().filter(|(_, applies)| *applies);
     own.for_each(|(status, _)| add_problem(operation, status, json!({})));
+    let is_answer = |status: &&str| operation["responses"][*status].is_object();
+    let changes_subscriptions =
+        path.starts_with("/subscriptions") && ["201", "202", "204"].iter().any(is_answer);
+    let is_stream = operation["responses"]["200"]["content"]["text/event-stream"].is_object();
     let everywhere = [
+        (
+            "429",
+            "Too many streams of events are open.",
+            is_stream && policy != Policy::Attempt,
+        ),
         ("410", "The run was removed.", names_run),
         (
             "500",
@@ -281,6 +281,7 @@ fn add_problems(path: &str, policy: Policy, operation: &mut Value) {
             true,
         ),
         ("503", "Too many requests at once.", true),
+        ("507", "The disk is nearly full.", changes_subscriptions),
     ];
     let everywhere = everywhere.into_iter().filter(|(.., applies)| *applies);
     for (status, words, _) in everywhere {

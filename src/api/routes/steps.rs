@@ -1,8 +1,9 @@
 //! `GET /runs/{id}/steps/{step}`: one step, or one item of a fan-out (decision H1).
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 
+use super::paths::PathNames;
 use super::query::{NoParameters, Query};
 use super::{StepPath, find_run, no_such_run, wire};
 use crate::ids;
@@ -18,7 +19,7 @@ use ktsu_server::ProblemDetails;
     responses((status = 200, body = wire::StepOrItem)))]
 pub(super) async fn step(
     State(orchestrator): State<Orchestrator>,
-    Path((run, step)): Path<(String, String)>,
+    PathNames((run, step)): PathNames<(String, String)>,
     _: Query<NoParameters>,
 ) -> Result<Json<wire::StepOrItem>, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;

@@ -3,13 +3,14 @@
 use std::sync::LazyLock;
 
 use axum::Json;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use ktsu_ledger::id::is_name;
 use regex::Regex;
 
 use super::command::{CommandBody, invalid};
 use super::parameter::{Kind, MAX_NUMBER, Parameter};
+use super::paths::PathNames;
 use super::query::{NoParameters, Query, QueryParameters, RawQuery};
 use super::wire;
 use crate::access::Caller;
@@ -74,7 +75,7 @@ pub(super) async fn add(
 pub(super) async fn remove(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
-    Path(id): Path<String>,
+    PathNames(id): PathNames<String>,
     _: Query<NoParameters>,
 ) -> Result<StatusCode, ProblemDetails> {
     let id = known(id)?;
@@ -121,7 +122,7 @@ impl QueryParameters for DeadQuery {
     ))]
 pub(super) async fn dead(
     State(orchestrator): State<Orchestrator>,
-    Path(id): Path<String>,
+    PathNames(id): PathNames<String>,
     Query(wanted): Query<DeadQuery>,
 ) -> Result<Json<wire::DeadLetters>, ProblemDetails> {
     let id = known(id)?;
@@ -143,7 +144,7 @@ pub(super) async fn dead(
 pub(super) async fn redrive(
     State(orchestrator): State<Orchestrator>,
     caller: Caller,
-    Path(id): Path<String>,
+    PathNames(id): PathNames<String>,
     _: Query<NoParameters>,
 ) -> Result<(StatusCode, Json<wire::RedriveAccepted>), ProblemDetails> {
     let id = known(id)?;

@@ -6,7 +6,7 @@ pub(super) mod events;
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse as _, Response};
@@ -15,6 +15,7 @@ use serde_json::Value;
 use super::agents::{TOKEN, address};
 use super::media_ranges::MediaRanges;
 use super::parameter::{Kind, Parameter};
+use super::paths::PathNames;
 use super::query::{Query, QueryParameters, RawQuery};
 use super::wire;
 use crate::problems;
@@ -102,7 +103,7 @@ impl ToolCaller {
     ))]
 pub(super) async fn message(
     State(orchestrator): State<Orchestrator>,
-    Path(name): Path<String>,
+    PathNames(name): PathNames<String>,
     Query(speaker): Query<ToolCaller>,
     headers: HeaderMap,
     body: Body,

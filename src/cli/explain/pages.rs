@@ -143,6 +143,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "too-deep",
     "too-many-scopes",
     "too_deep",
+    "too_many_streams",
     "tool_drift",
     "tool_in_doubt",
     "tool_not_permitted",

@@ -1,7 +1,7 @@
 //! What a tool answers: a JSON object of a limited size. A failure is an answer, too: `{"error"}`,
 //! with a hint if there is something to do about it.
 
-use rmcp::model::CallToolResult;
+use rmcp::model::{self, CallToolResult, ErrorData};
 use serde_json::{Map, Value, json};
 
 use crate::cli::Failure;
@@ -14,6 +14,9 @@ pub(super) const MAX_ANSWER_BYTES: usize = 128 * 1024;
 /// an answer. Each further attempt halves both.
 const FIRST_CUT: (usize, usize) = (1024, 16 * 1024);
 
+/// The code of the protocol for a request that its sender may not make.
+const REFUSED: model::ErrorCode = model::ErrorCode(-32001);
+
 /// What a tool gives.
 pub(super) type ToolAnswer = Result<Value, AnswerError>;
 
@@ -21,13 +24,23 @@ pub(super) type ToolAnswer = Result<Value, AnswerError>;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct AnswerError {
     failure: Failure,
+    /// Whether it may name kits, files or paths of this machine.
+    is_private: bool,
     /// Further members, such as `available_events`.
     members: Map<String, Value>,
 }
 
 impl AnswerError {
-    /// With these words.
+    /// With these words, which any caller may read.
     pub(super) fn new(message: impl Into<String>) -> Self {
+        Self {
+            is_private: false,
+            ..Self::private(message)
+        }
+    }
+
+    /// With these words, which name kits, files or paths: for callers that may start runs.
+    pub(super) fn private(message: impl Into<String>) -> Self {
         Failure::could_not_run(message).into()
     }
 
@@ -48,6 +61,33 @@ impl AnswerError {
         self.failure.problem()
     }
 
+    /// As callers may read it that may not start runs: without what names kits, files or paths.
+    /// That is logged instead.
+    pub(super) fn without_details(self, tool: &str) -> Self {
+        if !self.is_private {
+            return self;
+        }
+        self.log(tool);
+        let code = self.failure.problem();
+        let words = match code {
+            Some(code) => code.title(),
+            None => "the server could not do this",
+        };
+        let failure = Failure::could_not_run(words).with_problem(code);
+        Self::from(failure.hint("an operator of the server finds the reason in its log"))
+    }
+
+    /// Logs it, with everything that it names.
+    pub(super) fn log(&self, about: &str) {
+        tracing::warn!(about, "{}", self.failure.message());
+    }
+
+    /// As an error of the protocol, for what is no call of a tool.
+    pub(super) fn into_protocol_error(self) -> ErrorData {
+        let words = self.failure.message().to_owned();
+        ErrorData::new(REFUSED, words, Some(self.into_value()))
+    }
+
     fn into_value(self) -> Value {
         let mut body = self.members;
         body.insert("error".to_owned(), json!(self.failure.message()));
@@ -61,10 +101,17 @@ impl AnswerError {
     }
 }
 
+/// A failure of this machine may name anything.
 impl From<Failure> for AnswerError {
     fn from(failure: Failure) -> Self {
+        // What an engine answers is what it answers to the same caller over HTTP.
+        let is_private = match failure.problem() {
+            Some(ErrorCode::Internal | ErrorCode::Unreadable) | None => true,
+            Some(_) => false,
+        };
         Self {
             failure,
+            is_private,
             members: Map::new(),
         }
     }

@@ -4,6 +4,7 @@
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
+use super::access::{ANY_TOOL, ToolRoute};
 use super::inputs::{InputKind, InputSpec, MAX_NUMBER};
 use ktsu_codes::nearest;
 
@@ -55,6 +56,8 @@ struct Entry {
     tool: AgentTool,
     name: &'static str,
     title: &'static str,
+    /// Where it ends: who may call this may use the tool.
+    route: ToolRoute,
     effect: Effect,
     description: &'static str,
     inputs: &'static [InputSpec],
@@ -81,6 +84,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::StartRun,
         name: "start_run",
         title: "Start a run of a kit",
+        route: ("POST", "/invoke/{workflow}"),
         effect: Effect::Acts,
         description: "Starts a run of a kit with a goal, waits for its end for a limited time, and \
                       gives its events, objects and relations.",
@@ -103,6 +107,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::InvokeWorkflow,
         name: "invoke_workflow",
         title: "Run a workflow",
+        route: ("POST", "/invoke/{workflow}"),
         effect: Effect::Acts,
         description: "Runs a workflow with params, waits for its end for a limited time, and gives \
                       its status and output.",
@@ -125,6 +130,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::QueryWorld,
         name: "query_world",
         title: "Look at the world of a run",
+        route: ("GET", "/runs/{id}/world"),
         effect: Effect::Reads,
         description: "Gives the objects and relations that the responders of a run have made. A \
                       world that does not fit into one answer has `next`: pass it as `from`, with \
@@ -152,6 +158,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::GetEnvelope,
         name: "get_envelope",
         title: "Get the result of a run",
+        route: ("GET", "/runs/{id}/envelope"),
         effect: Effect::Reads,
         description: "Gives the status, params, steps, output, cost and error of a run, or one of \
                       its steps in full.",
@@ -168,6 +175,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::ForkRun,
         name: "fork_run",
         title: "Fork a run",
+        route: ("POST", "/runs/{id}/fork"),
         effect: Effect::Adds,
         description: "Makes a branch that shares the first frames of a run. Nothing of the run \
                       changes, and the branch waits until somebody resumes it.",
@@ -184,6 +192,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::DiffBranches,
         name: "diff_branches",
         title: "Compare two runs",
+        route: ("GET", "/diff"),
         effect: Effect::Reads,
         description: "Lists the objects and relations that differ between two runs or branches. Of \
                       runs without a world, completed steps are compared, as objects `step/ID`.",
@@ -204,6 +213,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::ExplainTrace,
         name: "explain_trace",
         title: "Explain why an event happened",
+        route: ("GET", "/runs/{id}/trace"),
         effect: Effect::Reads,
         description: "Gives everything that an event of a run follows from, the event itself first.",
         inputs: &[
@@ -219,6 +229,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::ListApprovals,
         name: "list_approvals",
         title: "List approvals",
+        route: ("GET", "/approvals"),
         effect: Effect::Reads,
         description: "Lists the tool calls that wait for a decision, the oldest first.",
         inputs: &[
@@ -248,6 +259,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::DecideApproval,
         name: "decide_approval",
         title: "Decide on an approval",
+        route: ("POST", "/runs/{id}/steps/{step}/approval/decide"),
         effect: Effect::Acts,
         description: "Approves or rejects a tool call that waits for a decision. Refused unless the \
                       environment file allows it, and for runs that the caller has started.",
@@ -285,6 +297,7 @@ const CATALOG: &[Entry] = &[
         tool: AgentTool::VerifyRun,
         name: "verify_run",
         title: "Verify the record of a run",
+        route: ("POST", "/runs/{id}/replay"),
         effect: Effect::Reads,
         description: "Verifies the ledger as far as it concerns a run, byte by byte and hash by \
                       hash, and decides the run again from its recorded inputs.",
@@ -297,6 +310,12 @@ impl AgentTool {
     pub(super) fn named(name: &str) -> Option<Self> {
         let found = CATALOG.iter().find(|entry| entry.name == name);
         found.map(|entry| entry.tool)
+    }
+
+    /// The route that it ends at, whose roles are its own.
+    pub(super) fn route(self) -> ToolRoute {
+        let found = CATALOG.iter().find(|entry| entry.tool == self);
+        found.map_or(ANY_TOOL, |entry| entry.route)
     }
 
     /// What it takes.
@@ -353,6 +372,8 @@ fn schema(inputs: &[InputSpec]) -> JsonObject {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::http::Method;
+    use ktsu_api::routes::policy::{self, Policy};
 
     #[test]
     fn every_tool_has_one_name_and_describes_what_it_takes() {
@@ -368,6 +389,22 @@ mod tests {
             }
         }
         assert_eq!(AgentTool::named("format_disk"), None);
+    }
+
+    #[test]
+    fn the_page_says_who_may_use_a_tool_as_the_table_of_routes_does() {
+        let page = include_str!("../../../docs/mcp.md");
+        for entry in CATALOG {
+            let (method, path) = entry.route;
+            let policy = policy::of(&Method::from_bytes(method.as_bytes()).unwrap(), path);
+            let Some(Policy::Roles(roles)) = policy else {
+                panic!("{}: {policy:?}", entry.name);
+            };
+            let roles: Vec<_> = roles.iter().map(|role| role.as_str()).collect();
+            let roles = roles.join(", ");
+            let row = format!("| `{}` | `{method} {path}` | {roles} |", entry.name);
+            assert!(page.contains(&row), "docs/mcp.md has no {row}");
+        }
     }
 
     #[test]

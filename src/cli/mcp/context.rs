@@ -1,13 +1,16 @@
 //! What the tools share: where they find kits and engines, and what they may do.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ktsu_peer::Peer;
 
+use super::access::{Admission, CallerAccess, ToolPrincipals, ToolRoute, admit_by_owner};
 use super::answer::AnswerError;
-use super::engines::{CallerAccess, EngineKeeper, EngineLease, EnginePurpose};
-use crate::cli::engine::load_kit;
+use super::engines::{EngineKeeper, EngineLease, EnginePurpose};
+use crate::assemble::OpenEngineError;
+use crate::cli::engine::{load_kit, process_environment, start_failure};
+use ktsu_environment::Principals;
 
 /// The beginning of the idempotency keys of runs that agents start. Keys are recorded, so a later
 /// server knows these runs, too.
@@ -23,6 +26,8 @@ pub(super) struct ToolContext {
     pub(super) root: PathBuf,
     /// Whether agents may decide on approvals.
     pub(super) may_decide: bool,
+    /// Who may call.
+    pub(super) principals: ToolPrincipals,
 }
 
 /// A call's connection to the engine.
@@ -35,6 +40,58 @@ pub(super) struct EngineLink {
 }
 
 impl ToolContext {
+    /// Decides whether a caller may use a route, before anything is looked up.
+    ///
+    /// # Errors
+    /// The refusal, which says nothing else.
+    pub(super) async fn admit(
+        &self,
+        caller: &CallerAccess,
+        route: ToolRoute,
+    ) -> Result<Admission, AnswerError> {
+        let client = match caller {
+            CallerAccess::Client(_) => Some(self.principals.admit(caller, route)?),
+            CallerAccess::Process(_) => None,
+        };
+        let elsewhere = self.engines.elsewhere().await;
+        let elsewhere = elsewhere.map_err(|error| error.without_details("owner"))?;
+        let Some(url) = elsewhere else {
+            // The process that started this one has the files: where another owns the ledger, that
+            // one alone decides, here nobody else can.
+            return match client {
+                Some(client) => Ok(client),
+                None => Ok(self.principals.admit(caller, route)?),
+            };
+        };
+        let owner = admit_by_owner(&url, caller, route).await?;
+        Ok(Admission {
+            may_operate: owner.may_operate && client.is_none_or(|client| client.may_operate),
+        })
+    }
+
+    /// Decides whether a caller may use a route of an engine for a folder, by the environment file
+    /// of that folder, before anything else of it is read.
+    ///
+    /// # Errors
+    /// The refusal, or that the environment file is not valid.
+    pub(super) async fn admit_to(
+        &self,
+        folder: &Path,
+        caller: &CallerAccess,
+        route: ToolRoute,
+    ) -> Result<(), AnswerError> {
+        if self.engines.elsewhere().await?.is_some() {
+            return Ok(());
+        }
+        let environment = self.engines.environment_of(folder)?;
+        let principals = Principals::resolve(environment.as_ref(), &process_environment());
+        let principals =
+            principals.map_err(|faults| start_failure(OpenEngineError::Principals(faults)))?;
+        let principals = ToolPrincipals::Known(Arc::new(principals));
+        principals.admit(caller, route)?;
+        Ok(())
+    }
+
     /// A connection to read with.
     ///
     /// # Errors

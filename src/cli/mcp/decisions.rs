@@ -6,10 +6,10 @@
 
 use serde_json::{Map, Value, json};
 
+use super::access::CallerAccess;
 use super::answer::{AnswerError, ToolAnswer};
 use super::ask::{get, get_page, post, run_path, segment, with_query};
 use super::context::{FORK_REASON, KEY_PREFIX, ToolContext};
-use super::engines::CallerAccess;
 use super::inputs::ToolInputs;
 use ktsu_peer::Peer;
 

@@ -10,14 +10,14 @@
 //!                └─ otherwise an engine is opened: for reading, or as the owner
 //! ```
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::http::HeaderValue;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::access::{CallerAccess, remote};
 use super::answer::AnswerError;
 use crate::assemble::reading::ReadOnlyEngine;
 use crate::assemble::{Agents, Engine, LedgerPlace, Setup};
@@ -53,15 +53,6 @@ pub(super) enum EnginePurpose {
     Append,
     /// To run workflows of this kit.
     Run(Arc<Kit>),
-}
-
-/// Who calls, and how the engine learns of it.
-#[derive(Clone)]
-pub(super) enum CallerAccess {
-    /// The process that started this one, with its token if it has one.
-    Process(Option<HeaderValue>),
-    /// A client over HTTP, with the token of its request.
-    Client(Option<HeaderValue>),
 }
 
 /// Opens engines, and closes them.
@@ -110,10 +101,7 @@ impl EngineLease {
         };
         match (caller, router) {
             (CallerAccess::Process(token), Some(router)) => peer_within(router, token.clone()),
-            (CallerAccess::Process(token) | CallerAccess::Client(token), _) => {
-                let token = token.as_ref().and_then(|token| token.to_str().ok());
-                Peer::remote(url, token.map(str::to_owned))
-            }
+            (CallerAccess::Process(_) | CallerAccess::Client(_), _) => remote(url, caller),
         }
     }
 
@@ -141,9 +129,29 @@ impl EngineKeeper {
     /// The environment of a kit, otherwise of the working directory.
     pub(super) fn environment(&self, kit: Option<&Kit>) -> Result<Option<Environment>, Failure> {
         match kit {
-            Some(kit) => load_environment(self.arguments.env.as_deref(), &kit.root),
+            Some(kit) => self.environment_of(&kit.root),
             None => self.arguments.environment(),
         }
+    }
+
+    /// Where another process that owns the ledger listens, if there is one.
+    ///
+    /// # Errors
+    /// It does not listen yet.
+    pub(super) async fn elsewhere(&self) -> Result<Option<String>, AnswerError> {
+        let slots = self.slots.lock().await;
+        match slots.owner {
+            Some(_) => Ok(None),
+            None => Ok(owner_url(&self.ledger.path)?),
+        }
+    }
+
+    /// The environment file of a folder, before anything of the folder is read.
+    ///
+    /// # Errors
+    /// It is not valid.
+    pub(super) fn environment_of(&self, folder: &Path) -> Result<Option<Environment>, Failure> {
+        load_environment(self.arguments.env.as_deref(), folder)
     }
 
     /// An engine for a call. Opening one is never broken off half way, even if the call is.
@@ -312,7 +320,7 @@ impl EngineSlots {
         if own.engine.orchestrator.active() > 0 {
             let folder = own.kit.as_deref().map(quoted).unwrap_or_default();
             let words = format!("runs of the kit {folder} are in progress on this ledger");
-            return Err(AnswerError::new(words)
+            return Err(AnswerError::private(words)
                 .hint("wait until they have ended, or end them: ktsu cancel RUN"));
         }
         match self.close_owner().await? {

@@ -8,10 +8,12 @@ use ktsu_projections::world::activity::is_world_frame;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::access::CallerAccess;
 use super::answer::{AnswerError, ToolAnswer};
 use super::ask::{get, get_frames, post, run_path, segment, with_query};
+use super::catalog::AgentTool;
 use super::context::{KEY_PREFIX, ToolContext};
-use super::engines::{CallerAccess, EnginePurpose};
+use super::engines::EnginePurpose;
 use super::inputs::ToolInputs;
 use super::kits;
 use super::worlds::{event_id, objects_of, relations_of};
@@ -45,6 +47,8 @@ pub(super) async fn start(
     inputs: &ToolInputs,
 ) -> ToolAnswer {
     let folder = kits::find(&context.root, inputs.text("kit"))?;
+    let route = AgentTool::StartRun.route();
+    context.admit_to(&folder, caller, route).await?;
     let goal = inputs.text("goal").to_owned();
     let read = tokio::task::spawn_blocking(move || kit_run(&folder, &goal)).await;
     let run = read.map_err(|_| AnswerError::new("loading the kit failed"))??;
@@ -89,7 +93,7 @@ async fn must_serve(peer: &Peer, run: &KitRun) -> Result<(), AnswerError> {
     }
     let folder = quoted(&run.kit.root);
     let words = "the engine that owns the ledger does not serve this kit";
-    Err(AnswerError::new(words).hint(format!(
+    Err(AnswerError::private(words).hint(format!(
         "start one that does: ktsu start --all --kit {folder}"
     )))
 }
@@ -211,7 +215,7 @@ pub(super) async fn invoke_workflow(
     let link = context.steering(caller).await?;
     if !link.is_elsewhere && context.engines.kit().is_none() {
         let words = format!("no engine owns {}", context.engines.ledger.path.display());
-        return Err(AnswerError::new(words).hint(
+        return Err(AnswerError::private(words).hint(
             "start this server with a kit: ktsu mcp --kit DIR; or an engine: ktsu start --all \
              --kit DIR; or run a kit: start_run",
         ));

@@ -3,10 +3,8 @@
 
 use std::sync::Arc;
 
-use axum::http::HeaderMap;
+use axum::http::HeaderValue;
 use axum::http::request::Parts;
-use axum::http::{HeaderValue, header};
-use ktsu_contract::TOKEN_HEADER;
 use rmcp::handler::server::ServerHandler;
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult,
@@ -16,16 +14,20 @@ use rmcp::model::{
 use rmcp::service::{RequestContext, RoleServer};
 use serde_json::{Map, Value};
 use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinSet;
 
+use super::access::{ANY_TOOL, CallerAccess};
 use super::answer::{self, AnswerError, ToolAnswer};
 use super::catalog::{self, AgentTool};
 use super::context::ToolContext;
-use super::engines::CallerAccess;
 use super::inputs::ToolInputs;
 use super::{decisions, runs, verification, worlds};
 
 /// The most calls at once; further ones are refused and may be repeated.
 const MAX_CALLS: usize = 32;
+
+/// What a call answers that a defect has ended.
+const UNEXPECTED: &str = "the call failed unexpectedly; the log has more";
 
 const INSTRUCTIONS: &str = "ktsu runs AI-agent workflows and keeps a record of every event. Start a \
     run with start_run or invoke_workflow; look at it with query_world, get_envelope and \
@@ -70,9 +72,10 @@ impl AgentToolServer {
         if let Some(process) = &self.process {
             return Ok(process.clone());
         }
-        let parts = context.extensions.get::<Parts>();
-        let token = parts.map(|parts| token(&parts.headers)).transpose()?;
-        Ok(CallerAccess::Client(token.flatten()))
+        match context.extensions.get::<Parts>() {
+            Some(parts) => Ok(CallerAccess::of_request(&parts.headers)?),
+            None => Ok(CallerAccess::Client(None)),
+        }
     }
 
     /// Answers a call; ends with the server, with the client's interest, or with the answer.
@@ -82,37 +85,66 @@ impl AgentToolServer {
         sent: Map<String, Value>,
         request: &RequestContext<RoleServer>,
     ) -> ToolAnswer {
-        let tool = AgentTool::named(name).ok_or_else(|| unknown_tool(name))?;
-        let inputs = ToolInputs::read(tool.inputs(), sent)?;
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            answer = self.answer_to(name, sent, request) => answer,
+            _ = stop.wait_for(|stop| *stop) => Err(AnswerError::new("the server is stopping")),
+            () = request.ct.cancelled() => {
+                Err(AnswerError::new("the call was cancelled; a run that it started goes on"))
+            }
+        }
+    }
+
+    /// Access first: a caller that may not use the tool learns neither whether it exists nor what
+    /// is wrong with the call.
+    async fn answer_to(
+        &self,
+        name: &str,
+        sent: Map<String, Value>,
+        request: &RequestContext<RoleServer>,
+    ) -> ToolAnswer {
         let caller = self.caller(request)?;
+        let tool = AgentTool::named(name);
+        let route = tool.map_or(ANY_TOOL, AgentTool::route);
+        let admission = self.context.admit(&caller, route).await?;
+        let tool = tool.ok_or_else(|| unknown_tool(name))?;
+        let inputs = ToolInputs::read(tool.inputs(), sent)?;
         let Ok(permit) = Arc::clone(&self.calls).try_acquire_owned() else {
             let words = format!("{MAX_CALLS} calls are in progress");
             return Err(AnswerError::new(words).hint("try again when one has ended"));
         };
         let context = Arc::clone(&self.context);
-        // A task of its own, so that a defect ends this call and nothing else.
-        let mut work = tokio::spawn(async move {
+        // A task of its own, so that a defect ends this call and nothing else. It ends with this
+        // future.
+        let mut work = JoinSet::new();
+        work.spawn(async move {
             let _permit = permit;
             call(tool, &context, &caller, &inputs).await
         });
-        let mut stop = self.stop.clone();
-        let answer = tokio::select! {
-            answer = &mut work => answer,
-            _ = stop.wait_for(|stop| *stop) => {
-                work.abort();
-                return Err(AnswerError::new("the server is stopping"));
+        let answer = match work.join_next().await {
+            Some(Ok(answer)) => answer,
+            Some(Err(error)) => {
+                tracing::error!(tool = name, "a call failed unexpectedly: {error}");
+                Err(AnswerError::new(UNEXPECTED))
             }
-            () = request.ct.cancelled() => {
-                work.abort();
-                return Err(AnswerError::new("the call was cancelled; a run that it started goes on"));
-            }
+            None => Err(AnswerError::new(UNEXPECTED)),
         };
-        answer.unwrap_or_else(|error| {
-            tracing::error!(tool = name, "a call failed unexpectedly: {error}");
-            Err(AnswerError::new(
-                "the call failed unexpectedly; the log has more",
-            ))
+        answer.map_err(|error| match admission.may_operate {
+            true => error,
+            false => error.without_details(name),
         })
+    }
+
+    /// Over HTTP, refuses what is no call of a tool to callers that may use none.
+    fn must_be_known(&self, context: &RequestContext<RoleServer>) -> Result<(), AnswerError> {
+        let caller = self.caller(context)?;
+        match caller.is_process() {
+            true => Ok(()),
+            false => {
+                self.context.principals.admit(&caller, ANY_TOOL)?;
+                Ok(())
+            }
+        }
     }
 }
 
@@ -145,40 +177,6 @@ fn unknown_tool(name: &str) -> AnswerError {
     }
 }
 
-/// The token of a request, as the engine's own API takes it.
-fn token(headers: &HeaderMap) -> Result<Option<HeaderValue>, AnswerError> {
-    let refused = || {
-        AnswerError::new("the request has no single bearer token")
-            .hint("Authorization: Bearer TOKEN, once")
-    };
-    let mut values = headers.get_all(&TOKEN_HEADER).iter();
-    let bearers = headers.get_all(header::AUTHORIZATION);
-    let found = match values.next() {
-        Some(token) => Some(token.clone()),
-        None => {
-            values = bearers.iter();
-            values
-                .next()
-                .map(bearer)
-                .transpose()
-                .map_err(|()| refused())?
-        }
-    };
-    match values.next() {
-        Some(_) => Err(refused()),
-        None => Ok(found),
-    }
-}
-
-fn bearer(value: &HeaderValue) -> Result<HeaderValue, ()> {
-    let text = value.to_str().map_err(|_| ())?;
-    let (scheme, token) = text.split_once(' ').ok_or(())?;
-    match scheme.eq_ignore_ascii_case("bearer") && !token.trim().is_empty() {
-        true => HeaderValue::from_str(token.trim()).map_err(|_| ()),
-        false => Err(()),
-    }
-}
-
 impl ServerHandler for AgentToolServer {
     fn get_info(&self) -> ServerConfig {
         ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
@@ -189,8 +187,10 @@ impl ServerHandler for AgentToolServer {
     async fn list_tools(
         &self,
         _: Option<PaginatedRequestParams>,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        self.must_be_known(&context)
+            .map_err(AnswerError::into_protocol_error)?;
         Ok(ListToolsResult::with_all_items(catalog::tools()))
     }
 
@@ -213,8 +213,9 @@ impl ServerHandler for AgentToolServer {
     async fn on_custom_request(
         &self,
         request: CustomRequest,
-        _: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<CustomResult, ErrorData> {
+        let known = self.must_be_known(&context);
         if request.method != "tools/call" {
             return Err(ErrorData::new(
                 ErrorCode::METHOD_NOT_FOUND,
@@ -222,9 +223,12 @@ impl ServerHandler for AgentToolServer {
                 None,
             ));
         }
-        let error = AnswerError::new("this is no call of a tool")
-            .hint("params: {\"name\": TEXT, \"arguments\": {…}}");
-        let result: CallToolResult = answer::result(Err(error));
+        let malformed = || {
+            AnswerError::new("this is no call of a tool")
+                .hint("params: {\"name\": TEXT, \"arguments\": {…}}")
+        };
+        let refusal = known.err().unwrap_or_else(malformed);
+        let result: CallToolResult = answer::result(Err(refusal));
         let value = serde_json::to_value(result);
         value
             .map(CustomResult::new)

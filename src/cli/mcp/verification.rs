@@ -5,10 +5,10 @@ use std::path::Path;
 use ktsu_ledger::verify::VerifyOptions;
 use serde_json::{Value, json};
 
+use super::access::CallerAccess;
 use super::answer::{AnswerError, ToolAnswer};
 use super::ask::{post, run_path};
 use super::context::ToolContext;
-use super::engines::CallerAccess;
 use super::inputs::ToolInputs;
 use crate::cli::Failure;
 use crate::cli::reading::{find_run, open_at};

@@ -6,10 +6,11 @@ use ktsu_projections::world::WorldDiff;
 use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use serde_json::{Value, json};
 
+use super::access::CallerAccess;
 use super::answer::{AnswerError, MAX_ANSWER_BYTES, ToolAnswer};
 use super::ask::{bare_id, get, post, run_path, segment, with_query};
 use super::context::{FORK_REASON, ToolContext};
-use super::engines::{CallerAccess, EnginePurpose};
+use super::engines::EnginePurpose;
 use super::inputs::{MAX_NUMBER, ToolInputs};
 use ktsu_codes::ErrorCode;
 use ktsu_peer::Peer;

@@ -174,6 +174,43 @@ async fn what_is_no_task_is_refused() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_with_a_task_is_said_with_its_place_in_words_of_our_own() {
+    let world = local([Say::Hang]);
+    let changed = |name: &str, value: Value| {
+        let mut task = world.task();
+        task[name] = value;
+        task.to_string()
+    };
+    for (body, words) in [
+        (
+            "{".to_owned(),
+            "the text ends within an object at line 1 column 1",
+        ),
+        (
+            "{} {}".to_owned(),
+            "there is more text after the value at line 1 column 4",
+        ),
+        (
+            changed("max_turns", json!("x")),
+            "/max_turns: expected integer, got string",
+        ),
+        (
+            changed("model", json!(5)),
+            "/model: expected object, got integer",
+        ),
+    ] {
+        let sent = Bytes::from(body.clone());
+        let (status, answer) = world.service.post("/invoke", &[], sent).await.unwrap();
+        let answer: Value = serde_json::from_slice(&answer).unwrap();
+        assert_eq!(
+            (status, answer["message"].as_str()),
+            (400, Some(words)),
+            "{body}"
+        );
+    }
+}
+
+#[tokio::test]
 async fn it_says_that_it_is_alive_and_what_it_offers() {
     let world = local([Say::Hang]);
     let peer = &world.service;

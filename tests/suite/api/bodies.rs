@@ -43,6 +43,90 @@ async fn a_body_that_is_refused_leaves_nothing_behind() {
     }
 }
 
+/// Parsers and deserializers have words of their own, which name their types.
+#[tokio::test]
+async fn what_is_wrong_with_a_body_is_said_with_its_place_in_words_of_our_own() {
+    let (_kit, _lab, api) = lab("http://127.0.0.1:9").await;
+    let run = api.client.run("hello", json!({})).await;
+    let run = run["run_id"].as_str().unwrap().to_owned();
+    let fork = format!("/runs/{run}/fork");
+    let events = format!("/runs/{run}/events");
+    let replay = format!("/runs/{run}/replay");
+    for (path, body, words) in [
+        ("/invoke/hello", "", None),
+        (
+            "/invoke/hello",
+            "{",
+            Some("the text ends within an object at line 1 column 1"),
+        ),
+        (
+            "/invoke/hello",
+            "{\n \"a\" 1}",
+            Some("a colon is missing after a key at line 2 column 6"),
+        ),
+        (
+            "/invoke/hello",
+            "{} x",
+            Some("there is more text after the value at line 1 column 4"),
+        ),
+        (
+            &fork,
+            r#"{"at": "x"}"#,
+            Some("/at: expected integer, got string"),
+        ),
+        (
+            &fork,
+            "[",
+            Some("the text ends within an array at line 1 column 1"),
+        ),
+        (
+            &events,
+            r#"{"type":"#,
+            Some("the text ends where a value is expected at line 1 column 8"),
+        ),
+        (
+            &replay,
+            r#"{"strict": 1}"#,
+            Some("/strict: expected boolean, got integer"),
+        ),
+        ("/heartbeat", r#"{"runtime_id": 5}"#, None),
+        (
+            "/subscriptions",
+            r#"{"url": 5}"#,
+            Some("/url: expected string, got integer"),
+        ),
+    ] {
+        let answer = api.client.send("POST", path, &[], body).await;
+        let said = answer.json()["message"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        if let Some(words) = words {
+            assert_eq!(said, words, "{path} {body}");
+        }
+        for theirs in [
+            "EOF",
+            "serde",
+            "invalid type",
+            "expected `",
+            "trailing",
+            "untagged",
+        ] {
+            assert!(!answer.text().contains(theirs), "{path} {body}: {said}");
+        }
+    }
+    // Neither has a path that is not UTF-8 words of a router.
+    for path in [
+        "/runs/%ff/steps/a",
+        "/runs/x/steps/%ff",
+        "/subscriptions/%ff/dead",
+    ] {
+        let answer = api.client.get(path).await;
+        assert_eq!(answer.status, 404, "{path}: {}", answer.text());
+        api.fits("Problem", &answer.json(), path);
+    }
+}
+
 #[tokio::test]
 async fn names_in_a_path_never_leave_it() {
     let (_kit, _lab, api) = lab("http://127.0.0.1:9").await;

@@ -21,6 +21,7 @@ mod secrets;
 mod signing;
 mod steer;
 mod steps;
+mod streams;
 mod subscriptions;
 mod tour;
 mod unable;

@@ -14,12 +14,12 @@ const CLOSED: &str = "variables: {ADA: token-of-ada, VIC: token-of-vic}\n\
     principals:\n  - {name: ada, token: {env: ADA}, roles: [operator]}\n  \
     - {name: vic, token: {env: VIC}, roles: [viewer]}\n";
 
-fn serve(project: &Project, arguments: &[&str]) -> Process {
+pub(super) fn serve(project: &Project, arguments: &[&str]) -> Process {
     let all = ["mcp", "--json", "--http", "127.0.0.1:0"];
     Process::spawn(project.command(&[&all, arguments].concat()))
 }
 
-fn client(server: &Process) -> Client {
+pub(super) fn client(server: &Process) -> Client {
     Client::of(server.url.strip_suffix("/mcp").unwrap())
 }
 
@@ -34,7 +34,12 @@ async fn post(client: &Client, headers: &[(&str, &str)], body: String) -> Answer
     client.send("POST", "/mcp", &all, body).await
 }
 
-async fn call(client: &Client, token: Option<&str>, tool: &str, arguments: Value) -> Value {
+pub(super) async fn call(
+    client: &Client,
+    token: Option<&str>,
+    tool: &str,
+    arguments: Value,
+) -> Value {
     let bearer = token.map(|token| format!("Bearer {token}"));
     let headers: Vec<_> = bearer
         .iter()
@@ -112,6 +117,142 @@ async fn the_token_of_a_request_says_who_calls() {
         answer["result"]["structuredContent"]["error"].is_string(),
         "{answer}"
     );
+}
+
+/// What is no message is refused as every body is, in words of ktsu (decision H2).
+#[tokio::test]
+async fn a_body_that_is_no_message_is_refused_in_words_of_our_own() {
+    let project = Project::new();
+    let server = serve(&project, &[]);
+    let client = client(&server);
+    for (body, status, code, words) in [
+        (
+            "{",
+            400,
+            "invalid_json",
+            "the text ends within an object at line 1 column 1",
+        ),
+        (
+            "",
+            400,
+            "invalid_json",
+            "the text ends where a value is expected at line 1 column 0",
+        ),
+        (
+            "nope",
+            400,
+            "invalid_json",
+            "this is no value: the only words are true, false and null at line 1 column 2",
+        ),
+        (
+            r#"{"id": 1, "id": 2}"#,
+            400,
+            "invalid_json",
+            "the key \"id\" twice at line 1 column 14",
+        ),
+        (
+            "{}",
+            422,
+            "invalid_request",
+            "the body is no message of JSON-RPC 2.0",
+        ),
+        (
+            "[5]",
+            422,
+            "invalid_request",
+            "the body is no message of JSON-RPC 2.0",
+        ),
+        (
+            r#"{"jsonrpc": "1.0", "id": 1, "method": "ping"}"#,
+            422,
+            "invalid_request",
+            "the body is no message of JSON-RPC 2.0",
+        ),
+    ] {
+        for kind in [
+            "application/json",
+            "text/plain",
+            "application/x-www-form-urlencoded",
+        ] {
+            let accept = ("accept", "application/json, text/event-stream");
+            let headers = [("content-type", kind), accept];
+            let answer = client.send("POST", "/mcp", &headers, body).await;
+            assert_eq!(answer.status, status, "{body}: {}", answer.text());
+            assert_eq!(answer.json()["code"], code, "{body}");
+            assert_eq!(answer.json()["message"], words, "{body}");
+        }
+    }
+    // Nor do other refusals have words of the library.
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string();
+    let answer = client
+        .send(
+            "POST",
+            "/mcp",
+            &[("accept", "application/json")],
+            list.clone(),
+        )
+        .await;
+    assert_eq!(
+        (answer.status, answer.json()["code"].as_str()),
+        (406, Some("not_acceptable"))
+    );
+    let version = [
+        ("mcp-protocol-version", "1999-01-01"),
+        ("accept", "*/*, application/json, text/event-stream"),
+    ];
+    let answer = client.send("POST", "/mcp", &version, list.clone()).await;
+    assert_eq!(
+        (answer.status, answer.json()["error"]["code"].as_i64()),
+        (400, Some(-32600))
+    );
+    // The type that a body is said to have does not count.
+    let plain = [
+        ("content-type", "text/plain"),
+        ("accept", "application/json, text/event-stream"),
+    ];
+    let answer = client.send("POST", "/mcp", &plain, list).await;
+    assert_eq!(answer.status, 200, "{}", answer.text());
+}
+
+/// Without a token nothing is said but that one is needed: not what is wrong with a message, and
+/// not which tools there are.
+#[tokio::test]
+async fn without_a_token_there_is_nothing_but_a_refusal() {
+    let project = Project::new();
+    project.write("environments/local.env.yaml", CLOSED);
+    let server = serve(&project, &[]);
+    let client = client(&server);
+    for body in ["{", "{}", &"x".repeat(4 * 1024 * 1024 + 1)] {
+        let answer = post(&client, &[], body.to_owned()).await;
+        assert_eq!(answer.status, 401, "{}", answer.text());
+        assert_eq!(answer.json()["code"], "unauthorized");
+    }
+    let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list"}).to_string();
+    let refused = post(&client, &[], list.clone()).await.json();
+    assert_eq!(
+        refused["error"]["data"]["code"], "unauthorized",
+        "{refused}"
+    );
+    assert!(!refused.to_string().contains("start_run"), "{refused}");
+    let malformed = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"x": 1}});
+    let refused = post(&client, &[], malformed.to_string()).await.json();
+    let content = &refused["result"]["structuredContent"];
+    assert_eq!(content["code"], "unauthorized", "{refused}");
+    let bearer = [("authorization", "Bearer token-of-vic")];
+    let listed = post(&client, &bearer, list).await.json();
+    assert_eq!(listed["result"]["tools"].as_array().map(Vec::len), Some(10));
+}
+
+#[test]
+fn a_server_whose_principals_have_no_tokens_does_not_start() {
+    let project = Project::new();
+    let without = CLOSED.replace("ADA: token-of-ada, ", "");
+    project.write("environments/local.env.yaml", &without);
+    let mut command = project.command(&["mcp", "--http", "127.0.0.1:0"]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(error.contains("the token of ada"), "{error}");
 }
 
 #[tokio::test]

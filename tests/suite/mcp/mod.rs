@@ -1,6 +1,7 @@
 //! `ktsu mcp`: the real binary as a tool server of agents, over standard input and output and over
 //! HTTP, for the SDK's client for Rust, its client for Python, and MCP Inspector.
 
+mod access;
 mod clients;
 mod deciding;
 mod http;

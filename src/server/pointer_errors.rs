@@ -11,21 +11,47 @@ use serde::de::{
 };
 use serde_json::{Map, Number, Value};
 
-use super::shape::integer;
-use ktsu_schema::kind_of;
-use ktsu_server::FieldViolation;
+use crate::FieldViolation;
 
 /// Reads a value at a JSON pointer of a body.
 ///
 /// # Errors
 /// The first mismatch.
-pub(super) fn read<'v, T: Deserialize<'v>>(
-    value: &'v Value,
-    at: &str,
-) -> Result<T, FieldViolation> {
+pub fn read<'v, T: Deserialize<'v>>(value: &'v Value, at: &str) -> Result<T, FieldViolation> {
     let top = JsonPath::Top(at);
     let read = T::deserialize(ValueAt { value, place: &top });
     read.map_err(|misfit| misfit.into_violation(&top))
+}
+
+/// The first mismatch of a value, with its place.
+pub fn in_words(violation: &FieldViolation) -> String {
+    match violation.path.as_str() {
+        "" => violation.message.clone(),
+        path => format!("{path}: {}", violation.message),
+    }
+}
+
+/// A number as an integer, if JSON Schema takes it for one that is not negative.
+pub fn integer(value: &Value) -> Option<u64> {
+    if let Some(number) = value.as_u64() {
+        return Some(number);
+    }
+    let number = value.as_f64()?;
+    let fits = number.fract() == 0.0 && (0.0..18_446_744_073_709_551_616.0).contains(&number);
+    fits.then_some(number as u64)
+}
+
+/// What a value is, in the words of JSON Schema.
+fn kind_of(value: &Value) -> &'static str {
+    match value {
+        Value::Null => "null",
+        Value::Bool(_) => "boolean",
+        Value::Number(number) if number.is_f64() => "number",
+        Value::Number(_) => "integer",
+        Value::String(_) => "string",
+        Value::Array(_) => "array",
+        Value::Object(_) => "object",
+    }
 }
 
 /// The path to a value, as a linked list to the root. Values are at most as deep as a body.
@@ -191,6 +217,11 @@ impl<'v> Deserializer<'v> for ValueAt<'v, '_> {
         visitor.visit_u64(self.whole(u64::MAX)?)
     }
 
+    fn deserialize_f64<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, SchemaMismatch> {
+        let number = self.value.as_f64();
+        visitor.visit_f64(number.ok_or_else(|| self.type_mismatch("number"))?)
+    }
+
     fn deserialize_i64<V: Visitor<'v>>(self, visitor: V) -> Result<V::Value, SchemaMismatch> {
         visitor.visit_i64(self.signed()?)
     }
@@ -286,7 +317,7 @@ impl<'v> Deserializer<'v> for ValueAt<'v, '_> {
 
     serde::forward_to_deserialize_any! {
         <V: Visitor<'v>>
-        i8 i16 i32 i128 u8 u16 u128 f32 f64 char bytes byte_buf unit unit_struct tuple tuple_struct
+        i8 i16 i32 i128 u8 u16 u128 f32 char bytes byte_buf unit unit_struct tuple tuple_struct
     }
 }
 
@@ -412,7 +443,3 @@ impl<'v> VariantAccess<'v> for Variant<'v, '_> {
         self.read(|at| at.map(visitor))
     }
 }
-
-#[cfg(test)]
-#[path = "placed_tests.rs"]
-mod tests;
