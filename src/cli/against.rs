@@ -45,15 +45,36 @@ pub(super) fn run(
     })?;
     let results: SimulatedRuns = results.into_iter().filter_map(Result::transpose).collect();
     // With `--all`, runs that cannot be simulated are skipped; named explicitly, they are errors.
-    let (skipped, results): (SimulatedRuns, SimulatedRuns) =
+    let (steered, results): (SimulatedRuns, SimulatedRuns) =
         results.into_iter().partition(|one| all && was_steered(one));
+    // A workflow that was asked for by its name must be there.
+    let any = all && wanted.workflow.is_none();
+    let (others, results): (SimulatedRuns, SimulatedRuns) = results
+        .into_iter()
+        .partition(|one| any && is_of_another_kit(one));
+    let skipped = SkippedRuns {
+        steered: steered.len(),
+        of_other_kits: others.len(),
+    };
     let code = results.iter().map(code).max().unwrap_or(0);
     if common.json {
-        print_json(&body(&results, skipped.len()))?;
+        print_json(&body(&results, &skipped))?;
     } else {
-        print(&results, skipped.len());
+        print(&results, &skipped);
     }
     Ok(ExitCode::from(code))
+}
+
+/// The runs of the ledger that are not compared, by the reason.
+struct SkippedRuns {
+    /// Branches, and runs that a person changed.
+    steered: usize,
+    /// Of workflows that the kit does not have.
+    of_other_kits: usize,
+}
+
+fn is_of_another_kit(result: &Result<KitComparison, (String, KitComparisonError)>) -> bool {
+    matches!(result, Err((_, KitComparisonError::NoWorkflow(_))))
 }
 
 /// Whether a run is a branch, or a person changed it on the way.
@@ -95,7 +116,7 @@ fn counts(results: &SimulatedRuns) -> (usize, usize, usize) {
     (of(0), of(EXIT_VERDICT), of(EXIT_COULD_NOT_RUN))
 }
 
-fn body(results: &SimulatedRuns, skipped: usize) -> Value {
+fn body(results: &SimulatedRuns, skipped: &SkippedRuns) -> Value {
     let (same, diverged, failed) = counts(results);
     let kinds: BTreeMap<String, Value> = summary(results)
         .into_iter()
@@ -114,13 +135,14 @@ fn body(results: &SimulatedRuns, skipped: usize) -> Value {
             "same": same,
             "diverged": diverged,
             "could_not_run": failed,
-            "skipped": skipped,
+            "skipped": skipped.steered + skipped.of_other_kits,
+            "of_other_kits": skipped.of_other_kits,
             "kinds": kinds,
         },
     })
 }
 
-fn print(results: &SimulatedRuns, skipped: usize) {
+fn print(results: &SimulatedRuns, skipped: &SkippedRuns) {
     for one in results {
         match one {
             Ok(comparison) if comparison.divergences.is_empty() => {}
@@ -158,9 +180,16 @@ fn print(results: &SimulatedRuns, skipped: usize) {
         "{mark}: {}, {same} the same, {diverged} diverged, {failed} could not run",
         text::count(results.len(), "run")
     ));
-    if skipped > 0 {
-        let words = format!("  {skipped} skipped: branches and runs changed by a person");
-        line_dim(&words);
+    for (count, which) in [
+        (skipped.steered, "branches and runs changed by a person"),
+        (
+            skipped.of_other_kits,
+            "runs of workflows that this kit does not have",
+        ),
+    ] {
+        if count > 0 {
+            line_dim(&format!("  {count} skipped: {which}"));
+        }
     }
     for (kind, (count, runs)) in summary(results) {
         line(&format!(

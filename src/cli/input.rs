@@ -1,13 +1,13 @@
 //! The input of a run: the workflow's name and its params.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ktsu_ledger::event::plan::Visibility;
 use serde_json::Value;
 
 use super::Failure;
 use super::files::unreadable;
-use ktsu_codes::nearest;
+use ktsu_codes::{ErrorCode, nearest};
 use ktsu_kit::Kit;
 
 /// The workflow to run: the one named, else the kit's default or only root (decision C3).
@@ -46,13 +46,41 @@ pub(super) fn workflow_of(kit: &Kit, named: Option<&str>) -> Result<String, Fail
 /// The params as JSON: those given, else the kit's default example if the workflow is the one a
 /// plain `ktsu run KIT` runs, else none.
 pub(super) fn input_of(kit: &Kit, workflow: &str, given: Option<&str>) -> Result<String, Failure> {
-    if given.is_none()
-        && kit.default_root() == Some(workflow)
-        && let Some(path) = kit.examples.get("default")
-    {
-        return read(path).and_then(check_input);
+    match example_of(kit, workflow, given) {
+        Some(path) => read(path)
+            .and_then(check_input)
+            .map_err(|failure| failure.about(&named(kit, path))),
+        None => given_input(given),
     }
-    given_input(given)
+}
+
+/// The failure of a run, with the example that its params come from, if it is the params that fail.
+pub(super) fn about_example(
+    failure: Failure,
+    kit: &Kit,
+    workflow: &str,
+    given: Option<&str>,
+) -> Failure {
+    match (failure.problem(), example_of(kit, workflow, given)) {
+        (Some(ErrorCode::InvalidParams), Some(path)) => {
+            let name = named(kit, path);
+            let hint = format!("change {name}, or pass other params: --input JSON");
+            failure.about(&name).or_hint(|| Some(hint))
+        }
+        (_, _) => failure,
+    }
+}
+
+/// The kit's default example, if it is what a run gets its params from.
+fn example_of<'k>(kit: &'k Kit, workflow: &str, given: Option<&str>) -> Option<&'k PathBuf> {
+    let is_meant = given.is_none() && kit.default_root() == Some(workflow);
+    kit.examples.get("default").filter(|_| is_meant)
+}
+
+/// A file of a kit, as seen from its folder.
+fn named(kit: &Kit, path: &Path) -> String {
+    let inside = path.strip_prefix(&kit.root).unwrap_or(path);
+    inside.display().to_string()
 }
 
 /// The params as JSON: those given, else none.

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use super::embedded::{self, EmbeddedRun};
 use super::engine::{ledger_location, load_environment, load_kit_as};
-use super::input::{input_of, with_goal, workflow_of};
+use super::input::{about_example, input_of, with_goal, workflow_of};
 use super::lock::warn_of_drift;
 use super::{Common, Failure, folder};
 
@@ -54,17 +55,15 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     let input = with_goal(&kit, &workflow, input, arguments.goal.as_deref())?;
     let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
     let ledger = (!arguments.ephemeral).then(|| ledger_location(common, environment.as_ref()));
-    embedded::run(
-        common,
-        EmbeddedRun {
-            kit,
-            workflow,
-            input,
-            key: None,
-            no_cache: arguments.no_cache,
-            environment,
-            ledger,
-        },
-    )
-    .await
+    let job = EmbeddedRun {
+        kit: Arc::clone(&kit),
+        workflow: workflow.clone(),
+        input,
+        key: None,
+        no_cache: arguments.no_cache,
+        environment,
+        ledger,
+    };
+    let ended = embedded::run(common, job).await;
+    ended.map_err(|failure| about_example(failure, &kit, &workflow, arguments.input.as_deref()))
 }

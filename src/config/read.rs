@@ -173,6 +173,12 @@ impl<'a> ConfigReader<'a> {
     /// Reports a key that is not known, with a hint.
     pub fn unknown_key(&mut self, key: &YamlKey, what: &str, known: &[&str]) {
         let words = format!("unknown key {:?} in {what}", key.text);
+        let is_of_workflow = what == "output" && known.contains(&"map");
+        let known: Vec<&str> = known
+            .iter()
+            .copied()
+            .filter(|name| !is_of_workflow || *name != "from")
+            .collect();
         let fault = Fault::new(FaultCode::UnknownKey, key.place, words);
         let fault = match (key.text.as_str(), nearest(&key.text, known.iter().copied())) {
             ("consolidation", _) => fault
@@ -186,6 +192,7 @@ impl<'a> ConfigReader<'a> {
                 fault.hint("a failed step always fails the run; use a condition or max_failures")
             }
             (_, Some(near)) => fault.hint(format!("did you mean {near}?")),
+            (_, None) if is_of_workflow => fault.hint("put it under `map:`"),
             (_, None) => fault.hint(format!("known keys: {}", known.join(", "))),
         };
         self.fault(fault);

@@ -116,11 +116,11 @@ pub(super) fn resolve_edges(reader: &mut KitReader<'_>, steps: &mut [StepDraft],
     let mut needs = Vec::with_capacity(steps.len());
     for step in steps.iter() {
         let mut wanted = Vec::new();
-        for (id, place) in wanted_ids(reader, step) {
+        for (id, place, rest) in wanted_ids(reader, step) {
             match steps.iter().position(|other| other.plan.id == id) {
                 Some(position) => wanted.push(position),
                 None if ids.contains(&id) => {}
-                None => unknown_step(reader, &id, place, ids),
+                None => unknown_step(reader, &id, place, ids, &rest),
             }
         }
         wanted.sort_unstable();
@@ -145,15 +145,18 @@ pub(super) fn resolve_edges(reader: &mut KitReader<'_>, steps: &mut [StepDraft],
     }
 }
 
-fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, SourceSpan)> {
+/// The steps that a step names: where, and with what of theirs.
+fn wanted_ids(reader: &mut KitReader<'_>, step: &StepDraft) -> Vec<(String, SourceSpan, String)> {
     let fan_out = match &step.plan.work {
         StepWork::Agent(agent) => agent.for_each.is_some(),
         StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => false,
     };
-    let mut wanted = step.depends_on.clone();
+    let listed = step.depends_on.iter();
+    let listed = listed.map(|(id, place)| (id.clone(), *place, String::new()));
+    let mut wanted: Vec<_> = listed.collect();
     for mention in &step.mentions {
         match &mention.root {
-            Root::Step(id) => wanted.push((id.clone(), mention.place)),
+            Root::Step(id) => wanted.push((id.clone(), mention.place, mention.rest.clone())),
             Root::Item | Root::ItemIndex if !fan_out || mention.usage != NameUsage::Value => {
                 outside(reader, mention.place);
             }
@@ -168,7 +171,13 @@ fn outside(reader: &mut KitReader<'_>, place: SourceSpan) {
     reader.fault(Fault::new(FaultCode::ItemOutsideFanOut, place, words));
 }
 
-fn unknown_step(reader: &mut KitReader<'_>, id: &str, place: SourceSpan, ids: &[String]) {
+fn unknown_step(
+    reader: &mut KitReader<'_>,
+    id: &str,
+    place: SourceSpan,
+    ids: &[String],
+    rest: &str,
+) {
     let fault = Fault::new(
         FaultCode::UnknownStep,
         place,
@@ -178,6 +187,8 @@ fn unknown_step(reader: &mut KitReader<'_>, id: &str, place: SourceSpan, ids: &[
         "true" | "false" => fault.hint(format!(
             "in an expression it is written `{id}`, with backticks"
         )),
+        // As other engines write it.
+        "steps" if !rest.is_empty() => fault.hint(format!("did you mean step{rest}?")),
         _ => fault.suggest_or(
             id,
             ids.iter().map(String::as_str),
@@ -189,7 +200,9 @@ fn unknown_step(reader: &mut KitReader<'_>, id: &str, place: SourceSpan, ids: &[
 pub(super) fn check_output(reader: &mut KitReader<'_>, mentions: &[Mention], ids: &[String]) {
     for mention in mentions {
         match &mention.root {
-            Root::Step(id) if !ids.contains(id) => unknown_step(reader, id, mention.place, ids),
+            Root::Step(id) if !ids.contains(id) => {
+                unknown_step(reader, id, mention.place, ids, &mention.rest);
+            }
             Root::Item | Root::ItemIndex => outside(reader, mention.place),
             Root::Step(_) | Root::Params | Root::Env(_) | Root::Name(_) => {}
         }

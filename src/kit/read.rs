@@ -26,6 +26,8 @@ pub(super) struct Mention {
     pub(super) params: Vec<String>,
     pub(super) place: SourceSpan,
     pub(super) usage: NameUsage,
+    /// What follows the name, as it is written: `.x.y` of `steps.x.y`.
+    pub(super) rest: String,
 }
 
 /// What a name is used for; decides whether it may be a secret or an item.

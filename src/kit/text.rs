@@ -162,6 +162,7 @@ impl KitReader<'_> {
                 params,
                 root: root.clone(),
                 place: self.line_of(expression, node, start, name),
+                rest: following(expression, name).to_owned(),
                 usage,
             };
             let new = match root {
@@ -331,4 +332,16 @@ pub(super) fn may_be_object(kind: &YamlNode) -> bool {
         serde_json::Value::Array(kinds) => kinds.iter().any(|kind| kind == "object"),
         kind => kind == "object",
     }
+}
+
+/// The fields that a name in an expression is followed by.
+fn following<'e>(expression: &'e Expression, name: &str) -> &'e str {
+    let at = expression.offset_of(name).map(|at| at + name.len());
+    let rest = at.and_then(|at| expression.source().get(at..));
+    let rest = rest
+        .filter(|rest| rest.starts_with('.'))
+        .unwrap_or_default();
+    let is_path = |one: char| one.is_alphanumeric() || "_-.".contains(one);
+    let end = rest.find(|one| !is_path(one)).unwrap_or(rest.len());
+    rest.get(..end).unwrap_or_default().trim_end_matches('.')
 }

@@ -126,6 +126,12 @@ impl DecisionRules {
     pub fn runs_workflows_of_commands(self) -> bool {
         self.0 >= 5
     }
+
+    /// Whether the failure of a webhook whose URL is none says so. Under earlier rules it says that
+    /// the environment does not allow the URL.
+    pub fn names_what_is_no_web_address(self) -> bool {
+        self.0 >= 6
+    }
 }
 
 impl DecisionRules {
@@ -207,6 +213,7 @@ mod tests {
             DecisionRules::first_items_have_defaults_of_their_own,
             DecisionRules::filled_params_are_recorded,
             DecisionRules::reserved_fields_are_never_missing,
+            DecisionRules::names_what_is_no_web_address,
         ] {
             assert!(!differs(first));
             assert!(differs(DecisionRules::NEWEST));

@@ -190,6 +190,13 @@ impl StepContext<'_> {
             ("webhook_timeout", None) => {
                 format!("webhook {method} {target} was not answered in time")
             }
+            ("webhook_refused", None) if self.rules().names_what_is_no_web_address() => {
+                self.malformed_url(step).unwrap_or_else(|| {
+                    format!(
+                        "webhook {method} {target} was not sent: the environment does not allow it"
+                    )
+                })
+            }
             ("webhook_refused", None) => {
                 format!("webhook {method} {target} was not sent: the environment does not allow it")
             }
@@ -198,6 +205,16 @@ impl StepContext<'_> {
             ),
             (_, None) => format!("webhook {method} {target} could not be reached"),
         }
+    }
+
+    /// What is wrong with a URL that is none, whatever the environment allows.
+    fn malformed_url(&self, step: &CompiledStep) -> Option<String> {
+        let CompiledWork::Webhook { url, .. } = &step.work else {
+            return None;
+        };
+        let names = WithPlaceholders(&self.names);
+        let rendered = url.render(&names, &|_| false, self.rules()).ok()?;
+        malformed_url(&text_of(&rendered.value, self.rules()))
     }
 
     /// Where a notice goes.
@@ -311,9 +328,62 @@ fn target_of(url: &str) -> String {
     }
 }
 
+/// What is wrong with a text that does not begin as a URL does. At most its host is shown.
+fn malformed_url(text: &str) -> Option<String> {
+    let begins = |scheme: &str| {
+        let start = text.get(..scheme.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(scheme))
+    };
+    // What a secret begins with is not looked at.
+    if begins("http://") || begins("https://") || begins(PLACEHOLDER) {
+        return None;
+    }
+    let (scheme, rest) = match text.split_once("://") {
+        Some((scheme, rest)) => (format!("{scheme}://"), rest),
+        None => (String::new(), text),
+    };
+    let host = rest.split(['/', '?', '#', '\\']).next().unwrap_or_default();
+    let is_host = |one: char| one.is_ascii_alphanumeric() || ".-:[]".contains(one);
+    let shown = match host.chars().all(is_host) && !text.contains(PLACEHOLDER) {
+        true if host.len() < rest.len() => format!("\"{scheme}{host}/…\" "),
+        true => format!("\"{scheme}{host}\" "),
+        // A name and a password, or a secret.
+        false => String::new(),
+    };
+    let why = match scheme.as_str() {
+        "" => "http:// or https:// is missing",
+        _ => "it begins with neither http:// nor https://",
+    };
+    Some(format!("the webhook URL {shown}is not a valid URL ({why})"))
+}
+
 #[cfg(test)]
 mod tests {
-    use super::target_of;
+    use super::{PLACEHOLDER, malformed_url, target_of};
+
+    #[test]
+    fn a_url_without_a_scheme_is_named_as_such_with_its_host_at_most() {
+        for (text, shown, why) in [
+            ("127.0.0.1:99/a?k=v", "\"127.0.0.1:99/…\" ", "is missing"),
+            ("localhost:99", "\"localhost:99\" ", "is missing"),
+            (
+                "hooks.example.com/T0/x",
+                "\"hooks.example.com/…\" ",
+                "is missing",
+            ),
+            ("user:word@h/x", "", "is missing"),
+            (&format!("h-{PLACEHOLDER}/x"), "", "is missing"),
+            ("", "\"\" ", "is missing"),
+            ("ftp://h/x", "\"ftp://h/…\" ", "neither"),
+        ] {
+            let words = malformed_url(text).unwrap();
+            let begins = format!("the webhook URL {shown}is not a valid URL (");
+            assert!(words.starts_with(&begins) && words.contains(why), "{words}");
+        }
+        for text in ["http://h/x", "HTTPS://h", "http://", PLACEHOLDER] {
+            assert_eq!(malformed_url(text), None, "{text}");
+        }
+    }
 
     #[test]
     fn the_target_is_the_host_that_is_called() {

@@ -13,7 +13,7 @@ use super::functions;
 use super::paths::{PathOwner, begins_with_a_field, describe, first, path_of};
 use super::spelling::likely_typo;
 use super::{KindSet, ValueType, transform};
-use crate::expression::{Expression, to_value};
+use crate::expression::{Expression, Root, to_value};
 use ktsu_codes::nearest;
 
 /// The types of the names that an expression of a workflow may mention.
@@ -334,7 +334,57 @@ impl<'e> Inference<'e> {
             return ValueType::any();
         }
         let left = self.walk(data, owner, lhs);
+        if let Ast::Field { offset, name } = rhs
+            && name == "output"
+            && self.is_step(data, lhs)
+            && left.known_field(name).is_none()
+        {
+            self.output_of(&left, lhs, *offset);
+            return ValueType::any();
+        }
         self.walk(InferenceNode::Value(&left), PathOwner::Node(lhs), rhs)
+    }
+
+    /// Whether a syntax names a step, and nothing of its output. Responders have other names.
+    fn is_step(&self, data: InferenceNode<'_>, ast: &Ast) -> bool {
+        let InferenceNode::Root(names) = data else {
+            return false;
+        };
+        let is_known = |name: &str| {
+            let mut roots = self.expression.roots().iter();
+            let is_root = roots.any(|root| matches!(root, Root::Step(id) if id == name));
+            is_root && names.steps.contains_key(name)
+        };
+        match ast {
+            Ast::Field { name, .. } => is_known(name),
+            Ast::Subexpr { lhs, rhs, .. } => {
+                let is_word = matches!(&**lhs, Ast::Field { name, .. } if name == "step");
+                is_word && matches!(&**rhs, Ast::Field { name, .. } if is_known(name))
+            }
+            _ => false,
+        }
+    }
+
+    /// `step.x.output`, as other engines write it: `step.x` is the output itself. Nothing declares
+    /// such a field; where a schema lets others in, one may be there all the same.
+    fn output_of(&mut self, output: &ValueType, step: &'e Ast, offset: usize) {
+        let whose = describe(PathOwner::Node(step));
+        let problem = match output
+            .members()
+            .is_some_and(|members| members.rest.is_none())
+        {
+            true => FindingKind::UnknownField,
+            false => FindingKind::NearlyDeclared,
+        };
+        let message = format!("{whose} is the output itself, and declares no field \"output\"");
+        let source = self.expression.source();
+        let at = self.expression.source_offset(offset) + "output".len();
+        let rest = source.get(at..).unwrap_or_default();
+        let is_path = |one: char| one.is_alphanumeric() || "_-.".contains(one);
+        let end = rest.find(|one| !is_path(one)).unwrap_or(rest.len());
+        let rest = rest.get(..end).unwrap_or_default().trim_end_matches('.');
+        let hint = format!("did you mean {whose}{rest}?");
+        self.found(problem, offset, "output", message, Some(hint));
     }
 
     fn field(

@@ -152,6 +152,46 @@ fn hints_name_what_was_meant() {
 }
 
 #[test]
+fn the_output_of_a_step_is_the_step_whether_or_not_its_schema_is_open() {
+    let names = rows();
+    for (source, problem, meant) in [
+        (
+            "step.read.output.text",
+            FindingKind::UnknownField,
+            "step.read.text",
+        ),
+        (
+            "read.output.text == 'x'",
+            FindingKind::UnknownField,
+            "read.text",
+        ),
+        ("step.read.output", FindingKind::UnknownField, "step.read"),
+        (
+            "step.open.output.deep.er",
+            FindingKind::NearlyDeclared,
+            "step.open.deep.er",
+        ),
+        (
+            "length(open.output.rows)",
+            FindingKind::NearlyDeclared,
+            "open.rows",
+        ),
+    ] {
+        let all = found(source, &names);
+        assert_eq!(all.len(), 1, "{source}: {all:?}");
+        assert_eq!(all[0].problem, problem, "{source}");
+        let hint = format!("did you mean {meant}?");
+        assert_eq!(all[0].hint.as_deref(), Some(hint.as_str()), "{source}");
+    }
+    // Where a schema declares the field, it is meant.
+    let declared = of_output(&json!({"properties": {"output": {"type": "string"}}}));
+    let names = self::names(&[("ask", declared.stripped())]);
+    assert_eq!(problems("step.ask.output", &names), []);
+    // And only of a step: below, it is a field like others.
+    assert_eq!(problems("step.ask.other.output", &names), []);
+}
+
+#[test]
 fn a_name_close_to_a_declared_one_is_found_where_others_may_be() {
     let names = rows();
     assert_eq!(

@@ -95,3 +95,20 @@ fn a_definition_that_no_kit_could_have_is_refused() {
     let refusal = reserved.refusal().unwrap();
     assert!(refusal.contains("ktsu_flags"), "{refusal}");
 }
+
+/// The environment may allow the address: what is wrong is the text.
+#[tokio::test]
+async fn a_webhook_address_without_a_scheme_fails_with_words_that_say_so() {
+    let kit = KitDir::new(&[(
+        "w",
+        "env: [{name: HOOK}]\npipeline: [{id: call, webhook: {url: \"{{ env.HOOK }}/a?k=v\"}}]\n",
+    )]);
+    let lab = Lab::new(&kit, &[("HOOK", "127.0.0.1:99")]).await;
+    let envelope = lab.client.run("w", json!({})).await;
+    let error = &envelope["error"];
+    assert_eq!(error["code"], "webhook_refused", "{envelope}");
+    let words =
+        "the webhook URL \"127.0.0.1:99/…\" is not a valid URL (http:// or https:// is missing)";
+    assert_eq!(error["message"], words);
+    lab.close().await;
+}

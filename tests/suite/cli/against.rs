@@ -303,6 +303,28 @@ fn a_run_that_cannot_be_held_against_a_kit_is_told_apart() {
     desk.ktsu(&["replay", &run, "--against", "nowhere"]).is(2);
 }
 
+/// A ledger may hold runs of several kits.
+#[test]
+fn with_all_runs_of_other_kits_are_skipped_and_counted() {
+    let desk = Desk::new();
+    desk.hello();
+    desk.hello();
+    desk.ktsu(&["run", &kit("intake"), "--quiet"]).is(0);
+    let all = ["replay", "--all", "--against", &kit("intake")];
+    desk.ktsu(&all)
+        .is(0)
+        .says("no divergence: 1 run, 1 the same, 0 diverged, 0 could not run")
+        .says("2 skipped: runs of workflows that this kit does not have");
+    let summary = &desk.ktsu(&[&all[..], &["--json"]].concat()).is(0).json()["summary"];
+    assert_eq!(summary["skipped"], 2, "{summary}");
+    assert_eq!(summary["of_other_kits"], 2, "{summary}");
+    // One that is asked for by its name must be there.
+    let named = [&all[..], &["--workflow", "hello"]].concat();
+    desk.ktsu(&named)
+        .is(2)
+        .says("the kit has no workflow hello");
+}
+
 #[test]
 fn an_invocation_that_the_kit_would_refuse_is_told_at_its_place() {
     let desk = Desk::new();

@@ -35,6 +35,30 @@ fn with_json_there_is_one_document() {
     assert_eq!(envelope["output"]["greeting"], "Hello, world!");
 }
 
+/// An example that no longer fits is no input that somebody has typed.
+#[test]
+fn params_that_come_from_a_stale_example_are_refused_with_its_name() {
+    let desk = Desk::new();
+    let workflow = "kind: workflow\nname: stale\nversion: 1.0.0\nparams: {schema: {type: object, \
+                    required: [word], properties: {word: {type: string}}}}\npipeline: []\n";
+    let kit = desk.write_kit("stale", workflow);
+    let examples = desk.path().join("stale/examples");
+    std::fs::create_dir_all(&examples).unwrap();
+    std::fs::write(examples.join("default.json"), "{\"old\": 1}").unwrap();
+    desk.ktsu(&["run", &kit])
+        .is(2)
+        .warns("examples/default.json: ")
+        .warns("word")
+        .warns("change examples/default.json, or pass other params: --input JSON");
+    // What is typed is not the example's.
+    let said = desk.ktsu(&["run", &kit, "--input", "{}"]);
+    assert!(!said.is(2).err.contains("default.json"), "{said:?}");
+    std::fs::write(examples.join("default.json"), "{\"old\"").unwrap();
+    desk.ktsu(&["run", &kit])
+        .is(2)
+        .warns("examples/default.json: the input is not JSON");
+}
+
 #[test]
 fn the_main_job_runs_with_children_and_webhooks() {
     let said = Desk::new().ktsu(&["run", &kit("intake")]);
