@@ -1,4 +1,5 @@
-//! Lists the tools of a kit's servers outside any run: for `ktsu lock --tools`.
+//! Lists the tools of a kit's servers outside any run: for `ktsu lock --tools` and
+//! `ktsu validate --tools`.
 
 mod server_query;
 
@@ -8,6 +9,7 @@ use axum::http::HeaderName;
 
 use self::server_query::{ServerQuery, resolve_variables, server_query};
 use super::policy;
+use ktsu_codes::nearest;
 use ktsu_egress as egress;
 use ktsu_environment::{Environment, Principals};
 use ktsu_kit::Kit;
@@ -27,6 +29,17 @@ pub struct ListedTools {
     pub digests: ToolDigests,
     /// Those that an agent may call by its allowlist, and that are not offered.
     pub left_out: Vec<ExcludedTool>,
+    /// Entries of allowlists, of the server or of agents, that cover no tool of the server.
+    pub unmatched: Vec<UnmatchedEntry>,
+}
+
+/// An entry of an allowlist that covers no tool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UnmatchedEntry {
+    /// As it is written.
+    pub entry: String,
+    /// The tool that may be meant.
+    pub near: Option<String>,
 }
 
 /// Lists the tools of every tool server of a kit, by the path of the server, or says why that
@@ -53,6 +66,7 @@ pub async fn tools(
             Err(why) => Err(why),
         };
         let listed = listed.map(|mut listed| {
+            listed.unmatched = unmatched(kit, path, server, &listed);
             let permitted = |tool: &str| permitted(kit, path, server, tool);
             listed.digests.retain(|tool, _| permitted(tool));
             listed.left_out.retain(|one| permitted(&one.tool));
@@ -90,9 +104,43 @@ async fn list(client: &egress::Client, asked: &ServerQuery) -> Result<ListedTool
     let listed = ListedTools {
         digests: digests.collect(),
         left_out: session.excluded_tools().to_vec(),
+        unmatched: Vec::new(),
     };
     session.close().await;
     Ok(listed)
+}
+
+/// The entries of the server's list, and of those of agents that use it, that cover none of its
+/// tools. One that covers a tool that is not offered has been answered with the reason.
+fn unmatched(
+    kit: &Kit,
+    path: &str,
+    server: &KitServer,
+    listed: &ListedTools,
+) -> Vec<UnmatchedEntry> {
+    let uses = kit.uses.values().flatten().filter(|one| one.server == path);
+    let of_agents = uses.flat_map(|one| one.allowlist.patterns());
+    let entries: BTreeSet<&str> = server.allowlist.patterns().chain(of_agents).collect();
+    let left_out = listed.left_out.iter().map(|one| one.tool.as_str());
+    let tools: Vec<&str> = listed
+        .digests
+        .keys()
+        .map(String::as_str)
+        .chain(left_out)
+        .collect();
+    let covers = |entry: &str, tool: &str| match entry.strip_suffix('*') {
+        Some(beginning) => tool.starts_with(beginning),
+        None => tool == entry,
+    };
+    let entries = entries.into_iter().filter(|entry| *entry != "*");
+    let matching = |entry: &&str| tools.iter().any(|tool| covers(entry, tool));
+    let unmatched = entries.filter(|entry| !matching(entry));
+    unmatched
+        .map(|entry| UnmatchedEntry {
+            entry: entry.to_owned(),
+            near: nearest(entry.trim_end_matches('*'), tools.iter().copied()).map(str::to_owned),
+        })
+        .collect()
 }
 
 /// Whether an agent of the kit may call a tool; for a server that no agent uses, its own allowlist
@@ -181,6 +229,38 @@ mod tests {
                 "{path} {tool}"
             );
         }
+    }
+
+    #[test]
+    fn entries_that_cover_no_tool_are_found_with_the_tool_that_may_be_meant() {
+        let (_dir, kit) = load();
+        let unmatched = |path: &str, tools: &[&str], left_out: &[&'static str]| {
+            let tools = tools.iter().map(|&name| (name.to_owned(), String::new()));
+            let left_out = left_out.iter().map(|&tool| ExcludedTool {
+                tool: tool.to_owned(),
+                reason: "for the test",
+            });
+            let listed = ListedTools {
+                digests: tools.collect(),
+                left_out: left_out.collect(),
+                unmatched: Vec::new(),
+            };
+            let found = super::unmatched(&kit, path, &kit.servers[path], &listed);
+            let pairs = found.into_iter().map(|one| (one.entry, one.near));
+            pairs.collect::<Vec<_>>()
+        };
+        let (crm, mail) = ("servers/crm.server.yaml", "servers.yaml#mail");
+        let entry =
+            |entry: &str, near: Option<&str>| vec![(entry.to_owned(), near.map(str::to_owned))];
+        assert_eq!(unmatched(crm, &["crm-read", "other"], &[]), []);
+        assert_eq!(unmatched(crm, &["other"], &["crm-read"]), []);
+        assert_eq!(unmatched(crm, &["mail-send"], &[]), entry("crm-*", None));
+        assert_eq!(
+            unmatched(mail, &["raed", "x"], &[]),
+            entry("read", Some("raed"))
+        );
+        // Every tool may be called, and there is none.
+        assert_eq!(unmatched("servers/lone.server.yaml", &[], &[]), []);
     }
 
     #[tokio::test]

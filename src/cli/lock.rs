@@ -1,6 +1,6 @@
 //! `ktsu lock`: locks a kit, or checks it against its lock.
 
-mod tools;
+pub(super) mod tools;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -63,11 +63,11 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
         return Err(tools::removed_servers(&lost, dir));
     }
     let mut retold = Vec::new();
-    let mut left_out = Vec::new();
+    let mut warnings = tools::ToolWarnings::default();
     if arguments.tools {
         let listed = tools::list_tools(&kit, arguments).await?;
         retold = tools::differences(&made, &listed.offered);
-        left_out = listed.left_out;
+        warnings = listed.warnings;
         tools::put(&mut made, listed.offered);
     }
     let drift = before.map(|held| held.drift).unwrap_or_default();
@@ -87,11 +87,12 @@ async fn write(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
             "prices": made.prices,
             "changes": drift,
             "tools": retold,
-            "left_out": left_out,
+            "left_out": warnings.left_out,
+            "unmatched": warnings.unmatched,
         });
         return print_json(&body);
     }
-    warn(&left_out);
+    warn(&warnings);
     for one in &drift {
         note(&format!("  {}", text::line(&one.to_string())));
     }
@@ -135,13 +136,13 @@ fn must_read_back(kit: &Kit, made: &ktsu_ledger::event::lock::Lock) -> Result<()
 
 async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let mut retold = Vec::new();
-    let mut left_out = Vec::new();
+    let mut warnings = tools::ToolWarnings::default();
     let (held, name) = match kit::load(dir) {
         Ok(kit) => {
             if let (true, Some(held)) = (arguments.tools, &kit.lock) {
                 let listed = tools::list_tools(&kit, arguments).await?;
                 retold = tools::differences(&held.lock, &listed.offered);
-                left_out = listed.left_out;
+                warnings = listed.warnings;
             }
             let drift = kit.lock.as_ref().map(|held| held.drift.clone());
             (
@@ -164,12 +165,13 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
             "locked": held.is_ok() && retold.is_empty(),
             "drift": drift,
             "tools": retold,
-            "left_out": left_out,
+            "left_out": warnings.left_out,
+            "unmatched": warnings.unmatched,
             "faults": render::json(faults),
         });
         print_json(&body)?;
     } else {
-        warn(&left_out);
+        warn(&warnings);
         print_drift(
             held.as_ref().err().map(|(faults, _)| faults),
             &retold,
@@ -180,12 +182,12 @@ async fn check(common: &Common, dir: &Path, arguments: &Arguments) -> Result<Exi
     Ok(exit_code(held.is_ok() && retold.is_empty()))
 }
 
-/// Warns about tools that an agent may call but that cannot be offered. A lock would not change
-/// that.
-fn warn(left_out: &[tools::ToolNotOffered]) {
-    for one in left_out {
+/// Warns about tools that an agent may call but that cannot be offered, and about entries of
+/// allowlists that cover no tool. A lock would not change that.
+pub(super) fn warn(warnings: &tools::ToolWarnings) {
+    for words in warnings.words() {
         let warning = painted(WARN, "warning");
-        note(&format!("{warning}: {}", text::line(&one.words())));
+        note(&format!("{warning}: {}", text::line(&words)));
     }
 }
 

@@ -329,7 +329,7 @@ fn dispatch(arguments: Arguments) -> Result<ExitCode, Failure> {
         Command::Run(arguments) => in_runtime(run::run(&common, arguments)),
         Command::Start(arguments) => in_runtime(start::run(&common, arguments)),
         Command::Invoke(arguments) => in_runtime(invoke::run(&common, arguments)),
-        Command::Validate(arguments) => validate::run(&common, &arguments),
+        Command::Validate(arguments) => in_runtime(validate::run(&common, &arguments)),
         Command::Schema(arguments) => schema::run(&common, &arguments),
         Command::Init(arguments) => init::run(&common, &arguments),
         Command::Lock(arguments) => in_runtime(lock::run(&common, &arguments)),

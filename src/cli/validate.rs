@@ -11,6 +11,8 @@ use super::engine::{
     environment_file, environment_of_process, from_here, must_be_file, no_kit, process_environment,
 };
 use super::folder::Folder;
+use super::lock::tools::list_what_answers;
+use super::lock::warn;
 use super::output::{
     BAD, GOOD, exit_code, is_coloured, line, note_dim, note_sheet, painted, print_json, symbols,
 };
@@ -38,10 +40,13 @@ pub(super) struct Arguments {
     /// Refuses a kit that differs from its ktsu.lock.yaml
     #[arg(long)]
     locked: bool,
+    /// Asks the kit's tool servers for their tools, and warns of allowlists that do not match them
+    #[arg(long, conflicts_with = "no_env")]
+    tools: bool,
 }
 
 /// Checks a kit.
-pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
+pub(super) async fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Failure> {
     let dir = arguments.folder.path();
     if !dir.is_dir() {
         return Err(no_kit(&dir));
@@ -58,6 +63,15 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let judged = project::check(&dir, under, &process_environment(), arguments.locked);
     let sound = judged.is_sound();
     let CheckedProject { kit, faults, unset } = judged;
+    let listed = match (&kit, arguments.tools && sound) {
+        (Some(kit), true) => Some(list_what_answers(kit, environment.as_deref()).await?),
+        (_, _) => None,
+    };
+    let (tools, silent) = listed.unwrap_or_default();
+    let silent: Vec<_> = silent
+        .iter()
+        .map(|(path, why)| (path, why.to_string()))
+        .collect();
     let errors = faults.faults.iter();
     let errors = errors.filter(|fault| fault.severity == Severity::Error);
     let error_count = errors.count() + unset.len();
@@ -75,6 +89,11 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
             })).collect::<Vec<_>>(),
             "faults": render::json(&faults),
             "environment": unset,
+            "tools": arguments.tools.then(|| json!({
+                "left_out": tools.warnings.left_out,
+                "unmatched": tools.warnings.unmatched,
+                "unreachable": silent.iter().map(|(path, why)| json!({"path": path, "reason": why})).collect::<Vec<_>>(),
+            })),
             "environment_file": environment.as_ref().map(|path| path.display().to_string()),
         });
         print_json(&body)?;
@@ -97,6 +116,10 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
                 painted(BAD, "error"),
                 text::line(words)
             ));
+        }
+        warn(&tools.warnings);
+        for (path, why) in &silent {
+            note_dim(&format!("  {}: {}", text::line(path), text::line(why)));
         }
         line(&summary(&dir, kit.as_ref(), error_count, all - error_count));
         if !unset.is_empty() {

@@ -96,7 +96,8 @@ impl ToolListingBuilder {
             Ok(tool) => self.tools.push(Arc::new(tool)),
             Err(reason) => {
                 let tool: String = name.chars().take(limits.name_bytes).collect();
-                tracing::warn!(?tool, reason, "tool excluded");
+                // Whether anything may call it is known where there is an allowlist.
+                tracing::debug!(?tool, reason, "tool excluded");
                 self.left_out.push(ExcludedTool { tool, reason });
             }
         }

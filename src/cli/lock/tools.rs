@@ -56,29 +56,79 @@ impl ToolDrift {
 
 /// A tool that an allowlist permits but that is not offered to models.
 #[derive(Debug, Serialize)]
-pub(super) struct ToolNotOffered {
+pub(in crate::cli) struct ToolNotOffered {
     path: String,
     tool: String,
     reason: &'static str,
 }
 
 impl ToolNotOffered {
-    pub(super) fn words(&self) -> String {
+    pub(in crate::cli) fn words(&self) -> String {
         let Self { path, tool, reason } = self;
         format!("{path}: the tool {tool:?} is not offered: {reason}")
     }
 }
 
+/// An entry of an allowlist that covers no tool of its server.
+#[derive(Debug, Serialize)]
+pub(in crate::cli) struct EntryWithoutTool {
+    path: String,
+    entry: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    near: Option<String>,
+}
+
+impl EntryWithoutTool {
+    pub(in crate::cli) fn words(&self) -> String {
+        let Self { path, entry, near } = self;
+        let near = near.as_ref().map(|near| format!(": did you mean {near}?"));
+        let near = near.unwrap_or_default();
+        format!(
+            "{path}: the allowlist entry {entry:?} matches no tool that the server offers{near}"
+        )
+    }
+}
+
+/// What there is to warn of.
+#[derive(Default)]
+pub(in crate::cli) struct ToolWarnings {
+    pub(in crate::cli) left_out: Vec<ToolNotOffered>,
+    pub(in crate::cli) unmatched: Vec<EntryWithoutTool>,
+}
+
+impl ToolWarnings {
+    /// Each in words.
+    pub(in crate::cli) fn words(&self) -> impl Iterator<Item = String> {
+        let left_out = self.left_out.iter().map(ToolNotOffered::words);
+        left_out.chain(self.unmatched.iter().map(EntryWithoutTool::words))
+    }
+}
+
 /// The tools of a kit's servers.
 #[derive(Default)]
-pub(super) struct ServerTools {
+pub(in crate::cli) struct ServerTools {
     pub(super) offered: OfferedTools,
-    pub(super) left_out: Vec<ToolNotOffered>,
+    pub(in crate::cli) warnings: ToolWarnings,
 }
+
+/// A server that did not list its tools, by its path.
+type SilentServer = (String, ListToolsError);
 
 /// Lists the tools of every server. If one fails, nothing is locked.
 pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<ServerTools, Failure> {
-    let environment = load_environment(arguments.env.as_deref(), &kit.root)?;
+    let (tools, silent) = list_what_answers(kit, arguments.env.as_deref()).await?;
+    match silent.is_empty() {
+        true => Ok(tools),
+        false => Err(list_failure(&silent)),
+    }
+}
+
+/// Lists the tools of every server that answers, and names the others.
+pub(in crate::cli) async fn list_what_answers(
+    kit: &Kit,
+    env: Option<&Path>,
+) -> Result<(ServerTools, Vec<SilentServer>), Failure> {
+    let environment = load_environment(env, &kit.root)?;
     let found = servers::tools(kit, environment.as_ref(), &process_environment()).await;
     let found = found.map_err(Failure::could_not_run)?;
     let mut tools = ServerTools::default();
@@ -91,19 +141,22 @@ pub(super) async fn list_tools(kit: &Kit, arguments: &Arguments) -> Result<Serve
                     tool: one.tool,
                     reason: one.reason,
                 });
-                tools.left_out.extend(left_out);
+                tools.warnings.left_out.extend(left_out);
+                let unmatched = listed.unmatched.into_iter().map(|one| EntryWithoutTool {
+                    path: path.clone(),
+                    entry: one.entry,
+                    near: one.near,
+                });
+                tools.warnings.unmatched.extend(unmatched);
                 tools.offered.insert(path, listed.digests);
             }
             Err(why) => silent.push((path, why)),
         }
     }
-    match silent.is_empty() {
-        true => Ok(tools),
-        false => Err(list_failure(&silent)),
-    }
+    Ok((tools, silent))
 }
 
-fn list_failure(silent: &[(String, ListToolsError)]) -> Failure {
+fn list_failure(silent: &[SilentServer]) -> Failure {
     let lines = silent.iter().map(|(path, why)| format!("  {path}: {why}"));
     let lines: Vec<String> = lines.collect();
     let servers = crate::cli::text::count(lines.len(), "server");

@@ -1,6 +1,9 @@
 //! Names of tools: in an allowlist, for a model, and when two servers offer the same name.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::ServerTool;
 
 /// Whether one of these patterns stands for a tool: exact, byte by byte (seed 000, invariant 5).
 pub(super) fn is_covered(patterns: &[String], tool: &str) -> bool {
@@ -10,6 +13,19 @@ pub(super) fn is_covered(patterns: &[String], tool: &str) -> bool {
             Some(beginning) => tool.starts_with(beginning),
             None => pattern == tool,
         })
+}
+
+/// The entries of an allowlist that cover none of the tools that a server offers.
+pub(super) fn unmatched<'l>(
+    patterns: &'l [String],
+    offered: &[Arc<ServerTool>],
+) -> impl Iterator<Item = &'l str> {
+    let is_unmatched = |pattern: &&String| {
+        let covered =
+            |tool: &Arc<ServerTool>| is_covered(std::slice::from_ref(*pattern), &tool.name);
+        *pattern != "*" && !offered.iter().any(covered)
+    };
+    patterns.iter().filter(is_unmatched).map(String::as_str)
 }
 
 /// What stands before the name of a tool that two servers offer (decision A2).

@@ -10,6 +10,7 @@ use tokio::task::{Id, JoinSet};
 use tokio::time::{Instant as Until, timeout};
 
 use super::catalogue::Catalogue;
+use super::names;
 use super::pins::{ToolAgreement, ToolDriftError};
 use super::{McpServer, ToolCallResult, ToolClient, ToolError, ToolErrorCode, ToolSession};
 use ktsu_contract::runtime::ToolServer;
@@ -108,6 +109,14 @@ impl Sessions {
             let session = session.map_err(|error| OpenSessionError::of(&server.name, error))?;
             let offered = session.tools();
             catalogue.add_server(server, &offered)?;
+            for entry in names::unmatched(&server.allowlist, &offered) {
+                let server = &server.name;
+                tracing::warn!(
+                    server,
+                    entry,
+                    "an allowlist entry matches no tool of the server"
+                );
+            }
             let terms = ServerTerms {
                 agreed: ToolAgreement::of(server, &offered),
                 limit: server
