@@ -1,3 +1,4 @@
+mod hints;
 mod invoked;
 mod schemas;
 mod servers;

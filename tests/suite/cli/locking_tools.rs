@@ -159,3 +159,73 @@ async fn a_tool_that_can_only_be_called_as_a_task_is_offered_to_nobody_and_locki
     frames.is(0).says("\"report\"");
     assert!(!frames.out.contains("\"export\""), "{}", frames.out);
 }
+
+/// An entry that covers no tool is a slip, or a tool that is gone; tools that no entry names are
+/// nobody's loss.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn entries_of_allowlists_that_match_no_tool_are_warned_of() {
+    let tools = json!([
+        {"name": "get", "inputSchema": {"type": "object"}},
+        {"name": "put", "inputSchema": {"type": "object"}},
+    ]);
+    let server = ToolServer::scripted(tools, |_| Given::text("it")).await;
+    let desk = desk(&server.url);
+    let listing = |entries: &str| {
+        let uses = "path: ../servers/desk.server.yaml\n";
+        let access = format!("{uses}    access: {{allowlist: {entries}}}\n");
+        let agent = CLERK.replace(uses, &access);
+        desk.write_file("kit/agents/clerk.agent.yaml", &agent);
+    };
+    let variables = [
+        ("DESK_KEY", "key-of-the-desk"),
+        ("REGION", "eu"),
+        ("HOOK", "http://127.0.0.1:9"),
+        ("OTHER_KEY", "another-key"),
+        ("ADA_TOKEN", "token-of-ada"),
+    ];
+    let validates = |flags: &[&str]| {
+        let arguments = [&["validate", "kit", "--tools"], flags].concat();
+        let mut command = desk.command(&arguments);
+        let output = command.envs(variables).output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        assert!(output.status.success(), "{output:?}");
+        (text(output.stdout), text(output.stderr))
+    };
+    listing("[get, putt, 'send-*']");
+    let words = [
+        "warning: servers/desk.server.yaml: the allowlist entry \"putt\" matches no tool that the \
+         server offers: did you mean put?\n",
+        "warning: servers/desk.server.yaml: the allowlist entry \"send-*\" matches no tool that the \
+         server offers\n",
+    ];
+    let (code, _, err) = locks(&desk, &[], &variables);
+    assert_eq!(code, 0, "{err}");
+    let (_, said) = validates(&[]);
+    for words in words {
+        assert!(err.contains(words), "{err}");
+        assert!(said.contains(words), "{said}");
+    }
+    let (json, _) = validates(&["--json"]);
+    let json: Value = serde_json::from_str(&json).unwrap();
+    let entries = [("putt", json!("put")), ("send-*", Value::Null)];
+    for (place, (entry, near)) in entries.into_iter().enumerate() {
+        let found = &json["tools"]["unmatched"][place];
+        assert_eq!((&found["entry"], &found["near"]), (&json!(entry), &near));
+    }
+    // What no entry names gives no warning, and neither does a list that matches.
+    listing("[get]");
+    let (_, said) = validates(&[]);
+    assert!(!said.contains("warning"), "{said}");
+    // A server that does not answer is no fault of the kit.
+    drop(server);
+    let file = "kit/servers/desk.server.yaml";
+    let text = std::fs::read_to_string(desk.path().join(file)).unwrap();
+    let lines = text.lines().map(|line| match line.starts_with("url:") {
+        true => "url: http://127.0.0.1:9/mcp".to_owned(),
+        false => line.to_owned(),
+    });
+    let lines: Vec<String> = lines.collect();
+    desk.write_file(file, &(lines.join("\n") + "\n"));
+    let (_, said) = validates(&[]);
+    assert!(said.contains("servers/desk.server.yaml: "), "{said}");
+}

@@ -1,0 +1,62 @@
+//! Hints for what other engines write, and for keys that are close to ours.
+
+use super::{kit, load};
+
+const AGENT: &str = "name: a\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\n\
+    output: {schema: {type: object}}\n";
+const CLOSED: &str = "name: c\nversion: 1.0.0\nmodel: m\nprompt: {system: s}\n\
+    output: {schema: {type: object, additionalProperties: false, properties: {text: {type: string}}}}\n";
+
+/// What a workflow with two agents, one of an open schema, is told.
+fn told(rest: &str) -> String {
+    let workflow = format!(
+        "kind: workflow\nname: w\nversion: 1.0.0\nenv: [{{name: URL, default: 'http://x'}}]\npipeline:\n  \
+         - {{id: open, agent: agents/a.agent.yaml}}\n  - {{id: shut, agent: agents/c.agent.yaml}}\n{rest}"
+    );
+    let dir = kit(&[
+        ("workflows/w.workflow.yaml", &workflow),
+        ("agents/a.agent.yaml", AGENT),
+        ("agents/c.agent.yaml", CLOSED),
+    ]);
+    match load(dir.path()) {
+        Ok(kit) => kit.warnings.to_string(),
+        Err(faults) => faults.to_string(),
+    }
+}
+
+fn sends(text: &str) -> String {
+    format!("  - {{id: tell, webhook: {{url: '{{{{ env.URL }}}}', body: {{t: '{text}'}}}}}}\n")
+}
+
+#[test]
+fn a_step_as_other_engines_name_it_is_answered_with_the_name_here() {
+    for (text, hint) in [
+        ("{{ steps.shut.text }}", "did you mean step.shut.text?"),
+        ("so {{ steps.open.a.b }}!", "did you mean step.open.a.b?"),
+        (
+            "{{ step.shut.output.text }}",
+            "did you mean step.shut.text?",
+        ),
+        ("{{ step.open.output.a.b }}", "did you mean step.open.a.b?"),
+        ("{{ open.output }}", "did you mean open?"),
+    ] {
+        let told = told(&sends(text));
+        assert!(told.contains(hint), "{text}: {told}");
+    }
+    let output = told("output: {map: {a: '{{ steps.open.x }}'}}\n");
+    assert!(output.contains("did you mean step.open.x?"), "{output}");
+    assert_eq!(told(&sends("{{ step.open.a }}{{ step.shut.text }}")), "");
+}
+
+#[test]
+fn fields_beside_the_map_of_an_output_belong_under_it() {
+    let summary = told("output: {summary: '{{ step.shut.text }}'}\n");
+    assert!(summary.contains("put it under `map:`"), "{summary}");
+    let mistyped = told("output: {mpa: {a: '{{ step.shut.text }}'}}\n");
+    assert!(mistyped.contains("did you mean map?"), "{mistyped}");
+    // `from` does not exist: no hint names it.
+    for key in ["form", "frm", "other"] {
+        let told = told(&format!("output: {{{key}: x}}\n"));
+        assert!(!told.contains("from"), "{told}");
+    }
+}
