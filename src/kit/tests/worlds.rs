@@ -406,3 +406,79 @@ fn a_goal_that_no_world_takes_up_is_an_object_that_responders_may_name() {
         Vec::<String>::new()
     );
 }
+
+/// Responders that go over lists whose items have a `name` and nothing else.
+const ROWS: &str = "\
+kind: world
+name: w
+version: 1.0.0
+params:
+  schema:
+    required: [rows]
+    properties:
+      rows: {type: array, items: {type: object, additionalProperties: false, properties: {name: {}}}}
+objects:
+  alert:
+    schema:
+      type: object
+      required: [rows]
+      properties:
+        rows: {type: array, items: {type: object, additionalProperties: false, properties: {name: {}}}}
+  note: {}
+responders:
+  - name: a
+    on: object.created
+    type: alert
+    for_each: {from: params.rows}
+    emit: [{object: {type: note, data: {text: '{{ item.name }}'}}}]
+  - name: b
+    on: [object.created, object.patched]
+    type: alert
+    for_each: {from: object.data.rows}
+    emit: [{object: {type: note, data: {text: '{{ item.name }}'}}}]
+";
+
+#[test]
+fn a_field_that_items_cannot_have_is_found_in_every_kit_with_the_world() {
+    let workflow = |rest: &str| format!("kind: workflow\nname: v\nversion: 1.0.0\n{rest}");
+    let pipeline = "pipeline: [{id: t, transform: {ops: []}}]\n";
+    let kits = [
+        None,
+        Some(workflow(&format!("visibility: sub-workflow\n{pipeline}"))),
+        Some(workflow(&format!(
+            "params: {{schema: {{type: object}}}}\n{pipeline}"
+        ))),
+    ];
+    for beside in kits {
+        let lines = |world: &str| {
+            let mut files = vec![("worlds/w.world.yaml", world)];
+            files.extend(
+                beside
+                    .as_deref()
+                    .map(|text| ("workflows/v.workflow.yaml", text)),
+            );
+            let loaded = load(kit(&files).path());
+            let faults = loaded.err().map_or_else(Vec::new, |faults| faults.faults);
+            let told = faults.iter().map(|fault| (fault.line, fault.code.text()));
+            told.collect::<Vec<_>>()
+        };
+        assert_eq!(lines(ROWS), [], "{beside:?}");
+        let typo = ROWS.replace("item.name", "item.nmae");
+        assert_eq!(
+            lines(&typo),
+            [(22, "unknown-field"), (27, "unknown-field")],
+            "{beside:?}"
+        );
+    }
+    // What the workflow declares under the same name can be there, too.
+    let other = workflow(&format!(
+        "params: {{schema: {{required: [rows], properties: {{rows: {{type: array, items: {{type: \
+         object, properties: {{nmae: {{}}}}}}}}}}}}}}\n{pipeline}"
+    ));
+    let typo = ROWS.replacen("item.name", "item.nmae", 1);
+    let files = [
+        ("worlds/w.world.yaml", typo.as_str()),
+        ("workflows/v.workflow.yaml", other.as_str()),
+    ];
+    assert!(load(kit(&files).path()).is_ok());
+}

@@ -6,13 +6,14 @@ use std::path::Path;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{SourceSpan, YamlNode, YamlValue};
 use ktsu_ledger::CanonicalJson;
+use ktsu_ledger::event::plan::Visibility;
 use ktsu_workflow::expression::Vocabulary;
 use ktsu_workflow::params::ParamsSchema;
 use ktsu_workflow::template::located;
 use ktsu_workflow::types::infer::NameTypes;
 use ktsu_workflow::types::schema::{of_output, of_params};
 use ktsu_workflow::types::spelling::likely_typo;
-use ktsu_workflow::types::{KindSet, ValueType, find_mismatch};
+use ktsu_workflow::types::{KindSet, Member, Members, ValueType, find_mismatch};
 use ktsu_workflow::world::TriggerKind;
 
 use super::expressions::Expressions;
@@ -30,13 +31,7 @@ pub(super) fn check(
     draft: &WorldDraft,
     root: &YamlNode,
 ) -> Vec<Fault> {
-    // What a run of a workflow is given, its file says; a world says it for a run of its own.
-    let alone = kit.loader.drafts.is_empty();
-    let params = draft.params.as_ref().map(CanonicalJson::to_value);
-    let params = match alone {
-        true => of_params(params.as_ref()),
-        false => ValueType::any(),
-    };
+    let params = params_of(kit, draft);
     let mut file = WorldCheck {
         kit,
         types,
@@ -66,6 +61,39 @@ pub(super) fn check(
         file.responder(responder, false);
     }
     file.expressions.reader.into_faults()
+}
+
+/// What a run that loads the world is given. A world says it for runs of its own; a workflow that is
+/// run says it for its runs, where params of the same name can be what it declares.
+fn params_of(kit: &KitTypes<'_>, draft: &WorldDraft) -> ValueType {
+    let own = draft.params.as_ref().map(CanonicalJson::to_value);
+    let own = of_params(own.as_ref());
+    let mut runs = Vec::new();
+    for (path, draft) in &kit.loader.drafts {
+        let Some(draft) = draft else {
+            return ValueType::any();
+        };
+        if draft.plan.visibility == Visibility::Root {
+            runs.extend(kit.params.get(path.as_str()));
+        }
+    }
+    if runs.is_empty() {
+        return own;
+    }
+    let Some(members) = own.members() else {
+        return ValueType::any();
+    };
+    let named = members.named.iter().map(|(name, member)| {
+        let declared = runs.iter().filter_map(|params| params.known_field(name));
+        let value = ValueType::union(declared.cloned().chain([member.value.clone()]));
+        let value = value.or_null();
+        let always = false;
+        (name.clone(), Member { value, always })
+    });
+    ValueType::object(Members {
+        named: named.collect(),
+        rest: Some(ValueType::any()),
+    })
 }
 
 struct WorldCheck<'a> {
@@ -169,9 +197,10 @@ impl WorldCheck<'_> {
                 TriggerKind::Every | TriggerKind::Step | TriggerKind::Posted
             )
         });
-        let mixed = kinds.windows(2).any(|pair| pair.first() != pair.last());
         for name in kinds.iter().flat_map(|kind| kind.names()) {
-            let known = match (open || mixed, *name) {
+            // What some of them lack can be anything, absent included.
+            let of_all = kinds.iter().all(|kind| kind.names().contains(name));
+            let known = match (open || !of_all, *name) {
                 (true, _) => KnownName::any(),
                 (false, "object") => self.types.object_of(&types),
                 (false, "patch") => KnownName::of(self.types.patch_of(&types)),
