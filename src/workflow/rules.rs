@@ -132,6 +132,12 @@ impl DecisionRules {
     pub fn names_what_is_no_web_address(self) -> bool {
         self.0 >= 6
     }
+
+    /// Whether webhooks of what a responder runs are sent only where both sides say `execute`, as for
+    /// every other child (decision S7). Under earlier rules one of the two was enough.
+    pub fn all_sides_agree(self) -> bool {
+        self.0 >= 6
+    }
 }
 
 impl DecisionRules {

@@ -1,11 +1,12 @@
 //! Runs whose responders ask models and have workflows do something.
 
+use ktsu_ledger::Frame;
 use ktsu_ledger::event::{AgentEvent, LostReason, Purpose};
 use ktsu_projections::world::activity::is_world_frame;
 use serde_json::{Value, json};
 
 use super::admit::report::{ReportAdmission, report};
-use super::driven_tests::{Driven, Say, output};
+use super::driven_tests::{Driven, Say, data, output};
 use super::plans_tests::{agent, merge, plan, transform, workflow};
 
 /// A goal becomes a topic, about which a model is asked. What it says is put into the topic.
@@ -367,6 +368,32 @@ fn a_workflow_runs_inline_for_a_responder_which_reacts_to_its_output() {
     );
     assert_eq!(run.kinds().last().unwrap(), "run.completed");
     run.holds_together();
+}
+
+#[test]
+fn webhooks_of_what_a_responder_runs_are_sent_where_both_sides_say_execute() {
+    let sends = |rules: u32, own: &str, child: &str| {
+        let mut dig = workflow("dig", json!([]));
+        dig["webhooks"] = json!(child);
+        let mut digs = running(json!({}));
+        digs["work"]["run"]["webhooks"] = json!(own);
+        let mut plan = plan(json!({"main": workflow("main", json!([])), "dig": dig}));
+        plan["worlds"] = json!({"worlds/w.world.yaml": world(json!([digs]), json!({}))});
+        let run = Driven::invoke_under(rules, plan, json!({"goal": "tides", "x": [1]}));
+        run.holds_together();
+        let opens = |frame: &&Frame| frame.scope.starts_with('@');
+        let opened = run.frames.iter().find(opens).map(data).unwrap();
+        opened["webhooks"] == json!("execute")
+    };
+    for (own, child, either, both) in [
+        ("execute", "execute", true, true),
+        ("execute", "suppress", true, false),
+        ("suppress", "execute", true, false),
+        ("suppress", "suppress", false, false),
+    ] {
+        assert_eq!(sends(5, own, child), either, "{own} {child}");
+        assert_eq!(sends(6, own, child), both, "{own} {child}");
+    }
 }
 
 #[test]

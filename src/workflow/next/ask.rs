@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use ktsu_ledger::event::plan::ChildPlan;
 use ktsu_ledger::event::plan::world::{AskPlan, ResponderWork};
-use ktsu_ledger::event::plan::{ChildPlan, Webhooks};
 use ktsu_ledger::event::{
     FinishReason, OutputChecked, ReservedEvaluated, ResponderFailed, RunEvent, RunStarted,
     StepEvent, StepInput, WorkerDispatched, WorkerEvent, WorldEvent,
@@ -14,6 +14,7 @@ use ktsu_projections::run::{AgentTask, RunState, TaskAction, TaskPhase};
 use ktsu_projections::world::{TaskContext, Trigger, TriggerSubject};
 use serde_json::Value;
 
+use super::child::{Opener, child_webhooks};
 use super::names::computed;
 use super::task::TaskSpec;
 use super::task_end::AgentEnd;
@@ -67,9 +68,10 @@ pub(super) fn announce(
             let given = (workflow.as_str(), params, filled.as_slice());
             match child_params(definition, given, (task, DecisionRules::of(state))) {
                 Ok(input) => {
+                    let (plan, root) = child_plan(definition, task).zip(state.scope(0))?;
                     let started = RunStarted {
                         input,
-                        webhooks: Some(webhooks(definition, state, task)),
+                        webhooks: Some(child_webhooks(state, root, plan, Opener::Responder)),
                         plan: Some(workflow),
                     };
                     let event = Event::Run(RunEvent::Started(started));
@@ -128,19 +130,6 @@ fn child_params(
         (place, computed(vec![from], value))
     });
     Ok(given.collect())
-}
-
-/// Whether webhooks of the workflow are sent: both sides have to agree (seed 000, invariant 31).
-fn webhooks(definition: &Definition, state: &RunState, task: &TaskContext) -> Webhooks {
-    let plan = child_plan(definition, task);
-    let own = plan.is_some_and(|plan| plan.webhooks == Webhooks::Execute);
-    let root = state.scope(0).is_some_and(|root| root.webhooks);
-    let child = plan.and_then(|plan| state.outline().workflow(&plan.workflow));
-    let agrees = own || child.is_some_and(|child| child.sends_webhooks());
-    match root && agrees {
-        true => Webhooks::Execute,
-        false => Webhooks::Suppress,
-    }
 }
 
 fn child_plan<'d>(definition: &'d Definition, task: &TaskContext) -> Option<&'d ChildPlan> {

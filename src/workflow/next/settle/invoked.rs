@@ -4,12 +4,13 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::Event;
-use ktsu_ledger::event::plan::{AgentPlan, InvokePlan, Webhooks};
+use ktsu_ledger::event::plan::{AgentPlan, InvokePlan};
 use ktsu_ledger::event::{CommandCompleted, RunEvent, RunStarted, StepEvent, StepInput};
 use ktsu_projections::run::AgentTask;
 use ktsu_projections::run::invoked::{InvokeDue, InvokedChildren, InvokedPath};
 use serde_json::Value;
 
+use super::super::child::{Opener, child_webhooks};
 use super::super::names::computed;
 use super::super::{StepContext, StepDecision};
 use super::MAX_CAUSES;
@@ -53,17 +54,16 @@ impl StepDecision<'_> {
     ) -> Option<()> {
         let command = invoked.current()?;
         let declared = plan.may_invoke.get(&command.target)?;
-        let child = self.state.outline().workflow(&declared.child.workflow);
-        let sends = self.scope.webhooks
-            && declared.child.webhooks == Webhooks::Execute
-            && child.is_some_and(|child| child.sends_webhooks());
+        let (state, around) = (self.state, self.scope);
         let event = RunEvent::Started(RunStarted {
             input: self.invoked_params(declared, invoked)?,
             plan: Some(declared.child.workflow.clone()),
-            webhooks: Some(match sends {
-                true => Webhooks::Execute,
-                false => Webhooks::Suppress,
-            }),
+            webhooks: Some(child_webhooks(
+                state,
+                around,
+                &declared.child,
+                Opener::Command,
+            )),
         });
         let path = InvokedPath {
             scope: self.at.scope.path.clone(),
