@@ -320,7 +320,7 @@ impl CallState {
     }
 
     /// The call on its way.
-    fn sent(&self) -> Option<&SentCall> {
+    pub fn sent(&self) -> Option<&SentCall> {
         if let Self::Sent(sending) = self {
             return Some(sending);
         }

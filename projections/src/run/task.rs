@@ -14,6 +14,7 @@ use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
 
 use super::calls::{ForcedFailure, RequestedCalls};
+use super::commanded::ModelCommands;
 use super::invoked::InvokedChildren;
 use super::recorded_results::TaskResults;
 use super::reply_cache::{CachedReply, RequestKey};
@@ -62,6 +63,8 @@ pub struct AgentTask {
     pub commands: u32,
     /// What those commands run, if they run anything.
     pub invoked: Option<Box<InvokedChildren>>,
+    /// What its model commanded by tools and was accepted.
+    pub commanded: ModelCommands,
     /// Reports of this attempt, in order.
     pub reports: Vec<AcceptedReport>,
     /// What the item gave, once it is settled.
@@ -459,6 +462,9 @@ impl AgentTask {
             AgentEvent::BudgetExhausted(_) => {}
             AgentEvent::ToolReturned(returned) => {
                 self.context_digests.insert(seq, result_digest(returned));
+                if let Some(calls) = &self.calls {
+                    self.commanded.returned(calls, returned);
+                }
                 if let (Some(record), Some(at)) = (&mut self.recorded_results, &returned.recorded) {
                     record.mark_used(at);
                 }

@@ -2,7 +2,9 @@
 //! carried out later: its runtime puts what was accepted into the outcome of the step.
 
 use ktsu_ledger::event::plan::AgentPlan;
-use ktsu_workflow::commands::{OutcomeCommand, read_commands};
+use ktsu_projections::run::calls::{RequestedCall, RequestedCalls};
+use ktsu_projections::run::commanded::ModelCommands;
+use ktsu_workflow::commands::{MAX_OUTCOME_COMMANDS, OutcomeCommand, read_commands};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::permitted;
 use ktsu_workflow::rules::DecisionRules;
@@ -65,6 +67,28 @@ pub(super) struct CommandJudge<'a> {
 }
 
 impl CommandJudge<'_> {
+    /// Whether the command of a call on its way may stand in the outcome, after those that come
+    /// before it.
+    pub(super) fn noted_call(
+        &self,
+        accepted: &ModelCommands,
+        calls: &RequestedCalls,
+        call: &RequestedCall,
+    ) -> CallResult {
+        let judged = |call: &RequestedCall| {
+            let sending = call.state.sent();
+            let tool = sending.map_or("", |sending| sending.tool.as_str());
+            self.noted(tool, &call.arguments.to_value())
+        };
+        let before = accepted.before(calls, call, |one| judged(one).is_ok());
+        if before.is_some_and(|before| before >= MAX_OUTCOME_COMMANDS) {
+            return Err(format!(
+                "the outcome has {MAX_OUTCOME_COMMANDS} commands already, and may have no more"
+            ));
+        }
+        judged(call)
+    }
+
     /// Whether a command may stand in the outcome.
     pub(super) fn noted(&self, tool: &str, arguments: &Value) -> CallResult {
         let mut command = json!({"type": tool});

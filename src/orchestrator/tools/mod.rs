@@ -288,7 +288,7 @@ pub(super) fn find(
                 plan,
                 rules: DecisionRules::of(state),
             };
-            CallInput::Known(judge.noted(&sending.tool, &arguments))
+            CallInput::Known(judge.noted_call(&held.commanded, calls, wanted))
         }
         BuiltinServer::Kv => {
             let spec = task_spec(definition, state, &Memo::default(), scope, step, task.item)?;

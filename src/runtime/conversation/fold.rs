@@ -106,10 +106,9 @@ impl Conversation {
         let text = result::text(&result.content, result.structured.as_ref());
         self.requests.returned(seq, id, text, result.is_error);
         let target = target.filter(|target| target.server == COMMANDS_SERVER && !result.is_error);
-        if let Some(command) = target.and_then(|target| command(&target.tool, arguments))
-            && !self.commands.contains(&command)
-        {
-            self.commands.push(command);
+        if let Some(target) = target {
+            let place = (result.response, result.call);
+            self.commands.accept(place, &target.tool, arguments);
         }
         if let Some(results) = round.results() {
             self.rounds.push((round.response, results));
@@ -167,11 +166,4 @@ impl Conversation {
             }
         }
     }
-}
-
-/// A call of a tool of [`COMMANDS_SERVER`], as the command that it gives.
-fn command(tool: &str, arguments: &Value) -> Option<Value> {
-    let mut command = arguments.as_object()?.clone();
-    command.insert("type".to_owned(), Value::from(tool));
-    Some(Value::Object(command))
 }

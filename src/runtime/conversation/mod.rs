@@ -17,6 +17,7 @@
 //! reply. `turn` and `due` decide the next `action`; `end` defines how a task ends.
 
 mod action;
+mod commanded;
 mod due;
 mod end;
 mod fold;
@@ -27,6 +28,7 @@ mod turn;
 
 use serde_json::Value;
 
+use self::commanded::ModelCommands;
 use self::requests::{RequestHistory, read, text};
 use self::round::ToolRound;
 use super::prompt::AgentPrompt;
@@ -57,8 +59,8 @@ pub(super) struct Conversation {
     begun: bool,
     /// The end that is due once no call is under way.
     over: Option<Finished>,
-    /// What the model commanded and the server took, each once: part of the outcome.
-    commands: Vec<Value>,
+    /// What the model commanded: part of the outcome.
+    commands: ModelCommands,
     stage: ConversationStage,
 }
 
@@ -101,7 +103,7 @@ impl Conversation {
             base: None,
             begun: false,
             over: None,
-            commands: Vec::new(),
+            commands: ModelCommands::default(),
             stage: ConversationStage::Turn,
         };
         for event in history {
@@ -269,7 +271,7 @@ impl Conversation {
     /// The end with an output and what the model commanded besides it.
     fn completed(&self, output: &Value) -> Finished {
         let mut finished = end::completed(output);
-        finished.outcome.commands.clone_from(&self.commands);
+        finished.outcome.commands = self.commands.in_order();
         finished
     }
 

@@ -58,6 +58,47 @@ fn judges(call: &Call) -> Said {
 }
 
 #[tokio::test]
+async fn the_sixty_fifth_command_is_refused_to_the_model_at_once_and_the_others_have_their_order() {
+    let model = Model::scripted(|call| {
+        let emits = |from: u64| {
+            let emits: Vec<_> = (from..from + 40)
+                .map(|n| emit("claim.judged", json!(n)))
+                .collect();
+            Said::calls(&emits)
+        };
+        match call.turn() {
+            0 => emits(0),
+            // The first of them are said again.
+            1 => emits(38),
+            _ => Said::json(&json!({"verdict": "true"})),
+        }
+    })
+    .await;
+    let (kit, text) = kit(&model, "http://127.0.0.1:9/");
+    let lab = Lab::in_environment(LedgerPlace::Memory, &kit, &text, &[SECRET, KEY]).await;
+    let envelope = lab.client.run("judged", json!({"claim": "a"})).await;
+    assert_eq!(envelope["status"], "complete", "{envelope}");
+    let run = envelope["run_id"].as_str().unwrap().to_owned();
+    let frames = lab.client.frames_by_id(std::slice::from_ref(&run)).await;
+    let of = |kind: &'static str| frames.values().filter(move |one| one["type"] == kind);
+    let refused = of("tool.returned").filter(|one| one["data"]["is_error"] == true);
+    let words: Vec<&Value> = refused
+        .map(|one| &one["data"]["content"][0]["text"])
+        .collect();
+    let expected = json!("the outcome has 64 commands already, and may have no more");
+    assert_eq!(words, vec![&expected; 14]);
+    assert_eq!(of("command.requested").count(), 64);
+    let finished = of("agent.finished").next().unwrap();
+    let commands = finished["data"]["outcome"]["commands"].as_array().unwrap();
+    let payloads: Vec<u64> = commands
+        .iter()
+        .map(|one| one["payload"].as_u64().unwrap())
+        .collect();
+    assert_eq!(payloads, (0..64).collect::<Vec<_>>());
+    lab.close().await;
+}
+
+#[tokio::test]
 async fn a_model_emits_what_its_agent_declares_once_its_output_is_accepted() {
     let sink = Sink::new().await;
     let model = Model::scripted(judges).await;
