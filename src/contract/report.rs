@@ -1,6 +1,6 @@
 //! Runtime → orchestrator: `POST …/report`, `POST …/complete`, `POST /heartbeat`.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
@@ -266,11 +266,19 @@ pub struct TaskOutcome {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output: Option<Value>,
     /// Audit events `{type, payload?}`, kept as they are.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_none",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub events: Vec<Value>,
     /// Commands ([`COMMANDS_SERVER`] is how a model gives them). One that the agent's file does not
     /// declare fails the step.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_none",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub commands: Vec<Value>,
     /// Why there is no output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -278,6 +286,11 @@ pub struct TaskOutcome {
     /// The text that could not be used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub raw_output: Option<String>,
+}
+
+/// A list for which null is none.
+fn null_is_none<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Value>, D::Error> {
+    Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
 /// A structured failure.
@@ -340,10 +353,18 @@ pub struct TaskCompletion {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pending_approval: Option<Value>,
     /// As in [`TaskOutcome`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_none",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub events: Vec<Value>,
     /// As in [`TaskOutcome`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        deserialize_with = "null_is_none",
+        skip_serializing_if = "Vec::is_empty"
+    )]
     pub commands: Vec<Value>,
 }
 

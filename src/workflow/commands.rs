@@ -7,9 +7,14 @@
 //! Reading says what is well formed. What is carried out, and what an agent may command, is decided
 //! by whoever settles the outcome.
 
+mod reading;
+
 use ktsu_ledger::topic::is_topic;
+use ktsu_schema::message_at;
 use serde::Deserialize;
 use serde_json::Value;
+
+use crate::rules::DecisionRules;
 
 /// The most commands of an outcome.
 pub const MAX_OUTCOME_COMMANDS: usize = 64;
@@ -93,8 +98,8 @@ impl OutcomeCommand {
         matches!(self, Self::Review { .. } | Self::Suspend { .. })
     }
 
-    /// The first member that is empty, or not what it should be.
-    fn malformed(&self) -> Option<String> {
+    /// The first member that is empty, or not what it should be, and why.
+    fn malformed(&self) -> Option<(&'static str, String)> {
         let (name, text) = match self {
             Self::Invoke { step, .. } | Self::Fanout { step, .. } => ("step", step),
             Self::Suspend {
@@ -105,14 +110,14 @@ impl OutcomeCommand {
             Self::Emit { topic, .. } => {
                 let words = "its topic has white space, a comma or `*`, or is too long";
                 return match topic.is_empty() {
-                    true => Some("its topic is empty".to_owned()),
-                    false => (!is_topic(topic)).then(|| words.to_owned()),
+                    true => Some(("topic", "its topic is empty".to_owned())),
+                    false => (!is_topic(topic)).then(|| ("topic", words.to_owned())),
                 };
             }
         };
         text.trim()
             .is_empty()
-            .then(|| format!("its {name} is empty"))
+            .then(|| (name, format!("its {name} is empty")))
     }
 }
 
@@ -153,21 +158,33 @@ pub struct LlmTrace {
     pub output: Option<Value>,
 }
 
-/// Reads the commands of an outcome.
+/// Reads the commands of an outcome. Null is none.
 ///
 /// # Errors
 /// In words, what the first place is that is not well formed, or why they do not go together.
-pub fn read_commands(commands: Option<&Value>) -> Result<Vec<OutcomeCommand>, String> {
-    let list = list(commands, "commands", MAX_OUTCOME_COMMANDS)?;
+pub fn read_commands(
+    commands: Option<&Value>,
+    rules: DecisionRules,
+) -> Result<Vec<OutcomeCommand>, String> {
+    let list = list(commands, "commands", MAX_OUTCOME_COMMANDS, rules)?;
     let mut all: Vec<OutcomeCommand> = Vec::with_capacity(list.len());
     for (at, value) in list.iter().enumerate() {
-        let wrong = |why: String| format!("command {at}: {why}");
-        let command = OutcomeCommand::deserialize(value).map_err(|why| wrong(why.to_string()))?;
-        if let Some(why) = command.malformed() {
-            return Err(wrong(why));
+        let wrong = |member: &str, why: String| match rules.says_where_outcomes_are_malformed() {
+            true => message_at(&why, &format!("/commands/{at}{member}")),
+            false => format!("command {at}: {why}"),
+        };
+        let command = match rules.says_where_outcomes_are_malformed() {
+            true => reading::command(value, format!("/commands/{at}"))?,
+            // Recorded runs have the words of a library.
+            false => {
+                OutcomeCommand::deserialize(value).map_err(|why| wrong("", why.to_string()))?
+            }
+        };
+        if let Some((member, why)) = command.malformed() {
+            return Err(wrong(&format!("/{member}"), why));
         }
         if all.contains(&command) {
-            return Err(wrong("it is the same as one before it".to_owned()));
+            return Err(wrong("", "it is the same as one before it".to_owned()));
         }
         all.push(command);
     }
@@ -177,26 +194,48 @@ pub fn read_commands(commands: Option<&Value>) -> Result<Vec<OutcomeCommand>, St
     }
 }
 
-/// Reads the events of an outcome.
+/// Reads the events of an outcome. Null is none.
 ///
 /// # Errors
 /// In words, what the first place is that is not well formed.
-pub fn read_events(events: Option<&Value>) -> Result<Vec<OutcomeEvent>, String> {
-    let list = list(events, "events", MAX_OUTCOME_EVENTS)?;
+pub fn read_events(
+    events: Option<&Value>,
+    rules: DecisionRules,
+) -> Result<Vec<OutcomeEvent>, String> {
+    let list = list(events, "events", MAX_OUTCOME_EVENTS, rules)?;
+    let placed = rules.says_where_outcomes_are_malformed();
     let read = |(at, value): (usize, &Value)| {
-        let event = OutcomeEvent::deserialize(value).map_err(|why| format!("event {at}: {why}"))?;
+        let event = match placed {
+            true => reading::event(value, format!("/events/{at}"))?,
+            // Recorded runs have the words of a library.
+            false => {
+                OutcomeEvent::deserialize(value).map_err(|why| format!("event {at}: {why}"))?
+            }
+        };
         let chars = event.kind.chars().count();
         let right = (1..=MAX_EVENT_TYPE_CHARS).contains(&chars)
             && !event.kind.chars().any(char::is_control);
-        match right {
-            true => Ok(event),
-            false => Err(format!("event {at}: its type is empty or too long")),
+        match (right, placed) {
+            (true, _) => Ok(event),
+            (false, false) => Err(format!("event {at}: its type is empty or too long")),
+            (false, true) => {
+                let words = format!(
+                    "the type of an event has 1 to {MAX_EVENT_TYPE_CHARS} characters, none of \
+                     which controls anything"
+                );
+                Err(message_at(&words, &format!("/events/{at}/type")))
+            }
         }
     };
     list.iter().enumerate().map(read).collect()
 }
 
-fn list<'a>(value: Option<&'a Value>, name: &str, most: usize) -> Result<&'a [Value], String> {
+fn list<'a>(
+    value: Option<&'a Value>,
+    name: &str,
+    most: usize,
+    rules: DecisionRules,
+) -> Result<&'a [Value], String> {
     match value {
         None | Some(Value::Null) => Ok(&[]),
         Some(Value::Array(list)) if list.len() <= most => Ok(list),
@@ -204,6 +243,10 @@ fn list<'a>(value: Option<&'a Value>, name: &str, most: usize) -> Result<&'a [Va
             "the outcome has {} {name}, and may have {most}",
             list.len()
         )),
+        Some(other) if rules.says_where_outcomes_are_malformed() => {
+            let words = format!("expected an array, got {}", reading::kind_of(other));
+            Err(message_at(&words, &format!("/{name}")))
+        }
         Some(_) => Err(format!("the {name} of the outcome are no list")),
     }
 }
@@ -214,8 +257,101 @@ mod tests {
 
     use super::*;
 
+    const NOW: DecisionRules = DecisionRules::NEWEST;
+
+    fn before() -> DecisionRules {
+        DecisionRules::from_recorded(5).unwrap()
+    }
+
     fn wrong(commands: Value) -> String {
-        read_commands(Some(&commands)).unwrap_err()
+        read_commands(Some(&commands), NOW).unwrap_err()
+    }
+
+    #[test]
+    fn what_is_malformed_is_said_in_our_words_with_its_place() {
+        let review = |at: &str| json!({"type": "review", "reason": at});
+        for (command, words) in [
+            (
+                json!("x"),
+                "a command is an object, and not a string at /commands/1",
+            ),
+            (
+                json!({"topic": "a"}),
+                "a command has no member \"type\" at /commands/1",
+            ),
+            (
+                json!({"type": 1}),
+                "expected a string, got a number at /commands/1/type",
+            ),
+            (
+                json!({"type": "exec"}),
+                "there is no command \"exec\", only invoke, fanout, review, suspend or emit at \
+                 /commands/1/type",
+            ),
+            (
+                json!({"type": "emit", "topic": "a"}),
+                "emit has no member \"payload\" at /commands/1",
+            ),
+            (
+                json!({"type": "emit", "topic": "a", "payload": 1, "t/o": 2}),
+                "emit has no such member; it has type, topic, payload at /commands/1/t~1o",
+            ),
+            (
+                json!({"type": "emit", "topic": "", "payload": 1}),
+                "its topic is empty at /commands/1/topic",
+            ),
+            (
+                json!({"type": "fanout", "step": "a", "inputs": {}}),
+                "expected an array, got an object at /commands/1/inputs",
+            ),
+            (
+                json!({"type": "suspend", "reason": "r", "checkpoint": 1, "resumeStep": " "}),
+                "its resumeStep is empty at /commands/1/resumeStep",
+            ),
+            (
+                review("r"),
+                "it is the same as one before it at /commands/1",
+            ),
+        ] {
+            assert_eq!(wrong(json!([review("r"), command])), words);
+        }
+        assert_eq!(
+            wrong(json!("x")),
+            "expected an array, got a string at /commands"
+        );
+        let event = |event: Value| read_events(Some(&json!([event])), NOW).unwrap_err();
+        for (given, words) in [
+            (
+                json!(1),
+                "an event is an object, and not a number at /events/0",
+            ),
+            (
+                json!({"type": ""}),
+                "the type of an event has 1 to 128 characters, none of which \
+                 controls anything at /events/0/type",
+            ),
+            (
+                json!({"type": "a", "at": 1}),
+                "an event has no such member; it has type, payload, llmTrace at /events/0/at",
+            ),
+            (
+                json!({"type": "a", "llmTrace": {"model": "m"}}),
+                "llmTrace has no member \"promptTokens\" at /events/0/llmTrace",
+            ),
+        ] {
+            assert_eq!(event(given), words);
+        }
+        assert_eq!(read_commands(Some(&Value::Null), NOW), Ok(Vec::new()));
+        assert_eq!(read_events(Some(&Value::Null), NOW), Ok(Vec::new()));
+    }
+
+    #[test]
+    fn runs_of_earlier_rules_keep_their_words() {
+        let exec = json!([{"type": "exec"}]);
+        let why = read_commands(Some(&exec), before()).unwrap_err();
+        assert!(why.starts_with("command 0: unknown variant"), "{why}");
+        let why = read_commands(Some(&json!(1)), before()).unwrap_err();
+        assert_eq!(why, "the commands of the outcome are no list");
     }
 
     #[test]
@@ -226,12 +362,12 @@ mod tests {
             {"type": "suspend", "reason": "waits", "checkpoint": {}, "resumeStep": "go"},
             {"type": "emit", "topic": "claim.verified", "payload": null},
         ]);
-        let read = read_commands(Some(&commands)).unwrap();
+        let read = read_commands(Some(&commands), NOW).unwrap();
         let names: Vec<_> = read.iter().map(OutcomeCommand::name).collect();
         assert_eq!(names, ["invoke", "fanout", "suspend", "emit"]);
         let review = json!([{"type": "review", "reason": "r"}]);
-        assert!(read_commands(Some(&review)).unwrap()[0].is_blocking());
-        assert_eq!(read_commands(None), Ok(Vec::new()));
+        assert!(read_commands(Some(&review), NOW).unwrap()[0].is_blocking());
+        assert_eq!(read_commands(None, NOW), Ok(Vec::new()));
     }
 
     #[test]
@@ -253,12 +389,12 @@ mod tests {
             json!({"type": "suspend", "reason": "r", "checkpoint": 1, "resumeStep": ""}),
         ] {
             let why = wrong(json!([command]));
-            assert!(why.starts_with("command 0: "), "{command}: {why}");
+            assert!(why.contains(" at /commands/0"), "{command}: {why}");
+            assert!(read_commands(Some(&json!([command])), before()).is_err());
         }
-        assert_eq!(wrong(json!({})), "the commands of the outcome are no list");
         let emit = |at: usize| json!({"type": "emit", "topic": "a", "payload": at});
         let many = |count: usize| Value::from((0..count).map(emit).collect::<Vec<_>>());
-        assert!(read_commands(Some(&many(MAX_OUTCOME_COMMANDS))).is_ok());
+        assert!(read_commands(Some(&many(MAX_OUTCOME_COMMANDS)), NOW).is_ok());
         assert!(wrong(many(MAX_OUTCOME_COMMANDS + 1)).contains("may have 64"));
     }
 
@@ -266,7 +402,7 @@ mod tests {
     fn siblings_are_not_identical_and_one_of_them_blocks_at_most() {
         let emit = json!({"type": "emit", "topic": "a", "payload": {"b": 1}});
         let why = wrong(json!([emit, emit]));
-        assert_eq!(why, "command 1: it is the same as one before it");
+        assert_eq!(why, "it is the same as one before it at /commands/1");
         let why = wrong(json!([
             {"type": "review", "reason": "r"},
             {"type": "suspend", "reason": "s", "checkpoint": {}},
@@ -280,7 +416,7 @@ mod tests {
             "inputHash": "a", "outputHash": "b"});
         let events = json!([{"type": "claims_extracted", "payload": {"count": 2}},
             {"type": "asked", "llmTrace": trace}]);
-        let read = read_events(Some(&events)).unwrap();
+        let read = read_events(Some(&events), NOW).unwrap();
         assert_eq!(read[1].llm_trace.as_ref().unwrap().completion_tokens, 2);
         for event in [
             json!({}),
@@ -288,9 +424,10 @@ mod tests {
             json!({"type": "a", "at": 1}),
             json!({"type": "a", "llmTrace": {"model": "m"}}),
         ] {
-            assert!(read_events(Some(&json!([event]))).is_err(), "{event}");
+            assert!(read_events(Some(&json!([event])), NOW).is_err(), "{event}");
+            assert!(read_events(Some(&json!([event])), before()).is_err());
         }
         let many = vec![json!({"type": "a"}); MAX_OUTCOME_EVENTS + 1];
-        assert!(read_events(Some(&Value::from(many))).is_err());
+        assert!(read_events(Some(&Value::from(many)), NOW).is_err());
     }
 }

@@ -4,6 +4,7 @@ use ktsu_ledger::topic::TopicPattern;
 use serde_json::Value;
 
 use crate::commands::{OutcomeCommand, read_commands, read_events};
+use crate::rules::DecisionRules;
 
 /// The longest error code that is taken from a runtime.
 const MAX_CODE: usize = 64;
@@ -38,12 +39,13 @@ pub(crate) struct OutcomeExtras {
 /// Its events or commands are not well formed, not permitted, or such as nothing carries out.
 pub(crate) fn extras(
     outcome: &Value,
+    rules: DecisionRules,
     emits: Option<&TopicPattern>,
     invokes: impl Fn(&OutcomeCommand) -> Result<(), OutcomeRefusal>,
 ) -> Result<OutcomeExtras, OutcomeRefusal> {
     let malformed = |words: String| refused(outcome, "outcome_invalid", words);
-    let events = read_events(outcome.get("events")).map_err(malformed)?;
-    let read = read_commands(outcome.get("commands")).map_err(malformed)?;
+    let events = read_events(outcome.get("events"), rules).map_err(malformed)?;
+    let read = read_commands(outcome.get("commands"), rules).map_err(malformed)?;
     for command in &read {
         match command {
             OutcomeCommand::Emit { topic, .. } => {
@@ -62,6 +64,15 @@ pub(crate) fn extras(
         events: events.into_iter().map(|event| event.kind).collect(),
         commands: read,
     })
+}
+
+/// What an outcome has beside its output that was judged before its commands were recorded.
+pub(crate) fn recorded_extras(outcome: &Value, rules: DecisionRules) -> OutcomeExtras {
+    let events = read_events(outcome.get("events"), rules).unwrap_or_default();
+    OutcomeExtras {
+        events: events.into_iter().map(|event| event.kind).collect(),
+        commands: read_commands(outcome.get("commands"), rules).unwrap_or_default(),
+    }
 }
 
 /// Why an outcome fails that has commands which nothing carries out.

@@ -10,9 +10,12 @@
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::RunState;
+use ktsu_projections::run::command_order::{CommandOrder, CommandPhase};
 use ktsu_schema::message_at;
 
 use crate::airlock::SchemaViolation;
+use crate::commands::OutcomeCommand;
+use crate::expression::InvokedMention;
 
 /// The newest decision rules. Raised whenever the same inputs would lead to other frames.
 ///
@@ -131,6 +134,26 @@ impl DecisionRules {
     /// the environment does not allow the URL.
     pub fn names_what_is_no_web_address(self) -> bool {
         self.0 >= 6
+    }
+
+    /// Whether what is malformed in an outcome is named by its place, in words of ktsu. Under earlier
+    /// rules a library said it.
+    pub fn says_where_outcomes_are_malformed(self) -> bool {
+        self.0 >= 6
+    }
+
+    /// In which order commands get their frames. From rules 6 on, what an outcome tells is recorded
+    /// with the end of its step, after everything that it runs (decision W5).
+    pub fn order(self, commands: &[OutcomeCommand]) -> CommandOrder {
+        let phases = commands.iter().map(|one| CommandPhase::of(one.name()));
+        CommandOrder::new(phases, self.0)
+    }
+
+    /// Whether an expression finds `ktsu_invoked` of a step, whose commands ran `some` workflows and
+    /// whose output it sees. Under earlier rules it does where there are some and it is named by a
+    /// path (decision W5).
+    pub fn has_invoked(self, some: bool, mention: InvokedMention) -> bool {
+        self.0 >= 6 || (some && mention == InvokedMention::Path)
     }
 
     /// Whether webhooks of what a responder runs are sent only where both sides say `execute`, as for

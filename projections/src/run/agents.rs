@@ -6,6 +6,7 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::{AgentPlan, StepWork};
 use ktsu_ledger::event::{AgentEvent, ItemEvent, Reference, StepCompleted, WorkerEvent};
 
+use super::command_order::CommandOrder;
 use super::task::{AgentTask, Hint, TaskPhase, output_without_reserved_fields};
 use super::{
     AnnouncedEffect, ItemEnd, RunState, StepAddress, StepStatus, StoredOutput, TaskAction, Tasks,
@@ -113,9 +114,13 @@ impl RunState {
             let mut named = servers.filter(|server| server.name == called.server);
             stateful = named.any(|server| server.stateful);
         }
+        let rules = self.rules();
         let Some(task) = self.task_mut(scope, at, event.item()) else {
             return;
         };
+        if let AgentEvent::Finished(finished) = event {
+            task.order = CommandOrder::of_outcome(&finished.outcome, rules);
+        }
         let open = task.open_call.clone();
         let hint = Hint { reflects, stateful };
         task.apply(frame.seq, frame.at, event, hint);

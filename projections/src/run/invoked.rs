@@ -39,6 +39,8 @@ pub struct InvokedChildren {
     pub(super) outcome: Arc<Value>,
     /// Where that is.
     pub(super) finished: u64,
+    /// How many commands have frames before the first child begins.
+    pub(super) requests: u32,
     pub(super) commands: Vec<InvokeCommand>,
     pub(super) children: Vec<InvokedChild>,
     /// How many commands are completed.
@@ -89,7 +91,7 @@ pub enum InvokeDue {
 impl InvokedChildren {
     /// What is due, where so many commands have frames.
     pub fn due(&self, requested: u32) -> InvokeDue {
-        if (requested as usize) < self.outcome.as_array().map_or(0, Vec::len) {
+        if requested < self.requests {
             return InvokeDue::Request;
         }
         let Some(command) = self.current() else {

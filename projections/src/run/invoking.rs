@@ -7,6 +7,7 @@ use ktsu_ledger::Frame;
 use ktsu_ledger::event::{CommandCompleted, Reference, RunStarted, StepCommand, StepInput};
 use serde_json::Value;
 
+use super::command_order::CommandPhase;
 use super::invoked::{
     InvokeCommand, InvokeDue, InvokedAs, InvokedChild, InvokedChildren, InvokedPath, gives,
 };
@@ -31,11 +32,28 @@ impl AgentTask {
         self.invoke_due().is_none_or(|due| due == InvokeDue::End)
     }
 
-    /// Whether the next of its commands may have a frame: none has run anything.
-    pub(super) fn may_command(&self) -> bool {
-        self.invoked
-            .as_ref()
-            .is_none_or(|invoked| !invoked.has_begun())
+    /// Whether the next of its events may have a note: before every command, or, where commands have
+    /// phases, once all that runs has ended.
+    pub(super) fn may_note(&self) -> bool {
+        match self.order.is_phased() {
+            true => self.commands == self.order.first() && self.has_invoked_all(),
+            false => self.commands == 0,
+        }
+    }
+
+    /// Whether a command is the next one, and its phase has come.
+    pub(super) fn may_command(&self, command: &StepCommand) -> bool {
+        let phase = CommandPhase::of_kind(command.kind);
+        if self.order.get(self.commands) != Some((phase, command.index)) {
+            return false;
+        }
+        match self.commands < self.order.first() {
+            true => {
+                let begun = |invoked: &InvokedChildren| invoked.has_begun();
+                !self.invoked.as_deref().is_some_and(begun)
+            }
+            false => self.has_invoked_all(),
+        }
     }
 
     /// Whether a command is completed.
@@ -147,6 +165,7 @@ impl RunState {
             let finished = *seq;
             task.invoked = Some(Box::new(InvokedChildren {
                 outcome: Arc::clone(&commands),
+                requests: task.order.first(),
                 finished,
                 commands: Vec::new(),
                 children: Vec::new(),

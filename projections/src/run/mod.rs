@@ -12,6 +12,7 @@ mod agents;
 mod announced;
 mod apply;
 pub mod calls;
+pub mod command_order;
 pub mod commanded;
 mod interventions;
 pub mod invoked;

@@ -14,6 +14,7 @@ use ktsu_ledger::{CanonicalJson, Hash, Timestamp};
 use serde_json::json;
 
 use super::calls::{ForcedFailure, RequestedCalls};
+use super::command_order::CommandOrder;
 use super::commanded::ModelCommands;
 use super::invoked::InvokedChildren;
 use super::recorded_results::TaskResults;
@@ -57,6 +58,8 @@ pub struct AgentTask {
     pub evaluated: usize,
     /// The air-lock's verdict.
     pub checked: Option<bool>,
+    /// In which order the commands of its outcome get their frames.
+    pub order: CommandOrder,
     /// How many events of its outcome have their notes.
     pub notes: u32,
     /// How many commands of its outcome have their frames.

@@ -4,8 +4,9 @@ use ktsu_ledger::event::EnvValue;
 use serde_json::Value;
 
 use super::story::TracedRun;
-use ktsu_workflow::expression::provenance::{FramePointer, Tracked};
-use ktsu_workflow::expression::{EvaluatedValue, NameLookup, Root, from_value};
+use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked};
+use ktsu_workflow::expression::{EvaluatedValue, InvokedMention, NameLookup, Root, from_value};
+use ktsu_workflow::rules::DecisionRules;
 
 /// The names of a scope, and of one item in it.
 pub(super) struct ScopeNames<'s> {
@@ -37,9 +38,13 @@ impl NameLookup<Tracked> for ScopeNames<'_> {
         }
     }
 
-    fn invoked(&self, id: &str) -> Option<Tracked> {
-        let step = self.story.state().scope(self.scope)?.shape.position(id)?;
-        self.story.invoked_outputs(self.scope, step)
+    fn invoked(&self, id: &str, mention: InvokedMention) -> Option<Tracked> {
+        let state = self.story.state();
+        let step = state.scope(self.scope)?.shape.position(id)?;
+        let outputs = self.story.invoked_outputs(self.scope, step);
+        let found = DecisionRules::of(state).has_invoked(outputs.is_some(), mention);
+        let none = || Tracked::list(Vec::new(), Provenance::default());
+        found.then(|| outputs.unwrap_or_else(none))
     }
 }
 

@@ -3,7 +3,8 @@
 //! `params.x`, `env.NAME`, `output.x`, `error.code`; `step.ID.field` or `ID.field` for a step's
 //! output, `step.ID.output.field` and `step.ID.status` for members of the step; `call/inner.field`
 //! and `call/params.x` inside an inline child; `read.2.field` in the result of an item;
-//! `judge.ktsu_invoked[1].said` in the output of what its commands ran. Elements are `[3]` or `.3`, odd names `["a.b"]`.
+//! `judge.ktsu_invoked[1].said` and `judge.invoked[1].output.said` in the output of what its commands
+//! ran. Elements are `[3]` or `.3`, odd names `["a.b"]`.
 
 use super::story::TracedRun;
 use ktsu_projections::step_name::path_in;
@@ -66,20 +67,8 @@ impl FieldPath {
         let envelope = story.envelope(&scope);
         let envelope = envelope.ok_or_else(|| not_found(path, names_of(story, within)))?;
         let position = story.state().step_at(&scope, name).map(|(_, step)| step);
-        if let Some(position) = position
-            && let [member, at, below @ ..] = rest
-            && member == INVOKED
-            && let Some(child) = invoked_path(story, &scope, position, at)
-        {
-            let below: String = below.iter().map(|one| pointer_of(one)).collect();
-            let pointer = format!("/output{below}");
-            let envelope = story.envelope(&child);
-            if envelope.is_some_and(|envelope| envelope.find(&pointer).is_some()) {
-                return Ok(Self {
-                    scope: child,
-                    pointer,
-                });
-            }
+        if let Some(found) = position.and_then(|step| in_invoked(story, &scope, step, rest)) {
+            return Ok(found);
         }
         let found = match position {
             Some(position) => in_step(&envelope, position, rest),
@@ -99,6 +88,32 @@ impl FieldPath {
             }
         }
     }
+}
+
+/// In what the commands of a step ran: `ktsu_invoked[1].said` as expressions name it, or
+/// `invoked[1].output.said` and `invoked[1].status` as the envelope does.
+fn in_invoked(
+    story: &TracedRun<'_>,
+    scope: &str,
+    position: u32,
+    rest: &[String],
+) -> Option<FieldPath> {
+    let [member, at, below @ ..] = rest else {
+        return None;
+    };
+    let before = match member.as_str() {
+        INVOKED => "/output",
+        "invoked" if !below.is_empty() => "",
+        _ => return None,
+    };
+    let child = invoked_path(story, scope, position, at)?;
+    let below: String = below.iter().map(|one| pointer_of(one)).collect();
+    let pointer = format!("{before}{below}");
+    story.envelope(&child)?.find(&pointer)?;
+    Some(FieldPath {
+        scope: child,
+        pointer,
+    })
 }
 
 /// The path of the child that `ktsu_invoked[at]` of a step names.

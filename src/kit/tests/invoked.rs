@@ -97,7 +97,14 @@ fn a_kit_keeps_what_the_agent_of_a_step_may_invoke() {
 #[test]
 fn what_commands_ran_has_the_type_of_what_the_workflows_give() {
     let with = |path: &str| MAIN.replace("ktsu_invoked[1].said", path);
-    for path in ["ktsu_invoked", "ktsu_invoked[0]", "ok"] {
+    for path in [
+        "ktsu_invoked",
+        "ktsu_invoked[0]",
+        "ktsu_invoked[*].said",
+        "ktsu_invoked[-1].said",
+        "{n: ktsu_invoked[0].said, ok: ok}",
+        "ok",
+    ] {
         let dir = files(&with(path), VERIFY);
         assert_eq!(
             load(dir.path()).err().map(|faults| faults.to_string()),
@@ -106,6 +113,9 @@ fn what_commands_ran_has_the_type_of_what_the_workflows_give() {
     }
     for (path, code) in [
         ("ktsu_invoked[0].sad", "unknown-field"),
+        ("ktsu_invoked[*].sad", "unknown-field"),
+        ("ktsu_invoked[-1].sad", "unknown-field"),
+        ("{n: ktsu_invoked[0].sad}", "unknown-field"),
         ("ktsu_invoke", "unknown-field"),
         ("ktsu_invoked.said", "type-mismatch"),
     ] {

@@ -125,8 +125,7 @@ impl WorkflowTypes<'_> {
             StepWork::Webhook(_) => with_markers(output.clone(), skips, true),
             StepWork::Agent(agent) if !agent.may_invoke.is_empty() => {
                 let outputs = self.invoked(position);
-                let seen = step::with_invoked(output.clone(), outputs);
-                with_markers(seen, skips, false)
+                step::with_invoked(with_markers(output.clone(), skips, false), outputs)
             }
             StepWork::Agent(_) | StepWork::Transform(_) | StepWork::Workflow(_) => {
                 with_markers(output.clone(), skips, false)

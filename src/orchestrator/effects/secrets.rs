@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::Shared;
 use ktsu_secret::Secret;
-use ktsu_workflow::expression::{NameLookup, Root, from_value};
+use ktsu_workflow::expression::{InvokedMention, NameLookup, Root, from_value};
 use ktsu_workflow::next::{Memo, ScopedNames};
 
 /// The names of a scope, and the values of the secrets its run declares.
@@ -79,5 +79,9 @@ impl NameLookup for SecretValues<'_> {
             }
             other => self.names.get(other),
         }
+    }
+
+    fn invoked(&self, id: &str, mention: InvokedMention) -> Option<Rcvar> {
+        self.names.invoked(id, mention)
     }
 }

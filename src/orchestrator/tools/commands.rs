@@ -96,7 +96,13 @@ impl CommandJudge<'_> {
             let members = arguments.iter().filter(|(name, _)| *name != "type");
             command.extend(members.map(|(name, value)| (name.clone(), value.clone())));
         }
-        for command in read_commands(Some(&json!([command])))? {
+        let read = read_commands(Some(&json!([command])), DecisionRules::NEWEST);
+        // The place is one in the arguments.
+        let read = read.map_err(|why| {
+            let why = why.replace(" at /commands/0/", " at /");
+            why.trim_end_matches(" at /commands/0").to_owned()
+        });
+        for command in read? {
             self.judge(&command)?;
         }
         Ok(json!({"accepted": true}))
@@ -217,7 +223,7 @@ mod tests {
             (
                 "review",
                 json!({"type": "emit", "topic": "claim.seen", "payload": 1}),
-                "unknown field",
+                "review has no such member; it has type, reason, payload at /topic",
             ),
         ] {
             let refused = noted(tool, arguments).unwrap_err();

@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::driven_tests::Driven;
+use crate::driven_tests::{Driven, data};
+use crate::next::task_spec;
 use crate::plans_tests::{agent, merge, plan, workflow};
 
 /// A run whose step `a` may invoke `verify`, which has an agent step `v`.
@@ -64,6 +65,87 @@ fn a_fanout_runs_a_workflow_for_each_input_and_its_step_ends_with_the_last() {
     run.holds_together();
 }
 
+/// What `b` gets of a run whose step `a` ran three workflows, or none.
+fn seen(rules: u32, ran: bool, template: Value) -> Value {
+    let after = agent("b", json!([0]), "plain", json!({"params": {"x": template}}));
+    let mut run = Driven::invoke_under(rules, run_plan(json!({}), &[after]), json!({}));
+    match ran {
+        true => {
+            run.completes_with("a", fanout(&["p", "q", "r"]), Default::default());
+            for (child, said) in [(0, "P"), (1, "Q"), (2, "R")] {
+                run.finishes(&format!("a/verify.{child}/v"), json!({"said": said}));
+            }
+        }
+        false => run.finishes("a", json!({"ok": true})),
+    }
+    let spec = task_spec(&run.definition, &run.state, &run.memo, 0, 1, None).unwrap();
+    let given: Value = serde_json::from_str(&spec.user).unwrap();
+    run.finishes("b", json!({}));
+    run.holds_together();
+    given["x"].clone()
+}
+
+#[test]
+fn what_commands_ran_is_an_array_to_every_expression() {
+    for (path, ran, none) in [
+        (
+            "step.a.ktsu_invoked[*].said",
+            json!(["P", "Q", "R"]),
+            json!([]),
+        ),
+        ("a.ktsu_invoked[].said", json!(["P", "Q", "R"]), json!([])),
+        ("step.a.ktsu_invoked[1:].said", json!(["Q", "R"]), json!([])),
+        ("step.a.ktsu_invoked[-1].said", json!("R"), Value::Null),
+        (
+            "step.a.ktsu_invoked[?said == 'Q'].said",
+            json!(["Q"]),
+            json!([]),
+        ),
+        (
+            "step.a.ktsu_invoked.[[0].said, [2].said]",
+            json!(["P", "R"]),
+            json!([null, null]),
+        ),
+        (
+            "step.a.{n: length(ktsu_invoked), ok: ok}",
+            json!({"n": 3, "ok": true}),
+            json!({"n": 0, "ok": true}),
+        ),
+        ("[step.a][].ktsu_invoked[-1].said", json!(["R"]), json!([])),
+        ("step.a.ktsu_invoked | [0].said", json!("P"), Value::Null),
+        ("length(step.a.ktsu_invoked)", json!(3), json!(0)),
+        (
+            "step.a.ktsu_invoked",
+            json!([{"said": "P"}, {"said": "Q"}, {"said": "R"}]),
+            json!([]),
+        ),
+    ] {
+        let template = json!(format!("{{{{ {path} }}}}"));
+        assert_eq!(seen(6, true, template.clone()), ran, "{path}");
+        assert_eq!(seen(6, false, template), none, "{path}");
+    }
+    let under_5 = |path: &str| seen(5, true, json!(format!("{{{{ {path} }}}}")));
+    assert_eq!(under_5("step.a.ktsu_invoked[*].said"), Value::Null);
+    assert_eq!(under_5("step.a.ktsu_invoked[-1].said"), Value::Null);
+}
+
+#[test]
+fn an_expression_that_takes_a_step_as_it_is_gets_its_output_alone() {
+    let both = json!({"a": "{{ step.a }}", "n": "{{ length(step.a.ktsu_invoked) }}"});
+    assert_eq!(seen(6, true, both), json!({"a": {"ok": true}, "n": 3}));
+}
+
+#[test]
+fn a_fan_out_over_what_commands_ran_has_no_items_where_nothing_ran() {
+    let each = json!({"from": "step.a.ktsu_invoked", "concurrency": 0, "max_failures": 0});
+    let params = json!({"for_each": each, "params": {"x": "{{ item.said }}"}});
+    let mut run = run(json!({}), &[agent("f", json!([0]), "plain", params)]);
+    run.finishes("a", json!({"ok": true}));
+    assert_eq!(run.step("f")["output"], json!({"results": []}));
+    assert_eq!(run.envelope()["status"], "complete");
+    run.holds_together();
+}
+
 #[test]
 fn an_empty_fanout_and_several_commands_run_in_their_order() {
     let mut run = run(json!({}), &[]);
@@ -74,6 +156,125 @@ fn an_empty_fanout_and_several_commands_run_in_their_order() {
     run.finishes("a/verify.0/v", json!({"said": 1}));
     assert_eq!(run.envelope()["status"], "complete");
     run.holds_together();
+}
+
+/// An outcome that tells before it runs something.
+fn tells_and_runs() -> Value {
+    let one = |claim: &str| json!({"type": "invoke", "step": "verify", "input": {"claim": claim}});
+    let emit = |n: u64| json!({"type": "emit", "topic": "t", "payload": n});
+    json!({"output": {"ok": true}, "events": [{"type": "looked"}],
+        "commands": [emit(0), one("p"), emit(2), one("q")]})
+}
+
+/// A run whose step `a` emits and invokes, under these rules.
+fn telling(rules: u32) -> Driven {
+    let mut plan = run_plan(json!({}), &[]);
+    plan["agents"]["plain"]["commands"] = json!({"emit": ["t"], "invoke": ["verify"]});
+    Driven::invoke_under(rules, plan, json!({}))
+}
+
+/// What became of the outcome of `a`: types of frames, with the place of a command.
+fn told(run: &Driven) -> Vec<String> {
+    let shown = run.frames.iter().filter_map(|frame| {
+        let data = data(frame);
+        let own = frame.scope.is_empty() && data["step"] == "a";
+        match frame.event.kind() {
+            "command.requested" | "command.completed" if own => {
+                Some(format!("{} {}", frame.event.kind(), data["index"]))
+            }
+            "note" | "step.completed" if own => Some(frame.event.kind().to_owned()),
+            "run.started" | "run.completed" if !frame.scope.is_empty() => {
+                Some(format!("{} {}", frame.event.kind(), frame.scope))
+            }
+            _ => None,
+        }
+    });
+    shown.collect()
+}
+
+#[test]
+fn an_outcome_counts_as_a_whole_and_tells_after_its_last_child() {
+    let mut run = telling(6);
+    run.completes_with("a", tells_and_runs(), Default::default());
+    run.finishes("a/verify.0/v", json!({}));
+    let before = run.frames.len();
+    run.finishes("a/verify.1/v", json!({}));
+    assert_eq!(
+        told(&run),
+        [
+            "command.requested 1",
+            "command.requested 3",
+            "run.started a/verify.0",
+            "run.completed a/verify.0",
+            "command.completed 1",
+            "run.started a/verify.1",
+            "run.completed a/verify.1",
+            "command.completed 3",
+            "note",
+            "command.requested 0",
+            "command.requested 2",
+            "step.completed",
+        ]
+    );
+    let last: Vec<&str> = run.frames[before..]
+        .iter()
+        .map(|one| one.event.kind())
+        .collect();
+    let end = [
+        "note",
+        "command.requested",
+        "command.requested",
+        "step.completed",
+    ];
+    assert!(last.windows(4).any(|frames| frames == end), "{last:?}");
+    run.holds_together();
+    let mut run = telling(5);
+    run.completes_with("a", tells_and_runs(), Default::default());
+    assert_eq!(
+        told(&run)[..3],
+        ["note", "command.requested 0", "command.requested 1"]
+    );
+    run.finishes("a/verify.0/v", json!({}));
+    run.finishes("a/verify.1/v", json!({}));
+    run.holds_together();
+}
+
+#[test]
+fn a_step_whose_child_fails_tells_nothing() {
+    let mut run = telling(6);
+    run.completes_with("a", tells_and_runs(), Default::default());
+    run.errs("a/verify.0/v", "agent_failed", "no");
+    assert_eq!(run.step("a")["error"]["code"], "invoke_failed");
+    let told = told(&run);
+    assert_eq!(told[..2], ["command.requested 1", "command.requested 3"]);
+    assert!(
+        !told
+            .iter()
+            .any(|one| one == "note" || one == "command.requested 0"),
+        "{told:?}"
+    );
+    run.holds_together();
+}
+
+#[test]
+fn a_recompute_records_every_command_and_runs_none() {
+    let mut run = telling(6);
+    run.completes_with("a", tells_and_runs(), Default::default());
+    run.finishes("a/verify.0/v", json!({}));
+    run.finishes("a/verify.1/v", json!({}));
+    let mut again = run.recompute();
+    again.completes_with("a.0", tells_and_runs(), Default::default());
+    assert_eq!(
+        told(&again),
+        [
+            "command.requested 1",
+            "command.requested 3",
+            "note",
+            "command.requested 0",
+            "command.requested 2",
+            "step.completed",
+        ]
+    );
 }
 
 #[test]

@@ -5,13 +5,13 @@
     reason = "a path has two kinds of nodes, anything else makes it none"
 )]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jmespath::ast::Ast;
 
 use super::error::ExpressionError;
 use super::functions::Signature;
-use super::names::{INVOKED, ParamNames, Root, Vocabulary};
+use super::names::{INVOKED, InvokedMention, ParamNames, Root, Vocabulary};
 use super::negated::NegatedPath;
 use super::value::measure;
 
@@ -55,8 +55,12 @@ const MAX_SLICE_STEP: i32 = 1 << 20;
 pub(super) struct Analysis<'j> {
     pub(super) roots: BTreeSet<Root>,
     pub(super) params: ParamNames,
-    /// The steps of which it mentions what their commands ran.
-    pub(super) invoked: BTreeSet<String>,
+    /// The steps of which it mentions what their commands ran, and how.
+    pub(super) invoked: BTreeMap<String, InvokedMention>,
+    /// The step whose value the current node is looked up in.
+    within: Option<String>,
+    /// Whether it mentions that of a value which may be that of any step.
+    invoked_of_any: bool,
     vocabulary: Vocabulary,
     depth: usize,
     /// What is said of a negated path, by the places of the `!` and of the dot.
@@ -72,12 +76,22 @@ pub(super) fn analyze<'j>(
     let mut judged = Analysis {
         roots: BTreeSet::new(),
         params: ParamNames::default(),
-        invoked: BTreeSet::new(),
+        invoked: BTreeMap::new(),
+        within: None,
+        invoked_of_any: false,
         vocabulary,
         depth: 0,
         negated,
     };
     judged.node(ast, scope)?;
+    if judged.invoked_of_any {
+        for root in &judged.roots {
+            if let Root::Step(id) = root {
+                let entry = judged.invoked.entry(id.clone());
+                entry.or_insert(InvokedMention::Within);
+            }
+        }
+    }
     Ok(judged)
 }
 
@@ -156,7 +170,7 @@ impl Analysis<'_> {
             }
             Ast::Projection { lhs, rhs, .. } => {
                 self.node(lhs, scope)?;
-                self.node(rhs, NodeScope::Element)
+                self.node_within(rhs, None)
             }
             Ast::MultiList { elements, .. } => elements
                 .iter()
@@ -169,6 +183,13 @@ impl Analysis<'_> {
 
     fn name(&mut self, offset: usize, name: &str, scope: NodeScope) -> Result<(), ExpressionError> {
         let root = match (scope, name) {
+            (NodeScope::Element, INVOKED) => {
+                match self.within.clone() {
+                    Some(id) => drop(self.invoked.entry(id).or_insert(InvokedMention::Within)),
+                    None => self.invoked_of_any = true,
+                }
+                return Ok(());
+            }
             (NodeScope::Element, _) | (NodeScope::Root, "null") => return Ok(()),
             (NodeScope::Steps, id) => Root::Step(id.to_owned()),
             (NodeScope::Env, name) => Root::Env(name.to_owned()),
@@ -211,7 +232,7 @@ impl Analysis<'_> {
         if scope == NodeScope::Root
             && let Some(id) = path_of(lhs, rhs).and_then(|path| invoked_step(path, self.vocabulary))
         {
-            self.invoked.insert(id);
+            self.invoked.insert(id, InvokedMention::Path);
         }
         if scope == NodeScope::Root
             && let Ast::Field { name, .. } = lhs
@@ -233,7 +254,28 @@ impl Analysis<'_> {
             }
         }
         self.node(lhs, scope)?;
-        self.node(rhs, NodeScope::Element)
+        let step = match (lhs, scope) {
+            (Ast::Field { name, .. }, NodeScope::Steps) => Some(name.clone()),
+            (_, NodeScope::Root) => self.step_of(lhs),
+            (_, NodeScope::Steps | NodeScope::Env | NodeScope::Element) => None,
+        };
+        self.node_within(rhs, step)
+    }
+
+    /// Looks at what is evaluated on a value: that of a step, or another.
+    fn node_within(&mut self, ast: &Ast, step: Option<String>) -> Result<(), ExpressionError> {
+        let around = std::mem::replace(&mut self.within, step);
+        let outcome = self.node(ast, NodeScope::Element);
+        self.within = around;
+        outcome
+    }
+
+    /// The step whose value a part of the expression is.
+    fn step_of(&self, ast: &Ast) -> Option<String> {
+        match path(ast, self.vocabulary)? {
+            (Root::Step(id), rest) if rest.is_empty() => Some(id),
+            _ => None,
+        }
     }
 
     fn function(
@@ -255,7 +297,7 @@ impl Analysis<'_> {
         }
         for (position, arg) in args.iter().enumerate() {
             match (arg, signature.expression == Some(position)) {
-                (Ast::Expref { ast, .. }, true) => self.node(ast, NodeScope::Element)?,
+                (Ast::Expref { ast, .. }, true) => self.node_within(ast, None)?,
                 (_, true) => {
                     let message = format!("{name} needs an expression reference");
                     return refuse(offset, message, "put & before it: &name");

@@ -36,7 +36,7 @@ pub use evaluator::{Evaluator, MAX_BYTES, Tracker};
 pub(crate) use interpret::flatten;
 use lexical::Offsets;
 pub use lexical::skip_quoted;
-pub use names::{INVOKED, NameLookup, ParamNames, Root, Vocabulary};
+pub use names::{INVOKED, InvokedMention, NameLookup, ParamNames, Root, Vocabulary};
 pub use negated::{NegatedPath, negated};
 use provenance::Tracked;
 #[cfg(test)]
@@ -56,7 +56,7 @@ struct Parsed {
     roots: Box<[Root]>,
     params: ParamNames,
     /// The steps of which it mentions what their commands ran.
-    invoked: Box<[String]>,
+    invoked: BTreeMap<String, InvokedMention>,
     path: Option<(Root, Box<[Segment]>)>,
     offsets: Offsets,
 }
@@ -80,7 +80,7 @@ impl Expression {
             path: analysis::path(&ast, vocabulary),
             roots: std::mem::take(&mut analyzed.roots).into_iter().collect(),
             params: std::mem::take(&mut analyzed.params),
-            invoked: std::mem::take(&mut analyzed.invoked).into_iter().collect(),
+            invoked: std::mem::take(&mut analyzed.invoked),
             source: source.into(),
             ast,
             offsets,
@@ -99,7 +99,7 @@ impl Expression {
             ast,
             roots: Box::default(),
             params: ParamNames::default(),
-            invoked: Box::default(),
+            invoked: BTreeMap::new(),
             path: None,
             offsets,
         })))
@@ -199,7 +199,7 @@ impl Expression {
         let (root, segments) = self.0.path.as_ref()?;
         let (value, segments) = match (root, &**segments) {
             (Root::Step(id), [Segment::Field(name), rest @ ..]) if name == INVOKED => {
-                (names.invoked(id), rest)
+                (names.invoked(id, InvokedMention::Path), rest)
             }
             (_, all) => (names.get(root), all),
         };
@@ -221,20 +221,14 @@ impl Expression {
 
     /// The value of a step, with what its commands ran where that is mentioned.
     fn with_invoked<V: EvaluatedValue>(&self, id: &str, value: V, names: &dyn NameLookup<V>) -> V {
-        if !self.0.invoked.iter().any(|one| one == id) {
-            return value;
-        }
-        let (Some(invoked), Some(members)) = (names.invoked(id), value.members()) else {
+        let mention = self.0.invoked.get(id);
+        let invoked = mention.and_then(|mention| names.invoked(id, *mention));
+        let (Some(invoked), Some(members)) = (invoked, value.members()) else {
             return value;
         };
         let mut members = members.into_owned();
         members.insert(INVOKED.to_owned(), invoked);
         V::map(members, value.source()).chosen_by(value.chosen())
-    }
-
-    /// The steps of which it mentions what their commands ran.
-    pub fn invoked(&self) -> &[String] {
-        &self.0.invoked
     }
 
     /// An object of the mentioned names alone; a step has both of its names.

@@ -44,14 +44,24 @@ pub struct ParamNames {
     pub whole: bool,
 }
 
+/// How an expression names what the commands of a step ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum InvokedMention {
+    /// In a projection, a slice, a multi-select, or by an index from the end.
+    Within,
+    /// By a path of fields and indexes.
+    Path,
+}
+
 /// Where the values of names come from.
 pub trait NameLookup<V = Rcvar> {
     /// The value of a name, or nothing: then it is null.
     fn get(&self, root: &Root) -> Option<V>;
 
     /// What the commands of a step ran, as `step.ID.ktsu_invoked` names it: the outputs in their order.
-    /// It is no part of the step's output.
-    fn invoked(&self, _: &str) -> Option<V> {
+    /// It is no part of the step's output. `mention` is how the expression names it: under decision
+    /// rules 5 some mentions are null.
+    fn invoked(&self, _: &str, _mention: InvokedMention) -> Option<V> {
         None
     }
 }

@@ -11,8 +11,9 @@ use ktsu_projections::run::{Effective, RunState, Scope};
 use serde_json::{Value, json};
 
 use super::task::TaskSpec;
-use crate::expression::{NameLookup, Root, from_json, from_value};
+use crate::expression::{InvokedMention, NameLookup, Root, from_json, from_value};
 use crate::respond::ResponderMemo;
+use crate::rules::DecisionRules;
 use crate::template::{Leaf, LeafSource, RenderedTemplate};
 
 /// Values in the form expressions want, converted once and kept while a run is deciding.
@@ -137,13 +138,17 @@ impl NameLookup for ScopedNames<'_> {
         }
     }
 
-    fn invoked(&self, id: &str) -> Option<Rcvar> {
+    fn invoked(&self, id: &str, mention: InvokedMention) -> Option<Rcvar> {
         let step = self.state.scope(self.scope)?.shape.position(id)?;
-        let Effective::Output(_) = self.state.effective(self.scope, step) else {
-            return None;
-        };
+        let ended = matches!(self.state.effective(self.scope, step), Effective::Output(_));
         let mut children = self.state.invoked_children(self.scope, step).peekable();
-        children.peek()?;
+        let some = ended && children.peek().is_some();
+        if !DecisionRules::of(self.state).has_invoked(some, mention) {
+            return None;
+        }
+        if !ended {
+            return Some(Rcvar::new(Variable::Array(Vec::new())));
+        }
         let output = |child: &Scope| match &child.ended.as_ref()?.output {
             Some(held) => Some(from_json(&held.json)),
             None => Some(from_value(&json!({}))),

@@ -52,9 +52,13 @@ impl StepDecision<'_> {
             .invoke_due()
             .is_some_and(|due| due != InvokeDue::Request)
         {
-            let Some(cause) = self.advance_invoked(plan, item, task) else {
+            let Some(mut cause) = self.advance_invoked(plan, item, task) else {
                 return Some(());
             };
+            if task.order.is_phased() {
+                let extras = outcome::recorded_extras(&outcome.to_value(), self.rules());
+                cause = self.tell(item, task, *seq, &extras, cause);
+            }
             let stripped = reserved_names(outcome);
             self.conclude(item, task, *seq, TaskVerdict::Output { stripped }, cause);
             return Some(());
@@ -91,14 +95,18 @@ impl StepDecision<'_> {
                 self.air_lock(plan, item, task, output, stripped, &mut cause)
             }
         };
-        if !matches!(verdict, TaskVerdict::Fail { .. }) {
-            cause = self.commit_extras(item, task, *seq, &extras, cause);
+        let counts = !matches!(verdict, TaskVerdict::Fail { .. });
+        if counts {
+            cause = self.request(item, task, *seq, &extras, cause);
         }
         // What its commands run has to end before it does.
         let runs = !self.is_recompute()
             && matches!(verdict, TaskVerdict::Output { .. })
             && extras.commands.iter().any(OutcomeCommand::invokes);
         if !runs {
+            if counts && task.order.is_phased() {
+                cause = self.tell(item, task, *seq, &extras, cause);
+            }
             self.conclude(item, task, *seq, verdict, cause);
         }
         Some(())
@@ -120,6 +128,7 @@ impl StepDecision<'_> {
         let agent = self.definition.agents.get(&plan.file);
         let extras = outcome::extras(
             outcome,
+            self.rules(),
             agent.and_then(|agent| agent.emits.as_ref()),
             |command| match self.rules().runs_workflows_of_commands() {
                 true => self.judge_invoke(plan, outcome, command),
@@ -132,8 +141,8 @@ impl StepDecision<'_> {
         }
     }
 
-    /// Adds a frame for each event and command that has none yet; tells the number of the last.
-    fn commit_extras(
+    /// Adds the frames that an outcome has before anything runs; gives the number of the last.
+    fn request(
         &mut self,
         item: Option<u32>,
         task: &AgentTask,
@@ -141,15 +150,45 @@ impl StepDecision<'_> {
         extras: &OutcomeExtras,
         mut cause: u64,
     ) -> u64 {
-        let place = |member: &str, index: u32| Reference {
-            frame: finished,
-            path: format!("/outcome/{member}/{index}"),
-        };
+        let order = self.rules().order(&extras.commands);
+        if !order.is_phased() {
+            cause = self.note(item, task, finished, extras, cause);
+        }
+        let places: Vec<u32> = order.places(task.commands, order.first()).collect();
+        self.command(item, task, finished, (extras, &places), cause)
+    }
+
+    /// Adds the frames that an outcome has once everything that it runs has ended: its notes, and
+    /// what other systems are sent.
+    fn tell(
+        &mut self,
+        item: Option<u32>,
+        task: &AgentTask,
+        finished: u64,
+        extras: &OutcomeExtras,
+        mut cause: u64,
+    ) -> u64 {
+        let order = self.rules().order(&extras.commands);
+        cause = self.note(item, task, finished, extras, cause);
+        let from = task.commands.max(order.first());
+        let places: Vec<u32> = order.places(from, u32::MAX).collect();
+        self.command(item, task, finished, (extras, &places), cause)
+    }
+
+    /// Adds a note for each event that has none yet.
+    fn note(
+        &mut self,
+        item: Option<u32>,
+        task: &AgentTask,
+        finished: u64,
+        extras: &OutcomeExtras,
+        mut cause: u64,
+    ) -> u64 {
         let events = (0u32..).zip(&extras.events);
         for (index, kind) in events.skip(task.notes as usize) {
             let event = StepEvent::Noted(StepNote {
                 attempt: task.attempt,
-                event: place("events", index),
+                event: in_outcome(finished, "events", index),
                 index,
                 item,
                 step: self.step.id.clone(),
@@ -157,19 +196,36 @@ impl StepDecision<'_> {
             });
             cause = self.unit.push(Event::Step(event), vec![cause]);
         }
+        cause
+    }
+
+    /// Adds a frame for each of the commands at these places.
+    fn command(
+        &mut self,
+        item: Option<u32>,
+        task: &AgentTask,
+        finished: u64,
+        (extras, places): (&OutcomeExtras, &[u32]),
+        mut cause: u64,
+    ) -> u64 {
         let sends = self.sends_effects() && !self.is_recompute();
-        let commands = (0u32..).zip(&extras.commands);
-        for (index, command) in commands.skip(task.commands as usize) {
-            let (kind, topic, target) = match command {
-                OutcomeCommand::Emit { topic, .. } => (CommandKind::Emit, Some(topic), None),
-                OutcomeCommand::Invoke { step, .. } => (CommandKind::Invoke, None, Some(step)),
-                OutcomeCommand::Fanout { step, .. } => (CommandKind::Fanout, None, Some(step)),
-                OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. } => continue,
+        for index in places {
+            let (kind, topic, target) = match extras.commands.get(*index as usize) {
+                Some(OutcomeCommand::Emit { topic, .. }) => (CommandKind::Emit, Some(topic), None),
+                Some(OutcomeCommand::Invoke { step, .. }) => {
+                    (CommandKind::Invoke, None, Some(step))
+                }
+                Some(OutcomeCommand::Fanout { step, .. }) => {
+                    (CommandKind::Fanout, None, Some(step))
+                }
+                Some(OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. }) | None => {
+                    continue;
+                }
             };
             let event = StepEvent::Commanded(StepCommand {
                 attempt: task.attempt,
-                command: place("commands", index),
-                index,
+                command: in_outcome(finished, "commands", *index),
+                index: *index,
                 item,
                 step: self.step.id.clone(),
                 suppressed: match kind.invokes() {
@@ -432,6 +488,14 @@ fn fan_out_failure(tasks: &Tasks, plan: &AgentPlan) -> (String, String) {
         of(first)
     );
     ("max_failures_exceeded".to_owned(), message)
+}
+
+/// The place of an event or a command in an outcome.
+fn in_outcome(finished: u64, member: &str, index: u32) -> Reference {
+    Reference {
+        frame: finished,
+        path: format!("/outcome/{member}/{index}"),
+    }
 }
 
 /// The reserved fields of an output, which are not part of it, in their order.

@@ -57,7 +57,7 @@ pub fn with_invoked(output: ValueType, outputs: impl IntoIterator<Item = ValueTy
     };
     let invoked = Member {
         value: ValueType::array(ValueType::union(outputs)),
-        always: false,
+        always: true,
     };
     members.named.insert(INVOKED.to_owned(), invoked);
     output.with_members(Some(Arc::new(members)))

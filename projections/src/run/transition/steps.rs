@@ -34,14 +34,14 @@ pub(super) fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing:
                 && may_have_output(step, work);
             running && (whole || has_ended(task, checked.attempt))
         }
-        // In order, behind the verdict; of what is skipped there is none.
+        // In order, after the verdict; of what is skipped there is none.
         StepEvent::Noted(note) => {
-            let next = |task: &&AgentTask| task.commands == 0 && task.notes == note.index;
+            let next = |task: &&AgentTask| task.notes == note.index && task.may_note();
             let task = task_of(step, note.item).filter(next);
             running && !failing && has_passed(task, note.attempt)
         }
         StepEvent::Commanded(command) => {
-            let next = |task: &&AgentTask| task.commands == command.index && task.may_command();
+            let next = |task: &&AgentTask| task.may_command(command);
             let plan = match work {
                 StepWork::Agent(plan) => Some(plan),
                 StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
