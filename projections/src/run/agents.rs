@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::{AgentPlan, StepWork};
-use ktsu_ledger::event::{AgentEvent, ItemEvent, Reference, StepCompleted, WorkerEvent};
+use ktsu_ledger::event::{
+    AgentEvent, ItemEvent, ItemFailed, Reference, StepCompleted, WorkerEvent,
+};
 
 use super::command_order::CommandOrder;
 use super::task::{AgentTask, Hint, TaskPhase, output_without_reserved_fields};
@@ -12,6 +14,15 @@ use super::{
     AnnouncedEffect, ItemEnd, RunState, StepAddress, StepStatus, StoredOutput, TaskAction, Tasks,
     Todo,
 };
+
+/// What stands for the output of an item that failed. A workflow that it ran says so first: its own
+/// words are those of another step.
+fn item_error(failed: &ItemFailed) -> String {
+    match failed.code.as_str() {
+        code @ "invoke_failed" => format!("{code}: {}", failed.message),
+        _ => failed.message.clone(),
+    }
+}
 
 impl Tasks {
     /// The tasks of a step that begins; `last` is the frame that begins it. No attempt has the
@@ -161,6 +172,9 @@ impl RunState {
         let each = self
             .agent_plan(scope, at)
             .and_then(|plan| plan.for_each.clone());
+        if let ItemEvent::Failed(failed) = event {
+            self.end_failed_item((scope, at), failed.item);
+        }
         let failing = self.failing.is_some();
         let results = self.created.results.as_ref();
         let results = results.filter(|_| matches!(event, ItemEvent::Started(_)));
@@ -209,7 +223,7 @@ impl RunState {
                     }
                 }
                 if let Some(task) = tasks.get_mut(Some(failed.item)) {
-                    task.settle(frame.seq, ItemEnd::Failed(failed.message.clone()));
+                    task.settle(frame.seq, ItemEnd::Failed(item_error(failed)));
                 }
             }
         }

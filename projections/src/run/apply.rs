@@ -120,6 +120,7 @@ impl RunState {
                     step: None,
                     code: "run_timeout".to_owned(),
                     message: self.timeout_message(),
+                    within: None,
                 });
             }
             RunEvent::Resumed(resumed) => self.apply_resumed(frame, resumed),
@@ -201,12 +202,14 @@ impl RunState {
     fn fail_scope(&mut self, frame: &Frame, at: u32, failed: &RunFailed) {
         self.end_scope(frame, at, RunStatus::Failed, None);
         if self.failing.is_none() {
+            let within = self.item_around(at, false);
             self.fail(RunFailure {
                 seq: frame.seq,
                 scope: at,
                 step: None,
                 code: failed.code.clone(),
                 message: failed.message.clone(),
+                within,
             });
         }
     }
@@ -312,17 +315,21 @@ impl RunState {
             }
             StepEvent::Reset(reset) => self.apply_reset(frame, scope, at, reset),
             StepEvent::Failed(failed) => {
+                let tasks = self.step(scope, at).and_then(|step| step.tasks.as_deref());
+                let fatal = tasks.is_some_and(Tasks::fail_run);
                 if let Some(step) = self.step_mut(scope, at) {
                     step.stopped = failed.code == "stopped";
                 }
                 self.settle(frame, scope, at, StepStatus::Failed);
                 if self.failing.is_none() {
+                    let within = self.item_around(scope, fatal);
                     self.fail(RunFailure {
                         seq: frame.seq,
                         scope,
                         step: Some(at),
                         code: failed.code.clone(),
                         message: failed.message.clone(),
+                        within,
                     });
                 }
             }
@@ -469,8 +476,11 @@ impl RunState {
     }
 
     pub(super) fn fail(&mut self, failing: RunFailure) {
+        // What an item does not end goes on.
+        if failing.within.is_none() {
+            self.retries.clear();
+        }
         self.failing = Some(failing);
-        self.retries.clear();
     }
 
     /// The value of an output and where it stands, whether it is in this frame or an earlier one.

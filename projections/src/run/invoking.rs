@@ -13,7 +13,10 @@ use super::invoked::{
 };
 use super::scope::Scope;
 use super::transition::{TransitionError, TransitionTarget};
-use super::{AgentTask, RunState, RunStatus, Step, StepStatus, TaskPhase};
+use super::{AgentTask, FailedItem, RunState, RunStatus, Step, StepStatus, TaskPhase};
+
+/// The first decision rules under which a workflow that an item runs fails the item.
+const ITEM_RULES: u32 = 6;
 
 impl AgentTask {
     /// What is due for what its commands run, if they run anything.
@@ -94,6 +97,41 @@ impl Step {
 }
 
 impl RunState {
+    /// The item of a fan-out that a failure in a scope ends, and not the run: the nearest one whose
+    /// commands run a workflow around it. Under earlier rules the run ends.
+    pub(super) fn item_around(&self, scope: u32, fatal: bool) -> Option<FailedItem> {
+        if self.rules() < ITEM_RULES {
+            return None;
+        }
+        let mut at = scope;
+        loop {
+            let held = self.scope(at)?;
+            let (parent, step) = held.parent?;
+            if let Some(item) = held.invoked.as_ref().and_then(|invoked| invoked.item) {
+                return Some(FailedItem {
+                    scope: parent,
+                    step,
+                    item,
+                    fatal,
+                });
+            }
+            at = parent;
+        }
+    }
+
+    /// The end of an item, if that is what a failure ends.
+    pub(super) fn end_failed_item(&mut self, (scope, step): (u32, u32), item: u32) {
+        let within = self.failing.as_ref().and_then(|one| one.within.as_ref());
+        let same = |one: &&FailedItem| (one.scope, one.step, one.item) == (scope, step, item);
+        let Some(fatal) = within.filter(same).map(|one| one.fatal) else {
+            return;
+        };
+        self.failing = None;
+        if let Some(task) = self.task_mut(scope, step, Some(item)) {
+            task.fails_run |= fatal;
+        }
+    }
+
     /// The scopes that the commands of a step run, in the order of items, commands and inputs.
     pub fn invoked_children(&self, scope: u32, step: u32) -> impl Iterator<Item = &Scope> {
         let scopes = self.invoked_scopes(scope, step);

@@ -14,6 +14,7 @@ mod apply;
 pub mod calls;
 pub mod command_order;
 pub mod commanded;
+mod failure;
 mod interventions;
 pub mod invoked;
 mod invoking;
@@ -34,6 +35,7 @@ pub mod waits;
 mod worlds;
 
 pub use announced::{AnnouncedEffect, StepAddress};
+pub use failure::{FailedItem, RunFailure};
 pub use interventions::{ForkPoint, OverlayValue};
 pub use outline::{AgentShape, Outline, PlanError, WorkflowShape};
 pub use pins::Pins;
@@ -118,21 +120,6 @@ pub enum Todo {
         /// Position in [`RunState::scopes`].
         scope: u32,
     },
-}
-
-/// Why the run is failing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RunFailure {
-    /// The frame that failed it.
-    pub seq: u64,
-    /// The scope it happened in.
-    pub scope: u32,
-    /// The step, if it was one.
-    pub step: Option<u32>,
-    /// The error code.
-    pub code: String,
-    /// For people.
-    pub message: String,
 }
 
 /// What `run.created` said.

@@ -98,6 +98,7 @@ impl RunState {
             step: None,
             code: how.code().to_owned(),
             message: how.words(word),
+            within: None,
         });
     }
 

@@ -129,6 +129,11 @@ impl Tasks {
         }
     }
 
+    /// Whether a reserved field of one of them fails the run.
+    pub(super) fn fail_run(&self) -> bool {
+        self.fatal.is_some() || self.list.iter().any(|task| task.fails_run)
+    }
+
     /// How many items failed by themselves.
     pub fn failures(&self) -> u32 {
         self.failed - self.stopped

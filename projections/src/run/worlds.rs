@@ -322,6 +322,7 @@ impl RunState {
                 step: None,
                 code,
                 message,
+                within: None,
             });
         }
     }

@@ -2,9 +2,14 @@
 
 use serde_json::{Value, json};
 
+use ktsu_ledger::event::plan::StepWork;
+
+use crate::commands::read_commands;
 use crate::driven_tests::{Driven, data};
 use crate::next::task_spec;
+use crate::permitted::check_inputs;
 use crate::plans_tests::{agent, merge, plan, workflow};
+use crate::rules::DecisionRules;
 
 /// A run whose step `a` may invoke `verify`, which has an agent step `v`.
 fn run(more: Value, steps: &[Value]) -> Driven {
@@ -263,6 +268,19 @@ fn a_recompute_records_every_command_and_runs_none() {
     run.finishes("a/verify.0/v", json!({}));
     run.finishes("a/verify.1/v", json!({}));
     let mut again = run.recompute();
+    let step = &again.definition.root().unwrap().plan.steps[0];
+    let StepWork::Agent(agent) = &step.work else {
+        panic!("an agent step");
+    };
+    // Its tools answer as those of the run did.
+    let judged = |claim: Value| {
+        let input = json!({"type": "invoke", "step": "verify", "input": {"claim": claim}});
+        let rules = DecisionRules::NEWEST;
+        let command = &read_commands(Some(&json!([input])), rules).unwrap()[0];
+        check_inputs(&again.definition, agent, rules, command)
+    };
+    assert_eq!(judged(json!("p")), Ok(()));
+    assert_eq!(judged(json!(1)).unwrap_err().0, "invalid_params");
     again.completes_with("a.0", tells_and_runs(), Default::default());
     assert_eq!(
         told(&again),
@@ -333,8 +351,8 @@ fn an_item_runs_its_children_within_itself() {
     let main = workflow("main", json!([agent("f", json!([]), "plain", each)]));
     let mut plan = plan(json!({"main": main, "verify": verify}));
     plan["agents"]["plain"]["commands"] = json!({"invoke": ["*"]});
-    for fails in [false, true] {
-        let mut run = Driven::invoke(plan.clone(), json!({"list": [1, 2]}));
+    for (rules, fails) in [(6, false), (5, false), (5, true)] {
+        let mut run = Driven::invoke_under(rules, plan.clone(), json!({"list": [1, 2]}));
         run.completes_with("f.1", fanout(&["p"]), Default::default());
         run.finishes("f.0", json!({}));
         match fails {
@@ -351,4 +369,80 @@ fn an_item_runs_its_children_within_itself() {
         }
         run.holds_together();
     }
+}
+
+/// A fan-out over three items, each of which may invoke `verify`, of two steps and a child.
+fn items(max_failures: i64) -> Driven {
+    let each = json!({"for_each": {"concurrency": 0, "max_failures": max_failures,
+        "from": "params.list"},
+        "params": {"x": "{{ item }}"}, "may_invoke": {"verify": {"concurrency": 3, "max_items": 3,
+            "child": {"webhooks": "suppress", "workflow": "verify"}}}});
+    let verify = json!([
+        agent("v", json!([]), "plain", json!({})),
+        agent("w", json!([0]), "plain", json!({})),
+    ]);
+    let main = json!([
+        agent("f", json!([]), "plain", each),
+        agent(
+            "g",
+            json!([0]),
+            "plain",
+            json!({"params": {"x": "{{ step.f.results }}"}})
+        )
+    ]);
+    let mut plan =
+        plan(json!({"main": workflow("main", main), "verify": workflow("verify", verify)}));
+    plan["agents"]["plain"]["commands"] = json!({"invoke": ["*"]});
+    Driven::invoke(plan, json!({"list": [1, 2, 3]}))
+}
+
+#[test]
+fn an_item_whose_invoked_child_fails_is_one_of_the_failures_that_are_tolerated() {
+    let mut run = items(1);
+    run.completes_with("f.1", fanout(&["p", "q"]), Default::default());
+    run.completes_with("f.2", fanout(&["r"]), Default::default());
+    run.errs("f.1/verify.0/v", "agent_failed", "no");
+    let words = "the invoked verify.0 failed: agent_failed: no";
+    let failed = run.last("item.failed f.1");
+    assert_eq!(
+        (&failed["code"], &failed["message"]),
+        (&json!("invoke_failed"), &json!(words))
+    );
+    assert_eq!(run.envelope_of("f.1/verify.1")["error"]["code"], "stopped");
+    assert_eq!(run.envelope()["status"], "running");
+    // The others are untouched.
+    run.finishes("f.2/verify.0/v", json!({}));
+    run.finishes("f.2/verify.0/w", json!({}));
+    run.finishes("f.0", json!({"n": 0}));
+    let results = run.step("f")["output"]["results"].clone();
+    assert_eq!(
+        results,
+        json!([{"n": 0}, {"ktsu_error": format!("invoke_failed: {words}"), "item_index": 1},
+            {"ok": true}])
+    );
+    run.finishes("g", json!({}));
+    assert_eq!(run.envelope()["status"], "complete");
+    run.holds_together();
+}
+
+#[test]
+fn more_failed_items_than_are_tolerated_fail_the_run_whatever_they_failed_by() {
+    let mut run = items(0);
+    run.completes_with("f.1", fanout(&["p"]), Default::default());
+    run.completes_with("f.2", fanout(&["r"]), Default::default());
+    run.errs("f.1/verify.0/v", "agent_failed", "no");
+    assert_eq!(run.step("f")["error"]["code"], "max_failures_exceeded");
+    assert_eq!(run.envelope()["status"], "failed");
+    assert_eq!(run.envelope_of("f.2/verify.0")["status"], "failed");
+    run.holds_together();
+}
+
+#[test]
+fn an_injection_in_what_an_item_runs_ends_the_run_whatever_is_tolerated() {
+    let mut run = items(-1);
+    run.completes_with("f.1", fanout(&["p"]), Default::default());
+    run.does("f.1/verify.0/v", json!({"ktsu_injection_attempt": true}));
+    assert_eq!(run.envelope()["status"], "failed");
+    assert_eq!(run.step("f")["error"]["code"], "invoke_failed");
+    run.holds_together();
 }

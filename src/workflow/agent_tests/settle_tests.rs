@@ -307,12 +307,12 @@ fn an_outcome_without_an_output_fails_the_step_with_its_code() {
         (
             json!({"output": {}, "commands": [{"type": "ask"}]}),
             "outcome_invalid",
-            "command 0",
+            "/commands/0/type",
         ),
         (
             json!({"output": {}, "commands": {"type": "ask"}}),
             "outcome_invalid",
-            "list",
+            "expected an array, got an object at /commands",
         ),
         (
             json!({"output": {}, "commands": [{"type": "review", "reason": "r"},
@@ -328,7 +328,7 @@ fn an_outcome_without_an_output_fails_the_step_with_its_code() {
         (
             json!({"output": {}, "events": [{"payload": 1}]}),
             "outcome_invalid",
-            "event 0",
+            "/events/0",
         ),
         (json!({"output": [1]}), "output_invalid", "no JSON object"),
         (

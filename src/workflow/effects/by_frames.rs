@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use ktsu_ledger::event::{
-    AgentEvent, Decision, DoubtReason, RecomputeEvent, RunEvent, StepEvent, TimerKind,
+    AgentEvent, Decision, DoubtReason, ItemEvent, RecomputeEvent, RunEvent, StepEvent, TimerKind,
     WebhookEvent, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{Event, Frame};
@@ -49,6 +49,8 @@ struct ByFrames {
     /// Requests that wait for people: the task, how many have to approve, how many did.
     requests: BTreeMap<u64, (Subject, u32, u32)>,
     failing: bool,
+    /// The decision rules of the run.
+    rules: u32,
     ended: Option<u64>,
     /// Whether a recompute waits to be compared.
     to_compare: bool,
@@ -80,6 +82,10 @@ impl ByFrames {
             (frame.scope.clone(), step.to_owned(), item, request)
         };
         match &frame.event {
+            Event::Run(RunEvent::Branched(branch)) => self.rules = branch.rules,
+            event => self.rules = event.created().map_or(self.rules, |created| created.rules),
+        }
+        match &frame.event {
             Event::Webhook(WebhookEvent::Sent(sent)) => {
                 let about = subject(&sent.step, None, sent.approval);
                 self.open.insert(about, frame.seq);
@@ -99,6 +105,10 @@ impl ByFrames {
                 self.agent(frame.seq, subject(event.step(), event.item(), None), event);
             }
             Event::Step(event) => self.step(&frame.scope, event),
+            // What an item ran ended the item, and not the run.
+            Event::Item(ItemEvent::Failed(failed)) if failed.code == "invoke_failed" => {
+                self.failing &= self.rules < 6;
+            }
             Event::Run(event) => self.run(frame, event),
             Event::Recompute(event) => {
                 self.to_compare = matches!(event, RecomputeEvent::Created(_));

@@ -2,18 +2,24 @@
 //! scope around the failure fails (seed 000, invariant 11; decision S4). Whatever is recorded
 //! already is left out, so a log cut in the middle closes the same way.
 //!
+//! A failure in a workflow that an item of a fan-out runs closes what that item runs, and ends the
+//! item: the fan-out says how many of them it tolerates.
+//!
 //! A run that a person ends is closed likewise, except that nothing is skipped: every step that had
 //! not ended is stopped, even if it had not begun, and the person's command is the end of the run
 //! itself (decision P1).
 
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
-    FinishReason, RunEvent, RunFailed, SkipReason, StepEvent, StepFailed, StepSkipped,
+    FinishReason, ItemEvent, ItemFailed, RunEvent, RunFailed, SkipReason, StepEvent, StepFailed,
+    StepSkipped,
 };
 use ktsu_ledger::{Draft, Event};
+use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::invoked::InvokedPath;
 use ktsu_projections::run::steer::StopKind;
-use ktsu_projections::run::{RunFailure, RunState, Scope, Step, StepStatus};
+use ktsu_projections::run::{FailedItem, RunFailure, RunState, Scope, Step, StepStatus};
+use ktsu_projections::step_name::path_in;
 
 use super::settle::{STOPPED_ELSEWHERE, stop_items};
 use super::world::world_hash;
@@ -25,10 +31,15 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
     let Some(failing) = state.failing() else {
         return unit.drafts;
     };
+    let item = failing.within.as_ref();
+    let below = item.and_then(|item| item_path(state, item));
     // Children come after their parents in the list, so the reverse closes them first.
     let mut cause = failing.seq;
     for scope in state.scopes().iter().rev() {
-        if scope.abandoned {
+        let ends = below
+            .as_ref()
+            .is_none_or(|below| scope.path.starts_with(below.as_str()));
+        if scope.abandoned || !ends {
             continue;
         }
         let around = is_around(state, failing, scope);
@@ -66,7 +77,51 @@ pub(super) fn close(state: &RunState) -> Vec<Draft> {
             cause = seq;
         }
     }
+    if let Some(item) = item {
+        fail_item(&mut unit, state, failing, item, cause);
+    }
     unit.drafts
+}
+
+/// How the paths of all scopes begin that the commands of an item opened.
+fn item_path(state: &RunState, item: &FailedItem) -> Option<String> {
+    let scope = state.scope(item.scope)?;
+    let id = &scope.shape.step(item.step)?.id;
+    let task = path_in(&scope.path, &item_name(id, Some(item.item)));
+    Some(format!("{task}/"))
+}
+
+/// Ends the item that a failure ends, and not the run.
+fn fail_item(
+    unit: &mut DecisionBatch,
+    state: &RunState,
+    failing: &RunFailure,
+    item: &FailedItem,
+    cause: u64,
+) -> Option<()> {
+    let scope = state.scope(item.scope)?;
+    let task = state.task(item.scope, item.step, Some(item.item))?;
+    let closing = Closing {
+        state,
+        failing,
+        held_the_failure: true,
+        cause,
+    };
+    let (_, failed) = closing.invoked_failure(scope, item.step)?;
+    let WorkOutcome::Failed { code, message, .. } = failed else {
+        return None;
+    };
+    let event = ItemEvent::Failed(ItemFailed {
+        attempt: task.attempt,
+        code,
+        item: item.item,
+        message,
+        raw: None,
+        raw_from: None,
+        step: scope.shape.step(item.step)?.id.clone(),
+    });
+    unit.push_in(scope.path.clone(), Event::Item(event), vec![cause]);
+    Some(())
 }
 
 /// Stops what responders asked.
