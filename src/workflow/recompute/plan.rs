@@ -68,6 +68,7 @@ pub fn prepare(
     let mut steps = Vec::new();
     let mut params = Map::new();
     let mut agents = BTreeMap::new();
+    let mut offered = BTreeMap::new();
     let mut results = Vec::new();
     for path in &paths {
         let tasks = groups.get(path).map(Vec::as_slice).unwrap_or_default();
@@ -75,6 +76,7 @@ pub fn prepare(
         let id = unique(path, &params);
         let file = recorded.plan.agents.get(&first.agent.file);
         agents.extend(file.map(|file| (first.agent.file.clone(), file.clone())));
+        offered.extend(offers(&recorded.plan, &first.agent));
         let mut leaves = Vec::new();
         let tree = first.agent.params.as_ref().map(CanonicalJson::to_value);
         let tree = tree.map(|tree| rewritten(&tree, "", first, &mut leaves));
@@ -98,6 +100,7 @@ pub fn prepare(
         steps,
         questions: questions::plan(recorded, &asks),
         agents,
+        offered,
         params: Value::Object(params),
         values: recorded.env.clone(),
         of: Some(RecomputeOf {
@@ -143,6 +146,7 @@ pub fn prepare_task(
         steps: vec![fan_out(&id, agent, Some(tree))?],
         questions: None,
         agents: file.into_iter().collect(),
+        offered: offers(&definition.plan, agent).collect(),
         params: json!({id: {"step": path, "tasks": [{"given": values}]}}),
         values: BTreeMap::new(),
         of: None,
@@ -163,6 +167,8 @@ struct RecomputeParts {
     steps: Vec<StepPlan>,
     questions: Option<PlannedQuestions>,
     agents: BTreeMap<String, Arc<AgentFile>>,
+    /// What agents may invoke: judged as in the run, and never run.
+    offered: BTreeMap<String, Arc<WorkflowPlan>>,
     params: Value,
     values: BTreeMap<String, EnvValue>,
     of: Option<RecomputeOf>,
@@ -200,7 +206,11 @@ impl RecomputeParts {
             agents: self.agents,
             format: FORMAT,
             root: self.root.clone(),
-            workflows: BTreeMap::from([(self.root, Arc::new(workflow))]),
+            workflows: {
+                let mut workflows = self.offered;
+                workflows.insert(self.root, Arc::new(workflow));
+                workflows
+            },
             worlds,
         });
         let definition = definition.map_err(|faults| {
@@ -258,6 +268,26 @@ fn size(result: &RecordedResult) -> usize {
 }
 
 /// One step that asks an agent for each of its tasks.
+/// The workflows that the agent of a step may invoke, as far as their params go.
+fn offers<'p>(
+    plan: &'p Plan,
+    agent: &'p AgentPlan,
+) -> impl Iterator<Item = (String, Arc<WorkflowPlan>)> + 'p {
+    let names = agent.may_invoke.values().map(|one| &one.child.workflow);
+    names.filter_map(|name| {
+        let whole = plan.workflows.get(name)?;
+        let offered = WorkflowPlan {
+            env: Vec::new(),
+            invoke: None,
+            output: None,
+            policy: Policy::default(),
+            steps: Vec::new(),
+            ..WorkflowPlan::clone(whole)
+        };
+        Some((name.clone(), Arc::new(offered)))
+    })
+}
+
 fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPlan, RecomputeError> {
     let concurrency = agent.for_each.as_ref().map_or(1, |each| each.concurrency);
     let each = FanOut {
@@ -273,7 +303,6 @@ fn fan_out(id: &str, agent: &AgentPlan, params: Option<Value>) -> Result<StepPla
         schema: None,
         work: StepWork::Agent(AgentPlan {
             for_each: Some(each),
-            may_invoke: BTreeMap::new(),
             params: params.map(|params| tree(&params)).transpose()?,
             ..agent.clone()
         }),
