@@ -1,5 +1,6 @@
 //! Why a step did not run, did not complete, or is not done yet: back to the first cause.
 
+mod invoked;
 mod reasons;
 mod responder;
 mod waiting;
@@ -62,12 +63,13 @@ fn of_step(story: &TracedRun<'_>, within: &str, path: &str) -> Result<WhyNot, Fi
         seen: HashSet::new(),
         because: Vec::new(),
     };
-    let (status, first) = match name.item {
-        None => {
+    let (status, first) = match (walk.invoked_child(&name), name.item) {
+        (Some(found), _) => found,
+        (None, None) => {
             let (status, first) = walk.path(&name.path)?;
             (status.as_str(), Some(first))
         }
-        Some(item) => walk.item(&name, item)?,
+        (None, Some(item)) => walk.item(&name, item)?,
     };
     if let Some(first) = first {
         depth_first(first, |(scope, position)| walk.explain(scope, position));
@@ -145,6 +147,7 @@ impl Explainer<'_, '_> {
         let step = state.step(at, position);
         let count = step.and_then(|step| step.tasks.as_deref()?.items);
         let last = last_item_event(self.story.frames(), (scope, id), item);
+        let ran = self.in_invoked((at, position), Some(item));
         let (status, text) = match last.map(|(_, event)| event) {
             None if count.is_none_or(|count| item >= count) => {
                 let path = &name.path;
@@ -159,11 +162,15 @@ impl Explainer<'_, '_> {
             }
             None => ("pending", "it never began".to_owned()),
             Some(ItemEvent::Started(_)) => {
-                let text = match step.is_some_and(|step| state.awaits_people(step)) {
-                    true => "it waits for its agent, or for people to decide: ktsu approvals",
-                    false => "it waits for its agent",
+                let people = step.is_some_and(|step| state.awaits_people(step));
+                let text = match (&ran, people) {
+                    (Some((child, _)), _) => format!("it waits for the workflow {child}"),
+                    (None, true) => {
+                        "it waits for its agent, or for people to decide: ktsu approvals".to_owned()
+                    }
+                    (None, false) => "it waits for its agent".to_owned(),
                 };
-                ("running", text.to_owned())
+                ("running", text)
             }
             Some(ItemEvent::Completed(done)) => match &done.skipped {
                 Some(why) => ("skipped", format!("its agent skipped it: {why}")),
@@ -179,8 +186,9 @@ impl Explainer<'_, '_> {
             _ => Provenance::default(),
         };
         self.push_reason(&name.to_string(), last.map(|(seq, _)| seq), text, &values);
+        let below = ran.map(|(_, step)| step).filter(|_| status == "running");
         let ask = last.is_none().then_some((at, position));
-        Ok((status, ask))
+        Ok((status, below.or(ask)))
     }
 
     /// Whether a child that never began would have such a step.
@@ -394,7 +402,13 @@ impl Explainer<'_, '_> {
                 let list = tasks.map_or(&[][..], |tasks| tasks.list.as_slice());
                 let open = list.iter().filter(|task| task.is_unfinished()).count();
                 let last = list.iter().map(|task| task.last).max();
+                let ran = self.in_invoked((scope, position), None);
+                next.extend(ran.as_ref().filter(|_| open == 0).map(|(_, step)| *step));
                 match (open, tasks.and_then(|tasks| tasks.items)) {
+                    (0, _) if !next.is_empty() => {
+                        let child = ran.map(|(child, _)| child).unwrap_or_default();
+                        (last, format!("it waits for the workflow {child}"))
+                    }
                     _ if state.awaits_people(step) => {
                         let text = "it waits for people to decide: ktsu approvals".to_owned();
                         (last, text)

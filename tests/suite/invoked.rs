@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use ktsu::assemble::LedgerPlace;
 use ktsu_ledger::branch;
+use ktsu_ledger::event::StepEvent;
 use ktsu_ledger::store::{MemoryStore, SqliteReader};
 use ktsu_ledger::verify::{self, verify};
-use ktsu_ledger::{Backend, Frame, StreamId};
+use ktsu_ledger::{Backend, Event, Frame, StreamId};
 use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::{Value, json};
 
@@ -19,7 +20,7 @@ use crate::support::sink::{Heard, Reply};
 use crate::support::{Client, KitDir, Lab, Sink, campaign};
 
 const JUDGE: &str = "name: judge\nversion: 1.0.0\nmodel: std\nprompt: {system: s}\n\
-     commands: {invoke: [verify, plain, undone]}\n\
+     commands: {emit: [claim.*], invoke: [verify, plain, undone]}\n\
      output: {schema: {type: object, properties: {n: {type: integer}}}}\n";
 const CHECKER: &str = "name: checker\nversion: 1.0.0\nmodel: std\n\
      params: {schema: {type: object, required: [claim], properties: {claim: {type: string}}}}\n\
@@ -66,7 +67,7 @@ fn claim(step: &str, claim: &str) -> Value {
 }
 
 /// A runtime that takes every task and ends it: the judge with these commands, a checker with its
-/// claim in capitals, or an error where that is `bad`.
+/// claim in capitals, or an error where that is `bad`, or not at all where it is `silent`.
 async fn runtime(commands: Value) -> Sink {
     Sink::scripted(move |heard| {
         if heard.path == "/invoke" {
@@ -83,6 +84,9 @@ async fn complete(heard: &Heard, commands: &Value) {
     let metrics = json!({"model_resolved": "m", "tokens_in": 10, "tokens_out": 3,
         "cost_usd": 0.5, "llm_calls": 1, "tool_calls": 0});
     let claim = task["user_message"].as_str().unwrap_or_default();
+    if claim == "silent" {
+        return;
+    }
     let body = if task["agent_name"] == "judge" {
         json!({"status": "ok", "output": {"n": 7, "ktsu_invoked": "mine"}, "metrics": metrics,
             "commands": commands})
@@ -205,6 +209,100 @@ async fn a_fanout_runs_children_of_its_step_and_the_envelope_has_what_they_gave(
         ["run.started a/plain.3", "command.completed "]
     );
     holds(&store, &run);
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn what_an_outcome_emits_is_recorded_after_its_last_child_or_not_at_all() {
+    let emit = |n: u64| json!({"type": "emit", "topic": "claim.judged", "payload": n});
+    for last in ["q", "bad"] {
+        let commands = json!([
+            emit(0),
+            claim("verify", "p"),
+            emit(2),
+            claims("verify", &[last])
+        ]);
+        let runtime = runtime(commands).await;
+        let store = MemoryStore::new();
+        let lab = lab(&runtime, &store).await;
+        let run = lab.client.invoke("main", json!({})).await;
+        lab.client.ended(&run).await;
+        let frames = frames(&store, &run);
+        let own = frames.iter().filter(|frame| frame.scope.is_empty());
+        let own = own.filter_map(|frame| match &frame.event {
+            Event::Step(StepEvent::Commanded(one)) => Some(format!("asked {}", one.index)),
+            Event::Step(StepEvent::CommandCompleted(one)) => Some(format!("done {}", one.index)),
+            Event::Step(StepEvent::Completed(one)) if one.step == "a" => Some("end".to_owned()),
+            _ => None,
+        });
+        let told: Vec<String> = own.collect();
+        let whole = [
+            "asked 1", "asked 3", "done 1", "done 3", "asked 0", "asked 2", "end",
+        ];
+        match last {
+            "bad" => assert_eq!(told, whole[..3]),
+            _ => assert_eq!(told, whole),
+        }
+        holds(&store, &run);
+        lab.close().await;
+    }
+}
+
+#[tokio::test]
+async fn why_a_step_waits_is_said_down_to_what_its_commands_run() {
+    let runtime = runtime(json!([claims("verify", &["silent"])])).await;
+    let store = MemoryStore::new();
+    let lab = lab(&runtime, &store).await;
+    let run = lab.client.invoke("main", json!({})).await;
+    let silent =
+        |heard: &Heard| heard.path == "/invoke" && heard.json()["user_message"] == "silent";
+    runtime.until(|all| all.iter().any(silent)).await;
+    let why = async |path: &str, step: &str| -> Vec<String> {
+        let path = format!("/runs/{run}{path}/trace?why_not={step}");
+        let answer = lab.client.get(&path).await;
+        let because = answer.json()["why_not"]["because"].clone();
+        let because = because
+            .as_array()
+            .unwrap_or_else(|| panic!("{}", answer.text()));
+        let words = |one: &Value| {
+            format!(
+                "{}: {}",
+                one["step"].as_str().unwrap(),
+                one["text"].as_str().unwrap()
+            )
+        };
+        because.iter().map(words).collect()
+    };
+    let inner = "a/verify.0/v: it waits for its agent";
+    let outer = ["a: it waits for the workflow a/verify.0", inner];
+    assert_eq!(why("", "a").await, outer);
+    let child = ["a/verify.0: it waits for one of its steps", inner];
+    assert_eq!(why("", "a%2Fverify.0").await, child);
+    assert_eq!(why("", "a%2Fverify.0%2Fv").await, [inner]);
+    assert_eq!(why("/a/verify.0", "v").await, [inner]);
+    lab.close().await;
+}
+
+#[tokio::test]
+async fn a_field_of_what_a_command_ran_is_traced_by_either_name() {
+    let runtime = runtime(json!([claims("verify", &["p", "q"])])).await;
+    let store = MemoryStore::new();
+    let lab = lab(&runtime, &store).await;
+    let run = lab.client.invoke("main", json!({})).await;
+    lab.client.ended(&run).await;
+    let of = async |path: &str| {
+        let answer = lab
+            .client
+            .get(&format!("/runs/{run}/trace?of={path}"))
+            .await;
+        assert_eq!(answer.status, 200, "{path}: {}", answer.text());
+        let mut found = answer.json();
+        // The path as it was asked for is all that differs.
+        found["of"]["path"] = Value::Null;
+        found
+    };
+    let one = of("step.a.ktsu_invoked[1].said").await;
+    assert_eq!(one, of("step.a.invoked[1].output.said").await);
     lab.close().await;
 }
 
