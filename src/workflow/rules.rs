@@ -142,6 +142,11 @@ impl DecisionRules {
         self.0 >= 6
     }
 
+    /// Whether a recompute is compared with its run by commands, too.
+    pub fn compares_commands(self) -> bool {
+        self.0 >= 6
+    }
+
     /// In which order commands get their frames. From rules 6 on, what an outcome tells is recorded
     /// with the end of its step, after everything that it runs (decision W5).
     pub fn order(self, commands: &[OutcomeCommand]) -> CommandOrder {

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use ktsu_ledger::event::Sameness;
 use ktsu_ledger::event::plan::StepWork;
 
 use crate::commands::read_commands;
@@ -9,6 +10,7 @@ use crate::driven_tests::{Driven, data};
 use crate::next::task_spec;
 use crate::permitted::check_inputs;
 use crate::plans_tests::{agent, merge, plan, workflow};
+use crate::recompute::{RecordedRun, compare};
 use crate::rules::DecisionRules;
 
 /// A run whose step `a` may invoke `verify`, which has an agent step `v`.
@@ -292,6 +294,42 @@ fn a_recompute_records_every_command_and_runs_none() {
             "command.requested 2",
             "step.completed",
         ]
+    );
+}
+
+#[test]
+fn a_recompute_names_commands_that_were_dropped_changed_or_added() {
+    let mut run = telling(6);
+    run.completes_with("a", tells_and_runs(), Default::default());
+    run.finishes("a/verify.0/v", json!({}));
+    run.finishes("a/verify.1/v", json!({}));
+    let recorded = RecordedRun::from_frames(&run.frames).unwrap();
+    let compared = |change: &dyn Fn(&mut Vec<Value>)| {
+        let mut outcome = tells_and_runs();
+        change(outcome["commands"].as_array_mut().unwrap());
+        let mut again = run.recompute();
+        again.completes_with("a.0", outcome, Default::default());
+        let compared = compare(&recorded, &again.frames).unwrap();
+        let task = compared
+            .tasks
+            .into_iter()
+            .find(|task| task.step == "a")
+            .unwrap();
+        let paths: Vec<String> = task.diff.into_iter().map(|one| one.path).collect();
+        (task.status, paths)
+    };
+    assert_eq!(compared(&|_| {}), (Sameness::Clean, Vec::new()));
+    let changed = |place: &str| (Sameness::ValueChanged, vec![place.to_owned()]);
+    let payload = |all: &mut Vec<Value>| all[2]["payload"] = json!("other");
+    assert_eq!(compared(&payload), changed("/ktsu_commands/2/payload"));
+    assert_eq!(
+        compared(&|all| drop(all.pop())),
+        changed("/ktsu_commands/3")
+    );
+    let more = json!({"type": "emit", "topic": "t", "payload": 9});
+    assert_eq!(
+        compared(&|all| all.push(more.clone())),
+        changed("/ktsu_commands/4")
     );
 }
 

@@ -97,7 +97,12 @@ pub fn compare(run: &RecordedRun, fresh: &[Frame]) -> Result<RecomputeCompared, 
                 step,
             };
             results.extend(end.and_then(TaskEnd::value));
-            let task = compare_task(&known, end, shape);
+            let mut task = compare_task(&known, end, shape);
+            if let (Some(before), Some(after)) = (before, after)
+                && rules.compares_commands()
+            {
+                task = with_commands(task, &before.commands, &after.commands);
+            }
             tasks.push(with_original(task, after, path, item));
         }
         let whole = run.tasks.iter().find(|task| task.path() == path);
@@ -306,6 +311,26 @@ fn with_notes(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedT
         status: task.status.max(Sameness::NotComparable),
         ..task
     }
+}
+
+/// Where the commands of a task differ, as a member that no output has.
+const COMMANDS: &str = "ktsu_commands";
+
+/// Adds what differs among the commands: those that were dropped, changed or added.
+fn with_commands(mut task: ComparedTask, before: &[Value], after: &[Value]) -> ComparedTask {
+    if task.status == Sameness::Failed || before == after {
+        return task;
+    }
+    let side = |commands: &[Value]| json!({ COMMANDS: commands });
+    let found = diff(&side(before), &side(after));
+    task.diff.extend(found.into_iter().map(change));
+    task.status = task.status.max(Sameness::ValueChanged);
+    let words = "its commands differ".to_owned();
+    task.reason = Some(
+        task.reason
+            .map_or(words.clone(), |reason| format!("{reason}; {words}")),
+    );
+    task
 }
 
 fn failed(task: ComparedTask, reason: String) -> ComparedTask {

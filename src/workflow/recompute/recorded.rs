@@ -69,6 +69,8 @@ pub struct RecordedTask {
     pub called: bool,
     /// Its calls of tools.
     pub calls: RecordedCalls,
+    /// What its agent commanded besides its output.
+    pub commands: Vec<Value>,
     /// How it ended, if it did.
     pub end: Option<TaskEnd>,
     /// When it ended.
@@ -76,6 +78,16 @@ pub struct RecordedTask {
     /// Whether whoever failed said that it may go well another time.
     pub retryable: Option<bool>,
     violations: Vec<Violation>,
+}
+
+/// The commands of an outcome.
+fn commands(outcome: &CanonicalJson) -> Vec<Value> {
+    // Most have none, and reading one takes time.
+    let has = outcome.as_str().contains("\"commands\"");
+    match has.then(|| outcome.pointer("/commands")).flatten() {
+        Some(Value::Array(commands)) => commands,
+        Some(_) | None => Vec::new(),
+    }
 }
 
 impl RecordedTask {
@@ -199,6 +211,7 @@ impl RecordedRunFold<'_> {
                     if let AgentEvent::Finished(finished) = event {
                         let said = finished.outcome.pointer("/error/retryable");
                         task.retryable = said.and_then(|said| said.as_bool());
+                        task.commands = commands(&finished.outcome);
                     }
                     let file = plan.agents.get(&task.agent.file);
                     let servers = file.map_or(&[][..], |file| file.servers.as_slice());
@@ -318,6 +331,7 @@ impl RecordedRunFold<'_> {
             dispatched: false,
             called: false,
             calls: RecordedCalls::default(),
+            commands: Vec::new(),
             end: None,
             ended_at: None,
             retryable: None,
