@@ -42,6 +42,15 @@ pipeline:
 output: {map: {own: '{{ step.a }}', all: '{{ step.b.result }}', second: '{{ step.a.ktsu_invoked[1].said }}'}}
 ";
 
+const MANY: &str = "
+pipeline:
+  - id: f
+    agent: ./agents/judge.agent.yaml
+    for_each: {from: params.list, max_failures: -1}
+    may_invoke: {verify: ./verify.workflow.yaml}
+  - {id: g, depends_on: [f], transform: {inputs: ['{{ step.f.results }}']}}
+";
+
 fn kit() -> KitDir {
     let verify = format!(
         "{PARAMS}pipeline: [{{id: v, agent: ./agents/checker.agent.yaml, \
@@ -52,9 +61,14 @@ fn kit() -> KitDir {
          {{id: w, depends_on: [v], transform: {{inputs: ['{{{{ v.result }}}}']}}}}]\n\
          output: {{map: {{said: '{{{{ w.result }}}}'}}}}\n"
     );
-    KitDir::new(&[("main", MAIN), ("verify", &verify), ("plain", &plain)])
-        .with("agents/judge.agent.yaml", JUDGE)
-        .with("agents/checker.agent.yaml", CHECKER)
+    KitDir::new(&[
+        ("main", MAIN),
+        ("many", MANY),
+        ("verify", &verify),
+        ("plain", &plain),
+    ])
+    .with("agents/judge.agent.yaml", JUDGE)
+    .with("agents/checker.agent.yaml", CHECKER)
 }
 
 fn claims(step: &str, claims: &[&str]) -> Value {
@@ -246,6 +260,24 @@ async fn what_an_outcome_emits_is_recorded_after_its_last_child_or_not_at_all() 
         holds(&store, &run);
         lab.close().await;
     }
+}
+
+#[tokio::test]
+async fn an_item_whose_invoked_child_fails_is_tolerated_like_any_failed_item() {
+    let runtime = runtime(json!([claims("verify", &["p", "bad"])])).await;
+    let store = MemoryStore::new();
+    let lab = lab(&runtime, &store).await;
+    let run = lab.client.invoke("many", json!({"list": [1, 2]})).await;
+    let envelope = lab.client.ended(&run).await;
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    let results = envelope["output"]["result"].as_array().unwrap();
+    for (at, one) in results.iter().enumerate() {
+        let words = "invoke_failed: the invoked verify.1 failed: agent_failed: no";
+        assert_eq!(one, &json!({"item_index": at, "ktsu_error": words}));
+    }
+    assert_eq!(results.len(), 2);
+    holds(&store, &run);
+    lab.close().await;
 }
 
 #[tokio::test]
