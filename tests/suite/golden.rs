@@ -129,6 +129,16 @@ async fn record_what_is_missing() {
         recorded.save(&folder().join(missing.key()));
         missing.insert(pinned(&recorded));
     }
+    if let Entry::Vacant(missing) = manifest.entry("v6-agent-emits".to_owned()) {
+        let recorded = super::invoked::recorded_emits().await;
+        recorded.save(&folder().join(missing.key()));
+        missing.insert(pinned(&recorded));
+    }
+    if let Entry::Vacant(missing) = manifest.entry("v6-agent-items".to_owned()) {
+        let recorded = super::invoked::recorded_items().await;
+        recorded.save(&folder().join(missing.key()));
+        missing.insert(pinned(&recorded));
+    }
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     std::fs::write(folder().join("manifest.json"), text).unwrap();
 }
