@@ -89,7 +89,7 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
     let read = RecordedWorld::of(&frames, arguments.at).map_err(refused)?;
     if let Some(id) = &arguments.object {
         let object = find_object(read.world(), id)?;
-        let view = read.one(stream.name(), object);
+        let view = read.pages().one(stream.name(), object);
         if let Some(format) = arguments.graph {
             return Ok(draw(&view, format));
         }
@@ -99,8 +99,8 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         };
     }
     let view = match &arguments.kind {
-        Some(kind) => read.of_type(stream.name(), kind),
-        None => read.view(stream.name()),
+        Some(kind) => read.pages().of_type(stream.name(), kind),
+        None => read.pages().view(stream.name()),
     };
     if let Some(kind) = &arguments.kind
         && view.objects.is_empty()

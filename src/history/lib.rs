@@ -81,6 +81,18 @@ pub fn envelope(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<Option<EnvelopeFold>, RunReadError> {
+    let read = envelope_and_frames(reader, stream)?;
+    Ok(read.map(|(fold, _)| fold))
+}
+
+/// As [`envelope`], with the frames that were folded.
+///
+/// # Errors
+/// [`RunReadError`].
+pub fn envelope_and_frames(
+    reader: &dyn Reader,
+    stream: &StreamId,
+) -> Result<Option<(EnvelopeFold, Vec<Frame>)>, RunReadError> {
     let listed = ListedRun::read(reader, stream)?;
     let frames = branch::frames(reader, stream)?;
     if frames.is_empty() && listed.is_none() {
@@ -93,6 +105,6 @@ pub fn envelope(
     let status = folded.state().status().as_str();
     match listed.is_some_and(|listed| listed.is_cut(reader, status)) {
         true => Err(RunReadError::Cut),
-        false => Ok(Some(folded)),
+        false => Ok(Some((folded, frames))),
     }
 }

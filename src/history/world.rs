@@ -1,13 +1,8 @@
 //! The world of a recorded run, as any of its frames left it.
 
-use std::collections::HashMap;
-
-use ktsu_ledger::event::{StepEvent, WorldEvent};
 use ktsu_ledger::store::StoreError;
-use ktsu_ledger::{CanonicalJson, Event, Frame};
+use ktsu_ledger::{CanonicalJson, Frame};
 use ktsu_projections::run::{FoldError, RunState};
-use ktsu_projections::world::activity::is_world_frame;
-use ktsu_projections::world::steps::STEP_ID_PREFIX;
 use ktsu_projections::world::{World, WorldDiff, WorldObject, WorldRelation};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -53,18 +48,18 @@ impl From<FoldError> for WorldReadError {
 #[derive(Debug, Clone)]
 pub struct RecordedWorld<'f> {
     frames: &'f [Frame],
-    at: u64,
-    world: World,
-    created: Creations<'f>,
+    pages: WorldPages,
 }
 
-/// The frames that created objects and relations, by id. What was replaced was created by the first
-/// of its frames.
-#[derive(Debug, Clone, Default)]
-struct Creations<'f> {
-    objects: HashMap<&'f str, u64>,
-    steps: HashMap<&'f str, u64>,
-    relations: HashMap<&'f str, u64>,
+/// A world as it is shown, whole or in parts.
+#[derive(Debug, Clone)]
+pub struct WorldPages {
+    world: World,
+    /// The frame after which it was like this.
+    at: u64,
+    /// How many world frames there were by then.
+    events: u64,
+    hash: String,
 }
 
 /// A world, or a part of it.
@@ -144,9 +139,12 @@ enum Entry<'w> {
 /// # Errors
 /// [`WorldReadError`], of either.
 pub fn diff(frames: &[Frame], a: u64, b: u64) -> Result<WorldDiff, WorldReadError> {
-    let a = world_at(frames, Some(a))?.1;
-    let b = world_at(frames, Some(b))?.1;
-    Ok(WorldDiff::between(&a, &b))
+    let world = |at| {
+        let (_, state) = state_at(frames, Some(at))?;
+        let responding = state.responding().ok_or(WorldReadError::NoWorld)?;
+        Ok::<_, WorldReadError>(responding.head().clone())
+    };
+    Ok(WorldDiff::between(&world(a)?, &world(b)?))
 }
 
 impl<'f> RecordedWorld<'f> {
@@ -155,28 +153,49 @@ impl<'f> RecordedWorld<'f> {
     /// # Errors
     /// [`WorldReadError`].
     pub fn of(frames: &'f [Frame], at: Option<u64>) -> Result<Self, WorldReadError> {
-        let (read, world) = world_at(frames, at)?;
+        let (read, state) = state_at(frames, at)?;
+        let pages = WorldPages::of(&state, None)?;
         Ok(Self {
             frames: read,
-            at: read.last().map_or(0, |frame| frame.seq),
-            world,
-            created: Creations::of(read),
+            pages,
         })
     }
 
     /// The world.
     pub fn world(&self) -> &World {
-        &self.world
+        &self.pages.world
     }
 
     /// The frame after which it was like this.
     pub fn at(&self) -> u64 {
-        self.at
+        self.pages.at
     }
 
     /// A frame up to there.
     pub fn frame(&self, seq: u64) -> Option<&'f Frame> {
         self.frames.get(usize::try_from(seq).ok()?)
+    }
+
+    /// As it is shown.
+    pub fn pages(&self) -> &WorldPages {
+        &self.pages
+    }
+}
+
+impl WorldPages {
+    /// The world of a run in its state. `hash` is that of the world, if it is known already.
+    ///
+    /// # Errors
+    /// [`WorldReadError::NoWorld`].
+    pub fn of(state: &RunState, hash: Option<String>) -> Result<Self, WorldReadError> {
+        let responding = state.responding().ok_or(WorldReadError::NoWorld)?;
+        let world = responding.head().clone();
+        Ok(Self {
+            at: state.next_seq().saturating_sub(1),
+            events: responding.activity().events(),
+            hash: hash.unwrap_or_else(|| world.hash()),
+            world,
+        })
     }
 
     /// Everything.
@@ -245,8 +264,8 @@ impl<'f> RecordedWorld<'f> {
         WorldView {
             run_id: run_id.to_owned(),
             at: self.at,
-            world_hash: self.world.hash(),
-            events: self.frames.iter().filter(|one| is_world_frame(one)).count() as u64,
+            world_hash: self.hash.clone(),
+            events: self.events,
             objects: Vec::new(),
             relations: Vec::new(),
             context: self.world.context(),
@@ -259,7 +278,7 @@ impl<'f> RecordedWorld<'f> {
             id: object.id.to_string(),
             kind: object.kind.to_string(),
             data: object.data.clone(),
-            created: self.created.object(&object.id),
+            created: Some(object.created),
             changed: object.changed,
         }
     }
@@ -271,7 +290,7 @@ impl<'f> RecordedWorld<'f> {
             source_id: relation.source_id.to_string(),
             target_id: relation.target_id.to_string(),
             data: relation.data.clone(),
-            created: self.created.relations.get(&*relation.id).copied(),
+            created: Some(relation.created),
             changed: relation.changed,
         }
     }
@@ -299,50 +318,12 @@ impl Entry<'_> {
     }
 }
 
-/// The frames up to a frame, and the world that they make.
-fn world_at(frames: &[Frame], at: Option<u64>) -> Result<(&[Frame], World), WorldReadError> {
+/// The frames up to a frame, and the state that they make.
+fn state_at(frames: &[Frame], at: Option<u64>) -> Result<(&[Frame], RunState), WorldReadError> {
     let last = frames.last().ok_or(FoldError::Empty)?.seq;
     let at = at.unwrap_or(last);
     let until = usize::try_from(at).ok().and_then(|at| at.checked_add(1));
     let read = until.and_then(|until| frames.get(..until));
     let read = read.ok_or(WorldReadError::NoFrame { at, last })?;
-    let state = RunState::fold(read)?;
-    let responding = state.responding().ok_or(WorldReadError::NoWorld)?;
-    Ok((read, responding.head().clone()))
-}
-
-impl<'f> Creations<'f> {
-    fn of(frames: &'f [Frame]) -> Self {
-        let mut all = Self::default();
-        for frame in frames {
-            all.take(frame);
-        }
-        all
-    }
-
-    fn take(&mut self, frame: &'f Frame) {
-        if let Event::Step(StepEvent::Completed(done)) = &frame.event
-            && frame.scope.is_empty()
-        {
-            self.steps.entry(&done.step).or_insert(frame.seq);
-        }
-        let Event::World(event) = &frame.event else {
-            return;
-        };
-        if let WorldEvent::ObjectCreated(created) = event {
-            self.objects.entry(&created.id).or_insert(frame.seq);
-        } else if let WorldEvent::RelationCreated(created) = event {
-            self.relations.entry(&created.id).or_insert(frame.seq);
-        } else if let WorldEvent::RelationRemoved(removed) = event {
-            self.relations.remove(removed.id.as_str());
-        }
-    }
-
-    fn object(&self, id: &str) -> Option<u64> {
-        let found = match id.strip_prefix(STEP_ID_PREFIX) {
-            Some(step) => self.steps.get(step),
-            None => self.objects.get(id),
-        };
-        found.copied()
-    }
+    Ok((read, RunState::fold(read)?))
 }

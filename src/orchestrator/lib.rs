@@ -22,6 +22,7 @@ mod idempotency;
 mod ledger_health;
 mod peers;
 mod principal_secrets;
+mod recent;
 pub mod recompute;
 mod recorded;
 mod refused_posts;
@@ -76,6 +77,7 @@ use ktsu_workflow::admit::{self, Invocation, InvocationError};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn;
+pub use recent::{RecentRun, RecentRuns};
 use refused_posts::RefusedPosts;
 use registry::{NewRun, RunRegistry};
 use retention::Retention;
@@ -149,6 +151,7 @@ pub(crate) struct Shared {
     runs: RunRegistry,
     supervisor: Supervisor,
     own_tools: BuiltinServers,
+    recent: RecentRuns,
     refused_posts: RefusedPosts,
     retention: Retention,
 }
@@ -245,6 +248,7 @@ impl Orchestrator {
             kit: parts.kit,
             supervisor: Supervisor::default(),
             own_tools: BuiltinServers::default(),
+            recent: RecentRuns::default(),
             refused_posts: RefusedPosts::default(),
             retention: Retention::new(parts.retention),
         });
@@ -398,6 +402,11 @@ impl Orchestrator {
     /// Where frames are read from.
     pub fn readers(&self) -> &ReaderPool {
         &self.shared.readers
+    }
+
+    /// Runs that were read lately.
+    pub fn recent_runs(&self) -> RecentRuns {
+        self.shared.recent.clone()
     }
 
     /// The frames of all runs as they become durable.

@@ -11,7 +11,7 @@ use ktsu_projections::run::RunState;
 
 use super::human_commands::CommandError;
 use super::secrets::RunSecrets;
-use super::{Orchestrator, startup};
+use super::{Orchestrator, ReadKind, startup};
 use ktsu_environment::authentication::TOKEN_AUTHENTICATION;
 use ktsu_secret::Secret;
 use ktsu_workflow::definition::Definition;
@@ -79,7 +79,9 @@ impl Orchestrator {
         let folded = self
             .shared
             .readers
-            .with(move |reader| startup::fold(&shared, reader, &stream))
+            .with_kind(ReadKind::Run, move |reader| {
+                startup::fold(&shared, reader, &stream)
+            })
             .await;
         let (_, state) = folded.map_err(|lost| CommandError::Unreadable(lost.to_string()))?;
         let created = state.created();

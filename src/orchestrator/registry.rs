@@ -20,7 +20,7 @@ use super::drain::AwaitedEffects;
 use super::idempotency::IdempotencyKeys;
 use super::run::{AwaitedEnvelope, EnvelopeForCaller, Message, Progress, RunTask};
 use super::startup::{self, LoadRunError};
-use super::{InvokeError, Shared, wait_for};
+use super::{InvokeError, ReadKind, Shared, wait_for};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::Memo;
 use ktsu_workflow::turn::Turn;
@@ -232,9 +232,9 @@ impl RunRegistry {
         admits: impl FnOnce(&Definition, &RunState) -> Result<(), E>,
     ) -> Result<(), E> {
         let (folding, stream) = (Arc::clone(shared), run.clone());
-        let folded = shared
-            .readers
-            .with(move |reader| startup::fold(&folding, reader, &stream));
+        let folded = shared.readers.with_kind(ReadKind::Run, move |reader| {
+            startup::fold(&folding, reader, &stream)
+        });
         let (definition, state) = folded.await?;
         admits(&definition, &state)?;
         let observed = ClockReading::now(&shared.clock);

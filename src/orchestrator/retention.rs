@@ -503,9 +503,14 @@ impl Sweep<'_> {
     }
 
     async fn carry_out(&self, planned: Vec<PlannedRemoval>) -> Result<(), String> {
+        let streams = planned.iter().map(|one| one.removal.stream.clone());
+        let streams: Vec<_> = streams.collect();
         let store = Arc::clone(&self.shared.retention.store);
         let append = move || store.append_removals(planned);
         let appended = tokio::task::spawn_blocking(append).await;
+        for stream in &streams {
+            self.shared.recent.forget(stream);
+        }
         appended.map_err(|error| error.to_string())?.map(drop)
     }
 }

@@ -7,10 +7,11 @@ use ktsu_ledger::branch::frames;
 use ktsu_ledger::event::plan::Visibility;
 use ktsu_ledger::store::{Filter, IndexRow, Reader, Store, StoreError};
 use ktsu_ledger::{Frame, StreamId};
-use ktsu_projections::run::{RunState, RunStatus};
+use ktsu_projections::envelope::EnvelopeFold;
+use ktsu_projections::run::{RunState, RunStatus, TransitionError};
 
-use super::Shared;
 use super::registry::RunRegistry;
+use super::{RecentRuns, Shared};
 use ktsu_run_index as rows;
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::effects::{Effect, EffectKind, effects_due};
@@ -237,6 +238,12 @@ pub(super) fn fold(
     reader: &dyn Reader,
     stream: &StreamId,
 ) -> Result<(Arc<Definition>, RunState), LoadRunError> {
+    let recent = shared.recent.find(reader, stream)?;
+    if let Some(run) = &recent
+        && let Some(definition) = run.definition()
+    {
+        return Ok((Arc::clone(definition), run.fold().state().clone()));
+    }
     let frames = frames(reader, stream)?;
     let (first, rest) = frames
         .split_first()
@@ -246,13 +253,25 @@ pub(super) fn fold(
     let state = RunState::begin(first, Arc::clone(&begun.outline));
     let mut state = state.map_err(|refusal| LoadRunError::Unreadable(refusal.to_string()))?;
     let definition = definition_in(shared, &frames)?;
-    for frame in rest {
-        let taken = state.apply(frame);
-        taken.map_err(|refusal| {
-            LoadRunError::Unreadable(format!("frame {}: {refusal}", frame.seq))
-        })?;
+    let refused = |frame: &Frame, refusal: TransitionError| {
+        LoadRunError::Unreadable(format!("frame {}: {refusal}", frame.seq))
+    };
+    if !RecentRuns::is_long(frames.len()) {
+        for frame in rest {
+            let taken = state.apply(frame);
+            taken.map_err(|refusal| refused(frame, refusal))?;
+        }
+        return Ok((definition, state));
     }
-    Ok((definition, state))
+    // It may be read soon again: for a post, for its envelope, for its world.
+    let mut fold = EnvelopeFold::begin(state, first);
+    for frame in rest {
+        let taken = fold.apply(frame);
+        taken.map_err(|refusal| refused(frame, refusal))?;
+    }
+    let run = shared.recent.keep(stream, fold, &frames);
+    run.set_definition(Arc::clone(&definition));
+    Ok((definition, run.fold().state().clone()))
 }
 
 /// The definition that holds at the end of some frames, compiled once however many runs share it.

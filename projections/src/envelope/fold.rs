@@ -7,7 +7,7 @@ use ktsu_ledger::{CanonicalJson, Frame};
 use super::Envelope;
 use super::details::EnvelopeDetails;
 use super::view::Shown;
-use crate::run::{FoldError, RunState};
+use crate::run::{FoldError, RunState, TransitionError};
 
 /// Folds a run into envelopes: its own, and those of its inline children.
 #[derive(Debug, Clone)]
@@ -25,17 +25,29 @@ impl EnvelopeFold {
     /// [`FoldError`] names the first frame that does not follow from those before it.
     pub fn of(frames: &[Frame]) -> Result<Self, FoldError> {
         let (first, rest) = frames.split_first().ok_or(FoldError::Empty)?;
-        let mut state = RunState::fold([first])?;
-        let mut details = EnvelopeDetails::begin(&state, first);
+        let mut fold = Self::begin(RunState::fold([first])?, first);
         for frame in rest {
-            let taken = details.apply(&mut state, frame);
+            let taken = fold.apply(frame);
             taken.map_err(|refusal| FoldError::Refused(frame.seq, refusal))?;
         }
-        Ok(Self {
+        Ok(fold)
+    }
+
+    /// Begins with the state after the first frame of a run.
+    pub fn begin(state: RunState, first: &Frame) -> Self {
+        Self {
+            details: EnvelopeDetails::begin(&state, first),
             state,
-            details,
             outputs: BTreeMap::new(),
-        })
+        }
+    }
+
+    /// Takes the next frame.
+    ///
+    /// # Errors
+    /// [`TransitionError`]; nothing is changed then.
+    pub fn apply(&mut self, frame: &Frame) -> Result<(), TransitionError> {
+        self.details.apply(&mut self.state, frame)
     }
 
     /// The state underneath.

@@ -154,6 +154,7 @@ impl World {
             indexed: self.fields.values(&event.kind, &data),
             data,
             order: before.map_or(self.made, |before| before.order),
+            created: before.map_or(seq, |before| before.created),
             changed: seq,
             text: HashedText::default(),
             by_people: posted.then(|| Arc::new(BTreeMap::from([(String::new(), seq)]))),
@@ -178,6 +179,7 @@ impl World {
             indexed: self.fields.values(&before.kind, &data),
             data,
             order: before.order,
+            created: before.created,
             changed: seq,
             text: HashedText::default(),
             by_people,
@@ -197,6 +199,7 @@ impl World {
             target_id: end(&event.target_id),
             data: object::object_or_empty(&event.data),
             order: before.map_or(self.made, |before| before.order),
+            created: before.map_or(seq, |before| before.created),
             changed: seq,
             text: HashedText::default(),
         }))

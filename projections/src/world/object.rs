@@ -21,6 +21,8 @@ pub struct WorldObject {
     /// Its place among all objects and relations, in order of creation. One that replaces another
     /// keeps its place.
     pub order: u64,
+    /// The frame that created it; of one that replaces another, the frame that created that.
+    pub created: u64,
     /// The last frame about it.
     pub changed: u64,
     /// Which frames of people replaced which members of its data; the empty name is all of them.
@@ -45,6 +47,8 @@ pub struct WorldRelation {
     pub data: CanonicalJson,
     /// Its place among all objects and relations, in order of creation.
     pub order: u64,
+    /// The frame that created it; of one that replaces another, the frame that created that.
+    pub created: u64,
     /// The last frame about it.
     pub changed: u64,
     pub(super) text: HashedText,

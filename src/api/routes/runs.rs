@@ -1,7 +1,10 @@
 //! `GET /runs`, `/runs/{id}`, `/runs/{id}/envelope`.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::extract::State;
+use ktsu_ledger::StreamId;
 use ktsu_ledger::store::{Cursor, Filter};
 use ktsu_projections::envelope::Envelope;
 use ktsu_projections::run::RunStatus;
@@ -14,7 +17,7 @@ use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
 use ktsu_history::steering::SteeringState;
-use ktsu_orchestrator::{Orchestrator, ReadKind};
+use ktsu_orchestrator::{Orchestrator, ReadKind, RecentRun};
 use ktsu_run_index::{UNREADABLE, listed_kinds};
 use ktsu_server::ProblemDetails;
 
@@ -174,14 +177,28 @@ pub(super) async fn read_envelope(
     run: RunTarget,
 ) -> Result<(Envelope, SteeringState), ProblemDetails> {
     let RunTarget { stream, scope } = run;
-    let fold = orchestrator
+    let run = read_run(orchestrator, stream).await?;
+    let found = run.and_then(|run| {
+        let fold = run.fold();
+        Some((fold.envelope(&scope)?, SteeringState::of(fold.state())))
+    });
+    found.ok_or_else(|| ErrorCode::RunNotFound.into())
+}
+
+/// A run as its last frame left it, if there is one.
+pub(super) async fn read_run(
+    orchestrator: &Orchestrator,
+    stream: StreamId,
+) -> Result<Option<Arc<RecentRun>>, ProblemDetails> {
+    let recent = orchestrator.recent_runs();
+    let read = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
-            history::envelope(reader, &stream)
-        })
-        .await
-        .map_err(problems::run_error)?;
-    let found =
-        fold.and_then(|fold| Some((fold.envelope(&scope)?, SteeringState::of(fold.state()))));
-    found.ok_or_else(|| ErrorCode::RunNotFound.into())
+            if let Some(run) = recent.find(reader, &stream)? {
+                return Ok(Some(run));
+            }
+            let read = history::envelope_and_frames(reader, &stream)?;
+            Ok(read.map(|(fold, frames)| recent.keep(&stream, fold, &frames)))
+        });
+    read.await.map_err(problems::run_error)
 }

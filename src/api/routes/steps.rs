@@ -5,12 +5,11 @@ use axum::extract::State;
 
 use super::paths::PathNames;
 use super::query::{NoParameters, Query};
+use super::runs::read_run;
 use super::{StepPath, find_run, no_such_run, wire};
 use crate::ids;
-use crate::problems;
 use ktsu_codes::ErrorCode;
-use ktsu_history as history;
-use ktsu_orchestrator::{Orchestrator, ReadKind};
+use ktsu_orchestrator::Orchestrator;
 use ktsu_server::ProblemDetails;
 
 /// A step, as the envelope shows it, or one item of a fan-out.
@@ -24,14 +23,9 @@ pub(super) async fn step(
 ) -> Result<Json<wire::StepOrItem>, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
-    let read = orchestrator
-        .readers()
-        .with_kind(ReadKind::Run, move |reader| {
-            history::envelope(reader, &run.stream)
-        })
-        .await
-        .map_err(problems::run_error)?;
-    let fold = read.ok_or_else(no_such_run)?;
+    let read = read_run(&orchestrator, run.stream).await?;
+    let read = read.ok_or_else(no_such_run)?;
+    let fold = read.fold();
     let found = match item {
         None => fold
             .step(&run.scope, name)

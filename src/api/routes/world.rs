@@ -11,8 +11,8 @@ use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
 use ktsu_history::frame_page::PageLimit;
-use ktsu_history::world::{MAX_ENTRIES, RecordedWorld, WorldReadError, WorldView};
-use ktsu_orchestrator::{Orchestrator, ReadKind};
+use ktsu_history::world::{MAX_ENTRIES, RecordedWorld, WorldPages, WorldReadError, WorldView};
+use ktsu_orchestrator::{Orchestrator, ReadKind, RecentRun};
 use ktsu_server::ProblemDetails;
 
 /// Which part of which world.
@@ -64,13 +64,29 @@ pub(super) async fn world(
         return Err(ErrorCode::NoWorld.into());
     }
     // Folding a long run takes time, so it happens on a reader thread.
+    let recent = orchestrator.recent_runs();
     let page = orchestrator
         .readers()
         .with_kind(ReadKind::Run, move |reader| {
+            let limit = PageLimit::frames(wanted.limit);
+            let (id, from) = (run.stream.name(), wanted.from);
+            let last = |run: &RecentRun| run.fold().state().next_seq().checked_sub(1);
+            let kept = recent.find(reader, &run.stream)?;
+            let kept = kept.filter(|run| wanted.at.is_none_or(|at| Some(at) == last(run)));
+            if let Some(kept) = kept {
+                let pages = WorldPages::of(kept.fold().state(), kept.world_hash())?;
+                return Ok(pages.page(id, from, limit));
+            }
+            let frames = history::frames(reader, &run.stream)?;
+            if wanted.at.is_none() {
+                let fold = history::fold(&frames)?;
+                let kept = recent.keep(&run.stream, fold, &frames);
+                let pages = WorldPages::of(kept.fold().state(), kept.world_hash())?;
+                return Ok(pages.page(id, from, limit));
+            }
             let frames = history::frames(reader, &run.stream)?;
             let world = RecordedWorld::of(&frames, wanted.at)?;
-            let limit = PageLimit::frames(wanted.limit);
-            Ok::<_, WorldReadError>(world.page(run.stream.name(), wanted.from, limit))
+            Ok::<_, WorldReadError>(world.pages().page(id, from, limit))
         })
         .await
         .map_err(problems::world_error)?;

@@ -15,6 +15,7 @@ mod people;
 mod personal;
 mod posts;
 mod promised;
+mod recent;
 mod recompute;
 mod reports;
 mod secrets;
