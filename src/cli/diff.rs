@@ -23,6 +23,9 @@ pub(super) struct Arguments {
     a: String,
     /// The run or branch to compare it with
     b: String,
+    /// Prints everything that differs: also the outputs of steps, the frames, digests and references
+    #[arg(long)]
+    all: bool,
 }
 
 /// From this width on, both sides are printed next to each other.
@@ -49,6 +52,10 @@ pub(super) fn run(common: &Common, arguments: &Arguments) -> Result<ExitCode, Fa
         let page = DiffPage { width: width() };
         page.print(&name(&a), &name(&b), diff);
         page.world(&compared);
+        match arguments.all {
+            true => page.rest(diff),
+            false => more(diff),
+        }
     }
     Ok(exit_code(diff.is_empty()))
 }
@@ -57,6 +64,53 @@ fn name((stream, scope): &(StreamId, String)) -> String {
     match scope.as_str() {
         "" => stream.name().to_owned(),
         scope => format!("{}/{scope}", stream.name()),
+    }
+}
+
+/// A part of the envelopes, with a heading of its own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Output,
+    Status,
+    Params,
+    Rest,
+}
+
+impl Part {
+    fn of(change: &Change) -> Self {
+        match change.path.split('/').nth(1) {
+            Some("output") => Self::Output,
+            Some("status" | "error") => Self::Status,
+            Some("params") => Self::Params,
+            _ => Self::Rest,
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Output => "Output",
+            Self::Status => "Status",
+            Self::Params => "Params",
+            Self::Rest => "Rest of the envelope",
+        }
+    }
+}
+
+/// The type of frames that hold the words of a model.
+const REPLY: &str = "llm.response";
+
+/// The words of a reply, if they differ.
+fn words_of(frame: &FrameChange) -> Option<(&FrameChange, &Change)> {
+    let mut changes = frame.changes.iter();
+    let words = changes.find(|change| change.path == "/content")?;
+    (frame.key.kind == REPLY).then_some((frame, words))
+}
+
+/// How to see what was left out.
+fn more(diff: &Diff) {
+    if !diff.is_empty() {
+        line("");
+        line_dim("  everything that differs: the same command with --all");
     }
 }
 
@@ -82,14 +136,43 @@ impl DiffPage {
         } else {
             line(&format!("{}: {shared}", painted(BAD, "different")));
         }
+        self.envelope(diff, Part::Output);
+        self.envelope(diff, Part::Status);
+        self.steps(diff);
+        self.used(diff);
+        self.replies(diff);
+        self.envelope(diff, Part::Params);
+    }
+
+    /// What the page does not open with.
+    fn rest(&self, diff: &Diff) {
+        self.envelope(diff, Part::Rest);
         if let Some(first) = &diff.first {
             heading(&format!("First divergence, frame {}", first.seq));
             self.row("", &frame(first.a.as_ref()), &frame(first.b.as_ref()));
         }
-        self.steps(diff);
-        self.changes("Envelope", &diff.envelope);
         self.frames(diff);
-        self.used(diff);
+    }
+
+    /// The words of model calls that both runs made.
+    fn replies(&self, diff: &Diff) {
+        let replies: Vec<(&FrameChange, &Change)> =
+            diff.changed.iter().filter_map(words_of).collect();
+        if replies.is_empty() {
+            return;
+        }
+        heading("Replies");
+        for (frame, words) in replies.iter().take(MAX_SHOWN) {
+            let key = frame.key.to_string();
+            let place = key.strip_prefix(REPLY).unwrap_or(&key);
+            let said = |value: &Option<Value>| match value {
+                Some(Value::String(words)) => text::short(words, 2000),
+                other => value_text(other.as_ref()),
+            };
+            let place = text::line(place.trim_start());
+            self.row(&place, &said(&words.before), &said(&words.after));
+        }
+        print_more(replies.len());
     }
 
     fn steps(&self, diff: &Diff) {
@@ -127,21 +210,24 @@ impl DiffPage {
         print_more(compared.world_changes.len());
     }
 
-    fn changes(&self, title: &str, changes: &[Change]) {
-        if changes.is_empty() {
-            return;
-        }
-        heading(title);
-        for change in changes {
-            self.change(change);
+    /// A part of the envelopes.
+    fn envelope(&self, diff: &Diff, part: Part) {
+        let mut changes = diff
+            .envelope
+            .iter()
+            .filter(|one| part == Part::of(one))
+            .peekable();
+        if changes.peek().is_some() {
+            heading(part.title());
+            changes.for_each(|change| self.change(change));
         }
     }
 
     fn change(&self, change: &Change) {
         self.row(
             &text::line(&change.path),
-            &value(change.before.as_ref()),
-            &value(change.after.as_ref()),
+            &value_text(change.before.as_ref()),
+            &value_text(change.after.as_ref()),
         );
     }
 
@@ -246,7 +332,7 @@ fn print_more(count: usize) {
     }
 }
 
-fn value(value: Option<&Value>) -> String {
+fn value_text(value: Option<&Value>) -> String {
     match value {
         None => "(nothing)".to_owned(),
         Some(value) => text::short(&value.to_string(), 2000),

@@ -140,3 +140,50 @@ fn a_wide_page_has_both_sides_next_to_each_other() {
     assert!(narrow.contains("A 3") && narrow.contains("B 9"), "{narrow}");
     assert_eq!(page("120"), wide, "told twice, told the same");
 }
+
+/// Two runs of the kit of a ticket, the second with another reply and another output.
+#[test]
+fn a_diff_opens_with_what_a_person_looks_for_and_has_the_frames_only_with_all() {
+    let desk = golden_desk();
+    let (one, two) = (run_of("v1-concurrent-abc"), run_of("v1-concurrent-cba"));
+    let port = desk.ktsu(&["diff", &one, &two]).is(1).out.clone();
+    assert!(!port.contains("/env/SINK"), "{port}");
+    assert!(port.contains("--all"), "{port}");
+    desk.ktsu(&["diff", &one, &two, "--all"])
+        .is(1)
+        .says("/env/SINK");
+
+    let desk = Desk::new();
+    let (a, b) = two_runs(&desk);
+    let short = desk.ktsu(&["diff", &a, &b]).is(1).out.clone();
+    let whole = desk.ktsu(&["diff", &a, &b, "--all"]).is(1).out.clone();
+    let headings = |page: &str| -> Vec<String> {
+        let all = page
+            .lines()
+            .filter(|line| !line.starts_with(' ') && !line.is_empty());
+        all.skip(1).map(str::to_owned).collect()
+    };
+    let opening = ["Output", "Steps", "Params"];
+    assert_eq!(headings(&short), opening, "{short}");
+    assert!(short.contains("the same command with --all"), "{short}");
+    assert!(!short.contains("step.skipped"), "{short}");
+    let rest = [
+        "Rest of the envelope",
+        "First divergence, frame 0",
+        "Frames only in the first",
+        "Frames only in the second",
+        "Frames that differ",
+    ];
+    assert_eq!(
+        headings(&whole),
+        [&opening[..], &rest[..]].concat(),
+        "{whole}"
+    );
+    assert!(whole.contains("/steps/big/status"), "{whole}");
+    let json = |more: &[&str]| {
+        desk.ktsu(&[&["diff", &a, &b, "--json"], more].concat())
+            .is(1)
+            .json()
+    };
+    assert_eq!(json(&[]), json(&["--all"]));
+}
