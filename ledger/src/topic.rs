@@ -30,7 +30,7 @@ pub enum TopicPatternError {
     TooMany,
     /// Neither a topic, nor the beginning of one followed by `.*`.
     #[error(
-        "a topic has 1 to {MAX_TOPIC_CHARS} characters without white space, and `*` stands alone or after its last dot"
+        "a topic has 1 to {MAX_TOPIC_CHARS} characters without white space, and `*` is alone or after its last dot"
     )]
     Malformed,
 }

@@ -137,7 +137,7 @@ fn check_removals(
             Some(recorded) if recorded == *count => continue,
             Some(recorded) => format!("{count} frames are gone, and {recorded} were removed"),
             None => {
-                format!("{count} frames are said to have been removed, by nobody's authority")
+                format!("{count} frames are recorded as removed, without an authority")
             }
         };
         report.find(Some(name), None, ProblemKind::Container, problem);

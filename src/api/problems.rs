@@ -187,7 +187,7 @@ fn post_error(refused: PostError) -> ProblemDetails {
     match refused {
         PostError::NoWorlds => ErrorCode::NoWorld.into(),
         PostError::NotOpen(_) => problem(ErrorCode::InvalidRunState)
-            .with_hint("post to a run that goes on or is complete, or fork this one"),
+            .with_hint("post to a run that is in progress or complete, or fork this one"),
         PostError::IsRecompute => {
             problem(ErrorCode::InvalidRunState).with_hint("post to the run it is of")
         }

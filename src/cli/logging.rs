@@ -276,7 +276,7 @@ mod tests {
     fn nothing_in_a_line_controls_a_terminal() {
         let mut text = String::new();
         let mut writer = Writer::new(&mut text);
-        write!(EscapedText(&mut writer), "a\u{1b}[31m\u{9b}b\u{7}é\n").unwrap();
+        writeln!(EscapedText(&mut writer), "a\u{1b}[31m\u{9b}b\u{7}é").unwrap();
         assert_eq!(text, "a\\x1b[31m\\u{9b}b\\x07é\n");
     }
 

@@ -147,9 +147,9 @@ enum Command {
     Trace(trace::Arguments),
     /// Makes a branch of a run: shares its frames up to a point, then continues differently
     Fork(interventions::ForkArguments),
-    /// Posts events to the world of a run, which goes on with them if it is complete
+    /// Posts events to the world of a run; a complete run continues with them
     Post(posts::Arguments),
-    /// Replaces a field of a step's output, in a person's name
+    /// Overrides a field of a step's output; the record names the person
     Overlay(interventions::OverlayArguments),
     /// Continues a paused run, a branch, an unfinished run or one whose budget is raised, or restarts
     /// steps of an ended run
@@ -157,7 +157,7 @@ enum Command {
     Resume(interventions::ResumeArguments),
     /// Holds a run: nothing new starts and deadlines are suspended until `resume`
     Pause(steer::Arguments),
-    /// Ends a run: nothing new starts, and its workers are told to stop
+    /// Ends a run: nothing new starts, and its workers are cancelled
     Cancel(steer::Arguments),
     /// Ends a run as `cancel` does, without notifying its workers
     Terminate(steer::Arguments),

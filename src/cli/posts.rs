@@ -31,7 +31,7 @@ pub(super) struct Arguments {
     engine: EngineArguments,
 }
 
-/// Posts events; where no engine goes on with the run, waits here for what follows from them.
+/// Posts events; where no engine continues the run, waits here for what follows from them.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let events = events(&arguments.events)?;
     let place = EngineHandle::ledger_location(common, &arguments.engine)?;

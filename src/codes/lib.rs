@@ -123,7 +123,7 @@ error_codes! {
     /// Nobody decided in time.
     ApprovalExpired = "approval_expired", 409, EXIT_COULD_NOT_RUN, "The time to decide has passed";
     /// The policy does not let the person who started the run approve.
-    ApproverIsProposer = "approver_is_proposer", 403, EXIT_COULD_NOT_RUN, "Somebody else has to approve";
+    ApproverIsProposer = "approver_is_proposer", 403, EXIT_COULD_NOT_RUN, "Another person has to approve";
     /// A member is missing, unknown or of another type.
     InvalidRequest = "invalid_request", 422, EXIT_COULD_NOT_RUN, "The request is not valid";
     /// The value does not pass the air-lock, or the field is reserved.
@@ -183,7 +183,7 @@ error_codes! {
     /// A person rejected a call.
     ApprovalRejected = "approval_rejected", 403, EXIT_VERDICT, "A person rejected the tool call";
     /// Nobody decided on a call in time.
-    ApprovalTimedOut = "approval_timed_out", 504, EXIT_VERDICT, "Nobody decided on the tool call in time";
+    ApprovalTimedOut = "approval_timed_out", 504, EXIT_VERDICT, "The tool call was not decided in time";
     /// The orchestrator accepts only final results of tasks, so no approval can be requested.
     ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Approvals are not supported here";
     /// No runtime works on the step any more.

@@ -43,7 +43,7 @@ fn reports(faults: &Faults, colour: bool, headings: bool) -> String {
     }
     let more = faults.faults.len().saturating_sub(MAX_SHOWN);
     if more > 0 {
-        out.push_str(&format!("and {more} more; --json tells all of them\n\n"));
+        out.push_str(&format!("and {more} more; --json lists all of them\n\n"));
     }
     out
 }

@@ -55,7 +55,7 @@ pub enum PatternError {
     TooMany,
     /// Not a type, and not the beginning of one followed by `.*`.
     #[error(
-        "a type has letters, digits, '_', '-' and dots, and `*` stands alone or after its last dot"
+        "a type has letters, digits, '_', '-' and dots, and `*` is alone or after its last dot"
     )]
     Malformed,
     /// No frame of a run has such a type.

@@ -125,7 +125,7 @@ pub(super) const SUBSCRIPTION: MapShape = MapShape::new(
         optional("pattern", Either(&[Text, List(&Text)])).doc("run.completed, object.* or *"),
         required("secret", REFERENCE).doc("{env: VARIABLE}; signs what is sent"),
         optional("topics", Either(&[Text, List(&Text)]))
-            .doc("In place of pattern: what is told about claim.verified, claim.* or *"),
+            .doc("Instead of pattern: topics to receive, such as claim.verified, claim.* or *"),
         required("url", Pattern("^\\s*[Hh][Tt][Tt][Pp][Ss]?:")).doc("Where frames go"),
     ],
 )

@@ -237,7 +237,7 @@ fn named(block: &[u8]) -> Result<(String, u64), &'static str> {
         .and_then(|digits| std::str::from_utf8(digits).ok());
     let octal = digits.filter(|digits| digits.bytes().all(|one| matches!(one, b'0'..=b'7')));
     let size = octal.and_then(|digits| u64::from_str_radix(digits, 8).ok());
-    let size = size.ok_or("a size that is no number")?;
+    let size = size.ok_or("a size that is not a number")?;
     match usize::try_from(size).is_ok_and(|size| *block == header(name, size)) {
         true => Ok((name.to_owned(), size)),
         false => Err("a header that no archive of evidence has"),

@@ -333,9 +333,9 @@ fn read(text: &[u8]) -> Result<ParsedExport, String> {
     let body = text.strip_suffix(b"\n").unwrap_or(text);
     let mut lines = (1..).zip(body.split(|byte| *byte == b'\n'));
     let header: Header = match lines.next() {
-        None | Some((_, b"")) => return Err("this is no export of ktsu: it is empty".to_owned()),
+        None | Some((_, b"")) => return Err("not an export of ktsu: it is empty".to_owned()),
         Some((number, line)) => serde_json::from_slice(line).map_err(|error| {
-            let why = format!("this is no export of ktsu: {error}");
+            let why = format!("not an export of ktsu: {error}");
             wrong(number, line, &why)
         })?,
     };

@@ -157,7 +157,7 @@ fn key(headers: &HeaderMap) -> Result<Option<&str>, Refusal> {
     match key.to_str().ok().filter(fits) {
         Some(key) if given.next().is_none() => Ok(Some(key)),
         Some(_) | None => Err(invalid(format!(
-            "{KEY} must stand once and have 1 to {MAX_KEY} ASCII characters"
+            "{KEY} must be given once and have 1 to {MAX_KEY} ASCII characters"
         ))),
     }
 }

@@ -62,7 +62,7 @@ pub fn told(reader: &dyn Reader, frame: &AppendedFrame) -> Result<String, StoreE
             add("responder", json!(command.derived.responder));
         }
         _ => {
-            let why = format!("{}: it tells nothing", frame.id());
+            let why = format!("{}: it publishes nothing", frame.id());
             return Err(StoreError::Damaged(why));
         }
     }

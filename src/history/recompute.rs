@@ -79,7 +79,7 @@ fn world(
         })
     };
     let Ok(run) = of.stream.parse::<StreamId>() else {
-        return Ok(unknown(format!("{} is no name of a run", of.stream)));
+        return Ok(unknown(format!("{} is not the name of a run", of.stream)));
     };
     let Some(history) = until(super::frames(reader, &run)?, &of.head) else {
         return Ok(unknown(format!("this ledger does not have {run}")));

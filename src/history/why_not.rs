@@ -91,7 +91,7 @@ fn shortened(mut because: Vec<Reason>) -> Vec<Reason> {
         let between = Reason {
             step: String::new(),
             frame: None,
-            text: format!("{left_out} more reasons stand between"),
+            text: format!("{left_out} more reasons in between"),
             values: Vec::new(),
         };
         because.splice(from..from + left_out, [between]);

@@ -200,7 +200,7 @@ fn unjudged(reader: &mut KitReader<'_>, property: &YamlNode) {
         if SAID.contains(&key.text.as_str()) && (key.text != "type" || text) {
             continue;
         }
-        let words = format!("{} says something of a secret that nobody sees", key.text);
+        let words = format!("{} marks a secret that does not exist", key.text);
         let fault = Fault::new(FaultCode::MisplacedKey, key.place, words);
         reader.fault(fault.hint("a secret param is {type: string, secret: true}"));
     }

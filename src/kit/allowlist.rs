@@ -203,7 +203,7 @@ fn pattern(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
     let at = name.find('*').unwrap_or_default();
     let place = reader.spot(node, at, 1);
     let words = if name.contains('*') {
-        format!("{text:?} has a star inside: it may stand at the end only")
+        format!("{text:?} has a star inside: it is allowed at the end only")
     } else {
         format!("{text:?} is not the name of a tool")
     };

@@ -77,7 +77,7 @@ impl Approvers {
                 "{people} have to approve, and without principals there is one"
             )),
             Self::Anybody if policy.not_by_proposer => Some(
-                "whoever starts a run may not approve its calls, and without principals there is no one else"
+                "the principal who starts a run may not approve its calls, and without principals there is no other"
                     .to_owned(),
             ),
             Self::Named(there) if there < policy.quorum as usize => Some(format!(

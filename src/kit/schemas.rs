@@ -84,7 +84,7 @@ pub(super) fn reserved_fields(reader: &mut KitReader<'_>, schema: &YamlNode) {
         if !name.starts_with("ktsu_") || RESERVED.contains(&name) {
             continue;
         }
-        let words = format!("{name:?} is no reserved field and is dropped from every output");
+        let words = format!("{name:?} is not a reserved field; it is dropped from every output");
         let fault = Fault::new(FaultCode::UnknownReserved, place, words).warning();
         reader.fault(fault.suggest_or(name, RESERVED, "names of your own do not begin with ktsu_"));
     }

@@ -304,7 +304,7 @@ fn read_may_invoke(
                 .chars()
                 .all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '-');
         if !fits {
-            let words = format!("{name:?} is no name in may_invoke");
+            let words = format!("{name:?} is not listed in may_invoke");
             let hint = "a letter or _, then up to 63 letters, digits, _ and -";
             reader.fault(Fault::new(FaultCode::BadId, key.place, words).hint(hint));
             continue;

@@ -100,7 +100,7 @@ impl ModelClient {
                 Ok((200, body)) => return reply(request, duration_ms, &body),
                 Ok((status, body)) => {
                     let said: Option<ModelCallFailure> = serde_json::from_slice(&body).ok();
-                    if !said.as_ref().is_some_and(|said| said.error == DRAINING) {
+                    if said.as_ref().is_none_or(|said| said.error != DRAINING) {
                         return refused(request, duration_ms, status, said);
                     }
                     tracing::debug!(

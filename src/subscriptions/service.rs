@@ -124,7 +124,7 @@ pub enum SubscriptionError {
     #[error("the variable {0:?} has no value here, or one that is too short for a secret")]
     NoSecret(String),
     /// Plain variables contain the key, and runs record those as they are.
-    #[error("the value of the secret stands in variables that are not secret: {0}")]
+    #[error("the value of the secret also appears in variables that are not secret: {0}")]
     ShownBy(String),
     /// The disk is nearly full.
     #[error("the disk is nearly full, so nothing is recorded")]

@@ -72,7 +72,7 @@ impl Collector for EngineCollector {
             ),
             (
                 "ledger_checkpoints",
-                "Times that the write-ahead log was moved to its place",
+                "Number of WAL checkpoints",
                 counters.checkpoints,
             ),
         ];
@@ -89,7 +89,7 @@ impl Collector for EngineCollector {
         let paused = Duration::from_micros(counters.checkpoint_us).as_secs_f64();
         put(
             "ledger_checkpoint",
-            "How long appending stood still for checkpoints",
+            "Time that appends were blocked by checkpoints",
             Some(&Unit::Seconds),
             &ConstCounter::new(paused),
         )?;

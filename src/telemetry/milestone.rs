@@ -243,9 +243,7 @@ fn run(frame: &Frame, event: &RunEvent) -> Option<Milestone> {
         RunEvent::Created(created) => human_action("run accepted", &created.principal),
         RunEvent::Branched(branch) => human_action("branch accepted", &branch.by),
         RunEvent::Started(_) if frame.scope.is_empty() => plain("run started"),
-        RunEvent::Continued(again) if again.why == ContinueReason::Restart => {
-            plain("run taken up again")
-        }
+        RunEvent::Continued(again) if again.why == ContinueReason::Restart => plain("run resumed"),
         RunEvent::Resumed(resumed) => {
             let milestone = human_action("run resumed", &resumed.by);
             match &resumed.from {

@@ -21,7 +21,7 @@ pub(super) fn read(
     let content = match fields.remove("content") {
         Some(Value::Array(blocks)) => blocks,
         None if structured.is_some() => Vec::new(),
-        None | Some(_) => return Err(broken("content is no list")),
+        None | Some(_) => return Err(broken("content is not a list")),
     };
     if !content.iter().all(|block| block["type"].is_string()) {
         return Err(broken("a block has no type"));

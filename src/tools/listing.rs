@@ -51,7 +51,7 @@ impl ToolListingBuilder {
                 let message = format!("a cursor of the list has more than {most} bytes");
                 return Err(ToolError::sent(ToolErrorCode::TooLarge, message));
             }
-            Some(_) => return Err(ToolError::protocol("nextCursor is no text")),
+            Some(_) => return Err(ToolError::protocol("nextCursor is not a string")),
         };
         if !self.cursors.insert(cursor.clone()) {
             return Err(ToolError::protocol(
@@ -114,19 +114,19 @@ fn read(
 ) -> Result<ServerTool, &'static str> {
     // A server must refuse a plain call of such a tool, and tasks are not spoken here.
     if tool.pointer("/execution/taskSupport") == Some(&Value::from("required")) {
-        return Err("it can only be called as a task, which ktsu does not do");
+        return Err("it requires MCP tasks, which ktsu does not support");
     }
     let description = match tool.get("description") {
         None | Some(Value::Null) => "",
         Some(Value::String(text)) if text.len() <= limits.description_bytes => text,
         Some(Value::String(_)) => return Err("its description is too long"),
-        Some(_) => return Err("its description is no text"),
+        Some(_) => return Err("its description is not a string"),
     };
     let object = json!({"type": "object"});
     let input_schema = match tool.get("inputSchema") {
         None => &object,
         Some(schema @ Value::Object(_)) => schema,
-        Some(_) => return Err("its inputSchema is no object"),
+        Some(_) => return Err("its inputSchema is not an object"),
     };
     if deeper_than(input_schema, limits.schema_depth) {
         return Err("its inputSchema is nested too deep");
@@ -228,7 +228,7 @@ mod tests {
         assert_eq!(offered, ["maybe", "never", "unsaid", "nonsense"]);
         let left_out = ExcludedTool {
             tool: "always".to_owned(),
-            reason: "it can only be called as a task, which ktsu does not do",
+            reason: "it requires MCP tasks, which ktsu does not support",
         };
         assert_eq!(*listed.left_out, [left_out]);
     }

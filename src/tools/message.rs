@@ -45,9 +45,11 @@ pub(super) enum RpcOutcome {
 
 /// Reads a message.
 pub(super) fn read(bytes: &[u8]) -> Result<ServerMessage, ToolError> {
-    let value = parse_strict(bytes)
-        .map_err(|error| ToolError::protocol(format!("the answer is no message: {error}")))?;
-    let broken = |what: &str| ToolError::protocol(format!("the answer is no message: {what}"));
+    let value = parse_strict(bytes).map_err(|error| {
+        ToolError::protocol(format!("the answer is not a valid message: {error}"))
+    })?;
+    let broken =
+        |what: &str| ToolError::protocol(format!("the answer is not a valid message: {what}"));
     let Value::Object(mut fields) = value else {
         return Err(broken("not an object"));
     };
@@ -63,7 +65,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<ServerMessage, ToolError> {
             None => ServerMessage::Notification { method },
             Some(_) => return Err(broken("the id is neither a number nor a text")),
         }),
-        Some(_) => Err(broken("the method is no text")),
+        Some(_) => Err(broken("the method is not a string")),
         None => {
             let id = match id {
                 Some(Value::Null) | None => None,

@@ -155,7 +155,7 @@ async fn pages(peer: &Peer<RoleClient>, limits: &SessionLimits) -> Result<ToolLi
         let page = peer.send_request(request).await;
         let page = page.map_err(|error| request_error(error, false))?;
         let ServerResult::CustomResult(page) = page else {
-            return Err(ToolError::protocol("the list of tools is none"));
+            return Err(ToolError::protocol("the list of tools is not valid"));
         };
         let Some(cursor) = listing.page(&page.0, limits)? else {
             return Ok(listing.end());

@@ -156,7 +156,10 @@ pub(super) fn session_transport(
         None => None,
         Some((name, secret)) => {
             let mut value = HeaderValue::from_str(secret.expose()).map_err(|_| {
-                ToolError::unsent(ToolErrorCode::Refused, format!("{name} is no header value"))
+                ToolError::unsent(
+                    ToolErrorCode::Refused,
+                    format!("{name} is not a valid header value"),
+                )
             })?;
             value.set_sensitive(true);
             Some((name.clone(), value))

@@ -78,7 +78,7 @@ impl Checkpoints {
         };
         let size = checkpoint.size;
         if size < self.base.size() || size >= self.size() {
-            let message = format!("the checkpoint over {size} frames does not stand behind them");
+            let message = format!("the checkpoint over {size} frames does not come after them");
             return Err(wrong(message));
         }
         self.advance(size);

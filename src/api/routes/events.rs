@@ -57,7 +57,7 @@ impl QueryParameters for EventsQuery {
 }
 
 /// The frames of all runs, as they become durable, in the order of the ledger. The `id` of an event
-/// is the position of its frame; a stream with `Last-Event-ID` goes on behind it.
+/// is the position of its frame; a stream with `Last-Event-ID` resumes after that event.
 #[utoipa::path(get, path = "/events",
     params(Query::<EventsQuery>, LastEventId),
     responses((status = 200, body = String, content_type = "text/event-stream")))]

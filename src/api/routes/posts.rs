@@ -17,7 +17,7 @@ use ktsu_server::{FieldViolation, ProblemDetails};
 use ktsu_workflow::admit::post::{MAX_POST_EVENTS, Members, PostCommand, PostedEvent};
 use ktsu_workflow::world::{MAX_ID_CHARS, is_kit_event};
 
-/// Posts events to the world of a run, which goes on with them if it is complete.
+/// Posts events to the world of a run; a complete run continues with them.
 #[utoipa::path(post, path = "/runs/{id}/events",
     params(RunTarget, PostKey, SubjectIfMatch), request_body = wire::EventPosts,
     responses((status = 200, body = wire::PostRecorded)))]

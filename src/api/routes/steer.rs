@@ -13,7 +13,7 @@ use ktsu_server::ProblemDetails;
 use ktsu_server::body::JsonObject;
 use ktsu_workflow::admit::steer::RunControl;
 
-/// Ends a run: nothing new starts, and its workers are told to stop.
+/// Ends a run: nothing new starts, and its workers are cancelled.
 #[utoipa::path(post, path = "/runs/{id}/cancel", params(RunTarget, IfMatch),
     request_body = wire::RunCommandView,
     responses((status = 200, body = wire::CommandRecorded)))]

@@ -71,7 +71,7 @@ const RUN_ID: InputSpec = InputSpec::required(
 const WAIT_SECONDS: InputSpec = InputSpec::optional(
     "wait_seconds",
     InputKind::Number(0, MAX_WAIT_SECONDS),
-    "How long to wait for the end of the run; 30 if absent. A run that takes longer goes on.",
+    "How long to wait for the end of the run; 30 if absent. A run that takes longer continues.",
 );
 const REASON: InputSpec = InputSpec::optional(
     "reason",

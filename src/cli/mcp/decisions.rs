@@ -77,8 +77,8 @@ async fn must_not_be_own(peer: &Peer, record: &Value) -> Result<(), AnswerError>
     if !is_own {
         return Ok(());
     }
-    let words = "whoever started a run does not decide on its approvals here";
-    Err(AnswerError::new(words).hint("somebody else decides: ktsu approve, ktsu reject"))
+    let words = "the principal who started a run cannot decide on its approvals here";
+    Err(AnswerError::new(words).hint("another person can decide: ktsu approve, ktsu reject"))
 }
 
 /// Whether a run, or the branch of one, was started through this server or another one like it.

@@ -240,7 +240,7 @@ mod tests {
             ),
             (
                 json!({"goal": "g", "status": "x"}),
-                "status is none of pending, all",
+                "status must be pending or all",
             ),
             (
                 json!({"goal": "g", "params": []}),

@@ -172,7 +172,7 @@ fn note(envelope: &Value, has_world: bool) -> Option<String> {
         "waiting" => {
             Some("the run waits for a person: list_approvals shows its tool calls".to_owned())
         }
-        _ => Some("the run goes on: get_envelope and query_world show how far it is".to_owned()),
+        _ => Some("the run continues: get_envelope and query_world show its progress".to_owned()),
     }
 }
 

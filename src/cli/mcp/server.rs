@@ -90,7 +90,7 @@ impl AgentToolServer {
             answer = self.answer_to(name, sent, request) => answer,
             _ = stop.wait_for(|stop| *stop) => Err(AnswerError::new("the server is stopping")),
             () = request.ct.cancelled() => {
-                Err(AnswerError::new("the call was cancelled; a run that it started goes on"))
+                Err(AnswerError::new("the call was cancelled; a run that it started continues"))
             }
         }
     }
@@ -224,7 +224,7 @@ impl ServerHandler for AgentToolServer {
             ));
         }
         let malformed = || {
-            AnswerError::new("this is no call of a tool")
+            AnswerError::new("not a valid tool call")
                 .hint("params: {\"name\": TEXT, \"arguments\": {…}}")
         };
         let refusal = known.err().unwrap_or_else(malformed);

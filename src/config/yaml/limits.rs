@@ -22,7 +22,7 @@ pub(super) fn words(error: &Error) -> Option<String> {
     let said = error.without_snippet().to_string();
     let begins = |starts: &[&str]| starts.iter().any(|start| said.starts_with(start));
     let words = if begins(&["budget breached: Depth", "recursion limit exceeded"]) {
-        format!("lists and maps stand more than {MAX_DEPTH} levels deep in one another")
+        format!("lists and maps are nested more than {MAX_DEPTH} levels deep")
     } else if begins(&["budget breached: Documents"]) {
         "a file holds one document".to_owned()
     } else if begins(&["budget breached: Nodes", "budget breached: Events"]) {
@@ -34,7 +34,7 @@ pub(super) fn words(error: &Error) -> Option<String> {
     } else if begins(&["budget breached"]) {
         "the file is larger than what is read".to_owned()
     } else if begins(&["alias replay stack depth"]) {
-        format!("aliases stand more than {MAX_ALIAS_DEPTH} levels deep in what aliases repeat")
+        format!("aliases are nested more than {MAX_ALIAS_DEPTH} levels deep")
     } else if begins(&["alias replay", "alias expansion"]) {
         format!("aliases repeat more than {MAX_REPEATED} values")
     } else if begins(&["recursive references"]) {

@@ -89,7 +89,7 @@ pub(super) const GROUP: MapShape = MapShape::new(
         optional("pricing", List(&Map(&PRICE))).doc("What its models cost"),
         optional("retry", Map(&RETRY)).doc("When to ask again"),
         optional("strategy", Keywords(&STRATEGIES))
-            .doc("Which model is asked; round_robin by default"),
+            .doc("How a model is chosen; round_robin by default"),
     ],
 );
 

@@ -116,7 +116,8 @@ pub(super) fn read<T: UsageSource>(
         return Err(GatewayError::passing(code, ErrorCause::Unreachable, words));
     }
     serde_json::from_slice(&response.body).map_err(|_| {
-        unusable("upstream sent what is no reply of a model").having_used(used::<T>(&response.body))
+        unusable("the provider's response is not a valid model reply")
+            .having_used(used::<T>(&response.body))
     })
 }
 

@@ -211,7 +211,7 @@ pub(super) fn not_found(path: &str, mut there: Vec<String>) -> FieldNotFoundErro
 pub(crate) fn segments(path: &str) -> Result<Vec<String>, FieldNotFoundError> {
     let bad = |why: &str| FieldNotFoundError {
         message: format!("{path} is no path: {why}"),
-        unnamed: format!("that is no path: {why}"),
+        unnamed: format!("not a path: {why}"),
         there: Vec::new(),
     };
     if path.len() > MAX_PATH {

@@ -15,7 +15,7 @@ pub const AGENT: MapShape = MapShape::new(
         required("name", NAME).doc("Its name"),
         required("output", Map(&OUTPUT)).doc("What it answers"),
         optional("params", Map(&PARAMS)).doc("What it is given; it sees nothing else"),
-        required("prompt", Map(&PROMPT)).doc("What the model is told"),
+        required("prompt", Map(&PROMPT)).doc("The prompt of the model"),
         optional("servers", List(&Map(&SERVER))).doc("The tool servers it uses"),
         optional("version", VERSION).doc("Semantic version; 0.0.0 without one"),
     ],
@@ -25,7 +25,7 @@ pub(crate) const COMMANDS: MapShape = MapShape::new(
     "commands",
     &[
         optional("emit", List(&Pattern("\\S")))
-            .doc("Topics that it may tell other systems about: claim.verified, claim.* or *"),
+            .doc("Topics that it may publish: claim.verified, claim.* or *"),
         optional("invoke", List(&Pattern("\\S")))
             .doc("What it may run of that which a step offers in may_invoke: verify, verify* or *"),
     ],

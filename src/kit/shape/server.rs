@@ -12,7 +12,7 @@ pub(crate) const MAX_APPROVERS: i64 = 10;
 pub const SERVER: MapShape = MapShape::new(
     "the server",
     &[
-        optional("access", Map(&ACCESS)).doc("The tools it offers to anybody; all by default"),
+        optional("access", Map(&ACCESS)).doc("The tools that it offers; all by default"),
         optional("auth", Map(&AUTH)).doc("How callers prove themselves"),
         optional("description", Note).doc("For readers"),
         optional("kind", Keywords(&["tool-server"])).doc("May be left out"),
@@ -65,7 +65,7 @@ pub(crate) const GATED: MapShape = MapShape::new(
     "the entry",
     &[
         required("name", TOOLS).doc("Which tools"),
-        optional("require_approval", Map(&APPROVAL)).doc("A person is asked first"),
+        optional("require_approval", Map(&APPROVAL)).doc("Calls that wait for a person's approval"),
     ],
 );
 

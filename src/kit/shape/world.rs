@@ -270,7 +270,7 @@ pub(crate) const ASK: MapShape = MapShape::new(
     "ask",
     &[
         optional("max_tokens", Integer(1, 10_000_000)).doc("Of the reply; 1024 by default"),
-        required("messages", List(&Map(&MESSAGE))).doc("What the model is told"),
+        required("messages", List(&Map(&MESSAGE))).doc("The prompt of the model"),
         required("model", Pattern("\\S")).doc("A model group of gateway.yaml"),
         optional("output", Map(&ASK_OUTPUT))
             .doc("What reply.output is; otherwise reply.text alone"),

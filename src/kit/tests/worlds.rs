@@ -262,7 +262,7 @@ fn faults_of_worlds_say_what_to_write_instead() {
         (
             "- {name: a, on: step.completed, type: Claim, emit: []}",
             "1:17 unreachable-responder: no step of this kit ever completes in a run of its own (step.completed is about the steps of a root workflow)\n\
-             1:33 bad-value: the events of this responder have no type (when: object.id == 'step/ID' tells steps apart)",
+             1:33 bad-value: the events of this responder have no type (when: object.id == 'step/ID' distinguishes steps)",
         ),
         (
             "- {name: a, on: object.created, emit: [{}]}",
@@ -334,7 +334,7 @@ fn faults_of_worlds_say_what_to_write_instead() {
         ),
         (
             "- {name: a, on: note, emit: [{object: {type: step, data: {x: 1}}}]}",
-            "1:46 reserved-name: \"step\" is the type of what stands for a step (steps alone make such objects: declare a type of your own)",
+            "1:46 reserved-name: \"step\" is the type of objects that represent steps (steps alone make such objects: declare a type of your own)",
         ),
         (
             "- {name: a, on: note, emit: [{remove: {relation: ''}}]}",

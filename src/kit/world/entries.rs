@@ -110,7 +110,7 @@ fn object(rule: &mut RuleReader<'_, '_>, body: &YamlNode) -> Option<MakePlan> {
     let kind = fields.get("type").and_then(|node| {
         let kind = rule.mention_type(node, TypeKind::Object)?;
         if kind == STEP_OBJECT {
-            let words = format!("{kind:?} is the type of what stands for a step");
+            let words = format!("{kind:?} is the type of objects that represent steps");
             let fault = Fault::new(FaultCode::ReservedName, node.place, words);
             return rule
                 .reader
@@ -130,7 +130,7 @@ fn patch(rule: &mut RuleReader<'_, '_>, body: &YamlNode) -> Option<MakePlan> {
     let id = fields.get("id").and_then(|node| {
         let id = id(rule, node, "the id of an object")?;
         if id.starts_with(STEP_ID_PREFIX) {
-            let words = format!("{id:?} stands for a step, and only the step makes it");
+            let words = format!("{id:?} represents a step, and only the step creates it");
             let fault = Fault::new(FaultCode::ReservedId, node.place, words);
             return rule.reader.reject(fault);
         }

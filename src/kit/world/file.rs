@@ -169,7 +169,7 @@ fn types<'n>(
             continue;
         };
         if name == STEP_OBJECT {
-            let words = format!("{name:?} is the type of what stands for a step");
+            let words = format!("{name:?} is the type of objects that represent steps");
             reader.fault(Fault::new(FaultCode::ReservedName, key.place, words));
             continue;
         }

@@ -142,7 +142,7 @@ fn types(rule: &mut RuleReader<'_, '_>, fields: &Fields<'_>, kinds: &[TriggerKin
         let place = fields.key("type").unwrap_or(node.place);
         let words = "the events of this responder have no type";
         let fault = Fault::new(FaultCode::BadValue, place, words);
-        let hint = "when: object.id == 'step/ID' tells steps apart";
+        let hint = "when: object.id == 'step/ID' distinguishes steps";
         rule.reader.fault(match kinds.contains(&TriggerKind::Step) {
             true => fault.hint(hint),
             false => fault,
@@ -286,7 +286,7 @@ fn messages(rule: &mut RuleReader<'_, '_>, node: &YamlNode) -> Vec<MessagePlan> 
     rule.limit(nodes.len(), MAX_MESSAGES, node.place, "messages");
     if nodes.is_empty() && matches!(node.data, YamlValue::List(_)) {
         rule.reader
-            .bad_value::<()>(node, "a model is asked with at least one message");
+            .bad_value::<()>(node, "a question to a model needs at least one message");
     }
     let roles = [
         ("system", MessageRole::System),

@@ -60,7 +60,8 @@ impl TaskContext {
         let auth = match (&server.auth_header, &server.auth_value) {
             (Some(header), Some(value)) => {
                 let header = header.parse::<HeaderName>();
-                let header = header.map_err(|_| "auth_header is no name of a header".to_owned())?;
+                let header =
+                    header.map_err(|_| "auth_header is not a valid header name".to_owned())?;
                 Some((header, Secret::new(value.clone())))
             }
             (None, _) => None,

@@ -59,7 +59,7 @@ pub(crate) enum CallVerdict {
     NotPermitted,
     /// It is not sent, and the model is told why: the word of `not_sent`, and the text.
     Refused(&'static str, String),
-    /// A person is asked first.
+    /// Calls that wait for a person's approval.
     Gated(ToolTarget),
     /// It is sent.
     Allowed(ToolTarget),

@@ -36,7 +36,7 @@ impl DriftKind {
             Self::New => "is not in the lock",
             Self::Other => "is not the one that was locked",
             Self::Gone | Self::Withdrawn => "is not offered any more",
-            Self::Changed => "is not the one that the model was told of",
+            Self::Changed => "is not the tool that the model was shown",
         }
     }
 
@@ -181,11 +181,11 @@ mod tests {
             (&[("read", "1"), ("rest", "1"), ("run", "1")], None),
             (
                 &[("read", "2"), ("rest", "1")],
-                Some("read of the server s is not the one that the model was told of"),
+                Some("read of the server s is not the tool that the model was shown"),
             ),
             (
                 &[("read", "1"), ("rest", "2")],
-                Some("rest of the server s is not the one that the model was told of"),
+                Some("rest of the server s is not the tool that the model was shown"),
             ),
             (
                 &[("rest", "1")],

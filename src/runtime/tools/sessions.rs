@@ -135,7 +135,7 @@ impl Sessions {
         let called = sending.called;
         let answer = async move {
             let Some((session, terms)) = session.zip(terms) else {
-                let words = "there is no session with the server";
+                let words = "no session with the server is open";
                 return Err(ToolError::unsent(ToolErrorCode::Closed, words));
             };
             terms.call(&*session, sending, key, until).await

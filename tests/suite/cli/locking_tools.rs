@@ -131,7 +131,7 @@ async fn a_tool_that_can_only_be_called_as_a_task_is_offered_to_nobody_and_locki
         ("OTHER_KEY", "another-key"),
         ("HOOK", "unused"),
     ];
-    let reason = "it can only be called as a task, which ktsu does not do";
+    let reason = "it requires MCP tasks, which ktsu does not support";
     let (code, _, err) = locks(&desk, &[], &variables);
     assert_eq!(code, 0, "{err}");
     let warning = format!(

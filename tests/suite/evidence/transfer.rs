@@ -174,7 +174,7 @@ fn a_bad_line_is_named_and_its_beginning_shown() {
     }
     let error = with(0, &|_| b"not an export".to_vec());
     assert!(
-        error.starts_with("line 1: this is no export of ktsu"),
+        error.starts_with("line 1: not an export of ktsu"),
         "{error}"
     );
     assert!(error.contains("not an export"), "{error}");

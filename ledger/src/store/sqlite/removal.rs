@@ -64,7 +64,7 @@ impl Queries<'_> {
         let frame = frame.map_err(|error| damaged(&error.to_string()))?;
         let Event::Store(StoreEvent::RunRemoved(removed)) = frame.event else {
             return Err(damaged(&format!(
-                "{stream} was removed by nobody's authority"
+                "{stream} was removed without an authority"
             )));
         };
         Ok(Some(removed.first.saturating_add(removed.frames)))

@@ -41,7 +41,7 @@ impl QueryParameters for StreamQuery {
         Parameter::new(
             STREAM,
             Kind::Any,
-            "The stream, as its first event has it; without one there is none: 404.",
+            "The stream, as named by its first event; 404 if it does not exist.",
         )
         .required(),
     ];

@@ -172,7 +172,7 @@ fn compiled(reader: &mut ConfigReader<'_>, node: &YamlNode, text: &str) -> Optio
             let said = error.to_string();
             let said = said.lines().last().unwrap_or_default();
             let said = said.trim_start_matches("error: ");
-            reader.bad_value(node, format!("this is no regular expression: {said}"))
+            reader.bad_value(node, format!("not a valid regular expression: {said}"))
         }
     }
 }

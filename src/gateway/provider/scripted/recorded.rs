@@ -167,7 +167,7 @@ struct RunReader {
 
 impl RunReader {
     fn take(&mut self, line: &str) -> Result<(), String> {
-        let frame: Frame = serde_json::from_str(line).map_err(|_| "this is no frame".to_owned())?;
+        let frame: Frame = serde_json::from_str(line).map_err(|_| "not a frame".to_owned())?;
         // Numbers rise within a run: one that does not begins the next.
         if self.after.is_some_and(|after| frame.seq <= after) {
             self.requests.clear();

@@ -304,7 +304,7 @@ fn a_broken_export_is_refused_at_its_line() {
     let lone = r#"{"seq":5,"type":"llm.response","data":{"request":4,"content":"x"}}"#;
     let apart = r#"{"seq":5,"type":"llm.request","data":{"group":"g","messages":null},"ext":[{"path":"/messages"}]}"#;
     for (text, words) in [
-        ("{}\n", "this is no frame"),
+        ("{}\n", "not a frame"),
         (lone, "it answers frame 4, which is missing"),
         (
             apart,

@@ -21,7 +21,7 @@ pub(super) enum Kind {
     StatefulAnswers,
     /// The same, of a server that must not be asked twice; what a person says to it.
     Doubtful(&'static str),
-    /// A person is asked first, and says this.
+    /// Calls that wait for a person's approval, and says this.
     Gated(&'static str),
     Unknown,
     WrongArguments,
