@@ -96,3 +96,5 @@ mod trace;
 mod traversal;
 #[path = "suite/worlds/mod.rs"]
 mod worlds;
+#[path = "suite/write_failure.rs"]
+mod write_failure;

@@ -112,6 +112,9 @@ pub(crate) fn verify_before(
     frames.scan(reader, &mut report, onlooker);
     frames.blobs.check(reader, &mut report);
     let inspection = reader.audit().map(Audit::inspect).unwrap_or_default();
+    if let Some(error) = &inspection.failed {
+        report.note_failure(error);
+    }
     for problem in inspection.problems {
         report.find(None, None, ProblemKind::Container, problem);
     }
@@ -175,10 +178,14 @@ fn look_up(reader: &dyn Reader, frames: &Frames, report: &mut VerifyReport) {
             }
             // A frame that was found damaged is not found as it should be either.
             Err(StoreError::Damaged(_)) if report.names(name) => {}
-            Err(error) => report.find(Some(name), seq, ProblemKind::Container, error.to_string()),
+            Err(error) => {
+                report.note_failure(&error);
+                report.find(Some(name), seq, ProblemKind::Container, error.to_string());
+            }
         }
     }
     if let Err(error) = look_up_names(reader, frames, report) {
+        report.note_failure(&error);
         report.find(None, None, ProblemKind::Container, error.to_string());
     }
     if let Err(error) = look_up_rows(reader, report) {

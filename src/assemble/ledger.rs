@@ -99,7 +99,7 @@ fn must_be_sound(ledger: &Ledger, store: &dyn Store) -> Result<(), StoreError> {
     let Some(path) = ledger.file().filter(|path| damage::is_searched(path)) else {
         return Ok(());
     };
-    match damage::find_damage(store) {
+    match damage::find_damage(store)? {
         Some(why) => Err(StoreError::Damaged(why)),
         None => {
             damage::unmark(path);

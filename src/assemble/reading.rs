@@ -9,7 +9,7 @@ use axum::Router;
 use ktsu_ledger::Ledger;
 use ktsu_ledger::appender::Appender;
 use ktsu_ledger::store::{Reader, StoreError};
-use ktsu_ledger::verify::{ProblemKind, VerifyOptions};
+use ktsu_ledger::verify::VerifyOptions;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -148,9 +148,8 @@ fn search(ledger: &Path) -> Result<Damage, StoreError> {
     drop(Ledger::open(ledger).reader()?);
     if damage::is_searched(ledger) {
         let report = verify::ledger(ledger, &VerifyOptions::default(), &mut |_| {})?;
-        let mut problems = report.problems.iter();
-        if let Some(problem) = problems.find(|problem| problem.kind != ProblemKind::Index) {
-            damage.report(&damage::describe_problem(problem));
+        if let Some(why) = damage::first_damage(&report)? {
+            damage.report(&why);
         }
     }
     Ok(damage)

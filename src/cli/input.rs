@@ -9,6 +9,7 @@ use super::Failure;
 use super::files::unreadable;
 use ktsu_codes::{ErrorCode, nearest};
 use ktsu_kit::Kit;
+use ktsu_server::json_words;
 
 /// The workflow to run: the one named, else the kit's default or only root (decision C3).
 pub(super) fn workflow_of(kit: &Kit, named: Option<&str>) -> Result<String, Failure> {
@@ -136,7 +137,8 @@ fn check_input(text: String) -> Result<String, Failure> {
         Ok(Value::Object(_)) => Ok(text),
         Ok(_) => Err(Failure::could_not_run("the input is not a JSON object")),
         Err(error) => Err(Failure::could_not_run(format!(
-            "the input is not JSON: {error}"
+            "the input is not JSON: {}",
+            json_words::of_refused(&error)
         ))),
     }
 }

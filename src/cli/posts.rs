@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::process::ExitCode;
 
 use ktsu_server::body::MAX_BODY;
+use ktsu_server::json_words;
 use serde_json::Value;
 
 use super::follow::{SILENCE_TIMEOUT, Viewer, follow};
@@ -136,7 +137,8 @@ fn events(given: &str) -> Result<Value, Failure> {
     };
     let parsed = ktsu_ledger::canonical::parse_strict(text.as_bytes());
     parsed.map_err(|error| {
-        let failure = Failure::could_not_run(format!("the events are not JSON: {error}"));
+        let why = json_words::of_refused(&error);
+        let failure = Failure::could_not_run(format!("the events are not JSON: {why}"));
         match std::path::Path::new(given).is_file() {
             true => failure.hint(format!("for a file: ktsu post RUN @{given}")),
             false => {

@@ -18,7 +18,7 @@ use ktsu_ledger::store::{
     Audit, Cursor, Filter, IndexRow, Inspection, Page, RawBlob, RawFrame, Reader, StoreError, Tail,
     stored_bytes,
 };
-use ktsu_ledger::verify::{ProblemKind, VerifyOptions, VerifyProblem, verify};
+use ktsu_ledger::verify::{ProblemKind, VerifyOptions, VerifyProblem, VerifyReport, verify};
 use ktsu_ledger::{Hash, Record, StreamId};
 
 use ktsu_secret::file::sibling_path;
@@ -85,12 +85,24 @@ impl Damage {
 }
 
 /// Reads everything once, and gives the first thing that is wrong with what was appended.
-pub fn find_damage(reader: &dyn Reader) -> Option<String> {
-    let report = verify(reader, &VerifyOptions::default(), &mut |_| {});
+///
+/// # Errors
+/// [`StoreError::Failed`] if the system refused to read or write: what was appended may be sound.
+pub fn find_damage(reader: &dyn Reader) -> Result<Option<String>, StoreError> {
+    first_damage(&verify(reader, &VerifyOptions::default(), &mut |_| {}))
+}
+
+/// The first thing that a report found wrong with what was appended.
+///
+/// # Errors
+/// As [`find_damage`].
+pub fn first_damage(report: &VerifyReport) -> Result<Option<String>, StoreError> {
+    if let Some(failed) = &report.failed {
+        return Err(failed.clone());
+    }
     let mut problems = report.problems.iter();
-    problems
-        .find(|problem| problem.kind != ProblemKind::Index)
-        .map(describe_problem)
+    let found = problems.find(|problem| problem.kind != ProblemKind::Index);
+    Ok(found.map(describe_problem))
 }
 
 /// A problem, with its place.
@@ -270,5 +282,27 @@ mod tests {
         assert!(is_searched(&path));
         unmark(&path);
         assert!(!is_searched(&path));
+    }
+
+    #[test]
+    fn what_the_system_refused_to_read_is_not_damage() {
+        let failed = StoreError::Failed {
+            doing: "read the ledger",
+            why: "reading its files failed".to_owned(),
+        };
+        let problem = |kind| VerifyProblem {
+            kind,
+            message: "the blobs cannot be read".to_owned(),
+            seq: None,
+            stream: None,
+        };
+        let mut report = VerifyReport {
+            problems: vec![problem(ProblemKind::Index), problem(ProblemKind::Blob)],
+            ..VerifyReport::default()
+        };
+        let damaged = Some("the blobs cannot be read".to_owned());
+        assert_eq!(first_damage(&report), Ok(damaged));
+        report.failed = Some(failed.clone());
+        assert_eq!(first_damage(&report), Err(failed));
     }
 }

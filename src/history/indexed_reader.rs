@@ -80,7 +80,7 @@ impl<R: Reader> IndexedReader<R> {
         let first = !self.index_checked.replace(true);
         if first
             && self.searches
-            && let Some(why) = damage::find_damage(&self.reader)
+            && let Some(why) = damage::find_damage(&self.reader)?
         {
             self.damage.report(&why);
         }

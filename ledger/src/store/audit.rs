@@ -202,4 +202,6 @@ pub struct Inspection {
     pub removed: Vec<(String, u64)>,
     /// The epoch it is in, where it has one.
     pub epoch: Option<u64>,
+    /// The first refusal of the system to read or write: one of the problems, and no damage.
+    pub failed: Option<StoreError>,
 }

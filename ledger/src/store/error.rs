@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use crate::hash::Hash;
 use crate::id::{Cause, StreamId};
 
+/// What a container refused, for whatever reason.
+pub(crate) const USE: &str = "use the ledger";
+/// What a container that may only be read refused.
+pub(crate) const CHANGE: &str = "change the ledger";
+
 /// A failed operation of a store. While appending, the first error is final, unless it is
 /// [`StoreError::Unknown`]: what is stored is then known only after the ledger is opened again.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,6 +67,12 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// Whether the system refused something, so that it is not known whether the ledger is sound. What
+    /// a container itself refuses is not: its own bytes may be why.
+    pub(crate) fn is_failed(&self) -> bool {
+        matches!(self, Self::Failed { doing, .. } if *doing != USE && *doing != CHANGE)
+    }
+
     /// A failure of the system while doing something.
     pub(crate) fn failed(doing: &'static str, why: impl ToString) -> Self {
         Self::Failed {

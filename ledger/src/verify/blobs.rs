@@ -52,6 +52,7 @@ impl BlobReferences {
             let page = match reader.scan_blobs(from, PAGE) {
                 Ok(page) => page,
                 Err(error) => {
+                    report.note_failure(&error);
                     let message = format!("the blobs cannot be read: {error}");
                     report.find(None, None, ProblemKind::Blob, message);
                     break;

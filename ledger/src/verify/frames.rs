@@ -77,6 +77,7 @@ impl Frames {
         let mut removed = match RemovedLeaves::of(reader) {
             Ok(removed) => Some(removed),
             Err(error) => {
+                report.note_failure(&error);
                 let message = format!("the removals cannot be read: {error}");
                 report.find(None, None, ProblemKind::Container, message);
                 None
@@ -86,6 +87,7 @@ impl Frames {
             let page = match reader.scan_frames(from, PAGE) {
                 Ok(page) => page,
                 Err(error) => {
+                    report.note_failure(&error);
                     let from = from.max(1);
                     let message = format!("the frames from {from} on cannot be read: {error}");
                     return report.find(None, None, ProblemKind::Container, message);

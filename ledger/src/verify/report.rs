@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::VerifyOptions;
+use crate::store::StoreError;
 
 /// The outcome of a verification.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
@@ -15,6 +16,10 @@ pub struct VerifyReport {
     pub checkpoints: u64,
     /// Frames looked at.
     pub frames: u64,
+    /// The first refusal of the system to read or write. What could not be read for it is among the
+    /// problems, and may be sound.
+    #[serde(skip)]
+    pub failed: Option<StoreError>,
     /// What could not be checked.
     pub not_covered: Vec<String>,
     /// The problems; of each stream only the first bad frame, since what follows it is suspicious
@@ -96,6 +101,13 @@ impl VerifyReport {
             seq,
             stream: stream.map(str::to_owned),
         });
+    }
+
+    /// Keeps the first refusal of the system.
+    pub(super) fn note_failure(&mut self, error: &StoreError) {
+        if error.is_failed() && self.failed.is_none() {
+            self.failed = Some(error.clone());
+        }
     }
 
     pub(super) fn note_not_covered(

@@ -80,7 +80,8 @@ fn posts_that_do_not_fit_are_refused_with_what_to_do() {
     };
     post("nope", &[])
         .is(2)
-        .warns("the events are not JSON")
+        .warns("the events are not JSON: this is no value: the only words are true, false and null")
+        .warns("at line 1 column 2")
         .warns("@FILE");
     post("[]", &[]).is(2).warns("1 to 256 events");
     post(r#"{"type": "run.paused"}"#, &[]).is(2).warns("/type");

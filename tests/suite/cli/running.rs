@@ -115,6 +115,9 @@ fn input_comes_from_a_file_and_a_goal_goes_where_one_is_taken() {
         .is(2)
         .warns("not JSON")
         .warns("--input @in.json");
+    desk.ktsu(&["run", &hello, "--input", "{\n  \"name\": \"Grace\""])
+        .is(2)
+        .warns("the input is not JSON: the text ends within an object at line 2 column 17");
     desk.ktsu(&["run", &hello, "--input", "[1]"])
         .is(2)
         .warns("not a JSON object");

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use rusqlite::Connection;
 
+use super::files::failed;
 use super::schema::{APPLICATION_ID, FORMAT, OBJECTS};
 use crate::store::Inspection;
 
@@ -20,9 +21,12 @@ pub(super) fn inspect(connection: &Connection) -> Inspection {
     ];
     for (what, check) in checks {
         if let Err(error) = check(connection, &mut inspection) {
-            inspection
-                .problems
-                .push(format!("{what} cannot be read: {error}"));
+            let error = failed(error);
+            let problem = format!("{what} cannot be read: {error}");
+            inspection.problems.push(problem);
+            if error.is_failed() {
+                inspection.failed.get_or_insert(error);
+            }
         }
     }
     inspection

@@ -10,10 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, ErrorCode, OpenFlags};
+use rusqlite::{Connection, ErrorCode, OpenFlags, ffi};
 
 use super::schema::{APPLICATION_ID, FORMAT, creation};
 use crate::store::StoreError;
+use crate::store::error::{CHANGE, USE};
 
 /// Where the parts of a ledger are.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -316,11 +317,40 @@ pub(super) fn failed(error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => {
             StoreError::Damaged(error.to_string())
         }
-        Some(_) => StoreError::failed("use the ledger", error),
+        Some(_) => refused(error),
         // Not from SQLite itself: a column that does not hold what it must.
         None => StoreError::Damaged(error.to_string()),
     }
 }
+
+/// What the system refused: writing is named as such.
+fn refused(error: rusqlite::Error) -> StoreError {
+    let write = |why: &str| StoreError::failed("write to the ledger", why);
+    let extended = error.sqlite_extended_error_code();
+    match (error.sqlite_error_code(), extended) {
+        (Some(ErrorCode::DiskFull), _) => write("no space is left for it"),
+        (Some(ErrorCode::ReadOnly), _) => StoreError::failed(CHANGE, "its file may only be read"),
+        (Some(ErrorCode::SystemIoFailure), Some(code)) if WRITING.contains(&code) => {
+            write("writing to its files failed")
+        }
+        (Some(ErrorCode::SystemIoFailure), _) => {
+            StoreError::failed("read the ledger", "reading its files failed")
+        }
+        _ => StoreError::failed(USE, error),
+    }
+}
+
+/// The codes of a system's failure to write, sync, cut, remove or enlarge a file.
+const WRITING: [i32; 8] = [
+    ffi::SQLITE_IOERR_WRITE,
+    ffi::SQLITE_IOERR_FSYNC,
+    ffi::SQLITE_IOERR_DIR_FSYNC,
+    ffi::SQLITE_IOERR_TRUNCATE,
+    ffi::SQLITE_IOERR_DELETE,
+    ffi::SQLITE_IOERR_SHMOPEN,
+    ffi::SQLITE_IOERR_SHMSIZE,
+    ffi::SQLITE_IOERR_SHMMAP,
+];
 
 #[cfg(test)]
 mod tests {

@@ -311,8 +311,9 @@ impl<S: Source + Send> Audit for S {
 
     fn inspect(&self) -> Inspection {
         self.ask(|ledger| Ok(check::inspect(ledger.0)))
-            .unwrap_or_else(|error| Inspection {
+            .unwrap_or_else(|error: StoreError| Inspection {
                 problems: vec![error.to_string()],
+                failed: error.is_failed().then_some(error),
                 ..Inspection::default()
             })
     }
