@@ -31,7 +31,12 @@ const JUSTIFIED: [(&str, Justified); 3] = [
             ("src/schema", &["lib.rs"]),
             (
                 "src/workflow",
-                &["definition/mod.rs", "next/mod.rs", "respond/mod.rs"],
+                &[
+                    "commands.rs",
+                    "definition/mod.rs",
+                    "next/mod.rs",
+                    "respond/mod.rs",
+                ],
             ),
             ("src/egress", &["lib.rs"]),
             ("src/secret", &["lib.rs"]),

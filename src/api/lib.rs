@@ -4,4 +4,5 @@ pub mod access;
 pub mod ids;
 mod problems;
 pub mod routes;
+mod stream_opener;
 pub mod streams;

@@ -5,11 +5,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
-use axum::http::request::Parts;
 use parking_lot::Mutex;
 
-use crate::access::Caller;
 use ktsu_codes::ErrorCode;
 use ktsu_server::ProblemDetails;
 
@@ -39,12 +36,6 @@ pub(crate) struct OpenStream {
     principal: Option<String>,
 }
 
-/// Opens streams for the caller of a request; an axum extractor.
-pub(crate) struct StreamOpener {
-    limits: StreamLimits,
-    caller: Caller,
-}
-
 impl StreamLimits {
     /// For a server with so many connections: streams take at most two thirds of them, and those of
     /// one principal a quarter. One stream is always possible.
@@ -56,9 +47,11 @@ impl StreamLimits {
         })))
     }
 
-    fn open(&self, caller: &Caller) -> Result<OpenStream, ProblemDetails> {
-        // Without tokens all callers have one name, and none of them takes anything from another.
-        let principal = caller.is_by_token().then(|| caller.principal.id.clone());
+    /// Opens a stream, which counts against its principal if one is named.
+    ///
+    /// # Errors
+    /// [`ErrorCode::TooManyStreams`].
+    pub(crate) fn open(&self, principal: Option<String>) -> Result<OpenStream, ProblemDetails> {
         if let Some(counts) = &self.0 {
             counts.open(principal.as_deref())?;
         }
@@ -117,27 +110,6 @@ impl Drop for OpenStream {
         if let Some(counts) = &self.counts {
             counts.close(self.principal.as_deref());
         }
-    }
-}
-
-impl StreamOpener {
-    /// Opens a stream.
-    ///
-    /// # Errors
-    /// [`ErrorCode::TooManyStreams`].
-    pub(crate) fn open(&self) -> Result<OpenStream, ProblemDetails> {
-        self.limits.open(&self.caller)
-    }
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for StreamOpener {
-    type Rejection = ProblemDetails;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ProblemDetails> {
-        let caller = Caller::from_request_parts(parts, state).await?;
-        let limits = parts.extensions.get::<StreamLimits>().cloned();
-        let limits = limits.unwrap_or_default();
-        Ok(Self { limits, caller })
     }
 }
 

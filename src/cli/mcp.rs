@@ -48,9 +48,6 @@ use super::{Common, Failure};
 use crate::assemble::{OpenEngineError, tool_server};
 use ktsu_environment::{Environment, Principals};
 
-/// The most bytes of a message.
-const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
-
 /// What `mcp` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Arguments {
@@ -127,7 +124,7 @@ fn ready(common: &Common, url: &str) {
 async fn serve_stdio(server: AgentToolServer) -> Result<(), Failure> {
     let (input, output) = stdio_pipes();
     let transport =
-        AsyncRwTransport::new_server(input, output).with_max_line_length(MAX_MESSAGE_BYTES);
+        AsyncRwTransport::new_server(input, output).with_max_line_length(http::MAX_MESSAGE_BYTES);
     let running = match serve_server(server, transport).await {
         Ok(running) => running,
         // A client that leaves before it has said anything is none.

@@ -9,7 +9,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use rpds::HashTrieMapSync;
 
-use super::hash::HashedText;
+use super::hashed_text::HashedText;
 use super::index::{IndexValue, IndexedFields, Listing};
 use super::object::{self, WorldObject, WorldRelation};
 

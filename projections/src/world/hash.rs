@@ -2,37 +2,13 @@
 
 use std::cmp::Ordering;
 use std::fmt::Write as _;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use ktsu_ledger::jcs;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::graph::World;
 use super::object::{WorldObject, WorldRelation};
-
-/// The text of an entry in what is hashed, made once: a world has a hash whenever its run completes,
-/// and most of it is what it was then.
-#[derive(Debug, Clone, Default)]
-pub(super) struct HashedText(OnceLock<Box<str>>);
-
-/// It follows from the entry.
-impl PartialEq for HashedText {
-    fn eq(&self, _: &Self) -> bool {
-        true
-    }
-}
-
-impl Eq for HashedText {}
-
-impl HashedText {
-    fn of(&self, id: &str, content: impl FnOnce() -> Value) -> &str {
-        self.0.get_or_init(|| {
-            let id = jcs::text(&Value::from(id));
-            format!("{id}:{}", jcs::text(&content())).into()
-        })
-    }
-}
 
 impl World {
     /// `sha256:` and the digest of [`World::to_value`] under RFC 8785. Neither the order of frames
@@ -115,6 +91,7 @@ fn member_order(a: &str, b: &str) -> Ordering {
 mod tests {
     use ktsu_ledger::CanonicalJson;
     use ktsu_ledger::event::{ObjectCreated, ObjectPatched, RelationCreated, WorldEvent};
+    use ktsu_ledger::jcs;
 
     use super::*;
 

@@ -27,6 +27,7 @@ mod failures;
 pub mod find;
 pub mod graph;
 pub mod hash;
+mod hashed_text;
 mod index;
 pub mod object;
 mod posts;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ktsu_ledger::CanonicalJson;
 use serde_json::value::RawValue;
 
-use super::hash::HashedText;
+use super::hashed_text::HashedText;
 use super::index::IndexValue;
 
 /// An object, as some frame left it.

@@ -16,10 +16,12 @@ use rmcp::transport::streamable_http_server::session::never::NeverSessionManager
 use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
 use serde_json::json;
 
-use super::MAX_MESSAGE_BYTES;
 use super::access::{ANY_TOOL, CallerAccess};
 use super::context::ToolContext;
 use super::server::AgentToolServer;
+
+/// The most bytes of a message.
+pub(super) const MAX_MESSAGE_BYTES: usize = 4 * 1024 * 1024;
 
 /// The path of the server.
 pub(super) const PATH: &str = "/mcp";

@@ -94,7 +94,7 @@ impl InputSpec {
             },
             InputKind::Words(words) => {
                 let is_one = value.as_str().is_some_and(|word| words.contains(&word));
-                (!is_one).then(|| format!("{name} is none of {}", words.join(", ")))
+                (!is_one).then(|| format!("{name} must be one of {}", words.join(", ")))
             }
             InputKind::Object => {
                 (!value.is_object()).then(|| format!("{name} is not a JSON object"))
@@ -240,7 +240,7 @@ mod tests {
             ),
             (
                 json!({"goal": "g", "status": "x"}),
-                "status must be pending or all",
+                "status must be one of pending, all",
             ),
             (
                 json!({"goal": "g", "params": []}),

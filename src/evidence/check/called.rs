@@ -7,7 +7,8 @@ use ktsu_contract::report::COMMANDS_SERVER;
 use ktsu_ledger::event::{ToolCalled, ToolReturned};
 use serde_json::Value;
 
-use super::outputs::REDACTED_OUTPUT;
+/// What stands where a secret was.
+pub(super) const REDACTED_OUTPUT: &str = "[REDACTED]";
 
 /// What a task commanded by calls of tools since it began.
 #[derive(Default)]

@@ -18,7 +18,7 @@ use ktsu_projections::run::reserved::is_reserved;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
 use serde_json::{Value, json};
 
-use super::called::CalledCommands;
+use super::called::{CalledCommands, REDACTED_OUTPUT};
 use super::content::too_large;
 use super::history;
 use super::reading::EvidenceArchive;
@@ -26,8 +26,6 @@ use super::step_outputs::{AskedBeside, StepOutputs};
 use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
 use ktsu_contract::gateway::strip_code_fence;
 
-/// What stands where a secret was.
-pub(super) const REDACTED_OUTPUT: &str = "[REDACTED]";
 /// The decision rules since which commands that run workflows come before those that emit.
 const COMMANDS_IN_PHASES: u32 = 6;
 /// The code of an outcome that has no output because the budget was used up.

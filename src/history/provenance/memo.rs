@@ -7,8 +7,19 @@ use std::sync::Arc;
 use ktsu_projections::world::{Condition, WorldObject};
 use ktsu_workflow::expression::provenance::{FramePointer, Provenance, Tracked, union};
 
+use super::path::FieldNotFoundError;
 use super::story::TracedRun;
-use super::{FieldNotFoundError, TraceError};
+
+/// Why a trace has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TraceError {
+    /// A path leads nowhere.
+    #[error(transparent)]
+    NotFound(#[from] FieldNotFoundError),
+    /// It takes more work than the bound allows.
+    #[error("the answer takes more work than is allowed here")]
+    TooLarge,
+}
 
 /// So many names of an index are read in the time of one unit.
 const NAMES_A_UNIT: usize = 64;

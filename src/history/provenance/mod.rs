@@ -34,22 +34,12 @@ mod world_path;
 pub(crate) mod worlds;
 
 pub use answer::{Decider, DeciderRole, Hop, ProvenanceAnswer, ValueOrigin, origins};
+pub use memo::TraceError;
 pub(crate) use path::segments;
 pub use path::{FieldNotFoundError, FieldPath};
 pub use story::TracedRun;
 pub use track::StepTrack;
 pub(crate) use world_path::find as find_in_world;
-
-/// Why a trace has no answer.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum TraceError {
-    /// A path leads nowhere.
-    #[error(transparent)]
-    NotFound(#[from] FieldNotFoundError),
-    /// It takes more work than the bound allows.
-    #[error("the answer takes more work than is allowed here")]
-    TooLarge,
-}
 
 /// Where a field of an envelope, or of an object in the world of the run, came from; `within` is the
 /// child that was asked about. What the envelope has comes first.

@@ -15,7 +15,7 @@ use super::defined::DefinitionHistory;
 use super::facts::{RunFacts, StepFacts};
 use super::memo::TraceMemo;
 use super::names::ScopeNames;
-use super::track::{StepTrack, TrackedOverlay};
+use super::track::{StepTrack, TrackedOverlay, marked};
 use super::worlds::WorldFacts;
 use crate::RunReadError;
 use ktsu_workflow::definition::{CompiledStep, CompiledWork};
@@ -589,14 +589,4 @@ impl<'f> TracedRun<'f> {
         let frame = self.frames.get(usize::try_from(seq).ok()?)?;
         Some(frame.event.data())
     }
-}
-
-/// A marker with one tracked member.
-fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
-    let members = value.as_object().into_iter().flatten();
-    let mut members: BTreeMap<String, Tracked> = members
-        .map(|(name, value)| (name.clone(), Tracked::literal(from_value(value))))
-        .collect();
-    members.insert(name.to_owned(), said);
-    Tracked::map(members, Provenance::default())
 }

@@ -1,7 +1,10 @@
 //! A step of a replayed run: its value, and what that depends on.
 
-use ktsu_workflow::expression::EvaluatedValue;
+use std::collections::BTreeMap;
+
 use ktsu_workflow::expression::provenance::{Provenance, Tracked};
+use ktsu_workflow::expression::{EvaluatedValue, from_value};
+use serde_json::Value;
 
 /// A step with its value and what it rests on.
 #[derive(Debug, Clone, Default)]
@@ -52,4 +55,14 @@ impl StepTrack {
         }
         Some(Tracked::map(members, computed.source()).chosen_by(computed.chosen()))
     }
+}
+
+/// A marker with one tracked member.
+pub(super) fn marked(value: Value, name: &str, said: Tracked) -> Tracked {
+    let members = value.as_object().into_iter().flatten();
+    let mut members: BTreeMap<String, Tracked> = members
+        .map(|(name, value)| (name.clone(), Tracked::literal(from_value(value))))
+        .collect();
+    members.insert(name.to_owned(), said);
+    Tracked::map(members, Provenance::default())
 }

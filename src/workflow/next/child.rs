@@ -12,7 +12,6 @@ use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::names::computed;
-use super::world::world_hash;
 use super::{DecisionBatch, Memo, StepContext, StepDecision, WorkOutcome, clipped};
 use crate::defaults::segment;
 use crate::definition::{CompiledStep, CompiledWork, Definition};
@@ -277,6 +276,13 @@ impl StepContext<'_> {
         ends.sort_unstable();
         ends
     }
+}
+
+/// The hash of the world that the end of a run names; nothing at the end of a child, and where no
+/// worlds are loaded.
+pub(super) fn world_hash(state: &RunState, scope: &str) -> Option<String> {
+    let responding = state.responding().filter(|_| scope.is_empty())?;
+    Some(responding.head().hash())
 }
 
 /// What opens the scope of a child.

@@ -21,8 +21,8 @@ use ktsu_projections::run::steer::StopKind;
 use ktsu_projections::run::{FailedItem, RunFailure, RunState, Scope, Step, StepStatus};
 use ktsu_projections::step_name::path_in;
 
+use super::child::world_hash;
 use super::settle::{STOPPED_ELSEWHERE, stop_items};
-use super::world::world_hash;
 use super::{DecisionBatch, WorkOutcome};
 
 /// All that is left to record, in one unit that no bound divides.

@@ -80,13 +80,6 @@ fn reply(responding: &Responding, cause: Option<&Cause>) -> Option<Arc<Trigger>>
     Some(next).filter(is_reply)
 }
 
-/// The hash of the world that the end of a run names; nothing at the end of a child, and where no
-/// worlds are loaded.
-pub(super) fn world_hash(state: &RunState, scope: &str) -> Option<String> {
-    let responding = state.responding().filter(|_| scope.is_empty())?;
-    Some(responding.head().hash())
-}
-
 /// `kit.loaded`.
 fn loaded(worlds: &CompiledWorlds, state: &RunState, started: u64) -> Vec<Draft> {
     let loaded = worlds.worlds().iter().map(|(path, world)| LoadedWorld {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use jmespath::ast::{Ast, Comparator};
 
 use super::functions;
+use super::near_names::{inside, listed};
 use super::paths::{PathOwner, begins_with_a_field, describe, first, path_of};
 use super::spelling::likely_typo;
 use super::{KindSet, ValueType, transform};
@@ -553,31 +554,6 @@ impl<'e> Inference<'e> {
             message,
             hint,
         });
-    }
-}
-
-/// What a field of this name would be reached by one level below, if it is there.
-fn inside(value: &ValueType, name: &str) -> Option<String> {
-    let has = |value: &ValueType| value.known_field(name).is_some();
-    if has(&value.items()) {
-        return Some(format!("[*].{name}"));
-    }
-    value.field_names().find_map(|field| {
-        let below = value.known_field(field)?;
-        if has(below) {
-            return Some(format!(".{field}.{name}"));
-        }
-        has(&below.items()).then(|| format!(".{field}[*].{name}"))
-    })
-}
-
-fn listed(known: &[&str]) -> String {
-    const MAX_LISTED: usize = 8;
-    let more = known.len().saturating_sub(MAX_LISTED);
-    let shown: Vec<&str> = known.iter().copied().take(MAX_LISTED).collect();
-    match more {
-        0 => shown.join(", "),
-        more => format!("{} and {more} more", shown.join(", ")),
     }
 }
 

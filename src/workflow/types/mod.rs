@@ -18,6 +18,7 @@ mod describe;
 mod functions;
 pub mod infer;
 mod mismatch;
+mod near_names;
 mod paths;
 pub mod schema;
 pub mod spelling;

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use super::super::DivergenceKind::{Firing, Object, Publish, Relation};
 use super::super::{Divergence, DivergenceKind};
-use super::worlds::{escaped, of_world, place};
 
 /// What led to a frame: the trigger in words, the responder, the item, the entry.
 type OutputKey = (String, Option<String>, Option<u32>, u32);
@@ -190,4 +189,32 @@ fn shown(event: &WorldEvent, mut data: Value) -> Value {
         }
     }
     data
+}
+
+pub(super) fn of_world(
+    what: DivergenceKind,
+    field: &str,
+    frame: Option<u64>,
+    (history, decided): (Option<Value>, Option<Value>),
+) -> Divergence {
+    Divergence {
+        what,
+        step: String::new(),
+        item: None,
+        server: None,
+        tool: None,
+        field: field.to_owned(),
+        frame,
+        history,
+        decided,
+    }
+}
+
+/// `/objects/ID`.
+pub(super) fn place(of: &str, id: &str) -> String {
+    format!("/{of}/{}", escaped(id))
+}
+
+pub(super) fn escaped(segment: &str) -> String {
+    segment.replace('~', "~0").replace('/', "~1")
 }

@@ -11,9 +11,10 @@ use ktsu_projections::world::comparison::{PatchedEntry, object_content, relation
 use ktsu_projections::world::{World, WorldComparison};
 use serde_json::{Value, json};
 
+use super::super::DivergenceKind;
 use super::super::DivergenceKind::{Firing, Object, Relation};
-use super::super::{Divergence, DivergenceKind};
-use super::{DivergenceCollector, made};
+use super::DivergenceCollector;
+use super::made::{self, escaped, of_world, place};
 
 /// The verdicts of a run: by trigger, and by responder, with the frame that says so.
 type Verdicts = BTreeMap<String, BTreeMap<String, (Verdict, u64)>>;
@@ -148,34 +149,6 @@ impl DivergenceCollector {
             }
         }
     }
-}
-
-pub(super) fn of_world(
-    what: DivergenceKind,
-    field: &str,
-    frame: Option<u64>,
-    (history, decided): (Option<Value>, Option<Value>),
-) -> Divergence {
-    Divergence {
-        what,
-        step: String::new(),
-        item: None,
-        server: None,
-        tool: None,
-        field: field.to_owned(),
-        frame,
-        history,
-        decided,
-    }
-}
-
-/// `/objects/ID`.
-pub(super) fn place(of: &str, id: &str) -> String {
-    format!("/{of}/{}", escaped(id))
-}
-
-pub(super) fn escaped(segment: &str) -> String {
-    segment.replace('~', "~0").replace('/', "~1")
 }
 
 /// What each trigger was to the responders of its type.
