@@ -154,8 +154,8 @@ pub(super) fn refusal(started: StartOutcome) -> Option<Refusal<TaskRefused>> {
 
 /// A dispatch, or what is wrong with it.
 fn task(body: &[u8]) -> Result<InvokeAgent, String> {
-    let value: Value =
-        serde_json::from_slice(body).map_err(|error| json_words::of_parser(&error))?;
+    let value: Value = serde_json::from_slice(body)
+        .map_err(|error| format!("the body is not JSON: {}", json_words::of_parser(&error)))?;
     for name in ["run_id", "step_id", "callback_url"] {
         let given = value.get(name).and_then(Value::as_str).unwrap_or_default();
         if given.is_empty() {

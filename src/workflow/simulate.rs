@@ -338,7 +338,9 @@ impl Simulator<'_> {
                 scope.push_str(step);
                 continue;
             }
-            let Some(position) = held.shape.position(step) else {
+            // A command of an item runs within `STEP.INDEX`.
+            let id = step.split_once('.').map_or(step, |(id, _)| id);
+            let Some(position) = held.shape.position(id) else {
                 return true;
             };
             let status = held.steps.get(position as usize).map(|step| step.status);

@@ -293,8 +293,8 @@ async fn before_each_call_a_server_is_held_to_what_the_model_was_told() {
     assert_eq!(
         error,
         json!({"code": "tool_drift", "retryable": false,
-               "message": "the tool echo of the server moves is not the one that the model was \
-                           told of; look at it, then start the run again"})
+               "message": "the tool echo of the server moves is not the tool that the model \
+                           was shown; look at it, then start the run again"})
     );
     let world = local(says.clone());
     world.work(task(&world, &one("grows"))).await;

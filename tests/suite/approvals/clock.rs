@@ -156,7 +156,7 @@ async fn a_decision_after_the_clock_jumped_is_in_time_for_both_verifiers() {
     let approvals = outcome.claims.iter().find(|one| one.claim == "approvals");
     let approvals = approvals.unwrap();
     assert_eq!(approvals.verdict, ClaimVerdict::NotCovered, "{outcome:?}");
-    assert!(approvals.reason.contains("auth is none"), "{outcome:?}");
+    assert!(approvals.reason.contains("auth: none"), "{outcome:?}");
 }
 
 /// Given a clock that jumps at every look, when the time of a run passes, then the run ends by it,

@@ -173,8 +173,8 @@ fn each_change_of_a_kit_is_named_exactly() {
     );
 
     let extra = "  - id: extra\n    agent: agents/briefer.agent.yaml@1.0.0\n    params: {desk: a, \
-                 shift: b, tickets: \"{{ step.ranked.result }}\"}\n\n  # Who could not";
-    let added = under(TRIAGE, "  # Who could not", extra);
+                 shift: b, tickets: \"{{ step.ranked.result }}\"}\n\n  # The tickets that could not";
+    let added = under(TRIAGE, "  # The tickets that could not", extra);
     assert_eq!(
         names(&added),
         [
@@ -213,7 +213,7 @@ fn a_step_that_goes_and_steps_that_change_places_are_named() {
     assert_eq!(names(&removed), ["step_removed unsorted"]);
     let moved = under(&desk, &run, TRIAGE, |text| {
         let start = text.find("  - id: urgent\n").unwrap();
-        let end = text.find("  # Written, then read").unwrap();
+        let end = text.find("  # Written, then reviewed").unwrap();
         let without = format!("{}{}", &text[..start], &text[end..]);
         without.replace(
             "  - id: topics\n",
