@@ -184,11 +184,11 @@ async fn what_is_wrong_with_a_task_is_said_with_its_place_in_words_of_our_own() 
     for (body, words) in [
         (
             "{".to_owned(),
-            "the text ends within an object at line 1 column 1",
+            "the body is not JSON: the text ends within an object at line 1 column 1",
         ),
         (
             "{} {}".to_owned(),
-            "there is more text after the value at line 1 column 4",
+            "the body is not JSON: there is more text after the value at line 1 column 4",
         ),
         (
             changed("max_turns", json!("x")),
