@@ -9,8 +9,9 @@ from verify import Real, part
 VALUES = part("verify_values.py")
 SERVER = "ktsu/commands"  # Each of its tools is a type of command.
 RUNS = "invoke", "fanout"
+PHASES = {"review": 0, "suspend": 0, "invoke": 1, "fanout": 1}  # Of the others: 2.
 CHILD = re.compile(r"(?:(.*)/)?([^/.]+)(?:[.]([0-9]+))?/([^/.]+)[.]([0-9]+)\Z")  # STEP.ITEM/NAME.N
-# Decision rules: commands are carried out; they have the order of the calls in the replies.
+# Decision rules: commands are carried out; they have the order of the calls, and phases.
 COMMANDS_SINCE, ORDER_SINCE = 4, 6
 HIDDEN, MAX_DEPTH, MAX_LOOKS = "[REDACTED]", 100, 100000
 
@@ -65,6 +66,10 @@ class Filling:
             found = found.get(name) if isinstance(found, dict) else None
         return found
 
+def phase_of(command):
+    kind = command.get("type") if isinstance(command, dict) else None
+    return PHASES.get(kind, 2) if isinstance(kind, str) else 2
+
 class Commanded:
     """What the agent of a task commands: by calls of tools since the task began, and in its
     outcome; which events and commands of that have frames; and what the commands run: frame, place,
@@ -73,12 +78,35 @@ class Commanded:
         self.reply, self.targets, self.called, self.asks = (None, []), {}, [], False
         self.end()
 
-    def end(self, frame=None, attempt=None, outcome=None):
+    def end(self, frame=None, attempt=None, outcome=None, phased=False):
         self.seq, self.attempt, self.outcome = frame and frame.seq, attempt, outcome or {}
-        self.notes, self.told = 0, {True: [], False: []}  # Whether it runs anything: its places.
+        self.notes, self.told, self.phased = 0, 0, phased
+        # The phase and the place of each command, in the order of their frames; how many of these
+        # frames are before the first child.
+        self.order = [(phase_of(one), at) for at, one in enumerate(self.listed("commands"))]
+        if phased: self.order.sort()
+        self.first = sum(phase < 2 or not phased for phase, _ in self.order)
         self.commands, self.children, self.done, self.before = [], [], 0, 0
 
+    def may_note(self):
+        """Whether it is the turn of an event: before every command or, where commands have phases,
+        after all children and before what is emitted."""
+        return self.told == self.first and self.ran() if self.phased else self.told == 0
+
+    def takes_turn(self, kind, at):
+        """Takes a command; whether it is its turn: those of the first phases before any child
+        begins, and the others after all children."""
+        next_ = self.order[self.told:self.told + 1] == [(phase_of({"type": kind}), at)]
+        begun = bool(self.done or self.children)
+        phase = not begun if self.told < self.first else self.ran()
+        self.told += 1
+        return next_ and phase
+
     def all(self, member): return self.outcome.get(member) or []
+    def listed(self, member):
+        """As far as it is a list: what a step refuses may be anything."""
+        return self.all(member) if isinstance(self.all(member), list) else []
+
     def current(self): return (self.commands + [(None, None, None, 0)] * 2)[self.done]
     def ran(self): return self.done == len(self.commands)
 
@@ -111,16 +139,16 @@ class Commands:
 
     def judge_commands(self, frame, data, step, item, outcome):
         """Whether an outcome has the commands that its calls asked for, in their order."""
-        task = self.task(step, item)
-        task.end(frame, data["attempt"], outcome)
+        task, ordered = self.task(step, item), self.rules >= ORDER_SINCE
+        task.end(frame, data["attempt"], outcome, ordered)
         given = outcome.get("commands") or []
         if outcome.get("output") is None or self.rules < COMMANDS_SINCE: return
         if not task.asks:
             if given: self.unknown(frame, "no call of a tool gave its commands")
             return
-        # They have the order of their calls or, as runtimes gave them at first, of the results.
+        # They have the order of their calls or, under earlier rules, perhaps of the results.
         asked = [unique([one for _, one in sorted(task.called, key=lambda one: one[0][at:])])
-                 for at in (1, 0)]
+                 for at in ((1,) if ordered else (1, 0))]
         task.called, task.asks = [], False
         if any(alike(given, one) for one in asked): self.found.held += self.own
         elif hidden(given, asked): self.unknown(frame, "its commands hold what was redacted")
@@ -129,7 +157,8 @@ class Commands:
     # ---- The frames of an outcome ----------------------------------------------------------------
     def on_note(self, frame, data, step, item):
         task = self.task(step, item)
-        self.is_of(frame, data, task, "events", data["event"], data["index"] == task.notes)
+        follows = data["index"] == task.notes and task.may_note()
+        self.is_of(frame, data, task, "events", data["event"], follows)
         task.notes += 1
 
     def is_of(self, frame, data, task, member, place, follows):
@@ -145,11 +174,8 @@ class Commands:
 
     def on_command_requested(self, frame, data, step, item):
         task, runs, at = self.task(step, item), data["type"] in RUNS, data["index"]
-        before = task.told[runs]
-        follows = at == len(task.told[True]) + len(task.told[False])
-        if self.rules >= ORDER_SINCE: follows = not before or before[-1] < at
+        follows = task.takes_turn(data["type"], at)
         self.is_of(frame, data, task, "commands", data["command"], follows)
-        before.append(at)
         work = self.work(frame, data["step"])
         if "agent" not in work: return self.blame(frame, True, "no agent works on its step")
         declared = self.plan["agents"][work["agent"]["file"]].get("commands") or {}
@@ -266,8 +292,8 @@ class Commands:
     def has_told(self, frame, data, step, item):
         """Whether every event and command of an outcome that counts has its frame."""
         task = self.task(step, item)
-        told = task.notes, sorted(task.told[True] + task.told[False])
-        left = told != (len(task.all("events")), list(range(len(task.all("commands")))))
+        told = task.notes, task.told
+        left = told != (len(task.all("events")), len(task.all("commands")))
         words = "some of the events or commands that its agent gave have no frame"
         self.blame(frame, left and self.rules >= COMMANDS_SINCE, words)
         self.blame(frame, not task.ran(), "some of what its commands run has not ended")

@@ -147,6 +147,12 @@ impl DecisionRules {
         self.0 >= 6
     }
 
+    /// Whether the commands that a model gives by tools have the order of its calls in the reply. Under
+    /// earlier rules a runtime may give them in the order of the results.
+    pub fn commands_have_the_order_of_calls(self) -> bool {
+        self.0 >= 6
+    }
+
     /// In which order commands get their frames. From rules 6 on, what an outcome tells is recorded
     /// with the end of its step, after everything that it runs (decision W5).
     pub fn order(self, commands: &[OutcomeCommand]) -> CommandOrder {
@@ -213,6 +219,8 @@ mod tests {
         assert_eq!([1, 2, 3, 4].map(carries_out), [false, false, false, true]);
         let bounds = |rules| DecisionRules(rules).bounds_validation();
         assert_eq!([5, 6].map(bounds), [false, true]);
+        let ordered = |rules| DecisionRules(rules).commands_have_the_order_of_calls();
+        assert_eq!([5, 6].map(ordered), [false, true]);
         let runs = |rules| DecisionRules(rules).runs_workflows_of_commands();
         assert_eq!([4, 5].map(runs), [false, true]);
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use ktsu_contract::report::COMMANDS_SERVER;
 use ktsu_ledger::event::{ToolCalled, ToolReturned};
+use ktsu_workflow::rules::DecisionRules;
 use serde_json::Value;
 
 /// What stands where a secret was.
@@ -63,9 +64,9 @@ impl CalledCommands {
         }
     }
 
-    /// Whether these are the commands that the calls gave; nothing where none was made. They have the
-    /// order of the calls in the replies or, until rules 6, that of the results.
-    pub(super) fn give(&self, commands: &[Value]) -> Option<bool> {
+    /// Whether these are the commands that the calls gave, in the order of the calls in the replies or,
+    /// where the rules allow it, of the results. `None` if the model called for none.
+    pub(super) fn give(&self, commands: &[Value], rules: Option<DecisionRules>) -> Option<bool> {
         let in_order = |key: &dyn Fn(&AcceptedCommand) -> (u64, u32)| {
             let mut accepted: Vec<&AcceptedCommand> = self.accepted.iter().collect();
             accepted.sort_by_key(|one| key(one));
@@ -78,8 +79,9 @@ impl CalledCommands {
             }
             once.into_iter().eq(commands)
         };
+        let by_call = rules.is_some_and(DecisionRules::commands_have_the_order_of_calls);
         self.asks
-            .then(|| in_order(&|one| one.call) || in_order(&|one| (one.returned, 0)))
+            .then(|| in_order(&|one| one.call) || (!by_call && in_order(&|one| (one.returned, 0))))
     }
 
     /// Whether a secret stood in one of them.

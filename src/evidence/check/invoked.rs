@@ -120,6 +120,11 @@ impl CommandedRuns {
         right
     }
 
+    /// Whether a child has begun.
+    pub(super) fn has_begun(&self) -> bool {
+        self.completed > 0 || !self.children.is_empty()
+    }
+
     /// Whether every command is completed.
     pub(super) fn is_done(&self) -> bool {
         self.completed == self.commands.len()

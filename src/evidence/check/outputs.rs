@@ -13,6 +13,7 @@ use ktsu_ledger::event::{
     StepEvent, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
+use ktsu_projections::run::command_order::CommandOrder;
 use ktsu_projections::run::invoked::InvokedPath;
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_workflow::rules::{DecisionRules, recorded_rules};
@@ -26,8 +27,6 @@ use super::step_outputs::{AskedBeside, StepOutputs};
 use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
 use ktsu_contract::gateway::strip_code_fence;
 
-/// The decision rules since which commands that run workflows come before those that emit.
-const COMMANDS_IN_PHASES: u32 = 6;
 /// The code of an outcome that has no output because the budget was used up.
 const BUDGET_EXCEEDED: &str = "budget_exceeded";
 /// The levels that a reply may have: what is deeper is no output.
@@ -169,14 +168,13 @@ impl<'a> OutputCheck<'a> {
                 let asked = self.step(frame).asked.entry(note.item).or_default();
                 let at = ("events", asked.notes);
                 let right = asked.is_at(&note.event, at, &[("type", &note.kind)]);
-                let right = right && note.index == asked.notes;
+                let right = right && note.index == asked.notes && asked.may_note();
                 asked.notes += 1;
                 let right = right && self.tells_of_outcomes();
                 let words = "it is not the next of the events that its agent gave";
                 self.blame(frame, !right, words)?;
             }
             Event::Step(StepEvent::Commanded(command)) => {
-                let by_phase = self.rules >= COMMANDS_IN_PHASES;
                 let asked = self.step(frame).asked.entry(command.item).or_default();
                 let at = ("commands", command.index);
                 let about = match (&command.topic, &command.target) {
@@ -186,7 +184,7 @@ impl<'a> OutputCheck<'a> {
                 };
                 let said = [("type", command.kind.as_str()), about];
                 let right = asked.is_at(&command.command, at, &said);
-                let right = asked.takes_turn(command, by_phase) && right;
+                let right = asked.takes_turn(command) && right;
                 let right = right && self.tells_of_outcomes();
                 let words = "it is not the next of the commands that its agent gave";
                 self.blame(frame, !right, words)?;
@@ -357,12 +355,14 @@ impl<'a> OutputCheck<'a> {
         let code = outcome.pointer("/error/code").and_then(Value::as_str);
         let spent =
             finished.reason == FinishReason::BudgetExceeded || code == Some(BUDGET_EXCEEDED);
+        let rules = self.rules;
         let step = self.step(frame);
         let unsaid = spent && finished.report.is_some() && !step.spent.contains(&finished.item);
         let called = step.called.remove(&finished.item).unwrap_or_default();
         step.given
             .insert(finished.item, (frame.seq, output.clone()));
-        let asked = AskedBeside::of(frame.seq, outcome);
+        let order = CommandOrder::of_outcome(&finished.outcome, rules);
+        let asked = AskedBeside::of(frame.seq, outcome, order);
         let commands = asked.list("commands").to_vec();
         step.asked.insert(finished.item, asked);
         let words = "nothing says that its budget was used up";
@@ -384,7 +384,8 @@ impl<'a> OutputCheck<'a> {
         commands: &[Value],
     ) -> Result<(), ClaimFailure> {
         let hidden = || Value::from(commands).to_string().contains(REDACTED_OUTPUT);
-        match called.give(commands) {
+        let rules = DecisionRules::from_recorded(self.rules).ok();
+        match called.give(commands, rules) {
             Some(true) => self.holds(frame),
             Some(false) if hidden() || called.is_hidden() => {
                 self.unknown(frame, "its commands hold what was redacted");

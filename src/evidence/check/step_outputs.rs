@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::{Reference, StepCommand};
+use ktsu_projections::run::command_order::{CommandOrder, CommandPhase};
 use serde_json::Value;
 
 use super::called::CalledCommands;
@@ -32,17 +33,18 @@ pub(super) struct AskedBeside {
     pub(super) finished: u64,
     pub(super) outcome: Value,
     pub(super) notes: u32,
-    /// The commands that have frames: those that run workflows, and the others.
-    invokes: Vec<u32>,
-    emits: Vec<u32>,
+    /// The order in which its commands get their frames, and how many have one.
+    order: CommandOrder,
+    requested: u32,
     pub(super) runs: CommandedRuns,
 }
 
 impl AskedBeside {
-    pub(super) fn of(finished: u64, outcome: Value) -> Self {
+    pub(super) fn of(finished: u64, outcome: Value, order: CommandOrder) -> Self {
         Self {
             finished,
             outcome,
+            order,
             ..Self::default()
         }
     }
@@ -65,24 +67,30 @@ impl AskedBeside {
         place.frame == self.finished && place.path == path && said.iter().all(says)
     }
 
-    /// Takes the place of a command that has a frame. Tells whether it is its turn: the next of all,
-    /// or, where commands come in phases, after those of its phase.
-    pub(super) fn takes_turn(&mut self, command: &StepCommand, by_phase: bool) -> bool {
-        let count = self.invokes.len() + self.emits.len();
-        let phase = match command.kind.invokes() {
-            true => &mut self.invokes,
-            false => &mut self.emits,
+    /// Takes a command that has a frame. Returns whether it is its turn, as runs are folded: those of
+    /// the first phases before any child begins, and the others after all children.
+    pub(super) fn takes_turn(&mut self, command: &StepCommand) -> bool {
+        let turn = (CommandPhase::of_kind(command.kind), command.index);
+        let next = self.order.get(self.requested) == Some(turn);
+        let phase = match self.requested < self.order.first() {
+            true => !self.runs.has_begun(),
+            false => self.runs.is_done(),
         };
-        let right = match by_phase {
-            true => phase.last().is_none_or(|last| *last < command.index),
-            false => command.index as usize == count,
-        };
-        phase.push(command.index);
-        right
+        self.requested = self.requested.saturating_add(1);
+        next && phase
+    }
+
+    /// Whether it is the turn of an event: before every command or, where commands have phases, after
+    /// all children and before what is emitted.
+    pub(super) fn may_note(&self) -> bool {
+        match self.order.is_phased() {
+            true => self.requested == self.order.first() && self.runs.is_done(),
+            false => self.requested == 0,
+        }
     }
 
     pub(super) fn is_told(&self) -> bool {
         self.notes as usize == self.list("events").len()
-            && self.invokes.len() + self.emits.len() == self.list("commands").len()
+            && self.requested as usize == self.list("commands").len()
     }
 }

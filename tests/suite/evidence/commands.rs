@@ -319,6 +319,148 @@ async fn commands_that_differ_from_what_is_declared_are_found_by_both_verifiers(
     assert_eq!(lost, Vec::<String>::new());
 }
 
+/// Another number for a command of the judge's outcome, in every frame that names it.
+fn exchanged(all: &mut [Value], one: u64, other: u64) {
+    let is_of_judge = |body: &Value| body["scope"] == "" && body["data"]["step"] == "a";
+    for body in all.iter_mut() {
+        let (of_judge, kind) = (is_of_judge(body), body["type"].clone());
+        if of_judge && (kind == "command.requested" || kind == "command.completed") {
+            let index = &mut body["data"]["index"];
+            match index.as_u64() {
+                Some(at) if at == one => *index = json!(other),
+                Some(at) if at == other => *index = json!(one),
+                _ => {}
+            }
+        }
+        let place = |at: u64| format!("/outcome/commands/{at}");
+        let text = body.to_string().replace(&place(one), "/outcome/commands/?");
+        let text = text.replace(&place(other), &place(one));
+        let text = text.replace("/outcome/commands/?", &place(other));
+        *body = serde_json::from_str(&text).unwrap();
+    }
+    let at = finished(all);
+    let list = all[at]["data"]["outcome"]["commands"].as_array_mut();
+    let at = |at: u64| usize::try_from(at).unwrap();
+    list.unwrap().swap(at(one), at(other));
+}
+
+/// The run with a frame moved to before another.
+fn moved(run: &Recorded, from: usize, before: usize) -> Recorded {
+    let mut order: Vec<usize> = (0..run.records.len()).collect();
+    order.remove(from);
+    let to = order.iter().position(|one| *one == before).unwrap();
+    order.insert(to, from);
+    arranged(run, &order)
+}
+
+#[tokio::test]
+async fn commands_in_another_order_than_that_of_the_calls_are_found_by_both_verifiers() {
+    let run = told().await;
+    let all = bodies(&run);
+    let at = finished(&all);
+    let list = all[at]["data"]["outcome"]["commands"].as_array().unwrap();
+    let place = |fits: &dyn Fn(&Value) -> bool| -> u64 {
+        let at = list.iter().position(fits).unwrap();
+        u64::try_from(at).unwrap()
+    };
+    let invoke = place(&|one| one["type"] == "invoke");
+    let seen = place(&|one| one["topic"] == "claim.seen");
+    assert!(invoke < seen, "the call of the invoke comes first");
+    // The result of the later call is first, and its command, too.
+    let called = |tool: &'static str| {
+        let sent = all
+            .iter()
+            .rposition(|one| one["type"] == "tool.called" && one["data"]["tool"] == tool);
+        let sent = sent.unwrap();
+        find(&all, "tool.returned", |one| one["data"]["called"] == sent)
+    };
+    let (first, second) = (called("invoke"), called("emit"));
+    let order = match first < second {
+        true => moved(&run, second, first),
+        false => run.clone(),
+    };
+    let order = forged(&order, |all| exchanged(all, invoke, seen));
+    assert_eq!(
+        missed("the order of the results", &order, true),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn commands_out_of_their_phases_are_found_by_both_verifiers() {
+    let mut run = goldens().into_iter();
+    let run = run.find(|(name, _)| name == "v6-agent-emits").unwrap().1;
+    let all = bodies(&run);
+    let requested = |index: u64| {
+        find(&all, "command.requested", |one| {
+            one["data"]["index"] == index
+        })
+    };
+    // An emit, an invoke, an emit and a fanout.
+    let [emit, invoke, fanout] = [0, 1, 3].map(requested);
+    let started = |scope: &'static str| find(&all, "run.started", |one| one["scope"] == scope);
+    let ended = all
+        .iter()
+        .rposition(|one| one["type"] == "command.completed");
+    let mut lost = Vec::new();
+    for (told, from, before) in [
+        ("an emit before what runs", emit, invoke),
+        ("an emit among what runs", emit, fanout),
+        (
+            "an emit before the first child",
+            emit,
+            started("a/verify.0"),
+        ),
+        ("an emit between the children", emit, started("a/verify.1")),
+        (
+            "an emit before the last command ended",
+            emit,
+            ended.unwrap(),
+        ),
+        ("emits that descend", requested(2), emit),
+        ("what runs, descending", fanout, invoke),
+        (
+            "a command that runs, after a child began",
+            fanout,
+            started("a/verify.0") + 1,
+        ),
+    ] {
+        lost.extend(missed(told, &moved(&run, from, before), true));
+    }
+    let noted = |before: usize| {
+        let mut order: Vec<usize> = (0..all.len()).collect();
+        order.insert(before, before);
+        forged(&arranged(&run, &order), |all| {
+            let at = finished(all);
+            all[at]["data"]["outcome"]["events"] = json!([{"type": "claim.read"}]);
+            let place = json!({"frame": at, "path": "/outcome/events/0"});
+            let command = all.iter().find(|one| one["type"] == "command.requested");
+            let mut note = command.unwrap().clone();
+            (note["type"], note["seq"]) = (json!("note"), json!(before));
+            note["cause"] = json!([before - 1]);
+            note["data"] = json!({"attempt": 1, "event": place, "index": 0, "step": "a",
+                "type": "claim.read"});
+            all[before] = note;
+        })
+    };
+    let (outcome, said) = judged(&noted(emit));
+    let honest = claim(&outcome, "outputs");
+    assert_ne!(
+        honest,
+        ClaimVerdict::Failed,
+        "where notes belong: {outcome:?}"
+    );
+    assert!(said.is_none_or(|said| verdict(&said, "outputs") != "failed"));
+    for (told, before) in [
+        ("a note before the children", started("a/verify.0")),
+        ("a note between the children", started("a/verify.1")),
+        ("a note after an emit", emit + 1),
+    ] {
+        lost.extend(missed(told, &noted(before), true));
+    }
+    assert_eq!(lost, Vec::<String>::new());
+}
+
 #[test]
 fn commands_that_a_runtime_gives_without_tools_are_said_to_be_not_covered_by_both_verifiers() {
     let (outcome, said) = judged(&given());
