@@ -188,6 +188,9 @@ fn post_error(refused: PostError) -> ProblemDetails {
         PostError::NoWorlds => ErrorCode::NoWorld.into(),
         PostError::NotOpen(_) => problem(ErrorCode::InvalidRunState)
             .with_hint("post to a run that is in progress or complete, or fork this one"),
+        PostError::NotResumed => {
+            problem(ErrorCode::InvalidRunState).with_hint("ktsu resume BRANCH, then post again")
+        }
         PostError::IsRecompute => {
             problem(ErrorCode::InvalidRunState).with_hint("post to the run it is of")
         }

@@ -27,7 +27,7 @@ PARTS = {
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
     "verify_calls.py": "84062111235e68f7702a7e4f58561d152e2c45c423298a795c6d51580008e70d",
     "verify_commands.py": "e84e38eec597d624a8b0ef8625ee953a654f5f2378b1dcde15053ea2db322d7d",
-    "verify_world.py": "4a2de65b1092696c5a37330f2f0eac27a166af7a4618a326ff2f8418e8b3ab72",
+    "verify_world.py": "edec49cba3e162064fcc9f16f10c604ab68577a8e2c938acd1d408b43218f53e",
     "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",

@@ -13,6 +13,7 @@ if not MISSING:
         getattr(QUEUE, name) for name in from_queue)
     Unknown, fits = VALUES.Unknown, VALUES.fits
 
+OPENS_SINCE = 6  # Decision rules: branches of all frames take posts only once they are resumed.
 MAX_WORLD = 1 << 28  # The most bytes of frames and blobs of which a world is held.
 ABOUT = "object.created", "object.patched", "relation.created", "relation.removed", "note"
 DECIDED = ("responder.fired", "responder.completed", "responder.failed", "output.rejected",
@@ -56,7 +57,7 @@ class World(object if MISSING else QUEUE.Queue):
         self.evidence, self.stream, self.plan = evidence, stream, None
         self.judged, self.evaluated, self.unknown, self.blurred = 0, 0, [], False
         self.status, self.started, self.idle, self.goal, self.parked = "", None, None, None, False
-        self.failing, self.at = False, ""
+        self.failing, self.at, self.rules = False, "", 0
         self.begin(0)
 
     def read(self, last):
@@ -105,7 +106,7 @@ class World(object if MISSING else QUEUE.Queue):
         """The definition that holds from here on, and the goal."""
         params = self.member(frame, "params")
         if params is not None: self.goal = params.get("goal")
-        self.parked = frame.type == "branch.created"
+        self.parked, self.rules = frame.type == "branch.created", data.get("rules", self.rules)
         if data.get("restarts") or data.get("digest") is not None: self.move("begun", "waiting")
         if data.get("digest") is None: return
         worlds = self.member(frame, "definition").get("worlds")
@@ -177,7 +178,8 @@ class World(object if MISSING else QUEUE.Queue):
             wrong_if(not any(name in data for name in LIMITS), "it raises nothing")
             return
         open_ = self.status == "running" and not self.failing and not self.parked
-        open_ = open_ or posted and self.status == "run.completed"
+        again = self.status == "run.completed" and (not self.parked or self.rules < OPENS_SINCE)
+        open_ = open_ or posted and again
         wrong_if(not open_, "the run does not go on")
         wrong_if(self.exhausted, "the budget is used up")
         if kind in ABOUT or posted: self.within_budget(frame)

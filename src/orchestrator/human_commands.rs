@@ -206,7 +206,8 @@ impl Orchestrator {
     async fn note_refused(&self, run: &StreamId, refused: &PostError) {
         match refused {
             PostError::NoWorlds | PostError::NotOpen(_) | PostError::Exhausted(_) => {}
-            PostError::KeyReused
+            PostError::NotResumed
+            | PostError::KeyReused
             | PostError::Stale { .. }
             | PostError::NoSuchFrame { .. }
             | PostError::NoSubject(_)

@@ -94,7 +94,7 @@ impl RunObserver {
         for frame in frames {
             match &frame.event {
                 Event::Step(event) => self.note_step(frame, event, state, &mut transforms),
-                Event::Run(RunEvent::Resumed(_)) => {
+                Event::Run(RunEvent::Resumed(resumed)) if resumed.from.is_some() => {
                     self.note_reopening(frame);
                     self.note_other(frame);
                 }

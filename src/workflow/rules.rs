@@ -27,7 +27,8 @@ use crate::expression::InvokedMention;
 /// 4. Events of outcomes become notes, and what outcomes emit is carried out. Runs without worlds
 ///    record them, too.
 /// 5. Commands of an outcome that run workflows are carried out.
-/// 6. See the methods of [`DecisionRules`].
+/// 6. See the methods of [`DecisionRules`]; and branches of all frames of complete runs accept posts only
+///    after they were resumed, which the fold checks: [`ktsu_projections::run::BRANCHES_OPEN_RULES`].
 pub const RULES: u32 = 6;
 
 /// The rules a run is decided by.

@@ -174,7 +174,8 @@ impl RunState {
             return false;
         }
         match &resumed.from {
-            None => (self.parked || paused.is_some()) && !ended,
+            None if ended => self.opens_when_resumed() && self.to_ask_again(None).is_none(),
+            None => self.parked || paused.is_some(),
             Some(from) if is_address(from) => self.may_ask_again(from),
             Some(from) if is_step_object(from) => self.has_unseen_triggers(),
             Some(from) => {

@@ -46,6 +46,7 @@ pub use spend::{Affordability, GroupPrice, GroupPrices, RESERVING_RULES, Spend};
 pub use task::{AcceptedReport, AgentTask, CallSize, Hint, ItemEnd, Reflection, TaskPhase};
 pub use tasks::{ItemCounts, TaskAction, Tasks};
 pub use transition::TransitionError;
+pub use worlds::BRANCHES_OPEN_RULES;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;

@@ -11,6 +11,10 @@ use crate::world::responding::WorldRefusal;
 use crate::world::wall_time::MovedBy;
 use crate::world::{Reactions, Responding};
 
+/// Since these decision rules, a branch of all frames of a complete run accepts posts only after it was
+/// resumed. Under earlier rules it accepts them at once.
+pub const BRANCHES_OPEN_RULES: u32 = 6;
+
 impl RunState {
     /// What its responders react to, and the world. Nothing: the run loads no worlds.
     pub fn responding(&self) -> Option<&Responding> {
@@ -61,16 +65,30 @@ impl RunState {
         self.idle.is_some() && self.idle == self.next_seq.checked_sub(1)
     }
 
-    /// Whether somebody may post to the run: it loads worlds and goes on by itself, or it is complete
-    /// and goes on with what is posted. A recompute asks what was asked, and nothing else.
+    /// Whether the run accepts posts: it loads worlds and is in progress, or it is complete and
+    /// continues with what is posted; a branch only after it was resumed. A recompute repeats what was
+    /// asked, and nothing else.
     pub fn takes_posts(&self) -> bool {
         self.responding.is_some()
             && self.created.results.is_none()
             && match self.scope(0).map(|root| root.status) {
                 Some(RunStatus::Running) => self.failing().is_none() && !self.is_parked(),
-                Some(RunStatus::Complete) => true,
+                Some(RunStatus::Complete) => {
+                    !self.is_parked() || self.rules() < BRANCHES_OPEN_RULES
+                }
                 _ => false,
             }
+    }
+
+    /// Whether this is a branch of all frames of a complete run that loads worlds, and was not resumed:
+    /// there is nothing to continue with but posts.
+    pub fn opens_when_resumed(&self) -> bool {
+        self.is_parked()
+            && self.responding.is_some()
+            && self.created.results.is_none()
+            && self
+                .scope(0)
+                .is_some_and(|root| root.status == RunStatus::Complete)
     }
 
     /// Whether the run is complete, and its responders would react to something that came since: a
@@ -80,6 +98,18 @@ impl RunState {
             .scope(0)
             .is_some_and(|root| root.status == RunStatus::Complete);
         complete && self.responding().is_some_and(|all| !all.is_idle())
+    }
+
+    /// The step whose output a person overrode last, if responders of the run, which is complete, have
+    /// not reacted yet.
+    pub fn unseen_overlay(&self) -> Option<&str> {
+        let root = self.scope(0).filter(|_| self.has_unseen_triggers())?;
+        let overlaid = (0u32..).zip(&root.steps).filter_map(|(at, step)| {
+            let last = step.overlay.values().map(|value| value.seq).max()?;
+            Some((last, at))
+        });
+        let (_, at) = overlaid.max()?;
+        root.shape.step(at).map(|plan| plan.id.as_str())
     }
 
     /// Whether responders of the run, which is complete, react to a value that a person lays over an

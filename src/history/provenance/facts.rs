@@ -158,7 +158,9 @@ impl RunFacts {
             }
             Event::Run(RunEvent::Branched(branch)) => self.branch(branch),
             // It has not ended after all.
-            Event::Run(RunEvent::Resumed(_)) => drop(self.scopes.remove("")),
+            Event::Run(RunEvent::Resumed(resumed)) if resumed.from.is_some() => {
+                self.scopes.remove("");
+            }
             event if event.is_world_input() => drop(self.scopes.remove("")),
             Event::Run(_)
             | Event::Recompute(_)

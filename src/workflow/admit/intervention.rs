@@ -13,7 +13,7 @@ use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Frame, StreamId, Ti
 use ktsu_projections::run::reserved::is_reserved;
 use ktsu_projections::run::{RunState, RunStatus, StepStatus};
 use ktsu_projections::world::Responding;
-use ktsu_projections::world::steps::step_object;
+use ktsu_projections::world::steps::{is_step_object, step_object};
 use serde_json::Value;
 
 pub use error::InterventionError;
@@ -255,8 +255,9 @@ fn output_violations(
     found
 }
 
-/// Checks a resumption at a moment. Without `from` a waiting branch or a paused run goes on, and one that
-/// has ended asks and runs again what came to nothing for its responders.
+/// Checks a resumption at a moment. Without `from`, a waiting branch or a paused run continues, a branch of
+/// all frames of a complete run accepts posts from then on, and any other run that has ended repeats what
+/// failed for its responders.
 ///
 /// # Errors
 /// [`InterventionError`].
@@ -281,6 +282,10 @@ pub fn resume(
         return Err(InterventionError::NotResumable(state.status().as_str()));
     }
     let from = match from {
+        None if state.opens_when_resumed() => match state.to_ask_again(None) {
+            Some(address) => Some(address.to_owned()),
+            None => state.unseen_overlay().map(step_object),
+        },
         None if ended => Some(task_to_begin_again(state, None)?),
         Some(name)
             if ended && state.to_ask_again(Some(&name)).is_some() && !is_step(state, &name) =>
@@ -292,6 +297,7 @@ pub fn resume(
     match &from {
         None => {}
         Some(address) if is_address(address) && state.to_ask_again(Some(address)).is_some() => {}
+        Some(object) if is_step_object(object) && state.has_unseen_triggers() => {}
         Some(step) => check_restartable(state, step)?,
     }
     Ok(Draft {
@@ -414,7 +420,7 @@ pub fn fork(
         turn.sealed
             .extend(turn::apply_input(definition, &mut state, input, at, &memo)?.sealed);
     }
-    if fork.request.go && !state.status().is_terminal() {
+    if fork.request.go && (!state.status().is_terminal() || state.opens_when_resumed()) {
         let input = resume(&state, None, fork.request.by, fork.request.reason, at)?;
         let next = turn::apply_input(definition, &mut state, input, at, &memo)?;
         turn.sealed.extend(next.sealed);

@@ -69,6 +69,9 @@ pub enum PostError {
     /// It has failed or was cancelled, or is a branch that waits.
     #[error("the run is {0}, so nothing can be posted to it")]
     NotOpen(&'static str),
+    /// It is a branch of all frames of a complete run, and was not resumed.
+    #[error("the branch was not resumed, so nothing can be posted to it")]
+    NotResumed,
     /// A recompute asks what was asked, and nothing else.
     #[error("this is a recompute, and no run, so nothing can be posted to it")]
     IsRecompute,
@@ -208,6 +211,9 @@ fn check_open(
     }
     if let Some(exhausted) = responding.exhausted() {
         return Err(PostError::Exhausted(exhausted.reasons.join(", ")));
+    }
+    if state.opens_when_resumed() && !state.takes_posts() {
+        return Err(PostError::NotResumed);
     }
     if !state.takes_posts() {
         return Err(PostError::NotOpen(super::steer::status_text(state)));

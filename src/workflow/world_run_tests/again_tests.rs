@@ -165,6 +165,20 @@ fn a_value_laid_over_a_step_of_a_complete_run_is_reacted_to_at_once() {
 }
 
 #[test]
+fn a_value_set_in_a_branch_of_a_complete_run_is_reacted_to_once_the_branch_is_resumed() {
+    let steps = json!([transform("a", json!([]), "params.x")]);
+    let reacts = json!({"responders": [note_of_patches(json!({}))]});
+    let mut branch = run(steps, world(reacts)).forked();
+    overlays(&mut branch, json!([7]));
+    assert_eq!(branch.kinds().last().unwrap(), "overlay.set");
+    branch.resumes(None).unwrap();
+    assert_eq!(branch.last("run.resumed")["from"], json!("step/a"));
+    assert_eq!(branch.kinds().last().unwrap(), "run.completed");
+    assert_eq!(notes(&branch), 1);
+    branch.is_whole();
+}
+
+#[test]
 fn a_run_whose_responders_have_all_replies_or_that_failed_otherwise_is_not_resumed() {
     let mut whole = run(json!([]), world(json!({})));
     let refused = whole.resumes(None).unwrap_err();

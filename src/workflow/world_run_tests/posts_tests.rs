@@ -508,7 +508,7 @@ fn a_post_of_the_most_events_is_one_turn_and_what_follows_is_more() {
 }
 
 #[test]
-fn a_branch_of_a_complete_run_goes_on_with_what_is_posted_to_it_and_has_keys_of_its_own() {
+fn a_branch_of_a_complete_run_takes_posts_once_it_is_resumed_and_has_keys_of_its_own() {
     let mut run = tides();
     let with_key = |text: &str| PostCommand {
         key: Some("k1".to_owned()),
@@ -516,12 +516,29 @@ fn a_branch_of_a_complete_run_goes_on_with_what_is_posted_to_it_and_has_keys_of_
     };
     run.post(with_key("waves")).unwrap();
     let mut branch = run.forked();
+    let early = branch.post(with_key("wind")).unwrap_err();
+    assert!(matches!(early, PostError::NotResumed), "{early}");
+    assert_eq!(branch.kinds().last().unwrap(), "branch.created");
+    branch.resumes(None).unwrap();
+    assert_eq!(branch.kinds().last().unwrap(), "run.resumed");
+    assert!(branch.resumes(None).is_err(), "it was resumed before");
     let taken = branch.post(with_key("wind"));
     assert!(matches!(taken, Ok(PostAdmission::New { n: 2, .. })));
     assert_eq!(branch.kinds().last().unwrap(), "run.completed");
     assert_eq!(count(&branch, "Question"), 9);
     let repeated = branch.post(with_key("wind"));
     assert!(matches!(repeated, Ok(PostAdmission::Repeated { .. })));
+    branch.is_whole();
+}
+
+#[test]
+fn a_branch_of_a_complete_run_under_earlier_rules_takes_posts_at_once() {
+    let mut plan = plan(json!({"main": workflow("main", json!([]))}));
+    plan["worlds"] = json!({"worlds/w.world.yaml": world(json!({}))});
+    let run = Driven::invoke_under(5, plan, json!({"goal": "tides", "x": [1]}));
+    let mut branch = run.forked();
+    branch.post(request(vec![topic("t2", "waves")])).unwrap();
+    assert_eq!(branch.kinds().last().unwrap(), "run.completed");
     branch.is_whole();
 }
 

@@ -121,6 +121,34 @@ fn a_run_that_goes_on_in_an_engine_takes_posts_there() {
 }
 
 #[test]
+fn a_branch_of_all_frames_of_a_complete_run_takes_posts_once_it_is_resumed() {
+    let (desk, run, _) = desk();
+    let branch = desk.ktsu(&["fork", &run, "--json"]).is(0).json();
+    assert_eq!(branch["status"], "complete");
+    let branch = branch["branch_id"].as_str().unwrap().to_owned();
+    let before = world(&desk, &branch);
+    let event = r#"{"type": "object.created", "data": {"type": "Topic", "id": "t2",
+        "data": {"text": "waves"}}}"#;
+    desk.ktsu(&["post", &branch, event])
+        .is(2)
+        .warns("the branch was not resumed, so nothing can be posted to it")
+        .warns("ktsu resume");
+    assert_eq!(world(&desk, &branch), before);
+    let resume = ["resume", &branch, "--kit", "tides", "--json"];
+    let envelope = desk.ktsu(&resume).is(0).json();
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    desk.ktsu(&resume).is(2).warns("ktsu explain not_resumable");
+    desk.ktsu(&["post", &branch, event]).is(0);
+    assert_eq!(world(&desk, &branch)["objects"][3]["id"], "t2");
+    // With `--go` it is resumed at once.
+    let going = desk.ktsu(&["fork", &run, "--go", "--kit", "tides", "--json"]);
+    let going = going.is(0).json()["run_id"].as_str().unwrap().to_owned();
+    desk.ktsu(&["post", &going, event]).is(0);
+    desk.ktsu(&["replay", "--strict", "--all"]).is(0);
+    desk.ktsu(&["verify"]).is(0);
+}
+
+#[test]
 fn a_used_up_budget_is_raised_by_name() {
     let desk = Desk::new();
     let text = format!("{TIDES}budget: {{max_events: 3}}\n");

@@ -3,6 +3,7 @@
 //! by deciding again, but for what no record can show (docs/evidence.md).
 
 use ktsu_evidence::check::{ClaimVerdict, VerifyOptions, verify};
+use ktsu_ledger::store::SqliteReader;
 use ktsu_ledger::{Blob, CanonicalJson, Hash, Record};
 use ktsu_projections::RunState;
 use serde_json::{Value, json};
@@ -11,10 +12,11 @@ use super::book::Book;
 use super::forgeries::{claim, judged_by_both};
 use super::mutants::{Mutant, arranged, bodies, leaves, others, with};
 use super::{Python, put};
-use crate::support::Sink;
 use crate::support::campaign;
 use crate::support::ledgers::Recorded;
 use crate::support::scenarios::worlds::{NAMES, asking, record, waiting};
+use crate::support::worlds::TIDES;
+use crate::support::{KitDir, Lab, Sink};
 
 /// The verdicts of `world`, the same from both verifiers, and of `replay`, on each of these runs, signed
 /// by whoever has the key.
@@ -199,6 +201,57 @@ async fn a_run_whose_responder_asks_a_model_is_no_forgery_and_what_is_forged_in_
 }
 
 /// Members of a certain length are kept apart, in ledgers of earlier versions keys, too.
+/// A complete run of a world without models, and a branch of all its frames that was resumed and got a
+/// post.
+async fn posted_to_a_branch() -> [Recorded; 2] {
+    let kit = KitDir::new(&[("sea", "pipeline: []\n")]).with("worlds/tides.world.yaml", TIDES);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ledger.db");
+    let lab = Lab::on_file(&path, &kit, &[]).await;
+    let envelope = lab.client.run("sea", json!({"goal": "tides"})).await;
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    let run = envelope["run_id"].as_str().unwrap();
+    let forked = lab.client.post(&format!("/runs/{run}/fork"), "{}").await;
+    let branch = forked.json()["branch_id"].as_str().unwrap().to_owned();
+    let resumed = lab
+        .client
+        .post(&format!("/runs/{branch}/resume"), "{}")
+        .await;
+    assert_eq!(resumed.status, 202, "{}", resumed.text());
+    let event = json!({"type": "object.created",
+        "data": {"type": "Topic", "id": "t2", "data": {"text": "waves"}}});
+    let events = format!("/runs/{branch}/events");
+    let posted = lab.client.post(&events, event.to_string()).await;
+    assert!(posted.status < 300, "{}", posted.text());
+    lab.client.ended(&branch).await;
+    lab.close().await;
+    let reader = SqliteReader::open(&path).unwrap();
+    [run, branch.as_str()].map(|name| Recorded::read(&reader, name))
+}
+
+#[tokio::test]
+async fn a_post_to_a_branch_that_was_not_resumed_is_found() {
+    let [run, branch] = posted_to_a_branch().await;
+    let mut all = bodies(&branch);
+    assert_eq!(all[1]["type"], "run.resumed");
+    let gone = all.remove(1)["seq"].as_u64().unwrap();
+    for body in &mut all[1..] {
+        body["seq"] = json!(body["seq"].as_u64().unwrap() - 1);
+        for cause in body["cause"].as_array_mut().unwrap() {
+            let seq = cause.as_u64().unwrap();
+            *cause = json!(seq - u64::from(seq >= gone));
+        }
+    }
+    let ledgers = [
+        ("honest", vec![run.clone(), branch.clone()]),
+        ("not resumed", vec![run, with(&branch, &all)]),
+    ];
+    let outcomes = judged_by_both(&ledgers);
+    let verdicts = outcomes.iter().map(|one| claim(one, "world"));
+    let expected = [ClaimVerdict::Proven, ClaimVerdict::Failed];
+    assert_eq!(verdicts.collect::<Vec<_>>(), expected, "{outcomes:#?}");
+}
+
 #[test]
 fn a_key_that_is_kept_apart_is_read_by_both_verifiers() {
     let run = record("worlds");
