@@ -6,9 +6,10 @@ use ktsu_ledger::jcs;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::Baseline;
+use super::{Baseline, hash_of_commands};
 use ktsu_workflow::recompute::{
-    OutputSchemas, PriorOutput, RecordedTask, TaskEnd, compare_task, with_original,
+    OutputSchemas, PriorOutput, RecordedTask, TaskEnd, compare_task, is_of_commands, with_commands,
+    with_original,
 };
 use ktsu_workflow::rules::DecisionRules;
 
@@ -52,6 +53,17 @@ fn numbered(id: &str) -> Option<&str> {
     number.parse::<u32>().ok().map(|_| name)
 }
 
+/// What comparing a baseline gives.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BaselineComparison {
+    /// What differs, in the output and among the commands.
+    pub task: ComparedTask,
+    /// The verdict on the output alone.
+    pub output: Sameness,
+    /// Whether the commands are others.
+    pub commands_changed: bool,
+}
+
 /// Holds a baseline against what came of its input now.
 ///
 /// Where the file has the hash of an output alone, the same hash is the same value, and any other
@@ -61,7 +73,7 @@ pub fn compare(
     fresh: Option<&RecordedTask>,
     step: &StepPlan,
     agent: Option<&AgentFile>,
-) -> ComparedTask {
+) -> BaselineComparison {
     let end = fresh.and_then(|task| task.end.as_ref());
     let nothing = |words: &str, output| PriorOutput::NotComparable(words.to_owned(), output);
     let before = match (&baseline.snapshot.output, &baseline.snapshot.output_hash) {
@@ -93,15 +105,55 @@ pub fn compare(
         task.reason = Some(format!("{reason}; capture it again"));
     }
     let (path, item) = (&baseline.snapshot.step, baseline.metadata.item);
-    with_original(task, fresh, path, item)
+    let output = with_original(task.clone(), fresh, path, item).status;
+    let commands = fresh.map_or(&[][..], |task| task.commands.as_slice());
+    let (task, commands_changed) = compare_commands(task, baseline, commands);
+    BaselineComparison {
+        task: with_original(task, fresh, path, item),
+        output,
+        commands_changed,
+    }
+}
+
+/// Adds what differs among the commands. Returns whether they differ.
+fn compare_commands(
+    mut task: ComparedTask,
+    baseline: &Baseline,
+    after: &[Value],
+) -> (ComparedTask, bool) {
+    if task.status == Sameness::Failed {
+        return (task, false);
+    }
+    let snapshot = &baseline.snapshot;
+    let (status, words) = match (&snapshot.commands, &snapshot.commands_hash) {
+        (Some(before), _) => {
+            let task = with_commands(task, before, after);
+            let changed = task.diff.iter().any(is_of_commands);
+            return (task, changed);
+        }
+        (None, Some(hash)) if *hash != hash_of_commands(after) => {
+            (Sameness::ValueChanged, OTHER_COMMANDS)
+        }
+        (None, None) if !after.is_empty() => (Sameness::NotComparable, WITHOUT_COMMANDS),
+        (None, _) => return (task, false),
+    };
+    let reason = task.reason.take();
+    task.reason = Some(reason.map_or(words.to_owned(), |reason| format!("{reason}; {words}")));
+    task.status = task.status.max(status);
+    (task, status == Sameness::ValueChanged)
 }
 
 const WITHOUT_HASH: &str = "the baseline has no outputHash; capture it again";
+const WITHOUT_COMMANDS: &str = "the baseline holds no commands; capture it again";
+const OTHER_COMMANDS: &str = "other commands than those whose hash the baseline has";
 const OTHER_HASH: &str = "another output than the one whose hash the baseline has";
 
 /// One baseline in a report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct BaselineResult {
+    /// Whether the commands are others.
+    #[serde(skip)]
+    pub commands_changed: bool,
     /// What differs.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub diff: Vec<ValueChange>,
@@ -113,6 +165,9 @@ pub struct BaselineResult {
     /// A name somebody gave it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
+    /// The verdict on the output alone.
+    #[serde(skip)]
+    pub output: Sameness,
     /// Why it cannot be compared, or what failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -145,8 +200,11 @@ impl BaselineResult {
     }
 
     /// A compared baseline, by the name of its file.
-    pub fn of(file: String, baseline: &Baseline, task: ComparedTask) -> Self {
+    pub fn of(file: String, baseline: &Baseline, compared: BaselineComparison) -> Self {
+        let task = compared.task;
         Self {
+            commands_changed: compared.commands_changed,
+            output: compared.output,
             diff: task.diff,
             file,
             item: task.item,
@@ -175,7 +233,7 @@ pub struct BaselineCounts {
     pub schema_violations: usize,
     /// No output at all.
     pub failed: usize,
-    /// Always 0: agent steps have no commands yet.
+    /// Other commands, whatever the output is.
     pub commands_changed: usize,
     /// Nothing to compare with.
     pub diff_unavailable: usize,
@@ -191,6 +249,36 @@ pub enum BaselineVerdict {
     Fail,
     /// Something could not be run.
     Error,
+}
+
+/// Which differences do not count against a kit.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ToleratedDifferences {
+    /// Other values.
+    pub values: bool,
+    /// Other commands.
+    pub commands: bool,
+    /// Outputs that cannot be compared.
+    pub not_comparable: bool,
+}
+
+impl ToleratedDifferences {
+    /// Whether everything in a result is tolerated.
+    fn cover(self, one: &BaselineResult) -> bool {
+        let commands = !one.commands_changed || self.commands;
+        // What is not comparable may be so for the commands alone.
+        let rest = match one.commands_changed {
+            true => one.output,
+            false => one.status,
+        };
+        commands
+            && match rest {
+                Sameness::Clean => true,
+                Sameness::ValueChanged => self.values,
+                Sameness::NotComparable => self.not_comparable,
+                Sameness::SchemaViolation | Sameness::Failed => false,
+            }
+    }
 }
 
 /// What a test of baselines came to.
@@ -211,8 +299,8 @@ pub struct BaselineReport {
 }
 
 impl BaselineReport {
-    /// The report of some baselines; `bears` says which of them do not count against it.
-    pub fn of(baselines: Vec<BaselineResult>, bears: impl Fn(Sameness) -> bool) -> Self {
+    /// The report of some baselines.
+    pub fn of(baselines: Vec<BaselineResult>, tolerated: ToleratedDifferences) -> Self {
         let count = |wanted: Sameness| baselines.iter().filter(|one| one.status == wanted).count();
         let counts = BaselineCounts {
             total: baselines.len(),
@@ -220,16 +308,19 @@ impl BaselineReport {
             changed: count(Sameness::ValueChanged),
             schema_violations: count(Sameness::SchemaViolation),
             failed: count(Sameness::Failed),
-            commands_changed: 0,
+            commands_changed: baselines.iter().filter(|one| one.commands_changed).count(),
             diff_unavailable: count(Sameness::NotComparable),
         };
-        let against = |one: &BaselineResult| one.status != Sameness::Clean && !bears(one.status);
         let status = if counts.failed > 0 {
             BaselineVerdict::Error
-        } else if baselines.iter().any(against) {
+        } else if !baselines.iter().all(|one| tolerated.cover(one)) {
             BaselineVerdict::Fail
         } else {
             BaselineVerdict::Pass
+        };
+        let commands = match counts.commands_changed {
+            0 => String::new(),
+            count => format!(", {count} with other commands"),
         };
         let first = baselines.first().map(|one| one.step.clone());
         let step = first.filter(|step| baselines.iter().all(|one| one.step == *step));
@@ -238,7 +329,7 @@ impl BaselineReport {
             step,
             status,
             summary: format!(
-                "{} of {} clean, {} changed, {} broke their schema, {} not comparable, {} failed",
+                "{} of {} clean, {} changed, {} broke their schema, {} not comparable, {} failed{commands}",
                 counts.passed,
                 counts.total,
                 counts.changed,

@@ -18,8 +18,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 pub use check::{
-    BaselineCounts, BaselineReport, BaselineResult, BaselineStep, BaselineVerdict, compare,
-    find_step,
+    BaselineComparison, BaselineCounts, BaselineReport, BaselineResult, BaselineStep,
+    BaselineVerdict, ToleratedDifferences, compare, find_step,
 };
 pub use results::ToolResult;
 
@@ -67,6 +67,13 @@ pub struct Metadata {
 pub struct Snapshot {
     /// When the task ended, as its run recorded it.
     pub captured_at: Timestamp,
+    /// What its agent commanded besides the output, in order; absent where the hash alone is kept,
+    /// and in files of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands: Option<Vec<Value>>,
+    /// Of `commands`. Without it nothing shows what the agent commanded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commands_hash: Option<String>,
     /// The params of the agent; what resolves through a secret as its template.
     pub input: Map<String, Value>,
     /// Of `input`.
@@ -128,6 +135,14 @@ pub enum BaselineError {
         /// What its output has.
         actual: String,
     },
+    /// The commands are not those that were captured.
+    #[error("commands_corrupted: they have {actual}, the file says {said}; capture it again")]
+    CommandsHash {
+        /// What the file says.
+        said: String,
+        /// What its commands have.
+        actual: String,
+    },
     /// The results of tools are not those that were captured.
     #[error("tool_results_corrupted: they have {actual}, the file says {said}; capture it again")]
     ToolsHash {
@@ -170,6 +185,22 @@ impl Baseline {
                 said: word(read.snapshot.tool_results_hash.as_deref()),
                 actual: word(actual.as_deref()),
             });
+        }
+        let commands = (&read.snapshot.commands, &read.snapshot.commands_hash);
+        match (
+            commands.0.as_ref().map(|one| hash_of_commands(one)),
+            commands.1,
+        ) {
+            (Some(actual), said) if said.as_ref() != Some(&actual) => {
+                let said = said
+                    .as_deref()
+                    .map_or_else(|| "none".to_owned(), display_digest);
+                return Err(BaselineError::CommandsHash { said, actual });
+            }
+            (None, Some(hash)) if !is_digest(hash) => {
+                return Err(malformed("commandsHash is not a SHA-256".to_owned()));
+            }
+            _ => {}
         }
         match (&read.snapshot.output, &read.snapshot.output_hash) {
             (Some(output), Some(hash)) if jcs::digest(output) != *hash => {
@@ -233,7 +264,7 @@ pub struct CaptureOptions {
     pub label: Option<String>,
     /// See [`Metadata::meta`].
     pub meta: BTreeMap<String, String>,
-    /// Keeps hashes of outputs instead of outputs.
+    /// Keeps hashes of outputs and commands instead of them.
     pub hash_only: bool,
 }
 
@@ -280,6 +311,8 @@ fn captured(
         },
         snapshot: Snapshot {
             captured_at: task.ended_at?,
+            commands: (!wanted.hash_only).then(|| task.commands.clone()),
+            commands_hash: Some(hash_of_commands(&task.commands)),
             input_hash: jcs::digest(&Value::Object(input.clone())),
             input,
             output_hash: Some(jcs::digest(&output)),
@@ -291,6 +324,11 @@ fn captured(
             workflow: recorded.workflow.clone(),
         },
     })
+}
+
+/// The hash of some commands, of none as well.
+fn hash_of_commands(commands: &[Value]) -> String {
+    jcs::digest(&Value::from(commands))
 }
 
 /// A digest as far as it is worth showing: what stands in its place may be anything.

@@ -18,6 +18,7 @@ fn baseline() -> Baseline {
         },
         structured: Some(Value::Null),
     }];
+    let commands = vec![json!({"type": "emit", "topic": "claim.judged", "payload": {"n": 1.5}})];
     let input = json!({"msg": "good day", "n": 3, "deep": {"list": [1, null, true, "x"]}});
     let output = json!({"answer": "fine", "list": [{"a": 1.5}, "é"]});
     Baseline {
@@ -29,6 +30,8 @@ fn baseline() -> Baseline {
             run: Some("run_1".to_owned()),
         },
         snapshot: Snapshot {
+            commands_hash: Some(hash_of_commands(&commands)),
+            commands: Some(commands),
             captured_at: Timestamp::from_micros(1_790_000_000_000_000),
             input_hash: jcs::digest(&input),
             input: input.as_object().unwrap().clone(),
@@ -49,15 +52,19 @@ fn a_baseline_reads_back_as_it_was_written() {
     assert_eq!(Baseline::read(text.as_bytes()), Ok(baseline()));
     assert_eq!(baseline().file_name(), "call__inner.2.baseline.json");
     let mut hash_only = baseline();
-    hash_only.snapshot.output = None;
+    (hash_only.snapshot.output, hash_only.snapshot.commands) = (None, None);
     let text = hash_only.write().unwrap();
     assert_eq!(Baseline::read(text.as_bytes()), Ok(hash_only));
-    // A file of before there were results of tools in them.
+    // A file of before there were results of tools and commands in them.
     let mut without = baseline();
+    (without.snapshot.commands, without.snapshot.commands_hash) = (None, None);
     without.snapshot.tool_results.clear();
     without.snapshot.tool_results_hash = None;
     let text = without.write().unwrap();
-    assert!(!text.contains("toolResults"), "{text}");
+    assert!(
+        !text.contains("toolResults") && !text.contains("commands"),
+        "{text}"
+    );
     assert_eq!(Baseline::read(text.as_bytes()), Ok(without));
 }
 
@@ -69,6 +76,8 @@ fn what_was_changed_is_told_in_one_line() {
         ("\"n\": 3", "\"n\": 4", "input_hash_mismatch"),
         ("fine", "bad", "output_corrupted"),
         ("ordered", "refused", "tool_results_corrupted"),
+        ("claim.judged", "claim.lost", "commands_corrupted"),
+        ("\"commands\": [", "\"command\": [", "malformed"),
         ("\"toolResultsHash\"", "\"toolResultHash\"", "malformed"),
         ("baseline@1", "baseline@2", "format \"ktsu-baseline@2\""),
         ("\"workflow\"", "\"workflaw\"", "malformed"),
@@ -135,6 +144,9 @@ fn five_thousand_mutations_are_read_as_they_were_or_refused_in_one_line() {
                 assert_eq!(same, after.input_hash);
                 assert_eq!(before.input_hash, after.input_hash);
                 assert_eq!(before.tool_results, after.tool_results);
+                let commands = after.commands.as_deref().unwrap_or_default();
+                let hash = Some(hash_of_commands(commands));
+                assert!(after.commands.is_none() || hash == before.commands_hash);
                 assert_eq!(
                     jcs::text(&after.output.clone().unwrap()),
                     jcs::text(&before.output.clone().unwrap())

@@ -34,7 +34,7 @@ pub(super) struct Arguments {
     /// Replaces existing baselines
     #[arg(long, requires = "output")]
     force: bool,
-    /// Stores the hashes of outputs instead of the outputs
+    /// Stores the hashes of outputs and commands instead of them
     #[arg(long)]
     hash_only: bool,
 }

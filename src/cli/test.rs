@@ -19,8 +19,8 @@ use super::signals::{Signals, drain_and_close};
 use super::{Common, Failure, text};
 use crate::assemble::{Engine, LedgerPlace, Setup};
 use ktsu_baseline::{
-    Baseline, BaselineError, BaselineReport, BaselineResult, BaselineVerdict, MAX_FILE, compare,
-    find_step,
+    Baseline, BaselineError, BaselineReport, BaselineResult, BaselineVerdict, MAX_FILE,
+    ToleratedDifferences, compare, find_step,
 };
 use ktsu_codes::{EXIT_COULD_NOT_RUN, EXIT_VERDICT};
 use ktsu_history as history;
@@ -53,9 +53,12 @@ pub(super) struct Arguments {
     /// How to print the report
     #[arg(long, value_enum)]
     format: Option<OutputFormat>,
-    /// Exits with 0 if values differ; a schema violation still counts
+    /// Exits with 0 if outputs differ; a schema violation still counts, and other commands
     #[arg(long)]
     no_fail_on_diff: bool,
+    /// Exits with 0 if commands differ
+    #[arg(long)]
+    no_fail_on_commands_diff: bool,
     /// Exits with 0 if there is nothing to compare with
     #[arg(long)]
     allow_not_comparable: bool,
@@ -107,12 +110,12 @@ pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCod
     };
     let results = results?;
     closed.map_err(Failure::could_not_run)?;
-    let bears = |status: Sameness| match status {
-        Sameness::ValueChanged => arguments.no_fail_on_diff,
-        Sameness::NotComparable => arguments.allow_not_comparable,
-        Sameness::Clean | Sameness::SchemaViolation | Sameness::Failed => false,
+    let tolerated = ToleratedDifferences {
+        values: arguments.no_fail_on_diff,
+        commands: arguments.no_fail_on_commands_diff,
+        not_comparable: arguments.allow_not_comparable,
     };
-    let report = BaselineReport::of(results, bears);
+    let report = BaselineReport::of(results, tolerated);
     let format = arguments.format.unwrap_or(match common.json {
         true => OutputFormat::Json,
         false => OutputFormat::Text,
@@ -235,11 +238,11 @@ async fn ask(engine: &Engine, kit: &Kit, given: &BaselineFile) -> Result<Baselin
     let frames = read.await?;
     let fresh = RecordedRun::from_frames(&frames).map_err(|error| failed(error.to_string()))?;
     let agent = fresh.plan.agents.get(&found.agent.file).map(Arc::as_ref);
-    let task = compare(&given.baseline, fresh.tasks.first(), found.step, agent);
+    let compared = compare(&given.baseline, fresh.tasks.first(), found.step, agent);
     Ok(BaselineResult::of(
         given.file.clone(),
         &given.baseline,
-        task,
+        compared,
     ))
 }
 

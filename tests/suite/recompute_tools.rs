@@ -223,7 +223,7 @@ async fn hold(
     stage.lab.close().await;
     let reader = SqliteReader::open(&folder.path().join("ledger.db")).unwrap();
     holds(&reader, "a baseline that is held against a kit");
-    (verdict.status, calls(&sink))
+    (verdict.task.status, calls(&sink))
 }
 
 /// The same world, whose model wants to write something else.

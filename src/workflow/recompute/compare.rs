@@ -316,8 +316,15 @@ fn with_notes(mut task: ComparedTask, fresh: Option<&RecordedTask>) -> ComparedT
 /// Where the commands of a task differ, as a member that no output has.
 const COMMANDS: &str = "ktsu_commands";
 
+/// Whether a difference is one of commands, and not of the output.
+pub fn is_of_commands(change: &ValueChange) -> bool {
+    let rest = change.path.strip_prefix('/');
+    let rest = rest.and_then(|path| path.strip_prefix(COMMANDS));
+    rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
 /// Adds what differs among the commands: those that were dropped, changed or added.
-fn with_commands(mut task: ComparedTask, before: &[Value], after: &[Value]) -> ComparedTask {
+pub fn with_commands(mut task: ComparedTask, before: &[Value], after: &[Value]) -> ComparedTask {
     if task.status == Sameness::Failed || before == after {
         return task;
     }

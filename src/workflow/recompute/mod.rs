@@ -24,7 +24,9 @@ mod task_end;
 pub mod worlds;
 
 pub use asks::RecordedAsk;
-pub use compare::{OutputSchemas, PriorOutput, compare, compare_task, with_original};
+pub use compare::{
+    OutputSchemas, PriorOutput, compare, compare_task, is_of_commands, with_commands, with_original,
+};
 pub use plan::{PreparedRecompute, prepare, prepare_task};
 pub use recorded::{RecordedRun, RecordedTask};
 pub use task_end::TaskEnd;

@@ -8,6 +8,7 @@ mod asking;
 mod baselines;
 mod boot;
 mod branches;
+mod commanded;
 mod deciding;
 mod derived;
 mod diff;
