@@ -10,6 +10,7 @@ pub mod keys;
 mod ledger;
 mod notary;
 pub mod reading;
+pub mod reload;
 pub mod servers;
 mod service;
 pub mod tool_server;
@@ -38,7 +39,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use ktsu_api::access::Access;
+use self::reload::PrincipalReload;
+use ktsu_api::access::{Access, PrincipalsInForce};
 use ktsu_api::routes;
 use ktsu_api::streams::StreamLimits;
 use ktsu_config::fault::Faults;
@@ -141,6 +143,8 @@ pub struct Engine {
     pub url: String,
     /// What the start found.
     pub recovered: Recovered,
+    /// Reads its principals again.
+    pub principals: PrincipalReload,
     appender: Appender,
     thread: AppenderThread,
     notary: Arc<Notary>,
@@ -206,6 +210,7 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
     values::put_signing_key(setup.environment.as_ref(), &mut setup.process)?;
     let known = (setup.environment.clone(), setup.process.clone());
+    let process = setup.process.clone();
     let file = setup.environment.as_ref();
     let egress = egress::Client::new(&policy(file))?;
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
@@ -324,8 +329,9 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
     let (orchestrator, recovered) = started.map_err(OpenEngineError::Other)?;
     disk_full::note_recovered(&facts, recovered).await?;
     let most = server_limits(limits.connections);
+    let in_force = PrincipalsInForce::from(principals);
     let access = |within, streams| Access {
-        principals: Arc::clone(&principals),
+        principals: in_force.clone(),
         within,
         body_bytes: limits.body_bytes,
         trace_work: limits.trace_work,
@@ -361,8 +367,14 @@ pub async fn open(mut setup: Setup) -> Result<Engine, OpenEngineError> {
         resume_unfinished: setup.resume_unfinished,
     };
     let waiting = later.begin(full, stopped(&stop)).await;
+    let principals = PrincipalReload {
+        in_force,
+        orchestrator: orchestrator.clone(),
+        process,
+    };
     Ok(Engine {
         orchestrator,
+        principals,
         router,
         url,
         recovered,

@@ -74,6 +74,8 @@ mod pins;
 mod recompute;
 #[path = "suite/recompute_tools.rs"]
 mod recompute_tools;
+#[path = "suite/reloading.rs"]
+mod reloading;
 #[path = "suite/requests.rs"]
 mod requests;
 #[path = "suite/retention.rs"]

@@ -16,6 +16,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Principal;
+use parking_lot::RwLock;
 
 use super::routes::policy::{self, Policy};
 use super::streams::StreamLimits;
@@ -31,11 +32,33 @@ use ktsu_server::body::BodyLimit;
 /// seconds of one processor.
 const MAX_TRACE_WORK: u64 = 2_000_000;
 
+/// The principals that count now. Clones share them, so that all routers change at once.
+#[derive(Debug, Clone, Default)]
+pub struct PrincipalsInForce(Arc<RwLock<Arc<Principals>>>);
+
+impl From<Arc<Principals>> for PrincipalsInForce {
+    fn from(principals: Arc<Principals>) -> Self {
+        Self(Arc::new(RwLock::new(principals)))
+    }
+}
+
+impl PrincipalsInForce {
+    /// The principals of this moment.
+    pub fn get(&self) -> Arc<Principals> {
+        Arc::clone(&self.0.read())
+    }
+
+    /// Only these count from now on.
+    pub fn replace(&self, principals: Principals) {
+        *self.0.write() = Arc::new(principals);
+    }
+}
+
 /// How a router authenticates requests.
 #[derive(Debug, Clone, Default)]
 pub struct Access {
     /// All principals with tokens.
-    pub principals: Arc<Principals>,
+    pub principals: PrincipalsInForce,
     /// Whether requests come from within this process; without a token they are from the local
     /// caller.
     pub within: bool,
@@ -170,7 +193,8 @@ impl Access {
             Policy::Optional => return Ok(self.optional_caller(headers)),
             Policy::Roles(roles) => roles,
         };
-        if self.principals.is_empty() {
+        let principals = self.principals.get();
+        if principals.is_empty() {
             return Ok(Some(Caller::local()));
         }
         let Some(token) = token(headers)? else {
@@ -179,10 +203,7 @@ impl Access {
                 false => Err(unauthorized()),
             };
         };
-        let known = self
-            .principals
-            .authenticate(token)
-            .ok_or_else(unauthorized)?;
+        let known = principals.authenticate(token).ok_or_else(unauthorized)?;
         if roles.iter().any(|role| known.roles.contains(role)) {
             return Ok(Some(Caller::of(known)));
         }
@@ -193,11 +214,12 @@ impl Access {
 impl Access {
     /// The caller, if a valid token is given.
     fn optional_caller(&self, headers: &HeaderMap) -> Option<Caller> {
-        if self.principals.is_empty() {
+        let principals = self.principals.get();
+        if principals.is_empty() {
             return Some(Caller::local());
         }
         match token(headers).ok()? {
-            Some(token) => self.principals.authenticate(token).map(Caller::of),
+            Some(token) => principals.authenticate(token).map(Caller::of),
             None => self.within.then(Caller::local),
         }
     }

@@ -82,7 +82,7 @@ pub fn router(orchestrator: Orchestrator) -> Router {
 
 /// The routes, for those who may call them.
 pub fn router_for(orchestrator: Orchestrator, access: Access) -> Router {
-    let names = match access.principals.is_empty() || access.within {
+    let names = match access.principals.get().is_empty() || access.within {
         true => AllowedHosts::Loopback,
         false => AllowedHosts::Any,
     };

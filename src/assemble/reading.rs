@@ -14,13 +14,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::counted::{ConnectionCounts, ORCHESTRATOR};
+use super::reload::PrincipalReload;
 use super::{OpenEngineError, Setup, delivery, policy, serve, server_limits, url_of, values};
-use ktsu_api::access::Access;
+use ktsu_api::access::{Access, PrincipalsInForce};
 use ktsu_api::routes;
 use ktsu_api::streams::StreamLimits;
 use ktsu_damage::{self as damage, Damage, DamageReportingReader};
 use ktsu_egress as egress;
-use ktsu_environment::Principals;
 use ktsu_evidence::store_stream::StoreStream;
 use ktsu_history::indexed_reader::IndexedReader;
 use ktsu_history::verify;
@@ -44,6 +44,8 @@ pub struct ReadOnlyEngine {
     pub url: String,
     /// Its routes, for calls within the process.
     pub router: Router,
+    /// Reads its principals again.
+    pub principals: PrincipalReload,
     /// Damage known at the start, if any.
     pub damaged: Option<String>,
     serving: JoinHandle<()>,
@@ -56,6 +58,7 @@ pub struct ReadOnlyEngine {
 /// [`OpenEngineError`]; [`StoreError`] if so much is damaged that the file cannot be opened at all.
 pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEngineError> {
     let (principals, environment) = values::of(&setup)?;
+    let process = setup.process.clone();
     let file = setup.environment.as_ref();
     let limits = file.map(|file| file.limits.clone()).unwrap_or_default();
     let damage = search(ledger)?;
@@ -108,8 +111,9 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
         .await
         .map_err(OpenEngineError::Other)?;
     let most = server_limits(limits.connections);
+    let in_force = PrincipalsInForce::from(principals);
     let access = |within, streams| Access {
-        principals: Arc::<Principals>::clone(&principals),
+        principals: in_force.clone(),
         within,
         body_bytes: limits.body_bytes,
         trace_work: limits.trace_work,
@@ -118,7 +122,7 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     // Streams within the process take no connections.
     let router = routes::router_for(orchestrator.clone(), access(true, StreamLimits::default()));
     let streams = StreamLimits::of_connections(most.connections);
-    let open = routes::router_for(orchestrator, access(false, streams));
+    let open = routes::router_for(orchestrator.clone(), access(false, streams));
     let stop = watch::Sender::new(false);
     // Followers of a run that another engine continues do not delay the shutdown.
     let most = ServerLimits {
@@ -127,6 +131,11 @@ pub async fn open(setup: Setup, ledger: &Path) -> Result<ReadOnlyEngine, OpenEng
     };
     Ok(ReadOnlyEngine {
         url,
+        principals: PrincipalReload {
+            in_force,
+            orchestrator,
+            process,
+        },
         damaged: damage.reason().map(str::to_owned),
         router,
         serving: serve(listener, open, most, &stop),

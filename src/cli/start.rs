@@ -1,5 +1,7 @@
 //! `ktsu start`: a long-running engine.
 
+mod reload;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -9,11 +11,12 @@ use std::time::Duration;
 use clap::ValueEnum;
 use serde_json::json;
 
+use self::reload::{ReloadSettings, StartLog};
 use super::engine::{
     client_token, ledger_location, load_environment, load_kit_as, open, open_reading,
     process_environment, receiver, start_failure, warn_of,
 };
-use super::logging::{self, DefaultFilter, LogFormat, ServiceLog};
+use super::logging::LogFormat;
 use super::output::{is_quiet, line, note};
 use super::reading::{DAMAGED_HINT, warn_of_second_name};
 use super::signals::{ServiceSignal, Signals};
@@ -122,6 +125,17 @@ enum ServiceArguments {
 }
 
 impl Arguments {
+    /// With `--json`, a log format requests normal logs. A runtime knows an environment only by name.
+    fn reload_settings(&self, common: &Common) -> ReloadSettings {
+        let is_runtime = self.service == Some(ServiceArguments::Runtime);
+        ReloadSettings {
+            errors_only: self.quiet || (common.json && self.log_format.is_none()),
+            is_read: !is_runtime || self.env.is_some(),
+            env: self.env.clone(),
+            kit: self.kit.clone(),
+        }
+    }
+
     /// The address of a single service; the ports of the others do not apply. Options take
     /// precedence over the environment file.
     fn listen(
@@ -162,72 +176,10 @@ impl Arguments {
     }
 }
 
-/// Where the log level comes from if `KTSU_LOG` is not set.
-struct LogSettings {
-    /// Whether only errors are wanted.
-    errors_only: bool,
-    /// Whether the environment file is looked at.
-    is_read: bool,
-    env: Option<PathBuf>,
-    kit: PathBuf,
-}
-
-impl LogSettings {
-    /// With `--json`, a log format requests normal logs. A runtime knows an environment only by name.
-    fn of(common: &Common, arguments: &Arguments) -> Self {
-        let is_runtime = arguments.service == Some(ServiceArguments::Runtime);
-        Self {
-            errors_only: arguments.quiet || (common.json && arguments.log_format.is_none()),
-            is_read: !is_runtime || arguments.env.is_some(),
-            env: arguments.env.clone(),
-            kit: arguments.kit.clone(),
-        }
-    }
-
-    fn filter(&self) -> DefaultFilter {
-        match self.errors_only {
-            true => DefaultFilter::Errors,
-            false => DefaultFilter::Level(self.level()),
-        }
-    }
-
-    /// The level of the environment file. Errors in the file are reported elsewhere.
-    fn level(&self) -> Option<String> {
-        let read = || load_environment(self.env.as_deref(), &self.kit).ok()?;
-        let file = self.is_read.then(read)??;
-        file.variables.get("LOG_LEVEL").cloned()
-    }
-}
-
-/// The log of a service, and where its level is read again.
-struct StartLog {
-    log: ServiceLog,
-    settings: LogSettings,
-}
-
-impl StartLog {
-    /// Reads the log level again.
-    fn reload(&self) {
-        match self.log.filter_by(self.settings.filter()) {
-            Ok(()) => tracing::info!("SIGHUP: read the log level; other changes need a restart"),
-            Err(_) => tracing::warn!("SIGHUP: RUST_LOG and LOG_LEVEL give no valid level"),
-        }
-    }
-
-    /// Waits for a signal to stop.
-    async fn until_stop(&self, signals: &mut Signals) {
-        while signals.next_of_service().await == ServiceSignal::Reload {
-            self.reload();
-        }
-    }
-}
-
 /// Runs a service until it is stopped.
 pub(super) async fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     let format = arguments.log_format.unwrap_or(LogFormat::Text);
-    let settings = LogSettings::of(common, &arguments);
-    let log = logging::serve(format, settings.filter())?;
-    let logs = StartLog { log, settings };
+    let logs = StartLog::open(format, arguments.reload_settings(common))?;
     // Options are checked before files are read.
     arguments.host.as_deref().map(address).transpose()?;
     let signals = Signals::new()?;
@@ -325,7 +277,7 @@ async fn serve_until_stopped(
 ) -> Result<ExitCode, Failure> {
     tracing::info!(url = service.url, "ready");
     ready(common, &format!("the ktsu {name}"), &service.url);
-    logs.until_stop(&mut signals).await;
+    logs.until_stop(&mut signals, None).await;
     tracing::info!("draining; a second signal exits at once");
     let stopped = async {
         service.drain(drain).await;
@@ -415,7 +367,8 @@ async fn start_read_only(
     }
     tracing::info!(ledger = %ledger.path.display(), url = reading.url, "ready to read");
     ready(common, "ktsu", &reading.url);
-    logs.until_stop(&mut signals).await;
+    let principals = Some(&reading.principals);
+    logs.until_stop(&mut signals, principals).await;
     signals.unless_again(reading.close()).await;
     Ok(ExitCode::SUCCESS)
 }
@@ -431,10 +384,10 @@ async fn serve(
         tokio::select! {
             signal = signals.next_of_service() => match signal {
                 ServiceSignal::Stop => break None,
-                ServiceSignal::Reload => logs.reload(),
+                ServiceSignal::Reload => logs.reload(Some(&engine.principals)),
             },
             _ = looks.tick() => {
-                logs.log.report_dropped();
+                logs.report_dropped();
                 if let Some(why) = engine.orchestrator.failed() {
                     break Some(why);
                 }

@@ -429,7 +429,7 @@ impl Orchestrator {
     ) -> Result<SubscriptionView, SubscriptionError> {
         let subscriptions = &self.shared.subscriptions;
         let key = subscriptions.key_of(&new)?;
-        let shown = self.shared.secrets.protect(&key);
+        let shown = self.shared.secrets.protect([&key]);
         shown.map_err(|shown| SubscriptionError::ShownBy(shown.join(", ")))?;
         subscriptions.add(new).await
     }

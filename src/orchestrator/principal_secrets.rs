@@ -12,6 +12,7 @@ use ktsu_projections::run::RunState;
 use super::human_commands::CommandError;
 use super::secrets::RunSecrets;
 use super::{Orchestrator, ReadKind, startup};
+use ktsu_environment::Principals;
 use ktsu_environment::authentication::TOKEN_AUTHENTICATION;
 use ktsu_secret::Secret;
 use ktsu_workflow::definition::Definition;
@@ -57,6 +58,14 @@ impl RunSecrets {
 }
 
 impl Orchestrator {
+    /// Keeps the tokens and keys of principals out of all that is recorded from now on.
+    ///
+    /// # Errors
+    /// The plain variables whose value contains one of them: runs record those as they are.
+    pub fn protect_principals(&self, principals: &Principals) -> Result<(), Vec<String>> {
+        self.shared.secrets.protect(principals.secrets())
+    }
+
     /// A secret variable of a run whose value the caller must not send elsewhere: one that the
     /// starter may have a value for, if the caller is somebody else, or, if the caller brings a
     /// definition, any value but the caller's own.

@@ -54,12 +54,16 @@ impl RunSecrets {
         Arc::clone(&self.protected.read().redactor)
     }
 
-    /// From now on this key is kept out of all that is recorded.
+    /// From now on these keys are kept out of all that is recorded.
     ///
     /// # Errors
-    /// The plain variables whose value contains it: runs record those as they are.
-    pub(super) fn protect(&self, key: &Secret) -> Result<(), Vec<String>> {
-        let finds = Redactor::new([key]);
+    /// The plain variables whose value contains one of them: runs record those as they are.
+    pub(super) fn protect<'a>(
+        &self,
+        added: impl IntoIterator<Item = &'a Secret>,
+    ) -> Result<(), Vec<String>> {
+        let added: Vec<&Secret> = added.into_iter().collect();
+        let finds = Redactor::new(added.iter().copied());
         let values = self.environment.values().flat_map(|one| &one.values);
         let shown: BTreeSet<&String> = values
             .filter(|(_, value)| finds.finds(value))
@@ -69,9 +73,14 @@ impl RunSecrets {
             return Err(shown.into_iter().cloned().collect());
         }
         let mut protected = self.protected.write();
-        if !protected.keys.contains(key) {
-            let mut keys = protected.keys.to_vec();
-            keys.push(key.clone());
+        let mut keys = protected.keys.to_vec();
+        for key in added {
+            let known = keys.contains(key) || self.principals.secrets().any(|one| one == key);
+            if !known {
+                keys.push(key.clone());
+            }
+        }
+        if keys.len() > protected.keys.len() {
             let redactor = redactor_of(&self.environment, &self.principals, &keys);
             protected.redactor = Arc::new(redactor);
             protected.keys = Arc::new(keys);

@@ -100,7 +100,7 @@ impl ToolPrincipals {
             (Self::Unusable, _) => return Err(access::unauthorized()),
         };
         let access = Access {
-            principals,
+            principals: principals.into(),
             within: caller.is_process(),
             ..Access::default()
         };
