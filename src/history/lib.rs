@@ -24,6 +24,7 @@ mod verification_fold;
 pub mod verify;
 pub mod webhooks;
 pub mod why_not;
+pub mod work_meter;
 pub mod world;
 pub mod world_timeline;
 

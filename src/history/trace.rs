@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::frame_page::MAX_BYTES;
 use super::webhooks::{self, WebhookRequest};
+use super::work_meter::{TooMuchWork, WorkMeter};
 
 /// A frame in the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -33,12 +34,24 @@ pub struct TraceNode {
     pub attempts: Vec<CallAttempt>,
 }
 
+/// The work of reading a frame and of placing it among the others.
+pub const FRAME_WORK: u64 = 4;
+
 /// The causal tree of a run, in the order of the frames; with a `scope`, of that inline child. Only
 /// what is wanted of it.
 ///
 /// The parent of a frame with several causes is the latest of them. The tree is a list with parents:
 /// a chain of steps would nest as deep as it is long, and JSON parsers give up at a hundred levels.
-pub fn tree(frames: &[Frame], scope: &str, wanted: &TraceFilter) -> Vec<TraceNode> {
+///
+/// # Errors
+/// [`TooMuchWork`]: of what is listed; the work for all frames, [`FRAME_WORK`] each, is the caller's
+/// to count, before it reads them.
+pub fn tree(
+    frames: &[Frame],
+    scope: &str,
+    wanted: &TraceFilter,
+    meter: &mut WorkMeter,
+) -> Result<Vec<TraceNode>, TooMuchWork> {
     let lineage = Lineage::from_frames(frames);
     let start = frames.first().map(|frame| frame.at);
     let inside = |node: &LineageNode| super::frame_page::is_within(&node.scope, scope);
@@ -55,16 +68,35 @@ pub fn tree(frames: &[Frame], scope: &str, wanted: &TraceFilter) -> Vec<TraceNod
     };
     let nodes = lineage.nodes().iter();
     let nodes = nodes.filter(|node| inside(node) && wanted.matches(node));
-    nodes.map(placed).collect()
+    let mut tree = Vec::new();
+    for node in nodes {
+        meter.spend_copy(size_of_node(node))?;
+        tree.push(placed(node));
+    }
+    Ok(tree)
+}
+
+/// About how many bytes a node takes.
+fn size_of_node(node: &LineageNode) -> usize {
+    node.detail.len() + node.cause.len() * size_of::<u64>()
 }
 
 /// Puts the requests of webhooks into a tree.
-pub fn attach_requests(frames: &[Frame], tree: &mut [TraceNode]) {
+///
+/// # Errors
+/// [`TooMuchWork`].
+pub fn attach_requests(
+    frames: &[Frame],
+    tree: &mut [TraceNode],
+    meter: &mut WorkMeter,
+) -> Result<(), TooMuchWork> {
     let listed: HashSet<u64> = tree.iter().map(|placed| placed.node.seq).collect();
-    let mut requests = webhooks::requests(frames, |seq| listed.contains(&seq), MAX_BYTES);
+    let listed = |seq| listed.contains(&seq);
+    let mut requests = webhooks::requests_within(frames, listed, MAX_BYTES, meter)?;
     for placed in tree {
         placed.request = requests.remove(&placed.node.seq);
     }
+    Ok(())
 }
 
 /// The models that were asked for the reply that a frame holds.

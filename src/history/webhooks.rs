@@ -12,6 +12,7 @@ use ktsu_projections::run::{Outline, RunState};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use super::work_meter::{TooMuchWork, WorkMeter};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::next::{REQUEST_HEADERS, SIGNATURE_HEADERS, webhook_preview};
 use ktsu_workflow::replay::Definitions;
@@ -50,6 +51,12 @@ impl WebhookRequest {
     }
 }
 
+/// The work of folding a frame.
+const FOLD_WORK: u64 = 4;
+
+/// The work of rendering a request, apart from the bytes of its body.
+const RENDER_WORK: u64 = 50;
+
 /// The requests that the wanted frames announce, by frame. Bodies beyond `room` bytes in all are left
 /// out.
 pub fn requests(
@@ -57,9 +64,22 @@ pub fn requests(
     wanted: impl Fn(u64) -> bool,
     room: usize,
 ) -> BTreeMap<u64, WebhookRequest> {
+    requests_within(frames, wanted, room, &mut WorkMeter::unlimited()).unwrap_or_default()
+}
+
+/// As [`requests`], with a bound on the work.
+///
+/// # Errors
+/// [`TooMuchWork`].
+pub fn requests_within(
+    frames: &[Frame],
+    wanted: impl Fn(u64) -> bool,
+    room: usize,
+    meter: &mut WorkMeter,
+) -> Result<BTreeMap<u64, WebhookRequest>, TooMuchWork> {
     let sent = |frame: &&Frame| sent(frame).is_some() && wanted(frame.seq);
     let Some(last) = frames.iter().rposition(|frame| sent(&frame)) else {
-        return BTreeMap::new();
+        return Ok(BTreeMap::new());
     };
     let mut renderer = RequestRenderer {
         remaining_bytes: room,
@@ -67,17 +87,36 @@ pub fn requests(
     };
     let mut found = BTreeMap::new();
     for frame in frames.iter().take(last + 1) {
+        meter.spend(FOLD_WORK)?;
         if sent(&frame) {
-            found.extend(renderer.render(frame).map(|request| (frame.seq, request)));
+            meter.spend(RENDER_WORK)?;
+            let request = renderer.render(frame);
+            let bytes = request.as_ref().and_then(|request| request.body_bytes);
+            meter.spend_copy(bytes.unwrap_or_default())?;
+            found.extend(request.map(|request| (frame.seq, request)));
         }
         renderer.take(frame);
     }
-    found
+    Ok(found)
 }
 
 /// The request that a frame announces, whole.
 pub fn request(frames: &[Frame], seq: u64) -> Option<WebhookRequest> {
-    requests(frames, |one| one == seq, usize::MAX).remove(&seq)
+    let found = request_within(frames, seq, &mut WorkMeter::unlimited());
+    found.unwrap_or_default()
+}
+
+/// As [`request`], with a bound on the work.
+///
+/// # Errors
+/// [`TooMuchWork`].
+pub fn request_within(
+    frames: &[Frame],
+    seq: u64,
+    meter: &mut WorkMeter,
+) -> Result<Option<WebhookRequest>, TooMuchWork> {
+    let found = requests_within(frames, |one| one == seq, usize::MAX, meter);
+    found.map(|mut found| found.remove(&seq))
 }
 
 fn sent(frame: &Frame) -> Option<&WebhookSent> {

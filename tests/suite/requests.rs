@@ -267,3 +267,29 @@ async fn the_name_and_the_password_of_a_url_are_not_shown() {
     assert_eq!(shown[0]["url"], "http://REDACTED@127.0.0.1:9/x");
     lab.close().await;
 }
+
+#[tokio::test]
+async fn rendering_requests_counts_towards_the_work_of_a_trace() {
+    let sink = Sink::new().await;
+    let step = |at| format!("  - {{id: s{at}, webhook: {{url: '{{{{ env.SINK }}}}/{at}'}}}}\n");
+    let steps: String = (0..14).map(step).collect();
+    let flow = format!("env: [{{name: SINK}}]\npipeline:\n{steps}");
+    let kit = KitDir::new(&[("sends", &flow)]);
+    let bound = "limits: {trace_work: 1000}\n";
+    let pairs = [("SINK", sink.url.as_str())];
+    let lab = Lab::in_environment(LedgerPlace::Memory, &kit, bound, &pairs).await;
+    let envelope = lab.client.run("sends", json!({})).await;
+    assert_eq!(envelope["status"], "complete", "{envelope:#}");
+    let run = envelope["run_id"].as_str().unwrap();
+    let trace = |query: &str| {
+        let path = format!("/runs/{run}/trace{query}");
+        let client = &lab.client;
+        async move { client.get(&path).await }
+    };
+    // The frames alone are few.
+    let few = trace("?type=step.").await;
+    assert_eq!(few.status, 200, "{}", few.text());
+    let all = trace("").await;
+    assert_eq!(all.status, 422, "{}", all.text());
+    assert_eq!(all.json()["code"], "trace_too_large");
+}

@@ -16,6 +16,7 @@ use ktsu_codes::ErrorCode;
 use ktsu_history::frame_page::is_within;
 use ktsu_history::provenance::{self, TraceError, TracedRun};
 use ktsu_history::trace::{self, TraceFilter};
+use ktsu_history::work_meter::{TooMuchWork, WorkMeter};
 use ktsu_history::{self as history, webhooks, why_not};
 use ktsu_orchestrator::{Orchestrator, ReadKind};
 use ktsu_server::ProblemDetails;
@@ -134,6 +135,15 @@ fn read_trace(
     of: &TraceQuery,
     (with_requests, most): (bool, u64),
 ) -> Result<wire::Trace, ProblemDetails> {
+    let mut meter = WorkMeter::limited_to(most);
+    let over = |_: TooMuchWork| too_large(run, of);
+    // Where values came from is counted as it is looked up.
+    if of.of.is_none() && of.why_not.is_none() {
+        let tail = reader.tail(&run.stream)?;
+        let frames = tail.map_or(0, |tail| tail.seq.saturating_add(1));
+        let work = frames.saturating_mul(trace::FRAME_WORK);
+        meter.spend(work).map_err(over)?;
+    }
     let frames = history::frames(reader, &run.stream)?;
     let scope = run.scope.as_str();
     let story = || {
@@ -161,7 +171,8 @@ fn read_trace(
         trace::mark_missing_causes(reader, &mut chain)?;
         trace.chain = Some(chain);
         if with_requests {
-            trace.request = webhooks::request(&frames, seq);
+            let request = webhooks::request_within(&frames, seq, &mut meter);
+            trace.request = request.map_err(over)?;
         }
     } else {
         let filter = TraceFilter {
@@ -169,9 +180,9 @@ fn read_trace(
             kinds: of.kind.iter().cloned().collect(),
             ..TraceFilter::default()
         };
-        let mut tree = trace::tree(&frames, scope, &filter);
+        let mut tree = trace::tree(&frames, scope, &filter, &mut meter).map_err(over)?;
         if with_requests {
-            trace::attach_requests(&frames, &mut tree);
+            trace::attach_requests(&frames, &mut tree, &mut meter).map_err(over)?;
         }
         trace::mark_missing_causes(reader, tree.iter_mut().map(|placed| &mut placed.node))?;
         trace.tree = Some(tree);
@@ -214,10 +225,11 @@ fn too_large(run: &RunTarget, of: &TraceQuery) -> ProblemDetails {
         "" => run.stream.name().to_owned(),
         scope => format!("{}/{scope}", run.stream.name()),
     };
-    let asked = match (&of.of, &of.why_not) {
-        (Some(_), _) => " --of PATH",
-        (None, Some(_)) => " --why-not STEP",
-        (None, None) => "",
+    let asked = match (&of.of, &of.why_not, of.frame) {
+        (Some(_), _, _) => " --of PATH".to_owned(),
+        (None, Some(_), _) => " --why-not STEP".to_owned(),
+        (None, None, Some(frame)) => format!(" {frame}"),
+        (None, None, None) => String::new(),
     };
     let hint = format!("where the ledger is: ktsu trace {name}{asked}");
     ProblemDetails::new(ErrorCode::TraceTooLarge, words).with_hint(hint)

@@ -87,6 +87,14 @@ async fn too_large(api: &Described) -> Vec<super::describe::Case> {
     assert!(body["hint"].as_str().unwrap().ends_with(&command), "{body}");
     let words = body.to_string();
     assert!(!words.contains("Note"), "{words}");
+    for (asked, command) in [("", ""), ("?type=responder.", ""), ("?frame=9", " 9")] {
+        let answer = api.get(&format!("/runs/{run}/trace{asked}")).await;
+        assert_eq!(answer.status, 422, "{}", answer.text());
+        let body = answer.json();
+        assert_eq!(body["code"], "trace_too_large");
+        let command = format!("ktsu trace {run}{command}");
+        assert!(body["hint"].as_str().unwrap().ends_with(&command), "{body}");
+    }
     let short = api.get(&format!("/runs/{run}/trace?of=Note[9].n")).await;
     assert_eq!(short.status, 200, "{}", short.text());
     assert_eq!(short.json()["origin"]["value"], 10);
