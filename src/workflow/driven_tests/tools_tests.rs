@@ -76,6 +76,13 @@ pub(super) fn argument(frame: u64, call: u32) -> Reference {
 impl Driven {
     /// A branch of the run from before a frame, which somebody lets go on.
     pub(crate) fn branch(&self, at: usize, effects: Effects) -> Self {
+        let mut branch = self.parked_branch(at, effects);
+        branch.resumes_branch();
+        branch
+    }
+
+    /// A branch of the run from before a frame.
+    pub(crate) fn parked_branch(&self, at: usize, effects: Effects) -> Self {
         let kept = &self.frames[..at];
         let (state, details) = refolded(kept);
         let mut branch = Self {
@@ -110,14 +117,22 @@ impl Driven {
         })));
         branch.input(Draft {
             scope: String::new(),
-            actor: Actor::Principal(by.id.clone()),
+            actor: Actor::Principal(by.id),
             cause: vec![Cause::Here(at as u64 - 1)],
             event,
         });
-        let resumed =
-            admit::intervention::resume(&branch.state, None, by, None, branch.state.at()).unwrap();
-        branch.input(resumed);
         branch
+    }
+
+    /// Somebody lets a parked branch go on.
+    pub(crate) fn resumes_branch(&mut self) {
+        let by = Principal {
+            auth: "none".to_owned(),
+            id: "local".to_owned(),
+        };
+        let resumed =
+            admit::intervention::resume(&self.state, None, by, None, self.state.at()).unwrap();
+        self.input(resumed);
     }
 
     /// A call on its way.
