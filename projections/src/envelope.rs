@@ -5,6 +5,7 @@
 mod details;
 mod fold;
 mod lookup;
+mod offers;
 mod scope;
 mod view;
 mod wait_time;

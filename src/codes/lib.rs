@@ -174,6 +174,8 @@ error_codes! {
     BudgetUnpriced = "budget_unpriced", 402, EXIT_VERDICT, "The run has a budget, but the model has no price";
     /// A model asked for a tool that the allowlists do not permit.
     ToolNotPermitted = "tool_not_permitted", 403, EXIT_VERDICT, "The tool may not be called";
+    /// A warning: an entry of an allowlist matches no tool that a model was offered.
+    ToolNotOffered = "tool_not_offered", 422, EXIT_VERDICT, "An allowlist entry matches no offered tool";
     /// A tool server cannot be reached, or does not speak MCP.
     ToolServerUnreachable = "tool_server_unreachable", 502, EXIT_VERDICT, "The tool server could not be used";
     /// A tool is not the one that was locked.

@@ -11,6 +11,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Event, Frame, Timestamp};
 use serde_json::Value;
 
+use super::offers::ToolOffers;
 use super::scope::ScopeDetail;
 use super::wait_time::{LeftOut, WaitBefore, WaitTime};
 use super::{AgentRemarks, ErrorView, UsageView};
@@ -27,6 +28,7 @@ pub struct EnvelopeDetails {
     pub(super) scopes: BTreeMap<u32, ScopeDetail>,
     /// What a branch had cost where it begins, in millionths of a US dollar.
     pub(super) prefix: Option<u64>,
+    pub(super) offers: ToolOffers,
 }
 
 /// A run under way and the details of its envelope, which take the same frames.
@@ -71,6 +73,7 @@ impl EnvelopeDetails {
             steps: BTreeMap::new(),
             scopes: BTreeMap::new(),
             prefix: state.fork().is_some().then_some(0),
+            offers: ToolOffers::default(),
         };
         details.note(state, first, &WaitBefore::default());
         details
@@ -115,6 +118,9 @@ impl EnvelopeDetails {
                 }
             }
             Event::Agent(event) => {
+                if let AgentEvent::Request(request) = event {
+                    self.offers.take(state, at, request);
+                }
                 if let Some(detail) = self.detail(state, at, event.step()) {
                     if let Some(item) = event.item() {
                         let item = detail.items.entry(item).or_default();
@@ -154,6 +160,9 @@ impl EnvelopeDetails {
         let Some(root) = state.scope(0) else {
             return;
         };
+        if !std::ptr::eq(before, Arc::as_ptr(&root.shape)) {
+            self.offers.clear();
+        }
         let mut steps = BTreeMap::new();
         for ((scope, step), mut detail) in std::mem::take(&mut self.steps) {
             let id = before.step(step).map_or("", |step| step.id.as_str());

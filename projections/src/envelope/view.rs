@@ -9,8 +9,8 @@ use serde_json::json;
 
 use super::details::{EnvelopeDetails, StepDetail};
 use super::{
-    BranchView, Envelope, InvokedView, ItemCountsView, ItemView, REDACTED, StepView, UsageView,
-    WorldSummary, skip_marker, step_kind, world,
+    BranchView, Envelope, EnvelopeWarning, InvokedView, ItemCountsView, ItemView, REDACTED,
+    StepView, UsageView, WorldSummary, skip_marker, step_kind, world,
 };
 use crate::lineage::item_name;
 use crate::run::{
@@ -58,7 +58,7 @@ impl Shown<'_> {
             },
             branch: self.branch().filter(|_| path.is_empty()),
             error: detail.error,
-            warnings: responding.map(world::warnings).unwrap_or_default(),
+            warnings: self.warnings(path),
             params: self.state.params(at),
             env: match scope.parent {
                 None => self.env(),
@@ -71,6 +71,21 @@ impl Shown<'_> {
             created_at: detail.began,
             ended_at: detail.ended,
         })
+    }
+
+    /// Inline children have none of their own.
+    fn warnings(&self, path: &str) -> Vec<EnvelopeWarning> {
+        if !path.is_empty() {
+            return Vec::new();
+        }
+        let mut all: Vec<_> = self.details.offers.warnings().collect();
+        all.extend(
+            self.state
+                .responding()
+                .into_iter()
+                .flat_map(world::warnings),
+        );
+        all
     }
 
     fn invoked(&self, at: u32, position: u32) -> Vec<InvokedView> {

@@ -46,13 +46,16 @@ const MAX_WAITS_SHOWN: usize = 100;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct EnvelopeWarning {
-    /// A stable code: `unknown_group`, or the error code of a failure.
+    /// A stable code: `unknown_group`, `tool_not_offered`, or the error code of a failure.
     pub code: String,
     /// For people.
     pub message: String,
     /// The responder that it is about.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub responder: Option<String>,
+    /// The step that it is about, as `id` or `call/id`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step: Option<String>,
 }
 
 impl WorldSummary {
@@ -98,6 +101,7 @@ pub(super) fn warnings(responding: &Responding) -> Vec<EnvelopeWarning> {
             code: failures.code.clone(),
             message,
             responder: Some(responder.clone()),
+            step: None,
         }
     }));
     all
@@ -118,6 +122,7 @@ fn unanswered(responding: &Responding) -> Vec<EnvelopeWarning> {
             code: "unknown_group".to_owned(),
             message: format!("{questions} no reply: no gateway knows the model group"),
             responder: Some(responder.to_owned()),
+            step: None,
         }
     };
     by_responder.into_iter().map(warning).collect()

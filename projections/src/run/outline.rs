@@ -28,6 +28,8 @@ pub struct AgentShape {
     pub reflects: bool,
     /// Whether its output schema declares `ktsu_confidence`.
     pub declares_confidence: bool,
+    /// How many turns it has.
+    pub max_turns: u32,
     /// The tool servers it uses.
     pub servers: Vec<ServerPlan>,
 }
@@ -152,6 +154,7 @@ impl AgentShape {
         Self {
             reflects: file.prompt.reflect.is_some(),
             declares_confidence: file.output.pointer(&place).is_some(),
+            max_turns: file.max_turns,
             servers: file.servers.clone(),
         }
     }

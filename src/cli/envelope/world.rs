@@ -11,6 +11,7 @@ pub(super) fn warnings(envelope: &Value) {
     for one in all.unwrap_or_default() {
         let text = |name: &str| one[name].as_str().unwrap_or_default();
         let place = match text("responder") {
+            "" if !text("step").is_empty() => format!(" of step {}", text::line(text("step"))),
             "" => String::new(),
             responder => format!(" of responder {}", text::line(responder)),
         };

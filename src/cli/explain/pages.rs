@@ -146,6 +146,7 @@ pub(super) const PAGES: &[(&str, &str)] = &pages![
     "too_many_streams",
     "tool_drift",
     "tool_in_doubt",
+    "tool_not_offered",
     "tool_not_permitted",
     "tool_server_unreachable",
     "trace_too_large",
