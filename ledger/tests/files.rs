@@ -166,7 +166,7 @@ fn a_log_left_behind_is_replayed() {
 }
 
 #[test]
-fn somebody_holding_the_write_lock_is_waited_for_and_holds_no_reader() {
+fn someone_holding_the_write_lock_is_waited_for_and_holds_no_reader() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("ledger.db");
     small(&path);

@@ -90,7 +90,7 @@ impl Service {
             }
         };
         if tokio::time::timeout(limit, drained).await.is_err() {
-            tracing::warn!("calls are still in flight: they are made again");
+            tracing::warn!("calls are still in flight and will be repeated");
         }
     }
 

@@ -210,7 +210,7 @@ impl Baseline {
                 })
             }
             (None, Some(hash)) if !is_digest(hash) => {
-                Err(malformed("outputHash is no SHA-256".to_owned()))
+                Err(malformed("outputHash is not a SHA-256 digest".to_owned()))
             }
             _ => Ok(read),
         }

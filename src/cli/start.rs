@@ -404,7 +404,7 @@ async fn serve(
             if left > 0 {
                 tracing::warn!(
                     runs = left,
-                    "calls are still in flight: they are made again"
+                    "calls are still in flight and will be repeated"
                 );
             }
         }

@@ -53,7 +53,7 @@ fn unknown_keys_and_unquoted_numbers_are_refused_at_their_line() {
 }
 
 #[test]
-fn whoever_writes_principals_and_names_nobody_is_told() {
+fn whoever_writes_principals_and_names_no_one_is_told() {
     for value in ["", " []"] {
         let (_dir, path) = file(&format!("name: x\nprincipals:{value}\n"));
         let faults = Environment::load(&path).unwrap_err();

@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_call_goes_on_when_nobody_waits_any_more() {
+    async fn a_call_continues_when_no_one_waits_any_more() {
         let replies = Arc::new(ReplyCache::default());
         let (open, mut door) = watch::channel(false);
         let call = async move {

@@ -101,7 +101,7 @@ async fn a_provider_that_is_not_there_is_a_reason_to_ask_the_next() {
 }
 
 #[tokio::test]
-async fn a_request_that_is_at_fault_is_put_to_nobody_else() {
+async fn a_request_that_is_at_fault_is_put_to_no_one_else() {
     for status in [400, 413, 422] {
         let replies = vec![vec![error(status, "invalid")], vec![fine()]];
         let (peer, mut seen) = desk(
@@ -118,7 +118,7 @@ async fn a_request_that_is_at_fault_is_put_to_nobody_else() {
 }
 
 #[tokio::test]
-async fn where_nobody_answers_each_is_named() {
+async fn where_no_one_answers_each_is_named() {
     let both = |first, second| vec![vec![first], vec![second]];
     let replies = both(error(404, "x"), error(503, "x"));
     let (peer, _seen) = desk("strategy: fallback", "", replies).await;

@@ -78,7 +78,7 @@ fn decisions(record: &ApprovalRecord) -> Vec<String> {
         .map(|vote| format!("{} by {}", vote.decision, vote.by))
         .collect();
     if record.status == ApprovalStatus::Timeout {
-        words.push("nobody decided in time".to_owned());
+        words.push("no decision in time".to_owned());
     }
     words
 }

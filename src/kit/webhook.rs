@@ -87,7 +87,7 @@ fn url_template(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
         return reader.reject(Fault::new(FaultCode::BadUrl, node.place, words).hint(hint));
     }
     if let Some(words) = no_url(url) {
-        let words = format!("{url:?} is no URL: {words}");
+        let words = format!("{url:?} is not a URL: {words}");
         return reader.reject(Fault::new(FaultCode::BadUrl, node.place, words));
     }
     Some(url.to_owned())

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_hears_what_nobody_waits_for() {
+    fn a_runtime_hears_what_no_one_waits_for() {
         let lab = Lab::new();
         let name = lab.watch("a");
         assert_eq!(lab.beat("rt", &["a", "gone"]), ["gone"]);
@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn a_runtime_hears_which_of_its_tasks_stand_still_until_their_run_goes_on() {
+    fn a_runtime_hears_which_of_its_tasks_stand_still_until_their_run_continues() {
         let lab = Lab::new();
         lab.watch("a");
         let still = || {

@@ -412,7 +412,7 @@ async fn an_answer_that_records_nothing_ends_the_task() {
 }
 
 #[tokio::test]
-async fn a_task_that_goes_on_asks_nothing_again_that_was_answered() {
+async fn a_task_that_continues_asks_nothing_again_that_was_answered() {
     let first = world([Say::Text("no"), Say::Text("{\"a\":1}")]).await;
     first.work(first.task()).await;
     let frames = first.orchestrator.with(|recorded| recorded.frames.clone());

@@ -77,7 +77,7 @@ fn a_secret_that_was_escaped_for_html_is_taken_out_however_each_character_was_wr
 }
 
 #[test]
-fn what_is_left_of_an_escaped_secret_where_somebody_cut_a_text_is_taken_out() {
+fn what_is_left_of_an_escaped_secret_where_someone_cut_a_text_is_taken_out() {
     let redactor = Redactor::new(&[Secret::new("pa&ss<word")]);
     for cut in [
         "pa&amp;ss&lt;wor",
@@ -229,7 +229,7 @@ fn of_a_secret_that_begins_before_the_end_nothing_is_left() {
 }
 
 #[test]
-fn what_is_left_of_a_secret_where_somebody_cut_a_text_is_taken_out() {
+fn what_is_left_of_a_secret_where_someone_cut_a_text_is_taken_out() {
     let redactor = Redactor::new(&[Secret::new("s3cret w/rd€x"), Secret::new("0ther!")]);
     for (text, left) in [
         ("upstream said s3cret w/rd€x", "upstream said [REDACTED]"),

@@ -427,7 +427,7 @@ fn cases() -> Vec<Case> {
 }
 
 #[tokio::test]
-async fn whatever_a_server_does_ends_in_a_failure_of_its_kind_and_others_go_on() {
+async fn whatever_a_server_does_ends_in_a_failure_of_its_kind_and_others_continue() {
     let tools = tools();
     let neighbour = Scripted::start(good).await;
     let neighbour = tools

@@ -127,7 +127,7 @@ async fn a_list_that_is_not_given_again_is_asked_for_before_the_next_call() {
 }
 
 #[tokio::test]
-async fn a_list_that_nobody_waits_for_any_more_is_asked_for_again() {
+async fn a_list_that_no_one_waits_for_any_more_is_asked_for_again() {
     let turn = Turn::default();
     let scripted = Scripted::start(move |seen| match seen.rpc() {
         "tools/list" if turn.next() == 1 => Reply::Hang(Vec::new()),

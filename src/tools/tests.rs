@@ -275,7 +275,7 @@ async fn what_cannot_have_reached_the_server_is_known() {
 }
 
 #[tokio::test]
-async fn an_answer_that_is_taken_up_leaves_room_for_what_the_server_asks_meanwhile() {
+async fn an_answer_that_is_resumed_leaves_room_for_what_the_server_asks_meanwhile() {
     let scripted = Scripted::start(|seen| {
         let last_id = seen.headers.get("last-event-id").map(String::as_str);
         match (seen.rpc(), last_id) {

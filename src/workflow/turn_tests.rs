@@ -179,7 +179,7 @@ fn a_child_hands_its_output_up_by_reference() {
 }
 
 #[test]
-fn a_turn_ends_at_its_bound_and_goes_on() {
+fn a_turn_ends_at_its_bound_and_continues() {
     let steps: Vec<Value> = (0..300)
         .map(|n| {
             let needs = if n == 0 { json!([]) } else { json!([n - 1]) };

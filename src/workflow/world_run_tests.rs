@@ -126,7 +126,8 @@ fn responders_react_to_completed_steps_which_stand_in_the_world() {
 }
 
 #[test]
-fn an_output_that_breaks_the_schema_of_its_type_is_refused_and_fails_the_run_unless_it_may_go_on() {
+fn an_output_that_breaks_the_schema_of_its_type_is_refused_and_fails_the_run_unless_it_may_continue()
+ {
     let wrong = emits(json!([object("Topic", json!({"txt": "no"}))]));
     let fails = responder("wrong", "object.created", "Topic", wrong);
     let run_of = |more: Value| {
@@ -154,7 +155,7 @@ fn endless(budget: Value) -> Driven {
 }
 
 #[test]
-fn a_world_that_goes_on_for_ever_ends_with_its_budget_and_every_reason_is_named() {
+fn a_world_that_continues_for_ever_ends_with_its_budget_and_every_reason_is_named() {
     let depths = |run: &Driven| -> Vec<u32> {
         let activity = run.state.responding().unwrap().activity();
         let frames = run.frames.iter().filter(|frame| is_world_frame(frame));

@@ -273,7 +273,7 @@ async fn damage_that_a_reader_meets_stops_the_owner_and_the_next_start() {
 
 /// Every frame is what was appended, and one is missing at the end: only the list of runs says so.
 #[tokio::test]
-async fn a_run_without_its_last_frame_is_unreadable_and_not_one_that_goes_on() {
+async fn a_run_without_its_last_frame_is_unreadable_and_not_one_that_continues() {
     let kit = kit();
     let sound = Sound::new(&kit, &[json!({"n": 1}), json!({"n": 2})]).await;
     let (_dir, path) = sound.changed(&sound.bytes());

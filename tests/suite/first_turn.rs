@@ -43,12 +43,12 @@ async fn waiting_behind_the_first(path: &str) -> (u64, u16) {
 }
 
 #[tokio::test]
-async fn a_caller_who_does_not_wait_for_the_end_is_answered_before_the_run_goes_on() {
+async fn a_caller_who_does_not_wait_for_the_end_is_answered_before_the_run_continues() {
     assert_eq!(waiting_behind_the_first("/invoke/long").await, (0, 202));
 }
 
 #[tokio::test]
-async fn a_run_whose_caller_waits_for_its_end_goes_on_while_its_first_turn_is_written() {
+async fn a_run_whose_caller_waits_for_its_end_continues_while_its_first_turn_is_written() {
     let (waiting, status) = waiting_behind_the_first("/invoke/long?wait=60").await;
     assert_eq!(status, 200);
     assert!(waiting > 0);

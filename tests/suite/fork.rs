@@ -298,7 +298,7 @@ async fn numbers() -> (Lab, String) {
 }
 
 #[tokio::test]
-async fn a_branch_waits_until_a_person_lets_it_go_on() {
+async fn a_branch_waits_until_a_person_lets_it_continue() {
     let (lab, run) = numbers().await;
     let branch = fork(&lab.client, &run, json!({"before": "sum"})).await;
     let waiting = lab
@@ -676,7 +676,7 @@ pipeline:
 "#;
 
 #[tokio::test]
-async fn a_failed_run_goes_on_from_the_step_that_failed() {
+async fn a_failed_run_continues_from_the_step_that_failed() {
     let sink = Sink::new().await;
     sink.follow(|heard| match heard.path.as_str() {
         "/second" => Reply::Now(500, String::new()),
@@ -720,7 +720,7 @@ async fn a_failed_run_goes_on_from_the_step_that_failed() {
 }
 
 #[tokio::test]
-async fn a_branch_goes_on_with_another_definition_and_keeps_what_has_ended() {
+async fn a_branch_continues_with_another_definition_and_keeps_what_has_ended() {
     let (lab, run) = numbers().await;
     let changed = NUMBERS.replace("sum(step.large.result)", "length(step.large.result)");
     let kit = KitDir::new(&[("root", changed.as_str())]).load();

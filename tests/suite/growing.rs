@@ -89,7 +89,7 @@ fn schedules() -> impl Iterator<Item = [(usize, usize); 2]> {
 }
 
 #[test]
-fn a_run_that_goes_on_while_it_is_read_is_never_taken_for_damaged() {
+fn a_run_that_continues_while_it_is_read_is_never_taken_for_damaged() {
     // It waits for an approval and goes on: its row is twice the same, with another between.
     let run = Recorded::load(&folder().join("v2-tool-rejected"));
     let frames = run.frames();

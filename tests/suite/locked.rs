@@ -43,7 +43,7 @@ fn first(recorded: &Recorded) -> Value {
 }
 
 #[tokio::test]
-async fn a_run_goes_on_under_what_it_was_started_with_after_files_and_lock_have_changed() {
+async fn a_run_continues_under_what_it_was_started_with_after_files_and_lock_have_changed() {
     let sink = Sink::scripted(|_| Reply::Never).await;
     let pairs = [("SINK", sink.url.as_str())];
     let desk = tempfile::tempdir().unwrap();

@@ -307,7 +307,7 @@ async fn what_cannot_be_recomputed_is_refused_and_writes_nothing() {
 
 /// As after a crash at any moment: what is recorded is taken up, and ends in the same verdict.
 #[tokio::test]
-async fn a_recompute_cut_off_after_any_frame_goes_on_to_the_same_verdict() {
+async fn a_recompute_cut_off_after_any_frame_continues_to_the_same_verdict() {
     let desk = Desk::new(|user| match user {
         "two" => Said::answer("two!"),
         _ => Said::answer(user),

@@ -153,7 +153,7 @@ async fn a_run_under_rules_1_is_forked_changed_resumed_and_recomputed_under_them
 }
 
 #[tokio::test]
-async fn a_golden_of_rules_1_that_was_cut_goes_on_to_the_same_frames() {
+async fn a_golden_of_rules_1_that_was_cut_continues_to_the_same_frames() {
     let sink = Sink::new().await;
     for name in ["transforms"] {
         let recorded = golden(&format!("v1-{name}"));
@@ -183,7 +183,7 @@ async fn a_golden_of_rules_1_that_was_cut_goes_on_to_the_same_frames() {
 }
 
 #[tokio::test]
-async fn an_unfinished_run_of_rules_nobody_knows_is_listed_and_left_alone() {
+async fn an_unfinished_run_of_rules_no_one_knows_is_listed_and_left_alone() {
     let sink = Sink::new().await;
     let recorded = golden("v1-transforms");
     for rules in [7, 9] {

@@ -124,7 +124,7 @@ fn may_open(connections: usize) -> bool {
 }
 
 #[tokio::test]
-async fn more_clients_than_there_are_places_that_never_read_keep_nobody_from_an_answer() {
+async fn more_clients_than_there_are_places_that_never_read_keep_no_one_from_an_answer() {
     if !may_open(MANY) {
         return;
     }

@@ -433,7 +433,7 @@ async fn recorded(client: &Client, runs: &[&String]) -> BTreeMap<String, f64> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_count_what_the_ledger_holds_and_go_on_after_a_restart() {
+async fn metrics_count_what_the_ledger_holds_and_continue_after_a_restart() {
     let world = World::new().await;
     let engine = world.start("log", &[("KTSU_LOG", "error")], &[]);
     let client = engine.client();

@@ -87,7 +87,7 @@ fn ids<'w>(found: impl Iterator<Item = &'w Arc<super::WorldObject>>) -> Vec<Stri
 }
 
 #[test]
-fn an_object_made_again_is_replaced_whole_in_its_place() {
+fn an_object_repeated_is_replaced_whole_in_its_place() {
     let world = fold(&[
         object("a", "A", &json!({"x": 1, "z": 2})),
         object("b", "A", &json!({"x": 1})),

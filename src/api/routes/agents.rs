@@ -59,7 +59,7 @@ impl QueryParameters for AttemptToken {
     params(StepPath, Query::<AttemptToken>),
     request_body = Report,
     responses(
-        (status = 200, body = ReportAck, description = "Durable; go on with what is recorded"),
+        (status = 200, body = ReportAck, description = "Durable; continue with what is recorded"),
         (status = 409, body = wire::Problem, content_type = "application/problem+json",
             description = "Another attempt, an end, other bytes under a used number: stop"),
     ))]

@@ -324,7 +324,7 @@ fn not_pending(records: &[ApprovalRecord], wanted: Option<&str>) -> Option<Probl
     }?;
     let (code, words) = match record.status {
         ApprovalStatus::Timeout => {
-            let words = "nobody decided in time".to_owned();
+            let words = "there was no decision in time".to_owned();
             (ErrorCode::ApprovalExpired, words)
         }
         ApprovalStatus::Void => {

@@ -218,7 +218,7 @@ async fn the_end_of_an_item_leaves_the_questions_of_others_and_of_a_childs_step_
 }
 
 #[tokio::test]
-async fn what_somebody_else_decided_is_asked_no_more_whatever_the_quorum() {
+async fn what_someone_else_decided_is_asked_no_more_whatever_the_quorum() {
     let mut desk = Desk::new();
     desk.waits("a", 1, 2).await;
     desk.waits("b", 2, 1).await;
@@ -314,7 +314,7 @@ async fn what_is_no_answer_is_asked_again_and_nothing_is_sent() {
 }
 
 #[tokio::test]
-async fn when_nobody_sits_there_any_more_every_question_is_told() {
+async fn when_no_one_sits_there_any_more_every_question_is_told() {
     let mut desk = Desk::new();
     for (task, request) in [("a", 1), ("b", 2), ("c", 3)] {
         desk.waits(task, request, 1).await;

@@ -272,7 +272,7 @@ fn calls_of_tools_are_told_with_what_people_said_to_them() {
             "step act desk.put approved by ann",
             "step act calls desk.put",
             "step act does not know what became of desk.put",
-            "step act nobody decided on desk.put in time",
+            "step act no decision on desk.put in time",
             "step act complete 900 ms p/m, 1 call, 100+10 tokens, 2 tool calls, $0.0015, \
              waited 200 ms",
         ]

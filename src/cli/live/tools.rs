@@ -46,9 +46,7 @@ pub(super) fn note(calls: &mut CallHistory, frame: &Frame) -> Option<ToolNote> {
             let line = format!("does not know what became of {name}");
             ("waits for people".to_owned(), line)
         }
-        AgentEvent::ApprovalExpired(_) => {
-            (String::new(), format!("nobody decided on {name} in time"))
-        }
+        AgentEvent::ApprovalExpired(_) => (String::new(), format!("no decision on {name} in time")),
         AgentEvent::ApprovalDecided(decided) => {
             let (decision, by) = (decided.decision.as_str(), text::line(&decided.by.id));
             (String::new(), format!("{name} {decision} by {by}"))

@@ -80,7 +80,7 @@ async fn message(body: Body) -> Result<Body, ProblemDetails> {
     match serde_json::from_slice::<ClientJsonRpcMessage>(&bytes) {
         Ok(_) => Ok(Body::from(bytes)),
         Err(_) => {
-            let words = "the body is no message of JSON-RPC 2.0";
+            let words = "the body is not a message of JSON-RPC 2.0";
             let hint = r#"{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}"#;
             Err(ProblemDetails::new(ErrorCode::InvalidRequest, words).with_hint(hint))
         }

@@ -251,7 +251,7 @@ impl HopWalk<'_, '_> {
             };
             let text = match (data["decision"].as_str(), data["by"]["id"].as_str()) {
                 (Some(decision), Some(by)) => format!("{decision} by {by}"),
-                _ => "nobody decided in time".to_owned(),
+                _ => "no decision in time".to_owned(),
             };
             self.hop(Some(*seq), path.to_owned(), "approval", text);
         }

@@ -210,7 +210,7 @@ pub(super) fn not_found(path: &str, mut there: Vec<String>) -> FieldNotFoundErro
 /// The segments of a path.
 pub(crate) fn segments(path: &str) -> Result<Vec<String>, FieldNotFoundError> {
     let bad = |why: &str| FieldNotFoundError {
-        message: format!("{path} is no path: {why}"),
+        message: format!("{path} is not a path: {why}"),
         unnamed: format!("not a path: {why}"),
         there: Vec::new(),
     };

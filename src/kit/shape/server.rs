@@ -74,7 +74,7 @@ const TIMEOUT: FieldType = Either(&[Integer(0, 0), Pattern("^0$"), DURATION]);
 pub(crate) const APPROVAL: MapShape = MapShape::new(
     "require_approval",
     &[
-        optional("not_by_proposer", Flag).doc("Whoever started the run may not approve"),
+        optional("not_by_proposer", Flag).doc("The principal that started the run may not approve"),
         optional("on_reject", Keywords(&["fail", "recover"]))
             .doc("What a refusal does; fail by default"),
         optional("quorum", Integer(1, MAX_APPROVERS))

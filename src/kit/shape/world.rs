@@ -80,7 +80,7 @@ const FOR_EACH_KEY: KeyShape = optional("for_each", Map(&FOR_EACH)).doc("Once fo
 const RESPONDER_NAME: KeyShape = required("name", ID).doc("Unique among the worlds of the kit");
 const ON_ERROR: KeyShape = optional("on_error", Keywords(&["fail", "continue"]))
     .doc("Whether its failure fails the run; fail by default. Not beside run");
-const PUBLISH_KEY: KeyShape = optional("publish", Map(&PUBLISH)).doc("Told to other systems");
+const PUBLISH_KEY: KeyShape = optional("publish", Map(&PUBLISH)).doc("Sent to subscribers");
 const RUN_KEY: KeyShape = optional("run", Map(&RUN)).doc("A workflow of the kit, inline");
 const THEN: KeyShape = optional("then", List(&Map(&THEN_ENTRY)))
     .doc("Made from the reply or the result")

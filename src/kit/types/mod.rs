@@ -178,7 +178,7 @@ output: {map: {x: '{{ s.y }}'}}
     }
 
     #[test]
-    fn where_the_checks_cost_more_than_a_kit_may_all_are_made_again_in_order() {
+    fn where_the_checks_cost_more_than_a_kit_may_all_are_repeated_in_order() {
         let usual = faults(|_| ());
         let again = faults(|loader| {
             for checked in loader.checked.values_mut() {

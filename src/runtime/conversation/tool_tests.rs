@@ -173,7 +173,7 @@ fn what_is_not_sent_is_told_to_the_model_with_its_reason() {
 }
 
 #[test]
-fn a_name_that_nobody_permits_ends_the_task_before_anything_is_sent() {
+fn a_name_that_no_one_permits_ends_the_task_before_anything_is_sent() {
     let calls = vec![Kind::Answers, Kind::Gated("approved"), Kind::Forbidden];
     let (types, _, end) = told(&[calls], 10);
     assert_eq!(
@@ -243,7 +243,7 @@ fn people_are_asked_last_and_about_all_at_once() {
 }
 
 #[test]
-fn a_request_goes_on_from_the_one_before_and_names_frames() {
+fn a_request_continues_from_the_one_before_and_names_frames() {
     let mut world = World::new(&vec![vec![Kind::Answers; 2], vec![Kind::Fails]], 3, &[]);
     world.live();
     let requests: Vec<Value> = world
@@ -347,7 +347,7 @@ fn many_calls_of_one_reply_go_out_a_few_at_a_time() {
 }
 
 #[test]
-fn where_nobody_can_be_asked_a_gated_call_ends_the_task_and_a_doubt_is_an_error() {
+fn where_no_one_can_be_asked_a_gated_call_ends_the_task_and_a_doubt_is_an_error() {
     let alone = ConversationLimits {
         max_turns: 10,
         text_reply: false,

@@ -411,7 +411,7 @@ async fn the_result_of_a_failed_call_says_how_long_the_call_took() {
 }
 
 #[tokio::test]
-async fn a_call_that_nobody_heard_the_answer_to_is_announced_and_sent_again_with_its_key() {
+async fn a_call_that_no_one_heard_the_answer_to_is_announced_and_sent_again_with_its_key() {
     let mut first = local([Say::Calls(&[("hang", "{}")])]);
     let mut task = task(&first, &one("files"));
     first.dispatch(&task).await;
@@ -536,7 +536,7 @@ async fn tools_work_for_an_orchestrator_that_takes_no_reports_and_approvals_do_n
 }
 
 #[tokio::test]
-async fn arguments_that_are_nested_too_deep_for_a_frame_reach_nobody() {
+async fn arguments_that_are_nested_too_deep_for_a_frame_reach_no_one() {
     let deep: &'static str =
         Box::leak(format!("{{\"k\":{}{}}}", "[".repeat(60), "]".repeat(60)).into_boxed_str());
     let calls: &'static [(&str, &str)] = Box::leak(Box::new([("echo", deep)]));

@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_read_again_may_differ_in_what_concerns_nobody() {
+    fn a_list_that_is_read_again_may_differ_in_what_concerns_no_one() {
         let first = tools(&[("read", "1"), ("rest", "1"), ("write", "1")]);
         let agreed = ToolAgreement::of(&server(None), &first);
         for (now, end) in [

@@ -139,7 +139,7 @@ async fn a_page_of_another_site_reaches_no_handler() {
 }
 
 #[tokio::test]
-async fn a_panic_is_a_500_that_says_nothing_and_the_server_goes_on() {
+async fn a_panic_is_a_500_that_says_nothing_and_the_server_continues() {
     let served = served(limits()).await;
     let answer = served.ask(&post_request("/panic", "")).await;
     assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");

@@ -173,7 +173,7 @@ async fn a_hundred_followers_that_are_up_to_date_cost_one_reading() {
 }
 
 #[tokio::test]
-async fn a_follower_that_is_far_behind_gets_every_frame_and_disturbs_nobody() {
+async fn a_follower_that_is_far_behind_gets_every_frame_and_disturbs_no_one() {
     let mut lab = Lab::new();
     // More than is shared.
     lab.append(400, 20_000);

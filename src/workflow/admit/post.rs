@@ -73,7 +73,7 @@ pub enum PostError {
     #[error("the branch was not resumed, so nothing can be posted to it")]
     NotResumed,
     /// A recompute asks what was asked, and nothing else.
-    #[error("this is a recompute, and no run, so nothing can be posted to it")]
+    #[error("this is a recompute, not a run, so nothing can be posted to it")]
     IsRecompute,
     /// The budget has no room for it.
     #[error("the budget of the world is used up: {0}")]

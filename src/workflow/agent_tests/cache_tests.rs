@@ -303,7 +303,7 @@ fn a_recompute_and_a_run_without_cache_ask_every_time() {
 }
 
 #[test]
-fn a_branch_has_the_replies_it_shares_and_its_own_which_nobody_else_has() {
+fn a_branch_has_the_replies_it_shares_and_its_own_which_no_one_else_has() {
     let steps = json!([
         cached("a", json!([])),
         cached("b", json!([0])),

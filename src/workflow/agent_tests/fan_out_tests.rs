@@ -379,7 +379,7 @@ fn reports_of_two_items_may_stand_between_each_other() {
 }
 
 #[test]
-fn three_hundred_items_at_once_pass_the_bound_of_a_turn_and_go_on() {
+fn three_hundred_items_at_once_pass_the_bound_of_a_turn_and_continue() {
     let items: Vec<u32> = (0..300).collect();
     let mut run = fan(json!({"max_failures": 2}), json!(items));
     assert!(count(&run, "run.continued") >= 2);

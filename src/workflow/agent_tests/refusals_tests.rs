@@ -204,7 +204,7 @@ fn a_run_without_a_deadline_does_not_record_that_the_clock_jumped() {
 }
 
 #[test]
-fn a_decision_that_is_made_again_is_refused_because_there_is_one() {
+fn a_decision_that_is_repeated_is_refused_because_there_is_one() {
     let mut run = gated(&["delete-a"]);
     let right = said(&run, Approved);
     taken(&run, &right);

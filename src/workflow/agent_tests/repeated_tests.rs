@@ -145,7 +145,7 @@ fn other_arguments_another_tool_and_another_server_have_no_recorded_result() {
 }
 
 #[test]
-fn an_attempt_goes_on_with_the_results_that_are_left() {
+fn an_attempt_continues_with_the_results_that_are_left() {
     let run = wrote_twice();
     let mut again = run.recompute();
     turn(&mut again, "a.0", "write");

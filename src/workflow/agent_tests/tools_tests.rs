@@ -199,7 +199,7 @@ fn a_gate_suspends_the_step_and_an_approval_lets_the_call_be_sent() {
 }
 
 #[test]
-fn other_branches_of_the_workflow_go_on_while_one_waits() {
+fn other_branches_of_the_workflow_continue_while_one_waits() {
     let steps = json!([
         agent("a", json!([]), "acts", json!({})),
         webhook("b", json!([]), "http://127.0.0.1:9/"),

@@ -253,7 +253,7 @@ fn timers_fire_in_the_order_of_their_time_then_of_their_events_then_of_responder
 }
 
 #[test]
-fn a_timer_that_fires_early_out_of_turn_twice_or_for_nobody_is_no_frame_that_may_follow() {
+fn a_timer_that_fires_early_out_of_turn_twice_or_for_no_one_is_no_frame_that_may_follow() {
     let run = several();
     let due = timers::next(&run.state).unwrap().until;
     let draft = timers::due(&run.state, due).unwrap();
@@ -386,7 +386,7 @@ fn waiting_uses_up_no_time_of_the_budget_but_work_meanwhile_does() {
 }
 
 #[test]
-fn a_run_that_ended_sets_no_timer_and_one_that_is_taken_up_again_sets_those_it_had() {
+fn a_run_that_ended_sets_no_timer_and_one_that_is_resumed_again_sets_those_it_had() {
     let makes = emits(json!([
         object("Page", json!({})),
         object("Page", json!({}))

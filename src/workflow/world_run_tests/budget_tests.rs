@@ -89,7 +89,7 @@ fn budget(more: Value) -> Value {
 }
 
 #[test]
-fn a_run_goes_on_where_its_budget_ended_and_comes_to_the_world_that_it_would_have_come_to() {
+fn a_run_continues_where_its_budget_ended_and_comes_to_the_world_that_it_would_have_come_to() {
     let whole = run(json!([]), world(json!({})));
     for limit in 1..10 {
         let mut run = run(json!([]), world(budget(json!({"max_events": limit}))));

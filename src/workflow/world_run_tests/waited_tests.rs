@@ -43,7 +43,7 @@ fn a_timer_of_a_responder_is_no_person_and_a_pause_is_waited_whatever_is_posted_
 }
 
 #[test]
-fn a_run_that_is_cancelled_while_a_timer_runs_has_waited_for_nobody() {
+fn a_run_that_is_cancelled_while_a_timer_runs_has_waited_for_no_one() {
     let mut run = begun(json!([escalates(json!({}))]));
     run.now += 10 * MINUTE * 1_000;
     let by = super::budget_tests::ann();

@@ -317,7 +317,7 @@ async fn what_is_forged_changes_nothing() {
 }
 
 #[tokio::test]
-async fn a_report_that_does_not_follow_is_refused_and_the_task_goes_on() {
+async fn a_report_that_does_not_follow_is_refused_and_the_task_continues() {
     let hand = ByHand::new(&[("one", ONE)]).await;
     let run = hand.client().invoke("one", json!({})).await;
     let task = hand.task(&run, "s1").await;
@@ -451,7 +451,7 @@ async fn a_task_of_a_child_is_reported_with_escaped_and_with_raw_slashes() {
 }
 
 #[tokio::test]
-async fn a_heartbeat_is_told_what_nobody_waits_for_and_writes_nothing() {
+async fn a_heartbeat_is_told_what_no_one_waits_for_and_writes_nothing() {
     let hand = ByHand::new(&[("one", ONE)]).await;
     let run = hand.client().invoke("one", json!({})).await;
     let task = hand.task(&run, "s1").await;

@@ -134,7 +134,7 @@ async fn with_too_many_failures_no_item_starts_any_more() {
 }
 
 #[tokio::test]
-async fn what_is_no_array_fails_the_step_and_an_empty_one_asks_nobody() {
+async fn what_is_no_array_fails_the_step_and_an_empty_one_asks_no_one() {
     let model = Model::scripted(by_word).await;
     let (_kit, lab) = lab(&model, &[("fan", &workflow("", "{{ item }}"))]).await;
     for list in [json!({}), json!("abc"), Value::Null, json!(3)] {

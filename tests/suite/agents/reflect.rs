@@ -63,7 +63,7 @@ async fn a_draft_is_looked_at_once_more_and_only_the_second_reply_counts() {
 }
 
 #[tokio::test]
-async fn a_fatal_draft_is_final_and_nobody_asks_again() {
+async fn a_fatal_draft_is_final_and_no_one_asks_again() {
     let model = model().await;
     let (_kit, lab) = lab(&model, &[("one", &workflow(""))]).await;
     for (field, code) in [

@@ -71,7 +71,7 @@ async fn an_orchestrator_that_is_killed_while_a_model_thinks_takes_the_run_up_ag
 
 /// The runtime said that it took the task, and was killed: the next one is told what is recorded.
 #[tokio::test]
-async fn a_runtime_that_is_started_again_goes_on_without_asking_again() {
+async fn a_runtime_that_is_started_again_continues_without_asking_again() {
     let model = Model::scripted(|_| Said::answer("once").when("go")).await;
     let kit = model::kit(&model, &[("two", TWO)]);
     let mut services = Services::start(&kit, &[KEY]);

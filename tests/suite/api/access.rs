@@ -237,7 +237,7 @@ async fn one_route(api: &Described, method: &str, route: &str, run: &str, row: R
 
 /// Methods that are not served are answered alike, whoever asks.
 #[tokio::test]
-async fn methods_and_paths_that_are_not_served_tell_nobody_more_than_that() {
+async fn methods_and_paths_that_are_not_served_tell_no_one_more_than_that() {
     let kit = kit();
     let lab = Lab::in_environment(LedgerPlace::Memory, &kit, &environment(), &[HOOK]).await;
     let admin = Client::showing(&lab.engine.url, &token("admin"));

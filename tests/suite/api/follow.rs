@@ -75,7 +75,7 @@ async fn going_on_after_any_event_leaves_no_gap_and_repeats_nothing() {
 
 /// A reader that drops its connection again and again while the run goes on misses nothing.
 #[tokio::test]
-async fn a_follower_that_reconnects_while_the_run_goes_on_misses_nothing() {
+async fn a_follower_that_reconnects_while_the_run_continues_misses_nothing() {
     let sink = gated().await;
     let (_kit, lab, _api) = lab(&sink.url).await;
     let run = lab.client.invoke("whole", json!({})).await;

@@ -144,7 +144,7 @@ async fn a_run_keeps_the_key_of_its_starter_whoever_takes_it_up() {
 
 /// What a run does with somebody's key is for that somebody to change.
 #[tokio::test]
-async fn nobody_sends_the_key_of_another_elsewhere() {
+async fn no_one_sends_the_key_of_another_elsewhere() {
     let sink = Sink::new().await;
     let kit = kit();
     let pairs = [("SINK", sink.url.as_str())];

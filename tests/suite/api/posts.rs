@@ -316,7 +316,7 @@ async fn exhausted(client: &Client, run: &str) -> Value {
 }
 
 #[tokio::test]
-async fn a_run_whose_budget_is_used_up_goes_on_once_what_is_used_up_is_raised() {
+async fn a_run_whose_budget_is_used_up_continues_once_what_is_used_up_is_raised() {
     let (lab, api, run) = endless("max_events: 5, max_recursion_depth: 50").await;
     let envelope = lab.client.ended(&run).await;
     assert_eq!(envelope["error"]["code"], "budget_exhausted");

@@ -24,7 +24,7 @@ async fn refused(client: &Client, run: &str, body: Value, status: u16, code: &st
 }
 
 #[tokio::test]
-async fn no_decision_counts_that_is_on_something_else_or_by_somebody_who_may_not() {
+async fn no_decision_counts_that_is_on_something_else_or_by_someone_who_may_not() {
     let desk = Desk::new(&POLICIES).await;
     let (run, record) = desk.waiting("plain", "one").await;
     let (_, other) = desk.waiting("plain", "two").await;

@@ -63,7 +63,7 @@ async fn a_decision_that_comes_too_late_leaves_a_run_that_has_gone_on() {
         let waits = ["approvals", "--ledger", "ledger.db"];
         desk.ktsu(&waits).is(0).says("(passed)");
         let late = desk.ktsu(&[word, &run, "--kit", kept, "--ledger", "ledger.db"]);
-        late.is(2).warns("nobody decided in time");
+        late.is(2).warns("there was no decision in time");
         let status = if behaviour == "reject" {
             "complete"
         } else {

@@ -78,7 +78,7 @@ fn without_rows_every_reading_command_answers_from_the_frames() {
 }
 
 #[test]
-fn rows_that_somebody_changed_are_made_again() {
+fn rows_that_someone_changed_are_repeated() {
     for script in [
         "UPDATE index_rows SET status = 'running', open = 1",
         "UPDATE index_rows SET digest = zeroblob(32)",
@@ -232,7 +232,7 @@ fn frames_with_a_gap_are_neither_shown_nor_exported() {
 }
 
 #[test]
-fn somebody_holding_the_write_lock_for_a_while_stops_nothing() {
+fn someone_holding_the_write_lock_for_a_while_stops_nothing() {
     let desk = Desk::new();
     let owner = desk.start(&["--kit", &kit("hello")]);
     let first = desk.ktsu(&["invoke", "hello", "--json"]);

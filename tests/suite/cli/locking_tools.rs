@@ -107,7 +107,7 @@ async fn locking_tools_needs_the_variables_of_the_servers_alone_and_names_the_mi
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
-async fn a_tool_that_can_only_be_called_as_a_task_is_offered_to_nobody_and_locking_warns_of_it() {
+async fn a_tool_that_can_only_be_called_as_a_task_is_offered_to_no_one_and_locking_warns_of_it() {
     let tools = json!([
         {"name": "get", "inputSchema": {"type": "object"}},
         {"name": "export", "inputSchema": {"type": "object"},
@@ -212,6 +212,23 @@ async fn entries_of_allowlists_that_match_no_tool_are_warned_of() {
         let found = &json["tools"]["unmatched"][place];
         assert_eq!((&found["entry"], &found["near"]), (&json!(entry), &near));
     }
+    // So does the envelope of a run; its webhook has no receiver here.
+    let webhook = "  - {id: tell, webhook: {url: '{{ env.HOOK }}/done'}}\n";
+    let flow = "kit/workflows/one.workflow.yaml";
+    desk.write_file(flow, &FLOW.replace(webhook, ""));
+    let run = |entries: &str| {
+        listing(entries);
+        let mut run = desk.command(&["run", "kit", "one", "--json"]);
+        let run = run.envs(variables).output().unwrap();
+        let envelope: Value = serde_json::from_slice(&run.stdout).unwrap();
+        assert_eq!(envelope["status"], "complete", "{envelope:#}");
+        envelope["warnings"].clone()
+    };
+    let warnings = run("[get, putt, 'send-*']");
+    assert_eq!(warnings.as_array().map(Vec::len), Some(2), "{warnings:#}");
+    assert_eq!(warnings[0]["code"], "tool_not_offered");
+    assert_eq!(run("[get]"), Value::Null);
+    desk.write_file(flow, FLOW);
     // What no entry names gives no warning, and neither does a list that matches.
     listing("[get]");
     let (_, said) = validates(&[]);

@@ -119,7 +119,7 @@ fn readers_work_beside_the_owner() {
 }
 
 #[test]
-fn where_nobody_owns_the_ledger_invoke_needs_a_kit_and_waits() {
+fn where_no_one_owns_the_ledger_invoke_needs_a_kit_and_waits() {
     let desk = Desk::new();
     desk.ktsu(&["invoke", "hello"])
         .is(2)

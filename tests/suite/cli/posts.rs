@@ -103,7 +103,7 @@ fn posts_that_do_not_fit_are_refused_with_what_to_do() {
 }
 
 #[test]
-fn a_run_that_goes_on_in_an_engine_takes_posts_there() {
+fn a_run_that_continues_in_an_engine_takes_posts_there() {
     let (desk, run, _) = desk();
     let owner = desk.start(&["--kit", "tides"]);
     let event =

@@ -169,7 +169,7 @@ fn what_is_in_the_data_does_not_reach_the_terminal() {
 
 /// A run waits for an answer; it is interrupted, and the next start carries it to its end.
 #[test]
-fn an_interrupted_run_goes_on_at_the_next_start() {
+fn an_interrupted_run_continues_at_the_next_start() {
     let desk = Desk::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

@@ -73,7 +73,7 @@ fn a_fork_that_waits_keeps_the_environment_and_drops_the_kit_alone() {
 
 /// Without its token a command would speak as whoever is at the machine, and may do everything.
 #[test]
-fn a_token_that_cannot_be_sent_is_an_error_and_nobody_elses() {
+fn a_token_that_cannot_be_sent_is_an_error_and_no_one_elses() {
     let (desk, run) = desk();
     let hello = kit("hello");
     let env = "apart/closed.env.yaml";

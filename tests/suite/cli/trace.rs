@@ -248,7 +248,7 @@ fn the_diagram_and_the_page_show_calls_of_tools_and_who_allowed_them() {
         ),
         (
             "v1-tool-late",
-            &["desk.late, nobody decided in time: not called"],
+            &["desk.late, no decision in time: not called"],
         ),
     ] {
         let run = run_of(name);

@@ -197,7 +197,7 @@ fn a_question_that_no_gateway_can_answer_is_a_warning_of_a_complete_run() {
     let again = envelope["run_id"].as_str().unwrap();
     desk.ktsu(&["trace", again, "--why-not", "write-finding"])
         .is(0)
-        .says(&format!("it begins again with: ktsu resume {again}"));
+        .says(&format!("to repeat it: ktsu resume {again}"));
     desk.ktsu(&["resume", again, "--kit", &silent])
         .is(2)
         .warns("the gateway has no model group \"fast\"");
@@ -208,7 +208,7 @@ fn a_question_that_no_gateway_can_answer_is_a_warning_of_a_complete_run() {
     is_decided_again(&desk, again);
     desk.ktsu(&["resume", again, "--kit", &kit("research")])
         .is(2)
-        .warns("nothing that its responders asked or ran is left to begin again");
+        .warns("no question or workflow of its responders is left to repeat");
 
     let answered = run(&desk, &kit("research"), "Tidal power");
     assert!(answered.get("warnings").is_none(), "{answered:#}");
@@ -296,7 +296,7 @@ fn incidents_deduplicates_investigates_behind_an_approval_and_escalates_what_con
 }
 
 #[test]
-fn incidents_pages_nobody_where_the_agent_finds_what_the_model_guessed() {
+fn incidents_pages_no_one_where_the_agent_finds_what_the_model_guessed() {
     let desk = Desk::new();
     let input = format!("@{}/examples/agreed.json", kit("incidents"));
     let said = desk.ktsu(&["run", &kit("incidents"), "--input", &input, "--json"]);
@@ -314,7 +314,7 @@ fn incidents_pages_nobody_where_the_agent_finds_what_the_model_guessed() {
 
 /// With nobody there the command ends by itself: an approval that nobody gives is a rejection.
 #[test]
-fn incidents_ends_by_itself_where_nobody_decides() {
+fn incidents_ends_by_itself_where_no_one_decides() {
     let desk = Desk::new();
     for file in [
         "kit.yaml",
@@ -343,7 +343,7 @@ fn incidents_ends_by_itself_where_nobody_decides() {
 
 /// An alert that comes after the end: the second of its service, so that the agent looks into it.
 #[test]
-fn incidents_goes_on_with_an_alert_that_is_posted_after_its_end() {
+fn incidents_continues_with_an_alert_that_is_posted_after_its_end() {
     let desk = Desk::new();
     let envelope = incidents(&desk, "approve");
     let run = id(&envelope);

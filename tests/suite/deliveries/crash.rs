@@ -183,7 +183,7 @@ fn every_file(dir: &Path) -> Vec<(String, Vec<u8>)> {
 
 /// A run that is followed while the engine restarts: positions stay what they are.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_goes_on_after_a_crash_where_it_was() {
+async fn a_follower_continues_after_a_crash_where_it_was() {
     let kit = kit();
     let dir = tempfile::tempdir().unwrap();
     let ledger = dir.path().join("ledger.db");

@@ -175,7 +175,7 @@ fn with_last(archive: &[u8], change: impl Fn(&str) -> String) -> Vec<u8> {
 }
 
 #[test]
-fn what_came_after_a_run_was_taken_up_again_cannot_be_cut_off() {
+fn what_came_after_a_run_was_resumed_again_cannot_be_cut_off() {
     let run = runs(1).remove(0);
     let half = run.records.len() / 2;
     let resumed = |status: Option<&'static str>| {

@@ -119,7 +119,7 @@ fn an_output_that_no_reply_and_no_answer_gave_is_found_by_both_verifiers() {
 }
 
 #[test]
-fn what_expressions_made_is_said_to_be_not_covered_where_nobody_evaluates_them() {
+fn what_expressions_made_is_said_to_be_not_covered_where_no_one_evaluates_them() {
     let run = changed(
         "v1-agent-plain",
         "run.completed",
@@ -213,7 +213,7 @@ fn a_timeline_of_an_earlier_version_is_what_the_frames_say() {
 }
 
 #[test]
-fn tables_for_people_are_made_again_and_compared() {
+fn tables_for_people_are_repeated_and_compared() {
     let good = archive(golden("v1-agent-plain"));
     let outcome = verify(&good, &VerifyOptions::default()).unwrap();
     assert_eq!(of(&outcome, "derived"), ClaimVerdict::Proven);
@@ -262,7 +262,7 @@ fn tables_for_people_are_made_again_and_compared() {
 }
 
 #[test]
-fn a_verifier_or_a_guide_that_nobody_knows_is_said_to_be_not_covered() {
+fn a_verifier_or_a_guide_that_no_one_knows_is_said_to_be_not_covered() {
     let good = archive(golden("v1-agent-plain"));
     let outcome = verify(&good, &VerifyOptions::default()).unwrap();
     assert_eq!(of(&outcome, "verifier"), ClaimVerdict::Proven);

@@ -154,19 +154,19 @@ async fn a_body_that_is_no_message_is_refused_in_words_of_our_own() {
             "{}",
             422,
             "invalid_request",
-            "the body is no message of JSON-RPC 2.0",
+            "the body is not a message of JSON-RPC 2.0",
         ),
         (
             "[5]",
             422,
             "invalid_request",
-            "the body is no message of JSON-RPC 2.0",
+            "the body is not a message of JSON-RPC 2.0",
         ),
         (
             r#"{"jsonrpc": "1.0", "id": 1, "method": "ping"}"#,
             422,
             "invalid_request",
-            "the body is no message of JSON-RPC 2.0",
+            "the body is not a message of JSON-RPC 2.0",
         ),
     ] {
         for kind in [

@@ -52,7 +52,7 @@ async fn a_world_that_is_too_long_for_an_answer_comes_in_pages() {
 }
 
 #[tokio::test]
-async fn a_run_that_does_not_end_in_time_goes_on() {
+async fn a_run_that_does_not_end_in_time_continues() {
     let project = Project::new();
     let agent = project.agent(&[]).await;
     let started = agent

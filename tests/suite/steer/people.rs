@@ -40,7 +40,7 @@ async fn a_cancelled_run_begins_again_with_a_step_and_completes() {
 }
 
 #[tokio::test]
-async fn a_branch_of_a_cancelled_run_from_before_the_word_goes_on() {
+async fn a_branch_of_a_cancelled_run_from_before_the_word_continues() {
     let world = World::new().await;
     let run = world.run_in("model").await;
     let (_, said) = world.say(&run, "cancel").await;
@@ -63,7 +63,7 @@ async fn a_branch_of_a_cancelled_run_from_before_the_word_goes_on() {
 }
 
 #[tokio::test]
-async fn a_paused_run_takes_decisions_and_acts_on_them_when_it_goes_on() {
+async fn a_paused_run_takes_decisions_and_acts_on_them_when_it_continues() {
     let world = World::new().await;
     let run = world.run_in("approval").await;
     assert_eq!(world.say(&run, "pause").await.0, 200);

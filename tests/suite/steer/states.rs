@@ -93,12 +93,12 @@ async fn is_ended_in_every_state(word: &str, kind: &str) {
 }
 
 #[tokio::test]
-async fn a_run_is_cancelled_in_every_state_and_nothing_of_it_goes_on() {
+async fn a_run_is_cancelled_in_every_state_and_nothing_of_it_continues() {
     is_ended_in_every_state("cancel", "run.cancelled").await;
 }
 
 #[tokio::test]
-async fn a_run_is_terminated_in_every_state_and_nothing_of_it_goes_on() {
+async fn a_run_is_terminated_in_every_state_and_nothing_of_it_continues() {
     is_ended_in_every_state("terminate", "run.terminated").await;
 }
 

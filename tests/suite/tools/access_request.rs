@@ -171,7 +171,7 @@ async fn after_a_rejection_the_run_completes_and_nothing_is_written() {
 }
 
 #[tokio::test]
-async fn nobody_is_asked_about_what_the_policy_forbids_or_a_request_demands() {
+async fn no_one_is_asked_about_what_the_policy_forbids_or_a_request_demands() {
     let office = Office::open().await;
     let body = json!({"request": "AR-1042"});
     let run = office.lab.client.invoke("access", body).await;

@@ -43,7 +43,7 @@ fn of<'a>(frames: &'a [Value], kind: &str) -> Vec<&'a Value> {
 }
 
 #[tokio::test]
-async fn a_call_to_a_stateful_server_that_forgot_the_session_happens_once_and_asks_nobody() {
+async fn a_call_to_a_stateful_server_that_forgot_the_session_happens_once_and_asks_no_one() {
     for status in [404, 400] {
         let server = ToolServer::scripted(tools::any(&["put"]), |_| Given::text("done")).await;
         server.keep_sessions();

@@ -299,7 +299,7 @@ fn hold_no_secret(place: &str, bytes: &[u8]) {
 
 /// The same tickets where everything is permitted: it is the allowlists that stood in the way.
 #[tokio::test]
-async fn with_the_allowlist_open_and_nobody_asked_the_same_orders_are_carried_out() {
+async fn with_the_allowlist_open_and_no_one_asked_the_same_orders_are_carried_out() {
     let (model, server) = (gullible().await, desk().await);
     let open = &OBEYS[..OBEYS.find("    access:").unwrap()];
     let kit = kit(&model, &server).with("agents/obeys.agent.yaml", open);

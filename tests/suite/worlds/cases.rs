@@ -288,7 +288,7 @@ async fn a_trace_of_a_diamond_has_every_frame_once() {
 }
 
 #[tokio::test]
-async fn a_branch_reads_the_replies_that_it_shares_and_nobody_reads_its_own() {
+async fn a_branch_reads_the_replies_that_it_shares_and_no_one_reads_its_own() {
     let case = case("branch cache isolation");
     let model = Model::scripted(said).await;
     let kit = KitDir::new(&[])

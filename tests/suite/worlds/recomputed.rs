@@ -469,7 +469,7 @@ async fn a_branch_and_a_run_that_a_person_took_up_again_are_recomputed() {
 }
 
 #[tokio::test]
-async fn nothing_is_posted_to_a_recompute_and_nobody_goes_on_from_it() {
+async fn nothing_is_posted_to_a_recompute_and_no_one_continues_from_it() {
     let stage = Stage::reviews().await;
     let verdict = stage.recompute(json!({})).await;
     let id = verdict["recompute_id"].as_str().unwrap();
@@ -504,7 +504,7 @@ async fn nothing_is_posted_to_a_recompute_and_nobody_goes_on_from_it() {
 
 /// As after a crash at any moment: what is recorded is taken up, and ends in the same verdict.
 #[tokio::test]
-async fn a_recompute_of_questions_cut_off_after_any_frame_goes_on_to_the_same_verdict() {
+async fn a_recompute_of_questions_cut_off_after_any_frame_continues_to_the_same_verdict() {
     let stage = Stage::reviews().await;
     stage.model.say(|call| match call.user().as_str() {
         "rate the tides works" => Said::json(&json!({"rating": "bad"})),

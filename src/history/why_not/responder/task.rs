@@ -74,9 +74,9 @@ impl Explainer<'_, '_> {
             Some(ResponderTaskPhase::SetAside) => {
                 let words = match self.begins_again(address) {
                     again if again.is_empty() => {
-                        format!("its {what} came to nothing: {}", self.held_up())
+                        format!("its {what} has no result: {}", self.held_up())
                     }
-                    again => format!("its {what} came to nothing{again}"),
+                    again => format!("its {what} has no result{again}"),
                 };
                 (None, words)
             }
@@ -88,10 +88,7 @@ impl Explainer<'_, '_> {
     fn begins_again(&self, address: &str) -> String {
         let state = self.story.state();
         match state.may_ask_again(address) && !self.responding.head().is_exhausted() {
-            true => format!(
-                "; it begins again with: ktsu resume {}",
-                state.stream().name()
-            ),
+            true => format!("; to repeat it: ktsu resume {}", state.stream().name()),
             false => String::new(),
         }
     }

@@ -212,7 +212,7 @@ async fn a_body_that_is_refused_is_read_on_so_that_its_sender_reads_why() {
 }
 
 #[tokio::test]
-async fn a_body_that_nobody_read_is_read_on_as_well() {
+async fn a_body_that_no_one_read_is_read_on_as_well() {
     let (served, _is_gone) = endless(limits()).await;
     let bytes = 8 << 20;
     let mut stream = served.open().await;

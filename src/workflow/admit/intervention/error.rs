@@ -51,10 +51,10 @@ pub enum InterventionError {
     )]
     NotResumable(&'static str),
     /// It goes on first; then its steps can begin again.
-    #[error("the run is paused; resume it without a step to begin again with")]
+    #[error("the run is paused; resume it without a step first")]
     Paused,
     /// Somebody else's run.
-    #[error("somebody else started the run, so this needs one of the roles operator, admin")]
+    #[error("another principal started the run, so this needs one of the roles operator, admin")]
     NotYours,
     /// The run stands where it is wanted, or has ended.
     #[error("the run is {status}, so there is nothing to {word}")]
@@ -65,19 +65,19 @@ pub enum InterventionError {
         status: &'static str,
     },
     /// A recompute is what models said again; nobody goes on from there.
-    #[error("this is a recompute, and no run; its run can be forked, resumed and corrected")]
+    #[error("this is a recompute, not a run; its run can be forked, resumed and corrected")]
     IsRecompute,
     /// A run that has ended goes on only from some step.
-    #[error("the run is {0}; say which step to begin again with")]
+    #[error("the run is {0}; name the step to restart")]
     EndedWithoutFrom(&'static str),
     /// It is complete, and no question or workflow of its responders can begin again.
     #[error(
-        "the run is complete, and nothing that its responders asked or ran is left to begin again: a \
-         failure that on_error: continue lets pass is final; a post lets the run go on"
+        "the run is complete, and no question or workflow of its responders is left to repeat: failures \
+         under on_error: continue are final; a post reopens the run"
     )]
     NothingUnanswered,
     /// A responder, or an address, all of whose questions and workflows have ended well or are final.
-    #[error("nothing that {0:?} asked or ran is left to begin again")]
+    #[error("no question or workflow of {0:?} is left to repeat")]
     NothingLeftOf(String),
     /// Something that failed would stay failed.
     #[error("step {failed:?} failed and does not depend on {from:?}")]
@@ -88,7 +88,7 @@ pub enum InterventionError {
         failed: String,
     },
     /// A step inside an inline child.
-    #[error("{0:?} is inside a child workflow, which begins again as a whole")]
+    #[error("{0:?} is inside a child workflow, which restarts as a whole")]
     Inside(String),
     /// The fork position is not in the run.
     #[error("the run has {frames} frames, so it cannot be forked at {position}")]
