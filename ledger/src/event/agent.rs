@@ -40,7 +40,7 @@ pub enum AgentEvent {
     ApprovalRequested(Box<ApprovalRequested>),
     /// `approval.decided` (input): a person did.
     ApprovalDecided(Box<ApprovalDecided>),
-    /// `approval.expired` (input): nobody decided in time.
+    /// `approval.expired` (input): there was no decision in time.
     ApprovalExpired(ApprovalExpired),
     /// `agent.finished`: the task has ended (decision W7).
     Finished(Box<AgentFinished>),
@@ -211,7 +211,7 @@ pub struct LlmResponse {
     pub prices: String,
     /// The provider that answered.
     pub provider: String,
-    /// The frame of the reply that this repeats, to an identical request of the run. Nobody was
+    /// The frame of the reply that this repeats, to an identical request of the run. No model was
     /// called: `cached` is set, and cost, tokens and duration are 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub repeats: Option<u64>,

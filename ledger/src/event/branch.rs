@@ -42,7 +42,7 @@ pub struct BranchCreated {
     pub params: Option<CanonicalJson>,
     /// The run or branch it was forked from: `run_…` or `branch_…`.
     pub parent_run_id: String,
-    /// The reason given by whoever forked.
+    /// The reason given for the fork.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// Whether unfinished steps begin afresh, because what they rest on has changed.

@@ -8,7 +8,7 @@
 //! command.requested ─▶ run.started of STEP/NAME.0 … ─▶ run.completed ─▶ command.completed
 //! ```
 //!
-//! A command of a step names the place in the outcome where it stands; one of a responder, which no
+//! A command of a step names its place in the outcome; one of a responder, which no
 //! other frame contains, brings its payload. What becomes of it outside is not recorded in the run.
 
 use serde::{Deserialize, Serialize};
@@ -25,7 +25,7 @@ pub(super) const NOTE: &str = "note";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CommandKind {
-    /// Something is told to other systems.
+    /// A message is sent to other systems.
     Emit,
     /// A workflow runs inline for each of some inputs.
     Fanout,
@@ -54,7 +54,7 @@ impl CommandKind {
 pub struct StepCommand {
     /// The task's attempt.
     pub attempt: u32,
-    /// Where the command stands.
+    /// The place of the command in the outcome.
     pub command: Reference,
     /// Its position among the commands of the outcome.
     pub index: u32,
@@ -70,7 +70,7 @@ pub struct StepCommand {
     /// Of what runs workflows: the name of one in the step's `may_invoke`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target: Option<String>,
-    /// Of what is told: what it is about.
+    /// The topic of the message.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topic: Option<String>,
     /// Which command.
@@ -105,9 +105,9 @@ pub struct CommandCompleted {
 /// `command.requested` of a responder: its `publish`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorldCommand {
-    /// Where it comes from. The entry of a `publish` is the one behind those of `emit` or `then`.
+    /// Where it comes from. The entry of a `publish` is the one after those of `emit` or `then`.
     pub derived: Derivation,
-    /// What is told. Absent: null.
+    /// The message. Absent: null.
     #[serde(default, skip_serializing_if = "CanonicalJson::is_null")]
     pub payload: CanonicalJson,
     /// Whether nothing is sent: in a branch that suppresses effects.
@@ -125,7 +125,7 @@ pub struct WorldCommand {
 pub struct StepNote {
     /// The task's attempt.
     pub attempt: u32,
-    /// Where the event stands: its type, its payload, and the trace of a model call.
+    /// The place of the event: its type, its payload, and the trace of a model call.
     pub event: Reference,
     /// Its position among the events of the outcome.
     pub index: u32,

@@ -47,7 +47,7 @@ pub struct SubscriptionAdded {
     pub pattern: String,
     /// The template of the secret that deliveries are signed with.
     pub secret: String,
-    /// Where not frames are sent, but what they tell: about which topics.
+    /// The topics, if messages on these are sent instead of frames.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topics: Option<String>,
     /// Where frames go.

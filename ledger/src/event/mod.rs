@@ -286,7 +286,7 @@ impl Event {
         tree.unwrap_or_default()
     }
 
-    /// Whether projections of this version may go on past it.
+    /// Whether projections of this version may continue after it.
     pub fn is_known(&self) -> bool {
         match self {
             Self::Foreign { kind, .. } => kind.starts_with("x."),

@@ -1,4 +1,4 @@
-//! Where a value stands, and where a decision about the world comes from.
+//! The place of a value in a frame, and where a decision about the world comes from.
 
 use serde::{Deserialize, Serialize};
 

@@ -65,7 +65,7 @@ pub enum UnsentReason {
     InvalidArguments,
     /// The arguments hold a secret.
     SecretInArguments,
-    /// A person rejected it, or nobody decided in time, and the agent may recover.
+    /// A person rejected it, or there was no decision in time, and the agent may recover.
     Rejected,
     /// It is unknown whether an earlier attempt happened, and a person decided not to repeat it.
     InDoubt,

@@ -36,7 +36,7 @@ pub enum RunEvent {
     /// progress may end, and deadlines are suspended. Refused unless the run is active or waiting
     /// by itself (decision P1).
     Paused(RunCommand),
-    /// `run.cancelled`: a person ends the run, and its workers are told to stop: not ended →
+    /// `run.cancelled`: a person ends the run, and its workers are cancelled: not ended →
     /// cancelled, once every step has ended. Refused once the run has ended (decision P1).
     Cancelled(RunCommand),
     /// `run.terminated`: as `run.cancelled`, without notifying workers.
@@ -163,14 +163,15 @@ pub struct RunResumed {
     /// Who.
     pub by: Principal,
     /// The step to restart, with everything that depends on it and all that was stopped or skipped
-    /// because the run failed. Absent: a waiting branch or a paused run continues.
+    /// because the run failed. Absent: a waiting branch or a paused run continues; a branch of all
+    /// frames of a complete run accepts posts from here on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<String>,
     /// Of a paused run: for how many milliseconds it was. Every deadline that is pending moves by as
     /// much. Always the time from the `at` of `run.paused` to that of this frame.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused_ms: Option<u64>,
-    /// The reason given by whoever resumed.
+    /// The reason given for the resumption.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

@@ -2,7 +2,7 @@
 //!
 //! A step's life: pending → running (`step.started`) → complete | failed, or pending → skipped.
 //! `step.output_checked` comes between start and end if there is a schema, after the
-//! `reserved.evaluated` of an agent's output. Behind it stand the events and commands of the outcome,
+//! `reserved.evaluated` of an agent's output. It is followed by the events and commands of the outcome,
 //! `note` and `command.requested`.
 
 use std::collections::BTreeMap;

@@ -14,7 +14,7 @@ pub enum StoreEvent {
     Opened(StoreOpened),
     /// `store.recovered`: unfinished runs were resumed.
     Recovered(StoreRecovered),
-    /// `run.head`: how a stream ended, for whoever counts them.
+    /// `run.head`: the number of frames and the last hash with which a run ended.
     RunHead(RunHead),
     /// `checkpoint.signed`: the tree over all frames before, signed.
     CheckpointSigned(CheckpointSigned),

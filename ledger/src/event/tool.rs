@@ -2,7 +2,7 @@
 //! 4 and 34; decision A1).
 //!
 //! A reply that requests tools contains the calls in `llm.response.tool_calls`. Each ends in one
-//! `tool.returned`, in a `tool.in_doubt` that nobody settles, or with its task:
+//! `tool.returned`, in a `tool.in_doubt` that is not decided, or with its task:
 //!
 //! ```text
 //! llm.response ─▶ agent.decided ─┬────────────────────────▶ tool.returned   (never sent: refused)

@@ -20,12 +20,11 @@ use crate::canonical::CanonicalJson;
 /// A fact about a world.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum WorldEvent {
-    /// `object.created`: an object is there, or another stands in its place, whole.
+    /// `object.created`: an object is there, or replaces another as a whole.
     ObjectCreated(ObjectCreated),
     /// `object.patched`: members of an object's data are replaced. Refused if there is none.
     ObjectPatched(ObjectPatched),
-    /// `relation.created`: a relation is there, or another stands in its place. Its ends need not
-    /// exist.
+    /// `relation.created`: a relation is there, or replaces another. Its ends need not exist.
     RelationCreated(RelationCreated),
     /// `relation.removed`: it is gone. Nothing changes if there is none.
     RelationRemoved(RelationRemoved),
@@ -503,7 +502,7 @@ pub struct Dropped {
     /// Timers that responders had set with `after`.
     #[serde(default, skip_serializing_if = "is_none_left")]
     pub timers: u64,
-    /// Triggers behind the one under way, which no responder has seen.
+    /// Triggers after the current one, which no responder has seen.
     pub triggers: u64,
 }
 

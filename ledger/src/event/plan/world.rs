@@ -193,7 +193,7 @@ pub enum OnError {
     /// The run fails.
     #[default]
     Fail,
-    /// The run goes on.
+    /// The run continues.
     Continue,
 }
 
