@@ -6,6 +6,7 @@ mod command_tests;
 mod fan_out_tests;
 mod invoke_tests;
 mod loss_tests;
+mod offers_tests;
 mod random_tests;
 mod refusals_tests;
 mod repeated_tests;
