@@ -210,6 +210,6 @@ impl ApprovalRecord {
 }
 
 /// Whether somebody else decided than the one who started the run, and showed who they are.
-fn is_independent(by: &Principal, proposer: &str) -> bool {
+pub(crate) fn is_independent(by: &Principal, proposer: &str) -> bool {
     by.id != proposer && by.auth != "none"
 }

@@ -107,7 +107,10 @@ impl CallHistory {
                 | StepEvent::OutputChecked(_)
                 | StepEvent::Noted(_)
                 | StepEvent::Commanded(_)
-                | StepEvent::CommandCompleted(_),
+                | StepEvent::CommandCompleted(_)
+                | StepEvent::CommandsDeferred(_)
+                | StepEvent::CommandsDiscarded(_)
+                | StepEvent::ReviewRequested(_),
             ) => {}
             Event::Step(event) => self.end(frame, event.step()),
             Event::Item(ItemEvent::Started(_)) => {}

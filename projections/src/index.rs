@@ -8,7 +8,7 @@ use crate::run::RunState;
 /// A run in a list.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunRow {
-    /// How many calls of tools people are asked about.
+    /// How many calls of tools, and outcomes of steps, people are asked about.
     #[serde(default, skip_serializing_if = "crate::is_default")]
     pub approvals: u32,
     /// When it was accepted.
@@ -47,7 +47,7 @@ impl RunRow {
         let plan = &state.outline().root().plan;
         let fork = state.fork();
         Self {
-            approvals: u32::try_from(state.pending_decisions().len()).unwrap_or(u32::MAX),
+            approvals: asked(state),
             created_at: fork.map_or(state.created().at, |fork| fork.at),
             fork_position: fork.map(|fork| fork.position),
             paused_at: state.paused().map(|pause| pause.at),
@@ -100,4 +100,9 @@ fn ended_at(state: &RunState) -> Option<Timestamp> {
 /// A client's key, as no other client and no other workflow has it.
 pub fn scoped_key(principal: &str, workflow: &str, key: &str) -> String {
     format!("{principal}/{workflow}/{key}")
+}
+
+fn asked(state: &RunState) -> u32 {
+    let asked = state.pending_decisions().len() + state.pending_reviews().len();
+    u32::try_from(asked).unwrap_or(u32::MAX)
 }

@@ -14,6 +14,7 @@ pub mod index;
 pub mod lineage;
 pub mod normalize;
 pub mod retention;
+pub mod reviews;
 pub mod run;
 pub mod step_name;
 pub mod usage;

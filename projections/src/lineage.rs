@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, DeliveryEvent, DoubtReason, ItemEvent, KvEvent, LlmResponse,
-    LostReason, PersonEvent, Purpose, RecomputeEvent, RunCreated, RunEvent, SkipReason, StepEvent,
-    StoreEvent, ToolReturned, UnsentReason, Verdict, WebhookEvent, WorkerEvent,
+    AgentEvent, AgentFinished, CommandKind, DeliveryEvent, DoubtReason, ItemEvent, KvEvent,
+    LlmResponse, LostReason, PersonEvent, Purpose, RecomputeEvent, RunCreated, RunEvent,
+    SkipReason, StepEvent, StoreEvent, ToolReturned, UnsentReason, Verdict, WebhookEvent,
+    WorkerEvent,
 };
 use ktsu_ledger::{Cause, Event, Frame, Timestamp};
 use serde::Serialize;
@@ -164,6 +165,15 @@ fn describe(event: &Event) -> String {
         Event::Person(PersonEvent::OverlaySet(set)) => {
             format!("{} by {}: {}", set.field, set.by.id, set.reason)
         }
+        Event::Person(PersonEvent::ReviewDecided(decided)) => {
+            let (word, by) = (decided.decision.as_str(), &decided.by.id);
+            let fields: Vec<&str> = decided.overlay.keys().map(String::as_str).collect();
+            let replaced = match fields.is_empty() {
+                true => String::new(),
+                false => format!(", {} replaced", fields.join(", ")),
+            };
+            format!("{word} by {by}{replaced}{}", because(&decided.reason))
+        }
         Event::Store(StoreEvent::Opened(opened)) => format!("epoch {}", opened.epoch),
         Event::Store(StoreEvent::RunHead(head)) => {
             format!("{} {}, {} frames", head.stream, head.status, head.frames)
@@ -251,6 +261,7 @@ fn describe_run(event: &RunEvent) -> String {
                 format!("{responder} has waited long enough")
             }
             ktsu_ledger::event::TimerKind::Retry => "time to send again".to_owned(),
+            ktsu_ledger::event::TimerKind::Review => "the time to decide is over".to_owned(),
             ktsu_ledger::event::TimerKind::RunTimeout => "the run's time is over".to_owned(),
             ktsu_ledger::event::TimerKind::WorldBudget => {
                 "the time of the world's budget is used up".to_owned()
@@ -295,7 +306,12 @@ fn describe_step(event: &StepEvent) -> String {
         StepEvent::Noted(note) => note.kind.clone(),
         StepEvent::Commanded(command) => {
             let about = command.topic.as_ref().or(command.target.as_ref());
-            let about = about.map_or("", String::as_str);
+            let about = match command.kind {
+                CommandKind::Review => "review",
+                CommandKind::Emit | CommandKind::Fanout | CommandKind::Invoke => {
+                    about.map_or("", String::as_str)
+                }
+            };
             match (command.kind.invokes(), command.suppressed) {
                 (false, true) => format!("{about}: suppressed"),
                 (false, false) => about.to_owned(),
@@ -307,6 +323,12 @@ fn describe_step(event: &StepEvent) -> String {
             1 => "1 child".to_owned(),
             count => format!("{count} children"),
         },
+        StepEvent::CommandsDeferred(deferred) => commands(&deferred.indexes),
+        StepEvent::CommandsDiscarded(discarded) => commands(&discarded.indexes),
+        StepEvent::ReviewRequested(asked) => match asked.policy.quorum {
+            0 | 1 => String::new(),
+            quorum => format!("{quorum} people have to approve"),
+        },
         StepEvent::Failed(failed) => format!("{}: {}", failed.code, failed.message),
         StepEvent::Skipped(skipped) => {
             let reason = SkipReason::as_str(skipped.reason);
@@ -316,6 +338,12 @@ fn describe_step(event: &StepEvent) -> String {
             })
         }
     }
+}
+
+/// Commands of an outcome, by their places.
+fn commands(indexes: &[u32]) -> String {
+    let places: Vec<String> = indexes.iter().map(u32::to_string).collect();
+    format!("commands {}", places.join(", "))
 }
 
 /// `STEP` or `STEP.INDEX` (decision H1).

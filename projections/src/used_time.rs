@@ -1,7 +1,7 @@
 //! How long something took: from its first frame to its last, without the times in which only people
 //! could move it, and those in which it had ended.
 
-use ktsu_ledger::event::{AgentEvent, RunEvent};
+use ktsu_ledger::event::{AgentEvent, PersonEvent, RunEvent, TimerKind};
 use ktsu_ledger::{Event, Frame, Timestamp};
 
 /// See the module documentation. Sums only, so a frame costs the same wherever it stands.
@@ -22,7 +22,7 @@ impl UsedTime {
     ///
     /// Waiting for a person is no time of the run's (decision F5), unless something else went on.
     pub fn apply(&mut self, frame: &Frame, still: bool) {
-        if matches!(frame.event, Event::Person(_)) {
+        if matches!(frame.event, Event::Person(PersonEvent::OverlaySet(_))) {
             return;
         }
         let first = *self.first.get_or_insert(frame.at);
@@ -93,6 +93,12 @@ pub fn ends_wait_for_people(event: &Event) -> bool {
         event,
         Event::Agent(AgentEvent::ApprovalDecided(_) | AgentEvent::ApprovalExpired(_))
             | Event::Run(RunEvent::Paused(_) | RunEvent::Cancelled(_) | RunEvent::Terminated(_))
-    );
+            | Event::Person(PersonEvent::ReviewDecided(_))
+    ) || is_review_timer(event);
     decides || event.is_world_input()
+}
+
+/// Whether the time to decide on an outcome is over.
+pub(crate) fn is_review_timer(event: &Event) -> bool {
+    matches!(event, Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review)
 }

@@ -96,6 +96,11 @@ impl Caller {
         }
     }
 
+    /// Whether it has a role, by the word of the environment file.
+    pub fn has_role(&self, word: &str) -> bool {
+        self.roles.iter().any(|role| role.as_str() == word)
+    }
+
     /// Whether it may call a route of this policy.
     pub fn may(&self, policy: Policy) -> bool {
         match policy {

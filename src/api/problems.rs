@@ -16,6 +16,7 @@ use ktsu_subscriptions::SubscriptionError;
 use ktsu_workflow::admit::approval::ApprovalDecisionError;
 use ktsu_workflow::admit::intervention::InterventionError;
 use ktsu_workflow::admit::post::PostError;
+use ktsu_workflow::admit::review::ReviewDecisionError;
 use ktsu_workflow::recompute::RecomputeError;
 
 pub(crate) fn run_error(error: RunReadError) -> ProblemDetails {
@@ -91,6 +92,24 @@ pub(crate) fn decide_error(refused: ApprovalDecisionError) -> ProblemDetails {
     }
 }
 
+pub(crate) fn review_error(refused: ReviewDecisionError) -> ProblemDetails {
+    let words = refused.to_string();
+    let problem = |code| ProblemDetails::new(code, words);
+    match refused {
+        ReviewDecisionError::NotPending { .. } => problem(ErrorCode::ReviewNotFound),
+        ReviewDecisionError::Decided { .. } => problem(ErrorCode::ReviewDecided),
+        ReviewDecisionError::Expired { .. } => problem(ErrorCode::ReviewExpired),
+        ReviewDecisionError::Stale { .. } => {
+            problem(ErrorCode::ReviewRefused).with_hint("look at the review that is pending")
+        }
+        ReviewDecisionError::Proposer { .. } => problem(ErrorCode::ApproverIsProposer),
+        ReviewDecisionError::Twice { .. } | ReviewDecisionError::OverlayOfRejection => {
+            problem(ErrorCode::ReviewRefused)
+        }
+        ReviewDecisionError::Overlay(refused) => refused_command(refused),
+    }
+}
+
 pub(crate) fn invoke_error(refused: InvokeError) -> ProblemDetails {
     let words = refused.to_string();
     let problem = |code| ProblemDetails::new(code, words);
@@ -158,6 +177,7 @@ pub(crate) fn command_error(refused: CommandError) -> ProblemDetails {
             .with_hint(format!("review the run, then If-Match: {actual}")),
         CommandError::NotSaid(refused) => refused_command(refused),
         CommandError::NotDecided(refused) => decide_error(refused),
+        CommandError::NotReviewed(refused) => review_error(refused),
         CommandError::NotPosted(refused) => post_error(refused),
         CommandError::SecretInName => {
             problem(ErrorCode::PostRefused).with_hint("use a name without it; data is redacted")

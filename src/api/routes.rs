@@ -26,6 +26,7 @@ mod posts;
 mod query;
 mod recompute;
 mod replay;
+mod reviews;
 mod runs;
 mod shape;
 mod steer;
@@ -150,6 +151,8 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(approvals::reviews))
         .routes(routes!(approvals::get))
         .routes(routes!(approvals::decide))
+        .routes(routes!(reviews::get))
+        .routes(routes!(reviews::decide))
         .routes(routes!(subscriptions::list, subscriptions::add))
         .routes(routes!(subscriptions::remove))
         .routes(routes!(subscriptions::dead))

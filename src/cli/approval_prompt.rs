@@ -18,12 +18,13 @@ use std::collections::VecDeque;
 use axum::body::Body;
 use axum::http::Request;
 use ktsu_ledger::Frame;
-use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
+use ktsu_projections::approvals::ApprovalStatus;
+use ktsu_projections::reviews::PersonRequest;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
 use self::approval_events::{ApprovalEvent, TaskRef};
-use super::approvals::{path_of, votes_text};
+use super::approvals::votes_text;
 use super::output::{BAD, DIM, GOOD, is_live, note, painted};
 use super::text;
 use ktsu_peer::Peer;
@@ -38,9 +39,9 @@ pub(super) struct ApprovalPrompt {
     /// Lines of standard input, if it is a terminal.
     input: Option<mpsc::Receiver<String>>,
     /// Calls to ask about here, the current one first.
-    waiting: VecDeque<ApprovalRecord>,
+    waiting: VecDeque<PersonRequest>,
     /// Calls that can only be decided elsewhere.
-    elsewhere: Vec<ApprovalRecord>,
+    elsewhere: Vec<PersonRequest>,
     /// Whether something waits that could not be read.
     unread: bool,
     /// Where lines go.
@@ -136,15 +137,12 @@ impl ApprovalPrompt {
     async fn asked(&mut self, id: &str, place: &TaskRef) {
         let Some(record) = self.record(id, place).await else {
             self.unread = true;
-            let words = format!(
-                "  a call of {} is waiting for a decision",
-                text::line(&place.task())
-            );
+            let words = format!("  {} is waiting for a decision", text::line(&place.task()));
             (self.out)(&words);
             let command = format!("    ktsu approvals{}", self.flag);
             return (self.out)(&painted(DIM, &command));
         };
-        if record.status != ApprovalStatus::Pending {
+        if record.status() != ApprovalStatus::Pending {
             return;
         }
         if self.input.is_none() {
@@ -157,7 +155,7 @@ impl ApprovalPrompt {
     }
 
     /// Reads records again, and drops those that are no longer pending.
-    async fn look_again(&mut self, which: impl Fn(&ApprovalRecord) -> bool) {
+    async fn look_again(&mut self, which: impl Fn(&PersonRequest) -> bool) {
         let first = self.first();
         let mut still = VecDeque::new();
         for record in std::mem::take(&mut self.waiting) {
@@ -177,7 +175,7 @@ impl ApprovalPrompt {
     }
 
     fn first(&self) -> Option<u64> {
-        self.waiting.front().map(|record| record.request)
+        self.waiting.front().map(PersonRequest::request)
     }
 
     /// Decides the current call with a line of input.
@@ -188,7 +186,7 @@ impl ApprovalPrompt {
         let Some(body) = prompt_text::decision(words, &record) else {
             return self.ask();
         };
-        let request = Request::post(path_of(&record)).body(Body::from(body.to_string()));
+        let request = Request::post(record.decide_path()).body(Body::from(body.to_string()));
         let Ok(request) = request else { return };
         let (status, answer) = match self.peer.call_and_read(request).await {
             Ok(answered) => answered,
@@ -207,7 +205,7 @@ impl ApprovalPrompt {
                 .unwrap_or("the answer was not accepted"),
         );
         match status {
-            // This person may not decide; somebody else may.
+            // This person may not decide; another one may.
             401 | 403 => self.pass_on(),
             // No longer pending, or this person has already voted.
             404 | 409 => match self.waits(&record).await {
@@ -221,15 +219,15 @@ impl ApprovalPrompt {
     }
 
     /// The answer is recorded. Where more people have to approve, the others are elsewhere.
-    fn decided(&mut self, before: &ApprovalRecord, answer: &[u8]) {
-        let pending = serde_json::from_slice::<ApprovalRecord>(answer).ok();
-        match pending.filter(|record| record.status == ApprovalStatus::Pending) {
+    fn decided(&mut self, before: &PersonRequest, answer: &[u8]) {
+        let pending = serde_json::from_slice::<PersonRequest>(answer).ok();
+        match pending.filter(|record| record.status() == ApprovalStatus::Pending) {
             Some(record) => {
-                let words = format!("  {}", votes_text(&record, record.votes.len()));
+                let words = format!("  {}", votes_text(&record, record.votes().len()));
                 (self.out)(&painted(GOOD, &words));
                 self.pass_on();
             }
-            None => self.waiting.retain(|one| one.request != before.request),
+            None => self.waiting.retain(|one| one.request() != before.request()),
         }
         self.ask();
     }
@@ -241,25 +239,29 @@ impl ApprovalPrompt {
         }
     }
 
-    fn leave_to_others(&mut self, record: ApprovalRecord) {
+    fn leave_to_others(&mut self, record: PersonRequest) {
         self.tell(&record);
         self.elsewhere.push(record);
     }
 
     /// Whether a call waits still. One that cannot be read now does, as far as is known.
-    async fn waits(&self, record: &ApprovalRecord) -> bool {
-        let now = self.record(&record.approval_id, &TaskRef::of(record)).await;
-        now.is_none_or(|record| record.status == ApprovalStatus::Pending)
+    async fn waits(&self, record: &PersonRequest) -> bool {
+        let now = self.record(record.id(), &TaskRef::of(record)).await;
+        now.is_none_or(|record| record.status() == ApprovalStatus::Pending)
     }
 
     /// A record, as this run has it.
-    async fn record(&self, id: &str, place: &TaskRef) -> Option<ApprovalRecord> {
+    async fn record(&self, id: &str, place: &TaskRef) -> Option<PersonRequest> {
         let run = match place.scope.as_str() {
             "" => self.run.clone(),
             scope => format!("{}%2F{}", self.run, scope.replace('/', "%2F")),
         };
         let step = place.task();
-        let path = format!("/runs/{run}/steps/{step}/approval?approval_id={id}");
+        let what = match id.starts_with("rev_") {
+            true => "review?review_id",
+            false => "approval?approval_id",
+        };
+        let path = format!("/runs/{run}/steps/{step}/{what}={id}");
         let request = Request::get(path).body(Body::empty()).ok()?;
         let (status, body) = self.peer.call_and_read(request).await.ok()?;
         let found = (status == 200).then(|| serde_json::from_slice(&body).ok());
@@ -274,12 +276,12 @@ impl ApprovalPrompt {
         };
         (self.out)("");
         (self.out)(&prompt_text::question(record));
-        (self.out)(&painted(GOOD, prompt_text::answers(record.kind)));
+        (self.out)(&painted(GOOD, prompt_text::answers(record)));
     }
 
     /// What to type elsewhere.
-    fn tell(&self, record: &ApprovalRecord) {
-        let (id, flag) = (&record.approval_id, &self.flag);
+    fn tell(&self, record: &PersonRequest) {
+        let (id, flag) = (record.id(), &self.flag);
         (self.out)(&prompt_text::question(record));
         for command in [
             format!("    ktsu approve {id}{flag}"),

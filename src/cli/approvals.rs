@@ -1,12 +1,14 @@
-//! `ktsu approvals`, `ktsu approve` and `ktsu reject`: tool calls that need a person's decision.
+//! `ktsu approvals`, `ktsu approve` and `ktsu reject`: tool calls and outcomes that need a person's
+//! decision.
 
 use std::process::ExitCode;
 
 use ktsu_ledger::Timestamp;
 use ktsu_ledger::id::BRANCH;
 use ktsu_ledger::store::Reader;
-use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord, ApprovalStatus};
-use serde_json::{Value, json};
+use ktsu_projections::approvals::{ApprovalKind, ApprovalStatus};
+use ktsu_projections::reviews::PersonRequest;
+use serde_json::{Map, Value, json};
 
 use super::interventions::follow_and_print;
 use super::layout::Column;
@@ -41,11 +43,14 @@ pub(super) struct Arguments {
 /// What `approve` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Approve {
-    /// The approval (apr_ID, or a unique prefix or suffix of it), or a run with a single one
+    /// The approval or review (apr_ID, rev_ID, or a unique prefix or suffix), or a run with a single one
     approval: String,
     /// The reason
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
+    /// For a review: a field of the output that gets another value, JSON or text; may be repeated
+    #[arg(long, value_name = "FIELD=VALUE")]
+    overlay: Vec<String>,
     /// For a call in doubt: it took effect, with this result; it is not sent again
     #[arg(long, value_name = "RESULT")]
     happened: Option<String>,
@@ -59,7 +64,7 @@ pub(super) struct Approve {
 /// What `reject` takes.
 #[derive(Debug, clap::Args)]
 pub(super) struct Reject {
-    /// The approval (apr_ID, or a unique prefix or suffix of it), or a run with a single one
+    /// The approval or review (apr_ID, rev_ID, or a unique prefix or suffix), or a run with a single one
     approval: String,
     /// The reason; the model sees it if the step continues
     #[arg(long, value_name = "TEXT")]
@@ -78,16 +83,16 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
     let mut records = match &arguments.run {
         Some(run) => {
             let (stream, scope) = find_run(&reader, run)?;
-            let mut records = approvals::of_run(&reader, &stream)?;
+            let mut records = approvals::requests_of_run(&reader, &stream)?;
             let within = format!("{}/{scope}", stream.name());
-            records.retain(|record| scope.is_empty() || record.run_id == within);
+            records.retain(|record| scope.is_empty() || record.run_id() == within);
             records
         }
         None if arguments.all => approvals::all_page(&reader, workflow, None, DEFAULT_RUNS)?.0,
         None => approvals::pending(&reader, workflow)?,
     };
     if !arguments.all {
-        records.retain(|record| record.status == ApprovalStatus::Pending);
+        records.retain(|record| record.status() == ApprovalStatus::Pending);
     }
     if common.json {
         return print_json(&json!(records));
@@ -101,7 +106,7 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
         Column::whole("APPROVAL"),
         Column::whole("RUN"),
         Column::name("STEP"),
-        Column::name("TOOL"),
+        Column::name("ABOUT"),
         Column::name("STATUS"),
         Column::text("BY").spare(1),
         Column::whole("UNTIL"),
@@ -113,50 +118,82 @@ pub(super) fn list(common: &Common, arguments: &Arguments) -> Result<ExitCode, F
     // Printed in full below the table: what people decide on must not be cut.
     for record in &records {
         line("");
-        line(&format!(
-            "{} {}",
-            record.approval_id,
-            text::line(&record.tool_name)
-        ));
-        for shown in ktsu_history::argument_lines(&record.arguments) {
+        line(&format!("{} {}", record.id(), text::line(record.about())));
+        for shown in shown_lines(record) {
             line(&format!("  {}", text::line(&shown)));
         }
     }
-    if let Some(first) = records
-        .iter()
-        .find(|record| record.status == ApprovalStatus::Pending)
-    {
+    let mut waiting = records.iter();
+    if let Some(first) = waiting.find(|record| record.status() == ApprovalStatus::Pending) {
+        let digest = match first {
+            PersonRequest::Approval(approval) => format!(" --digest {}", approval.digest),
+            PersonRequest::Review(_) => String::new(),
+        };
+        let (id, flag) = (first.id(), &place.flag);
         note("");
-        note_dim(&format!(
-            "  ktsu approve {} --digest {}{}",
-            first.approval_id, first.digest, place.flag
-        ));
-        note_dim(&format!(
-            "  ktsu reject {} --reason TEXT{}",
-            first.approval_id, place.flag
-        ));
+        note_dim(&format!("  ktsu approve {id}{digest}{flag}"));
+        note_dim(&format!("  ktsu reject {id} --reason TEXT{flag}"));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn row(record: &ApprovalRecord) -> Vec<String> {
-    let by: Vec<&str> = record.votes.iter().map(|vote| vote.by.as_str()).collect();
-    let status = match (record.status, record.kind) {
-        (ApprovalStatus::Pending, ApprovalKind::InDoubt) => "in doubt",
-        (_, _) if record.not_called.is_some() => "approved, not called: step ended",
-        (status, _) => status.as_str(),
+/// What people decide on, in lines.
+pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
+    let review = match record {
+        PersonRequest::Approval(approval) => {
+            return ktsu_history::argument_lines(&approval.arguments);
+        }
+        PersonRequest::Review(review) => review,
+    };
+    let mut lines = vec![format!("reason: {}", review.reason)];
+    let mut add = |name: &str, value: &Value| {
+        let shown = ktsu_history::argument_lines(value);
+        match shown.as_slice() {
+            [one] => lines.push(format!("{name}: {one}")),
+            many => {
+                lines.push(format!("{name}:"));
+                lines.extend(many.iter().map(|line| format!("  {line}")));
+            }
+        }
+    };
+    if !review.payload.is_null() {
+        add("payload", &review.payload);
+    }
+    add("output", &review.output);
+    if !review.overlay.is_empty() {
+        add("replaced", &json!(review.overlay));
+    }
+    if !review.deferred.is_empty() {
+        lines.push(format!("then: {}", review.deferred.join(", ")));
+    }
+    lines
+}
+
+fn row(record: &PersonRequest) -> Vec<String> {
+    let votes = record.votes().iter();
+    let by: Vec<&str> = votes.map(|vote| vote.by.as_str()).collect();
+    let (about, status) = match record {
+        PersonRequest::Review(review) => ("its output".to_owned(), review.status.as_str()),
+        PersonRequest::Approval(call) => {
+            let status = match (call.status, call.kind) {
+                (ApprovalStatus::Pending, ApprovalKind::InDoubt) => "in doubt",
+                (_, _) if call.not_called.is_some() => "approved, not called: step ended",
+                (status, _) => status.as_str(),
+            };
+            (format!("{} of {}", call.tool_name, call.server), status)
+        }
     };
     vec![
-        record.approval_id.clone(),
-        text::line(&record.run_id).into_owned(),
-        text::line(&record.step_id).into_owned(),
-        text::line(&format!("{} of {}", record.tool_name, record.server)).into_owned(),
+        record.id().to_owned(),
+        text::line(record.run_id()).into_owned(),
+        text::line(record.step_id()).into_owned(),
+        text::line(&about).into_owned(),
         status.to_owned(),
-        match record.quorum {
+        match record.quorum() {
             0 | 1 => text::line(&by.join(", ")).into_owned(),
             of => format!("{} of {of} {}", by.len(), text::line(&by.join(", "))),
         },
-        record.expires_at.map_or("-".to_owned(), until),
+        record.expires_at().map_or("-".to_owned(), until),
     ]
 }
 
@@ -206,6 +243,23 @@ fn reviews(
     Ok(ExitCode::SUCCESS)
 }
 
+/// Fields and their values: `verdict=no`.
+fn overlay(given: &[String]) -> Result<Map<String, Value>, Failure> {
+    let read = |text: &String| {
+        let wrong = || {
+            Failure::could_not_run(format!("{text:?} is not FIELD=VALUE"))
+                .hint("ktsu approve rev_ID --overlay verdict=no")
+        };
+        let (field, value) = text.split_once('=').ok_or_else(wrong)?;
+        if field.is_empty() {
+            return Err(wrong());
+        }
+        let value = serde_json::from_str(value).unwrap_or_else(|_| Value::from(value));
+        Ok((field.to_owned(), value))
+    };
+    given.iter().map(read).collect()
+}
+
 /// Approves a call, or records the outcome of one in doubt.
 pub(super) async fn approve(common: &Common, arguments: Approve) -> Result<ExitCode, Failure> {
     let mut body = match arguments.happened {
@@ -214,6 +268,9 @@ pub(super) async fn approve(common: &Common, arguments: Approve) -> Result<ExitC
     };
     if let Some(digest) = arguments.digest {
         body["digest"] = Value::from(digest);
+    }
+    if !arguments.overlay.is_empty() {
+        body["overlay"] = Value::Object(overlay(&arguments.overlay)?);
     }
     decide(
         common,
@@ -249,17 +306,17 @@ async fn decide(
 ) -> Result<ExitCode, Failure> {
     let place = EngineHandle::ledger_location(common, &engine)?;
     let record = find_record(&open_at(&place.path)?, approval)?;
-    body["approval_id"] = Value::from(record.approval_id.as_str());
+    name_record(&record, &mut body)?;
     if let Some(reason) = reason {
         body["reason"] = Value::from(reason);
     }
     let owner = EngineHandle::open(place, &engine, true).await?;
-    let path = path_of(&record);
+    let path = record.decide_path();
     let decided = match owner.post(&path, &body, None).await {
         Ok(decided) => decided,
-        Err(late) if owner.is_ours() && late.problem() == Some(ErrorCode::ApprovalExpired) => {
+        Err(late) if owner.is_ours() && is_late(&late) => {
             // The decision is recorded now, and the run continues as its policy says.
-            let run = record.run_id.split('/').next().unwrap_or_default();
+            let run = record.run_id().split('/').next().unwrap_or_default();
             follow_and_print(common, owner, run, true).await?;
             return Err(late);
         }
@@ -269,7 +326,7 @@ async fn decide(
         }
     };
     if owner.is_ours() {
-        let run = record.run_id.split('/').next().unwrap_or_default();
+        let run = record.run_id().split('/').next().unwrap_or_default();
         note_dim(&decision_text(&record, &decided));
         return follow_and_print(common, owner, run, true).await;
     }
@@ -279,45 +336,69 @@ async fn decide(
         return print_json(&decided);
     }
     line(&decision_text(&record, &decided));
-    note_dim(&format!("  ktsu trace {}{flag}", record.run_id));
+    note_dim(&format!("  ktsu trace {}{flag}", record.run_id()));
     Ok(ExitCode::SUCCESS)
 }
 
-/// Where a decision about a call goes.
-pub(super) fn path_of(record: &ApprovalRecord) -> String {
-    let run = record.run_id.replace('/', "%2F");
-    format!("/runs/{run}/steps/{}/approval/decide", record.step_id)
+/// Adds which record is meant to a decision, which has no members that do not go with it.
+fn name_record(record: &PersonRequest, body: &mut Value) -> Result<(), Failure> {
+    let (name, others) = match record {
+        PersonRequest::Review(_) => ("review_id", ["digest", "result"].as_slice()),
+        PersonRequest::Approval(_) => ("approval_id", ["overlay"].as_slice()),
+    };
+    if let Some(other) = others.iter().find(|other| body.get(**other).is_some()) {
+        let option = match *other {
+            "result" => "happened",
+            other => other,
+        };
+        let what = match record {
+            PersonRequest::Review(_) => "a review",
+            PersonRequest::Approval(_) => "an approval of a call",
+        };
+        let words = format!("--{option} does not go with {what}: {}", record.id());
+        return Err(Failure::could_not_run(words).hint("leave it out"));
+    }
+    body[name] = Value::from(record.id());
+    Ok(())
 }
 
-fn decision_text(record: &ApprovalRecord, decided: &Value) -> String {
+/// Whether a decision came after its time was over.
+fn is_late(failure: &Failure) -> bool {
+    matches!(
+        failure.problem(),
+        Some(ErrorCode::ApprovalExpired | ErrorCode::ReviewExpired)
+    )
+}
+
+fn decision_text(record: &PersonRequest, decided: &Value) -> String {
     let status = decided["status"].as_str().unwrap_or_default();
     let votes = decided["votes"].as_array().map_or(0, Vec::len);
     match status {
         "pending" => votes_text(record, votes),
-        status => format!("{}: {status}", text::line(&record.tool_name)),
+        status => format!("{}: {status}", text::line(record.about())),
     }
 }
 
 /// That more people have to approve.
-pub(super) fn votes_text(record: &ApprovalRecord, votes: usize) -> String {
-    let (tool, of) = (text::line(&record.tool_name), record.quorum);
-    format!("{tool}: {votes} of {of} have approved")
+pub(super) fn votes_text(record: &PersonRequest, votes: usize) -> String {
+    let (about, of) = (text::line(record.about()), record.quorum());
+    format!("{about}: {votes} of {of} have approved")
 }
 
 /// The fewest characters of an id that mean something.
 const MIN_ID_CHARS: usize = 3;
 
 /// The record that a text means: by its id, or the only one of a run that waits.
-fn find_record(reader: &dyn Reader, query: &str) -> Result<ApprovalRecord, Failure> {
+fn find_record(reader: &dyn Reader, query: &str) -> Result<PersonRequest, Failure> {
     let given = query.trim();
     if without_prefix(split(given).0).1.len() < MIN_ID_CHARS {
         let words = format!("{query:?} is too short to identify an approval");
         return Err(Failure::could_not_run(words).hint(
-            "give at least three characters of the id after apr_ or run_; ktsu approvals lists them",
+            "give at least three characters of the id after apr_, rev_ or run_; ktsu approvals lists them",
         ));
     }
     let pending = approvals::pending(reader, None)?;
-    let found: Vec<&ApprovalRecord> = pending
+    let found: Vec<&PersonRequest> = pending
         .iter()
         .filter(|one| matches_id(given, one))
         .collect();
@@ -328,7 +409,7 @@ fn find_record(reader: &dyn Reader, query: &str) -> Result<ApprovalRecord, Failu
                 .hint("to list all: ktsu approvals --all"),
         ),
         several => {
-            let ids: Vec<&str> = several.iter().map(|one| one.approval_id.as_str()).collect();
+            let ids: Vec<&str> = several.iter().map(|one| one.id()).collect();
             let words = format!("{query:?} matches several approvals: {}", ids.join(", "));
             Err(Failure::could_not_run(words).hint("give more of the id"))
         }
@@ -337,16 +418,16 @@ fn find_record(reader: &dyn Reader, query: &str) -> Result<ApprovalRecord, Failu
 
 /// Whether a text is any part of the beginning or end of a record's id, or of its run's; of that of
 /// an inline child with its whole path behind. What every id begins with means none of them.
-fn matches_id(given: &str, record: &ApprovalRecord) -> bool {
+fn matches_id(given: &str, record: &PersonRequest) -> bool {
     let fits = |given: &str, id: &str| {
         let (kind, part) = without_prefix(given);
         let (of, id) = without_prefix(id);
         let same = kind.is_empty() || kind == of;
         same && (id.starts_with(part) || (kind.is_empty() && id.ends_with(part)))
     };
-    let (run, scope) = split(&record.run_id);
+    let (run, scope) = split(record.run_id());
     match split(given) {
-        (given, "") => fits(given, &record.approval_id) || fits(given, run),
+        (given, "") => fits(given, record.id()) || fits(given, run),
         (given, within) => within == scope && fits(given, run),
     }
 }
@@ -357,7 +438,7 @@ fn split(run: &str) -> (&str, &str) {
 
 /// Splits an id into its kind prefix and the rest.
 fn without_prefix(id: &str) -> (&str, &str) {
-    let kinds = ["apr_", "run_", BRANCH];
+    let kinds = ["apr_", "rev_", "run_", BRANCH];
     let kind = kinds.into_iter().find(|kind| id.starts_with(kind));
     kind.map_or(("", id), |kind| id.split_at(kind.len()))
 }

@@ -175,6 +175,9 @@ impl Live {
             | StepEvent::Noted(_)
             | StepEvent::Commanded(_)
             | StepEvent::CommandCompleted(_)
+            | StepEvent::CommandsDeferred(_)
+            | StepEvent::CommandsDiscarded(_)
+            | StepEvent::ReviewRequested(_)
             | StepEvent::Reset(_) => {}
         }
     }

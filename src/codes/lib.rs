@@ -122,6 +122,14 @@ error_codes! {
     ApprovalRefused = "approval_refused", 409, EXIT_COULD_NOT_RUN, "The decision cannot be accepted";
     /// Nobody decided in time.
     ApprovalExpired = "approval_expired", 409, EXIT_COULD_NOT_RUN, "The time to decide has passed";
+    /// The step has asked for no review.
+    ReviewNotFound = "review_not_found", 404, EXIT_COULD_NOT_RUN, "There is no such review";
+    /// Each review is decided once, and this one was.
+    ReviewDecided = "review_already_decided", 409, EXIT_COULD_NOT_RUN, "The review was already decided";
+    /// The decision does not fit the review.
+    ReviewRefused = "review_refused", 409, EXIT_COULD_NOT_RUN, "The decision cannot be accepted";
+    /// There was no decision in time.
+    ReviewExpired = "review_expired", 409, EXIT_COULD_NOT_RUN, "The time to decide has passed";
     /// The policy does not let the person who started the run approve.
     ApproverIsProposer = "approver_is_proposer", 403, EXIT_COULD_NOT_RUN, "Another person has to approve";
     /// A member is missing, unknown or of another type.
@@ -186,6 +194,10 @@ error_codes! {
     ApprovalRejected = "approval_rejected", 403, EXIT_VERDICT, "A person rejected the tool call";
     /// Nobody decided on a call in time.
     ApprovalTimedOut = "approval_timed_out", 504, EXIT_VERDICT, "The tool call was not decided in time";
+    /// A person rejected the outcome of a step.
+    ReviewRejected = "review_rejected", 403, EXIT_VERDICT, "The outcome was rejected";
+    /// There was no decision on the outcome of a step in time.
+    ReviewTimedOut = "review_timed_out", 504, EXIT_VERDICT, "The outcome was not reviewed in time";
     /// The orchestrator accepts only final results of tasks, so no approval can be requested.
     ApprovalUnsupported = "approval_unsupported", 501, EXIT_VERDICT, "Approvals are not supported here";
     /// No runtime works on the step any more.

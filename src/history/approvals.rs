@@ -1,4 +1,4 @@
-//! Approvals across runs: pending calls, and decisions.
+//! What people are asked across runs: pending calls and reviews, and decisions.
 
 use std::fmt;
 use std::str::FromStr;
@@ -9,6 +9,7 @@ use ktsu_ledger::store::{Cursor, Filter, IndexRow, ParseCursorError, Reader, Sto
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
 use ktsu_projections::calls::CallHistory;
 use ktsu_projections::index::RunRow;
+use ktsu_projections::reviews::{PersonRequest, ReviewHistory, ReviewRecord};
 use ktsu_projections::run::RunStatus;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -33,12 +34,41 @@ pub struct Review {
     pub ended_at: Option<String>,
 }
 
-/// The records of a run, in the order they were asked.
+/// The records of a run about calls, in the order they were asked.
 ///
 /// # Errors
 /// [`StoreError`].
 pub fn of_run(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<ApprovalRecord>, StoreError> {
     Ok(CallHistory::fold(&frames(reader, stream)?).into_approvals())
+}
+
+/// The reviews of outcomes of a run, in the order they were asked for.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn reviews_of_run(
+    reader: &dyn Reader,
+    stream: &StreamId,
+) -> Result<Vec<ReviewRecord>, StoreError> {
+    Ok(ReviewHistory::fold(&frames(reader, stream)?))
+}
+
+/// What people are or were asked in a run, in order.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn requests_of_run(
+    reader: &dyn Reader,
+    stream: &StreamId,
+) -> Result<Vec<PersonRequest>, StoreError> {
+    let frames = frames(reader, stream)?;
+    let calls = CallHistory::fold(&frames).into_approvals().into_iter();
+    let calls = calls.map(|record| PersonRequest::Approval(Box::new(record)));
+    let reviews = ReviewHistory::fold(&frames).into_iter();
+    let reviews = reviews.map(|record| PersonRequest::Review(Box::new(record)));
+    let mut found: Vec<PersonRequest> = calls.chain(reviews).collect();
+    found.sort_by_key(PersonRequest::request);
+    Ok(found)
 }
 
 /// Everything that waits for people, in the order it was asked.
@@ -48,7 +78,7 @@ pub fn of_run(reader: &dyn Reader, stream: &StreamId) -> Result<Vec<ApprovalReco
 pub fn pending(
     reader: &dyn Reader,
     workflow: Option<&str>,
-) -> Result<Vec<ApprovalRecord>, StoreError> {
+) -> Result<Vec<PersonRequest>, StoreError> {
     let filter = Filter {
         open: Some(true),
         ..runs_of(workflow)
@@ -56,8 +86,8 @@ pub fn pending(
     let mut found = Vec::new();
     each_row(reader, &filter, None, usize::MAX, |row| {
         if read(row).is_some_and(|row| row.approvals > 0) {
-            let records = of_run(reader, &row.stream)?.into_iter();
-            found.extend(records.filter(|record| record.status == ApprovalStatus::Pending));
+            let records = requests_of_run(reader, &row.stream)?.into_iter();
+            found.extend(records.filter(|record| record.status() == ApprovalStatus::Pending));
         }
         Ok(())
     })?;
@@ -75,11 +105,11 @@ pub struct PendingCursor {
 
 impl PendingCursor {
     /// Behind a record.
-    pub fn of(record: &ApprovalRecord) -> Self {
+    pub fn of(record: &PersonRequest) -> Self {
         Self {
-            asked_us: record.created_at.as_micros(),
-            run: record.run_id.split('/').take(1).collect(),
-            request: record.request,
+            asked_us: record.created_at().as_micros(),
+            run: record.run_id().split('/').take(1).collect(),
+            request: record.request(),
         }
     }
 }
@@ -115,7 +145,7 @@ pub fn pending_page(
     workflow: Option<&str>,
     after: Option<&PendingCursor>,
     limit: usize,
-) -> Result<(Vec<ApprovalRecord>, Option<PendingCursor>), StoreError> {
+) -> Result<(Vec<PersonRequest>, Option<PendingCursor>), StoreError> {
     let mut records = pending(reader, workflow)?;
     if let Some(after) = after {
         records.retain(|record| PendingCursor::of(record) > *after);
@@ -136,13 +166,17 @@ pub fn all_page(
     workflow: Option<&str>,
     from: Option<&Cursor>,
     limit: usize,
-) -> Result<(Vec<ApprovalRecord>, Option<Cursor>), StoreError> {
+) -> Result<(Vec<PersonRequest>, Option<Cursor>), StoreError> {
     let mut found = Vec::new();
     let next = each_row(reader, &runs_of(workflow), from, limit, |row| {
         // Records that a branch shares with its run are listed with the run.
         let own =
-            |record: &ApprovalRecord| record.run_id.split('/').next() == Some(row.stream.name());
-        found.extend(of_run(reader, &row.stream)?.into_iter().filter(own));
+            |record: &PersonRequest| record.run_id().split('/').next() == Some(row.stream.name());
+        found.extend(
+            requests_of_run(reader, &row.stream)?
+                .into_iter()
+                .filter(own),
+        );
         Ok(())
     })?;
     Ok((found, next))

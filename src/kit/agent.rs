@@ -5,6 +5,7 @@ use ktsu_ledger::event::plan::{AgentCommands, AgentFile, Prompt};
 use ktsu_ledger::topic::TopicPattern;
 
 use super::read::{Fields, KitReader, member, members};
+use super::review;
 use super::schemas::{Params, optional_params, reserved_fields};
 use super::shape::PARAMS;
 use super::shape::agent::{AGENT, COMMANDS, OUTPUT};
@@ -100,7 +101,7 @@ fn group(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<(String, Sou
     Some((group.to_owned(), node.place))
 }
 
-/// What it may command.
+/// `commands:`.
 fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands> {
     let fields = reader.shaped(node, &COMMANDS)?;
     let mut names = |key: &str| {
@@ -111,15 +112,25 @@ fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands
         list.collect::<Option<Vec<String>>>()
     };
     let invoke = names("invoke").unwrap_or_default();
-    let Some(topics) = fields.get("emit") else {
-        return Some(AgentCommands {
-            emit: Vec::new(),
-            invoke,
-        });
+    let topics = fields.get("emit");
+    let emit = match topics {
+        Some(_) => names("emit")?,
+        None => Vec::new(),
     };
-    let emit = names("emit")?;
-    match TopicPattern::of_list(emit.iter().map(String::as_str)) {
-        Ok(_) => Some(AgentCommands { emit, invoke }),
+    let review = match fields.get("review") {
+        Some(node) => review::read(reader, node)?,
+        None => None,
+    };
+    let commands = AgentCommands {
+        emit,
+        invoke,
+        review,
+    };
+    let Some(topics) = topics else {
+        return Some(commands);
+    };
+    match TopicPattern::of_list(commands.emit.iter().map(String::as_str)) {
+        Ok(_) => Some(commands),
         Err(error) => {
             let fault = Fault::new(FaultCode::BadValue, topics.place, error.to_string());
             reader.reject(fault.hint("emit: [claim.verified, claim.*]"))
@@ -131,7 +142,9 @@ fn commands(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<AgentCommands
 fn command_tools(declared: &AgentCommands) -> Vec<&'static str> {
     let emit = (!declared.emit.is_empty()).then_some("emit");
     let runs = (!declared.invoke.is_empty()).then_some(["invoke", "fanout"]);
-    emit.into_iter().chain(runs.into_iter().flatten()).collect()
+    let review = declared.review.as_ref().map(|_| "review");
+    let runs = runs.into_iter().flatten();
+    emit.into_iter().chain(runs).chain(review).collect()
 }
 
 /// None and 0 are the default.

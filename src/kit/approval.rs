@@ -8,6 +8,12 @@ use super::shape::server as shape;
 use ktsu_config::fault::{Fault, FaultCode};
 use ktsu_config::yaml::{YamlNode, YamlValue};
 
+/// `timeout_behavior:`.
+pub(super) const BEHAVIORS: [(&str, TimeoutBehavior); 2] = [
+    ("fail", TimeoutBehavior::Fail),
+    ("reject", TimeoutBehavior::Reject),
+];
+
 /// Reads a policy; nothing where something in it is wrong, which is told.
 pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<ApprovalPolicy> {
     let before = reader.faults.len();
@@ -35,17 +41,12 @@ pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Approv
 
 fn timeout(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<ApprovalTimeout> {
     let behavior = fields.read("timeout_behavior", |node| {
-        let words = [
-            ("fail", TimeoutBehavior::Fail),
-            ("reject", TimeoutBehavior::Reject),
-        ];
-        reader.keyword(node, "timeout_behavior", &words)
+        reader.keyword(node, "timeout_behavior", &BEHAVIORS)
     });
     let node = fields.get("timeout").filter(|node| !is_none(node))?;
     if is_nothing(node) {
-        let words = "a timeout of no time would end every wait before it begins";
-        let fault = Fault::new(FaultCode::BadValue, node.place, words);
-        return reader.reject(fault.hint("leave timeout out where a decision may take for ever"));
+        let hint = "leave timeout out where a decision may take for ever";
+        return no_time(reader, node, hint);
     }
     let ms = reader.duration(node, "timeout")?;
     reader.required(fields, "timeout_behavior", "an approval with a timeout");
@@ -53,6 +54,13 @@ fn timeout(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Option<ApprovalTi
         behavior: behavior?,
         ms,
     })
+}
+
+/// Reports a timeout that ends every wait before it begins.
+pub(super) fn no_time<T>(reader: &mut KitReader<'_>, node: &YamlNode, hint: &str) -> Option<T> {
+    let words = "a timeout of no time would end every wait before it begins";
+    let fault = Fault::new(FaultCode::BadValue, node.place, words);
+    reader.reject(fault.hint(hint))
 }
 
 /// The bare number 0 means that there is no timeout, as it does in files that name every key.
@@ -64,7 +72,7 @@ fn is_none(node: &YamlNode) -> bool {
 }
 
 /// Whether a duration is none: `0s`, which could be taken for "at once" and for "never".
-fn is_nothing(node: &YamlNode) -> bool {
+pub(super) fn is_nothing(node: &YamlNode) -> bool {
     matches!(&node.data, YamlValue::Text(text) if milliseconds(text) == Some(0.0))
 }
 

@@ -29,6 +29,7 @@ mod parallel;
 mod prompt;
 pub(crate) mod read;
 mod reference;
+mod review;
 mod schemas;
 mod secret_flow;
 pub mod server;

@@ -25,6 +25,7 @@ use ktsu_workflow::admit::approval::{ApprovalCommand, ApprovalDecisionError};
 use ktsu_workflow::admit::budget::RaisedBudget;
 use ktsu_workflow::admit::intervention::{InterventionError, OverlayCommand};
 use ktsu_workflow::admit::post::{PostCommand, PostError, PostedEvent};
+use ktsu_workflow::admit::review::{ReviewCommand, ReviewDecisionError};
 use ktsu_workflow::admit::steer::RunControl;
 use ktsu_workflow::definition::Definition;
 
@@ -57,6 +58,8 @@ pub enum HumanCommand {
     },
     /// A call of a tool may be made, or may not.
     Decide(ApprovalCommand),
+    /// The outcome of a step counts, or does not.
+    Review(ReviewCommand),
     /// Events for the world of the run.
     Post(PostCommand),
 }
@@ -94,6 +97,9 @@ pub enum CommandError {
     /// A decision about a call, refused.
     #[error(transparent)]
     NotDecided(#[from] ApprovalDecisionError),
+    /// A decision about an outcome, refused.
+    #[error(transparent)]
+    NotReviewed(#[from] ReviewDecisionError),
     /// A post, refused.
     #[error(transparent)]
     NotPosted(#[from] PostError),
@@ -280,7 +286,10 @@ impl Shared {
 impl HumanCommand {
     /// Whether the command lets the run continue.
     pub(super) fn may_wake_run(&self) -> bool {
-        matches!(self, Self::Resume { .. } | Self::Decide(_) | Self::Post(_))
+        match self {
+            Self::Resume { .. } | Self::Decide(_) | Self::Review(_) | Self::Post(_) => true,
+            Self::Overlay(_) | Self::Steer { .. } => false,
+        }
     }
 
     /// Whether it holds or ends a run.
@@ -293,7 +302,7 @@ impl HumanCommand {
         match self {
             Self::Steer { steer, .. } => *steer != RunControl::Terminate,
             Self::Resume { .. } => true,
-            Self::Overlay(_) | Self::Decide(_) | Self::Post(_) => false,
+            Self::Overlay(_) | Self::Decide(_) | Self::Review(_) | Self::Post(_) => false,
         }
     }
 
@@ -309,6 +318,15 @@ impl HumanCommand {
             Self::Decide(decide) => {
                 redact(&mut decide.reason);
                 redact(&mut decide.result);
+            }
+            Self::Review(review) => {
+                redact(&mut review.reason);
+                let overlay = std::mem::take(&mut review.overlay).into_iter();
+                let redacted = overlay.map(|(field, mut value)| {
+                    redactor.redact_value(&mut value);
+                    (redactor.redact_text(&field), value)
+                });
+                review.overlay = redacted.collect();
             }
             Self::Post(post) => {
                 for data in post.events.iter_mut().filter_map(PostedEvent::data_mut) {
@@ -329,7 +347,11 @@ impl HumanCommand {
                 let mut names = post.events.iter().flat_map(PostedEvent::names);
                 names.any(|name| redactor.finds(name))
             }
-            Self::Overlay(_) | Self::Resume { .. } | Self::Steer { .. } | Self::Decide(_) => false,
+            Self::Overlay(_)
+            | Self::Resume { .. }
+            | Self::Steer { .. }
+            | Self::Decide(_)
+            | Self::Review(_) => false,
         }
     }
 }

@@ -221,6 +221,15 @@ pub(super) fn milestone(frame: &Frame) -> Option<Milestone> {
             let overlaid = human_action("output overlaid", &set.by);
             Some(of_step(overlaid, frame, &set.step))
         }
+        Event::Person(PersonEvent::ReviewDecided(decided)) => {
+            let mut milestone = human_action("review decided", &decided.by);
+            milestone.fields.status = Some(decided.decision.as_str());
+            Some(of_step(milestone, frame, &decided.step))
+        }
+        Event::Step(StepEvent::ReviewRequested(asked)) => {
+            let fields = at(frame, &asked.step, None);
+            Some(info("run waits for a review", fields))
+        }
         Event::Agent(event) => agent(frame, event),
         Event::Worker(event) => Some(worker(frame, event)),
         Event::Webhook(event) => Some(webhook(frame, event)),

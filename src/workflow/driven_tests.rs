@@ -9,8 +9,8 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::{ApprovalPolicy, OnReject, Plan};
 use ktsu_ledger::event::{
     AgentDecided, AgentEvent, AgentFinished, ApprovalRequested, CallError, ClaimedMetrics,
-    ContinueReason, DoubtReason, FinishReason, LlmRequest, LlmResponse, LostReason, Principal,
-    Purpose, Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned,
+    ContinueReason, DoubtReason, FinishReason, LlmRequest, LlmResponse, LostReason, PersonEvent,
+    Principal, Purpose, Report, Role, RunEvent, TimerKind, ToolCalled, ToolInDoubt, ToolReturned,
     UnsentReason, WebhookAnswer, WebhookEvent, WorkerEvent, WorkerLost,
 };
 use ktsu_ledger::{CanonicalJson, Draft, Event, Frame, StreamId, Timestamp};

@@ -32,8 +32,15 @@ pub(crate) struct OutcomeExtras {
     pub(crate) commands: Vec<OutcomeCommand>,
 }
 
-/// What an outcome asks for besides its output; `emits` says which topics its agent may emit. Whether
-/// it may run workflows is judged by `invokes`.
+impl OutcomeExtras {
+    /// Whether its step waits for a person or for data.
+    pub(crate) fn blocks(&self) -> bool {
+        self.commands.iter().any(OutcomeCommand::is_blocking)
+    }
+}
+
+/// What an outcome asks for besides its output; `emits` says which topics its agent may emit. Every
+/// other command is judged by `judge`.
 ///
 /// # Errors
 /// Its events or commands are not well formed, not permitted, or such as nothing carries out.
@@ -41,7 +48,7 @@ pub(crate) fn extras(
     outcome: &Value,
     rules: DecisionRules,
     emits: Option<&TopicPattern>,
-    invokes: impl Fn(&OutcomeCommand) -> Result<(), OutcomeRefusal>,
+    judge: impl Fn(&OutcomeCommand) -> Result<(), OutcomeRefusal>,
 ) -> Result<OutcomeExtras, OutcomeRefusal> {
     let malformed = |words: String| refused(outcome, "outcome_invalid", words);
     let events = read_events(outcome.get("events"), rules).map_err(malformed)?;
@@ -54,10 +61,10 @@ pub(crate) fn extras(
                     return Err(refused(outcome, "command_not_permitted", words));
                 }
             }
-            OutcomeCommand::Invoke { .. } | OutcomeCommand::Fanout { .. } => invokes(command)?,
-            OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. } => {
-                return Err(not_supported(outcome));
-            }
+            OutcomeCommand::Invoke { .. }
+            | OutcomeCommand::Fanout { .. }
+            | OutcomeCommand::Review { .. }
+            | OutcomeCommand::Suspend { .. } => judge(command)?,
         }
     }
     Ok(OutcomeExtras {

@@ -29,7 +29,8 @@ use crate::expression::InvokedMention;
 /// 5. Commands of an outcome that run workflows are carried out.
 /// 6. See the methods of [`DecisionRules`]; and branches of all frames of complete runs accept posts only
 ///    after they were resumed, which the fold checks: [`ktsu_projections::run::BRANCHES_OPEN_RULES`].
-pub const RULES: u32 = 6;
+/// 7. Outcomes wait for a person's review.
+pub const RULES: u32 = 7;
 
 /// The rules a run is decided by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -141,6 +142,11 @@ impl DecisionRules {
     /// rules a library said it.
     pub fn says_where_outcomes_are_malformed(self) -> bool {
         self.0 >= 6
+    }
+
+    /// Whether people decide on outcomes that ask for a review.
+    pub fn asks_for_reviews(self) -> bool {
+        self.0 >= 7
     }
 
     /// Whether a recompute is compared with its run by commands, too.

@@ -10,7 +10,7 @@ use ktsu_projections::run::waits::PendingDecision;
 use ktsu_projections::run::{Phase, RunState, RunStatus};
 use ktsu_projections::world::ResponderTimer;
 
-use super::admit::approval;
+use super::admit::{approval, review};
 
 /// A timer to set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,6 +182,10 @@ pub fn next(state: &RunState) -> Option<Timer> {
             timeout.map_or(0, |timeout| timeout.ms)
         },
     });
+    let review = review::next_deadline(state).map(|(until, asked)| Timer {
+        until,
+        span_ms: asked.review.policy.timeout.ms,
+    });
     let waited = responder_timer(state).map(|timer| Timer {
         until: timer.due,
         span_ms: timer.after_ms,
@@ -191,6 +195,7 @@ pub fn next(state: &RunState) -> Option<Timer> {
         .chain(waited)
         .chain(retry)
         .chain(approval)
+        .chain(review)
         .chain(world_deadline(state))
         .min_by_key(|timer| timer.until)
 }
@@ -213,6 +218,9 @@ pub fn due(state: &RunState, now: Timestamp) -> Option<Draft> {
         return Some(used_up);
     }
     if let Some(expired) = approval::expired(state, now) {
+        return Some(expired);
+    }
+    if let Some(expired) = review::expired(state, now) {
         return Some(expired);
     }
     if let Some(timer) = responder_timer(state).filter(|timer| timer.due <= now) {

@@ -31,6 +31,8 @@ pub enum CommandKind {
     Fanout,
     /// A workflow runs inline.
     Invoke,
+    /// A person decides on the outcome first.
+    Review,
 }
 
 impl CommandKind {
@@ -40,6 +42,7 @@ impl CommandKind {
             Self::Emit => "emit",
             Self::Fanout => "fanout",
             Self::Invoke => "invoke",
+            Self::Review => "review",
         }
     }
 

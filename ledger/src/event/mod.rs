@@ -18,6 +18,7 @@ pub mod plan;
 mod recompute;
 mod recorded;
 mod report;
+mod review;
 mod run;
 mod shared;
 mod start;
@@ -45,6 +46,9 @@ pub use place::{Derivation, Reference};
 pub use recompute::{ComparedTask, RecomputeCompared, RecomputeEvent, Sameness, ValueChange};
 pub use recorded::{RecomputeOf, RecordedAt, RecordedResult, UnsentReason};
 pub use report::Report;
+pub use review::{
+    CommandsDeferred, CommandsDiscarded, ReviewDecided, ReviewDecision, ReviewRequested,
+};
 pub use run::{
     ClockJumped, ContinueReason, Continued, RunCommand, RunCompleted, RunCreated, RunEvent,
     RunFailed, RunResumed, RunStarted, TimerFired, TimerKind,
@@ -158,7 +162,10 @@ impl Event {
             Self::Agent(event) => Some((event.step(), event.item())),
             Self::Worker(event) => Some((event.step(), event.item())),
             Self::Webhook(event) => Some((event.step(), None)),
-            Self::Person(PersonEvent::OverlaySet(set)) => Some((&set.step, None)),
+            Self::Person(event) => Some((event.step(), None)),
+            Self::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review => {
+                Some((fired.step.as_deref()?, None))
+            }
             Self::Run(_)
             | Self::Recompute(_)
             | Self::World(_)
@@ -416,6 +423,9 @@ event_types! {
     "step.output_checked" => Step::StepEvent::OutputChecked,
     "command.requested" => Step::StepEvent::Commanded,
     "command.completed" => Step::StepEvent::CommandCompleted,
+    "command.deferred" => Step::StepEvent::CommandsDeferred,
+    "command.discarded" => Step::StepEvent::CommandsDiscarded,
+    "review.requested" => Step::StepEvent::ReviewRequested,
     "step.completed" => Step::StepEvent::Completed,
     "step.failed" => Step::StepEvent::Failed,
     "step.skipped" => Step::StepEvent::Skipped,
@@ -442,6 +452,7 @@ event_types! {
     "webhook.failed" => Webhook::WebhookEvent::Failed,
     "webhook.dead" => Webhook::WebhookEvent::Dead,
     "overlay.set" => Person::PersonEvent::OverlaySet,
+    "review.decided" => Person::PersonEvent::ReviewDecided,
     "object.created" => World::WorldEvent::ObjectCreated,
     "object.patched" => World::WorldEvent::ObjectPatched,
     "relation.created" => World::WorldEvent::RelationCreated,

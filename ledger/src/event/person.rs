@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::review::ReviewDecided;
 use super::start::Principal;
 use crate::canonical::CanonicalJson;
 
@@ -11,6 +12,9 @@ pub enum PersonEvent {
     /// `overlay.set` (input): replaces one field of a step's output for everything that follows.
     /// Refused unless the step is complete. Never written by steps or by a recompute.
     OverlaySet(OverlaySet),
+    /// `review.decided` (input): what a person decides about the outcome of a step. Refused unless it
+    /// is asked for.
+    ReviewDecided(Box<ReviewDecided>),
 }
 
 impl PersonEvent {
@@ -18,6 +22,7 @@ impl PersonEvent {
     pub fn step(&self) -> &str {
         match self {
             Self::OverlaySet(event) => &event.step,
+            Self::ReviewDecided(event) => &event.step,
         }
     }
 }

@@ -7,6 +7,7 @@
 //!
 //! Format 1: as declared here. Optional members are absent when empty.
 
+mod approval;
 mod child;
 pub mod world;
 
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::canonical::CanonicalJson;
+pub use approval::{ApprovalPolicy, ApprovalTimeout, OnReject, ReviewPolicy, TimeoutBehavior};
 pub use child::{ChildPlan, InvokePlan, Webhooks};
 use world::WorldPlan;
 
@@ -385,6 +387,9 @@ pub struct AgentCommands {
     /// What it may invoke of that which a step offers: names, beginnings followed by `*`, or `*`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub invoke: Vec<String>,
+    /// How people decide on an outcome that asks for a review; absent: it may not ask.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub review: Option<ReviewPolicy>,
 }
 
 impl AgentCommands {
@@ -509,70 +514,6 @@ impl ToolRule {
         match self.pattern.strip_suffix('*') {
             Some(beginning) => tool.starts_with(beginning),
             None => self.pattern == tool,
-        }
-    }
-}
-
-/// `require_approval:` (seed 000, invariant 34; `spec` A10, A11).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApprovalPolicy {
-    /// The principal that started the run may not approve.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub not_by_proposer: bool,
-    /// What becomes of the step if the call is rejected.
-    pub on_reject: OnReject,
-    /// How many different people have to approve; one rejection is enough.
-    pub quorum: u32,
-    /// How long a decision may take, in milliseconds from `approval.requested`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub timeout: Option<ApprovalTimeout>,
-}
-
-/// `on_reject:`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum OnReject {
-    /// The step fails.
-    Fail,
-    /// The model receives the refusal and continues.
-    Recover,
-}
-
-impl OnReject {
-    /// The persisted form.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fail => "fail",
-            Self::Recover => "recover",
-        }
-    }
-}
-
-/// `timeout:` and `timeout_behavior:`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ApprovalTimeout {
-    /// What becomes of the call then.
-    pub behavior: TimeoutBehavior,
-    /// Milliseconds.
-    pub ms: u64,
-}
-
-/// `timeout_behavior:`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TimeoutBehavior {
-    /// The step fails.
-    Fail,
-    /// As if a person had rejected the call: see `on_reject`.
-    Reject,
-}
-
-impl TimeoutBehavior {
-    /// The persisted form.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Fail => "fail",
-            Self::Reject => "reject",
         }
     }
 }

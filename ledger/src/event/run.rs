@@ -236,6 +236,8 @@ pub enum TimerKind {
     After,
     /// The wait before a declared retry of a webhook.
     Retry,
+    /// The time to decide on the outcome of a step.
+    Review,
     /// `model_policy.timeout_s` of the run.
     RunTimeout,
     /// `max_wall_seconds` of the run's worlds.

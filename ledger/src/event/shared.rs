@@ -40,10 +40,16 @@ impl AnyCommand {
             kind,
             ..
         } = self;
-        match kind.invokes() {
-            true if target.is_none() => return Err("a command runs nothing"),
-            false if topic.is_none() => return Err("a command has no topic"),
-            true | false => {}
+        match kind {
+            CommandKind::Fanout | CommandKind::Invoke if target.is_none() => {
+                return Err("a command runs nothing");
+            }
+            CommandKind::Emit if topic.is_none() => return Err("a command has no topic"),
+            CommandKind::Review if target.is_some() || topic.is_some() => {
+                return Err("a review has a target or a topic");
+            }
+            CommandKind::Emit | CommandKind::Fanout | CommandKind::Invoke | CommandKind::Review => {
+            }
         }
         if let Some(derived) = self.derived {
             return Ok(Event::World(WorldEvent::Commanded(WorldCommand {

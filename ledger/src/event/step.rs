@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::command::{CommandCompleted, StepCommand, StepNote};
 use super::place::Reference;
+use super::review::{CommandsDeferred, CommandsDiscarded, ReviewRequested};
 use crate::canonical::CanonicalJson;
 
 /// A fact about a step.
@@ -28,6 +29,12 @@ pub enum StepEvent {
     Commanded(StepCommand),
     /// `command.completed`: the workflows that a command runs have ended well.
     CommandCompleted(CommandCompleted),
+    /// `command.deferred`: other commands of the outcome wait for a decision.
+    CommandsDeferred(CommandsDeferred),
+    /// `command.discarded`: they are not carried out.
+    CommandsDiscarded(CommandsDiscarded),
+    /// `review.requested`: a person decides on the outcome.
+    ReviewRequested(ReviewRequested),
     /// `step.completed`: running → complete.
     Completed(StepCompleted),
     /// `step.failed`: running → failed; the run fails with it (seed 000, invariant 11).
@@ -48,6 +55,9 @@ impl StepEvent {
             Self::Noted(event) => &event.step,
             Self::Commanded(event) => &event.step,
             Self::CommandCompleted(event) => &event.step,
+            Self::CommandsDeferred(event) => &event.step,
+            Self::CommandsDiscarded(event) => &event.step,
+            Self::ReviewRequested(event) => &event.step,
             Self::Completed(event) => &event.step,
             Self::Failed(event) => &event.step,
             Self::Skipped(event) => &event.step,
@@ -64,6 +74,9 @@ impl StepEvent {
             Self::Commanded(event) => event.item,
             Self::CommandCompleted(event) => event.item,
             Self::Started(_)
+            | Self::CommandsDeferred(_)
+            | Self::CommandsDiscarded(_)
+            | Self::ReviewRequested(_)
             | Self::Completed(_)
             | Self::Failed(_)
             | Self::Skipped(_)

@@ -19,6 +19,7 @@ use crate::run::{
     Phase, RunFold, RunState, StepStatus, TaskPhase, TransitionError, WorkflowShape, reserved,
 };
 use crate::usage::Usage;
+use crate::used_time::ends_wait_for_people;
 
 /// See the module documentation.
 #[derive(Debug, Clone)]
@@ -184,7 +185,10 @@ impl EnvelopeDetails {
     /// 000, invariants 27 and 29: an inline child's use is its parent's). All of them tell apart when
     /// only people could move them.
     fn note_usage(&mut self, state: &RunState, frame: &Frame, at: u32, still: &WaitBefore) {
-        let uses = matches!(frame.event, Event::Webhook(_) | Event::Agent(_));
+        let uses = matches!(frame.event, Event::Webhook(_) | Event::Agent(_))
+            || matches!(frame.event, Event::Step(StepEvent::ReviewRequested(_)))
+            || matches!(frame.event, Event::Person(_) | Event::Run(_))
+                && ends_wait_for_people(&frame.event);
         let about = frame.event.task().filter(|_| uses);
         if let Some(pause) = still.ended_pause_ms {
             self.note_steering(state, frame.at, pause);
@@ -300,7 +304,10 @@ impl StepDetail {
             StepEvent::OutputChecked(_)
             | StepEvent::Noted(_)
             | StepEvent::Commanded(_)
-            | StepEvent::CommandCompleted(_) => {}
+            | StepEvent::CommandCompleted(_)
+            | StepEvent::CommandsDeferred(_)
+            | StepEvent::CommandsDiscarded(_)
+            | StepEvent::ReviewRequested(_) => {}
             StepEvent::ReservedEvaluated(one) => match one.item {
                 Some(item) => self.items.entry(item).or_default().said.take(one),
                 None => self.said.take(one),

@@ -63,7 +63,7 @@ impl EnvelopeFold {
         };
         let ended = scope.ended.as_ref().filter(|end| end.output.is_some());
         let mut overlays = scope.steps.iter().flat_map(|step| step.overlay.values());
-        ended.is_some_and(|end| overlays.any(|over| over.seq > end.seq))
+        ended.is_some_and(|end| overlays.any(|over| over.place.frame > end.seq))
     }
 
     /// Shows an output in place of the recorded one. What an output is made of is known to those

@@ -4,8 +4,8 @@
 use ktsu_ledger::event::RunEvent;
 use ktsu_ledger::{Event, Frame, Timestamp};
 
-use crate::run::{RunState, TaskPhase};
-use crate::used_time::ends_wait_for_people;
+use crate::run::RunState;
+use crate::used_time::{ends_wait_for_people, is_review_timer};
 
 /// Whether only people could move what a frame is about until it came: what it answers is asked of the
 /// state before it is applied. None of it for a frame that ends no wait.
@@ -26,7 +26,9 @@ impl WaitBefore {
     /// Of a frame, by the state before it.
     pub(super) fn before(state: &RunState, frame: &Frame) -> Self {
         let mut still = Self::default();
-        if let Event::Run(event) = &frame.event {
+        if let Event::Run(event) = &frame.event
+            && !is_review_timer(&frame.event)
+        {
             still.take_word(state, event, frame.at);
             return still;
         }
@@ -34,22 +36,20 @@ impl WaitBefore {
             still.scopes.push(is_still(state));
             return still;
         }
-        let (true, Some(at), Event::Agent(event)) = (
+        let (true, Some(at), Some((step, item))) = (
             ends_wait_for_people(&frame.event),
             state.scope_at(&frame.scope),
-            &frame.event,
+            frame.event.task(),
         ) else {
             return still;
         };
-        let position = state.step_at(&frame.scope, event.step());
+        let position = state.step_at(&frame.scope, step);
         let step = position.and_then(|(at, step)| state.step(at, step));
         still.step = step.is_some_and(|step| state.awaits_people(step));
         let tasks = step.and_then(|step| step.tasks.as_deref());
         still.item = tasks.is_some_and(|tasks| {
             let mut list = (0u32..).zip(&tasks.list);
-            list.any(|(index, task)| {
-                tasks.item(index) == event.item() && task.phase == TaskPhase::Suspended
-            })
+            list.any(|(index, task)| tasks.item(index) == item && task.awaits_people())
         });
         let mut scope = Some(at);
         while let Some(at) = scope {

@@ -50,6 +50,11 @@ impl RunState {
             (Event::Recompute(RecomputeEvent::Compared(compared)), _) => {
                 self.compared = Some(compared.status);
             }
+            (Event::Run(RunEvent::TimerFired(fired)), TransitionTarget::Step { scope, step })
+                if fired.timer == TimerKind::Review =>
+            {
+                self.time_out_review(frame, scope, step);
+            }
             (Event::Run(_), TransitionTarget::Step { scope, step }) => {
                 self.retry_now(frame, scope, step)
             }
@@ -78,6 +83,12 @@ impl RunState {
                 TransitionTarget::Step { scope, step },
             ) => {
                 self.apply_overlay(frame, scope, step, set);
+            }
+            (
+                Event::Person(PersonEvent::ReviewDecided(decided)),
+                TransitionTarget::Step { scope, step },
+            ) => {
+                self.decide_review(frame, scope, step, decided);
             }
             _ => {}
         }
@@ -284,9 +295,13 @@ impl RunState {
                     task.commands += 1;
                     task.last = frame.seq;
                 }
+                self.request_review(frame, (scope, at), command);
                 self.request_invoke(frame, (scope, at), command);
                 self.reclassify_task(scope, at, command.item);
             }
+            StepEvent::CommandsDeferred(_)
+            | StepEvent::CommandsDiscarded(_)
+            | StepEvent::ReviewRequested(_) => self.apply_review(frame, scope, at, event),
             StepEvent::CommandCompleted(done) => {
                 if let Some(task) = self.task_mut(scope, at, done.item) {
                     task.complete_command();
@@ -307,8 +322,10 @@ impl RunState {
                         .entry(held.location.frame)
                         .or_insert((scope, at));
                 }
+                let replaced = self.overlay_of_review(scope, at);
                 if let Some(step) = self.step_mut(scope, at) {
                     step.output = held;
+                    step.overlay.extend(replaced);
                     step.apply_overlay();
                 }
                 self.settle(frame, scope, at, StepStatus::Complete);

@@ -87,6 +87,29 @@ impl CommandOrder {
         self.list.get(after as usize).copied()
     }
 
+    /// How many commands have frames before anything else happens: all that have any before the
+    /// children, or, where a person decides first, the one that asks for it.
+    pub fn before_review(&self) -> u32 {
+        match self.blocks() {
+            true => 1,
+            false => self.first(),
+        }
+    }
+
+    /// Whether the step waits for a person or for data first.
+    pub fn blocks(&self) -> bool {
+        let first = self.list.first();
+        self.phased && first.is_some_and(|(phase, _)| *phase == CommandPhase::Blocking)
+    }
+
+    /// The places of the commands other than the one that blocks the step, ascending.
+    pub fn siblings(&self) -> Vec<u32> {
+        let others = self.list.iter().skip(usize::from(self.blocks()));
+        let mut places: Vec<u32> = others.map(|(_, place)| *place).collect();
+        places.sort_unstable();
+        places
+    }
+
     /// How many commands have frames before anything runs.
     pub fn first(&self) -> u32 {
         u32::try_from(self.first).unwrap_or(u32::MAX)

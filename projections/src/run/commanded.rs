@@ -9,6 +9,9 @@ use super::calls::{CallState, RequestedCall, RequestedCalls};
 /// The server whose tools are commands.
 pub const COMMANDS_SERVER: &str = "ktsu/commands";
 
+/// The tool that asks for a review.
+const REVIEW: &str = "review";
+
 /// The commands of a task that were accepted, each once: its tool, and the digest of its arguments.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ModelCommands(BTreeSet<(String, String)>);
@@ -20,6 +23,23 @@ impl ModelCommands {
         if let Some(command) = call.and_then(command).filter(|_| !result.is_error) {
             self.0.insert(command);
         }
+    }
+
+    /// Whether a call asks for another review than one that was accepted, or that an earlier call
+    /// which is under way and passes `judged` asks for: an outcome has one.
+    pub fn blocks(
+        &self,
+        calls: &RequestedCalls,
+        call: &RequestedCall,
+        judged: impl Fn(&RequestedCall) -> bool,
+    ) -> bool {
+        let Some(own) = command(call).filter(|(tool, _)| tool == REVIEW) else {
+            return false;
+        };
+        let earlier = calls.list.iter().take_while(|one| *one != call);
+        let earlier = earlier.filter(|one| judged(one)).filter_map(command);
+        let mut all = earlier.chain(self.0.iter().cloned());
+        all.any(|other| other.0 == REVIEW && other != own)
     }
 
     /// How many other commands come before a call of the last reply: those that were accepted, and

@@ -29,8 +29,8 @@ pub(super) struct ParamsSource {
 /// A person's value for a field of an output.
 #[derive(Debug, Clone)]
 pub struct OverlayValue {
-    /// The `overlay.set`.
-    pub seq: u64,
+    /// Where it is: in an `overlay.set`, or in a `review.decided`.
+    pub place: Reference,
     /// The value.
     pub value: CanonicalJson,
 }
@@ -244,6 +244,7 @@ impl RunState {
             }
             self.reclassify_task(scope, step, item);
         }
+        self.ask_reviews_again();
         self.count_suspended();
         self.forget_notices();
         for scope in 0..u32::try_from(self.scopes.len()).unwrap_or(u32::MAX) {
@@ -477,8 +478,12 @@ impl RunState {
     pub(super) fn apply_overlay(&mut self, frame: &Frame, scope: u32, at: u32, set: &OverlaySet) {
         self.overlays.insert(frame.seq, set.value.clone());
         if let Some(step) = self.step_mut(scope, at) {
+            let place = Reference {
+                frame: frame.seq,
+                path: "/value".to_owned(),
+            };
             let overlaid = OverlayValue {
-                seq: frame.seq,
+                place,
                 value: set.value.clone(),
             };
             step.overlay.insert(set.field.clone(), overlaid);
@@ -488,7 +493,11 @@ impl RunState {
 
     /// Params, values of the environment and overlays, by the frame that holds them.
     pub(super) fn supplied_value(&self, reference: &Reference) -> Option<serde_json::Value> {
-        if let Some(path) = reference.path.strip_prefix("/value") {
+        let overlay = ["/value", "/overlay"];
+        let overlay = overlay
+            .iter()
+            .find_map(|name| reference.path.strip_prefix(name));
+        if let Some(path) = overlay {
             return self.overlays.get(&reference.frame)?.pointer(path);
         }
         let origin = self
@@ -525,10 +534,7 @@ impl StoredOutput {
             None => (segments, ""),
         };
         match self.overlaid.get(&super::unescape(field)) {
-            Some(frame) => Some(Reference {
-                frame: *frame,
-                path: format!("/value{rest}"),
-            }),
+            Some(place) => Some(within(place, rest)),
             None => Some(within(&self.location, pointer)),
         }
     }
@@ -556,7 +562,7 @@ impl Step {
         )
     }
 
-    /// Begins again; tells what it was.
+    /// Begins again; gives what it was.
     fn begin_again(&mut self) -> Self {
         let tasks = self.tasks.iter().flat_map(|tasks| &tasks.list);
         let attempt = tasks.map(|task| task.attempt).max().unwrap_or_default();
@@ -580,7 +586,7 @@ impl Step {
         let mut overlaid = BTreeMap::new();
         for (field, over) in &self.overlay {
             members.insert(field.clone(), over.value.to_value());
-            overlaid.insert(field.clone(), over.seq);
+            overlaid.insert(field.clone(), over.place.clone());
         }
         if let Ok(json) = CanonicalJson::from_value(&serde_json::Value::Object(members)) {
             let place = held.location.clone();

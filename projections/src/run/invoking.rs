@@ -39,7 +39,7 @@ impl AgentTask {
     /// phases, once all that runs has ended.
     pub(super) fn may_note(&self) -> bool {
         match self.order.is_phased() {
-            true => self.commands == self.order.first() && self.has_invoked_all(),
+            true => self.commands == self.order.first() && self.may_end(),
             false => self.commands == 0,
         }
     }
@@ -47,7 +47,9 @@ impl AgentTask {
     /// Whether a command is the next one, and its phase has come.
     pub(super) fn may_command(&self, command: &StepCommand) -> bool {
         let phase = CommandPhase::of_kind(command.kind);
-        if self.order.get(self.commands) != Some((phase, command.index)) {
+        if self.order.get(self.commands) != Some((phase, command.index))
+            || !self.has_passed_review()
+        {
             return false;
         }
         match self.commands < self.order.first() {
@@ -55,8 +57,14 @@ impl AgentTask {
                 let begun = |invoked: &InvokedChildren| invoked.has_begun();
                 !self.invoked.as_deref().is_some_and(begun)
             }
-            false => self.has_invoked_all(),
+            false => self.may_end(),
         }
+    }
+
+    /// Whether nothing is ahead of the end of its step but what it tells other systems: people have
+    /// approved it where it asks for that, and whatever its commands run has ended.
+    pub(super) fn may_end(&self) -> bool {
+        self.has_passed_review() && self.has_invoked_all()
     }
 
     /// Whether a command is completed.
@@ -87,7 +95,7 @@ impl Step {
             return false;
         };
         let stands = |task: &AgentTask| {
-            let still = matches!(task.phase, TaskPhase::Settled | TaskPhase::Suspended);
+            let still = task.phase == TaskPhase::Settled || task.awaits_people();
             still || task.awaits_invoked()
         };
         self.status == StepStatus::Running

@@ -25,6 +25,8 @@ pub mod recorded_results;
 pub mod reply_cache;
 pub mod reserved;
 mod responder_tasks;
+pub mod review;
+pub mod reviewing;
 mod scope;
 mod spend;
 pub mod steer;
@@ -563,7 +565,7 @@ impl RunState {
 }
 
 /// One JSON pointer segment.
-fn escape(segment: &str) -> String {
+pub fn escape(segment: &str) -> String {
     segment.replace('~', "~0").replace('/', "~1")
 }
 

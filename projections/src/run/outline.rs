@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::plan::{
-    AgentFile, Plan, ServerPlan, StepPlan, Webhooks, WorkflowPlan, world::WorldPlan,
+    AgentFile, Plan, ReviewPolicy, ServerPlan, StepPlan, Webhooks, WorkflowPlan, world::WorldPlan,
 };
 use ktsu_ledger::{CanonicalJson, Frame};
 
@@ -32,6 +32,8 @@ pub struct AgentShape {
     pub max_turns: u32,
     /// The tool servers it uses.
     pub servers: Vec<ServerPlan>,
+    /// How people decide on an outcome that asks for a review, if one may.
+    pub review: Option<ReviewPolicy>,
 }
 
 /// One workflow of a definition.
@@ -156,6 +158,7 @@ impl AgentShape {
             declares_confidence: file.output.pointer(&place).is_some(),
             max_turns: file.max_turns,
             servers: file.servers.clone(),
+            review: file.commands.as_ref().and_then(|all| all.review.clone()),
         }
     }
 }

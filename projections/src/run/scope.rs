@@ -57,8 +57,8 @@ pub struct StoredOutput {
     pub json: CanonicalJson,
     /// The frame and member that hold it, without overlays; see [`StoredOutput::locate`].
     pub location: Reference,
-    /// The fields a person laid over it, and the frames that hold those.
-    pub overlaid: BTreeMap<String, u64>,
+    /// The fields a person laid over it, and where those are.
+    pub overlaid: BTreeMap<String, Reference>,
 }
 
 /// Where a step stands (decision E1).

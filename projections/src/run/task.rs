@@ -20,6 +20,7 @@ use super::invoked::InvokedChildren;
 use super::recorded_results::TaskResults;
 use super::reply_cache::{CachedReply, RequestKey};
 use super::reserved;
+use super::review::{Review, ReviewDue};
 
 /// How often a lost task is sent out again, those that a restart of the orchestrator cost not
 /// counted (decision W3).
@@ -64,6 +65,8 @@ pub struct AgentTask {
     pub notes: u32,
     /// How many commands of its outcome have their frames.
     pub commands: u32,
+    /// What people are asked about its outcome, if the outcome asks for that.
+    pub review: Option<Box<Review>>,
     /// What those commands run, if they run anything.
     pub invoked: Option<Box<InvokedChildren>>,
     /// What its model commanded by tools and was accepted.
@@ -217,6 +220,22 @@ impl AgentTask {
     /// Whether a runtime may report about it.
     pub fn is_live(&self) -> bool {
         matches!(self.phase, TaskPhase::Dispatched | TaskPhase::Drafted)
+    }
+
+    /// Whether it moves only after a person has decided: on a call, or on its outcome.
+    pub fn awaits_people(&self) -> bool {
+        self.phase == TaskPhase::Suspended || self.review_due() == Some(ReviewDue::Wait)
+    }
+
+    /// What is due for the review of its outcome, if that has one.
+    pub fn review_due(&self) -> Option<ReviewDue> {
+        Some(self.review.as_ref()?.due())
+    }
+
+    /// Whether its outcome counts, as far as people are asked.
+    pub(super) fn has_passed_review(&self) -> bool {
+        self.review_due()
+            .is_none_or(|due| due == ReviewDue::CarryOut)
     }
 
     /// Whether it waits for the answer to a call that this attempt made.

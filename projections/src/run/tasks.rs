@@ -159,6 +159,9 @@ impl Tasks {
                 self.outgoing.insert(index)
             }
             Some(TaskPhase::Finished { .. }) if self.awaits_invoked(index) => false,
+            Some(TaskPhase::Finished { .. }) if self.awaits_people(index) => {
+                self.suspended.insert(index)
+            }
             Some(
                 TaskPhase::Drafted
                 | TaskPhase::Abandoned
@@ -173,6 +176,11 @@ impl Tasks {
     fn awaits_invoked(&self, index: u32) -> bool {
         let task = self.list.get(index as usize);
         task.is_some_and(AgentTask::awaits_invoked)
+    }
+
+    fn awaits_people(&self, index: u32) -> bool {
+        let task = self.list.get(index as usize);
+        task.is_some_and(AgentTask::awaits_people)
     }
 
     fn leaves_doubts(&self, index: u32) -> bool {

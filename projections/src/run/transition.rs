@@ -113,6 +113,9 @@ impl RunState {
                 let (scope, step) = self.find(frame, event.step())?;
                 let (state, plan) = self.step_state(scope, step)?;
                 let stopped = self.stopped().is_some();
+                if !self.review_may(scope, step, event) {
+                    self.require(false, frame, event.step(), state.status.as_str())?;
+                }
                 let open = scope_of(self, scope).is_some_and(|scope| {
                     is_open(scope) || (stopped && !scope.status.is_terminal())
                 });
@@ -179,6 +182,13 @@ impl RunState {
                 let (state, _) = self.step_state(scope, step)?;
                 let allowed = self.may_overlay(state, set);
                 self.require(allowed, frame, &set.step, state.status.as_str())?;
+                Ok(TransitionTarget::Step { scope, step })
+            }
+            Event::Person(PersonEvent::ReviewDecided(decided)) => {
+                let (scope, step) = self.find(frame, &decided.step)?;
+                let (state, _) = self.step_state(scope, step)?;
+                let allowed = self.may_decide_review(scope, step, decided);
+                self.require(allowed, frame, &decided.step, state.status.as_str())?;
                 Ok(TransitionTarget::Step { scope, step })
             }
             Event::World(event) => self.check_world(frame, event),
@@ -331,6 +341,10 @@ impl RunState {
                 .position(id)
                 .and_then(|step| scope_of(self, at)?.steps.get(step as usize))
                 .is_some_and(|step| matches!(step.phase, Phase::Backoff { .. })),
+            (TimerKind::Review, Some(id)) => {
+                let step = scope.shape.position(id);
+                self.failing().is_none() && step.is_some_and(|step| self.awaits_review(at, step))
+            }
             (TimerKind::WorldBudget, None) => {
                 let open = self.failing().is_none() && self.status() == RunStatus::Running;
                 let uses_time = !self.waits_for_responder_timers();
@@ -343,7 +357,7 @@ impl RunState {
                 scope.parent.is_none() && is_open(scope) && self.failing().is_none() && due
             }
             (TimerKind::RunTimeout | TimerKind::WorldBudget | TimerKind::After, Some(_))
-            | (TimerKind::Retry, None) => false,
+            | (TimerKind::Retry | TimerKind::Review, None) => false,
         }
     }
 

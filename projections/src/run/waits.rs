@@ -58,6 +58,9 @@ impl RunState {
                     if let Some(calls) = &mut task.calls {
                         calls.postpone(by_ms);
                     }
+                    if let Some(review) = &mut task.review {
+                        review.postpone(by_ms);
+                    }
                 }
             }
         }
@@ -74,9 +77,8 @@ impl RunState {
     pub fn awaits_people(&self, step: &Step) -> bool {
         step.status == StepStatus::Running
             && step.tasks.as_ref().is_some_and(|tasks| {
-                let moves = |task: &AgentTask| {
-                    !matches!(task.phase, TaskPhase::Suspended | TaskPhase::Settled)
-                };
+                let moves =
+                    |task: &AgentTask| !(task.phase == TaskPhase::Settled || task.awaits_people());
                 !tasks.suspended.is_empty() && !tasks.list.iter().any(moves)
             })
     }
@@ -140,7 +142,9 @@ impl RunState {
             || step.awaits_invoked()
     }
 
-    fn suspended_tasks(&self) -> impl Iterator<Item = (u32, u32, Option<u32>, &AgentTask)> {
+    pub(super) fn suspended_tasks(
+        &self,
+    ) -> impl Iterator<Item = (u32, u32, Option<u32>, &AgentTask)> {
         let scopes = (0u32..).zip(&self.scopes);
         let steps = scopes.flat_map(|(scope, held)| {
             (0u32..)

@@ -105,7 +105,7 @@ impl RunState {
     pub fn unseen_overlay(&self) -> Option<&str> {
         let root = self.scope(0).filter(|_| self.has_unseen_triggers())?;
         let overlaid = (0u32..).zip(&root.steps).filter_map(|(at, step)| {
-            let last = step.overlay.values().map(|value| value.seq).max()?;
+            let last = step.overlay.values().map(|value| value.place.frame).max()?;
             Some((last, at))
         });
         let (_, at) = overlaid.max()?;

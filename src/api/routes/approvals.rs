@@ -9,6 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use ktsu_ledger::event::Decision;
 use ktsu_ledger::store::Cursor;
 use ktsu_projections::approvals::{ApprovalRecord, ApprovalStatus};
+use ktsu_projections::reviews::PersonRequest;
 use serde::Serialize;
 use serde_json::{Value, json as value};
 
@@ -113,9 +114,9 @@ fn page_response<T: Serialize>(
     response
 }
 
-/// Calls of tools that wait for people.
+/// Calls of tools, and outcomes of steps, that wait for people.
 #[utoipa::path(get, path = "/approvals", params(Query::<ApprovalListQuery>), responses(
-    (status = 200, body = Vec<ApprovalRecord>),
+    (status = 200, body = Vec<PersonRequest>),
 ))]
 pub(super) async fn list(
     State(orchestrator): State<Orchestrator>,

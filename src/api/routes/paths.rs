@@ -35,9 +35,13 @@ pub(super) fn join_scopes(mut request: Request) -> Request {
 fn joined(uri: &Uri) -> Option<Uri> {
     let segments: Vec<&str> = uri.path().strip_prefix("/runs/")?.split('/').collect();
     let (run, below) = match segments.as_slice() {
-        [run @ .., "steps", step, "approval", "decide"] => {
-            (run, Some(format!("steps/{step}/approval/decide")))
-        }
+        [
+            run @ ..,
+            "steps",
+            step,
+            what @ ("approval" | "review"),
+            "decide",
+        ] => (run, Some(format!("steps/{step}/{what}/decide"))),
         [run @ .., "steps", step, last] if is_route("/runs/{id}/steps/{step}/", last) => {
             (run, Some(format!("steps/{step}/{last}")))
         }

@@ -28,11 +28,12 @@ const READ: Policy = Policy::Roles(&[Viewer, Operator, Approver, Auditor, Admin]
 const RECORD: Policy = Policy::Roles(&[Operator, Auditor, Admin]);
 const OPERATE: Policy = Policy::Roles(&[Operator, Admin]);
 const APPROVE: Policy = Policy::Roles(&[Approver, Admin]);
+const REVIEW: Policy = Policy::Roles(&[Operator, Approver, Admin]);
 const HOLD: Policy = Policy::Roles(&[Auditor, Admin]);
 const ADMINISTER: Policy = Policy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 41] = [
+pub const TABLE: [(&str, &str, Policy); 43] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -64,6 +65,9 @@ pub const TABLE: [(&str, &str, Policy); 41] = [
     ("GET", "/reviews", READ),
     ("GET", "/runs/{id}/steps/{step}/approval", READ),
     ("POST", "/runs/{id}/steps/{step}/approval/decide", APPROVE),
+    ("GET", "/runs/{id}/steps/{step}/review", READ),
+    // The policy of the review says which of these roles count.
+    ("POST", "/runs/{id}/steps/{step}/review/decide", REVIEW),
     ("GET", "/subscriptions", ADMINISTER),
     ("POST", "/subscriptions", ADMINISTER),
     ("DELETE", "/subscriptions/{id}", ADMINISTER),

@@ -199,12 +199,13 @@ pub(super) fn refine(document: &mut Value) {
 }
 
 /// Types that clients read leniently, and of which the server sends nothing else.
-const CLOSED: [&str; 6] = [
+const CLOSED: [&str; 7] = [
     "ApprovalRecord",
     "ApprovalVote",
     "Change",
     "FieldViolation",
     "Review",
+    "ReviewRecord",
     "SteeringView",
 ];
 

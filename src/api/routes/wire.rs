@@ -21,10 +21,11 @@ use utoipa::ToSchema;
 use ktsu_history::steering::SteeringView;
 use ktsu_projections::approvals::ApprovalRecord;
 use ktsu_projections::envelope::{BranchView, ErrorView, ItemView, StepView, UsageView};
+use ktsu_projections::reviews::ReviewRecord;
 use ktsu_projections::value_diff::Change;
 use ktsu_server::FieldViolation;
 
-pub use approvals::{Decide, Decision, ToolMessage, ToolMessages};
+pub use approvals::{Decide, DecideReview, Decision, ReviewWord, ToolMessage, ToolMessages};
 pub use comparison::{DiffView, RecomputedWorld, Replay, Replayed};
 pub use home::{Authentication, Home, HomeRoute, HomeWorkflow};
 pub use interventions::{
@@ -337,4 +338,6 @@ pub struct Problem {
     pub hint: Option<String>,
     /// Of `approval_already_decided` and its like: the record, with who decided.
     pub approval: Option<Box<ApprovalRecord>>,
+    /// Of `review_already_decided` and its like: the record, with who decided.
+    pub review: Option<Box<ReviewRecord>>,
 }

@@ -1,10 +1,11 @@
 //! What a frame means for pending calls: where one becomes pending, and where some may no longer
 //! be.
 
-use ktsu_ledger::event::{AgentEvent, DoubtReason, StepEvent};
+use ktsu_ledger::event::{AgentEvent, DoubtReason, PersonEvent, RunEvent, StepEvent, TimerKind};
 use ktsu_ledger::{Event, Frame};
-use ktsu_projections::approvals::{ApprovalRecord, approval_id};
+use ktsu_projections::approvals::approval_id;
 use ktsu_projections::lineage::item_name;
+use ktsu_projections::reviews::{PersonRequest, review_id};
 
 /// See the module documentation.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,9 +53,19 @@ impl ApprovalEvent {
                 let place = TaskRef::of_frame(frame)?;
                 return Some(Self::Requested { id, place });
             }
+            Event::Step(StepEvent::ReviewRequested(_)) => {
+                let id = review_id(&frame.stream, frame.seq);
+                let place = TaskRef::of_frame(frame)?;
+                return Some(Self::Requested { id, place });
+            }
+            Event::Person(PersonEvent::ReviewDecided(decided)) => Settled::Call(decided.request),
+            Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review => {
+                Settled::Task(TaskRef::of_frame(frame)?)
+            }
             Event::Agent(AgentEvent::ApprovalDecided(decided)) => Settled::Call(decided.request),
             Event::Agent(AgentEvent::ApprovalExpired(expired)) => Settled::Call(expired.request),
-            Event::Agent(AgentEvent::Finished(_)) | Event::Step(StepEvent::Reset(_)) => {
+            Event::Agent(AgentEvent::Finished(_))
+            | Event::Step(StepEvent::Reset(_) | StepEvent::Failed(_)) => {
                 Settled::Task(TaskRef::of_frame(frame)?)
             }
             _ => return None,
@@ -74,11 +85,11 @@ impl TaskRef {
     }
 
     /// Where a record belongs.
-    pub(super) fn of(record: &ApprovalRecord) -> Self {
-        let scope = record.run_id.split_once('/');
-        let (step, item) = match record.step_id.split_once('.') {
+    pub(super) fn of(record: &PersonRequest) -> Self {
+        let scope = record.run_id().split_once('/');
+        let (step, item) = match record.step_id().split_once('.') {
             Some((step, item)) => (step, item.parse().ok()),
-            None => (record.step_id.as_str(), None),
+            None => (record.step_id(), None),
         };
         Self {
             scope: scope.map_or("", |(_, scope)| scope).to_owned(),
@@ -95,9 +106,9 @@ impl TaskRef {
 
 impl Settled {
     /// Whether it is about a record.
-    pub(super) fn holds(&self, record: &ApprovalRecord) -> bool {
+    pub(super) fn holds(&self, record: &PersonRequest) -> bool {
         match self {
-            Self::Call(request) => record.request == *request,
+            Self::Call(request) => record.request() == *request,
             Self::Task(place) => {
                 let there = TaskRef::of(record);
                 let of_item = place.item.is_none() || place.item == there.item;

@@ -1,43 +1,67 @@
 //! The text of the prompt, and parsing of typed answers.
 
 use ktsu_projections::approvals::{ApprovalKind, ApprovalRecord};
+use ktsu_projections::reviews::PersonRequest;
 use serde_json::{Value, json};
 
+use super::super::approvals::shown_lines;
 use super::text;
 
 /// Parses an answer; `None` if it is not one.
-pub(super) fn decision(line: &str, record: &ApprovalRecord) -> Option<Value> {
+pub(super) fn decision(line: &str, record: &PersonRequest) -> Option<Value> {
     let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
     let rest = rest.trim();
-    let mut body = match (word.to_ascii_lowercase().as_str(), record.kind) {
-        ("y" | "yes" | "approve", _) => json!({"decision": "approved"}),
-        ("n" | "no" | "reject", _) => json!({"decision": "rejected"}),
-        ("h" | "happened", ApprovalKind::InDoubt) => {
-            json!({"decision": "happened", "result": rest})
-        }
+    let may_have_happened = matches!(record,
+        PersonRequest::Approval(call) if call.kind == ApprovalKind::InDoubt);
+    let mut body = match word.to_ascii_lowercase().as_str() {
+        "y" | "yes" | "approve" => json!({"decision": "approved"}),
+        "n" | "no" | "reject" => json!({"decision": "rejected"}),
+        "h" | "happened" if may_have_happened => json!({"decision": "happened", "result": rest}),
         _ => return None,
     };
     if !rest.is_empty() && body["decision"] != "happened" {
         body["reason"] = Value::from(rest);
     }
-    body["approval_id"] = Value::from(record.approval_id.as_str());
-    body["digest"] = Value::from(record.digest.as_str());
+    match record {
+        PersonRequest::Review(review) => body["review_id"] = Value::from(review.review_id.as_str()),
+        PersonRequest::Approval(call) => {
+            body["approval_id"] = Value::from(call.approval_id.as_str());
+            body["digest"] = Value::from(call.digest.as_str());
+        }
+    }
     Some(body)
 }
 
 /// The question.
-pub(super) fn question(record: &ApprovalRecord) -> String {
-    let lines = ktsu_history::argument_lines(&record.arguments);
-    let arguments = match lines.as_slice() {
-        [one] => format!(" {}", text::line(one)),
-        many => many
-            .iter()
+pub(super) fn question(record: &PersonRequest) -> String {
+    let step = text::line(record.step_id());
+    let lines = shown_lines(record);
+    let indented = |lines: &[String]| -> String {
+        let lines = lines.iter();
+        lines
             .map(|one| format!("\n    {}", text::line(one)))
-            .collect(),
+            .collect()
     };
+    match record {
+        PersonRequest::Review(_) => {
+            format!(
+                "  {step} asks for a review of its output{}",
+                indented(&lines)
+            )
+        }
+        PersonRequest::Approval(call) => {
+            let shown = match lines.as_slice() {
+                [one] => format!(" {}", text::line(one)),
+                many => indented(many),
+            };
+            call_question(call, &step, &shown)
+        }
+    }
+}
+
+fn call_question(record: &ApprovalRecord, step: &str, shown: &str) -> String {
     let call = format!("{} of {}", record.tool_name, record.server);
-    let (step, call) = (text::line(&record.step_id), text::line(&call));
-    let call = format!("{call}{arguments}");
+    let call = format!("{}{shown}", text::line(&call));
     match record.kind {
         ApprovalKind::Approval => format!("  {step} asks for {call}"),
         ApprovalKind::InDoubt => format!("  {step} does not know whether this happened: {call}"),
@@ -45,11 +69,11 @@ pub(super) fn question(record: &ApprovalRecord) -> String {
 }
 
 /// The possible answers.
-pub(super) fn answers(kind: ApprovalKind) -> &'static str {
-    match kind {
-        ApprovalKind::Approval => "  approve? y, n, or n WHY: ",
-        ApprovalKind::InDoubt => {
+pub(super) fn answers(record: &PersonRequest) -> &'static str {
+    match record {
+        PersonRequest::Approval(call) if call.kind == ApprovalKind::InDoubt => {
             "  y sends it again, n ends the step, h RESULT says what it gave: "
         }
+        PersonRequest::Review(_) | PersonRequest::Approval(_) => "  approve? y, n, or n WHY: ",
     }
 }

@@ -1,5 +1,6 @@
 //! A person at the terminal, and an orchestrator that has records and accepts decisions.
 
+use ktsu_projections::reviews::PersonRequest;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
@@ -144,12 +145,12 @@ impl Desk {
 
     fn waiting(&self) -> Vec<u64> {
         let waiting = self.asking.waiting.iter();
-        waiting.map(|record| record.request).collect()
+        waiting.map(PersonRequest::request).collect()
     }
 
     fn elsewhere(&self) -> Vec<u64> {
         let elsewhere = self.asking.elsewhere.iter();
-        elsewhere.map(|record| record.request).collect()
+        elsewhere.map(PersonRequest::request).collect()
     }
 
     /// What was shown since this was last asked.

@@ -1,9 +1,9 @@
-use ktsu_projections::approvals::ApprovalRecord;
+use ktsu_projections::reviews::PersonRequest;
 use serde_json::json;
 
 use super::matches_id;
 
-fn record(run: &str) -> ApprovalRecord {
+fn record(run: &str) -> PersonRequest {
     let record = json!({"approval_id": "apr_6fb4215a6b899209", "kind": "approval", "run_id": run,
         "step_id": "s", "server": "d", "tool_name": "t", "tool_use_id": "", "arguments": {},
         "digest": "", "on_reject": "fail", "timeout_ms": 0, "quorum": 1, "not_by_proposer": false,

@@ -231,6 +231,15 @@ fn named(
             let step = step.replace('/', ".");
             (format!("{step}{field} by {}", set.by.id), None)
         }
+        Event::Person(PersonEvent::ReviewDecided(decided)) => {
+            let step = about(&decided.step, None).replace('/', ".");
+            let below = place.path.strip_prefix("/overlay").unwrap_or_default();
+            let field = dotted(below);
+            (
+                format!("{step}.{field} by {} in a review", decided.by.id),
+                None,
+            )
+        }
         _ => (dotted(&place.path), None),
     }
 }

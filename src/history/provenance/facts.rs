@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::event::{
-    AgentEvent, BranchCreated, ItemEvent, OverlaySet, PersonEvent, RunEvent, StepEvent,
+    AgentEvent, BranchCreated, ItemEvent, PersonEvent, ReviewDecided, RunEvent, StepEvent,
     WebhookEvent,
 };
-use ktsu_ledger::{Event, Frame};
+use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::step_name::path_in;
 
 /// A step or an item: scope, id, item.
@@ -43,7 +43,22 @@ pub(super) struct RunFacts {
     /// The end of each scope.
     pub(super) scopes: HashMap<String, u64>,
     /// Overlays, by scope and step.
-    overlays: HashMap<(String, String), Vec<(u64, OverlaySet)>>,
+    overlays: HashMap<(String, String), Vec<SetField>>,
+    /// Those of reviews, until their step completes.
+    reviewed: HashMap<(String, String), Vec<SetField>>,
+}
+
+/// A field that a person laid over an output.
+#[derive(Debug, Clone)]
+pub(super) struct SetField {
+    /// The frame with the person's word.
+    pub(super) seq: u64,
+    /// Where the value is in it.
+    pub(super) path: String,
+    /// The field.
+    pub(super) field: String,
+    /// Its value.
+    pub(super) value: CanonicalJson,
 }
 
 impl RunFacts {
@@ -61,7 +76,7 @@ impl RunFacts {
     }
 
     /// The overlays of a step, in the order in which they were set.
-    pub(super) fn overlays(&self, scope: &str, step: &str) -> &[(u64, OverlaySet)] {
+    pub(super) fn overlays(&self, scope: &str, step: &str) -> &[SetField] {
         let key = (scope.to_owned(), step.to_owned());
         self.overlays.get(&key).map_or(&[], Vec::as_slice)
     }
@@ -107,7 +122,15 @@ impl RunFacts {
             }
             Event::Step(event) => match event {
                 StepEvent::Started(_) => self.begin(frame, event.step(), None),
-                StepEvent::Completed(_) | StepEvent::Failed(_) | StepEvent::Skipped(_) => {
+                StepEvent::Completed(_) => {
+                    let key = (frame.scope.clone(), event.step().to_owned());
+                    let reviewed = self.reviewed.remove(&key).unwrap_or_default();
+                    self.overlays.entry(key).or_default().extend(reviewed);
+                    self.end(frame, event.step(), None);
+                }
+                StepEvent::Failed(_) | StepEvent::Skipped(_) => {
+                    let key = (frame.scope.clone(), event.step().to_owned());
+                    self.reviewed.remove(&key);
                     self.end(frame, event.step(), None);
                 }
                 StepEvent::Reset(_) => self.forget(&frame.scope, event.step()),
@@ -115,7 +138,10 @@ impl RunFacts {
                 | StepEvent::OutputChecked(_)
                 | StepEvent::Noted(_)
                 | StepEvent::Commanded(_)
-                | StepEvent::CommandCompleted(_) => {}
+                | StepEvent::CommandCompleted(_)
+                | StepEvent::CommandsDeferred(_)
+                | StepEvent::CommandsDiscarded(_)
+                | StepEvent::ReviewRequested(_) => {}
             },
             Event::Item(event) => match event {
                 ItemEvent::Started(_) => self.begin(frame, event.step(), Some(event.item())),
@@ -153,9 +179,14 @@ impl RunFacts {
             }
             Event::Person(PersonEvent::OverlaySet(set)) => {
                 let key = (frame.scope.clone(), set.step.clone());
-                let said = self.overlays.entry(key).or_default();
-                said.push((frame.seq, set.clone()));
+                self.overlays.entry(key).or_default().push(SetField {
+                    seq: frame.seq,
+                    path: "/value".to_owned(),
+                    field: set.field.clone(),
+                    value: set.value.clone(),
+                });
             }
+            Event::Person(PersonEvent::ReviewDecided(decided)) => self.review(frame, decided),
             Event::Run(RunEvent::Branched(branch)) => self.branch(branch),
             // It has not ended after all.
             Event::Run(RunEvent::Resumed(resumed)) if resumed.from.is_some() => {
@@ -188,6 +219,18 @@ impl RunFacts {
         }
     }
 
+    /// What a person replaces in a review counts once the step completes.
+    fn review(&mut self, frame: &Frame, decided: &ReviewDecided) {
+        let key = (frame.scope.clone(), decided.step.clone());
+        let set = decided.overlay.iter().map(|(field, value)| SetField {
+            seq: frame.seq,
+            path: format!("/overlay/{}", ktsu_projections::run::escape(field)),
+            field: field.clone(),
+            value: value.clone(),
+        });
+        self.reviewed.entry(key).or_default().extend(set);
+    }
+
     /// A step begins again: what it did, and the child it held, is of no consequence. What people
     /// laid over its output stays.
     fn forget(&mut self, scope: &str, step: &str) {
@@ -199,6 +242,8 @@ impl RunFacts {
         });
         self.scopes.retain(|scope, _| !inside(scope));
         self.overlays.retain(|(scope, _), _| !inside(scope));
+        self.reviewed
+            .retain(|(at, of), _| !(inside(at) || (at == scope && of == step)));
     }
 
     fn begin(&mut self, frame: &Frame, step: &str, item: Option<u32>) {

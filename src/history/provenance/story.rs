@@ -5,14 +5,14 @@ use std::collections::{BTreeMap, HashMap};
 
 use ktsu_ledger::Frame;
 use ktsu_ledger::event::plan::StepWork;
-use ktsu_ledger::event::{EnvValue, OverlaySet, SkipReason};
+use ktsu_ledger::event::{EnvValue, SkipReason};
 use ktsu_projections::envelope::{EnvelopeFold, skip_marker};
 use ktsu_projections::run::{Effective, ItemEnd, RunState, StepStatus};
 use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::defined::DefinitionHistory;
-use super::facts::{RunFacts, StepFacts};
+use super::facts::{RunFacts, SetField, StepFacts};
 use super::memo::TraceMemo;
 use super::names::ScopeNames;
 use super::track::{StepTrack, TrackedOverlay, marked};
@@ -226,10 +226,13 @@ impl<'f> TracedRun<'f> {
         let held = self.state().scope(scope);
         let id = held.and_then(|held| Some((held, &held.shape.step(position)?.id)));
         let said = id.map(|(held, id)| self.facts.overlays(&held.path, id));
-        let tracked = |(seq, set): &(u64, OverlaySet)| TrackedOverlay {
-            seq: *seq,
-            field: set.field.clone(),
-            value: Tracked::recorded(FramePointer::new(*seq, "/value"), from_json(&set.value)),
+        let tracked = |set: &SetField| {
+            let place = FramePointer::new(set.seq, set.path.as_str());
+            TrackedOverlay {
+                seq: set.seq,
+                field: set.field.clone(),
+                value: Tracked::recorded(place, from_json(&set.value)),
+            }
         };
         said.unwrap_or_default().iter().map(tracked).collect()
     }

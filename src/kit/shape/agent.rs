@@ -1,8 +1,10 @@
 //! The shape of `agents/NAME.agent.yaml`.
 
-use super::FieldType::{Each, Integer, List, Map, Note, Pattern, Schema, Text};
-use super::server::ACCESS;
-use super::{MapShape, NAME, PARAMS, VERSION, optional, required};
+use super::FieldType::{
+    Each, Either, Flag, Integer, Keywords, List, Map, Note, Pattern, Schema, Text,
+};
+use super::server::{ACCESS, MAX_APPROVERS};
+use super::{DURATION, MapShape, NAME, PARAMS, VERSION, optional, required};
 
 /// The whole file.
 pub const AGENT: MapShape = MapShape::new(
@@ -28,8 +30,28 @@ pub(crate) const COMMANDS: MapShape = MapShape::new(
             .doc("Topics that it may publish: claim.verified, claim.* or *"),
         optional("invoke", List(&Pattern("\\S")))
             .doc("What it may run of that which a step offers in may_invoke: verify, verify* or *"),
+        optional("review", Either(&[Flag, Map(&REVIEW)]))
+            .doc("It may ask for a person's review of its output, before that counts"),
     ],
 );
+
+/// Who reviews an output, and until when.
+pub(crate) const REVIEW: MapShape = MapShape::new(
+    "review",
+    &[
+        optional("not_by_proposer", Flag).doc("Whoever started the run may not approve"),
+        optional("quorum", Integer(1, MAX_APPROVERS))
+            .doc("How many different people have to approve; 1 by default"),
+        optional("roles", List(&Keywords(&REVIEWERS)))
+            .doc("Roles of which a person needs one to decide; approver and admin by default"),
+        optional("timeout", DURATION).doc("How long a decision may take; 168h, a week, by default"),
+        optional("timeout_behavior", Keywords(&["fail", "reject"]))
+            .doc("What the end of that time does; fail by default"),
+    ],
+);
+
+/// The roles that decide.
+pub(crate) const REVIEWERS: [&str; 3] = ["operator", "approver", "admin"];
 
 pub(crate) const OUTPUT: MapShape = MapShape::new(
     "the agent's output",

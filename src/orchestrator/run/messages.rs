@@ -15,7 +15,8 @@ use ktsu_workflow::admit::approval::ApprovalDecisionError;
 use ktsu_workflow::admit::intervention::InterventionError;
 use ktsu_workflow::admit::post::{self, PostAdmission, PostCommand};
 use ktsu_workflow::admit::report::{self, ReportAdmission};
-use ktsu_workflow::admit::{approval, budget, intervention, steer};
+use ktsu_workflow::admit::review::ReviewDecisionError;
+use ktsu_workflow::admit::{approval, budget, intervention, review, steer};
 use ktsu_workflow::timers;
 use ktsu_workflow::turn::{self, InvariantViolation};
 
@@ -138,6 +139,23 @@ impl RunTask {
                     Err(refused) => {
                         // Expiry is recorded before the caller learns of it.
                         if matches!(refused, ApprovalDecisionError::Expired { .. }) {
+                            self.fire_due_timers()?;
+                        }
+                        return Ok(Err(refused.into()));
+                    }
+                }
+            }
+            HumanCommand::Review(said) => {
+                let (definition, state) = (&self.definition, &self.state);
+                let now = state.effective_time(now);
+                let decided = blocking::block_if(definition.checks_may_grow(), || {
+                    review::decide(definition, state, said, now)
+                });
+                match decided {
+                    Ok(input) => Ok(one(input)),
+                    Err(refused) => {
+                        // That the time is over is recorded before the caller learns of it.
+                        if matches!(refused, ReviewDecisionError::Expired { .. }) {
                             self.fire_due_timers()?;
                         }
                         return Ok(Err(refused.into()));

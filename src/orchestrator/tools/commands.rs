@@ -53,6 +53,20 @@ pub(super) fn tools() -> Value {
             "required": ["step", "inputs"],
             "additionalProperties": false,
         },
+    }, {
+        "name": "review",
+        "description": "Has a person decide whether your answer counts, before anything else \
+            happens. Give your answer as well; you do not see the decision.",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "reason": {"type": "string", "description": "Why a person should look"},
+                "payload": {"description": "What they should see besides your answer: any JSON \
+                    value"},
+            },
+            "required": ["reason"],
+            "additionalProperties": false,
+        },
     }])
 }
 
@@ -64,6 +78,8 @@ pub(super) struct CommandJudge<'a> {
     pub(super) plan: &'a AgentPlan,
     /// Of the run.
     pub(super) rules: DecisionRules,
+    /// Whether the task is an item of a fan-out.
+    pub(super) is_item: bool,
 }
 
 impl CommandJudge<'_> {
@@ -80,6 +96,9 @@ impl CommandJudge<'_> {
             let tool = sending.map_or("", |sending| sending.tool.as_str());
             self.noted(tool, &call.arguments.to_value())
         };
+        if accepted.blocks(calls, call, |one| judged(one).is_ok()) {
+            return Err("you have asked for a review already, and may ask for one".to_owned());
+        }
         let before = accepted.before(calls, call, |one| judged(one).is_ok());
         if before.is_some_and(|before| before >= MAX_OUTCOME_COMMANDS) {
             return Err(format!(
@@ -141,9 +160,17 @@ impl CommandJudge<'_> {
                     })
                     .map_err(|(_, words)| words)
             }
-            OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. } => {
-                Err(format!("{} is not offered", command.name()))
+            OutcomeCommand::Review { .. } => {
+                let declared = agent.and_then(|agent| agent.file.commands.as_ref());
+                match declared.is_some_and(|all| all.review.is_some()) {
+                    true if self.is_item => {
+                        Err("an item of a fan-out cannot ask for a review".to_owned())
+                    }
+                    true => Ok(()),
+                    false => Err("review is not offered".to_owned()),
+                }
             }
+            OutcomeCommand::Suspend { .. } => Err(format!("{} is not offered", command.name())),
         }
     }
 }
@@ -185,6 +212,7 @@ mod tests {
             definition: &definition,
             plan,
             rules: DecisionRules::NEWEST,
+            is_item: false,
         };
         let noted = |tool: &str, arguments: Value| judge.noted(tool, &arguments);
         let accepted = Ok(json!({"accepted": true}));

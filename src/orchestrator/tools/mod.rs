@@ -287,6 +287,7 @@ pub(super) fn find(
                 definition,
                 plan,
                 rules: DecisionRules::of(state),
+                is_item: task.item.is_some(),
             };
             CallInput::Known(judge.noted_call(&held.commanded, calls, wanted))
         }

@@ -112,9 +112,6 @@ pub fn overlay(
     let held = state.scope(scope).ok_or_else(no_step)?;
     let at = held.shape.position(&said.step).ok_or_else(no_step)?;
     let step = held.steps.get(at as usize).ok_or_else(no_step)?;
-    if is_reserved(&said.field) {
-        return Err(InterventionError::Reserved(said.field));
-    }
     let output = step.effective.as_ref().or(step.output.as_ref());
     let (StepStatus::Complete, Some(output), Some(ended)) = (step.status, output, step.ended)
     else {
@@ -128,16 +125,8 @@ pub fn overlay(
     };
     let workflow = definition.workflow(&held.shape.key).ok_or_else(no_step)?;
     let mut whole = Value::Object(members);
-    fields::check_output_field(definition, workflow, at, &whole, &said.field)
-        .map_err(InterventionError::NoField)?;
-    whole[said.field.as_str()] = said.value.clone();
-    let found = output_violations(definition, workflow, at, &whole, rules);
-    if !found.is_empty() {
-        return Err(InterventionError::Refused {
-            step: said.step,
-            violations: violations(found),
-        });
-    }
+    let values = [(&said.field, &said.value)];
+    check_replaced(definition, (workflow, at), &mut whole, values, rules)?;
     Ok(Draft {
         scope: said.scope,
         actor: Actor::Principal(said.by.id.clone()),
@@ -150,6 +139,37 @@ pub fn overlay(
             value: CanonicalJson::from_value(&said.value)
                 .map_err(|_| InterventionError::TooDeep)?,
         })),
+    })
+}
+
+/// Puts values over fields of an output, each of which must be one that it can have, and none of which
+/// is reserved; the whole then passes the air-lock of its step (decision F2).
+///
+/// # Errors
+/// [`InterventionError`].
+pub(super) fn check_replaced<'v>(
+    definition: &Definition,
+    (workflow, at): (&CompiledWorkflow, u32),
+    output: &mut Value,
+    values: impl IntoIterator<Item = (&'v String, &'v Value)>,
+    rules: DecisionRules,
+) -> Result<(), InterventionError> {
+    for (field, value) in values {
+        if is_reserved(field) {
+            return Err(InterventionError::Reserved(field.clone()));
+        }
+        fields::check_output_field(definition, workflow, at, output, field)
+            .map_err(InterventionError::NoField)?;
+        output[field.as_str()] = value.clone();
+    }
+    let found = output_violations(definition, workflow, at, output, rules);
+    if found.is_empty() {
+        return Ok(());
+    }
+    let plan = workflow.plan.steps.get(at as usize);
+    Err(InterventionError::Refused {
+        step: plan.map(|plan| plan.id.clone()).unwrap_or_default(),
+        violations: violations(found),
     })
 }
 

@@ -8,6 +8,7 @@ pub mod fork_place;
 pub mod intervention;
 pub mod post;
 pub mod report;
+pub mod review;
 pub mod steer;
 pub mod tools;
 

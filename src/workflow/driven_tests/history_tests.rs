@@ -134,6 +134,16 @@ impl Driven {
                     said.unwrap();
                 }
                 Event::Agent(AgentEvent::ApprovalExpired(_)) => self.waits_too_long(),
+                Event::Person(PersonEvent::ReviewDecided(decided)) => {
+                    let name = join(&frame.scope, &decided.step);
+                    let overlay = decided.overlay.iter();
+                    let overlay = overlay.map(|(name, value)| (name.clone(), value.to_value()));
+                    let said = (decided.decision, Value::Object(overlay.collect()));
+                    self.reviews(&name, &decided.by.id, said).unwrap();
+                }
+                Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review => {
+                    self.waits_too_long_for_review();
+                }
                 Event::Agent(event) => {
                     let said = event.report().cloned();
                     let same = |other: &&Frame| match &other.event {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::history_tests::refolded;
 use ktsu_ledger::event::{
-    BranchCreated, Decision, Effects, LlmResponse, Principal, Reference, Report, RunEvent,
+    BranchCreated, Decision, Effects, LlmResponse, Principal, Reference, Report, ReviewDecision,
+    RunEvent,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Timestamp};
 use ktsu_projections::run::calls::{CallState, SentCall};
@@ -13,6 +14,7 @@ use serde_json::{Value, json};
 use super::{Driven, Say, place};
 use crate::admit;
 use crate::admit::approval::{ApprovalCommand, ApprovalDecisionError, decide};
+use crate::admit::review::{ReviewCommand, ReviewDecisionError};
 use crate::next::Memo;
 use crate::timers;
 
@@ -171,6 +173,40 @@ impl Driven {
         let draft = decide(&self.state, said, now)?;
         self.input(draft);
         Ok(())
+    }
+
+    /// What a person decides about the outcome of a step, and what they replace of it.
+    pub(crate) fn reviews(
+        &mut self,
+        name: &str,
+        by: &str,
+        (decision, overlay): (ReviewDecision, Value),
+    ) -> Result<(), ReviewDecisionError> {
+        let (scope, step, _) = place(name);
+        let now = Timestamp::from_micros(self.now);
+        let overlay = overlay.as_object().cloned().unwrap_or_default();
+        let said = ReviewCommand {
+            scope,
+            step,
+            review_id: None,
+            decision,
+            overlay: overlay.into_iter().collect(),
+            by: Principal {
+                auth: "token".to_owned(),
+                id: by.to_owned(),
+            },
+            reason: Some("as the contract says".to_owned()),
+        };
+        let draft = admit::review::decide(&self.definition, &self.state, said, now)?;
+        self.input(draft);
+        Ok(())
+    }
+
+    /// There is no decision until the time for it is over.
+    pub(crate) fn waits_too_long_for_review(&mut self) {
+        let until = timers::next(&self.state).expect("something waits").until;
+        self.now = self.now.max(until.as_micros());
+        self.input(timers::due(&self.state, until).expect("it is over"));
     }
 
     /// Nobody decides until the next wait is over.

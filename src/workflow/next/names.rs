@@ -300,7 +300,10 @@ impl<'a> ScopedNames<'a> {
             scope.steps.get(step as usize)
         });
         let held = step.and_then(|step| step.effective.as_ref());
-        held.map_or_else(Vec::new, |held| held.overlaid.values().copied().collect())
+        held.map_or_else(Vec::new, |held| {
+            let places = held.overlaid.values();
+            places.map(|place| place.frame).collect()
+        })
     }
 
     fn frame(&self, root: &Root) -> Option<u64> {

@@ -2,6 +2,7 @@
 //! of its step or item (seed 000, invariants 9, 21 and 26; decisions R1, R4, R5, W5).
 
 mod invoked;
+mod review;
 
 use ktsu_ledger::event::plan::AgentPlan;
 use ktsu_ledger::event::{
@@ -11,6 +12,7 @@ use ktsu_ledger::event::{
 use ktsu_ledger::{CanonicalJson, Event};
 use ktsu_projections::run::invoked::InvokeDue;
 use ktsu_projections::run::reserved::is_reserved;
+use ktsu_projections::run::review::ReviewDue;
 use ktsu_projections::run::{AgentTask, Step as StepState, TaskPhase, Tasks};
 use serde_json::{Value, json};
 
@@ -49,14 +51,25 @@ impl StepDecision<'_> {
             return None;
         };
         if task
-            .invoke_due()
-            .is_some_and(|due| due != InvokeDue::Request)
+            .review_due()
+            .is_some_and(|due| due != ReviewDue::CarryOut)
         {
-            let Some(mut cause) = self.advance_invoked(plan, item, task) else {
+            self.advance_review(task, *seq);
+            return Some(());
+        }
+        let runs = task
+            .invoke_due()
+            .is_some_and(|due| due != InvokeDue::Request);
+        if runs || task.review.is_some() {
+            let extras = outcome::recorded_extras(&outcome.to_value(), self.rules());
+            let carried = match runs {
+                true => self.advance_invoked(plan, item, task),
+                false => self.carry_out_reviewed(task, *seq, &extras),
+            };
+            let Some(mut cause) = carried else {
                 return Some(());
             };
             if task.order.is_phased() {
-                let extras = outcome::recorded_extras(&outcome.to_value(), self.rules());
                 cause = self.tell(item, task, *seq, &extras, cause);
             }
             let stripped = reserved_names(outcome);
@@ -76,12 +89,14 @@ impl StepDecision<'_> {
             judged.map_or((None, Vec::new()), |judged| (judged.end, judged.stripped));
         // A fatal field counts whatever else is wrong; a skip hides neither errors nor commands.
         let mut extras = OutcomeExtras::default();
-        let verdict = match (end, self.accept(plan, &outcome)) {
+        let verdict = match (end, self.accept(plan, item, &outcome)) {
             (Some(ReservedEnd::Fail { code, message }), _) => TaskVerdict::Fail {
                 failed: WorkOutcome::failed(code, message),
                 raw: Some("/outcome/output"),
             },
             (_, Err(refused)) => refused.into(),
+            // What is skipped is not reviewed.
+            (Some(ReservedEnd::Skip(words)), Ok(also)) if also.blocks() => TaskVerdict::Skip(words),
             (Some(ReservedEnd::Skip(_)), Ok(also)) if !also.commands.is_empty() => {
                 let words = "an outcome that is to be skipped has commands".to_owned();
                 outcome::refused(&outcome, "outcome_invalid", words).into()
@@ -98,6 +113,11 @@ impl StepDecision<'_> {
         let counts = !matches!(verdict, TaskVerdict::Fail { .. });
         if counts {
             cause = self.request(item, task, *seq, &extras, cause);
+        }
+        let asks = matches!(verdict, TaskVerdict::Output { .. }) && extras.blocks();
+        if asks && !self.is_recompute() {
+            self.ask_for_review(task, cause);
+            return Some(());
         }
         // What its commands run has to end before it does.
         let runs = !self.is_recompute()
@@ -117,7 +137,12 @@ impl StepDecision<'_> {
     }
 
     /// What an outcome asks for besides its output; or why it has no output to check.
-    fn accept(&self, plan: &AgentPlan, outcome: &Value) -> Result<OutcomeExtras, OutcomeRefusal> {
+    fn accept(
+        &self,
+        plan: &AgentPlan,
+        item: Option<u32>,
+        outcome: &Value,
+    ) -> Result<OutcomeExtras, OutcomeRefusal> {
         if !self.rules().carries_out_commands() {
             let refused = outcome::refusal(outcome, Value::is_object);
             return refused.map_or_else(|| Ok(OutcomeExtras::default()), Err);
@@ -130,9 +155,14 @@ impl StepDecision<'_> {
             outcome,
             self.rules(),
             agent.and_then(|agent| agent.emits.as_ref()),
-            |command| match self.rules().runs_workflows_of_commands() {
-                true => self.judge_invoke(plan, outcome, command),
-                false => Err(outcome::not_supported(outcome)),
+            |command| match command {
+                OutcomeCommand::Review { .. } if self.rules().asks_for_reviews() => {
+                    self.judge_review(plan, item, outcome)
+                }
+                command if command.invokes() && self.rules().runs_workflows_of_commands() => {
+                    self.judge_invoke(plan, outcome, command)
+                }
+                _ => Err(outcome::not_supported(outcome)),
             },
         )?;
         match outcome::output_refusal(outcome, Value::is_object) {
@@ -154,7 +184,11 @@ impl StepDecision<'_> {
         if !order.is_phased() {
             cause = self.note(item, task, finished, extras, cause);
         }
-        let places: Vec<u32> = order.places(task.commands, order.first()).collect();
+        let first = match self.is_recompute() {
+            true => order.first(),
+            false => order.before_review(),
+        };
+        let places: Vec<u32> = order.places(task.commands, first).collect();
         self.command(item, task, finished, (extras, &places), cause)
     }
 
@@ -218,9 +252,8 @@ impl StepDecision<'_> {
                 Some(OutcomeCommand::Fanout { step, .. }) => {
                     (CommandKind::Fanout, None, Some(step))
                 }
-                Some(OutcomeCommand::Review { .. } | OutcomeCommand::Suspend { .. }) | None => {
-                    continue;
-                }
+                Some(OutcomeCommand::Review { .. }) => (CommandKind::Review, None, None),
+                Some(OutcomeCommand::Suspend { .. }) | None => continue,
             };
             let event = StepEvent::Commanded(StepCommand {
                 attempt: task.attempt,
@@ -228,9 +261,11 @@ impl StepDecision<'_> {
                 index: *index,
                 item,
                 step: self.step.id.clone(),
-                suppressed: match kind.invokes() {
-                    true => self.is_recompute(),
-                    false => !sends,
+                suppressed: match kind {
+                    CommandKind::Emit => !sends,
+                    CommandKind::Fanout | CommandKind::Invoke | CommandKind::Review => {
+                        self.is_recompute()
+                    }
                 },
                 target: target.cloned(),
                 topic: topic.cloned(),

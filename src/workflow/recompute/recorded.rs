@@ -253,9 +253,19 @@ impl RecordedRunFold<'_> {
                 self.end(scope, step, None, output.map(TaskEnd::Output));
             }
             StepEvent::Failed(failed) => {
-                let raw = failed.raw.as_ref().map(CanonicalJson::to_value);
-                let raw = raw.or_else(|| self.value(failed.raw_from.as_ref()?));
-                let end = self.failed(scope, step, None, &failed.code, &failed.message, raw);
+                let end = match is_refused_by_review(&failed.code) {
+                    // The agent gave it; a recompute asks no one.
+                    true => failed
+                        .raw_from
+                        .as_ref()
+                        .and_then(|place| self.output(place))
+                        .map(TaskEnd::Output),
+                    false => {
+                        let raw = failed.raw.as_ref().map(CanonicalJson::to_value);
+                        let raw = raw.or_else(|| self.value(failed.raw_from.as_ref()?));
+                        self.failed(scope, step, None, &failed.code, &failed.message, raw)
+                    }
+                };
                 self.end(scope, step, None, end);
             }
             StepEvent::Skipped(skipped) if skipped.reason == SkipReason::AgentSkipped => {
@@ -268,7 +278,10 @@ impl RecordedRunFold<'_> {
             | StepEvent::ReservedEvaluated(_)
             | StepEvent::Noted(_)
             | StepEvent::Commanded(_)
-            | StepEvent::CommandCompleted(_) => {}
+            | StepEvent::CommandCompleted(_)
+            | StepEvent::CommandsDeferred(_)
+            | StepEvent::CommandsDiscarded(_)
+            | StepEvent::ReviewRequested(_) => {}
         }
     }
 
@@ -395,4 +408,9 @@ impl RecordedRunFold<'_> {
         };
         data.pointer(&place.path).cloned()
     }
+}
+
+/// Whether a step failed because its outcome was not approved.
+fn is_refused_by_review(code: &str) -> bool {
+    matches!(code, "review_rejected" | "review_timed_out")
 }

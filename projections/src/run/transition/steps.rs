@@ -55,6 +55,10 @@ pub(super) fn step_may(step: &Step, work: &StepWork, event: &StepEvent, failing:
             let task = task_of(step, done.item);
             running && !failing && task.is_some_and(|task| task.may_complete(done))
         }
+        // `check_transition` has checked these.
+        StepEvent::CommandsDeferred(_)
+        | StepEvent::CommandsDiscarded(_)
+        | StepEvent::ReviewRequested(_) => running && !failing,
         StepEvent::OutputChecked(checked) => {
             running && checked.attempt == step.attempt && may_have_output(step, work)
         }
@@ -116,7 +120,7 @@ fn may_have_output(step: &Step, work: &StepWork) -> bool {
             match tasks.get(None) {
                 Some(task) => {
                     let finished = matches!(task.phase, TaskPhase::Finished { .. });
-                    finished && task.checked != Some(false) && task.has_invoked_all()
+                    finished && task.checked != Some(false) && task.may_end()
                 }
                 None => tasks.next_action(plan) == Some(TaskAction::End),
             }

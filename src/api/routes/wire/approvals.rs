@@ -1,5 +1,7 @@
 //! The schemas of approvals and decisions.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
@@ -52,6 +54,38 @@ pub struct Decide {
     /// For a call that happened: its result, for the model.
     #[schema(min_length = 1)]
     pub result: Option<String>,
+}
+
+/// A decision on an outcome. `overlay` goes with an approval, and with nothing else.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DecideReview {
+    /// `approved` (or `approve`), `rejected` (or `reject`).
+    #[schema(value_type = ReviewWord)]
+    pub decision: String,
+    /// Why.
+    #[schema(min_length = 1, max_length = 4096)]
+    pub reason: Option<String>,
+    /// The fields of the output that are replaced, each with its value.
+    #[schema(value_type = Option<Object>)]
+    pub overlay: Option<BTreeMap<String, Value>>,
+    /// Which review is meant; the one that is pending if absent.
+    #[schema(min_length = 1)]
+    pub review_id: Option<String>,
+}
+
+/// A decision on an outcome.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReviewWord {
+    /// It counts.
+    Approve,
+    /// The same.
+    Approved,
+    /// It does not.
+    Reject,
+    /// The same.
+    Rejected,
 }
 
 /// A decision.

@@ -1,0 +1,366 @@
+//! Reviews of outcomes as people see them: what is asked, by when, and what was decided (seed 004;
+//! decision P3).
+//!
+//! A record begins with `review.requested`. It contains what people saw (the provisional output, the
+//! reason and the payload of the command, and which other commands wait for it) and each decision.
+
+use std::collections::{BTreeMap, HashMap};
+
+use ktsu_ledger::event::{
+    AgentEvent, PersonEvent, ReviewDecided, ReviewDecision, ReviewRequested, RunEvent, StepEvent,
+    TimerKind,
+};
+use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, StreamId, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+use crate::approvals::{ApprovalRecord, ApprovalStatus, ApprovalVote, is_independent};
+use crate::run::task::output_without_reserved_fields;
+use crate::step_name::scoped_run;
+
+/// What people are asked: about a call of a tool, or about the outcome of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum PersonRequest {
+    /// An outcome.
+    Review(Box<ReviewRecord>),
+    /// A call.
+    Approval(Box<ApprovalRecord>),
+}
+
+impl PersonRequest {
+    /// `rev_…` or `apr_…`.
+    pub fn id(&self) -> &str {
+        match self {
+            Self::Review(review) => &review.review_id,
+            Self::Approval(approval) => &approval.approval_id,
+        }
+    }
+
+    /// The run, with the path of an inline child behind it.
+    pub fn run_id(&self) -> &str {
+        match self {
+            Self::Review(review) => &review.run_id,
+            Self::Approval(approval) => &approval.run_id,
+        }
+    }
+
+    /// The step; for an item `STEP.INDEX`.
+    pub fn step_id(&self) -> &str {
+        match self {
+            Self::Review(review) => &review.step_id,
+            Self::Approval(approval) => &approval.step_id,
+        }
+    }
+
+    /// How far it is.
+    pub fn status(&self) -> ApprovalStatus {
+        match self {
+            Self::Review(review) => review.status,
+            Self::Approval(approval) => approval.status,
+        }
+    }
+
+    /// When it was asked.
+    pub fn created_at(&self) -> Timestamp {
+        match self {
+            Self::Review(review) => review.created_at,
+            Self::Approval(approval) => approval.created_at,
+        }
+    }
+
+    /// Their decisions, in order.
+    pub fn votes(&self) -> &[ApprovalVote] {
+        match self {
+            Self::Review(review) => &review.votes,
+            Self::Approval(approval) => &approval.votes,
+        }
+    }
+
+    /// How many people have to approve.
+    pub fn quorum(&self) -> u32 {
+        match self {
+            Self::Review(review) => review.quorum,
+            Self::Approval(approval) => approval.quorum,
+        }
+    }
+
+    /// Until when a decision is waited for.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        match self {
+            Self::Review(review) => Some(review.expires_at),
+            Self::Approval(approval) => approval.expires_at,
+        }
+    }
+
+    /// What it is about, for people: the tool, or the step.
+    pub fn about(&self) -> &str {
+        match self {
+            Self::Review(review) => &review.step_id,
+            Self::Approval(approval) => &approval.tool_name,
+        }
+    }
+
+    /// The route of the engine by which it is decided.
+    pub fn decide_path(&self) -> String {
+        let what = match self {
+            Self::Review(_) => "review",
+            Self::Approval(_) => "approval",
+        };
+        let run = self.run_id().replace('/', "%2F");
+        format!("/runs/{run}/steps/{}/{what}/decide", self.step_id())
+    }
+
+    /// The frame that asks.
+    pub fn request(&self) -> u64 {
+        match self {
+            Self::Review(review) => review.request,
+            Self::Approval(approval) => approval.request,
+        }
+    }
+}
+
+/// A question to people about the outcome of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ReviewRecord {
+    /// `rev_…`.
+    pub review_id: String,
+    /// `review`.
+    pub kind: String,
+    /// `run_…` or `branch_…`; with the path of an inline child behind it.
+    pub run_id: String,
+    /// The step.
+    pub step_id: String,
+    /// Why its agent asks.
+    pub reason: String,
+    /// What its agent shows besides its output.
+    #[serde(default, skip_serializing_if = "Value::is_null")]
+    pub payload: Value,
+    /// The provisional output: no step sees it before it is approved.
+    #[schema(value_type = Object)]
+    pub output: Value,
+    /// The types of the commands that are carried out once it is approved.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deferred: Vec<String>,
+    /// How long a decision may take, in milliseconds.
+    pub timeout_ms: u64,
+    /// `fail` or `reject`.
+    pub timeout_behavior: String,
+    /// How many people have to approve.
+    pub quorum: u32,
+    /// Whether the proposer may not approve.
+    pub not_by_proposer: bool,
+    /// The roles of which a person who decides needs one.
+    pub roles: Vec<String>,
+    /// `pending`, `approved`, `rejected`, `timeout` or `void`.
+    #[schema(value_type = String)]
+    pub status: ApprovalStatus,
+    /// When it was asked.
+    #[schema(value_type = String)]
+    pub created_at: Timestamp,
+    /// Until when a decision is waited for.
+    #[schema(value_type = String)]
+    pub expires_at: Timestamp,
+    /// When it was decided, or ended without a decision.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub decided_at: Option<Timestamp>,
+    /// Who started the run.
+    pub proposer: String,
+    /// Their decisions, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub votes: Vec<ApprovalVote>,
+    /// The fields of the output that they replaced.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(value_type = Object)]
+    pub overlay: BTreeMap<String, Value>,
+    /// The frame that asks.
+    pub request: u64,
+}
+
+/// The roles that decide on reviews where the policy names none.
+pub const DEFAULT_ROLES: [&str; 2] = ["approver", "admin"];
+
+/// The name of a review: of the stream and the frame that asks.
+pub fn review_id(stream: &StreamId, request: u64) -> String {
+    let hash = Hash::of(format!("{stream}#{request}").as_bytes()).to_string();
+    let short: String = hash.chars().take(16).collect();
+    format!("rev_{short}")
+}
+
+/// The reviews of a run.
+#[derive(Debug, Default)]
+pub struct ReviewHistory {
+    records: Vec<ReviewRecord>,
+    proposer: String,
+    /// The last outcome of each step, by scope and id.
+    outcomes: HashMap<(String, String), CanonicalJson>,
+    /// The commands that ask for reviews, by the frame that records them: their place in the outcome.
+    commands: HashMap<u64, u32>,
+}
+
+impl ReviewHistory {
+    /// The reviews of these frames, in the order they were asked for.
+    pub fn fold<'f>(frames: impl IntoIterator<Item = &'f Frame>) -> Vec<ReviewRecord> {
+        let mut history = Self::default();
+        for frame in frames {
+            history.apply(frame);
+        }
+        history.records
+    }
+
+    fn apply(&mut self, frame: &Frame) {
+        if let Some(created) = frame.event.created() {
+            self.proposer.clone_from(&created.principal.id);
+        }
+        match &frame.event {
+            Event::Agent(AgentEvent::Finished(end)) if end.item.is_none() => {
+                let key = (frame.scope.clone(), end.step.clone());
+                self.outcomes.insert(key, end.outcome.clone());
+            }
+            Event::Step(StepEvent::Commanded(command)) => {
+                self.commands.insert(frame.seq, command.index);
+            }
+            Event::Step(StepEvent::ReviewRequested(asked)) => self.ask(frame, asked),
+            Event::Step(
+                StepEvent::Completed(_)
+                | StepEvent::Failed(_)
+                | StepEvent::Skipped(_)
+                | StepEvent::Reset(_),
+            ) => {
+                let step = frame.event.task().map(|(step, _)| step.to_owned());
+                self.close(frame, step.as_deref(), ApprovalStatus::Void);
+            }
+            Event::Person(PersonEvent::ReviewDecided(decided)) => self.vote(frame, decided),
+            Event::Run(RunEvent::TimerFired(fired)) if fired.timer == TimerKind::Review => {
+                self.close(frame, fired.step.as_deref(), ApprovalStatus::Timeout);
+            }
+            Event::Run(RunEvent::Branched(branch)) => {
+                self.proposer.clone_from(&branch.by.id);
+                self.close(frame, None, ApprovalStatus::Void);
+            }
+            Event::Run(RunEvent::ClockJumped(jumped)) => self.postpone(jumped.forward_ms),
+            Event::Run(RunEvent::Resumed(resumed)) => self.postpone(resumed.paused_ms),
+            Event::Run(_)
+            | Event::Recompute(_)
+            | Event::Step(_)
+            | Event::Item(_)
+            | Event::Agent(_)
+            | Event::Worker(_)
+            | Event::Webhook(_)
+            | Event::Person(_)
+            | Event::World(_)
+            | Event::Kv(_)
+            | Event::Delivery(_)
+            | Event::Store(_)
+            | Event::Foreign { .. } => {}
+        }
+    }
+
+    fn ask(&mut self, frame: &Frame, asked: &ReviewRequested) {
+        let key = (frame.scope.clone(), asked.step.clone());
+        let outcome = self.outcomes.get(&key).cloned().unwrap_or_default();
+        let commands = outcome.pointer("/commands").unwrap_or_default();
+        let commands = commands.as_array().map_or(&[][..], Vec::as_slice);
+        let own = self.commands.get(&asked.command).copied();
+        let own = own.map_or(usize::MAX, |own| own as usize);
+        let command = commands.get(own);
+        let others = commands.iter().enumerate().filter(|(at, _)| *at != own);
+        let kind = |one: &Value| one["type"].as_str().unwrap_or_default().to_owned();
+        let policy = &asked.policy;
+        let roles = match policy.roles.is_empty() {
+            true => DEFAULT_ROLES.map(str::to_owned).to_vec(),
+            false => policy.roles.clone(),
+        };
+        self.records.push(ReviewRecord {
+            review_id: review_id(&frame.stream, frame.seq),
+            kind: "review".to_owned(),
+            run_id: scoped_run(frame.stream.name(), &frame.scope),
+            step_id: asked.step.clone(),
+            reason: command
+                .and_then(|command| command["reason"].as_str())
+                .unwrap_or_default()
+                .to_owned(),
+            payload: command.map_or(Value::Null, |command| command["payload"].clone()),
+            output: output_without_reserved_fields(&outcome)
+                .map_or(Value::Null, |output| output.to_value()),
+            deferred: others.map(|(_, one)| kind(one)).collect(),
+            timeout_ms: policy.timeout.ms,
+            timeout_behavior: policy.timeout.behavior.as_str().to_owned(),
+            quorum: policy.quorum,
+            not_by_proposer: policy.not_by_proposer,
+            roles,
+            status: ApprovalStatus::Pending,
+            created_at: frame.at,
+            expires_at: frame.at.plus_millis(policy.timeout.ms),
+            decided_at: None,
+            proposer: self.proposer.clone(),
+            votes: Vec::new(),
+            overlay: BTreeMap::new(),
+            request: frame.seq,
+        });
+    }
+
+    fn vote(&mut self, frame: &Frame, decided: &ReviewDecided) {
+        let mut records = self.records.iter_mut();
+        let Some(record) = records.find(|record| record.request == decided.request) else {
+            return;
+        };
+        record.votes.push(ApprovalVote {
+            by: decided.by.id.clone(),
+            auth: decided.by.auth.clone(),
+            decision: decided.decision.as_str().to_owned(),
+            at: frame.at,
+            reason: decided.reason.clone(),
+            result: None,
+            independent: is_independent(&decided.by, &record.proposer),
+            frame: frame.seq,
+        });
+        for (field, value) in &decided.overlay {
+            record.overlay.insert(field.clone(), value.to_value());
+        }
+        let status = match decided.decision {
+            ReviewDecision::Rejected => ApprovalStatus::Rejected,
+            ReviewDecision::Approved if record.votes.len() < record.quorum.max(1) as usize => {
+                return;
+            }
+            ReviewDecision::Approved => ApprovalStatus::Approved,
+        };
+        record.close(status, frame.at);
+    }
+
+    /// Ends the reviews that are pending: of a step of the frame's scope, or all.
+    fn close(&mut self, frame: &Frame, step: Option<&str>, status: ApprovalStatus) {
+        let run = scoped_run(frame.stream.name(), &frame.scope);
+        for record in &mut self.records {
+            let own = |step: &str| record.step_id == step && same_scope(&record.run_id, &run);
+            if step.is_none_or(own) {
+                record.close(status, frame.at);
+            }
+        }
+    }
+
+    fn postpone(&mut self, by_ms: Option<u64>) {
+        for record in &mut self.records {
+            if record.status == ApprovalStatus::Pending {
+                record.expires_at = record.expires_at.plus_millis(by_ms.unwrap_or_default());
+            }
+        }
+    }
+}
+
+/// Whether two places are the same within a run, whichever of its branches they name.
+fn same_scope(one: &str, other: &str) -> bool {
+    let scope = |run: &str| run.split_once('/').map(|(_, scope)| scope.to_owned());
+    scope(one) == scope(other)
+}
+
+impl ReviewRecord {
+    fn close(&mut self, status: ApprovalStatus, at: Timestamp) {
+        if self.status == ApprovalStatus::Pending {
+            self.status = status;
+            self.decided_at = Some(at);
+        }
+    }
+}

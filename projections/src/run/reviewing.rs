@@ -1,0 +1,221 @@
+//! Applies frames about reviews to the state, and says which reviews are pending.
+
+use ktsu_ledger::event::plan::ReviewPolicy;
+use ktsu_ledger::event::{CommandKind, Reference, ReviewDecided, StepCommand, StepEvent};
+use ktsu_ledger::{CanonicalJson, Frame};
+use serde_json::Value;
+
+use super::interventions::OverlayValue;
+use super::review::{PendingReview, Review, ReviewDue};
+use super::{AgentTask, RunState, StepStatus, TaskPhase};
+
+/// A review that people are asked for.
+#[derive(Debug, Clone, Copy)]
+pub struct AskedReview<'a> {
+    /// Position among the run's scopes.
+    pub scope: u32,
+    /// Position among the scope's steps.
+    pub step: u32,
+    /// Its task, whose outcome it is about.
+    pub task: &'a AgentTask,
+    /// The review.
+    pub review: &'a PendingReview,
+}
+
+impl RunState {
+    /// The reviews that people are asked for, in the order they were asked.
+    pub fn pending_reviews(&self) -> Vec<AskedReview<'_>> {
+        if !self.has_suspended() {
+            return Vec::new();
+        }
+        let asked = |(scope, step, _, task): (u32, u32, Option<u32>, _)| {
+            let task: &AgentTask = task;
+            let review = task.review.as_ref()?.pending()?;
+            Some(AskedReview {
+                scope,
+                step,
+                task,
+                review,
+            })
+        };
+        let mut found: Vec<AskedReview<'_>> = self.suspended_tasks().filter_map(asked).collect();
+        found.sort_by_key(|asked| asked.review.request);
+        found
+    }
+
+    /// Whether a step waits for the decision of a review.
+    pub(super) fn awaits_review(&self, scope: u32, step: u32) -> bool {
+        let running = self
+            .step(scope, step)
+            .is_some_and(|step| step.status == StepStatus::Running);
+        let task = self.task(scope, step, None);
+        running && task.is_some_and(|task| task.review_due() == Some(ReviewDue::Wait))
+    }
+
+    /// Whether a frame about a review follows; of others, nothing is said here.
+    pub(super) fn review_may(&self, scope: u32, step: u32, event: &StepEvent) -> bool {
+        let task = self.task(scope, step, None);
+        let of = |attempt: u32| {
+            let task = task.filter(|task| task.attempt == attempt);
+            task.and_then(|task| task.review.as_deref())
+        };
+        match event {
+            StepEvent::CommandsDeferred(event) => {
+                of(event.attempt).is_some_and(|review| review.may_defer(event))
+            }
+            StepEvent::CommandsDiscarded(event) => {
+                of(event.attempt).is_some_and(|review| review.may_discard(event))
+            }
+            StepEvent::ReviewRequested(event) => {
+                let policy = self.review_policy(scope, step);
+                of(event.attempt).is_some_and(|review| review.may_ask(event, policy))
+            }
+            StepEvent::Commanded(event) if event.kind == CommandKind::Review => {
+                // Neither an item of a fan-out nor what a responder asks waits for people.
+                event.item.is_none()
+                    && self.responder_task(scope, step).is_none()
+                    && (event.suppressed || self.review_policy(scope, step).is_some())
+            }
+            StepEvent::Started(_)
+            | StepEvent::ReservedEvaluated(_)
+            | StepEvent::OutputChecked(_)
+            | StepEvent::Noted(_)
+            | StepEvent::Commanded(_)
+            | StepEvent::CommandCompleted(_)
+            | StepEvent::Completed(_)
+            | StepEvent::Failed(_)
+            | StepEvent::Skipped(_)
+            | StepEvent::Reset(_) => true,
+        }
+    }
+
+    /// The policy of the reviews that a step may ask for.
+    pub fn review_policy(&self, scope: u32, step: u32) -> Option<&ReviewPolicy> {
+        let plan = self.agent_plan(scope, step)?;
+        self.outline.agent(&plan.file)?.review.as_ref()
+    }
+
+    pub(super) fn may_decide_review(&self, scope: u32, step: u32, event: &ReviewDecided) -> bool {
+        let task = self.task(scope, step, None);
+        let task = task.filter(|task| task.attempt == event.attempt);
+        let review = task.and_then(|task| task.review.as_deref());
+        let stands = !self.is_parked() && self.failing().is_none();
+        let reserved = event
+            .overlay
+            .keys()
+            .any(|field| super::reserved::is_reserved(field));
+        stands
+            && !reserved
+            && self.awaits_review(scope, step)
+            && review.is_some_and(|review| review.may_decide(event, &self.proposer().id))
+    }
+
+    /// A review is commanded. In a recompute it is not carried out.
+    pub(super) fn request_review(&mut self, frame: &Frame, at: (u32, u32), command: &StepCommand) {
+        if command.kind != CommandKind::Review || command.suppressed {
+            return;
+        }
+        if let Some(task) = self.task_mut(at.0, at.1, command.item) {
+            task.review = Some(Box::new(Review::new(frame.seq, task.order.siblings())));
+        }
+    }
+
+    pub(super) fn apply_review(&mut self, frame: &Frame, scope: u32, at: u32, event: &StepEvent) {
+        let Some(task) = self.task_mut(scope, at, None) else {
+            return;
+        };
+        task.last = frame.seq;
+        if let Some(review) = &mut task.review {
+            match event {
+                StepEvent::CommandsDeferred(_) => review.defer(),
+                StepEvent::CommandsDiscarded(_) => review.discard(),
+                StepEvent::ReviewRequested(event) => review.ask(frame.seq, frame.at, event),
+                StepEvent::Started(_)
+                | StepEvent::ReservedEvaluated(_)
+                | StepEvent::OutputChecked(_)
+                | StepEvent::Noted(_)
+                | StepEvent::Commanded(_)
+                | StepEvent::CommandCompleted(_)
+                | StepEvent::Completed(_)
+                | StepEvent::Failed(_)
+                | StepEvent::Skipped(_)
+                | StepEvent::Reset(_) => {}
+            }
+        }
+        self.reclassify_task(scope, at, None);
+    }
+
+    pub(super) fn decide_review(
+        &mut self,
+        frame: &Frame,
+        scope: u32,
+        at: u32,
+        event: &ReviewDecided,
+    ) {
+        if !event.overlay.is_empty() {
+            let members = event.overlay.iter();
+            let members = members.map(|(field, value)| (field.clone(), value.to_value()));
+            let overlay = CanonicalJson::from_value(&Value::Object(members.collect()));
+            self.overlays.insert(frame.seq, overlay.unwrap_or_default());
+        }
+        self.change_review(frame, scope, at, |review| review.decide(frame.seq, event));
+    }
+
+    pub(super) fn time_out_review(&mut self, frame: &Frame, scope: u32, at: u32) {
+        self.change_review(frame, scope, at, |review| review.time_out(frame.seq));
+    }
+
+    fn change_review(
+        &mut self,
+        frame: &Frame,
+        scope: u32,
+        at: u32,
+        change: impl FnOnce(&mut Review),
+    ) {
+        let Some(task) = self.task_mut(scope, at, None) else {
+            return;
+        };
+        task.last = frame.seq;
+        if let Some(review) = &mut task.review {
+            change(review);
+        }
+        self.reclassify_task(scope, at, None);
+    }
+
+    /// What people replaced of the output of a step that completes.
+    pub(super) fn overlay_of_review(
+        &self,
+        scope: u32,
+        at: u32,
+    ) -> impl Iterator<Item = (String, OverlayValue)> + use<> {
+        let task = self.task(scope, at, None);
+        let finished = |task: &&AgentTask| matches!(task.phase, TaskPhase::Finished { .. });
+        let review = task
+            .filter(finished)
+            .and_then(|task| task.review.as_deref());
+        let overlay = review.into_iter().flat_map(Review::overlay);
+        let values = overlay.map(|(field, (frame, value))| {
+            let place = Reference {
+                frame: *frame,
+                path: format!("/overlay/{}", super::escape(field)),
+            };
+            let value = value.clone();
+            (field.clone(), OverlayValue { place, value })
+        });
+        values.collect::<Vec<_>>().into_iter()
+    }
+
+    /// A branch begins while people are asked: they are asked again (decision F1).
+    pub(super) fn ask_reviews_again(&mut self) {
+        let asked = self.pending_reviews().into_iter();
+        let asked: Vec<(u32, u32)> = asked.map(|asked| (asked.scope, asked.step)).collect();
+        for (scope, at) in asked {
+            if let Some(task) = self.task_mut(scope, at, None)
+                && let Some(review) = &mut task.review
+            {
+                review.ask_again();
+            }
+            self.reclassify_task(scope, at, None);
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! `review:` of an agent's commands: who decides on an output that the agent wants reviewed, and until
+//! when (seed 004).
+
+use ktsu_config::yaml::{YamlNode, YamlValue};
+use ktsu_ledger::event::plan::{ApprovalTimeout, ReviewPolicy, TimeoutBehavior};
+
+use super::approval;
+use super::read::KitReader;
+use super::shape::agent as shape;
+use super::shape::server::MAX_APPROVERS;
+
+/// How long a decision may take if the file does not say: a week (decision P3).
+const TIMEOUT_MS: u64 = 7 * 24 * 3_600_000;
+
+/// The policy of a file that says no more than that there are reviews.
+fn by_default() -> ReviewPolicy {
+    ReviewPolicy {
+        not_by_proposer: false,
+        quorum: 1,
+        roles: Vec::new(),
+        timeout: ApprovalTimeout {
+            behavior: TimeoutBehavior::Fail,
+            ms: TIMEOUT_MS,
+        },
+    }
+}
+
+/// Reads a policy: `true` is one of defaults, and `false` none. Nothing where something in it is wrong,
+/// which is reported.
+pub(super) fn read(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<Option<ReviewPolicy>> {
+    if let YamlValue::Bool(wanted) = &node.data {
+        return Some(wanted.then(by_default));
+    }
+    let before = reader.faults.len();
+    let fields = reader.shaped(node, &shape::REVIEW)?;
+    let quorum = fields.read("quorum", |node| {
+        reader.integer(node, "quorum", 1, MAX_APPROVERS)
+    });
+    let not_by_proposer = fields.read("not_by_proposer", |node| {
+        reader.flag(node, "not_by_proposer")
+    });
+    let roles = fields.read("roles", |node| {
+        let words = shape::REVIEWERS.map(|role| (role, role));
+        let list = reader.list(node, "roles")?.iter();
+        let roles = list.map(|one| reader.keyword(one, "a role", &words));
+        roles.collect::<Option<Vec<&str>>>()
+    });
+    let behavior = fields.read("timeout_behavior", |node| {
+        reader.keyword(node, "timeout_behavior", &approval::BEHAVIORS)
+    });
+    let timeout = match fields.get("timeout") {
+        Some(node) if approval::is_nothing(node) => {
+            approval::no_time(reader, node, "leave timeout out for a week")
+        }
+        Some(node) => reader.duration(node, "timeout"),
+        None => None,
+    };
+    let mut policy = by_default();
+    policy.not_by_proposer = not_by_proposer.unwrap_or(false);
+    policy.quorum = quorum
+        .and_then(|most| u32::try_from(most).ok())
+        .unwrap_or(policy.quorum);
+    policy.roles = roles
+        .unwrap_or_default()
+        .into_iter()
+        .map(str::to_owned)
+        .collect();
+    policy.timeout.behavior = behavior.unwrap_or(policy.timeout.behavior);
+    policy.timeout.ms = timeout.unwrap_or(policy.timeout.ms);
+    (reader.faults.len() == before).then_some(Some(policy))
+}
