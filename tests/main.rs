@@ -80,6 +80,8 @@ mod reloading;
 mod requests;
 #[path = "suite/retention.rs"]
 mod retention;
+#[path = "suite/reviews/mod.rs"]
+mod reviews;
 #[path = "suite/rules.rs"]
 mod rules;
 #[path = "suite/slow.rs"]

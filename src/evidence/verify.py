@@ -26,7 +26,7 @@ PARTS = {
     "verify_outputs.py": "119af2f81b2396d1828827123c008ace9d7854476a62589849aeb8d1830dca64",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
     "verify_calls.py": "84062111235e68f7702a7e4f58561d152e2c45c423298a795c6d51580008e70d",
-    "verify_commands.py": "e84e38eec597d624a8b0ef8625ee953a654f5f2378b1dcde15053ea2db322d7d",
+    "verify_commands.py": "007e878cb0680df4ad23f5cb01c9d88b84fbb8b59be25030263016797a22c76b",
     "verify_world.py": "edec49cba3e162064fcc9f16f10c604ab68577a8e2c938acd1d408b43218f53e",
     "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",

@@ -9,7 +9,8 @@ from verify import Real, part
 VALUES = part("verify_values.py")
 SERVER = "ktsu/commands"  # Each of its tools is a type of command.
 RUNS = "invoke", "fanout"
-PHASES = {"review": 0, "suspend": 0, "invoke": 1, "fanout": 1}  # Of the others: 2.
+REVIEW = "review"
+PHASES = {REVIEW: 0, "suspend": 0, "invoke": 1, "fanout": 1}  # Of the others: 2.
 CHILD = re.compile(r"(?:(.*)/)?([^/.]+)(?:[.]([0-9]+))?/([^/.]+)[.]([0-9]+)\Z")  # STEP.ITEM/NAME.N
 # Decision rules: commands are carried out; they have the order of the calls, and phases.
 COMMANDS_SINCE, ORDER_SINCE = 4, 6
@@ -179,11 +180,13 @@ class Commands:
         work = self.work(frame, data["step"])
         if "agent" not in work: return self.blame(frame, True, "no agent works on its step")
         declared = self.plan["agents"][work["agent"]["file"]].get("commands") or {}
+        asks = data["type"] == REVIEW
         listed = ",".join(declared.get("invoke" if runs else "emit", [])).split(",")
-        name = data["target"] if runs else data["topic"]
-        words = "its agent does not declare the command"
-        self.blame(frame, not any(covers(one, name) for one in listed), words)
-        quiet = self.recomputes or not runs and (self.suppresses or not self.sends.get(frame.scope))
+        name = data.get("target" if runs else "topic")
+        known = declared.get(REVIEW) if asks else any(covers(one, name) for one in listed)
+        self.blame(frame, not known, "its agent does not declare the command")
+        sends = self.sends.get(frame.scope) and not self.suppresses
+        quiet = self.recomputes or not (runs or asks or sends)
         words = "it is suppressed for no reason" if not quiet else \
             "it is to be suppressed, and is not"
         self.blame(frame, bool(data.get("suppressed")) != quiet, words)

@@ -40,6 +40,8 @@ pub struct CommandsDeferred {
 pub struct CommandsDiscarded {
     /// The task's attempt.
     pub attempt: u32,
+    /// The frame that discards them: a `review.decided`, or a `timer.fired`.
+    pub decision: u64,
     /// Their positions among the commands of the outcome, ascending.
     #[serde(
         default,
@@ -47,8 +49,6 @@ pub struct CommandsDiscarded {
         skip_serializing_if = "Vec::is_empty"
     )]
     pub indexes: Vec<u32>,
-    /// The frame that discards them: a `review.decided`, or a `timer.fired`.
-    pub decision: u64,
     /// The step.
     pub step: String,
 }

@@ -77,16 +77,16 @@ pub(super) async fn decide(
     caller: Caller,
     PathNames((run, step)): PathNames<(String, String)>,
     _: Query<NoParameters>,
-    body: JsonObject,
+    body: Result<JsonObject, ProblemDetails>,
 ) -> Result<Json<Value>, ProblemDetails> {
     let run = find_run(&orchestrator, &run).await?;
     let (name, item) = ids::step(&step).ok_or(ErrorCode::StepNotFound)?;
     if item.is_some() {
         return Err(ErrorCode::ReviewNotFound.into());
     }
-    let body: wire::DecideReview = command::body(body)?;
     let known = of_step(&orchestrator, &run, &step).await?;
     permit(&known, &caller)?;
+    let body: wire::DecideReview = command::body(body?)?;
     let said = ReviewCommand {
         scope: run.scope.clone(),
         step: name.to_owned(),

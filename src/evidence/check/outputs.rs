@@ -178,11 +178,12 @@ impl<'a> OutputCheck<'a> {
                 let asked = self.step(frame).asked.entry(command.item).or_default();
                 let at = ("commands", command.index);
                 let about = match (&command.topic, &command.target) {
-                    (Some(topic), _) => ("topic", topic.as_str()),
-                    (None, Some(target)) => ("step", target.as_str()),
-                    (None, None) => ("", ""),
+                    (Some(topic), _) => Some(("topic", topic.as_str())),
+                    (None, Some(target)) => Some(("step", target.as_str())),
+                    (None, None) => None,
                 };
-                let said = [("type", command.kind.as_str()), about];
+                let kind = Some(("type", command.kind.as_str()));
+                let said: Vec<_> = kind.into_iter().chain(about).collect();
                 let right = asked.is_at(&command.command, at, &said);
                 let right = asked.takes_turn(command) && right;
                 let right = right && self.tells_of_outcomes();

@@ -103,6 +103,11 @@ fn row(method: &str, route: &str) -> Option<Row> {
         ("POST", "/runs/{id}/steps/{step}/approval/decide") => {
             Row::Roles(&["approver", "admin"], 422)
         }
+        ("GET", "/runs/{id}/steps/{step}/review") => Row::Roles(readers, 404),
+        // Which of these, the policy of the review says.
+        ("POST", "/runs/{id}/steps/{step}/review/decide") => {
+            Row::Roles(&["operator", "approver", "admin"], 422)
+        }
         ("POST", "/tools/ktsu/{name}" | "/tools/ktsu/{name}/messages")
         | ("GET", "/tools/ktsu/{name}/sse") => Row::Everybody(404),
         ("GET", "/subscriptions") => Row::Roles(&["admin"], 200),

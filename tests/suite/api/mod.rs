@@ -18,6 +18,7 @@ mod promised;
 mod recent;
 mod recompute;
 mod reports;
+mod reviews;
 mod secrets;
 mod signing;
 mod steer;

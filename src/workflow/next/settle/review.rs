@@ -139,7 +139,9 @@ fn words(refusal: &ReviewRefusal) -> (&'static str, String) {
 /// A time in the largest unit that it is a whole number of, as files spell it.
 fn time(ms: u64) -> String {
     const UNITS: [(u64, &str); 3] = [(3_600_000, "h"), (60_000, "m"), (1000, "s")];
-    let whole = UNITS.iter().find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
+    let whole = UNITS
+        .iter()
+        .find(|(unit, _)| ms > 0 && ms.is_multiple_of(*unit));
     whole.map_or_else(
         || format!("{ms}ms"),
         |(unit, name)| format!("{}{name}", ms / unit),
