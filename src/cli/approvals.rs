@@ -404,16 +404,49 @@ fn find_record(reader: &dyn Reader, query: &str) -> Result<PersonRequest, Failur
         .collect();
     match found.as_slice() {
         [one] => Ok((*one).clone()),
-        [] => Err(
-            Failure::could_not_run(format!("no pending approval matches {query:?}"))
-                .hint("to list all: ktsu approvals --all"),
-        ),
+        [] => {
+            let words = match is_whole_id(given) {
+                true => over(reader, given)?,
+                false => None,
+            };
+            let words = words.unwrap_or_else(|| format!("no pending approval matches {query:?}"));
+            Err(Failure::could_not_run(words).hint("to list all: ktsu approvals --all"))
+        }
         several => {
             let ids: Vec<&str> = several.iter().map(|one| one.id()).collect();
             let words = format!("{query:?} matches several approvals: {}", ids.join(", "));
             Err(Failure::could_not_run(words).hint("give more of the id"))
         }
     }
+}
+
+/// The digits of the id of a record, after its prefix.
+const ID_DIGITS: usize = 16;
+
+/// Whether a text is the id of a record, and not a part of one.
+fn is_whole_id(given: &str) -> bool {
+    let (kind, rest) = without_prefix(given);
+    ["apr_", "rev_"].contains(&kind)
+        && rest.len() == ID_DIGITS
+        && rest.chars().all(|digit| digit.is_ascii_hexdigit())
+}
+
+/// How the record of an id ended, in words, if there is such a record.
+fn over(reader: &dyn Reader, id: &str) -> Result<Option<String>, Failure> {
+    let (all, _) = approvals::all_page(reader, None, None, DEFAULT_RUNS)?;
+    Ok(all.iter().find(|record| record.id() == id).map(ended_text))
+}
+
+fn ended_text(record: &PersonRequest) -> String {
+    let id = record.id();
+    let status = match record.status() {
+        ApprovalStatus::Timeout => return format!("there was no decision on {id} in time"),
+        ApprovalStatus::Void => return format!("the step of {id} ended before a decision"),
+        status => status.as_str(),
+    };
+    let by = record.votes().last().map(|vote| format!(" by {}", vote.by));
+    let by = by.unwrap_or_default();
+    format!("{id} was already decided: {status}{}", text::line(&by))
 }
 
 /// Whether a text is any part of the beginning or end of a record's id, or of its run's; of that of

@@ -373,6 +373,10 @@ impl Explainer<'_, '_> {
         let state = self.story.state();
         let mut values = Provenance::default();
         let mut next = Vec::new();
+        if let Some((frame, text)) = waiting::review(state, scope, position) {
+            self.push_reason(path, Some(frame), text, &values);
+            return next;
+        }
         let (frame, text) = match &step.phase {
             Phase::Sent { seq, sending } => {
                 let text = format!("it waits for the answer to sending {sending} of its webhook");

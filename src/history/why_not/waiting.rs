@@ -1,8 +1,32 @@
-//! Responders that wait before they look (`after`).
+//! Responders that wait before they look (`after`), and steps whose output people have to decide on.
 
 use ktsu_ledger::event::Candidate;
+use ktsu_projections::reviews::review_id;
 use ktsu_projections::run::RunState;
+use ktsu_projections::run::review::ReviewState;
 use ktsu_projections::world::Responding;
+
+/// The frame that asks people about the output of a step, and that it waits for them; or the frame of
+/// their decision, and that what follows from it waits for the run.
+pub(super) fn review(state: &RunState, scope: u32, step: u32) -> Option<(u64, String)> {
+    let review = state.task(scope, step, None)?.review.as_deref()?;
+    let stream = state.stream();
+    let decided = match &review.state {
+        ReviewState::Pending(pending) if !state.is_parked() => {
+            let id = review_id(stream, pending.request);
+            let words = format!("its output waits for the review {id}: ktsu approve {id}");
+            return Some((pending.request, words));
+        }
+        ReviewState::Approved { seq, .. } => (*seq, "approved"),
+        ReviewState::Refused(refusal) if refusal.rejects() => (refusal.seq(), "rejected"),
+        ReviewState::Refused(_) | ReviewState::Pending(_) | ReviewState::Due => return None,
+    };
+    state.paused()?;
+    let (seq, word) = decided;
+    let name = stream.name();
+    let words = format!("its output was {word}, and the run is paused: ktsu resume {name}");
+    Some((seq, words))
+}
 
 /// Whether a responder still waits with an event, and that or what became of it, in words. What it
 /// decided when its timer fired is a decision of its own.

@@ -27,6 +27,7 @@ mod principals;
 mod project;
 mod reading;
 mod replay;
+mod reviewing;
 mod running;
 mod schemas;
 mod speaking;
