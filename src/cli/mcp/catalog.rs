@@ -40,6 +40,14 @@ pub(super) enum AgentTool {
     VerifyRun,
 }
 
+/// Where a decision on a review ends.
+const DECIDE_REVIEW: ToolRoute = ("POST", "/runs/{id}/steps/{step}/review/decide");
+
+/// Whether an id is that of a review, by its prefix.
+pub(super) fn is_review(id: &str) -> bool {
+    id.starts_with("rev_")
+}
+
 /// What a tool does to the outside.
 #[derive(Clone, Copy)]
 enum Effect {
@@ -231,7 +239,8 @@ const CATALOG: &[Entry] = &[
         title: "List approvals",
         route: ("GET", "/approvals"),
         effect: Effect::Reads,
-        description: "Lists the tool calls that wait for a decision, the oldest first.",
+        description: "Lists the tool calls and the outputs of steps that wait for a decision, the \
+                      oldest first.",
         inputs: &[
             InputSpec::optional(
                 "workflow",
@@ -261,8 +270,9 @@ const CATALOG: &[Entry] = &[
         title: "Decide on an approval",
         route: ("POST", "/runs/{id}/steps/{step}/approval/decide"),
         effect: Effect::Acts,
-        description: "Approves or rejects a tool call that waits for a decision. Refused unless the \
-                      environment file allows it, and for runs that the caller has started.",
+        description: "Approves or rejects a tool call, or the output of a step (a review), that \
+                      waits for a decision. Refused unless the environment file allows it, and for \
+                      runs that the caller has started.",
         inputs: &[
             RUN_ID,
             InputSpec::required(
@@ -278,7 +288,7 @@ const CATALOG: &[Entry] = &[
             InputSpec::optional(
                 "approval_id",
                 InputKind::Text(MAX_ID_CHARS),
-                "Which, if several calls of the step wait.",
+                "Which: apr_ID, if several calls of the step wait, or rev_ID, always for a review.",
             ),
             InputSpec::optional(
                 "digest",
@@ -290,6 +300,11 @@ const CATALOG: &[Entry] = &[
                 "result",
                 InputKind::Text(MAX_RESULT_CHARS),
                 "With `happened`: what the call returned.",
+            ),
+            InputSpec::optional(
+                "overlay",
+                InputKind::Object,
+                "Of a review that is approved: fields of the output, with the values that replace them.",
             ),
         ],
     },
@@ -316,6 +331,15 @@ impl AgentTool {
     pub(super) fn route(self) -> ToolRoute {
         let found = CATALOG.iter().find(|entry| entry.tool == self);
         found.map_or(ANY_TOOL, |entry| entry.route)
+    }
+
+    /// The route that a call ends at: a decision on a review has one of its own.
+    pub(super) fn route_of(self, sent: &Map<String, Value>) -> ToolRoute {
+        let id = sent.get("approval_id").and_then(Value::as_str);
+        match self {
+            Self::DecideApproval if id.is_some_and(is_review) => DECIDE_REVIEW,
+            tool => tool.route(),
+        }
     }
 
     /// What it takes.
@@ -404,6 +428,30 @@ mod tests {
             let roles = roles.join(", ");
             let row = format!("| `{}` | `{method} {path}` | {roles} |", entry.name);
             assert!(page.contains(&row), "docs/mcp.md has no {row}");
+        }
+    }
+
+    #[test]
+    fn a_decision_on_a_review_has_the_roles_of_its_own_route() {
+        let of = |id: Value| {
+            let mut sent = Map::new();
+            sent.insert("approval_id".to_owned(), id);
+            AgentTool::DecideApproval.route_of(&sent)
+        };
+        let call = AgentTool::DecideApproval.route();
+        assert_eq!(of(json!("rev_0")), DECIDE_REVIEW);
+        for other in [json!("apr_0"), json!(7), json!(null)] {
+            assert_eq!(of(other), call);
+        }
+        let (method, path) = DECIDE_REVIEW;
+        let method = Method::from_bytes(method.as_bytes()).unwrap();
+        assert!(matches!(policy::of(&method, path), Some(Policy::Roles(_))));
+        let page = include_str!("../../../docs/mcp.md");
+        assert!(page.contains(&format!("`POST {path}`")));
+        for tool in [AgentTool::StartRun, AgentTool::ListApprovals] {
+            let mut sent = Map::new();
+            sent.insert("approval_id".to_owned(), json!("rev_0"));
+            assert_eq!(tool.route_of(&sent), tool.route());
         }
     }
 

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use super::access::CallerAccess;
 use super::answer::{AnswerError, ToolAnswer};
 use super::ask::{get, get_page, post, run_path, segment, with_query};
+use super::catalog::is_review;
 use super::context::{FORK_REASON, KEY_PREFIX, ToolContext};
 use super::inputs::ToolInputs;
 use ktsu_peer::Peer;
@@ -49,13 +50,17 @@ pub(super) async fn decide(
     let link = context.steering(caller).await?;
     let step = segment(inputs.text("step_id"));
     let run = run_path(inputs.text("run_id"));
-    let approval = format!("{run}/steps/{step}/approval");
     let id = inputs.optional_text("approval_id").map(str::to_owned);
-    let record = get(&link.peer, &with_query(&approval, &[("approval_id", id)])).await?;
+    let (what, name) = match id.as_deref().is_some_and(is_review) {
+        true => ("review", "review_id"),
+        false => ("approval", "approval_id"),
+    };
+    let approval = format!("{run}/steps/{step}/{what}");
+    let record = get(&link.peer, &with_query(&approval, &[(name, id)])).await?;
     must_not_be_own(&link.peer, &record).await?;
     let mut body = Map::new();
-    body.insert("approval_id".to_owned(), record["approval_id"].clone());
-    for name in ["decision", "digest", "reason", "result"] {
+    body.insert(name.to_owned(), record[name].clone());
+    for name in ["decision", "digest", "overlay", "reason", "result"] {
         let given = inputs.value(name).cloned();
         body.extend(given.map(|value| (name.to_owned(), value)));
     }

@@ -105,7 +105,7 @@ impl AgentToolServer {
     ) -> ToolAnswer {
         let caller = self.caller(request)?;
         let tool = AgentTool::named(name);
-        let route = tool.map_or(ANY_TOOL, AgentTool::route);
+        let route = tool.map_or(ANY_TOOL, |tool| tool.route_of(&sent));
         let admission = self.context.admit(&caller, route).await?;
         let tool = tool.ok_or_else(|| unknown_tool(name))?;
         let inputs = ToolInputs::read(tool.inputs(), sent)?;

@@ -15,6 +15,122 @@ fn project(environment: &str) -> Project {
     project
 }
 
+/// A kit whose agent wants its output reviewed; `policy` is what its file says of that.
+fn add_reviewed(project: &Project, policy: &str) {
+    let agent = format!(
+        "name: judge\nversion: 1.0.0\nmodel: std\n\
+         prompt: {{system: You judge., user: Judge it.}}\ncommands: {{review: {policy}}}\n\
+         output: {{schema: {{type: object, properties: {{verdict: {{enum: [good, bad]}}}}}}}}\n"
+    );
+    let files = [
+        (
+            "workflows/reviewed.workflow.yaml",
+            "kind: workflow\nname: reviewed\nversion: 1.0.0\n\
+             pipeline: [{id: a, agent: ./agents/judge.agent.yaml}]\n",
+        ),
+        ("agents/judge.agent.yaml", agent.as_str()),
+        (
+            "gateway.yaml",
+            "providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]\n\
+             model_groups: [{name: std, models: [desk/m]}]\n",
+        ),
+        (
+            "rules.yaml",
+            "rules:\n  - when: {turn: 1}\n    \
+             tool_calls: [{name: review, arguments: {reason: it matters}}]\n\
+             default: {reply: {verdict: good}}\n",
+        ),
+    ];
+    for (path, text) in files {
+        project.write(&format!("kits/reviewed/{path}"), text);
+    }
+}
+
+/// The first review that waits.
+async fn waiting_review(agent: &Agent) -> Value {
+    let begun = std::time::Instant::now();
+    loop {
+        assert!(begun.elapsed() < GUARD, "nothing waits");
+        let (_, listed) = agent.ask("list_approvals", json!({})).await;
+        if listed["approvals"][0]["review_id"].is_string() {
+            return listed["approvals"][0].clone();
+        }
+    }
+}
+
+fn review_decision(record: &Value, decision: &str) -> Value {
+    json!({
+        "run_id": record["run_id"],
+        "step_id": record["step_id"],
+        "approval_id": record["review_id"],
+        "decision": decision,
+        "reason": "as agreed",
+    })
+}
+
+#[tokio::test]
+async fn an_agent_decides_on_the_output_of_a_person_s_run_and_may_correct_it() {
+    let project = project(DECIDE);
+    add_reviewed(&project, "true");
+    let mut run = project.command(&["run", "kits/reviewed", "--json"]);
+    run.stdout(Stdio::piped()).stderr(Stdio::null());
+    let run = run.spawn().unwrap();
+    let agent = project.agent(&["--kit", "kits/reviewed"]).await;
+    let record = waiting_review(&agent).await;
+    let mut corrected = review_decision(&record, "approved");
+    corrected["overlay"] = json!({"verdict": "odd"});
+    let error = agent.refused("decide_approval", corrected.clone()).await;
+    assert_eq!(error["code"], "overlay_refused", "{error}");
+    corrected["overlay"] = json!({"verdict": "bad"});
+    let decided = agent.call("decide_approval", corrected.clone()).await;
+    assert_eq!(decided["approval"]["status"], "approved", "{decided}");
+    assert_eq!(decided["approval"]["review_id"], record["review_id"]);
+    let output = run.wait_with_output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let envelope: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(envelope["output"]["verdict"], "bad", "{envelope}");
+    let error = agent.refused("decide_approval", corrected).await;
+    assert_eq!(error["code"], "review_already_decided", "{error}");
+    agent.close().await;
+}
+
+#[tokio::test]
+async fn who_may_decide_on_a_review_over_mcp_its_policy_says() {
+    let people = "mcp: {decide: true}\n\
+        variables: {ADA: token-of-ada, OLGA: token-of-olga, BOB: token-of-bob}\nprincipals:\n  \
+        - {name: ada, token: {env: ADA}, roles: [operator]}\n  \
+        - {name: olga, token: {env: OLGA}, roles: [operator]}\n  \
+        - {name: bob, token: {env: BOB}, roles: [approver]}\n";
+    let project = project(people);
+    add_reviewed(&project, "{roles: [operator]}");
+    let mut command = project.command(&["start", "--json", "--port", "0", "--all"]);
+    command.args(["--runtime-port", "0", "--gateway-port", "0"]);
+    command.args(["--kit", "kits/reviewed"]);
+    let _owner = Process::spawn(command);
+    let agent = async |token: &str| project.agent_with(&[], &[("KTSU_TOKEN", token)]).await;
+    let ada = agent("token-of-ada").await;
+    let reviewed = json!({"workflow": "reviewed", "wait_seconds": 0});
+    ada.call("invoke_workflow", reviewed).await;
+    let record = waiting_review(&ada).await;
+    let approve = review_decision(&record, "approved");
+    let error = ada.refused("decide_approval", approve.clone()).await;
+    assert!(
+        error["error"].as_str().unwrap().contains("started"),
+        "{error}"
+    );
+    let bob = agent("token-of-bob").await;
+    let error = bob.refused("decide_approval", approve.clone()).await;
+    assert_eq!(error["code"], "forbidden", "{error}");
+    let olga = agent("token-of-olga").await;
+    // On calls of tools, operators do not decide.
+    let mut call = approve.clone();
+    call["approval_id"] = json!("apr_0");
+    let error = olga.refused("decide_approval", call).await;
+    assert_eq!(error["code"], "forbidden", "{error}");
+    let decided = olga.call("decide_approval", approve).await;
+    assert_eq!(decided["approval"]["votes"][0]["by"], "olga", "{decided}");
+}
+
 /// The first approval that waits.
 async fn waiting(agent: &Agent) -> Value {
     let begun = std::time::Instant::now();
