@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+#[path = "support/reviews.rs"]
+mod reviews;
 mod support;
 #[path = "support/worlds.rs"]
 mod worlds;
@@ -371,6 +373,7 @@ fn samples(text: &str, value: &CanonicalJson) -> Vec<Event> {
             data: json(r#"{"a":{"b":[1.5,-0.0,18446744073709551615]}}"#),
         },
     ];
+    events.extend(reviews::samples(text, value));
     for full in [false, true] {
         events.push(Event::Step(StepEvent::Commanded(StepCommand {
             attempt: 2,
