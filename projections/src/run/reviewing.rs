@@ -43,6 +43,21 @@ impl RunState {
         found
     }
 
+    /// Whether a task is an item of a fan-out. A recompute has its tasks in fan-outs, of which its params
+    /// say which tasks of the run those are.
+    pub fn is_fan_out_item(&self, scope: u32, step: u32, item: Option<u32>) -> bool {
+        let Some(item) = item else { return false };
+        if self.created().results.is_none() {
+            return true;
+        }
+        let plan = self.scope(scope).and_then(|held| held.shape.step(step));
+        let params = self.created().params.to_value();
+        plan.is_some_and(|plan| {
+            let tasks = &params["steps"][plan.id.as_str()]["tasks"];
+            tasks[item as usize]["item"].is_u64()
+        })
+    }
+
     /// Whether a step waits for the decision of a review.
     pub(super) fn awaits_review(&self, scope: u32, step: u32) -> bool {
         let running = self
@@ -71,10 +86,13 @@ impl RunState {
                 of(event.attempt).is_some_and(|review| review.may_ask(event, policy))
             }
             StepEvent::Commanded(event) if event.kind == CommandKind::Review => {
-                // Neither an item of a fan-out nor what a responder asks waits for people.
-                event.item.is_none()
+                // Neither an item of a fan-out nor what a responder asks waits for people, and a
+                // recompute asks no one.
+                let policy = self.review_policy(scope, step);
+                !self.is_fan_out_item(scope, step, event.item)
                     && self.responder_task(scope, step).is_none()
-                    && (event.suppressed || self.review_policy(scope, step).is_some())
+                    && event.suppressed == self.created().results.is_some()
+                    && policy.is_some()
             }
             StepEvent::Started(_)
             | StepEvent::ReservedEvaluated(_)

@@ -287,7 +287,7 @@ pub(super) fn find(
                 definition,
                 plan,
                 rules: DecisionRules::of(state),
-                is_item: task.item.is_some(),
+                is_item: state.is_fan_out_item(scope, step, task.item),
             };
             CallInput::Known(judge.noted_call(&held.commanded, calls, wanted))
         }

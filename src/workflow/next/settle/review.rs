@@ -159,10 +159,12 @@ impl StepContext<'_> {
         let refuse = |words: &str| Err(refused(outcome, "command_not_permitted", words.to_owned()));
         let agent = self.definition.agents.get(&plan.file);
         let commands = agent.and_then(|agent| agent.file.commands.as_ref());
-        match (item, commands.and_then(|all| all.review.as_ref())) {
-            (Some(_), _) => refuse("an item of a fan-out cannot ask for a review"),
-            (None, None) => refuse("the agent does not declare that it asks for reviews"),
-            (None, Some(_)) => Ok(()),
+        let scope = self.state.scope_at(&self.scope.path).unwrap_or_default();
+        let is_item = self.state.is_fan_out_item(scope, self.position, item);
+        match commands.and_then(|all| all.review.as_ref()) {
+            _ if is_item => refuse("an item of a fan-out cannot ask for a review"),
+            None => refuse("the agent does not declare that it asks for reviews"),
+            Some(_) => Ok(()),
         }
     }
 }
