@@ -139,6 +139,13 @@ async fn record_what_is_missing() {
         recorded.save(&folder().join(missing.key()));
         missing.insert(pinned(&recorded));
     }
+    for decision in ["approved", "rejected"] {
+        if let Entry::Vacant(missing) = manifest.entry(format!("v7-agent-review-{decision}")) {
+            let recorded = super::reviews::recorded(decision).await;
+            recorded.save(&folder().join(missing.key()));
+            missing.insert(pinned(&recorded));
+        }
+    }
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     std::fs::write(folder().join("manifest.json"), text).unwrap();
 }

@@ -4,10 +4,12 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
 
-use serde_json::Value;
+use ktsu::assemble::LedgerPlace;
+use serde_json::{Value, json};
 
 use super::{Desk, kit, send};
 use crate::support::terminal::Terminal;
+use crate::support::{KitDir, Lab, load, stopped};
 
 /// Begins something that asks for a review, and is interrupted: the review.
 fn interrupted(desk: &Desk, arguments: &[&str]) -> Value {
@@ -179,5 +181,60 @@ fn at_a_terminal_a_run_asks_whether_its_output_counts() {
             assert!(shown.contains(words), "no {words:?} in {shown}");
         }
         holds(&desk);
+    }
+}
+
+#[tokio::test]
+async fn a_decision_after_the_time_for_it_leaves_a_run_that_ended_by_its_policy() {
+    for (behavior, word, code) in [
+        ("fail", "approve", "review_timed_out"),
+        ("reject", "reject", "review_rejected"),
+    ] {
+        let desk = Desk::new();
+        let policy = format!("timeout: 1m, timeout_behavior: {behavior}");
+        let agent = format!(
+            "name: judge\nversion: 1.0.0\nmodel: std\nprompt: {{system: s, user: u}}\n\
+             commands: {{review: {{{policy}}}}}\noutput: {{schema: {{type: object}}}}\n"
+        );
+        let flow = "pipeline: [{id: a, agent: ./agents/judge.agent.yaml}]\n";
+        let gateway = "providers: [{name: desk, type: scripted, config: {rules: rules.yaml}}]\n\
+                       model_groups: [{name: std, models: [desk/m]}]\n";
+        let rules = "rules: [{when: {turn: 1}, tool_calls: [{name: review, \
+                     arguments: {reason: it matters}}]}]\ndefault: {reply: {kept: true}}\n";
+        let kit = KitDir::new(&[("flow", flow)])
+            .with("agents/judge.agent.yaml", &agent)
+            .with("gateway.yaml", gateway)
+            .with("rules.yaml", rules);
+        let place = LedgerPlace::File(desk.path().join("ledger.db"));
+        let clock = stopped("2020-01-01T00:00:00.000000Z".parse().unwrap());
+        let lab = Lab::on(place, load(kit.dir.path()), &[], Some(clock)).await;
+        let run = lab.client.invoke("flow", json!({})).await;
+        let mut events = lab.client.events(&run, None).await;
+        let asked = "\"review.requested\"";
+        while !events.next().await.unwrap().data.contains(asked) {}
+        drop(events);
+        lab.close().await;
+        let kept = kit.dir.path().to_str().unwrap();
+        let waits = ["approvals", "--ledger", "ledger.db"];
+        desk.ktsu(&waits).is(0).says("(passed)");
+        let late = desk.ktsu(&[word, &run, "--kit", kept, "--ledger", "ledger.db"]);
+        late.is(2).warns("there was no decision in time");
+        let frames = desk.ktsu(&["frames", &run, "--ledger", "ledger.db"]);
+        frames.is(0).says("timer.fired");
+        assert!(!frames.out.contains("review.decided"), "{}", frames.out);
+        let shown = ["runs", "get", &run, "--json", "--ledger", "ledger.db"];
+        let envelope = desk.ktsu(&shown).is(0).json();
+        assert_eq!(envelope["error"]["code"], code, "{envelope:#}");
+        let all = ["approvals", "--all", "--json", "--ledger", "ledger.db"];
+        let record = desk.ktsu(&all).is(0).json();
+        assert_eq!(record[0]["status"], "timeout", "{record:#}");
+        let id = record[0]["review_id"].as_str().unwrap().to_owned();
+        let again = desk.ktsu(&["approve", &id, "--kit", kept, "--ledger", "ledger.db"]);
+        again
+            .is(2)
+            .warns(&format!("there was no decision on {id} in time"));
+        desk.ktsu(&["replay", &run, "--strict", "--ledger", "ledger.db"])
+            .is(0);
+        desk.ktsu(&["verify", "--ledger", "ledger.db"]).is(0);
     }
 }

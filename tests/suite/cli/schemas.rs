@@ -82,7 +82,10 @@ version: 1.0.0
 description: d
 model: fast
 max_turns: 5
-commands: {emit: [claim.verified, "order.*"], invoke: [sub]}
+commands:
+  emit: [claim.verified, "order.*"]
+  invoke: [sub]
+  review: {not_by_proposer: true, quorum: 2, roles: [approver, operator], timeout: 2h, timeout_behavior: reject}
 params:
   schema:
     type: object

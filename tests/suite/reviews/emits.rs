@@ -1,29 +1,33 @@
 //! What an outcome under review emits, with a runtime of somebody else.
 
+use std::sync::Arc;
+
 use ktsu::assemble::LedgerPlace;
+use ktsu_ledger::Backend;
+use ktsu_ledger::store::MemoryStore;
 use serde_json::{Value, json};
 
-use super::{asked, decide, is, kinds, kit, review};
+use super::{asked, decide, holds, is, kinds, kit, review};
 use crate::support::sink::{Heard, Reply};
 use crate::support::{Client, Lab, Sink};
 
 const SECRET: (&str, &str) = ("HOOK_SECRET", "whsec_c2VjcmV0IGtleQ==");
 
 /// A runtime that ends every task with a review, and a command beside it.
-async fn runtime() -> Sink {
-    Sink::scripted(|heard| {
+async fn runtime(output: Value) -> Sink {
+    Sink::scripted(move |heard| {
         if heard.path == "/invoke" {
-            let heard = heard.clone();
-            tokio::spawn(async move { complete(&heard).await });
+            let (heard, output) = (heard.clone(), output.clone());
+            tokio::spawn(async move { complete(&heard, &output).await });
         }
         Reply::Now(202, String::new())
     })
     .await
 }
 
-async fn complete(heard: &Heard) {
+async fn complete(heard: &Heard, output: &Value) {
     let task = heard.json();
-    let body = json!({"status": "ok", "output": {"verdict": "good"}, "commands": [
+    let body = json!({"status": "ok", "output": output, "commands": [
         {"type": "emit", "topic": "claim.judged", "payload": task["run_id"]},
         {"type": "review", "reason": "it matters", "payload": {"line": 7}},
     ]});
@@ -37,7 +41,7 @@ async fn complete(heard: &Heard) {
 
 #[tokio::test]
 async fn what_an_outcome_emits_is_sent_once_after_it_is_approved_and_never_if_it_is_rejected() {
-    let (sink, runtime) = (Sink::new().await, runtime().await);
+    let (sink, runtime) = (Sink::new().await, runtime(json!({"verdict": "good"})).await);
     let text = format!(
         "subscriptions:\n  - {{name: claims, topics: 'claim.*', url: '{}', backoff: 5ms, \
          secret: '{{{{ env.HOOK_SECRET }}}}'}}\n",
@@ -106,4 +110,34 @@ async fn what_an_outcome_emits_is_sent_once_after_it_is_approved_and_never_if_it
         }
     }
     lab.close().await;
+}
+
+#[tokio::test]
+async fn an_outcome_that_is_not_accepted_asks_no_one() {
+    for (output, status) in [
+        (json!({"ktsu_skip_reason": "nothing to judge"}), "complete"),
+        (json!({"verdict": "odd"}), "failed"),
+        (
+            json!({"verdict": "good", "ktsu_injection_attempt": true}),
+            "failed",
+        ),
+    ] {
+        let runtime = runtime(output.clone()).await;
+        let store = MemoryStore::new();
+        let backend: Arc<dyn Backend> = Arc::new(store.clone());
+        let place = LedgerPlace::Backend(backend);
+        let lab = Lab::remote_on(place, &kit("true"), &runtime.url).await;
+        let run = lab.client.invoke("judged", json!({})).await;
+        let envelope = lab.client.ended(&run).await;
+        assert_eq!(envelope["status"], status, "{output}: {envelope:#}");
+        let frames = lab.client.frames(&run).await;
+        for kind in ["command.requested", "command.deferred", "review.requested"] {
+            let found = frames.iter().any(|one| one["type"] == kind);
+            assert!(!found, "{output}: {kind}");
+        }
+        let path = format!("/runs/{run}/steps/a/review");
+        is(&lab.client.get(&path).await, 404, "review_not_found");
+        lab.close().await;
+        holds(&store, &run);
+    }
 }

@@ -2,6 +2,7 @@
 //! across restarts of the engine.
 
 mod emits;
+mod histories;
 mod killed;
 mod people;
 mod races;
@@ -16,8 +17,10 @@ use ktsu_ledger::{Backend, StreamId, branch};
 use ktsu_workflow::replay::{Definitions, replay};
 use serde_json::{Value, json};
 
+use crate::effects::by_frames::hold_at_every_cut;
 use crate::evidence;
 use crate::support::client::Answer;
+use crate::support::ledgers::Recorded;
 use crate::support::{Client, KitDir, Lab};
 
 const CLAIM: &str =
@@ -142,6 +145,22 @@ async fn steer(client: &Client, run: &str, word: &str, body: Value) {
     assert!(answer.status < 300, "{word}: {}", answer.text());
 }
 
+/// A run whose outcome a person corrects or rejects.
+pub(crate) async fn recorded(decision: &str) -> Recorded {
+    let store = MemoryStore::new();
+    let lab = lab(&store, "{timeout: 2h}").await;
+    let run = asked(&lab.client, "judged").await;
+    let body = match decision {
+        "approved" => json!({"decision": decision, "overlay": {"verdict": "bad"}}),
+        _ => json!({"decision": decision, "reason": "too late"}),
+    };
+    let decided = decide(&lab.client, &run, body).await;
+    assert_eq!(decided.status, 200, "{}", decided.text());
+    lab.client.ended(&run).await;
+    lab.close().await;
+    Recorded::read(&store, &run)
+}
+
 /// The types of a run's frames from the first `review.requested` on.
 async fn kinds(client: &Client, run: &str) -> Vec<String> {
     let frames = client.frames(run).await;
@@ -159,6 +178,7 @@ fn holds(store: &MemoryStore, run: &str) {
     if let Err(diverged) = replay(&frames, &mut Definitions::default()) {
         panic!("{run}: {diverged}");
     }
+    hold_at_every_cut(&frames);
     let report = verify(store, &verify::VerifyOptions::default(), &mut |_| {});
     assert_eq!(report.problems, [], "{run}");
     evidence::holds(store, run);
