@@ -130,6 +130,7 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(runs::list))
         .routes(routes!(runs::get_run))
         .routes(routes!(runs::envelope))
+        .routes(routes!(runs::state))
         .routes(routes!(steps::step))
         .routes(routes!(frames::frames))
         .routes(routes!(events::events))
@@ -138,7 +139,10 @@ fn documented_router() -> OpenApiRouter<Orchestrator> {
         .routes(routes!(diff::diff))
         .routes(routes!(replay::replay))
         .routes(routes!(interventions::fork))
-        .routes(routes!(interventions::overlay))
+        .routes(routes!(
+            interventions::overlay,
+            interventions::patch_overlay
+        ))
         .routes(routes!(interventions::resume))
         .routes(routes!(interventions::retry))
         .routes(routes!(steer::cancel))

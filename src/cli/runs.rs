@@ -50,6 +50,9 @@ enum RunsCommand {
     Get {
         /// The run: its id, or a unique prefix or suffix of it; RUN/STEP for an inline child
         run: String,
+        /// Shows instead what each step computed, what people laid over it, and what counts
+        #[arg(long)]
+        layers: bool,
     },
 }
 
@@ -73,7 +76,8 @@ const INTERNAL: [&str; 1] = ["idempotency_digest"];
 /// Lists runs, or shows one.
 pub(super) fn run(common: &Common, arguments: Arguments) -> Result<ExitCode, Failure> {
     match &arguments.one {
-        Some(RunsCommand::Get { run }) => get(common, run),
+        Some(RunsCommand::Get { run, layers: true }) => layers(common, run),
+        Some(RunsCommand::Get { run, layers: false }) => get(common, run),
         None => list(common, arguments),
     }
 }
@@ -178,6 +182,13 @@ struct RunJson {
     envelope: Envelope,
     #[serde(flatten)]
     steered: SteeringState,
+}
+
+fn layers(common: &Common, run: &str) -> Result<ExitCode, Failure> {
+    let (reader, _) = open(common)?;
+    let (stream, scope) = find_run(&reader, run)?;
+    let found = history::layers::layers(&reader, &stream, &scope)?;
+    print_json(&found.ok_or_else(|| no_such_child(&stream, &scope))?)
 }
 
 fn get(common: &Common, run: &str) -> Result<ExitCode, Failure> {

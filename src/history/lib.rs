@@ -10,6 +10,7 @@ pub mod find;
 pub mod frame_page;
 pub mod indexed_reader;
 pub mod kit_comparison;
+pub mod layers;
 pub mod parallel;
 pub mod provenance;
 pub mod recompute;

@@ -160,13 +160,17 @@ fn id(reader: &mut KitReader<'_>, node: &YamlNode) -> Option<String> {
         let hint = "a letter or _, then up to 63 letters, digits, _ and -";
         return reader.reject(Fault::new(FaultCode::BadId, node.place, words).hint(hint));
     }
-    if is_reserved_step_id(id) || id == "world" {
+    if is_reserved_step_id(id) || SUB_RESOURCES.contains(&id) {
         let words = format!("{id:?} is a reserved name");
         let hint = format!("call it {id}_step, for instance");
         return reader.reject(Fault::new(FaultCode::ReservedId, node.place, words).hint(hint));
     }
     Some(id.to_owned())
 }
+
+/// Names of resources below a run that came later than the others: recorded definitions may have steps
+/// of these names.
+const SUB_RESOURCES: [&str; 4] = ["review", "state", "suspend", "world"];
 
 fn depends_on(reader: &mut KitReader<'_>, fields: &Fields<'_>) -> Vec<(String, SourceSpan)> {
     let mut ids = Vec::new();

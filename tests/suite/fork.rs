@@ -486,6 +486,55 @@ async fn an_overlay_is_what_later_steps_see_and_recomputing_does_not_touch_it() 
     assert_eq!(word["data"]["reason"], "counted");
 }
 
+#[tokio::test]
+async fn the_layers_of_a_step_show_what_it_computed_what_people_set_and_where_that_does_not_fit() {
+    let (lab, run) = numbers().await;
+    let state = |run: String| {
+        let client = &lab.client;
+        async move { client.get(&format!("/runs/{run}/state")).await.json() }
+    };
+    let before = state(run.clone()).await;
+    assert_eq!(
+        before["steps"]["large"],
+        json!({"computed": {"result": [2, 3]}, "effective": {"result": [2, 3]}})
+    );
+    let set = json!({"step": "large", "field": "result", "value": [40, 2], "reason": "counted"});
+    let last = before["last"].to_string();
+    let known = [("if-match", last.as_str())];
+    let path = format!("/runs/{run}/overlay");
+    let said = lab
+        .client
+        .send("PATCH", &path, &known, set.to_string())
+        .await;
+    assert_eq!(said.status, 200, "{}", said.text());
+    let layers = json!({"computed": {"result": [2, 3]}, "overlay": {"result": [40, 2]},
+        "effective": {"result": [40, 2]}});
+    let after = state(run.clone()).await;
+    assert_eq!(after["steps"]["large"], layers);
+    assert_eq!(after["last"], said.json()["last"]);
+    // In a branch whose schema no longer allows the value, it is kept, and named.
+    let (was, is) = (
+        "{result: {type: array, items: {type: integer}}}",
+        "{result: {maxItems: 1}}",
+    );
+    let changed = NUMBERS.replace(was, is);
+    assert_ne!(changed, NUMBERS);
+    let kit = KitDir::new(&[("root", changed.as_str())]).load();
+    let definition = kit.workflows["root"].definition.json.to_value();
+    let body = json!({"at_frame": after["last"], "definition": definition});
+    let branch = fork(&lab.client, &run, body).await;
+    let branched = &state(branch).await["steps"]["large"];
+    assert_eq!(branched["overlay"], layers["overlay"]);
+    assert_eq!(branched["effective"], layers["effective"]);
+    let conflict = &branched["conflicts"][0];
+    assert_eq!(
+        (&conflict["path"], &conflict["rule"]),
+        (&json!("/result"), &json!("maxItems"))
+    );
+    let unknown = lab.client.get("/runs/run_none/state").await;
+    assert_eq!(unknown.status, 404);
+}
+
 /// Outputs with and without a map, of a run, a branch and an inline child.
 #[tokio::test]
 async fn the_output_of_an_envelope_follows_overlays_and_diff_and_trace_agree_with_it() {

@@ -83,6 +83,16 @@ pub(super) async fn overlay(
     target.submit(StatusCode::OK, command).await
 }
 
+/// The same, for clients that change a part of a resource with `PATCH`.
+#[utoipa::path(patch, path = "/runs/{id}/overlay", params(RunTarget, IfMatch),
+    request_body = wire::Overlay, responses((status = 200, body = wire::CommandRecorded)))]
+pub(super) async fn patch_overlay(
+    target: CommandTarget,
+    body: CommandBody<wire::Overlay>,
+) -> Result<Response, ProblemDetails> {
+    overlay(target, body).await
+}
+
 /// Lets a waiting branch go on, raises the budget of a world, or begins steps of an ended run again.
 #[utoipa::path(post, path = "/runs/{id}/resume", params(RunTarget, IfMatch),
     request_body = wire::Resume, responses((status = 202, body = wire::CommandRecorded)))]

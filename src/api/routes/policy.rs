@@ -33,7 +33,7 @@ const HOLD: Policy = Policy::Roles(&[Auditor, Admin]);
 const ADMINISTER: Policy = Policy::Roles(&[Admin]);
 
 /// Method and path as they are registered.
-pub const TABLE: [(&str, &str, Policy); 43] = [
+pub const TABLE: [(&str, &str, Policy); 45] = [
     ("GET", "/", Policy::Optional),
     ("GET", "/openapi.json", Policy::Public),
     ("GET", "/health", Policy::Public),
@@ -42,6 +42,7 @@ pub const TABLE: [(&str, &str, Policy); 43] = [
     ("GET", "/runs", READ),
     ("GET", "/runs/{id}", READ),
     ("GET", "/runs/{id}/envelope", READ),
+    ("GET", "/runs/{id}/state", READ),
     ("GET", "/runs/{id}/steps/{step}", READ),
     ("GET", "/runs/{id}/frames", RECORD),
     ("GET", "/events", RECORD),
@@ -51,6 +52,7 @@ pub const TABLE: [(&str, &str, Policy); 43] = [
     ("POST", "/runs/{id}/replay", RECORD),
     ("POST", "/runs/{id}/fork", OPERATE),
     ("POST", "/runs/{id}/overlay", OPERATE),
+    ("PATCH", "/runs/{id}/overlay", OPERATE),
     ("POST", "/runs/{id}/resume", OPERATE),
     ("POST", "/runs/{id}/retry", OPERATE),
     // The principal that started a run may cancel it, too (decision P2).

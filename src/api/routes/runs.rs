@@ -16,6 +16,7 @@ use super::{RunTarget, wire};
 use crate::problems;
 use ktsu_codes::ErrorCode;
 use ktsu_history as history;
+use ktsu_history::layers::StateLayers;
 use ktsu_history::steering::SteeringState;
 use ktsu_orchestrator::{Orchestrator, ReadKind, RecentRun};
 use ktsu_run_index::{UNREADABLE, listed_kinds};
@@ -169,6 +170,24 @@ pub(super) async fn envelope(
 ) -> Result<Json<Envelope>, ProblemDetails> {
     let (envelope, _) = read_envelope(&orchestrator, run).await?;
     Ok(Json(envelope))
+}
+
+/// The layers of the state: computed, overlay and effective of each step.
+#[utoipa::path(get, path = "/runs/{id}/state",
+    params(RunTarget),
+    responses((status = 200, body = StateLayers)))]
+pub(super) async fn state(
+    State(orchestrator): State<Orchestrator>,
+    run: RunTarget,
+    _: Query<NoParameters>,
+) -> Result<Json<StateLayers>, ProblemDetails> {
+    let read = orchestrator
+        .readers()
+        .with_kind(ReadKind::Run, move |reader| {
+            ktsu_history::layers::layers(reader, &run.stream, &run.scope)
+        });
+    let found = read.await.map_err(problems::run_error)?;
+    Ok(Json(found.ok_or(ErrorCode::RunNotFound)?))
 }
 
 /// The envelope of a run or an inline child, and the commands on the whole run.

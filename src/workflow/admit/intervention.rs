@@ -7,7 +7,7 @@ use std::sync::Arc;
 use ktsu_ledger::event::plan::StepWork;
 use ktsu_ledger::event::{
     BranchCreated, Effects, OverlaySet, PersonEvent, Principal, RunEvent, RunResumed, StepEvent,
-    is_address,
+    Violation, is_address,
 };
 use ktsu_ledger::{Actor, CanonicalJson, Cause, Draft, Event, Frame, StreamId, Timestamp};
 use ktsu_projections::run::reserved::is_reserved;
@@ -171,6 +171,26 @@ pub(super) fn check_replaced<'v>(
         step: plan.map(|plan| plan.id.clone()).unwrap_or_default(),
         violations: violations(found),
     })
+}
+
+/// What the schemas of a step, as a definition has them, say against its effective output.
+pub fn overlay_conflicts(
+    definition: &Definition,
+    state: &RunState,
+    scope: u32,
+    step: u32,
+) -> Vec<Violation> {
+    let found = || {
+        let held = state.scope(scope)?;
+        let output = held.steps.get(step as usize)?.effective.as_ref()?;
+        let workflow = definition.workflow(&held.shape.key)?;
+        let rules = DecisionRules::from_recorded(state.rules()).ok()?;
+        let output = output.json.to_value();
+        Some(output_violations(
+            definition, workflow, step, &output, rules,
+        ))
+    };
+    violations(found().unwrap_or_default())
 }
 
 /// The frames of an overlay: it, and the resumption of a run that is complete and whose responders react

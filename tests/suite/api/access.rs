@@ -76,6 +76,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
             "/runs"
             | "/runs/{id}"
             | "/runs/{id}/envelope"
+            | "/runs/{id}/state"
             | "/runs/{id}/steps/{step}"
             | "/runs/{id}/trace",
         ) => Row::Roles(readers, 200),
@@ -89,7 +90,7 @@ fn row(method: &str, route: &str) -> Option<Row> {
         }
         ("POST", "/runs/{id}/retry") => Row::Roles(operators, 422),
         ("POST", "/runs/{id}/fork") => Row::Roles(operators, 201),
-        ("POST", "/runs/{id}/overlay") => Row::Roles(operators, 422),
+        ("POST" | "PATCH", "/runs/{id}/overlay") => Row::Roles(operators, 422),
         ("POST", "/runs/{id}/resume" | "/runs/{id}/terminate" | "/runs/{id}/pause") => {
             Row::Roles(operators, 409)
         }
