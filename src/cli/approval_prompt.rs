@@ -137,7 +137,15 @@ impl ApprovalPrompt {
     async fn asked(&mut self, id: &str, place: &TaskRef) {
         let Some(record) = self.record(id, place).await else {
             self.unread = true;
-            let words = format!("  {} is waiting for a decision", text::line(&place.task()));
+            let what = match id.starts_with("rev_") {
+                true => "the output",
+                false => "a call",
+            };
+            let task = place.task();
+            let words = format!(
+                "  {what} of {} is waiting for a decision",
+                text::line(&task)
+            );
             (self.out)(&words);
             let command = format!("    ktsu approvals{}", self.flag);
             return (self.out)(&painted(DIM, &command));

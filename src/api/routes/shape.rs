@@ -199,14 +199,17 @@ pub(super) fn refine(document: &mut Value) {
 }
 
 /// Types that clients read leniently, and of which the server sends nothing else.
-const CLOSED: [&str; 7] = [
+const CLOSED: [&str; 10] = [
     "ApprovalRecord",
     "ApprovalVote",
     "Change",
     "FieldViolation",
+    "LayerConflict",
     "Review",
     "ReviewRecord",
+    "StateLayers",
     "SteeringView",
+    "StepLayers",
 ];
 
 /// Merges closed schemas with those that they are flattened into, which could have no members of

@@ -169,7 +169,8 @@ fn route_of(path: &str) -> String {
         }
         return match last {
             "cancel" | "envelope" | "events" | "fork" | "frames" | "hold" | "overlay" | "pause"
-            | "recompute" | "replay" | "resume" | "retry" | "terminate" | "trace" | "world"
+            | "recompute" | "replay" | "resume" | "retry" | "state" | "terminate" | "trace"
+            | "world"
                 if rest.contains('/') =>
             {
                 format!("/runs/{{id}}/{last}")
@@ -215,7 +216,7 @@ async fn parameters_say_what_they_take_and_whether_they_are_needed() {
             }
         }
     }
-    assert_eq!(found, 63);
+    assert_eq!(found, 64);
     let attempt = |below| ["run", "step", "token"].map(|name| (below, name));
     let mut expected = BTreeSet::from([
         ("/diff", "a"),

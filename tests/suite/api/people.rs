@@ -48,8 +48,10 @@ pub(super) async fn all(api: &Described) -> BTreeSet<Case> {
     assert_eq!(frames, recorded.records.len(), "a refusal writes nothing");
     for (word, status, body) in words() {
         let path = format!("/runs/{run}/{word}");
-        let answer = api.post(&path, &body.to_string()).await;
-        assert_eq!(answer.status, status, "{word}: {}", answer.text());
+        for method in unable::methods(word) {
+            let answer = api.call(method, &path, &[], &body.to_string()).await;
+            assert_eq!(answer.status, status, "{word}: {}", answer.text());
+        }
         if ["resume", "retry"].contains(&word) {
             within.client.ended(&run).await;
         }
@@ -77,13 +79,17 @@ async fn refused(api: &Described, run: &str) {
             (path.clone(), "[]", 422),
             (path.clone(), r#"{"colour": "red"}"#, 422),
         ] {
-            let answer = api.post(&path, body).await;
-            assert_eq!(answer.status, status, "{path}: {}", answer.text());
+            for method in unable::methods(word) {
+                let answer = api.call(method, &path, &[], body).await;
+                assert_eq!(answer.status, status, "{path}: {}", answer.text());
+            }
         }
         let evil = [("origin", "https://evil.example")];
-        let answer = api.call("POST", &path, &evil, &body).await;
-        assert_eq!(answer.status, 403);
-        assert_eq!(answer.json()["code"], "foreign_origin");
+        for method in unable::methods(word) {
+            let answer = api.call(method, &path, &evil, &body).await;
+            assert_eq!(answer.status, 403);
+            assert_eq!(answer.json()["code"], "foreign_origin");
+        }
     }
     let path = format!("/runs/{run}/retry");
     let answer = api.post(&path, r#"{"reason": "seen"}"#);

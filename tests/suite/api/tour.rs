@@ -49,6 +49,7 @@ async fn walk(api: &Described) -> String {
     for below in [
         "",
         "/envelope",
+        "/state",
         "/frames",
         "/trace",
         "/trace?frame=3",
@@ -83,7 +84,7 @@ async fn refusals(api: &Described, run: &str) {
     foreign(api, run).await;
     // Two runs begin alike: their ids begin with the time.
     let prefix = run.get(..8).unwrap();
-    for below in ["", "/envelope", "/frames", "/trace", "/world"] {
+    for below in ["", "/envelope", "/state", "/frames", "/trace", "/world"] {
         assert_eq!(api.get(&format!("/runs/absent{below}")).await.status, 404);
         let several = api.get(&format!("/runs/{prefix}{below}")).await;
         assert_eq!(several.status, 409);
@@ -91,6 +92,10 @@ async fn refusals(api: &Described, run: &str) {
     }
     for (path, words) in [
         (format!("/runs/{run}/world?at=x"), "at must be an integer"),
+        (
+            format!("/runs/{run}/state?at=1"),
+            "unknown query parameter at",
+        ),
         (
             "/runs?colour=red".to_owned(),
             "unknown query parameter colour",

@@ -10,6 +10,14 @@ use super::describe::{Case, Described};
 use crate::support::ledgers::Recorded;
 use crate::support::{KitDir, Within};
 
+/// The methods by which something is said about a run.
+pub(super) fn methods(word: &str) -> &'static [&'static str] {
+    match word {
+        "overlay" => &["POST", "PATCH"],
+        _ => &["POST"],
+    }
+}
+
 /// Posts bodies below the path of a recorded run, and expects 507 and 503. Gives the answers, and how
 /// many frames each engine left.
 pub(super) async fn posts(
@@ -34,8 +42,11 @@ pub(super) async fn posts(
         }
         let api = api.at(&within.client);
         for (word, body) in bodies {
-            let answer = api.post(&format!("/runs/{run}/{word}"), body).await;
-            assert_eq!(answer.status, status, "{word}: {}", answer.text());
+            for method in methods(word) {
+                let path = format!("/runs/{run}/{word}");
+                let answer = api.call(method, &path, &[], body).await;
+                assert_eq!(answer.status, status, "{word}: {}", answer.text());
+            }
         }
         *left = Recorded::read(&store, run).records.len();
         seen.extend(api.seen());

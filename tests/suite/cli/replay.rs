@@ -182,11 +182,15 @@ fn a_run_of_other_rules_is_not_judged() {
     let desk = golden_desk();
     let run = run_of("v1-transforms");
     forge(&desk, &run, |_, body| {
-        Some(body.replacen("\"rules\":1", "\"rules\":7", 1))
+        let next = format!("\"rules\":{}", ktsu_workflow::rules::RULES + 1);
+        Some(body.replacen("\"rules\":1", &next, 1))
     });
     desk.ktsu(&["replay", &run, "--strict"])
         .is(2)
-        .says("decision rules 7")
+        .says(&format!(
+            "decision rules {}",
+            ktsu_workflow::rules::RULES + 1
+        ))
         .says(&format!("has rules 1 to {}", ktsu_workflow::rules::RULES));
     desk.ktsu(&["replay", &run]).is(0);
 }

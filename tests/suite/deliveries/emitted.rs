@@ -163,9 +163,14 @@ async fn an_outcome_that_may_not_command_what_it_does_leaves_nothing() {
         ),
         (json!([good, good]), json!({}), "outcome_invalid"),
         (
-            json!([good, review.clone()]),
+            json!([good, suspend.clone()]),
             json!({}),
             "command_not_supported",
+        ),
+        (
+            json!([good, review.clone()]),
+            json!({}),
+            "command_not_permitted",
         ),
         (json!([review, suspend]), json!({}), "outcome_invalid"),
         (json!([good]), json!({"n": "text"}), "schema_violation"),
