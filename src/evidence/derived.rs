@@ -8,6 +8,7 @@ use ktsu_ledger::event::{AgentEvent, RunEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::approvals::{ApprovalKind, ApprovalVote};
 use ktsu_projections::calls::CallHistory;
+use ktsu_projections::reviews::{PersonRequest, ReviewHistory};
 use serde_json::Value;
 
 use super::archive::PositionedFrame;
@@ -61,8 +62,8 @@ fn costs(frames: &[PositionedFrame]) -> String {
     text
 }
 
-/// Who changed what: forks, overlays, resumptions, what was posted, and raised budgets, with the person
-/// and how we know them.
+/// Who changed what: forks, overlays, what was replaced of outcomes, resumptions, what was posted, and
+/// raised budgets, with the person and how we know them.
 fn changes(frames: &[PositionedFrame]) -> String {
     let mut text = "position,stream,seq,at,type,by,auth,what,reason\n".to_owned();
     for PositionedFrame { position, frame } in frames {
@@ -75,6 +76,10 @@ fn changes(frames: &[PositionedFrame]) -> String {
                 what.trim().to_owned()
             }
             "budget.raised" => quoted(&raised(&data)),
+            "review.decided" => match replaced(frame, &data) {
+                Some(fields) => quoted(&[word("/step"), fields].join(" ")),
+                None => continue,
+            },
             _ if frame.event.posted().is_some() => quoted(&posted(&data)),
             _ => continue,
         };
@@ -99,6 +104,18 @@ fn raised(data: &Value) -> String {
     limits.join(" ")
 }
 
+/// The fields of an output that the person replaced who decided on it.
+fn replaced(frame: &Frame, data: &Value) -> Option<String> {
+    let in_blob = frame.ext.iter().any(|one| one.path == "/overlay");
+    let fields = data.get("overlay").and_then(Value::as_object);
+    let fields: Vec<&str> = fields
+        .into_iter()
+        .flatten()
+        .map(|(name, _)| name.as_str())
+        .collect();
+    (in_blob || !fields.is_empty()).then(|| fields.join(" "))
+}
+
 /// Which post an event is of, and what it is about.
 fn posted(data: &Value) -> String {
     let post = data.pointer("/post/n").map(|n| format!("post {n}"));
@@ -107,40 +124,30 @@ fn posted(data: &Value) -> String {
     post.into_iter().chain(names).collect::<Vec<_>>().join(" ")
 }
 
-/// Who approved what: a line for each word of a person, and one for each question without any.
+/// Who approved what, of calls and of outcomes: a line for each word of a person, and one for each
+/// question without any.
 fn approvals(frames: &[PositionedFrame]) -> String {
     let mut text =
         "stream,asked,approval_id,kind,step,server,tool,digest,proposer,status,executed,\
                     decided,decision,by,auth,independent,latency_ms,reason,scope\n"
             .to_owned();
     each_history(frames, &mut |own, history| {
-        for record in CallHistory::fold(history).into_approvals() {
+        for record in requests(&history) {
             let stream = own.stream.as_str();
-            let votes: Vec<&ApprovalVote> = record.votes.iter().collect();
             let fresh = |frame: u64| frame >= own.seq;
             // Two children may have steps of the same name.
-            let scope = record.run_id.split_once('/').map_or("", |(_, scope)| scope);
+            let scope = record
+                .run_id()
+                .split_once('/')
+                .map_or("", |(_, scope)| scope);
             let scope = quoted(scope);
             let mut line = |vote: Option<&ApprovalVote>| {
-                let words = [
-                    &record.approval_id,
-                    as_str(record.kind),
-                    &record.step_id,
-                    &record.server,
-                    &record.tool_name,
-                    &record.digest,
-                    &record.proposer,
-                    record.status.as_str(),
-                ];
-                let words = words.map(quoted).join(",");
-                let executed = record
-                    .executed
-                    .map_or_else(String::new, |it| it.to_string());
-                let _ = write!(text, "{stream},{},{words},{executed},", record.request);
+                let about = about(&record);
+                let _ = write!(text, "{stream},{},{about},", record.request());
                 let _ = match vote {
                     None => writeln!(text, ",,,,,,,{scope}"),
                     Some(vote) => {
-                        let latency = vote.at.millis_since(record.created_at);
+                        let latency = vote.at.millis_since(record.created_at());
                         let (by, auth) = (quoted(&vote.by), quoted(&vote.auth));
                         let reason = vote.reason.as_deref().map_or_else(String::new, quoted);
                         let (frame, decision) = (vote.frame, &vote.decision);
@@ -152,14 +159,50 @@ fn approvals(frames: &[PositionedFrame]) -> String {
                     }
                 };
             };
-            let told = votes.iter().filter(|vote| fresh(vote.frame));
+            let told = record.votes().iter().filter(|vote| fresh(vote.frame));
             told.for_each(|vote| line(Some(vote)));
-            if votes.is_empty() && fresh(record.request) {
+            if record.votes().is_empty() && fresh(record.request()) {
                 line(None);
             }
         }
     });
     text
+}
+
+/// What people were asked, about calls and about outcomes, in the order they were asked.
+fn requests(history: &[&Frame]) -> Vec<PersonRequest> {
+    let calls = CallHistory::fold(history.iter().copied()).into_approvals();
+    let calls = calls.into_iter().map(Box::new).map(PersonRequest::Approval);
+    let reviews = ReviewHistory::fold(history.iter().copied());
+    let reviews = reviews.into_iter().map(Box::new).map(PersonRequest::Review);
+    let mut found: Vec<PersonRequest> = calls.chain(reviews).collect();
+    found.sort_by_key(PersonRequest::request);
+    found
+}
+
+/// What a question is about: the columns from its id to the frame that carried it out.
+fn about(record: &PersonRequest) -> String {
+    let (kind, call, proposer, executed) = match record {
+        PersonRequest::Approval(asked) => {
+            let call = [&asked.server, &asked.tool_name, &asked.digest].map(String::as_str);
+            (as_str(asked.kind), call, &asked.proposer, asked.executed)
+        }
+        PersonRequest::Review(asked) => (asked.kind.as_str(), [""; 3], &asked.proposer, None),
+    };
+    let [server, tool, digest] = call;
+    let words = [
+        record.id(),
+        kind,
+        record.step_id(),
+        server,
+        tool,
+        digest,
+        proposer,
+        record.status().as_str(),
+    ];
+    let words = words.map(quoted).join(",");
+    let executed = executed.map_or_else(String::new, |it| it.to_string());
+    format!("{words},{executed}")
 }
 
 fn as_str(kind: ApprovalKind) -> &'static str {

@@ -22,14 +22,15 @@ except ImportError: _blake3 = None
 
 # The files beside this one, by their SHA-256: whoever trusts this one need trust nobody for them.
 PARTS = {
-    "verify_content.py": "2376a12a4abaa6b823d798aaaadf96e5bab8460ae8d725c04cfbbff9483ae4cf",
-    "verify_outputs.py": "119af2f81b2396d1828827123c008ace9d7854476a62589849aeb8d1830dca64",
+    "verify_content.py": "56eb1c1662c05628e4c9c3ad762bf580ade50107b03e90fc932cfa8ef25f19c4",
+    "verify_outputs.py": "1b86737ef028ac72354748680c82fb57fafbaf4991ebf3ae6f23690a91a44f6a",
     "verify_signed.py": "a76527081d7a889180e0266aef9bd7f0b0e2d170f8882e7e4bbce35ae4f8f53f",
-    "verify_calls.py": "84062111235e68f7702a7e4f58561d152e2c45c423298a795c6d51580008e70d",
-    "verify_commands.py": "007e878cb0680df4ad23f5cb01c9d88b84fbb8b59be25030263016797a22c76b",
+    "verify_calls.py": "431cb168a6bfec848ded025ad31ca3d482751158506c8ef445cabf31b22ea117",
+    "verify_commands.py": "cd76b09bc01df8ca9a049a161d8674c9c9fb3f8138ec0938fee7e955d1957c4c",
     "verify_world.py": "edec49cba3e162064fcc9f16f10c604ab68577a8e2c938acd1d408b43218f53e",
     "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
+    "verify_reviews.py": "862482f2733e6b60f6cc3115a48bd0a8fda424cb95b08d0b3bfc52fcd2de2bbe",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

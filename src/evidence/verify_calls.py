@@ -15,7 +15,8 @@ import datetime, hashlib, json
 from verify import BROKEN, NO_BLAKE3, Real, Wrong, blake3, check, count, is_number, load, part
 from verify import same, work_of, wrong_if
 
-REPEATED = part("verify_repeated.py")
+REPEATED, REVIEWS = part("verify_repeated.py"), part("verify_reviews.py")
+MISSING = REVIEWS if isinstance(REVIEWS, str) else None
 
 # What the frames that are judged here say: their members, and those that they may leave out.
 TASK, ITEM, WORD = {"attempt": int, "step": str}, {"item": int}, ({"by": dict}, {})
@@ -49,6 +50,9 @@ WORDS = {
     ("tool.returned", "not_sent"): (None, "unknown_tool", "invalid_arguments", "rejected",
                                     "in_doubt", "secret_in_arguments", "suppressed_in_branch"),
 }
+if not MISSING:
+    SHAPES.update(REVIEWS.SHAPES)
+    WORDS.update(REVIEWS.WORDS)
 ENDS = "approval_rejected", "approval_timed_out", "tool_in_doubt"
 ENGINE = "tool.in_doubt", "approval.decided", "approval.expired", "llm.response"
 REJECTED, EXPIRED, HEAT = ("fail", "recover"), ("fail", "reject"), "temperature_millionths"
@@ -128,7 +132,7 @@ class Task:
         asked = [one for call in self.calls for one in (call.gate, call.doubt) if one]
         return next((one for one in asked if one.frame.seq == request), None)
 
-class Story:
+class Story(object if MISSING else REVIEWS.People):
     """A run from its beginning, with all that it shares. What is wrong is kept by claim, the first
     of each; frames are taken for what they say whatever is wrong with them."""
     def __init__(self, evidence, stream, last):
@@ -137,6 +141,7 @@ class Story:
         self.made, self.decided, self.unknown, self.ended = [], [], [], False
         self.proposer = self.definition = self.plan = self.paused = self.brought = None
         self.suppresses, self.used = stream.startswith("recompute:"), set()
+        self.reviews = {}  # By scope and step.
         before = ""
         for seq in range(last + 1):
             self.frame = evidence.shared(stream, seq)
@@ -176,7 +181,8 @@ class Story:
         self.proposer, self.ended = data["by"]["id"], False
         self.suppresses = data["effects"] == "suppress"
         if data.get("digest") is not None: self.definition, self.plan = frame, None
-        if data.get("digest") is not None or data.get("restarts"): self.tasks = {}
+        if data.get("digest") is not None or data.get("restarts"): self.tasks, self.reviews = {}, {}
+        for review in self.reviews.values(): review.ask_again()
         for task in self.tasks.values():
             task.doomed, task.asks, task.over = None, False, False
             for call in (one for one in task.calls if not one.returned): call.forget()
@@ -184,10 +190,11 @@ class Story:
     def on_step_started(self, frame, data):
         """What a step, or a child in it, did before it began anew is of no consequence."""
         inner = (frame.scope + "/" + data["step"]).lstrip("/")
-        def stays(scope, step, _):
+        def stays(scope, step, *_):
             own = (scope, step) == (frame.scope, data["step"])
             return not own and not (scope + "/").startswith(inner + "/")
         self.tasks = {place: task for place, task in self.tasks.items() if stays(*place)}
+        self.reviews = {place: one for place, one in self.reviews.items() if stays(*place)}
     on_step_reset = on_step_started
     def on_run_resumed(self, frame, data):
         if self.paused: self.postpone((micros(frame.at) - self.paused) // 1000 * 1000)
@@ -203,8 +210,10 @@ class Story:
     on_run_failed = on_run_completed
     def on_clock_jumped(self, _, data): self.postpone(1000 * (data.get("forward_ms") or 0))
     def postpone(self, by):
-        for gate in (call.gate for task in self.tasks.values() for call in task.calls):
+        gates = [call.gate for task in self.tasks.values() for call in task.calls]
+        for gate in gates + list(self.reviews.values()):
             if gate and gate.until: gate.until += by
+    def moment(self, frame): return micros(frame.at)
     def late(self, asked, frame):
         """Whether the time to decide is over; it stands still while the run is paused."""
         return asked.until is not None and asked.until <= (self.paused or micros(frame.at))
@@ -469,7 +478,7 @@ class Said:
 
     def stories(self):
         if self.known is None:
-            frames, kinds = self.evidence.frames, ("llm", "tool", "approval")
+            frames, kinds = self.evidence.frames, ("llm", "tool", "approval", "review")
             streams = {one.stream for one in frames if one.type.split(".")[0] in kinds}
             last = {one.stream: one.seq for one in frames}
             self.known = [Story(self.evidence, one, last[one]) for one in sorted(streams)]
@@ -479,9 +488,10 @@ class Said:
         for story in self.stories():
             if "approvals" in story.wrong: raise story.wrong["approvals"]
         unknown = [one for story in self.stories() for one in story.unknown]
+        if MISSING: return None, MISSING
         if unknown: return None, unknown[0] + ": the person was not authenticated (auth: none)"
         decided = len({one for story in self.stories() for one in story.decided})
-        return count(decided, "valid decision") if decided else "no call required approval"
+        return count(decided, "valid decision") if decided else "nothing required a decision"
 
     def claim_tools(self):
         open_ = None

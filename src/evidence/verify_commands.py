@@ -6,11 +6,11 @@ import json, re
 
 from verify import Real, part
 
-VALUES = part("verify_values.py")
+VALUES, REVIEWS = part("verify_values.py"), part("verify_reviews.py")
+MISSING = REVIEWS if isinstance(REVIEWS, str) else None
 SERVER = "ktsu/commands"  # Each of its tools is a type of command.
 RUNS = "invoke", "fanout"
-REVIEW = "review"
-PHASES = {REVIEW: 0, "suspend": 0, "invoke": 1, "fanout": 1}  # Of the others: 2.
+PHASES = {"review": 0, "suspend": 0, "invoke": 1, "fanout": 1}  # Of the others: 2.
 CHILD = re.compile(r"(?:(.*)/)?([^/.]+)(?:[.]([0-9]+))?/([^/.]+)[.]([0-9]+)\Z")  # STEP.ITEM/NAME.N
 # Decision rules: commands are carried out; they have the order of the calls, and phases.
 COMMANDS_SINCE, ORDER_SINCE = 4, 6
@@ -81,7 +81,7 @@ class Commanded:
 
     def end(self, frame=None, attempt=None, outcome=None, phased=False):
         self.seq, self.attempt, self.outcome = frame and frame.seq, attempt, outcome or {}
-        self.notes, self.told, self.phased = 0, 0, phased
+        self.notes, self.told, self.phased, self.review = 0, 0, phased, None
         # The phase and the place of each command, in the order of their frames; how many of these
         # frames are before the first child.
         self.order = [(phase_of(one), at) for at, one in enumerate(self.listed("commands"))]
@@ -92,7 +92,12 @@ class Commanded:
     def may_note(self):
         """Whether it is the turn of an event: before every command or, where commands have phases,
         after all children and before what is emitted."""
-        return self.told == self.first and self.ran() if self.phased else self.told == 0
+        last = self.told == self.first and self.ran() and self.passed()
+        return last if self.phased else self.told == 0
+
+    def passed(self):
+        """Whether people have approved the outcome, if it asks for that."""
+        return self.review is None or self.review.state == "approved"
 
     def takes_turn(self, kind, at):
         """Takes a command; whether it is its turn: those of the first phases before any child
@@ -101,7 +106,7 @@ class Commanded:
         begun = bool(self.done or self.children)
         phase = not begun if self.told < self.first else self.ran()
         self.told += 1
-        return next_ and phase
+        return next_ and phase and self.passed()
 
     def all(self, member): return self.outcome.get(member) or []
     def listed(self, member):
@@ -111,9 +116,10 @@ class Commanded:
     def current(self): return (self.commands + [(None, None, None, 0)] * 2)[self.done]
     def ran(self): return self.done == len(self.commands)
 
-class Commands:
+class Commands(object if MISSING else REVIEWS.Order):
     """What the frames of a run say of commands."""
     def begin_commands(self, stream):
+        self.reviewed = REVIEWS.Reviewed()
         self.recomputes, self.suppresses = stream.startswith("recompute:"), False
         # By scope: whether webhooks are sent, the workflow, and where outputs of its steps are.
         self.sends, self.flows, self.ends = {"": True}, {}, {}
@@ -172,6 +178,8 @@ class Commands:
         right = right and (member == "events" or all_[at].get("step") == data.get("target"))
         self.blame(frame, not right, "it is not the next of the %s that its agent gave" % member)
         self.blame(frame, data["attempt"] != task.attempt, "it is of another attempt")
+        other = member == "commands" and frame.actor != "orchestrator"
+        self.blame(frame, other, "it was appended by another actor")
 
     def on_command_requested(self, frame, data, step, item):
         task, runs, at = self.task(step, item), data["type"] in RUNS, data["index"]
@@ -179,17 +187,16 @@ class Commands:
         self.is_of(frame, data, task, "commands", data["command"], follows)
         work = self.work(frame, data["step"])
         if "agent" not in work: return self.blame(frame, True, "no agent works on its step")
+        if data["type"] == "review":
+            self.suppressed_or_not(frame, data, self.recomputes)
+            return self.command_review(frame, data, task, work)
         declared = self.plan["agents"][work["agent"]["file"]].get("commands") or {}
-        asks = data["type"] == REVIEW
         listed = ",".join(declared.get("invoke" if runs else "emit", [])).split(",")
-        name = data.get("target" if runs else "topic")
-        known = declared.get(REVIEW) if asks else any(covers(one, name) for one in listed)
-        self.blame(frame, not known, "its agent does not declare the command")
-        sends = self.sends.get(frame.scope) and not self.suppresses
-        quiet = self.recomputes or not (runs or asks or sends)
-        words = "it is suppressed for no reason" if not quiet else \
-            "it is to be suppressed, and is not"
-        self.blame(frame, bool(data.get("suppressed")) != quiet, words)
+        name = data["target"] if runs else data["topic"]
+        words = "its agent does not declare the command"
+        self.blame(frame, not any(covers(one, name) for one in listed), words)
+        quiet = self.recomputes or not runs and (self.suppresses or not self.sends.get(frame.scope))
+        self.suppressed_or_not(frame, data, quiet)
         if not runs or data.get("suppressed"): return
         offered = work["agent"].get("may_invoke", {}).get(name)
         words = "its step does not declare the workflow that it runs"
@@ -199,6 +206,11 @@ class Commands:
         words = "it has more inputs than its step allows"
         self.blame(frame, offered and count > offered["max_items"], words)
         task.commands.append((frame.seq, at, name, count))
+
+    def suppressed_or_not(self, frame, data, quiet):
+        words = "it is suppressed for no reason" if not quiet else \
+            "it is to be suppressed, and is not"
+        self.blame(frame, bool(data.get("suppressed")) != bool(quiet), words)
 
     # ---- What commands run -----------------------------------------------------------------------
     def commanding(self, frame):
@@ -211,6 +223,8 @@ class Commands:
     def on_run_started(self, frame, data, *_):
         task, child = self.commanding(frame)
         if task is not None: self.judge_child(frame, data, task, child)
+        self.begin_child(frame.scope)
+        self.takes(frame)
         self.forget(frame.scope + "/")
         if frame.scope: self.sends[frame.scope] = data.get("webhooks") == "execute"
         self.flows[frame.scope] = data.get("plan")
@@ -259,6 +273,7 @@ class Commands:
         task, child = self.commanding(frame)
         if task and int(child[5]) < len(task.children): task.children[int(child[5])] = frame.seq
         self.found.made += self.own and data.get("output") is not None
+        self.ends_well(frame, data)
         if data.get("output_from") is None: return
         plan, ended = self.plan_of(frame), self.ends.get(frame.scope, {})
         flow = plan["workflows"][self.flows.get(frame.scope) or plan["root"]]
@@ -290,6 +305,8 @@ class Commands:
         right = right and ends == (data.get("children") or []) and len(ends) == count
         self.blame(frame, not right, "it does not name the ends of what its command runs")
         self.blame(frame, data["attempt"] != task.attempt, "it is of another attempt")
+        other = frame.actor != "orchestrator"
+        self.blame(frame, other, "it was appended by another actor")
         task.done, task.before = task.done + 1, task.before + count
 
     def has_told(self, frame, data, step, item):

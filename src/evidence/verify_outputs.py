@@ -7,7 +7,7 @@ import json
 from verify import BROKEN, Real, Wrong, check, count, load, part, whole, work_of, wrong_if
 
 COMMANDS = part("verify_commands.py")
-MISSING = COMMANDS if isinstance(COMMANDS, str) else None
+MISSING = COMMANDS if isinstance(COMMANDS, str) else COMMANDS.MISSING
 if not MISSING: alike, hidden = COMMANDS.alike, COMMANDS.hidden
 
 FENCE, MAX_DEPTH, SPENT = "`" * 3, 56, "budget_exceeded"
@@ -18,7 +18,9 @@ KINDS = ("run.created", "recompute.created", "branch.created", "step.started", "
          "llm.request", "llm.response", "agent.decided", "agent.finished", "webhook.delivered",
          "webhook.failed", "note", "command.requested", "step.completed", "item.completed",
          "command.completed", "run.started", "run.completed", "tool.called", "tool.in_doubt",
-         "tool.returned", "budget.exhausted")
+         "tool.returned", "budget.exhausted", "command.deferred", "command.discarded",
+         "review.requested", "review.decided", "timer.fired", "overlay.set", "step.failed",
+         "item.started", "run.failed")
 ABOUT_STEPS = "note", "command.requested", "budget.exhausted"  # Or about worlds.
 
 def once(pairs):
@@ -48,7 +50,7 @@ class Step:
     """What is known of a step since it began: the replies to each of its tasks, what their agents
     gave, what they command, which ran out of their budget, and how its webhook was answered."""
     def __init__(self):
-        self.replies, self.given, self.answer = {}, {}, None
+        self.replies, self.given, self.answer, self.failed = {}, {}, None, None
         self.tasks, self.spent = {}, set()  # By item.
 
 class Told(object if MISSING else COMMANDS.Commands):
@@ -89,10 +91,13 @@ class Told(object if MISSING else COMMANDS.Commands):
             if data.get("digest") is not None: self.definition, self.plan = frame, None
             if kind != "branch.created" or data.get("digest") or data.get("restarts"):
                 self.steps = {}
+            self.ask_again()
             return
+        if kind == "timer.fired" and data["timer"] != "review": return
         if kind in ABOUT_STEPS and "step" not in data: return
         if kind in ("step.started", "step.reset"):
             self.steps[frame.scope, data["step"]] = Step()
+            if kind == "step.started": self.takes(frame)
             return self.step_begins(frame.scope, data["step"])
         judge = getattr(self, "on_" + kind.replace(".", "_"))
         if kind.startswith("run."): judge(frame, data)
@@ -165,12 +170,15 @@ class Told(object if MISSING else COMMANDS.Commands):
         work = self.work(frame, data["step"])
         if "agent" in work and work["agent"].get("for_each") is None:
             self.on_item_completed(frame, data, step, None)
+            self.completed_reviewed(frame, data, step)
         elif "webhook" in work:
             given = {"sent": True, "status_code": step.answer}
             right = alike(self.member(frame, "output"), given)
             self.blame(frame, not right, "its output is not what its webhook was answered with")
             self.found.held += self.own
         elif "agent" not in work: self.found.made += self.own
+
+    def on_item_started(self, frame, *_): self.takes(frame)
 
     def on_item_completed(self, frame, data, step, item):
         self.has_told(frame, data, step, item)

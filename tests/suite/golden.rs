@@ -146,6 +146,13 @@ async fn record_what_is_missing() {
             missing.insert(pinned(&recorded));
         }
     }
+    for (name, reviewed) in scenarios::reviews::Reviewed::goldens() {
+        if let Entry::Vacant(missing) = manifest.entry(format!("v7-review-{name}")) {
+            let recorded = reviewed.record().await;
+            recorded.save(&folder().join(missing.key()));
+            missing.insert(pinned(&recorded));
+        }
+    }
     let text = serde_json::to_string_pretty(&manifest).unwrap() + "\n";
     std::fs::write(folder().join("manifest.json"), text).unwrap();
 }
@@ -301,6 +308,9 @@ fn the_goldens_cover_what_can_happen() {
         r#""code":"approval_rejected""#,
         r#""code":"approval_timed_out""#,
         r#""code":"tool_in_doubt""#,
+        r#""code":"review_rejected""#,
+        r#""code":"review_timed_out""#,
+        r#""overlay":{"verdict":"no"}"#,
         r#""code":"budget_exhausted""#,
         r#""reasons":["max_events=5"]"#,
         r#""verdict":"failed""#,

@@ -1,6 +1,7 @@
 //! Runs of every kind: kept as golden ledgers, cut after every frame, played again.
 
 pub(crate) mod agents;
+pub(crate) mod reviews;
 pub(crate) mod tools;
 pub(crate) mod worlds;
 

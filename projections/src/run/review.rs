@@ -122,7 +122,7 @@ pub enum ReviewDue {
 
 impl Review {
     /// A review that is commanded, beside other commands of the outcome.
-    pub(super) fn new(command: u64, siblings: Vec<u32>) -> Self {
+    pub fn new(command: u64, siblings: Vec<u32>) -> Self {
         Self {
             command,
             siblings,
@@ -158,7 +158,7 @@ impl Review {
     }
 
     /// The fields of the output that people replaced, if it counts.
-    pub(super) fn overlay(&self) -> impl Iterator<Item = (&String, &(u64, CanonicalJson))> {
+    pub fn overlay(&self) -> impl Iterator<Item = (&String, &(u64, CanonicalJson))> {
         let overlay = match &self.state {
             ReviewState::Approved { overlay, .. } => Some(overlay),
             ReviewState::Due | ReviewState::Pending(_) | ReviewState::Refused(_) => None,
@@ -166,13 +166,15 @@ impl Review {
         overlay.into_iter().flatten()
     }
 
-    pub(super) fn may_defer(&self, event: &CommandsDeferred) -> bool {
+    /// Whether the other commands are deferred next, by this frame.
+    pub fn may_defer(&self, event: &CommandsDeferred) -> bool {
         self.due() == ReviewDue::Defer
             && event.request == self.command
             && event.indexes == self.siblings
     }
 
-    pub(super) fn may_ask(&self, event: &ReviewRequested, policy: Option<&ReviewPolicy>) -> bool {
+    /// Whether people are asked next, by this frame and under this policy.
+    pub fn may_ask(&self, event: &ReviewRequested, policy: Option<&ReviewPolicy>) -> bool {
         self.due() == ReviewDue::Ask
             && event.command == self.command
             && policy == Some(&event.policy)
@@ -193,7 +195,8 @@ impl Review {
         }
     }
 
-    pub(super) fn may_discard(&self, event: &CommandsDiscarded) -> bool {
+    /// Whether the other commands are discarded next, by this frame.
+    pub fn may_discard(&self, event: &CommandsDiscarded) -> bool {
         let ReviewState::Refused(refusal) = &self.state else {
             return false;
         };
@@ -202,15 +205,18 @@ impl Review {
             && event.indexes == self.siblings
     }
 
-    pub(super) fn defer(&mut self) {
+    /// The other commands are deferred.
+    pub fn defer(&mut self) {
         self.is_deferred = true;
     }
 
-    pub(super) fn discard(&mut self) {
+    /// They are discarded.
+    pub fn discard(&mut self) {
         self.is_discarded = true;
     }
 
-    pub(super) fn ask(&mut self, seq: u64, at: Timestamp, event: &ReviewRequested) {
+    /// People are asked.
+    pub fn ask(&mut self, seq: u64, at: Timestamp, event: &ReviewRequested) {
         self.state = ReviewState::Pending(PendingReview {
             request: seq,
             policy: event.policy.clone(),
@@ -222,7 +228,7 @@ impl Review {
 
     /// Takes a decision: a rejection is enough, an approval once as many people have approved as the
     /// policy asks for. What a later one replaces counts.
-    pub(super) fn decide(&mut self, seq: u64, event: &ReviewDecided) {
+    pub fn decide(&mut self, seq: u64, event: &ReviewDecided) {
         let ReviewState::Pending(pending) = &mut self.state else {
             return;
         };
@@ -244,7 +250,8 @@ impl Review {
         }
     }
 
-    pub(super) fn time_out(&mut self, seq: u64) {
+    /// The time to decide is over.
+    pub fn time_out(&mut self, seq: u64) {
         if let ReviewState::Pending(pending) = &self.state {
             self.state = ReviewState::Refused(ReviewRefusal::TimedOut {
                 seq,
@@ -254,14 +261,15 @@ impl Review {
         }
     }
 
-    pub(super) fn postpone(&mut self, by_ms: u64) {
+    /// People have this much more time.
+    pub fn postpone(&mut self, by_ms: u64) {
         if let ReviewState::Pending(pending) = &mut self.state {
             pending.since = pending.since.plus_millis(by_ms);
         }
     }
 
     /// A branch begins before the decision: people are asked again (decision F1).
-    pub(super) fn ask_again(&mut self) {
+    pub fn ask_again(&mut self) {
         if self.pending().is_some() {
             self.state = ReviewState::Due;
         }

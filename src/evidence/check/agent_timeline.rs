@@ -13,6 +13,7 @@ use ktsu_ledger::event::{
 };
 use ktsu_ledger::{Actor, Event, Frame, Timestamp};
 use ktsu_projections::run::calls::RequestedCall;
+use ktsu_projections::run::review::Review;
 use serde_json::Value;
 
 use super::ClaimFailure;
@@ -38,6 +39,8 @@ pub(super) struct AgentTimeline<'a> {
     pub(super) decided: BTreeSet<String>,
     /// A decision by somebody who was not asked who they are.
     pub(super) unauthenticated: Option<String>,
+    /// What people are asked about outcomes, by scope and step.
+    pub(super) reviews: BTreeMap<(&'a str, &'a str), Review>,
     pub(super) proposer: &'a str,
     definition: Option<&'a Frame>,
     plan: Option<Rc<Plan>>,
@@ -127,6 +130,7 @@ impl<'a> AgentTimeline<'a> {
             made: BTreeSet::new(),
             decided: BTreeSet::new(),
             unauthenticated: None,
+            reviews: BTreeMap::new(),
             proposer: "",
             definition: None,
             plan: None,
@@ -183,6 +187,8 @@ impl<'a> AgentTimeline<'a> {
     fn postpone(&mut self, by_ms: u64) {
         let tasks = self.tasks.values_mut();
         tasks.for_each(|task| task.postpone(by_ms));
+        let reviews = self.reviews.values_mut();
+        reviews.for_each(|review| review.postpone(by_ms));
     }
 
     /// What time it is for the people who are asked: while a run is paused, that of the pause.
@@ -236,7 +242,7 @@ impl<'a> AgentTimeline<'a> {
                 self.tasks.insert(place, task);
                 return taken;
             }
-            _ => {}
+            _ => return self.take_review(frame),
         }
         Ok(())
     }
@@ -256,7 +262,9 @@ impl<'a> AgentTimeline<'a> {
         }
         if branch.digest.is_some() || branch.restarts {
             self.tasks.clear();
+            self.reviews.clear();
         }
+        self.reviews.values_mut().for_each(Review::ask_again);
         for task in self.tasks.values_mut() {
             task.forced_failure = None;
             (task.awaits_people, task.over) = (false, false);
@@ -270,11 +278,13 @@ impl<'a> AgentTimeline<'a> {
     fn begin(&mut self, scope: &str, step: &str) {
         let inner = format!("{scope}/{step}");
         let inner = inner.trim_start_matches('/');
-        self.tasks.retain(|(at, one, _), _| {
+        let stays = |at: &str, one: &str| {
             let rest = at.strip_prefix(inner);
             let within = rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
-            (*at, *one) != (scope, step) && !within
-        });
+            (at, one) != (scope, step) && !within
+        };
+        self.tasks.retain(|(at, one, _), _| stays(at, one));
+        self.reviews.retain(|(at, one), _| stays(at, one));
     }
 
     fn take_agent(

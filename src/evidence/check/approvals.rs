@@ -41,7 +41,7 @@ impl EvidenceArchive {
             (None, Some(frame), _) => {
                 not_covered_at(frame, "the person was not authenticated (auth: none)")
             }
-            (None, None, 0) => proven("no call required approval"),
+            (None, None, 0) => proven("nothing required a decision"),
             (None, None, count) => proven(counted(count, "valid decision")),
         }
     }

@@ -13,8 +13,8 @@ use super::content::too_large;
 use super::reading::EvidenceArchive;
 use super::{ClaimFailure, VerifyOptions};
 
-/// The frames of a run or branch in order, those before a fork included; those about agents with
-/// their blobs put back.
+/// The frames of a run or branch in order, those before a fork included; those about agents and
+/// what people decided with their blobs put back.
 pub(super) struct History<'a> {
     evidence: &'a EvidenceArchive,
     pub(super) stream: &'a str,
@@ -54,7 +54,7 @@ impl EvidenceArchive {
             let words = || ClaimFailure::new(format!("the frames of {stream} cannot be read"));
             let placed = placed.ok_or_else(words)?;
             let frame = &placed.frame;
-            if frame.ext.is_empty() || !matches!(frame.event, Event::Agent(_)) {
+            if frame.ext.is_empty() || !matches!(frame.event, Event::Agent(_) | Event::Person(_)) {
                 return Ok(frame.clone());
             }
             let words = || ClaimFailure::at(frame.id(), "one of its blobs is missing or another");
@@ -151,6 +151,6 @@ pub(super) fn server<'p>(
 fn is_about_agents(placed: &PositionedFrame) -> bool {
     matches!(
         placed.frame.event.kind().split_once('.'),
-        Some(("llm" | "tool" | "approval", _))
+        Some(("llm" | "tool" | "approval" | "review", _))
     )
 }

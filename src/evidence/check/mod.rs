@@ -5,11 +5,12 @@
 //! tree        inclusion, signatures, keys, held checkpoints   check/tree
 //! content     extracts, definitions, replay                   check/content
 //! beside      the verifier in it, tables for people           check/companion_files
-//! outputs     outputs, compared with replies and responses    check/outputs
+//! outputs     outputs, compared with replies and responses    check/outputs, check/review_order
 //! world       objects, relations, responders, posts, budgets  check/world, check/world_outputs
 //! lock        the locks of runs                               check/lock
 //! tools       every call requested, permitted, answered       check/tools ─┐ check/agent_timeline,
-//! approvals   every required approval given               check/approvals ─┘ check/history
+//! approvals   every required decision made                check/approvals ─┤ check/history
+//!                                                         check/reviews   ─┘
 //! ```
 //!
 //! Nothing that an archive states about itself is trusted: it is compared with what its bytes show.
@@ -27,6 +28,9 @@ mod models;
 mod outputs;
 mod reading;
 mod repeated;
+mod review_order;
+mod reviewed_outputs;
+mod reviews;
 mod step_outputs;
 mod tools;
 mod tree;

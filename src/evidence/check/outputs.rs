@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::plan::{AgentPlan, Plan, StepWork};
 use ktsu_ledger::event::{
-    AgentEvent, AgentFinished, FinishReason, ItemEvent, LlmResponse, Purpose, Reference, RunEvent,
-    StepEvent, WebhookEvent,
+    AgentEvent, AgentFinished, FinishReason, ItemEvent, LlmResponse, PersonEvent, Purpose,
+    Reference, RunEvent, StepEvent, WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame, Hash, canonical};
 use ktsu_projections::run::command_order::CommandOrder;
@@ -23,6 +23,7 @@ use super::called::{CalledCommands, REDACTED_OUTPUT};
 use super::content::too_large;
 use super::history;
 use super::reading::EvidenceArchive;
+use super::reviewed_outputs::ReviewedOutputs;
 use super::step_outputs::{AskedBeside, StepOutputs};
 use super::{CheckResult, ClaimFailure, VerifyOptions, counted, for_one, not_covered, proven};
 use ktsu_contract::gateway::strip_code_fence;
@@ -34,7 +35,7 @@ const MAX_DEPTH: usize = 56;
 
 /// What was found.
 #[derive(Default)]
-struct OutputTally {
+pub(super) struct OutputTally {
     held: u64,
     unknown: Option<String>,
 }
@@ -70,17 +71,19 @@ impl EvidenceArchive {
 }
 
 /// A run from its beginning, with all that it shares; only its own frames are checked.
-struct OutputCheck<'a> {
+pub(super) struct OutputCheck<'a> {
     evidence: &'a EvidenceArchive,
     stream: &'a str,
     first: u64,
     found: &'a mut OutputTally,
-    steps: BTreeMap<(String, String), StepOutputs>,
+    pub(super) steps: BTreeMap<(String, String), StepOutputs>,
     purposes: BTreeMap<u64, Purpose>,
     /// Requests whose replies may be repeated, and what those replies say.
     cacheable: BTreeSet<u64>,
     texts: BTreeMap<u64, String>,
-    plan: Option<Plan>,
+    pub(super) plan: Option<Plan>,
+    /// Outputs that people approved.
+    pub(super) reviewed: ReviewedOutputs,
     /// The decision rules of the run.
     rules: u32,
     /// Whether there is a definition, and it cannot be read.
@@ -104,6 +107,7 @@ impl<'a> OutputCheck<'a> {
             cacheable: BTreeSet::new(),
             texts: BTreeMap::new(),
             plan: None,
+            reviewed: ReviewedOutputs::default(),
             rules: 0,
             unread: false,
         }
@@ -130,7 +134,8 @@ impl<'a> OutputCheck<'a> {
             let words =
                 || ClaimFailure::new(format!("the frames of {} cannot be read", self.stream));
             let placed = placed.ok_or_else(words)?;
-            let apart = !placed.frame.ext.is_empty() && needs_blobs(&placed.frame.event);
+            let needs = needs_blobs(&placed.frame.event, !self.reviewed.is_empty());
+            let apart = !placed.frame.ext.is_empty() && needs;
             if !apart {
                 self.take(&placed.frame)?;
                 continue;
@@ -177,13 +182,10 @@ impl<'a> OutputCheck<'a> {
             Event::Step(StepEvent::Commanded(command)) => {
                 let asked = self.step(frame).asked.entry(command.item).or_default();
                 let at = ("commands", command.index);
-                let about = match (&command.topic, &command.target) {
-                    (Some(topic), _) => Some(("topic", topic.as_str())),
-                    (None, Some(target)) => Some(("step", target.as_str())),
-                    (None, None) => None,
-                };
-                let kind = Some(("type", command.kind.as_str()));
-                let said: Vec<_> = kind.into_iter().chain(about).collect();
+                let topic = command.topic.as_deref().map(|topic| ("topic", topic));
+                let target = command.target.as_deref().map(|target| ("step", target));
+                let about = topic.or(target).into_iter();
+                let said: Vec<_> = about.chain([("type", command.kind.as_str())]).collect();
                 let right = asked.is_at(&command.command, at, &said);
                 let right = asked.takes_turn(command) && right;
                 let right = right && self.tells_of_outcomes();
@@ -248,7 +250,7 @@ impl<'a> OutputCheck<'a> {
             }
             _ => {}
         }
-        Ok(())
+        self.review(frame)
     }
 
     /// Whether events and commands of outcomes have frames in the run.
@@ -268,7 +270,7 @@ impl<'a> OutputCheck<'a> {
     }
 
     /// What is known of the step that a frame is about.
-    fn step(&mut self, frame: &Frame) -> &mut StepOutputs {
+    pub(super) fn step(&mut self, frame: &Frame) -> &mut StepOutputs {
         let step = frame.event.task().map_or("", |(step, _)| step);
         let key = (frame.scope.clone(), step.to_owned());
         self.steps.entry(key).or_default()
@@ -280,7 +282,7 @@ impl<'a> OutputCheck<'a> {
     }
 
     /// What the definition has of an agent step.
-    fn agent_plan(&self, scope: &str, step: &str) -> Option<AgentPlan> {
+    pub(super) fn agent_plan(&self, scope: &str, step: &str) -> Option<AgentPlan> {
         match self.work(scope, step)? {
             StepWork::Agent(agent) => Some(agent.clone()),
             StepWork::Transform(_) | StepWork::Webhook(_) | StepWork::Workflow(_) => None,
@@ -291,7 +293,12 @@ impl<'a> OutputCheck<'a> {
         frame.seq >= self.first && frame.stream.as_str() == self.stream
     }
 
-    fn blame(&self, frame: &Frame, wrong: bool, words: &str) -> Result<(), ClaimFailure> {
+    pub(super) fn blame(
+        &self,
+        frame: &Frame,
+        wrong: bool,
+        words: &str,
+    ) -> Result<(), ClaimFailure> {
         match wrong && self.is_own(frame) {
             true => Err(ClaimFailure::at(frame.id(), words)),
             false => Ok(()),
@@ -363,7 +370,7 @@ impl<'a> OutputCheck<'a> {
         step.given
             .insert(finished.item, (frame.seq, output.clone()));
         let order = CommandOrder::of_outcome(&finished.outcome, rules);
-        let asked = AskedBeside::of(frame.seq, outcome, order);
+        let asked = AskedBeside::of((frame.seq, finished.attempt), outcome, order);
         let commands = asked.list("commands").to_vec();
         step.asked.insert(finished.item, asked);
         let words = "nothing says that its budget was used up";
@@ -520,8 +527,11 @@ fn spoken(text: &str) -> Option<CanonicalJson> {
 }
 
 /// Whether what is checked here may stand in a blob.
-fn needs_blobs(event: &Event) -> bool {
+fn needs_blobs(event: &Event, reviewed: bool) -> bool {
     match event {
+        // What is taken from reviewed outputs is compared with what people replaced of them.
+        Event::Step(StepEvent::Started(_)) | Event::Item(ItemEvent::Started(_)) => reviewed,
+        Event::Person(PersonEvent::ReviewDecided(_)) => true,
         Event::Agent(event) => matches!(
             event,
             AgentEvent::Response(_) | AgentEvent::Decided(_) | AgentEvent::Finished(_)

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use ktsu_ledger::event::{Reference, StepCommand};
 use ktsu_projections::run::command_order::{CommandOrder, CommandPhase};
+use ktsu_projections::run::review::{Review, ReviewDue, ReviewState};
 use serde_json::Value;
 
 use super::called::CalledCommands;
@@ -25,24 +26,47 @@ pub(super) struct StepOutputs {
     pub(super) spent: BTreeSet<Option<u32>>,
     /// How its webhook was answered.
     pub(super) answer: Option<u16>,
+    /// The code with which it failed.
+    pub(super) failed: Option<String>,
+}
+
+impl StepOutputs {
+    /// Whether its outcome asks for a review.
+    pub(super) fn is_reviewed(&self) -> bool {
+        self.review().is_some()
+    }
+
+    /// Whether people, or the end of their time, refused its outcome.
+    pub(super) fn is_refused(&self) -> bool {
+        let refused = |review: &Review| matches!(review.state, ReviewState::Refused(_));
+        self.review().is_some_and(refused)
+    }
+
+    fn review(&self) -> Option<&Review> {
+        self.asked.get(&None)?.review.as_ref()
+    }
 }
 
 /// The events and commands of an outcome, and how many of them have frames.
 #[derive(Default)]
 pub(super) struct AskedBeside {
     pub(super) finished: u64,
+    pub(super) attempt: u32,
     pub(super) outcome: Value,
     pub(super) notes: u32,
     /// The order in which its commands get their frames, and how many have one.
     order: CommandOrder,
     requested: u32,
+    /// What people are asked about it, if it asks for that.
+    pub(super) review: Option<Review>,
     pub(super) runs: CommandedRuns,
 }
 
 impl AskedBeside {
-    pub(super) fn of(finished: u64, outcome: Value, order: CommandOrder) -> Self {
+    pub(super) fn of((finished, attempt): (u64, u32), outcome: Value, order: CommandOrder) -> Self {
         Self {
             finished,
+            attempt,
             outcome,
             order,
             ..Self::default()
@@ -77,14 +101,28 @@ impl AskedBeside {
             false => self.runs.is_done(),
         };
         self.requested = self.requested.saturating_add(1);
-        next && phase
+        next && phase && self.has_passed_review()
+    }
+
+    /// People are to decide on it, as the command at this frame says.
+    pub(super) fn ask_for_review(&mut self, command: u64) {
+        self.review = Some(Review::new(command, self.order.siblings()));
+    }
+
+    /// Whether it counts, as far as people are asked.
+    fn has_passed_review(&self) -> bool {
+        let review = self.review.as_ref();
+        review.is_none_or(|review| review.due() == ReviewDue::CarryOut)
     }
 
     /// Whether it is the turn of an event: before every command or, where commands have phases, after
     /// all children and before what is emitted.
     pub(super) fn may_note(&self) -> bool {
         match self.order.is_phased() {
-            true => self.requested == self.order.first() && self.runs.is_done(),
+            true => {
+                let all = self.requested == self.order.first() && self.runs.is_done();
+                all && self.has_passed_review()
+            }
             false => self.requested == 0,
         }
     }

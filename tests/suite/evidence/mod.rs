@@ -15,6 +15,7 @@ mod outputs;
 mod parts;
 mod people;
 mod repeated;
+mod reviews;
 mod transfer;
 mod verified;
 mod worlds;

@@ -14,9 +14,9 @@ use crate::support::campaign;
 use crate::support::ledgers::Recorded;
 
 /// Members of `data` that name frames.
-const NAMES: [&str; 10] = [
-    "again", "approval", "base", "called", "children", "frame", "from", "request", "response",
-    "seq",
+const NAMES: [&str; 12] = [
+    "again", "approval", "base", "called", "children", "command", "decision", "frame", "from",
+    "request", "response", "seq",
 ];
 
 /// A run that was changed, and how.
@@ -74,6 +74,14 @@ pub(super) fn arranged(run: &Recorded, order: &[usize]) -> Recorded {
     with(run, &kept.collect::<Vec<_>>())
 }
 
+/// Whether a frame is about reviews of outcomes, and what waits for them.
+fn is_about_reviews(body: &Value) -> bool {
+    let kind = body["type"].as_str().unwrap();
+    let timer = kind == "timer.fired" && body["data"]["timer"] == "review";
+    timer || kind.starts_with("review.") || kind.starts_with("command.")
+}
+
+/// Whether a frame is about tools and people.
 fn is_about(body: &Value) -> bool {
     let kind = body["type"].as_str().unwrap();
     let asks = kind == "llm.response" && body["data"].get("tool_calls").is_some();
@@ -135,12 +143,12 @@ pub(super) fn others(value: &Value, name: &str, all: &[Value]) -> Vec<Value> {
 }
 
 /// Every mutant of a run.
-fn mutants(name: &str, run: &Recorded) -> Vec<Mutant> {
+fn mutants(name: &str, run: &Recorded, about: fn(&Value) -> bool) -> Vec<Mutant> {
     let all = bodies(run);
     let mut found = Vec::new();
     let mut add = |told: String, run: Recorded| found.push(Mutant { told, run });
     let every: Vec<usize> = (0..all.len()).collect();
-    for (at, body) in all.iter().enumerate().filter(|(_, body)| is_about(body)) {
+    for (at, body) in all.iter().enumerate().filter(|(_, body)| about(body)) {
         let kind = body["type"].as_str().unwrap();
         let mut places = Vec::new();
         leaves(&body["data"], "/data".to_owned(), &mut places);
@@ -198,13 +206,17 @@ fn is_found(outcome: &EvidenceReport) -> bool {
 
 /// What no record can show: whoever writes all of it anew writes what they like here. Everything
 /// else about calls and decisions hangs together (docs/evidence.md, "What is not provable").
-const BEYOND: [(&str, &str); 8] = [
+const BEYOND: [(&str, &str); 11] = [
     ("tool.called", "/data/report/"),
     ("tool.returned", "/data/report/"),
     ("approval.requested", "/data/report/"),
     ("tool.returned", "/data/duration_ms"),
     ("approval.decided", "/data/reason"),
     ("approval.decided", "/data/by/auth"),
+    ("review.decided", "/data/reason"),
+    ("review.decided", "/data/by/auth"),
+    // Where expressions use it, deciding again finds another value.
+    ("review.decided", "/data/overlay/"),
     // Why a call was not sent, where neither model nor person has a say in it.
     (
         "tool.returned",
@@ -222,13 +234,16 @@ fn is_beyond(told: &str) -> bool {
 }
 
 /// Whatever is changed is found by both, and both say the same of each claim.
-fn every_mutant_is_found(name: &str) {
-    let golden = format!("v1-tool-{name}");
+fn every_mutant_is_found(golden: &str, about: fn(&Value) -> bool) {
+    let name = golden;
     let run = goldens().into_iter().find(|(one, _)| *one == golden);
     let folder = tempfile::tempdir().unwrap();
     let (mut judged, mut archives, mut missed) = (Vec::new(), Vec::new(), Vec::new());
     let every = campaign(5, 1);
-    for mutant in mutants(name, &run.unwrap().1).into_iter().step_by(every) {
+    for mutant in mutants(name, &run.unwrap().1, about)
+        .into_iter()
+        .step_by(every)
+    {
         // What is no frame is found as such.
         let mut records = mutant.run.records.iter();
         if records.any(|record| record.decode_bare().is_err()) {
@@ -256,7 +271,7 @@ macro_rules! changed {
         $(
             #[test]
             fn $test() {
-                every_mutant_is_found($name);
+                every_mutant_is_found(concat!("v1-tool-", $name), is_about);
             }
         )*
 
@@ -284,4 +299,31 @@ changed! {
     a_rejection_that_ends_a_task_cannot_be_changed: "rejected";
     a_wait_that_a_task_recovers_from_cannot_be_changed: "soft";
     two_gates_cannot_be_changed: "two-gates";
+}
+
+macro_rules! reviewed {
+    ($($test:ident: $name:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                every_mutant_is_found(concat!("v7-review-", $name), is_about_reviews);
+            }
+        )*
+
+        #[test]
+        fn every_golden_run_with_reviews_is_changed() {
+            let all = goldens().into_iter().map(|(name, _)| name);
+            let all: Vec<String> = all.filter(|name| name.starts_with("v7-review-")).collect();
+            let mut changed = [$(format!("v7-review-{}", $name)),*];
+            changed.sort();
+            assert_eq!(all, changed);
+        }
+    };
+}
+
+reviewed! {
+    a_review_that_several_people_approve_cannot_be_changed: "approved";
+    a_review_that_is_late_cannot_be_changed: "late";
+    a_review_that_a_person_rejects_cannot_be_changed: "rejected";
+    a_review_that_the_end_of_its_time_rejects_cannot_be_changed: "soft";
 }
