@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use ktsu_ledger::event::{
-    ContinueReason, EnvValue, Role, RunCreated, RunEvent, WorkerEvent, WorldEvent,
+    ContinueReason, EnvValue, PersonEvent, Role, RunCreated, RunEvent, WorkerEvent, WorldEvent,
 };
 use ktsu_ledger::{CanonicalJson, Cause, Draft, Event, Frame, Hash, Timestamp};
 use ktsu_projections::run::{RunState, StepStatus};
@@ -201,12 +201,12 @@ fn waits_no_more(event: &Event) -> Option<&str> {
     }
 }
 
-/// Whether a person changed the course of a run with an input.
+/// Whether a person changed the course of a run with an input that the run did not ask for.
 pub(crate) fn is_intervention(event: &Event) -> bool {
     matches!(
         event,
         Event::Run(RunEvent::Branched(_) | RunEvent::Resumed(_))
-            | Event::Person(_)
+            | Event::Person(PersonEvent::OverlaySet(_))
             | Event::World(WorldEvent::BudgetRaised(_))
     )
 }
@@ -426,8 +426,8 @@ impl Simulator<'_> {
         loop {
             for sealed in turn.sealed {
                 self.record_task_spec(&sealed.frame);
-                let decided = renumber::matching_doubt(&sealed.frame, self.recorded, &self.numbers);
-                self.numbers.extend(decided);
+                let answered = renumber::answered(&sealed.frame, self.recorded, &self.numbers);
+                self.numbers.extend(answered);
                 self.frames.push(sealed.frame);
             }
             if !turn.more {

@@ -11,7 +11,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use ktsu_ledger::event::{AgentEvent, AgentFinished, RecomputeCompared, Sameness};
+use ktsu_ledger::event::{AgentEvent, AgentFinished, PersonEvent, RecomputeCompared, Sameness};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::lineage::item_name;
 use ktsu_projections::run::{FoldError, RunState, StepAddress};
@@ -306,6 +306,8 @@ fn unused(run: &Simulation) -> (BTreeSet<String>, BTreeSet<String>) {
             asked.insert(item_name(&path, event.item()));
         } else if let Event::Webhook(event) = &frame.event {
             asked.insert(path_in(&frame.scope, event.step()));
+        } else if let Event::Person(PersonEvent::ReviewDecided(event)) = &frame.event {
+            asked.insert(path_in(&frame.scope, &event.step));
         } else if is_intervention(&frame.event) {
             others.insert(frame.event.kind().to_owned());
         }

@@ -51,12 +51,16 @@ pub enum DivergenceKind {
     GateRemoved,
     /// What becomes of a step whose call is rejected.
     OnReject,
-    /// How long a decision about a call may take, and what becomes of the call then.
+    /// How long a decision about a call or an outcome may take, and what becomes of it then.
     ApprovalTimeout,
-    /// How many people have to approve a call.
+    /// How many people have to approve a call or an outcome.
     Quorum,
-    /// Whether whoever started the run may approve a call.
+    /// Whether whoever started the run may approve a call or an outcome.
     NotByProposer,
+    /// An outcome that people were asked about: its agent may ask for no reviews any more.
+    ReviewRemoved,
+    /// The roles of which people need one to decide on an outcome.
+    ReviewRoles,
     /// A tool that was called, or asked about, is on the allowlist no more.
     ToolNotPermitted,
     /// The agent has no such tool server any more.

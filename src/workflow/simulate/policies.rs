@@ -1,16 +1,16 @@
-//! Tool calls under the new definition: whether they are permitted, and which approvals they need.
-//! The consequences for the run are reported like those of any other change.
+//! Tool calls under the new definition: whether they are permitted, and which approvals they need; and
+//! who reviews outcomes. The consequences for the run are reported like those of any other change.
 
-use ktsu_ledger::event::AgentEvent;
-use ktsu_ledger::event::plan::{ApprovalPolicy, ServerPlan};
+use ktsu_ledger::event::plan::{ApprovalPolicy, ReviewPolicy, ServerPlan};
+use ktsu_ledger::event::{AgentEvent, ReviewRequested, StepEvent};
 use ktsu_ledger::{Event, Frame};
 use ktsu_projections::run::RunState;
 use ktsu_projections::step_name::path_in;
 use serde_json::{Value, json};
 
 use super::DivergenceKind::{
-    ApprovalTimeout, GateAdded, GateRemoved, NotByProposer, OnReject, Quorum, ServerRemoved,
-    ToolNotPermitted,
+    ApprovalTimeout, GateAdded, GateRemoved, NotByProposer, OnReject, Quorum, ReviewRemoved,
+    ReviewRoles, ServerRemoved, ToolNotPermitted,
 };
 use super::{Divergence, DivergenceKind};
 
@@ -32,6 +32,9 @@ struct RecordedCall<'a> {
 pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Vec<Divergence> {
     let mut found = Vec::new();
     for frame in recorded {
+        if let Event::Step(StepEvent::ReviewRequested(asked)) = &frame.event {
+            found.extend(review(frame, asked, new));
+        }
         let Some(call) = call(&frame.event) else {
             continue;
         };
@@ -66,6 +69,51 @@ pub(super) fn policies(recorded: &[Frame], old: &RunState, new: &RunState) -> Ve
         }
     }
     found
+}
+
+/// What the new definition says otherwise about people who were asked about an outcome. Of a step that
+/// is there no more, others say so.
+fn review(frame: &Frame, asked: &ReviewRequested, new: &RunState) -> Vec<Divergence> {
+    let place = new.scope_at(&frame.scope).and_then(|scope| {
+        let position = new.scope(scope)?.shape.position(&asked.step)?;
+        Some((scope, position))
+    });
+    let Some((scope, position)) = place else {
+        return Vec::new();
+    };
+    let differing = match new.review_policy(scope, position) {
+        None => vec![(ReviewRemoved, (Some(json!(asked.policy)), None))],
+        Some(policy) => review_terms(&asked.policy, policy),
+    };
+    let differing = differing.into_iter();
+    let named = differing.map(|(what, (history, decided))| Divergence {
+        what,
+        step: path_in(&frame.scope, &asked.step),
+        item: None,
+        server: None,
+        tool: None,
+        field: String::new(),
+        frame: Some(frame.seq),
+        history,
+        decided,
+    });
+    named.collect()
+}
+
+fn review_terms(was: &ReviewPolicy, is: &ReviewPolicy) -> Vec<(DivergenceKind, Sides)> {
+    let terms = |policy: &ReviewPolicy| {
+        [
+            (ApprovalTimeout, json!(policy.timeout)),
+            (Quorum, json!(policy.quorum)),
+            (NotByProposer, json!(policy.not_by_proposer)),
+            (ReviewRoles, json!(policy.roles)),
+        ]
+    };
+    let both = terms(was).into_iter().zip(terms(is));
+    let differing = both.filter(|((_, was), (_, is))| was != is);
+    differing
+        .map(|((kind, was), (_, is))| (kind, (Some(was), Some(is))))
+        .collect()
 }
 
 /// A call that had an approval says nothing by itself: the question before it does.

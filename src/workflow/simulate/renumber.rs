@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use ktsu_ledger::event::{AgentEvent, ToolInDoubt};
+use ktsu_ledger::event::{AgentEvent, PersonEvent, StepEvent, ToolInDoubt};
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use serde_json::{Value, json};
 
@@ -12,8 +12,11 @@ const MISSING_SEQ: u64 = u64::MAX;
 
 /// Gives whatever an event names the numbers it has `here`.
 pub(super) fn renumber(event: &mut Event, here: impl Fn(u64) -> Option<u64>) {
-    let Event::Agent(event) = event else { return };
     let to = |seq: &mut u64| *seq = here(*seq).unwrap_or(MISSING_SEQ);
+    if let Event::Person(PersonEvent::ReviewDecided(decided)) = event {
+        to(&mut decided.request);
+    }
+    let Event::Agent(event) = event else { return };
     match event {
         AgentEvent::Request(request) => {
             request.base = request.base.and_then(&here);
@@ -47,8 +50,36 @@ pub(super) fn renumber(event: &mut Event, here: impl Fn(u64) -> Option<u64>) {
 }
 
 /// The recorded decision that a frame of the run that is tried is, and its number there, if people
-/// answer it: that nobody knows whether a call of a lost worker happened.
-pub(super) fn matching_doubt(
+/// answer it: that they are asked about an outcome, or that no one knows whether a call of a lost worker
+/// happened.
+pub(super) fn answered(
+    frame: &Frame,
+    recorded: &[Frame],
+    numbers: &HashMap<u64, u64>,
+) -> Option<(u64, u64)> {
+    matching_review(frame, recorded, numbers).or_else(|| matching_doubt(frame, recorded, numbers))
+}
+
+/// The recorded question about the same outcome.
+fn matching_review(
+    frame: &Frame,
+    recorded: &[Frame],
+    numbers: &HashMap<u64, u64>,
+) -> Option<(u64, u64)> {
+    let asked = |frame: &Frame| match &frame.event {
+        Event::Step(StepEvent::ReviewRequested(asked)) => Some((asked.step.clone(), asked.attempt)),
+        _ => None,
+    };
+    let about = asked(frame)?;
+    let mut recorded = recorded.iter();
+    let before = recorded.find(|one| {
+        let same = one.scope == frame.scope && asked(one).as_ref() == Some(&about);
+        same && !numbers.contains_key(&one.seq)
+    });
+    Some((before?.seq, frame.seq))
+}
+
+fn matching_doubt(
     frame: &Frame,
     recorded: &[Frame],
     numbers: &HashMap<u64, u64>,

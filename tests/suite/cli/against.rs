@@ -7,7 +7,7 @@ use ktsu_ledger::event::WorldEvent;
 use ktsu_ledger::{Event, Frame};
 use ktsu_workflow::definition::Definition;
 use ktsu_workflow::replay::Definitions;
-use ktsu_workflow::simulate::{DivergenceKind, compare, simulate};
+use ktsu_workflow::simulate::{Divergence, DivergenceKind, compare, simulate};
 use serde_json::{Value, json};
 
 use super::{Desk, kit, repository};
@@ -346,6 +346,12 @@ fn an_invocation_that_the_kit_would_refuse_is_told_at_its_place() {
 /// What is said of the calls of a golden under its own definition with its plan changed: respect,
 /// step, server, tool, and both sides. What follows from it is told beside, and is left out here.
 fn golden_under(name: &str, change: impl Fn(&mut Value)) -> Vec<(String, Value, Value)> {
+    let found = all_under(name, change).into_iter();
+    in_words(found.filter(|one| one.server.is_some()))
+}
+
+/// Everything that is said of it.
+fn all_under(name: &str, change: impl Fn(&mut Value)) -> Vec<Divergence> {
     let found = goldens().into_iter().find(|(one, _)| one == name);
     let frames = found.unwrap().1.frames();
     let own = Definitions::default()
@@ -360,9 +366,12 @@ fn golden_under(name: &str, change: impl Fn(&mut Value)) -> Vec<(String, Value, 
     let plan = serde_json::from_value(plan).unwrap();
     let definition = Arc::new(Definition::compile(plan).unwrap());
     let new = simulate(&frames, &own, &definition).unwrap();
-    let found = compare(&frames, &base, &new).unwrap();
-    let policies = found.into_iter().filter(|one| one.server.is_some());
-    let told = policies.map(|one| {
+    compare(&frames, &base, &new).unwrap()
+}
+
+/// Respect, step, server, tool, and both sides.
+fn in_words(found: impl Iterator<Item = Divergence>) -> Vec<(String, Value, Value)> {
+    let told = found.map(|one| {
         let words = [
             one.what.name(),
             one.step,
@@ -514,4 +523,66 @@ fn each_divergence_names_the_frame_in_which_history_says_otherwise() {
     desk.ktsu(&["replay", &run, "--against", "changed"])
         .is(1)
         .says(&format!("step classify.0 (frame {frame})"));
+}
+
+/// The reviews of the one agent of these goldens.
+fn reviews(plan: &mut Value) -> &mut serde_json::Map<String, Value> {
+    let commands = plan.pointer_mut("/agents/agents~1judge.agent.yaml/commands");
+    commands.unwrap().as_object_mut().unwrap()
+}
+
+fn reviewed_under(name: &str, change: impl Fn(&mut Value)) -> Vec<(String, Value, Value)> {
+    in_words(all_under(name, change).into_iter())
+}
+
+#[test]
+fn each_term_of_a_review_is_named_by_itself_and_so_is_one_that_goes() {
+    let changed = reviewed_under("v7-review-approved", |plan| {
+        reviews(plan)["review"] =
+            json!({"quorum": 3, "roles": ["operator"], "timeout": {"behavior": "reject", "ms": 5}});
+    });
+    let (was, is) = (
+        json!({"behavior": "fail", "ms": 7_200_000}),
+        json!({"behavior": "reject", "ms": 5}),
+    );
+    let terms = [
+        said("approval_timeout a", was, is),
+        said("quorum a", json!(2), json!(3)),
+        said("not_by_proposer a", json!(true), json!(false)),
+        said(
+            "review_roles a",
+            json!(["approver", "admin"]),
+            json!(["operator"]),
+        ),
+    ];
+    assert_eq!(changed[..4], terms, "{changed:?}");
+    let waits = json!("waits for an answer that is not recorded");
+    assert!(
+        changed.contains(&said("no_record a", Value::Null, waits)),
+        "{changed:?}"
+    );
+    // One of two approvals is enough, and the other answers nothing.
+    let fewer = reviewed_under("v7-review-approved", |plan| {
+        reviews(plan)["review"]["quorum"] = json!(1);
+    });
+    assert_eq!(fewer[0], said("quorum a", json!(2), json!(1)), "{fewer:?}");
+    let gone = reviewed_under("v7-review-approved", |plan| {
+        reviews(plan).remove("review");
+    });
+    assert!(
+        gone.iter().any(|one| one.0 == "review_removed a"),
+        "{gone:?}"
+    );
+    let failed = |one: &(String, Value, Value)| one.0 == "failure a";
+    let failed = gone.iter().find(|one| failed(one)).unwrap();
+    assert!(
+        failed.2.to_string().contains("command_not_permitted"),
+        "{gone:?}"
+    );
+    let late = reviewed_under("v7-review-late", |plan| {
+        reviews(plan)["review"]["timeout"]["behavior"] = json!("reject");
+    });
+    assert_eq!(late[0].0, "approval_timeout a", "{late:?}");
+    let failed = late.iter().find(|one| one.0 == "failure a").unwrap();
+    assert!(failed.2.to_string().contains("review_rejected"), "{late:?}");
 }

@@ -86,7 +86,7 @@ pub(super) fn given(data: &Value, place: &str) -> Option<Value> {
     Some(computed.unwrap_or(given).clone())
 }
 
-/// Webhooks without a response, and tasks that runtimes work on.
+/// Webhooks without a response, tasks that runtimes work on, and reviews that people are asked for.
 pub(super) fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> {
     if state.status().is_terminal() {
         return BTreeSet::new();
@@ -103,7 +103,9 @@ pub(super) fn open_effects(state: &RunState) -> BTreeSet<(String, Option<u32>)> 
     });
     let timer = timers::retries(state).min();
     let timer = timer.and_then(|retry| Some((path(retry.scope, retry.step)?, None)));
-    due.chain(timer).collect()
+    let asked = state.pending_reviews().into_iter();
+    let asked = asked.filter_map(|asked| Some((path(asked.scope, asked.step)?, None)));
+    due.chain(timer).chain(asked).collect()
 }
 
 /// Whether a frame's place depends on the budget.
