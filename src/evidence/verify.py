@@ -30,7 +30,7 @@ PARTS = {
     "verify_world.py": "edec49cba3e162064fcc9f16f10c604ab68577a8e2c938acd1d408b43218f53e",
     "verify_queue.py": "bb2a77b438e72eb3c1958d6cb5cb67d0451e9bf15fed22e5ecacd5fd56957f81",
     "verify_values.py": "751932e00871476c3193df28513672ebb5f863529a7e002082a17c75e314b38c",
-    "verify_reviews.py": "862482f2733e6b60f6cc3115a48bd0a8fda424cb95b08d0b3bfc52fcd2de2bbe",
+    "verify_reviews.py": "1e5dec79752234b2395c233c5bb1a3f7aca4403c96b48405617b7a63b8319184",
     "verify_repeated.py": "21a4512fc7d75a20259fb091be54f657bc7e6ffb233190c9f9e8e9aac16d76c9",
 }
 # What of them this one uses; the others are used by these.

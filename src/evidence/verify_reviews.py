@@ -181,7 +181,9 @@ class Order:
 
     def command_review(self, frame, data, task, work):
         declared = self.plan["agents"][work["agent"]["file"]].get("commands") or {}
-        within = "@" in (frame.scope[:1], data["step"][:1]) or data.get("item") is not None
+        # A recompute, which asks no one, has its tasks in fan-outs.
+        item = data.get("item") is not None and not data.get("suppressed")
+        within = item or "@" in (frame.scope[:1], data["step"][:1])
         words = "its agent does not declare that it asks for reviews, or must not"
         self.blame(frame, declared.get("review") is None or within, words)
         if data.get("suppressed"): return

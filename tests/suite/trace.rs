@@ -9,7 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::again::again;
 use ktsu_history::provenance::{FieldPath, TracedRun};
 use ktsu_ledger::event::{
-    AgentEvent, EnvValue, LlmResponse, RunEvent, WebhookAnswer, WebhookEvent,
+    AgentEvent, EnvValue, LlmResponse, PersonEvent, ReviewDecided, RunEvent, WebhookAnswer,
+    WebhookEvent,
 };
 use ktsu_ledger::{CanonicalJson, Event, Frame};
 use ktsu_projections::envelope::EnvelopeFold;
@@ -148,6 +149,11 @@ fn with(event: &Event, at: &str, value: &Value) -> Option<Event> {
             let mut data = serde_json::to_value(&*answer).unwrap();
             *data.pointer_mut(at)? = value.clone();
             *answer = serde_json::from_value::<WebhookAnswer>(data).ok()?;
+        }
+        Event::Person(PersonEvent::ReviewDecided(decided)) => {
+            let mut data = serde_json::to_value(&**decided).unwrap();
+            *data.pointer_mut(at)? = value.clone();
+            **decided = serde_json::from_value::<ReviewDecided>(data).ok()?;
         }
         _ => return None,
     }

@@ -149,7 +149,9 @@ impl OutputCheck<'_> {
         let plan = self.agent_plan(&frame.scope, &command.step);
         let declared = plan.is_some_and(|plan| self.declares_review(&plan));
         let first = frame.scope.split('/').next().unwrap_or_default();
-        let waits = command.item.is_none() && !is_address(first) && !is_address(&command.step);
+        // A recompute, which asks no one, has its tasks in fan-outs.
+        let whole = command.item.is_none() || command.suppressed;
+        let waits = whole && !is_address(first) && !is_address(&command.step);
         let words = "its agent does not declare that it asks for reviews, or must not";
         self.blame(frame, !(declared && waits), words)?;
         if command.suppressed {
