@@ -47,7 +47,7 @@ impl RunRow {
         let plan = &state.outline().root().plan;
         let fork = state.fork();
         Self {
-            approvals: asked(state),
+            approvals: u32::try_from(state.count_asked()).unwrap_or(u32::MAX),
             created_at: fork.map_or(state.created().at, |fork| fork.at),
             fork_position: fork.map(|fork| fork.position),
             paused_at: state.paused().map(|pause| pause.at),
@@ -100,9 +100,4 @@ fn ended_at(state: &RunState) -> Option<Timestamp> {
 /// A client's key, as no other client and no other workflow has it.
 pub fn scoped_key(principal: &str, workflow: &str, key: &str) -> String {
     format!("{principal}/{workflow}/{key}")
-}
-
-fn asked(state: &RunState) -> u32 {
-    let asked = state.pending_decisions().len() + state.pending_reviews().len();
-    u32::try_from(asked).unwrap_or(u32::MAX)
 }

@@ -140,9 +140,10 @@ pub struct ReviewRecord {
     /// The provisional output: no step sees it before it is approved.
     #[schema(value_type = Object)]
     pub output: Value,
-    /// The types of the commands that are carried out once it is approved.
+    /// The other commands of the outcome, as it has them: they are carried out once it is approved.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub deferred: Vec<String>,
+    #[schema(value_type = Vec<Object>)]
+    pub deferred: Vec<Value>,
     /// How long a decision may take, in milliseconds.
     pub timeout_ms: u64,
     /// `fail` or `reject`.
@@ -267,7 +268,6 @@ impl ReviewHistory {
         let own = own.map_or(usize::MAX, |own| own as usize);
         let command = commands.get(own);
         let others = commands.iter().enumerate().filter(|(at, _)| *at != own);
-        let kind = |one: &Value| one["type"].as_str().unwrap_or_default().to_owned();
         let policy = &asked.policy;
         let roles = match policy.roles.is_empty() {
             true => DEFAULT_ROLES.map(str::to_owned).to_vec(),
@@ -285,7 +285,7 @@ impl ReviewHistory {
             payload: command.map_or(Value::Null, |command| command["payload"].clone()),
             output: output_without_reserved_fields(&outcome)
                 .map_or(Value::Null, |output| output.to_value()),
-            deferred: others.map(|(_, one)| kind(one)).collect(),
+            deferred: others.map(|(_, one)| one.clone()).collect(),
             timeout_ms: policy.timeout.ms,
             timeout_behavior: policy.timeout.behavior.as_str().to_owned(),
             quorum: policy.quorum,

@@ -163,8 +163,12 @@ pub(super) fn shown_lines(record: &PersonRequest) -> Vec<String> {
     if !review.overlay.is_empty() {
         add("replaced", &json!(review.overlay));
     }
-    if !review.deferred.is_empty() {
-        lines.push(format!("then: {}", review.deferred.join(", ")));
+    for command in &review.deferred {
+        let text = |name: &str| command[name].as_str().unwrap_or_default();
+        let about = format!("then {} {}{}", text("type"), text("topic"), text("step"));
+        let given = ["payload", "input", "inputs"];
+        let given = given.iter().find_map(|name| command.get(*name));
+        add(&about, given.unwrap_or(&Value::Null));
     }
     lines
 }

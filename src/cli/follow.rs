@@ -5,7 +5,8 @@ use std::time::Duration;
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::{Request, Response};
 use futures_util::StreamExt as _;
-use ktsu_ledger::Frame;
+use ktsu_ledger::event::RunEvent;
+use ktsu_ledger::{Event, Frame};
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -77,6 +78,8 @@ pub(super) struct Viewer<'a> {
     pub(super) leaves_waiting: bool,
     /// How long the engine may be silent, if it is another process.
     pub(super) silence: Option<Duration>,
+    /// Whether a person has paused the run.
+    pub(super) is_paused: bool,
 }
 
 /// How a run is watched at this terminal.
@@ -106,6 +109,7 @@ impl Watch<'_> {
             asking: Some(&mut asking),
             leaves_waiting: self.leaves_waiting,
             silence: self.silence,
+            is_paused: false,
         };
         tokio::select! {
             envelope = follow(peer, run_id, viewer) => return Some(envelope),
@@ -237,6 +241,11 @@ fn frames(pending: &mut Vec<u8>, chunk: &[u8]) -> Vec<Frame> {
 
 impl Viewer<'_> {
     async fn apply(&mut self, frame: &Frame) {
+        match &frame.event {
+            Event::Run(RunEvent::Paused(_)) => self.is_paused = true,
+            Event::Run(RunEvent::Resumed(_)) => self.is_paused = false,
+            _ => {}
+        }
         if let Some(live) = &mut self.live {
             live.apply(frame);
         }
@@ -259,7 +268,7 @@ impl Viewer<'_> {
     /// Whether to stop looking, if only people can move the run.
     fn may_leave(&self) -> bool {
         let elsewhere = |asking: &&mut ApprovalPrompt| asking.waits_elsewhere();
-        self.leaves_waiting && self.asking.as_ref().is_some_and(elsewhere)
+        self.leaves_waiting && (self.is_paused || self.asking.as_ref().is_some_and(elsewhere))
     }
 
     /// The next line typed at the prompt, if one is shown.

@@ -58,6 +58,11 @@ impl RunState {
         })
     }
 
+    /// How many calls of tools and outcomes of steps people are asked about.
+    pub fn count_asked(&self) -> usize {
+        self.pending_decisions().len() + self.pending_reviews().len()
+    }
+
     /// Whether a step waits for the decision of a review.
     pub(super) fn awaits_review(&self, scope: u32, step: u32) -> bool {
         let running = self

@@ -16,7 +16,7 @@ pub(super) struct IndexFingerprint {
     is_over: bool,
     /// The frame that ended it.
     ended: Option<u64>,
-    /// The number of pending approvals.
+    /// How many calls and outcomes people are asked about.
     asked: usize,
     /// The frame that paused it.
     paused: Option<u64>,
@@ -96,7 +96,7 @@ impl RunTask {
     pub(super) fn index_fingerprint(&self) -> IndexFingerprint {
         let root = self.state.scopes().first();
         let ended = root.and_then(|root| root.ended.as_ref()).map(|end| end.seq);
-        let asked = self.state.pending_decisions().len();
+        let asked = self.state.count_asked();
         let paused = self.state.paused().map(|pause| pause.seq);
         IndexFingerprint {
             status: self.state.status(),

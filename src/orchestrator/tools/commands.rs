@@ -78,8 +78,6 @@ pub(super) struct CommandJudge<'a> {
     pub(super) plan: &'a AgentPlan,
     /// Of the run.
     pub(super) rules: DecisionRules,
-    /// Whether the task is an item of a fan-out.
-    pub(super) is_item: bool,
 }
 
 impl CommandJudge<'_> {
@@ -162,10 +160,9 @@ impl CommandJudge<'_> {
             }
             OutcomeCommand::Review { .. } => {
                 let declared = agent.and_then(|agent| agent.file.commands.as_ref());
+                // An item of a fan-out that asks for one fails with its outcome, before anything of
+                // that counts.
                 match declared.is_some_and(|all| all.review.is_some()) {
-                    true if self.is_item => {
-                        Err("an item of a fan-out cannot ask for a review".to_owned())
-                    }
                     true => Ok(()),
                     false => Err("review is not offered".to_owned()),
                 }
@@ -212,7 +209,6 @@ mod tests {
             definition: &definition,
             plan,
             rules: DecisionRules::NEWEST,
-            is_item: false,
         };
         let noted = |tool: &str, arguments: Value| judge.noted(tool, &arguments);
         let accepted = Ok(json!({"accepted": true}));

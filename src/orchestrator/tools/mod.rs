@@ -287,7 +287,6 @@ pub(super) fn find(
                 definition,
                 plan,
                 rules: DecisionRules::of(state),
-                is_item: state.is_fan_out_item(scope, step, task.item),
             };
             CallInput::Known(judge.noted_call(&held.commanded, calls, wanted))
         }

@@ -53,7 +53,7 @@ fn a_verdict_is_corrected_by_an_overlay_and_traced_to_the_person_who_gave_it() {
     shown.is(0).says(id).says("its output").says("pending");
     shown.says("reason: the register contradicts: 14 ships");
     shown
-        .says("then: emit")
+        .says("then emit document.verified: {\"verdict\":\"unreliable\"}")
         .warns(&format!("ktsu approve {id}"));
     for (overlay, words) in [("verdict=odd", "verdict"), ("verdict", "FIELD=VALUE")] {
         let refused = desk.ktsu(&["approve", id, "--overlay", overlay, "--kit", &kit]);
@@ -76,6 +76,24 @@ fn a_verdict_is_corrected_by_an_overlay_and_traced_to_the_person_who_gave_it() {
     all.is(0)
         .says("approved")
         .says("replaced: {\"verdict\":\"doubtful\"}");
+    holds(&desk);
+}
+
+#[test]
+fn a_decision_on_a_paused_run_that_no_process_owns_is_recorded_and_the_command_ends() {
+    let desk = Desk::new();
+    let kit = kit("verification");
+    let record = interrupted(&desk, &["run", &kit]);
+    let (id, run) = (text(&record, "review_id"), text(&record, "run_id"));
+    desk.ktsu(&["pause", run]).is(0);
+    desk.ktsu(&["approve", id, "--kit", &kit]);
+    let envelope = desk.ktsu(&["runs", "get", run, "--json"]).is(0).json();
+    assert_eq!(envelope["status"], "waiting", "{envelope:#}");
+    desk.ktsu(&["verify"]).is(0);
+    desk.ktsu(&["approvals"])
+        .is(0)
+        .warns("no pending approvals");
+    desk.ktsu(&["resume", run, "--kit", &kit]).is(0);
     holds(&desk);
 }
 

@@ -1,6 +1,7 @@
 //! Reviews of runs that are paused, cancelled, begun again, restarted, late, or children of others.
 
 use ktsu_ledger::store::MemoryStore;
+use ktsu_ledger::verify::{VerifyOptions, verify};
 use serde_json::{Value, json};
 
 use super::{approve, asked, decide, holds, is, kinds, lab, review, seen, steer};
@@ -19,6 +20,8 @@ async fn while_a_run_is_paused_a_decision_stands_alone_until_it_is_resumed() {
             kinds(client, &run).await[1..],
             ["run.paused", "review.decided"]
         );
+        let report = verify(&store, &VerifyOptions::default(), &mut |_| {});
+        assert_eq!(report.problems, [], "{run}");
         is(&approve(client, &run).await, 409, "review_already_decided");
         steer(client, &run, "resume", json!({})).await;
         let envelope = client.ended(&run).await;
