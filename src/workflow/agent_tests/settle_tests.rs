@@ -301,8 +301,13 @@ fn an_outcome_without_an_output_fails_the_step_with_its_code() {
         (json!({"error": {}}), "agent_failed", "the agent failed"),
         (
             json!({"output": {}, "commands": [{"type": "review", "reason": "r"}]}),
-            "command_not_supported",
+            "command_not_permitted",
             "review",
+        ),
+        (
+            json!({"output": {}, "commands": [{"type": "suspend", "reason": "r", "checkpoint": 1}]}),
+            "command_not_supported",
+            "suspend",
         ),
         (
             json!({"output": {}, "commands": [{"type": "ask"}]}),

@@ -244,6 +244,16 @@ fn runs_of_every_shipped_kit_are_evidence_to_both_verifiers() {
                     desk.ktsu(&["run", &kit, "--goal", "Acme"]).is(0);
                 }
             }
+            // A person reviews what its example leads to.
+            "verification" => {
+                for (word, status) in [("approve", 0), ("reject", 1)] {
+                    let record = super::reviewing::interrupted(&desk, &["run", &kit(&name)]);
+                    let id = record["review_id"].as_str().unwrap();
+                    desk.ktsu(&[word, id, "--kit", &kit(&name)]).is(status);
+                }
+                let input = format!("@{}/examples/reliable.json", kit(&name));
+                desk.ktsu(&["run", &kit(&name), "--input", &input]).is(0);
+            }
             _ => drop(desk.ktsu(&["run", &kit(&name)]).is(0)),
         }
         is_evidence(&desk, &name);

@@ -12,7 +12,7 @@ use crate::support::terminal::Terminal;
 use crate::support::{KitDir, Lab, load, stopped};
 
 /// Begins something that asks for a review, and is interrupted: the review.
-fn interrupted(desk: &Desk, arguments: &[&str]) -> Value {
+pub(super) fn interrupted(desk: &Desk, arguments: &[&str]) -> Value {
     let mut run = desk.command(arguments);
     let mut run = run
         .stdout(Stdio::null())
